@@ -1,0 +1,209 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AlertRule is one alert, and the spokes that it is placed on. The operator pushes
+// it to each of them as a PrometheusRule, and tells in the status how far it got.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +genclient
+// +kubebuilder:resource:shortName=ar,categories=rulefleet
+// +kubebuilder:printcolumn:name="Alert",type=string,JSONPath=`.spec.alert`
+// +kubebuilder:printcolumn:name="Severity",type=string,JSONPath=`.spec.severity`
+// +kubebuilder:printcolumn:name="Clusters",type=integer,JSONPath=`.status.summary.desired`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.summary.ready`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type AlertRule struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the object's metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// spec is the alert, and where it goes.
+	// +required
+	Spec AlertRuleSpec `json:"spec,omitzero"`
+
+	// status tells how far the alert got in every spoke.
+	// +optional
+	Status AlertRuleStatus `json:"status,omitzero"`
+}
+
+// AlertRuleList is a list of AlertRules.
+//
+// +kubebuilder:object:root=true
+type AlertRuleList struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the list's metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitzero"`
+	// items are the AlertRules.
+	Items []AlertRule `json:"items"`
+}
+
+// AlertRuleSpec is one alert, and where it goes.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="give the severity in spec.severity or in spec.labels.severity, not in both",fieldPath=".severity"
+type AlertRuleSpec struct {
+	AlertSpec `json:",inline"`
+
+	// workloadRef names the workload that the alert is about. It is set on
+	// AlertRules that a template made, and can be left out by hand.
+	// +optional
+	WorkloadRef *WorkloadReference `json:"workloadRef,omitempty"`
+
+	// placement picks the spokes.
+	// +required
+	Placement ClusterSelection `json:"placement,omitzero"`
+
+	// ruleNamespace is the namespace of the PrometheusRule in the spokes. It
+	// defaults to the workload's namespace; else to the AlertRule's own; and for
+	// AlertRules of the operator's own namespace to the one that the operator's
+	// flag --rule-namespace names.
+	// +optional
+	RuleNamespace NamespaceName `json:"ruleNamespace,omitempty"`
+
+	// state says whether the alert is pushed. Disabled removes it from the spokes.
+	// +optional
+	// +default="Enabled"
+	State State `json:"state,omitempty"`
+}
+
+// WorkloadReference names a workload in a spoke.
+type WorkloadReference struct {
+	// cluster is the spoke that holds the workload.
+	// +required
+	Cluster ClusterName `json:"cluster,omitempty"`
+
+	// kind is the workload's kind.
+	// +required
+	// +kubebuilder:validation:Enum=Deployment
+	Kind string `json:"kind,omitempty"`
+
+	// namespace is the workload's namespace.
+	// +required
+	Namespace NamespaceName `json:"namespace,omitempty"`
+
+	// name is the workload's name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+}
+
+// Phase is how far a rule was proven to be in a spoke.
+// +kubebuilder:validation:Enum=Pending;Applied
+type Phase string
+
+const (
+	// PhasePending is not known to be in the spoke.
+	PhasePending Phase = "Pending"
+	// PhaseApplied is what the spoke's API server holds as it should.
+	PhaseApplied Phase = "Applied"
+)
+
+// AlertRuleStatus tells how far an AlertRule got.
+type AlertRuleStatus struct {
+	// observedGeneration is the generation of the spec that this status tells of.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// conditions are Accepted (the spec is valid), Ready (the alert is in every
+	// spoke that it is placed on) and Stalled (a person has to act first).
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// summary counts the spokes by how far the alert got there.
+	// +optional
+	Summary *RuleSummary `json:"summary,omitempty"`
+
+	// clusters lists the spokes. Above 100 of them, only those that are not at
+	// their top phase are listed.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=1000
+	Clusters []ClusterStatus `json:"clusters,omitempty"`
+}
+
+// RuleSummary counts spokes by how far a rule got there.
+type RuleSummary struct {
+	// desired is the number of spokes that the rule is placed on.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Desired int32 `json:"desired"`
+
+	// applied is the number of spokes whose API server holds the rule as it should.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Applied int32 `json:"applied"`
+
+	// failing is the number of spokes that refused the rule, or hold something
+	// else in its place.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Failing int32 `json:"failing"`
+
+	// unreachable is the number of spokes that can't be reached at present.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Unreachable int32 `json:"unreachable"`
+
+	// ready is the spokes at their top phase out of those desired, as in 3/3.
+	// +required
+	// +kubebuilder:validation:MinLength=3
+	// +kubebuilder:validation:MaxLength=23
+	Ready string `json:"ready,omitempty"`
+}
+
+// ClusterStatus is how far a rule got in one spoke.
+type ClusterStatus struct {
+	// name is the spoke's name.
+	// +required
+	Name ClusterName `json:"name,omitempty"`
+
+	// phase is how far the rule was proven to be.
+	// +required
+	Phase Phase `json:"phase,omitempty"`
+
+	// reason says why the rule is not further, in one word.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
+
+	// message says the same in a sentence, and what to change.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+
+	// rule is the namespace/name of the PrometheusRule in the spoke.
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	Rule string `json:"rule,omitempty"`
+
+	// answerDigest tells, for reason Mutated, what was sent and what the spoke
+	// made of it, so that the same is not sent again.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	AnswerDigest string `json:"answerDigest,omitempty"`
+
+	// observedGeneration is the generation of the spec that this row tells of.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// lastTransitionTime is when phase or reason last changed.
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitzero"`
+}
+
+// GetConditions returns the conditions of the AlertRule.
+func (r *AlertRule) GetConditions() []metav1.Condition { return r.Status.Conditions }

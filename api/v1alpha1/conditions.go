@@ -1,0 +1,98 @@
+package v1alpha1
+
+// Conditions of an AlertRule and an AlertRuleTemplate.
+const (
+	// ConditionAccepted is True when the spec is valid. False is a person's mistake:
+	// the message says what to change, and nothing is tried again until it is.
+	ConditionAccepted = "Accepted"
+	// ConditionReady is True when the AlertRule is in every spoke that it is placed
+	// on; on a SpokeCluster, when the spoke can be served.
+	ConditionReady = "Ready"
+	// ConditionStalled is True when a person has to act before the AlertRule can
+	// get further (kstatus: Failed).
+	ConditionStalled = "Stalled"
+)
+
+// Conditions of a SpokeCluster, beside ConditionReady.
+const (
+	// ConditionConnected is True when the spoke's API server answers, and what has
+	// to be read there can be.
+	ConditionConnected = "Connected"
+	// ConditionPrometheusRuleServed is True when the spoke serves PrometheusRules
+	// and they can be read.
+	ConditionPrometheusRuleServed = "PrometheusRuleServed"
+)
+
+// Reasons of the conditions Accepted, Ready and Stalled of an AlertRule.
+const (
+	// ReasonAccepted is Accepted=True.
+	ReasonAccepted = "Accepted"
+	// ReasonInvalidExpr is Accepted=False: the expression is no PromQL.
+	ReasonInvalidExpr = "InvalidExpr"
+	// ReasonInvalidSpec is Accepted=False: another field is wrong.
+	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonNamespaceNotAllowed is Accepted=False: an AlertRule outside of the
+	// operator's namespace may write to the namespace of the same name alone.
+	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
+	// ReasonAllApplied is Ready=True: every spoke has the rule.
+	ReasonAllApplied = "AllApplied"
+	// ReasonProgressing is Ready=False: some spokes do not have the rule yet.
+	ReasonProgressing = "Progressing"
+	// ReasonNoClusters is Ready=False: the placement picks no registered spoke.
+	ReasonNoClusters = "NoClusters"
+	// ReasonDisabled is Ready=True: the rule is disabled, and in no spoke.
+	ReasonDisabled = "Disabled"
+	// ReasonNotStalled is Stalled=False.
+	ReasonNotStalled = "NotStalled"
+)
+
+// Reasons of a row of AlertRule.status.clusters: why a rule is not further in that
+// spoke. They stand in Ready too, when every spoke that lags has the same.
+const (
+	// ReasonWaiting is a spoke that the rule was not tried on yet.
+	ReasonWaiting = "Waiting"
+	// ReasonUnreachable is a spoke that can't be reached; the row keeps what was
+	// last seen. On a SpokeCluster: its API server does not answer.
+	ReasonUnreachable = "Unreachable"
+	// ReasonNotRegistered is a name in the placement that no SpokeCluster has.
+	ReasonNotRegistered = "NotRegistered"
+	// ReasonCRDMissing is a spoke that does not serve PrometheusRules.
+	ReasonCRDMissing = "CRDMissing"
+	// ReasonNamespaceMissing is a spoke without the rule's namespace.
+	ReasonNamespaceMissing = "NamespaceMissing"
+	// ReasonForbidden is a spoke that refuses the operator's account the verb that
+	// the message names.
+	ReasonForbidden = "Forbidden"
+	// ReasonConflict is a PrometheusRule of the same name that is not this hub's.
+	// It is left as it is.
+	ReasonConflict = "Conflict"
+	// ReasonRejected is a rule that the spoke's API server refused, by validation or
+	// by an admission webhook.
+	ReasonRejected = "Rejected"
+	// ReasonMutated is a rule that the spoke changed on the way in (a mutating
+	// webhook). It is not sent again until either side changes.
+	ReasonMutated = "Mutated"
+	// ReasonError is any other failure; it is tried again.
+	ReasonError = "Error"
+)
+
+// Reasons of the conditions of a SpokeCluster, beside ReasonUnreachable,
+// ReasonForbidden and ReasonCRDMissing.
+const (
+	// ReasonConnected is Connected=True.
+	ReasonConnected = "Connected"
+	// ReasonConnecting is Connected=Unknown: no answer of the spoke is in yet.
+	ReasonConnecting = "Connecting"
+	// ReasonAuthFailed is Connected=False: the spoke does not accept the credential.
+	ReasonAuthFailed = "AuthFailed"
+	// ReasonInvalidKubeconfig is Connected=False: the kubeconfig is refused; the
+	// message names the field.
+	ReasonInvalidKubeconfig = "InvalidKubeconfig"
+	// ReasonKubeconfigMissing is Connected=False: the Secret, its registration label
+	// or its key is gone. Nothing is removed from the spoke.
+	ReasonKubeconfigMissing = "KubeconfigMissing"
+	// ReasonServed is PrometheusRuleServed=True.
+	ReasonServed = "Served"
+	// ReasonReady is a SpokeCluster's Ready=True.
+	ReasonReady = "Ready"
+)

@@ -1,0 +1,32 @@
+package v1alpha1
+
+// RegistrationLabel on a Secret of the operator's namespace, with value "true",
+// registers a spoke (multicluster-runtime's convention for kubeconfig Secrets).
+const RegistrationLabel = "sigs.k8s.io/multicluster-runtime-kubeconfig"
+
+// KubeconfigKey is the key of a registered Secret that holds the kubeconfig.
+const KubeconfigKey = "kubeconfig"
+
+// Labels and annotations that the operator writes. Nobody else should.
+const (
+	// ManagedByLabel, with value ManagedByValue, is on everything that the operator makes.
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	// ManagedByValue is the value of ManagedByLabel.
+	ManagedByValue = "rulefleet"
+
+	// HubLabel on a PrometheusRule is the id of the hub that pushed it. Only objects
+	// with its own id are changed or removed by a hub.
+	HubLabel = Group + "/hub"
+	// AlertRuleHashLabel on a PrometheusRule is a digest of its AlertRule's
+	// namespace and name, for selecting on.
+	AlertRuleHashLabel = Group + "/alertrule-hash"
+	// AlertRuleAnnotation on a PrometheusRule is its AlertRule's namespace/name.
+	AlertRuleAnnotation = Group + "/alertrule"
+
+	// TemplateLabel on an AlertRule is the name of the template that made it.
+	TemplateLabel = Group + "/template"
+)
+
+// FieldManager is the name under which the operator applies AlertRules that a
+// template makes.
+const FieldManager = "rulefleet"

@@ -1,0 +1,15 @@
+//go:build unix && !linux
+
+package controlplane
+
+import "syscall"
+
+// childAttributes puts the child into a process group of its own. Without a
+// parent-death signal, the lifeline alone ends it after the death of its parent.
+func childAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true}
+}
+
+// awaitStopped returns at once: there is no portable way to see a child stopped
+// without reaping it.
+func (p *Process) awaitStopped() error { return nil }
