@@ -142,12 +142,27 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // ExitErr returns nil while the process runs and when it ended with status 0;
 // otherwise it returns how the process ended, usually an *exec.ExitError.
 func (p *Process) ExitErr() error {
-	select {
-	case <-p.done:
-		return p.exitErr
-	default:
+	if p.running() {
 		return nil
 	}
+	return p.exitErr
+}
+
+func (p *Process) running() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// endedWith returns how an ended process ended, also when that was well.
+func (p *Process) endedWith() error {
+	if err := p.ExitErr(); err != nil {
+		return err
+	}
+	return errors.New("exit status 0")
 }
 
 // Wait waits until the process has ended, and returns ExitErr, or until ctx

@@ -1,0 +1,60 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// Kind is one of our kinds, as the guard looks it up.
+type Kind struct {
+	kind, crd string
+}
+
+// The kinds whose absence lets something be deleted.
+var (
+	AlertRules         = Kind{kind: "AlertRule", crd: "alertrules." + v1alpha1.Group}
+	AlertRuleTemplates = Kind{kind: "AlertRuleTemplate", crd: "alertruletemplates." + v1alpha1.Group}
+)
+
+var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+
+// Guard stands before every deletion that follows from an object's absence.
+type Guard struct {
+	// Reader reads the hub's API server, past the cache.
+	Reader client.Reader
+}
+
+// Gone tells whether an object that the cache does not have is really gone, because
+// somebody deleted it. It is not, for what may be deleted, when its
+// CustomResourceDefinition is absent or terminating: then all objects of the kind
+// vanish with it, which is nobody's decision about any of them (DESIGN §3.11).
+//
+// The order matters: the definition is marked before the first of its objects goes,
+// so a definition that is well after the object was found gone had no part in it.
+func (g Guard) Gone(ctx context.Context, k Kind, key client.ObjectKey) (bool, error) {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(k.kind))
+	switch err := g.Reader.Get(ctx, key, o); {
+	case err == nil:
+		return false, nil
+	case !apierrors.IsNotFound(err):
+		return false, fmt.Errorf("making sure that %s %s is gone: %w", k.kind, key, err)
+	}
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(crdKind)
+	err := g.Reader.Get(ctx, client.ObjectKey{Name: k.crd}, crd)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("reading CustomResourceDefinition %s: %w", k.crd, err)
+	}
+	return crd.DeletionTimestamp.IsZero(), nil
+}

@@ -1,0 +1,153 @@
+// Package hub is what the controllers share of reading the hub: indexes over
+// AlertRules, and the guard that stands before every deletion.
+package hub
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+const (
+	placementIndex = "placement"
+	workloadIndex  = "workload"
+	templateIndex  = "template"
+
+	namedPrefix = "name/"
+	bySelector  = "selector"
+)
+
+// SetupIndexes adds the indexes that this package reads to the hub's cache.
+func SetupIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	for field, fn := range map[string]client.IndexerFunc{
+		placementIndex: placementKeys,
+		workloadIndex:  workloadKeys,
+		templateIndex:  templateKeys,
+	} {
+		if err := indexer.IndexField(ctx, &v1alpha1.AlertRule{}, field, fn); err != nil {
+			return fmt.Errorf("indexing AlertRules by %s: %w", field, err)
+		}
+	}
+	return nil
+}
+
+func placementKeys(o client.Object) []string {
+	p := o.(*v1alpha1.AlertRule).Spec.Placement
+	keys := make([]string, 0, len(p.Names)+1)
+	for _, name := range p.Names {
+		keys = append(keys, namedPrefix+string(name))
+	}
+	if p.Selector != nil {
+		keys = append(keys, bySelector)
+	}
+	return keys
+}
+
+func workloadKeys(o client.Object) []string {
+	r := o.(*v1alpha1.AlertRule)
+	if !Generated(r) {
+		return nil
+	}
+	w := r.Spec.WorkloadRef
+	return []string{string(w.Cluster), workloadKey(string(w.Cluster), string(w.Namespace), w.Name)}
+}
+
+func workloadKey(cluster, namespace, name string) string {
+	return cluster + "/" + namespace + "/" + name
+}
+
+func templateKeys(o client.Object) []string {
+	if r := o.(*v1alpha1.AlertRule); Generated(r) {
+		return []string{r.Labels[v1alpha1.TemplateLabel]}
+	}
+	return nil
+}
+
+// Generated tells whether a template made the AlertRule.
+func Generated(r *v1alpha1.AlertRule) bool {
+	return r.Labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue &&
+		r.Labels[v1alpha1.TemplateLabel] != "" && r.Spec.WorkloadRef != nil
+}
+
+// GeneratedFor returns the AlertRules that templates made for a workload.
+func GeneratedFor(ctx context.Context, reader client.Reader, cluster, namespace, name string) ([]v1alpha1.AlertRule, error) {
+	return generated(ctx, reader, workloadIndex, workloadKey(cluster, namespace, name))
+}
+
+// GeneratedOn returns the AlertRules that templates made for workloads of a spoke.
+func GeneratedOn(ctx context.Context, reader client.Reader, cluster string) ([]v1alpha1.AlertRule, error) {
+	return generated(ctx, reader, workloadIndex, cluster)
+}
+
+// GeneratedBy returns the AlertRules that a template made.
+func GeneratedBy(ctx context.Context, reader client.Reader, template string) ([]v1alpha1.AlertRule, error) {
+	return generated(ctx, reader, templateIndex, template)
+}
+
+func generated(ctx context.Context, reader client.Reader, field, value string) ([]v1alpha1.AlertRule, error) {
+	var list v1alpha1.AlertRuleList
+	if err := reader.List(ctx, &list, client.MatchingFields{field: value}); err != nil {
+		return nil, fmt.Errorf("listing the AlertRules generated for %s %s: %w", field, value, err)
+	}
+	return list.Items, nil
+}
+
+// RulesMaybeOn returns the AlertRules that name a spoke, and all that select spokes
+// by label: those that are placed on it are among them, whatever its labels are.
+func RulesMaybeOn(ctx context.Context, reader client.Reader, cluster string) ([]v1alpha1.AlertRule, error) {
+	seen := map[types.UID]bool{}
+	var out []v1alpha1.AlertRule
+	for _, key := range []string{namedPrefix + cluster, bySelector} {
+		var list v1alpha1.AlertRuleList
+		if err := reader.List(ctx, &list, client.MatchingFields{placementIndex: key}); err != nil {
+			return nil, fmt.Errorf("listing the AlertRules for spoke %s: %w", cluster, err)
+		}
+		for i := range list.Items {
+			if r := &list.Items[i]; !seen[r.UID] {
+				seen[r.UID] = true
+				out = append(out, *r)
+			}
+		}
+	}
+	return out, nil
+}
+
+// RulesOn returns the AlertRules that are placed on a spoke.
+func RulesOn(ctx context.Context, reader client.Reader, cluster rule.Cluster) ([]v1alpha1.AlertRule, error) {
+	maybe, err := RulesMaybeOn(ctx, reader, cluster.Name)
+	if err != nil {
+		return nil, err
+	}
+	out := maybe[:0]
+	for i := range maybe {
+		// A placement that is no valid selector places nothing; its status says so.
+		if placed, err := rule.Places(maybe[i].Spec.Placement, cluster); err == nil && placed {
+			out = append(out, maybe[i])
+		}
+	}
+	return out, nil
+}
+
+// Cluster returns a spoke as placement sees it, or nil when there is no SpokeCluster
+// of that name.
+func Cluster(ctx context.Context, reader client.Reader, name string) (*rule.Cluster, error) {
+	var sc v1alpha1.SpokeCluster
+	if err := reader.Get(ctx, client.ObjectKey{Name: name}, &sc); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading SpokeCluster %s: %w", name, err)
+	}
+	return &rule.Cluster{Name: sc.Name, Labels: sc.Labels}, nil
+}
+
+// Key returns an object's namespace and name.
+func Key(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}

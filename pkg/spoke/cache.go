@@ -1,0 +1,112 @@
+package spoke
+
+import (
+	"fmt"
+	"strings"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// Scheme knows what is read in a spoke.
+var Scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(appsv1.AddToScheme(s))
+	utilruntime.Must(corev1.AddToScheme(s))
+	utilruntime.Must(monitoringv1.AddToScheme(s))
+	return s
+}()
+
+// DeploymentMetadata returns an object to read Deployments of a spoke with. They
+// are cached as metadata alone: nothing else of them is used.
+func DeploymentMetadata() *metav1.PartialObjectMetadata {
+	return metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment"))
+}
+
+// NamespaceMetadata returns an object to read Namespaces of a spoke with.
+func NamespaceMetadata() *metav1.PartialObjectMetadata {
+	return metadataOf(corev1.SchemeGroupVersion.WithKind("Namespace"))
+}
+
+var ruleKind = monitoringv1.SchemeGroupVersion.WithKind(monitoringv1.PrometheusRuleKind)
+
+func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(gvk)
+	return o
+}
+
+// restMapper knows the few kinds that are used in a spoke. Asking the spoke for
+// them (discovery) would be a wait that no context bounds.
+func restMapper() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	m.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
+	m.Add(ruleKind, meta.RESTScopeNamespace)
+	return m
+}
+
+// cacheOptions keeps of a spoke what is read, and no more.
+func cacheOptions(hubID string) cache.Options {
+	shared := true // every reader copies before it changes anything
+	return cache.Options{
+		ReaderFailOnMissingInformer: true,
+		ByObject: map[client.Object]cache.ByObject{
+			DeploymentMetadata():           {Transform: trimMetadata, UnsafeDisableDeepCopy: &shared},
+			NamespaceMetadata():            {Transform: trimMetadata, UnsafeDisableDeepCopy: &shared},
+			&monitoringv1.PrometheusRule{}: {Transform: trimRule(hubID), UnsafeDisableDeepCopy: &shared},
+		},
+	}
+}
+
+// trimMetadata drops what Kubernetes and kubectl keep for themselves.
+func trimMetadata(in any) (any, error) {
+	o, err := meta.Accessor(in)
+	if err != nil {
+		return nil, fmt.Errorf("trimming %T for the cache: %w", in, err)
+	}
+	o.SetManagedFields(nil)
+	o.SetOwnerReferences(nil)
+	o.SetFinalizers(nil)
+	annotations := o.GetAnnotations()
+	for key := range annotations {
+		if strings.HasPrefix(key, "kubectl.kubernetes.io/") || strings.HasPrefix(key, "deployment.kubernetes.io/") {
+			delete(annotations, key)
+		}
+	}
+	o.SetAnnotations(annotations)
+	return in, nil
+}
+
+// trimRule keeps this hub's PrometheusRules as they are, because an update sends
+// them back whole, and of all others only the name, to see a conflict before it is
+// written.
+func trimRule(hubID string) func(any) (any, error) {
+	return func(in any) (any, error) {
+		r, ok := in.(*monitoringv1.PrometheusRule)
+		if !ok {
+			return in, nil
+		}
+		r.SetManagedFields(nil)
+		if r.Labels[v1alpha1.HubLabel] == hubID {
+			return r, nil
+		}
+		return &monitoringv1.PrometheusRule{
+			TypeMeta: r.TypeMeta,
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: r.Namespace, Name: r.Name, UID: r.UID,
+				ResourceVersion: r.ResourceVersion, CreationTimestamp: r.CreationTimestamp,
+			},
+		}, nil
+	}
+}

@@ -1,0 +1,329 @@
+package spoke
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/metrics"
+)
+
+const (
+	// requestTimeout bounds a single read of a spoke.
+	requestTimeout = 5 * time.Second
+	// syncTimeout bounds the first list of a kind, which is large in a large spoke.
+	syncTimeout = time.Minute
+	// probeInterval is the time between two probes of a spoke that answers.
+	probeInterval = 10 * time.Second
+	// countInterval is the least time between two counts of what a spoke holds:
+	// they are for people, and every change of theirs is a write on the hub.
+	countInterval = time.Minute
+)
+
+// connection is one kubeconfig's way to a spoke. run opens it and tends it until
+// its context ends.
+type connection struct {
+	name    string
+	log     logr.Logger
+	cfg     *rest.Config
+	http    *http.Client
+	probes  rest.Interface
+	breaker *Breaker
+	kick    chan struct{} // the circuit changed: probe now
+	p       *Provider
+
+	seen    Observation
+	counted time.Time
+}
+
+// session is one cluster.Cluster of a connection, with what it was found to serve.
+type session struct {
+	ctx     context.Context
+	cluster cluster.Cluster
+	rules   monitoring.Interface
+	served  bool
+	stop    context.CancelFunc
+}
+
+func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, error) {
+	c := &connection{
+		name: name, p: p, cfg: cfg, kick: make(chan struct{}, 1),
+		log: p.log.WithValues("cluster", name),
+	}
+	c.breaker = NewBreaker(func() {
+		p.circuit(c)
+		select {
+		case c.kick <- struct{}{}:
+		default:
+		}
+	})
+	// No client-side rate limit: the number of requests in flight per spoke is
+	// bounded by the queue, and the spoke's priority and fairness does the rest.
+	cfg.QPS = -1
+	cfg.UserAgent = p.opts.UserAgent
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return &observer{next: next, breaker: c.breaker, count: func(method, code string) {
+			metrics.SpokeRequests.WithLabelValues(method, code).Inc()
+		}}
+	})
+	var err error
+	if c.http, err = rest.HTTPClientFor(cfg); err != nil {
+		return nil, refuse("", "the credential or the CA in it can't be used")
+	}
+	// A redirect would carry the credential to wherever the spoke says.
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, c.http)
+	if err != nil {
+		return nil, refuse("cluster.server", "is no usable address")
+	}
+	c.probes = d.RESTClient()
+	return c, nil
+}
+
+// run opens the connection, publishes every session that works, and tends it.
+func (c *connection) run(ctx context.Context) {
+	defer c.http.CloseIdleConnections()
+	var live *session
+	defer func() {
+		if live != nil {
+			live.stop()
+		}
+	}()
+	backoff := newBackoff()
+	for ctx.Err() == nil {
+		next, err := c.open(ctx)
+		if err != nil {
+			c.observe(disconnected(err))
+			pause(ctx, backoff.Step())
+			continue
+		}
+		if !c.p.publish(ctx, c, next) {
+			next.stop()
+			return
+		}
+		if live != nil {
+			live.stop()
+		}
+		live, backoff = next, newBackoff()
+		c.count(ctx, live)
+		// The rules are being pushed right now: count once more soon.
+		c.counted = time.Now().Add(probeInterval/2 - countInterval)
+		c.connected()
+		c.tend(ctx, live)
+	}
+}
+
+// open makes a session: every read that can fail is tried first with a deadline,
+// so that its error can be told, before an informer is left to retry it for ever.
+func (c *connection) open(ctx context.Context) (*session, error) {
+	if err := c.probe(ctx); err != nil {
+		return nil, err
+	}
+	cl, err := cluster.New(c.cfg, func(o *cluster.Options) {
+		o.Scheme = Scheme
+		o.HTTPClient = c.http
+		o.Cache = cacheOptions(c.p.opts.HubID)
+		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return restMapper(), nil }
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for PrometheusRules: %w", err)
+	}
+	if err := c.identify(ctx, cl); err != nil {
+		return nil, err
+	}
+	sctx, stop := context.WithCancel(ctx)
+	s := &session{ctx: sctx, cluster: cl, rules: rules, stop: stop}
+	if err := c.sync(sctx, s); err != nil {
+		stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// sync starts the session's cache and waits for it.
+func (c *connection) sync(ctx context.Context, s *session) error {
+	go func() {
+		if err := s.cluster.Start(ctx); err != nil {
+			c.log.Error(err, "the spoke's cache ended")
+		}
+	}()
+	// Before the cache runs, GetInformer would not wait for its informer.
+	if !s.cluster.GetCache().WaitForCacheSync(ctx) {
+		return fmt.Errorf("starting the cache: %w", ctx.Err())
+	}
+	for _, o := range []client.Object{DeploymentMetadata(), NamespaceMetadata()} {
+		if err := c.syncKind(ctx, s.cluster, o); err != nil {
+			return err
+		}
+	}
+	err := c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{})
+	if err != nil && !answered(err) {
+		return err
+	}
+	s.served = err == nil
+	c.seen.Served = served(err)
+	return nil
+}
+
+// syncKind starts an informer and waits for its first list.
+func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.Object) error {
+	gvk, err := cl.GetClient().GroupVersionKindFor(o)
+	if err != nil {
+		return fmt.Errorf("%T: %w", o, err)
+	}
+	if err := tryList(ctx, cl, gvk); err != nil {
+		return err
+	}
+	if err := c.p.applyIndexes(ctx, cl, gvk); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	if _, err := cl.GetCache().GetInformer(ctx, o); err != nil {
+		// Left alone it would hold up every later wait for this cache.
+		_ = cl.GetCache().RemoveInformer(context.WithoutCancel(ctx), o)
+		return fmt.Errorf("listing %ss: %w", gvk.Kind, err)
+	}
+	return nil
+}
+
+// tryList reads one object of a kind, past the cache.
+func tryList(ctx context.Context, cl cluster.Cluster, gvk schema.GroupVersionKind) error {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := cl.GetAPIReader().List(ctx, list, client.Limit(1)); err != nil {
+		return fmt.Errorf("listing %ss: %w", gvk.Kind, err)
+	}
+	return nil
+}
+
+// tend watches over a session until its context ends, or a better one can be had.
+func (c *connection) tend(ctx context.Context, s *session) {
+	backoff := newBackoff()
+	delay := probeInterval / 2
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.kick:
+		case <-time.After(wait.Jitter(delay, 0.1)):
+		}
+		err := c.probe(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && (answered(err) || c.breaker.Open()):
+			c.observe(disconnected(err))
+			delay = backoff.Step()
+			continue
+		case err != nil:
+			delay = time.Second
+			continue
+		}
+		backoff, delay = newBackoff(), probeInterval
+		if !s.served {
+			if err = tryList(ctx, s.cluster, ruleKind); err == nil {
+				return // reopened with PrometheusRules
+			}
+			c.seen.Served = served(err)
+		}
+		if time.Since(c.counted) >= countInterval {
+			c.count(ctx, s)
+		}
+		c.connected()
+	}
+}
+
+// probe asks for the version, which every account may read by default. An answer
+// that refuses it is an answer.
+func (c *connection) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	body, err := c.probes.Get().AbsPath("/version").Do(ctx).Raw()
+	if err != nil {
+		if apierrors.IsForbidden(err) {
+			c.seen.Contact = time.Now()
+			return nil
+		}
+		return fmt.Errorf("asking for the version: %w", err)
+	}
+	var v version.Info
+	if err := json.Unmarshal(body, &v); err != nil || v.GitVersion == "" {
+		return fmt.Errorf("asking for the version: the answer is not that of a Kubernetes API server")
+	}
+	c.seen.Version, c.seen.Contact = clip(v.GitVersion, maxVersion), time.Now()
+	return nil
+}
+
+// identify reads the cluster's identity: the UID of its namespace kube-system.
+func (c *connection) identify(ctx context.Context, cl cluster.Cluster) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	ns := NamespaceMetadata()
+	if err := cl.GetAPIReader().Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
+		return fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	c.seen.Identity = string(ns.UID)
+	return nil
+}
+
+// count counts what the spoke holds, out of the cache.
+func (c *connection) count(ctx context.Context, s *session) {
+	c.counted = time.Now()
+	deployments := &metav1.PartialObjectMetadataList{}
+	deployments.SetGroupVersionKind(DeploymentMetadata().GroupVersionKind())
+	if s.cluster.GetClient().List(ctx, deployments) == nil {
+		n := int32(len(deployments.Items))
+		c.seen.Deployments = &n
+	}
+	var rules monitoringv1.PrometheusRuleList
+	if s.served && s.cluster.GetClient().List(ctx, &rules, client.MatchingLabels{v1alpha1.HubLabel: c.p.opts.HubID}) == nil {
+		n := int32(len(rules.Items))
+		c.seen.Rules = &n
+	}
+}
+
+// connected tells that all is well.
+func (c *connection) connected() {
+	c.observe(Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected, Message: "the spoke answers"})
+}
+
+func (c *connection) observe(f Finding) {
+	c.seen.Connected = f
+	c.p.observe(c, c.seen)
+}
+
+// newBackoff is the delay between two probes of a spoke that does not answer.
+func newBackoff() *wait.Backoff {
+	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 100, Cap: maxBackoff * 4 / 5}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,112 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// These bound what a spoke's answers may add to a status, in bytes.
+const (
+	maxMessage = 512
+	maxVersion = 60
+)
+
+// Observation is what was last seen of a spoke.
+type Observation struct {
+	// Connected and Served are the conditions of the same names; their type is left out.
+	Connected, Served Finding
+	// Version and Identity are empty until they were read.
+	Version, Identity string
+	// Deployments and Rules are nil until they were counted.
+	Deployments, Rules *int32
+	// Contact is when the spoke last answered.
+	Contact time.Time
+}
+
+// equal tells whether two observations say the same. When the contact was is no news.
+func (o Observation) equal(other Observation) bool {
+	return o.Connected == other.Connected && o.Served == other.Served &&
+		o.Version == other.Version && o.Identity == other.Identity &&
+		ptr.Equal(o.Deployments, other.Deployments) && ptr.Equal(o.Rules, other.Rules)
+}
+
+// Finding is the part of a condition that an observation tells.
+type Finding struct {
+	Status  metav1.ConditionStatus
+	Reason  string
+	Message string
+}
+
+// disconnected says in a condition's words why a spoke can't be served.
+func disconnected(err error) Finding {
+	f := Finding{Status: metav1.ConditionFalse, Message: clip(err.Error(), maxMessage)}
+	var refused *RefusedError
+	switch {
+	case errors.As(err, &refused):
+		f.Reason = v1alpha1.ReasonInvalidKubeconfig
+		f.Message = clip("the kubeconfig is refused: " + refused.Error(), maxMessage)
+	case apierrors.IsUnauthorized(err):
+		f.Reason = v1alpha1.ReasonAuthFailed
+		f.Message = "the spoke does not accept the credential (401); put a valid one into the Secret"
+	case apierrors.IsForbidden(err):
+		f.Reason = v1alpha1.ReasonForbidden
+		f.Message = clip("the spoke's RBAC refuses: "+err.Error(), maxMessage)
+	case errors.Is(err, context.DeadlineExceeded):
+		f.Reason = v1alpha1.ReasonUnreachable
+		f.Message = clip("no answer in time: "+err.Error(), maxMessage)
+	default:
+		f.Reason = v1alpha1.ReasonUnreachable
+	}
+	return f
+}
+
+// served says in a condition's words whether a spoke serves PrometheusRules.
+func served(err error) Finding {
+	switch {
+	case err == nil:
+		return Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonServed, Message: "PrometheusRules can be read"}
+	case apierrors.IsNotFound(err):
+		return Finding{
+			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonCRDMissing,
+			Message: "the spoke does not serve prometheusrules.monitoring.coreos.com; install prometheus-operator's CRDs there",
+		}
+	default:
+		return disconnected(fmt.Errorf("reading PrometheusRules: %w", err))
+	}
+}
+
+// answered tells whether an error is the answer of an API server, rather than the
+// lack of one.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
+}
+
+// clip bounds an untrusted text, and takes out of it what would spoil a terminal.
+func clip(s string, limit int) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == utf8.RuneError || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s)
+	if len(s) <= limit {
+		return s
+	}
+	for end := limit; ; end-- {
+		if utf8.RuneStart(s[end]) {
+			return s[:end] + "…"
+		}
+	}
+}

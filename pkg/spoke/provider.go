@@ -1,0 +1,355 @@
+package spoke
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"sort"
+	"sync"
+
+	"github.com/go-logr/logr"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	"github.com/rulefleet/rulefleet/pkg/metrics"
+)
+
+// Options are what a Provider needs to know.
+type Options struct {
+	// HubID is the id of this hub: of its own PrometheusRules alone the contents are cached.
+	HubID string
+	// UserAgent is how the operator presents itself to spokes.
+	UserAgent string
+	// Log is the logger.
+	Log logr.Logger
+}
+
+// Spoke is an engaged spoke, as the controllers work with it.
+type Spoke struct {
+	// Name is the spoke's name.
+	Name string
+	// Reader reads the spoke's cache. What it returns is shared: copy before changing.
+	Reader client.Reader
+	// Rules writes PrometheusRules, past the cache.
+	Rules monitoring.Interface
+	// RulesServed tells whether the spoke serves PrometheusRules. If not, they are
+	// not in the cache, and Reader refuses to read them.
+	RulesServed bool
+}
+
+// Provider is the multicluster.Provider of registered spokes. Each has a goroutine
+// of its own, rooted in the manager's context; no call here waits on a spoke.
+type Provider struct {
+	opts Options
+	log  logr.Logger
+	// started is closed when Start has the manager's context.
+	started chan struct{}
+	base    context.Context
+	aware   multicluster.Aware
+	// ready counts the controllers that have not started yet.
+	ready sync.WaitGroup
+
+	mu       sync.RWMutex
+	entries  map[string]*entry
+	indexes  []index
+	changed  func(name string)
+	circuits []*Queue
+}
+
+// entry is all that is known of one registered spoke.
+type entry struct {
+	hash    [sha256.Size]byte // of the kubeconfig that current or pending has
+	current *registration     // published; nil before the first success
+	pending *registration     // not published yet
+	cluster cluster.Cluster   // current's session
+	spoke   *Spoke            // current's session, for controllers
+	open    bool              // current's circuit
+	seen    *Observation
+}
+
+// registration is one kubeconfig's connection, and how to end it.
+type registration struct {
+	conn   *connection
+	cancel context.CancelFunc
+}
+
+type index struct {
+	obj   client.Object
+	field string
+	fn    client.IndexerFunc
+}
+
+var _ multicluster.ProviderRunnable = &Provider{}
+var _ multicluster.Provider = &Provider{}
+
+// NewProvider returns a Provider without spokes.
+func NewProvider(o Options) *Provider {
+	return &Provider{opts: o, log: o.Log, started: make(chan struct{}), entries: map[string]*entry{}, changed: func(string) {}}
+}
+
+// ExpectController announces a controller that has to have started before a spoke
+// is engaged: one that engages earlier ends the process if its cache does not sync.
+// The function returned is to be called once, when that controller starts.
+func (p *Provider) ExpectController() func() {
+	p.ready.Add(1)
+	return sync.OnceFunc(p.ready.Done)
+}
+
+// Follow makes a queue follow the circuits of the spokes.
+func (p *Provider) Follow(q *Queue) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.circuits = append(p.circuits, q)
+}
+
+// OnChange sets the function that is told when a spoke's Observation changed. It
+// has to return at once.
+func (p *Provider) OnChange(fn func(name string)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changed = fn
+}
+
+// Start implements multicluster.ProviderRunnable: it lets spokes be engaged until
+// ctx ends.
+func (p *Provider) Start(ctx context.Context, aware multicluster.Aware) error {
+	p.ready.Wait()
+	p.base, p.aware = ctx, aware
+	close(p.started)
+	<-ctx.Done()
+	return nil
+}
+
+// Get implements multicluster.Provider.
+func (p *Provider) Get(_ context.Context, name multicluster.ClusterName) (cluster.Cluster, error) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if e, ok := p.entries[name.String()]; ok && e.cluster != nil {
+		return e.cluster, nil
+	}
+	return nil, multicluster.ErrClusterNotFound
+}
+
+// IndexField implements multicluster.Provider. Fields have to be indexed before the
+// first spoke is registered; an index on PrometheusRules takes part where they are served.
+func (p *Provider) IndexField(_ context.Context, obj client.Object, field string, fn client.IndexerFunc) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.entries) > 0 {
+		return fmt.Errorf("indexing %T by %s: spokes are registered already", obj, field)
+	}
+	p.indexes = append(p.indexes, index{obj: obj, field: field, fn: fn})
+	return nil
+}
+
+// Spoke returns an engaged spoke, or nil if there is none of that name.
+func (p *Provider) Spoke(name string) *Spoke {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if e, ok := p.entries[name]; ok {
+		return e.spoke
+	}
+	return nil
+}
+
+// Spokes returns the engaged spokes, in order of their names.
+func (p *Provider) Spokes() []*Spoke {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	out := make([]*Spoke, 0, len(p.entries))
+	for _, e := range p.entries {
+		if e.spoke != nil {
+			out = append(out, e.spoke)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}
+
+// RulesServed is a filter for watches of PrometheusRules.
+func (p *Provider) RulesServed(name multicluster.ClusterName, _ cluster.Cluster) bool {
+	s := p.Spoke(name.String())
+	return s != nil && s.RulesServed
+}
+
+// Observation returns what was last seen of a registered spoke, or nil if nothing
+// was yet.
+func (p *Provider) Observation(name string) *Observation {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if e, ok := p.entries[name]; ok && e.seen != nil {
+		seen := *e.seen
+		return &seen
+	}
+	return nil
+}
+
+// Register makes a spoke of that name be served by a kubeconfig. It waits for
+// nothing but the start of the operator itself; Observation tells how far it got. A kubeconfig in place of another one takes
+// over when it works, and not before. The error is a RefusedError: then the
+// connection, if there is one, stays as it is.
+func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte) error {
+	select {
+	case <-p.started:
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the controllers to start: %w", ctx.Err())
+	}
+	hash := sha256.Sum256(kubeconfig)
+	p.mu.RLock()
+	e, ok := p.entries[name]
+	same := ok && e.hash == hash
+	p.mu.RUnlock()
+	if same {
+		return nil
+	}
+	cfg, err := RESTConfig(kubeconfig)
+	if err != nil {
+		return err
+	}
+	conn, err := p.newConnection(name, cfg)
+	if err != nil {
+		return err
+	}
+	run, cancel := context.WithCancel(p.base)
+	p.mu.Lock()
+	if e = p.entries[name]; e == nil {
+		e = &entry{}
+		p.entries[name] = e
+	}
+	if e.pending != nil {
+		e.pending.cancel()
+	}
+	e.hash, e.pending = hash, &registration{conn: conn, cancel: cancel}
+	p.mu.Unlock()
+	go conn.run(run)
+	return nil
+}
+
+// Remove disengages a spoke. Nothing in the spoke is changed.
+func (p *Provider) Remove(name string) {
+	p.mu.Lock()
+	e, ok := p.entries[name]
+	delete(p.entries, name)
+	circuits := p.circuits
+	p.mu.Unlock()
+	if !ok {
+		return
+	}
+	for _, r := range []*registration{e.current, e.pending} {
+		if r == nil {
+			continue
+		}
+		r.cancel()
+	}
+	if e.open {
+		metrics.OpenCircuits.Dec()
+	}
+	if e.spoke != nil {
+		metrics.EngagedSpokes.Dec()
+	}
+	for _, q := range circuits {
+		q.Forget(multicluster.ClusterName(name))
+	}
+}
+
+// publish engages a session of a connection. It tells false when the connection is
+// not wanted any more.
+func (p *Provider) publish(ctx context.Context, c *connection, s *session) bool {
+	p.mu.Lock()
+	e, ok := p.entries[c.name]
+	if !ok || ctx.Err() != nil || !e.has(c) {
+		p.mu.Unlock()
+		return false
+	}
+	var old *registration
+	if e.pending != nil && e.pending.conn == c {
+		old, e.current, e.pending = e.current, e.pending, nil
+	}
+	if e.spoke == nil {
+		metrics.EngagedSpokes.Inc()
+	}
+	e.cluster = s.cluster
+	e.spoke = &Spoke{Name: c.name, Reader: s.cluster.GetClient(), Rules: s.rules, RulesServed: s.served}
+	p.mu.Unlock()
+
+	p.circuit(c)
+	// All caches have synced, so Engage returns soon; the session's own context ends
+	// what it starts.
+	if err := p.aware.Engage(s.ctx, multicluster.ClusterName(c.name), s.cluster); err != nil {
+		c.log.Error(err, "engaging the spoke")
+	}
+	if old != nil {
+		old.cancel()
+	}
+	return true
+}
+
+func (e *entry) has(c *connection) bool {
+	return (e.current != nil && e.current.conn == c) || (e.pending != nil && e.pending.conn == c)
+}
+
+// circuit brings the queues in line with a connection's circuit. That of a
+// connection that is not in use yet is nobody's business. The queues are told with
+// the lock held, so that two changes can't arrive in the wrong order; they don't wait.
+func (p *Provider) circuit(c *connection) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e, ok := p.entries[c.name]
+	open := c.breaker.Open()
+	if !ok || e.current == nil || e.current.conn != c || e.open == open {
+		return
+	}
+	e.open = open
+	if open {
+		metrics.OpenCircuits.Inc()
+	} else {
+		metrics.OpenCircuits.Dec()
+	}
+	for _, q := range p.circuits {
+		q.SetCircuit(multicluster.ClusterName(c.name), open)
+	}
+}
+
+// observe keeps what a connection saw, and tells of it if it is news.
+func (p *Provider) observe(c *connection, seen Observation) {
+	p.mu.Lock()
+	e, ok := p.entries[c.name]
+	if !ok || !e.has(c) {
+		p.mu.Unlock()
+		return
+	}
+	if e.pending != nil && e.pending.conn == c && e.spoke != nil && e.seen != nil {
+		// The last good connection stays in use while the new one is not good.
+		kept := *e.seen
+		kept.Connected.Message = clip("the last good kubeconfig stays in use; the new one: "+seen.Connected.Message, maxMessage)
+		seen = kept
+	}
+	news := e.seen == nil || !e.seen.equal(seen)
+	e.seen = &seen
+	changed := p.changed
+	p.mu.Unlock()
+	if news {
+		changed(c.name)
+	}
+}
+
+// applyIndexes adds the indexes of one kind to a cache. Adding one starts the
+// kind's informer, which is why it waits until the kind is known to be served.
+func (p *Provider) applyIndexes(ctx context.Context, cl cluster.Cluster, kind schema.GroupVersionKind) error {
+	p.mu.RLock()
+	indexes := p.indexes
+	p.mu.RUnlock()
+	for _, i := range indexes {
+		if gvk, err := cl.GetClient().GroupVersionKindFor(i.obj); err != nil || gvk != kind {
+			continue
+		}
+		if err := cl.GetFieldIndexer().IndexField(ctx, i.obj, i.field, i.fn); err != nil {
+			return fmt.Errorf("indexing %T by %s: %w", i.obj, i.field, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	privateFile   = 0o600
+	privateFolder = 0o700
+	startAttempts = 5
+)
+
+// errPortInUse says that another process has taken the port that was free when
+// it was chosen.
+var errPortInUse = errors.New("the port is in use")
+
+// prepareDir makes the work folder, and clears what an earlier cluster left in
+// it, so that a folder of a fixed name can be used again after a crash.
+func (c *Cluster) prepareDir() error {
+	dir := c.opts.Dir
+	if dir == "" {
+		made, err := os.MkdirTemp("", "rulefleet-"+c.Name()+"-")
+		if err != nil {
+			return fmt.Errorf("making the work folder: %w", err)
+		}
+		dir, c.temporary = made, true
+	}
+	var err error
+	if c.dir, err = filepath.Abs(dir); err != nil {
+		return fmt.Errorf("resolving the work folder: %w", err)
+	}
+	for _, name := range []string{
+		dataDir, pkiDir, logsDir, cacheDir, kubeconfigFile, controllerFile,
+		auditLogFile, auditPolicyFile, etcdSocket, etcdPeerSocket,
+	} {
+		if err := os.RemoveAll(c.path(name)); err != nil {
+			return fmt.Errorf("clearing the work folder: %w", err)
+		}
+	}
+	for _, name := range []string{pkiDir, logsDir} {
+		if err := os.MkdirAll(c.path(name), privateFolder); err != nil {
+			return fmt.Errorf("making the work folder: %w", err)
+		}
+	}
+	return nil
+}
+
+// writePKI makes the certificates and keys, and writes those that programs read
+// from files.
+func (c *Cluster) writePKI() error {
+	var err error
+	if c.ca, err = newAuthority(c.Name()); err != nil {
+		return err
+	}
+	if c.admin, err = c.ca.client(adminUser, adminGroup); err != nil {
+		return err
+	}
+	serving, err := c.ca.server()
+	if err != nil {
+		return err
+	}
+	tokens, err := newKey()
+	if err != nil {
+		return err
+	}
+	tokenKey, err := encodeKey(tokens)
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{
+		filepath.Join(pkiDir, caFile):            c.ca.cert,
+		filepath.Join(pkiDir, servingCertFile):   serving.cert,
+		filepath.Join(pkiDir, servingKeyFile):    serving.key,
+		filepath.Join(pkiDir, serviceAccountKey): tokenKey,
+		auditPolicyFile:                          []byte(auditPolicy),
+	} {
+		if err := c.writeFile(name, content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) writeFile(name string, content []byte) error {
+	if err := os.WriteFile(c.path(name), content, privateFile); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	return nil
+}
+
+// run starts one of the cluster's programs. It outlives ctx, which only bounds
+// the start of the cluster.
+func (c *Cluster) run(ctx context.Context, program string, args []string) (*Process, error) {
+	return StartProcess(context.WithoutCancel(ctx), ProcessOptions{
+		Name:     program,
+		Path:     filepath.Join(c.opts.BinDir, program),
+		Args:     args,
+		Dir:      c.dir,
+		LogPath:  c.logPath(program),
+		Lifeline: true,
+	})
+}
+
+func (c *Cluster) startEtcd(ctx context.Context) error {
+	p, err := c.run(ctx, etcdName, etcdArgs())
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.etcd = p
+	c.mu.Unlock()
+	return nil
+}
+
+// startAPIServerOnFreePort tries other ports when the one that was free is taken
+// by another process before the API server binds it.
+func (c *Cluster) startAPIServerOnFreePort(ctx context.Context) error {
+	if c.opts.Port != 0 {
+		return c.startAPIServerOn(ctx, c.opts.Port)
+	}
+	var err error
+	for range startAttempts {
+		var port int
+		if port, err = takePort(); err != nil {
+			return err
+		}
+		if err = c.startAPIServerOn(ctx, port); !errors.Is(err, errPortInUse) {
+			return err
+		}
+		releasePort(port)
+	}
+	return err
+}
+
+func (c *Cluster) startAPIServerOn(ctx context.Context, port int) error {
+	c.port = port
+	var err error
+	if c.adminKubeconfig, err = c.kubeconfigFor(adminUser, c.admin); err != nil {
+		return err
+	}
+	if err := c.writeFile(kubeconfigFile, c.adminKubeconfig); err != nil {
+		return err
+	}
+	return c.startAPIServer(ctx)
+}
+
+// startAPIServer starts the API server on the port already chosen, and waits
+// until it is ready.
+func (c *Cluster) startAPIServer(ctx context.Context) error {
+	p, err := c.run(ctx, apiServerName, apiServerArgs(c.port, c.opts.Audit))
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.apiServer = p
+	c.mu.Unlock()
+	err = c.awaitReady(ctx, p)
+	if err != nil && !p.running() && strings.Contains(c.tail(apiServerName, tailLines), "address already in use") {
+		return fmt.Errorf("%w: %s", errPortInUse, net.JoinHostPort(loopback, fmt.Sprint(c.port)))
+	}
+	return err
+}
+
+func (c *Cluster) startControllerManager(ctx context.Context) error {
+	pair, err := c.ca.client(controllerManagerUser)
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := c.kubeconfigFor(controllerManagerUser, pair)
+	if err != nil {
+		return err
+	}
+	if err := c.writeFile(controllerFile, kubeconfig); err != nil {
+		return err
+	}
+	p, err := c.run(ctx, controllerManagerName, controllerManagerArgs())
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.controllerManager = p
+	c.mu.Unlock()
+	return c.awaitControllers(ctx, p)
+}

@@ -1,0 +1,73 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Who the clients of this package act as. The administrators' group passes RBAC
+// whatever the roles say.
+const (
+	adminUser             = "admin"
+	adminGroup            = "system:masters"
+	controllerManagerUser = "system:kube-controller-manager"
+)
+
+// RESTConfig returns a new configuration for clients that act as an
+// administrator, without client-side rate limiting.
+func (c *Cluster) RESTConfig() *rest.Config {
+	return &rest.Config{
+		Host: c.URL(),
+		QPS:  -1,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData:   c.ca.cert,
+			CertData: c.admin.cert,
+			KeyData:  c.admin.key,
+		},
+	}
+}
+
+// Kubeconfig returns the kubeconfig of an administrator, with all credentials
+// inline.
+func (c *Cluster) Kubeconfig() []byte { return c.adminKubeconfig }
+
+// KubeconfigPath returns the file that holds Kubeconfig.
+func (c *Cluster) KubeconfigPath() string { return c.path(kubeconfigFile) }
+
+// UserKubeconfig returns a kubeconfig by which its bearer is the user and a
+// member of the groups, by a client certificate. What they may do is up to RBAC.
+func (c *Cluster) UserKubeconfig(user string, groups ...string) ([]byte, error) {
+	pair, err := c.ca.client(user, groups...)
+	if err != nil {
+		return nil, err
+	}
+	return c.kubeconfigFor(user, pair)
+}
+
+func (c *Cluster) kubeconfigFor(user string, pair keyPair) ([]byte, error) {
+	config := api.NewConfig()
+	config.Clusters[c.Name()] = &api.Cluster{Server: c.URL(), CertificateAuthorityData: c.ca.cert}
+	config.AuthInfos[user] = &api.AuthInfo{ClientCertificateData: pair.cert, ClientKeyData: pair.key}
+	config.Contexts[c.Name()] = &api.Context{Cluster: c.Name(), AuthInfo: user}
+	config.CurrentContext = c.Name()
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("writing the kubeconfig of %q: %w", user, err)
+	}
+	return content, nil
+}
+
+// Kubectl returns a command, not yet started, that runs kubectl as an
+// administrator of this cluster.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
+	// kubectl keeps what it learned of an API by address, and another cluster
+	// may have had the same one.
+	own := []string{"--kubeconfig=" + c.KubeconfigPath(), "--cache-dir=" + c.path(cacheDir)}
+	return exec.CommandContext(ctx, filepath.Join(c.opts.BinDir, kubectlName), append(own, args...)...)
+}

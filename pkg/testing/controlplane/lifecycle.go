@@ -1,0 +1,60 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// errNotRunning says that the API server was killed or never came up.
+var errNotRunning = errors.New("the API server is not running")
+
+// Kill ends the API server by SIGKILL, paused or not. The data stays for
+// Restart; until then the port refuses connections.
+func (c *Cluster) Kill() error {
+	p, err := c.runningAPIServer()
+	if err != nil {
+		return err
+	}
+	return p.Kill()
+}
+
+// Restart starts the API server again, on the same port and with the same data,
+// and waits until it is ready. One that still runs is killed first.
+func (c *Cluster) Restart(ctx context.Context) error {
+	if err := c.Kill(); err != nil && !errors.Is(err, errNotRunning) {
+		return err
+	}
+	if err := c.startAPIServer(ctx); err != nil {
+		return fmt.Errorf("restarting cluster %q: %w%s", c.Name(), err, c.lastWords())
+	}
+	return nil
+}
+
+// Pause stops the API server by SIGSTOP: it accepts connections, as the kernel
+// does that for it, and answers nothing.
+func (c *Cluster) Pause() error {
+	p, err := c.runningAPIServer()
+	if err != nil {
+		return err
+	}
+	return p.Pause()
+}
+
+// Resume lets a paused API server go on.
+func (c *Cluster) Resume() error {
+	p, err := c.runningAPIServer()
+	if err != nil {
+		return err
+	}
+	return p.Resume()
+}
+
+func (c *Cluster) runningAPIServer() (*Process, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.apiServer == nil || !c.apiServer.running() {
+		return nil, fmt.Errorf("cluster %q: %w", c.Name(), errNotRunning)
+	}
+	return c.apiServer, nil
+}
