@@ -1,7 +1,10 @@
 package rule
 
 import (
-	_ "github.com/prometheus/common/model"
-	_ "github.com/prometheus/prometheus/promql/promqltest"
-	_ "sigs.k8s.io/yaml"
+	_ "github.com/prometheus/prometheus/model/rulefmt"
+	_ "github.com/prometheus/prometheus/promql"
+	_ "github.com/prometheus/prometheus/template"
+	"testing"
 )
+
+func TestX(t *testing.T) {}

@@ -55,7 +55,7 @@ func disconnected(err error) Finding {
 	switch {
 	case errors.As(err, &refused):
 		f.Reason = v1alpha1.ReasonInvalidKubeconfig
-		f.Message = clip("the kubeconfig is refused: " + refused.Error(), maxMessage)
+		f.Message = clip("the kubeconfig is refused: "+refused.Error(), maxMessage)
 	case apierrors.IsUnauthorized(err):
 		f.Reason = v1alpha1.ReasonAuthFailed
 		f.Message = "the spoke does not accept the credential (401); put a valid one into the Secret"

@@ -91,16 +91,8 @@ func NewProvider(o Options) *Provider {
 	return &Provider{opts: o, log: o.Log, started: make(chan struct{}), entries: map[string]*entry{}, changed: func(string) {}}
 }
 
-// ExpectController announces a controller that has to have started before a spoke
-// is engaged: one that engages earlier ends the process if its cache does not sync.
-// The function returned is to be called once, when that controller starts.
-func (p *Provider) ExpectController() func() {
-	p.ready.Add(1)
-	return sync.OnceFunc(p.ready.Done)
-}
-
-// Follow makes a queue follow the circuits of the spokes.
-func (p *Provider) Follow(q *Queue) {
+// follow makes a queue follow the circuits of the spokes.
+func (p *Provider) follow(q *Queue) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.circuits = append(p.circuits, q)
@@ -252,7 +244,7 @@ func (p *Provider) Remove(name string) {
 		metrics.EngagedSpokes.Dec()
 	}
 	for _, q := range circuits {
-		q.Forget(multicluster.ClusterName(name))
+		q.ForgetSpoke(multicluster.ClusterName(name))
 	}
 }
 

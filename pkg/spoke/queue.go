@@ -95,8 +95,8 @@ func (q *Queue) SetCircuit(name multicluster.ClusterName, open bool) {
 	q.readd(next)
 }
 
-// Forget drops what is parked of a spoke that is gone.
-func (q *Queue) Forget(name multicluster.ClusterName) {
+// ForgetSpoke drops what is parked of a spoke that is gone.
+func (q *Queue) ForgetSpoke(name multicluster.ClusterName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l, ok := q.lanes[name]

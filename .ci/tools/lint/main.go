@@ -9,7 +9,6 @@ import (
 
 	"github.com/golangci/golangci-lint/v2/pkg/commands"
 	"github.com/golangci/golangci-lint/v2/pkg/exitcodes"
-
 	_ "rulefleet.io/ci/tools/lint/apiconventions"
 )
 

@@ -12,15 +12,15 @@ func TestWrites(t *testing.T) {
 		do      func(w *Writes[string], c *testclock.FakePassiveClock)
 		pending bool
 	}{
-		"nothing was written":               {do: func(*Writes[string], *testclock.FakePassiveClock) {}},
-		"written and not seen":              {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "7") }, pending: true},
-		"seen at that version":              {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "7"); w.Seen("k", "7") }},
-		"seen at a later version":           {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "9"); w.Seen("k", "10") }},
-		"seen at an older version":          {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "10"); w.Seen("k", "9") }, pending: true},
-		"another key seen":                  {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "7"); w.Seen("l", "9") }, pending: true},
-		"deleted, an old event":             {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Deleted("k", "7"); w.Seen("k", "7") }, pending: true},
-		"deleted, the deletion seen":        {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Deleted("k", "7"); w.Seen("k", "8") }},
-		"a version that can't be compared":  {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "7"); w.Seen("k", "") }},
+		"nothing was written":              {do: func(*Writes[string], *testclock.FakePassiveClock) {}},
+		"written and not seen":             {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "7") }, pending: true},
+		"seen at that version":             {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "7"); w.Seen("k", "7") }},
+		"seen at a later version":          {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "9"); w.Seen("k", "10") }},
+		"seen at an older version":         {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "10"); w.Seen("k", "9") }, pending: true},
+		"another key seen":                 {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "7"); w.Seen("l", "9") }, pending: true},
+		"deleted, an old event":            {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Deleted("k", "7"); w.Seen("k", "7") }, pending: true},
+		"deleted, the deletion seen":       {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Deleted("k", "7"); w.Seen("k", "8") }},
+		"a version that can't be compared": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "7"); w.Seen("k", "") }},
 		"never seen, and patience at an end": {do: func(w *Writes[string], c *testclock.FakePassiveClock) {
 			w.Wrote("k", "7")
 			c.SetTime(c.Now().Add(patience))

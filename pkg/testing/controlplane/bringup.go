@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 const (
@@ -19,6 +20,9 @@ const (
 // errPortInUse says that another process has taken the port that was free when
 // it was chosen.
 var errPortInUse = errors.New("the port is in use")
+
+// errStopped says that Stop came first.
+var errStopped = errors.New("the cluster is stopped")
 
 // prepareDir makes the work folder, and clears what an earlier cluster left in
 // it, so that a folder of a fixed name can be used again after a crash.
@@ -34,6 +38,12 @@ func (c *Cluster) prepareDir() error {
 	var err error
 	if c.dir, err = filepath.Abs(dir); err != nil {
 		return fmt.Errorf("resolving the work folder: %w", err)
+	}
+	if err := os.MkdirAll(c.dir, privateFolder); err != nil {
+		return fmt.Errorf("making the work folder: %w", err)
+	}
+	if c.lock, err = lockFile(c.path(lockName)); err != nil {
+		return fmt.Errorf("the work folder %s serves another cluster: %w", c.dir, err)
 	}
 	for _, name := range []string{
 		dataDir, pkiDir, logsDir, cacheDir, kubeconfigFile, controllerFile,
@@ -112,9 +122,17 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return c.adopt(&c.etcd, p)
+}
+
+// adopt makes a started process one of those that Stop ends.
+func (c *Cluster) adopt(slot **Process, p *Process) error {
 	c.mu.Lock()
-	c.etcd = p
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return errors.Join(errStopped, p.Kill())
+	}
+	*slot = p
 	return nil
 }
 
@@ -157,9 +175,9 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.apiServer = p
-	c.mu.Unlock()
+	if err := c.adopt(&c.apiServer, p); err != nil {
+		return err
+	}
 	err = c.awaitReady(ctx, p)
 	if err != nil && !p.running() && strings.Contains(c.tail(apiServerName, tailLines), "address already in use") {
 		return fmt.Errorf("%w: %s", errPortInUse, net.JoinHostPort(loopback, fmt.Sprint(c.port)))
@@ -183,8 +201,20 @@ func (c *Cluster) startControllerManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.controllerManager = p
-	c.mu.Unlock()
+	if err := c.adopt(&c.controllerManager, p); err != nil {
+		return err
+	}
 	return c.awaitControllers(ctx, p)
+}
+
+// lockFile takes a lock that ends with the returned file, or with this process.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, privateFile)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), f.Close())
+	}
+	return f, nil
 }

@@ -19,6 +19,7 @@ type Cluster struct {
 	opts      Options
 	dir       string
 	temporary bool
+	lock      *os.File // Held while the cluster uses dir.
 	ca        *authority
 	admin     keyPair
 	audit     *AuditCursor
@@ -66,14 +67,16 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.startAPIServerOnFreePort(ctx); err != nil {
 		return err
 	}
+	if c.opts.ControllerManager {
+		if err := c.startControllerManager(ctx); err != nil {
+			return err
+		}
+	}
 	if c.opts.Audit {
 		var err error
 		if c.audit, err = NewAuditCursor(c.AuditLog()); err != nil {
 			return err
 		}
-	}
-	if c.opts.ControllerManager {
-		return c.startControllerManager(ctx)
 	}
 	return nil
 }
@@ -100,6 +103,9 @@ func (c *Cluster) Stop() error {
 	}
 	if c.port != 0 && c.opts.Port == 0 {
 		releasePort(c.port)
+	}
+	if c.lock != nil {
+		errs = append(errs, c.lock.Close())
 	}
 	if c.temporary && !c.opts.KeepLogs {
 		errs = append(errs, os.RemoveAll(c.dir))
@@ -128,7 +134,7 @@ func (c *Cluster) LogsDir() string { return c.path(logsDir) }
 func (c *Cluster) AuditLog() string { return c.path(auditLogFile) }
 
 // Audit returns the one cursor over the cluster's audit log, which begins when
-// the API server got ready. It is nil unless Options.Audit is set. For a second,
+// Start returns. It is nil unless Options.Audit is set. For a second,
 // independent cursor use NewAuditCursor.
 func (c *Cluster) Audit() *AuditCursor { return c.audit }
 

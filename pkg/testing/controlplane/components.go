@@ -22,6 +22,7 @@ const (
 	cacheDir          = "cache"
 	kubeconfigFile    = "kubeconfig"
 	controllerFile    = "controller-manager.kubeconfig"
+	lockName          = "lock"
 	auditLogFile      = "audit.log"
 	auditPolicyFile   = "audit-policy.json"
 	etcdSocket        = "etcd.sock"

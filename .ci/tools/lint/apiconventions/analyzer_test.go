@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"golang.org/x/tools/go/analysis/analysistest"
-
 	"rulefleet.io/ci/tools/lint/apiconventions"
 )
 

@@ -1,0 +1,111 @@
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+# Steps are timed, and the go command uses every core by itself.
+.NOTPARALLEL:
+
+# Where tools and control planes are kept once they are built. It may be shared.
+export RULEFLEET_CACHE := $(or $(RULEFLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rulefleet)
+
+VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+API := ./api/v1alpha1
+APPLY_CONFIGURATION := api/v1alpha1/applyconfiguration
+CRDS := charts/rulefleet/files/crds
+
+MODULES := $(patsubst %/go.mod,%,$(wildcard go.mod .ci/tools/go.mod e2e/controlplane/go.mod e2e/monitoring/go.mod))
+MODULES := $(MODULES:go.mod=.)
+
+TOOLS := bin/tools
+TOOL_SOURCES := $(filter-out %_test.go,$(wildcard .ci/tools/go.* .ci/tools/*/*.go .ci/tools/*/*/*.go))
+
+##@ Build
+
+.PHONY: help
+help: ## Show this help.
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: ## Build the manager into bin/rulefleet-manager.
+	@.ci/step build env CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/rulefleet-manager ./cmd/manager
+
+.PHONY: generate
+generate: $(TOOLS)/controller-gen ## Generate deepcopy, apply configurations and CRDs from the API types.
+	@mkdir -p bin $(CRDS)
+	@touch bin/.generate-started
+	$(TOOLS)/controller-gen object crd applyconfiguration paths=$(API) output:crd:dir=$(CRDS)
+	@# What was not written again belongs to a type that is gone.
+	@find $(APPLY_CONFIGURATION) $(CRDS) -type f ! -newer bin/.generate-started -print -delete
+
+.PHONY: controlplane
+controlplane: ## Build the control planes that tests run against into bin/k8s.
+	@.ci/step controlplane e2e/controlplane/build.sh
+
+.PHONY: demo
+demo: controlplane build ## Run a hub and spokes on this machine, with Rulefleet at work.
+	go run ./e2e/demo
+
+##@ Test
+
+.PHONY: test
+test: controlplane build test-pure ## Run all tests.
+	@.ci/step 'tests (all but pkg/rule)' go test -race -count=1 -timeout 10m $$(go list ./... | grep -Ev '/pkg/rule(/|$$)')
+
+.PHONY: test-pure
+test-pure: ## Run the tests that need nothing: pkg/rule.
+	@.ci/step 'tests (pkg/rule)' go test -race ./pkg/rule/...
+
+##@ Verify
+
+.PHONY: verify
+verify: verify-scripts verify-modules verify-generated vet lint verify-lint ## Check all that can be checked without running it.
+
+.PHONY: verify-generated
+verify-generated: $(TOOLS)/controller-gen ## Check that what is generated is current.
+	@.ci/step 'generated files' .ci/unchanged api $(CRDS) -- $(MAKE) --no-print-directory generate
+
+.PHONY: verify-modules
+verify-modules: ## Check that every go.mod and go.sum is tidy.
+	@for module in $(MODULES); do .ci/step "go mod tidy: $$module" go -C "$$module" mod tidy -diff; done
+
+.PHONY: verify-scripts
+verify-scripts: ## Check the syntax of shell scripts.
+	@.ci/step 'shell scripts' .ci/shell-syntax
+
+.PHONY: verify-lint
+verify-lint: ## Test our own linter, apiconventions.
+	@.ci/step 'tests of apiconventions' env CGO_ENABLED=0 go -C .ci/tools test ./lint/apiconventions
+
+.PHONY: vet
+vet: ## Run go vet.
+	@.ci/step 'go vet' go vet ./...
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint ## Run the linters, and check the format.
+	@.ci/step lint $(TOOLS)/golangci-lint run ./...
+
+.PHONY: fmt
+fmt: $(TOOLS)/golangci-lint ## Format the Go files.
+	$(TOOLS)/golangci-lint fmt
+
+##@ Clean
+
+.PHONY: clean
+clean: ## Remove bin.
+	rm -rf bin
+
+.PHONY: clean-cache
+clean-cache: ## Remove what is kept for later builds, for every checkout on this machine.
+	@[[ ! $$RULEFLEET_CACHE -ef / && ! $$RULEFLEET_CACHE -ef $$HOME && ! $$RULEFLEET_CACHE -ef . ]] || { echo "RULEFLEET_CACHE is no folder of its own"; exit 1; }
+	rm -rf "$${RULEFLEET_CACHE:?}"
+
+# Tools, at the versions in .ci/tools/go.mod.
+
+$(TOOLS)/controller-gen: .ci/tool $(TOOL_SOURCES)
+	@.ci/step 'tool controller-gen' .ci/tool controller-gen sigs.k8s.io/controller-tools/cmd/controller-gen
+
+$(TOOLS)/golangci-lint: .ci/tool $(TOOL_SOURCES)
+	@.ci/step 'tool golangci-lint' .ci/tool golangci-lint ./lint

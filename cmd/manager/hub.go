@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// hubConfigMap keeps what a hub has to remember of itself: its id, and which
+// built-in templates it made, so that one that was deleted stays deleted.
+const (
+	hubConfigMap = "rulefleet-hub"
+	hubIDKey     = "id"
+	builtInsKey  = "builtins"
+)
+
+// hubState reads the hub's ConfigMap, and makes it when there is none.
+func hubState(ctx context.Context, c client.Client, o *options) (*corev1.ConfigMap, error) {
+	key := client.ObjectKey{Namespace: o.namespace, Name: hubConfigMap}
+	cm := &corev1.ConfigMap{}
+	err := c.Get(ctx, key, cm)
+	if apierrors.IsNotFound(err) {
+		cm = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		cm.Data = map[string]string{hubIDKey: o.hubID}
+		if o.hubID == "" {
+			cm.Data[hubIDKey] = string(uuid.NewUUID())
+		}
+		if err := c.Create(ctx, cm); err != nil {
+			return nil, fmt.Errorf("keeping the hub's id in ConfigMap %s: %w", key, err)
+		}
+		return cm, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the hub's id from ConfigMap %s: %w", key, err)
+	}
+	if o.hubID == "" && cm.Data[hubIDKey] == "" {
+		// A new id would disown all that was pushed: that is for a person to decide.
+		return nil, fmt.Errorf("ConfigMap %s has no key %q: put the hub's id back, or give it by --hub-id", key, hubIDKey)
+	}
+	return cm, nil
+}
+
+// ensureNamespace makes the namespace of generated AlertRules when it is missing.
+func ensureNamespace(ctx context.Context, c client.Client, name string) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	err := c.Get(ctx, client.ObjectKeyFromObject(ns), ns)
+	if apierrors.IsNotFound(err) {
+		err = c.Create(ctx, ns)
+	}
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("making sure that namespace %s (--generated-namespace) exists: %w", name, err)
+	}
+	return nil
+}
+
+// ensureBuiltIns makes the built-in templates that this hub never had. One that was
+// changed stays so, and one that was deleted stays deleted.
+func ensureBuiltIns(ctx context.Context, c client.Client, cm *corev1.ConfigMap) error {
+	made := strings.Fields(cm.Data[builtInsKey])
+	before := len(made)
+	known := map[string]bool{}
+	for _, name := range made {
+		known[name] = true
+	}
+	for _, t := range rule.BuiltIns() {
+		if known[t.Name] {
+			continue
+		}
+		if err := c.Create(ctx, t); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("making the built-in AlertRuleTemplate %s: %w", t.Name, err)
+		}
+		made = append(made, t.Name)
+	}
+	if len(made) == before {
+		return nil
+	}
+	next := cm.DeepCopy()
+	if next.Data == nil {
+		next.Data = map[string]string{}
+	}
+	next.Data[builtInsKey] = strings.Join(made, " ")
+	if err := c.Patch(ctx, next, client.MergeFrom(cm)); err != nil {
+		return fmt.Errorf("noting the built-in templates in ConfigMap %s/%s: %w", cm.Namespace, cm.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+// Rulefleet-manager is the hub operator: it keeps the Prometheus alert rules of a
+// fleet of Kubernetes clusters. Read run.go for how it is put together.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	o, err := parse(os.Args[1:], os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(0)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "rulefleet-manager:", err)
+		os.Exit(2)
+	case o.version:
+		fmt.Println("rulefleet-manager", version)
+		return
+	}
+	if err := run(ctrl.SetupSignalHandler(), o); err != nil {
+		fmt.Fprintln(os.Stderr, "rulefleet-manager:", err)
+		os.Exit(1)
+	}
+}

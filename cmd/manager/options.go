@@ -1,0 +1,114 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
+	"github.com/prometheus/common/model"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// options are the manager's flags.
+type options struct {
+	kubeconfig         string
+	namespace          string
+	generatedNamespace string
+	ruleNamespace      string
+	hubID              string
+	clusterLabel       string
+	metricsAddress     string
+	healthAddress      string
+	leaderElect        bool
+	logFormat          string
+	logLevel           string
+	version            bool
+}
+
+// inClusterNamespace is where a pod finds the name of its own namespace.
+const inClusterNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// parse reads the flags, and says what is wrong with them.
+func parse(args []string, out io.Writer) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet("rulefleet-manager", flag.ContinueOnError)
+	f.SetOutput(out)
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` to reach the hub with; $KUBECONFIG, the pod's ServiceAccount or ~/.kube/config when empty")
+	f.StringVar(&o.namespace, "namespace", ownNamespace(), "the operator's own `namespace`: spokes' Secrets are read there, and AlertRules there may go anywhere")
+	f.StringVar(&o.generatedNamespace, "generated-namespace", "rulefleet-generated", "hub `namespace` of the AlertRules that templates make; made when missing")
+	f.StringVar(&o.ruleNamespace, "rule-namespace", "monitoring", "`namespace` in the spokes for AlertRules of the operator's own namespace that name none")
+	f.StringVar(&o.hubID, "hub-id", "", "`id` of this hub, a label value, which marks what it pushes; when empty, random and kept in ConfigMap "+hubConfigMap)
+	f.StringVar(&o.clusterLabel, "cluster-label", "cluster", "`label` with the spoke's name that every pushed alert carries; empty for none")
+	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
+	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
+	f.BoolVar(&o.leaderElect, "leader-elect", false, "let one of several replicas work at a time")
+	f.StringVar(&o.logFormat, "log-format", "json", "json or console")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.BoolVar(&o.version, "version", false, "print the version and exit")
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil, flag.ErrHelp
+		}
+		return nil, fmt.Errorf("%w; see --help", err)
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q; see --help", f.Arg(0))
+	}
+	return o, o.validate()
+}
+
+func (o *options) validate() error {
+	var errs []error
+	for flagName, ns := range map[string]string{"namespace": o.namespace, "generated-namespace": o.generatedNamespace, "rule-namespace": o.ruleNamespace} {
+		if msgs := validation.IsDNS1123Label(ns); len(msgs) > 0 {
+			errs = append(errs, fmt.Errorf("--%s: %q is no name of a namespace: %s", flagName, ns, strings.Join(msgs, "; ")))
+		}
+	}
+	if o.namespace == o.generatedNamespace {
+		errs = append(errs, fmt.Errorf("--generated-namespace: has to be another namespace than --namespace (%s), whose AlertRules may go anywhere", o.namespace))
+	}
+	if msgs := validation.IsValidLabelValue(o.hubID); len(msgs) > 0 {
+		errs = append(errs, fmt.Errorf("--hub-id: %q is no label value: %s", o.hubID, strings.Join(msgs, "; ")))
+	}
+	if o.clusterLabel != "" && !model.LegacyValidation.IsValidLabelName(o.clusterLabel) {
+		errs = append(errs, fmt.Errorf("--cluster-label: %q is no name of a Prometheus label", o.clusterLabel))
+	}
+	if o.logFormat != "json" && o.logFormat != "console" {
+		errs = append(errs, fmt.Errorf("--log-format: %q is neither json nor console", o.logFormat))
+	}
+	if _, err := zapcore.ParseLevel(o.logLevel); err != nil {
+		errs = append(errs, fmt.Errorf("--log-level: %q is none of debug, info, warn and error", o.logLevel))
+	}
+	return errors.Join(errs...)
+}
+
+func ownNamespace() string {
+	if ns, err := os.ReadFile(inClusterNamespace); err == nil {
+		return strings.TrimSpace(string(ns))
+	}
+	return "rulefleet-system"
+}
+
+// logger makes the zap logger behind logr.
+func (o *options) logger() (logr.Logger, error) {
+	level, err := zap.ParseAtomicLevel(o.logLevel)
+	if err != nil {
+		return logr.Logger{}, fmt.Errorf("--log-level: %w", err)
+	}
+	cfg := zap.NewProductionConfig()
+	cfg.Level, cfg.Encoding = level, o.logFormat
+	cfg.EncoderConfig.EncodeTime = zapcore.RFC3339TimeEncoder
+	cfg.DisableStacktrace = true // errors are wrapped with what was being done
+	z, err := cfg.Build()
+	if err != nil {
+		return logr.Logger{}, fmt.Errorf("setting up the log: %w", err)
+	}
+	return zapr.NewLogger(z), nil
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/distribute"
+	"github.com/rulefleet/rulefleet/pkg/controller/generate"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/controller/status"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// startTimeout bounds what has to be read and written on the hub before the manager
+// starts.
+const startTimeout = 30 * time.Second
+
+// run puts the manager together and runs it until ctx ends.
+func run(ctx context.Context, o *options) error {
+	log, err := o.logger()
+	if err != nil {
+		return err
+	}
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	noticeDeadConnections()
+
+	cfg, err := hubConfig(o)
+	if err != nil {
+		return err
+	}
+	scheme := newScheme()
+	state, err := prepareHub(ctx, cfg, scheme, o)
+	if err != nil {
+		return err
+	}
+	hubID := o.hubID
+	if hubID == "" {
+		hubID = state.Data[hubIDKey]
+	}
+	log.Info("starting", "version", version, "hub", hubID, "namespace", o.namespace)
+
+	provider := spoke.NewProvider(spoke.Options{HubID: hubID, UserAgent: userAgent(), Log: log})
+	mgr, err := newManager(cfg, provider, scheme, log, o)
+	if err != nil {
+		return err
+	}
+	if err := setup(ctx, mgr, provider, hubID, o); err != nil {
+		return err
+	}
+	local := mgr.GetLocalManager()
+	err = local.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		return ensureBuiltIns(ctx, local.GetClient(), state)
+	}))
+	if err != nil {
+		return fmt.Errorf("setting up the built-in templates: %w", err)
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running: %w", err)
+	}
+	log.Info("stopped")
+	return nil
+}
+
+// setup adds the controllers, in the order of the data flow.
+func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider, hubID string, o *options) error {
+	local := mgr.GetLocalManager()
+	if err := hub.SetupIndexes(ctx, local.GetFieldIndexer()); err != nil {
+		return fmt.Errorf("setting up the hub's indexes: %w", err)
+	}
+	guard := hub.Guard{Reader: local.GetAPIReader()}
+	recorder := local.GetEventRecorder("rulefleet")
+	validate := rule.ValidateOptions{AdminNamespace: o.namespace, GeneratedNamespace: o.generatedNamespace}
+	board := status.NewBoard()
+
+	// (0) Secret → spoke
+	registrar := &spoke.Registrar{Client: local.GetClient(), Provider: provider, Namespace: o.namespace}
+	if err := registrar.SetupWithManager(local); err != nil {
+		return err
+	}
+	// (1) Deployment → AlertRule
+	generator := generate.NewReconciler(generate.Options{
+		Hub: local.GetClient(), Guard: guard, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
+	})
+	if err := generator.SetupWithManager(mgr, provider); err != nil {
+		return err
+	}
+	// (2) AlertRule → PrometheusRule
+	distributor := distribute.NewReconciler(distribute.Options{
+		Hub: local.GetClient(), Guard: guard, Spokes: provider, Reporter: board, Validate: validate,
+		Render: rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
+	})
+	if err := distributor.SetupWithManager(ctx, mgr, provider); err != nil {
+		return err
+	}
+	// (3) verdicts → status
+	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Recorder: recorder, Validate: validate}
+	if err := reconciler.SetupWithManager(local); err != nil {
+		return err
+	}
+	return (&status.TemplateReconciler{Client: local.GetClient()}).SetupWithManager(local)
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	return scheme
+}
+
+// newManager makes the manager. Its cache holds Secrets of the operator's own
+// namespace alone, and of them those that register a spoke.
+func newManager(cfg *rest.Config, provider *spoke.Provider, scheme *runtime.Scheme, log logr.Logger, o *options) (mcmanager.Manager, error) {
+	shared := true // every reader copies before it changes anything
+	registered := labels.SelectorFromSet(labels.Set{v1alpha1.RegistrationLabel: "true"})
+	mgr, err := mcmanager.New(cfg, provider, manager.Options{
+		Scheme:                        scheme,
+		Logger:                        log,
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              "rulefleet-manager",
+		LeaderElectionNamespace:       o.namespace,
+		LeaderElectionReleaseOnCancel: true,
+		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
+		HealthProbeBindAddress:        o.healthAddress,
+		Cache: cache.Options{
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Secret{}: {
+					Namespaces: map[string]cache.Config{o.namespace: {}},
+					Label:      registered,
+					Transform:  cache.TransformStripManagedFields(),
+				},
+				&v1alpha1.AlertRule{}:         {UnsafeDisableDeepCopy: &shared},
+				&v1alpha1.AlertRuleTemplate{}: {UnsafeDisableDeepCopy: &shared},
+				&v1alpha1.SpokeCluster{}:      {UnsafeDisableDeepCopy: &shared},
+			},
+		},
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}, &corev1.Namespace{}}}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("adding /healthz: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("adding /readyz: %w", err)
+	}
+	return mgr, nil
+}
+
+// hubConfig says how to reach the hub.
+func hubConfig(o *options) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the hub (--kubeconfig): %w", err)
+	}
+	cfg.UserAgent = userAgent()
+	// The number of reconciles at a time bounds the requests; the API server's own
+	// priority and fairness does the rest.
+	cfg.QPS = -1
+	return cfg, nil
+}
+
+// prepareHub reads the hub's id, or makes it.
+func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o *options) (*corev1.ConfigMap, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the hub: %w", err)
+	}
+	if err := ensureNamespace(ctx, c, o.generatedNamespace); err != nil {
+		return nil, err
+	}
+	return hubState(ctx, c, o)
+}
+
+func userAgent() string { return "rulefleet-manager/" + version }
+
+// noticeDeadConnections makes client-go notice within seconds that the other end of
+// a connection is gone; its defaults take 45 s, which is longer than a spoke's
+// outage may stay unnoticed.
+func noticeDeadConnections() {
+	for name, seconds := range map[string]string{
+		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10",
+		"HTTP2_PING_TIMEOUT_SECONDS":      "5",
+	} {
+		if os.Getenv(name) == "" {
+			_ = os.Setenv(name, seconds)
+		}
+	}
+}

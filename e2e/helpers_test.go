@@ -1,0 +1,236 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// patience is how long a test waits for what has to happen.
+const patience = 30 * time.Second
+
+// eventually polls until check has no complaint.
+func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
+	t.Helper()
+	within(t, patience, what, check)
+}
+
+func within(t *testing.T, limit time.Duration, what string, check func(ctx context.Context) error) {
+	t.Helper()
+	last := errors.New("never checked")
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+		// A check that the deadline cut short has nothing to say.
+		if err := check(ctx); err == nil || ctx.Err() == nil {
+			last = err
+		}
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: not within %v: %v", what, limit, last)
+	}
+}
+
+// throughout polls for a while, during which check must never complain. It is for
+// what must not happen.
+func throughout(t *testing.T, span time.Duration, what string, check func(ctx context.Context) error) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, span, true, func(ctx context.Context) (bool, error) {
+		if err := check(ctx); err != nil && ctx.Err() == nil {
+			return false, err
+		}
+		return false, nil
+	})
+	if !wait.Interrupted(err) {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// namespace makes a namespace of that name in the clusters.
+func namespace(t *testing.T, name string, members ...*fleet.Member) {
+	t.Helper()
+	for _, m := range members {
+		must(t, m.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+}
+
+// deployment returns a Deployment as a person would write it.
+func deployment(namespace, name string) *appsv1.Deployment {
+	replicas := int32(1)
+	app := map[string]string{"app": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: app},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: app},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: app},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "nginx"}}},
+			},
+		},
+	}
+}
+
+// alertRule returns an AlertRule of the operator's own namespace.
+func alertRule(name, ruleNamespace string, placement v1alpha1.ClusterSelection) *v1alpha1.AlertRule {
+	return &v1alpha1.AlertRule{
+		ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: name},
+		Spec: v1alpha1.AlertRuleSpec{
+			AlertSpec:     v1alpha1.AlertSpec{Alert: "TestAlert", Expr: "up == 0", For: "5m", Severity: "warning"},
+			Placement:     placement,
+			RuleNamespace: v1alpha1.NamespaceName(ruleNamespace),
+		},
+	}
+}
+
+func onEvery() v1alpha1.ClusterSelection {
+	return v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}}
+}
+
+func onNamed(names ...v1alpha1.ClusterName) v1alpha1.ClusterSelection {
+	return v1alpha1.ClusterSelection{Names: names}
+}
+
+func onLabeled(key, value string) v1alpha1.ClusterSelection {
+	return v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}}
+}
+
+// generated returns the AlertRules on the hub that were made for a Deployment.
+func generated(ctx context.Context, f *fleet.Fleet, spoke, namespace, name string) ([]v1alpha1.AlertRule, error) {
+	var list v1alpha1.AlertRuleList
+	if err := f.Hub.Client.List(ctx, &list, client.InNamespace(fleet.GeneratedNamespace)); err != nil {
+		return nil, fmt.Errorf("listing AlertRules: %w", err)
+	}
+	var out []v1alpha1.AlertRule
+	for i := range list.Items {
+		if w := list.Items[i].Spec.WorkloadRef; w != nil && string(w.Cluster) == spoke && string(w.Namespace) == namespace && w.Name == name {
+			out = append(out, list.Items[i])
+		}
+	}
+	return out, nil
+}
+
+// pushed returns the PrometheusRules in a spoke that belong to an AlertRule.
+func pushed(ctx context.Context, m *fleet.Member, key client.ObjectKey) ([]monitoringv1.PrometheusRule, error) {
+	var list monitoringv1.PrometheusRuleList
+	if err := m.Client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("listing PrometheusRules: %w", err)
+	}
+	var out []monitoringv1.PrometheusRule
+	for i := range list.Items {
+		if list.Items[i].Annotations[v1alpha1.AlertRuleAnnotation] == key.String() {
+			out = append(out, list.Items[i])
+		}
+	}
+	return out, nil
+}
+
+// expectPushed polls until exactly n PrometheusRules of an AlertRule are in a spoke,
+// and returns the first.
+func expectPushed(t *testing.T, m *fleet.Member, key client.ObjectKey, n int) *monitoringv1.PrometheusRule {
+	t.Helper()
+	var found []monitoringv1.PrometheusRule
+	eventually(t, fmt.Sprintf("%d PrometheusRules of %s in %s", n, key, m.Name()), func(ctx context.Context) (err error) {
+		if found, err = pushed(ctx, m, key); err == nil && len(found) != n {
+			err = fmt.Errorf("there are %d", len(found))
+		}
+		return err
+	})
+	if n == 0 {
+		return nil
+	}
+	return &found[0]
+}
+
+// expectGenerated polls until exactly n AlertRules of a Deployment are on the hub,
+// and returns the first.
+func expectGenerated(t *testing.T, f *fleet.Fleet, spoke, namespace, name string, n int) *v1alpha1.AlertRule {
+	t.Helper()
+	var found []v1alpha1.AlertRule
+	eventually(t, fmt.Sprintf("%d AlertRules of Deployment %s/%s of %s", n, namespace, name, spoke), func(ctx context.Context) (err error) {
+		if found, err = generated(ctx, f, spoke, namespace, name); err == nil && len(found) != n {
+			err = fmt.Errorf("there are %d", len(found))
+		}
+		return err
+	})
+	if n == 0 {
+		return nil
+	}
+	return &found[0]
+}
+
+// expectReady polls until an AlertRule's condition Ready has a status and a reason
+// for its present generation.
+func expectReady(t *testing.T, f *fleet.Fleet, key client.ObjectKey, status metav1.ConditionStatus, reason string) *v1alpha1.AlertRule {
+	t.Helper()
+	ar := &v1alpha1.AlertRule{}
+	eventually(t, fmt.Sprintf("AlertRule %s: Ready=%s, reason %s", key, status, reason), func(ctx context.Context) error {
+		if err := f.Hub.Client.Get(ctx, key, ar); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionReady)
+		if c == nil || c.Status != status || c.Reason != reason || ar.Status.ObservedGeneration != ar.Generation {
+			return fmt.Errorf("the status is %+v", ar.Status)
+		}
+		return nil
+	})
+	return ar
+}
+
+// update changes an object, again if somebody else changed it meanwhile.
+func update[T client.Object](t *testing.T, m *fleet.Member, o T, change func(T)) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("changing %T %s", o, o.GetName()), func(ctx context.Context) error {
+		if err := m.Client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		change(o)
+		return m.Client.Update(ctx, o)
+	})
+}
+
+// remove deletes an object at the end of a test, whether or not it still is there.
+func remove(t *testing.T, m *fleet.Member, o client.Object) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := m.Client.Delete(context.WithoutCancel(t.Context()), o); err != nil && !apierrors.IsNotFound(err) {
+			t.Errorf("deleting %T %s: %v", o, o.GetName(), err)
+		}
+	})
+}
+
+// create creates an object, and deletes it at the end of the test.
+func create(t *testing.T, m *fleet.Member, o client.Object) client.ObjectKey {
+	t.Helper()
+	must(t, m.Client.Create(t.Context(), o))
+	remove(t, m, o)
+	return client.ObjectKeyFromObject(o)
+}
+
+// unique makes a name out of a test's, for what it has to itself.
+func unique(t *testing.T) string {
+	t.Helper()
+	name := strings.ToLower(strings.TrimPrefix(strings.ReplaceAll(t.Name(), "/", "-"), "Test"))
+	return strings.Trim(name[:min(len(name), 50)], "-")
+}

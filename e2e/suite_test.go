@@ -1,0 +1,114 @@
+// Package e2e proves the whole operator on real API servers: the manager runs as a
+// process against a hub and spokes that run as processes, under accounts that may do
+// no more than it needs.
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// The spokes of the shared fleet, and what placement selects them by.
+const (
+	spokeA = "eu-1"
+	spokeB = "us-1"
+)
+
+var spokeLabels = map[string]map[string]string{
+	spokeA: {"env": "prod", "region": "eu"},
+	spokeB: {"env": "dev", "region": "us"},
+}
+
+// shared is the fleet that the tests share which do no harm to it. Each works in
+// namespaces of its own.
+var shared *fleet.Fleet
+
+// raceManager and plainManager are the manager's program with and without the race
+// detector. Tests that measure time use the latter.
+var raceManager, plainManager string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code, err := runSuite(ctx, m)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
+	dir, err := os.MkdirTemp("", "rulefleet-e2e-")
+	if err != nil {
+		return 1, fmt.Errorf("making a work folder: %w", err)
+	}
+	defer func() {
+		if code == 0 {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	raceManager, plainManager = filepath.Join(dir, "manager-race"), filepath.Join(dir, "manager")
+	if err := buildManager(ctx, raceManager, "-race"); err != nil {
+		return 1, err
+	}
+	if err := buildManager(ctx, plainManager); err != nil {
+		return 1, err
+	}
+	shared, err = fleet.Start(ctx, fleet.Options{Spokes: []string{spokeA, spokeB}, ControllerManager: true})
+	if err != nil {
+		return 1, fmt.Errorf("starting the shared fleet: %w", err)
+	}
+	// Ctrl-C ends this process before its deferred calls ran; so stop the fleet first.
+	go func() {
+		<-ctx.Done()
+		_ = shared.Stop()
+		os.Exit(130)
+	}()
+	defer func() {
+		if code != 0 {
+			shared.Dump(os.Stderr)
+		}
+		if stopErr := shared.Stop(); stopErr != nil && err == nil {
+			code, err = 1, fmt.Errorf("stopping the shared fleet: %w", stopErr)
+		}
+	}()
+	manager, err := shared.StartManager(ctx, fleet.ManagerOptions{Path: raceManager, Dir: dir})
+	if err != nil {
+		return 1, fmt.Errorf("starting the manager: %w", err)
+	}
+	for name, labels := range spokeLabels {
+		if err := shared.Register(ctx, name, labels); err != nil {
+			return 1, err
+		}
+	}
+	code = m.Run()
+	if err := manager.Stop(); err != nil {
+		return 1, fmt.Errorf("stopping the manager: %w", err)
+	}
+	if strings.Contains(manager.Log(), "DATA RACE") {
+		return 1, fmt.Errorf("the manager has a data race:\n%s", manager.Log())
+	}
+	return code, nil
+}
+
+func buildManager(ctx context.Context, out string, args ...string) error {
+	args = append(append([]string{"build"}, args...), "-o", out, "../cmd/manager")
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("building the manager: %w", err)
+	}
+	return nil
+}

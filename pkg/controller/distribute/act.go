@@ -1,0 +1,195 @@
+package distribute
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+const (
+	// writeTimeout bounds one write to a spoke. An admission webhook there may take
+	// up to 10 s by default.
+	writeTimeout = 10 * time.Second
+	// staleRetry is when to look again after the spoke had a newer object than its cache.
+	staleRetry = time.Second
+	// worldRetry is when to try again what somebody in the spoke has to put right,
+	// where no event will tell that they did.
+	worldRetry = 30 * time.Second
+	// maxMessage bounds what a spoke's answer may add to a status, in bytes.
+	maxMessage = 512
+)
+
+// act carries a plan out: what should be there first, and only when that is done
+// what should not.
+func (r *Reconciler) act(ctx context.Context, t *task, plan rule.Plan) (reconcile.Result, error) {
+	var result reconcile.Result
+	var err error
+	switch plan.Action {
+	case rule.Create:
+		if !r.namespaceReady(ctx, t) {
+			return reconcile.Result{}, nil
+		}
+		result, err = r.send(ctx, t, plan)
+	case rule.Update:
+		result, err = r.send(ctx, t, plan)
+	case rule.Conflict:
+		r.waiting.add(waitKey{t.spoke.Name, ruleKind, hub.Key(t.desired)}, t.req)
+		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
+			"PrometheusRule %s in the spoke is not this hub's and stays as it is; rename or delete it", client.ObjectKeyFromObject(t.desired)))
+	case rule.Mutated:
+		r.mutated(t)
+	case rule.Terminating:
+		// Its deletion brings the key back.
+	case rule.Keep:
+		r.report(t, v1alpha1.PhaseApplied, "", "")
+	default:
+		r.report(t, v1alpha1.PhasePending, "", "") // forgets: nothing should be there
+	}
+	if err != nil || result.RequeueAfter > 0 {
+		return result, err
+	}
+	for _, o := range plan.Delete {
+		if result, err = r.remove(ctx, t, o); err != nil || result.RequeueAfter > 0 {
+			return result, err
+		}
+	}
+	return reconcile.Result{}, nil
+}
+
+// namespaceReady tells whether the rule's namespace can take it. The namespace's
+// own event brings the key back.
+func (r *Reconciler) namespaceReady(ctx context.Context, t *task) bool {
+	// Wait first and look then, or an event between the two would be missed.
+	key := waitKey{t.spoke.Name, namespaceKind, client.ObjectKey{Name: t.desired.Namespace}}
+	r.waiting.add(key, t.req)
+	ns := spoke.NamespaceMetadata()
+	err := t.spoke.Reader.Get(ctx, client.ObjectKey{Name: t.desired.Namespace}, ns)
+	switch {
+	case err == nil && ns.DeletionTimestamp.IsZero():
+		r.waiting.drop(key, t.req)
+		return true
+	case err == nil:
+		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %s is being deleted in the spoke", t.desired.Namespace))
+	default:
+		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %s does not exist in the spoke; create it there, or set spec.ruleNamespace", t.desired.Namespace))
+	}
+	return false
+}
+
+// send creates or updates the PrometheusRule, and looks at what the spoke made of it.
+func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (reconcile.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	rules := t.spoke.Rules.MonitoringV1().PrometheusRules(plan.Object.Namespace)
+	var got *monitoringv1.PrometheusRule
+	var err error
+	if plan.Action == rule.Create {
+		got, err = rules.Create(ctx, plan.Object, metav1.CreateOptions{})
+	} else {
+		got, err = rules.Update(ctx, plan.Object, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return r.refused(t, fmt.Errorf("%s PrometheusRule %s: %w", strings.ToLower(string(plan.Action)), hub.Key(plan.Object), err))
+	}
+	r.writes.Wrote(objectKey{t.spoke.Name, hub.Key(got)}, got.ResourceVersion)
+	if rule.Digest(got) != rule.Digest(t.desired) {
+		r.remember(t.req, rule.AnswerDigest(t.desired, got))
+		r.mutated(t)
+		return reconcile.Result{}, nil
+	}
+	r.remember(t.req, "")
+	r.report(t, v1alpha1.PhaseApplied, "", "")
+	return reconcile.Result{}, nil
+}
+
+func (r *Reconciler) mutated(t *task) {
+	r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonMutated,
+		"the spoke changed the rule on the way in (a mutating webhook, most likely); it is not sent again until either side changes")
+}
+
+// remove deletes an object that is not to be there any more, if it still is as it
+// was seen.
+func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.PrometheusRule) (reconcile.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	err := t.spoke.Rules.MonitoringV1().PrometheusRules(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: ptr.To(o.UID), ResourceVersion: ptr.To(o.ResourceVersion)},
+	})
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		r.writes.Deleted(objectKey{t.spoke.Name, hub.Key(o)}, o.ResourceVersion)
+		r.remember(t.req, "")
+		return reconcile.Result{}, nil
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: staleRetry}, nil
+	case apierrors.IsForbidden(err):
+		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonForbidden, err.Error())
+		return reconcile.Result{RequeueAfter: worldRetry}, nil
+	}
+	return reconcile.Result{}, fmt.Errorf("deleting PrometheusRule %s: %w", hub.Key(o), err)
+}
+
+// refused finds out what a failed write means: for the status, and for when to try
+// again.
+func (r *Reconciler) refused(t *task, err error) (reconcile.Result, error) {
+	reason, retry := verdict(err)
+	switch reason {
+	case "":
+		return reconcile.Result{RequeueAfter: retry}, nil
+	case v1alpha1.ReasonUnreachable:
+		// The spoke's own condition shows it; the row keeps what was last seen.
+		return reconcile.Result{}, err
+	case v1alpha1.ReasonError:
+		r.report(t, v1alpha1.PhasePending, reason, err.Error())
+		return reconcile.Result{}, err
+	}
+	r.report(t, v1alpha1.PhasePending, reason, err.Error())
+	return reconcile.Result{RequeueAfter: retry}, nil
+}
+
+// verdict classifies the error of a create or an update. The reason is "" where the
+// cache was behind. A retry of 0 means that only a change can help (or, for
+// Unreachable and Error, that the queue's backoff decides).
+func verdict(err error) (reason string, retry time.Duration) {
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return "", staleRetry
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return v1alpha1.ReasonNamespaceMissing, worldRetry
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		return v1alpha1.ReasonRejected, 0
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "admission webhook"):
+		return v1alpha1.ReasonRejected, worldRetry
+	case apierrors.IsForbidden(err):
+		return v1alpha1.ReasonForbidden, worldRetry
+	case apierrors.IsNotFound(err) && strings.Contains(err.Error(), "namespaces"):
+		return v1alpha1.ReasonNamespaceMissing, worldRetry
+	case apierrors.IsNotFound(err):
+		return v1alpha1.ReasonCRDMissing, worldRetry
+	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown, apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsServiceUnavailable(err):
+		return v1alpha1.ReasonUnreachable, 0
+	}
+	return v1alpha1.ReasonError, 0
+}
+
+// clip bounds a message that may hold a spoke's words.
+func clip(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
+}

@@ -1,0 +1,250 @@
+// Package distribute is step (2) of the data flow: it pushes AlertRules to the
+// spokes that they are placed on, as PrometheusRules, and takes them back.
+//
+// Its unit of work is one AlertRule on one spoke, so that neither a bad rule nor a
+// bad spoke holds up another. What to do is decided by rule.Decide from what the
+// caches of the hub and of the spoke hold; nothing is read for it, and nothing is
+// sent when nothing differs.
+package distribute
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/expect"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// Spokes are the engaged spokes.
+type Spokes interface {
+	// Spoke returns an engaged spoke, or nil.
+	Spoke(name string) *spoke.Spoke
+	// Spokes returns all engaged spokes.
+	Spokes() []*spoke.Spoke
+}
+
+// Reporter takes verdicts: how far a rule got in a spoke.
+type Reporter interface {
+	// Report keeps the latest verdict of a rule in the spoke that the row names.
+	Report(key types.NamespacedName, row v1alpha1.ClusterStatus)
+	// Forget drops the verdict: the rule is not meant to be in that spoke.
+	Forget(key types.NamespacedName, spoke string)
+}
+
+// Options are what the Reconciler works with.
+type Options struct {
+	// Hub reads the hub's cache.
+	Hub client.Reader
+	// Guard makes sure that an absent AlertRule was deleted.
+	Guard hub.Guard
+	// Spokes are the engaged spokes.
+	Spokes Spokes
+	// Reporter takes the verdicts.
+	Reporter Reporter
+	// Render says how rules are rendered.
+	Render rule.RenderOptions
+	// Validate says what a valid rule is.
+	Validate rule.ValidateOptions
+}
+
+// Reconciler pushes one AlertRule to one spoke.
+type Reconciler struct {
+	Options
+
+	writes  *expect.Writes[objectKey]
+	waiting waiting
+
+	mu sync.Mutex
+	// answers remembers what a spoke made of what was sent, where that differs.
+	answers map[mcreconcile.Request]string
+}
+
+// objectKey is a PrometheusRule in a spoke.
+type objectKey struct {
+	spoke string
+	types.NamespacedName
+}
+
+// NewReconciler returns a Reconciler.
+func NewReconciler(o Options) *Reconciler {
+	return &Reconciler{
+		Options: o,
+		writes:  expect.New[objectKey](clock.RealClock{}),
+		answers: map[mcreconcile.Request]string{},
+	}
+}
+
+// task is one AlertRule on one spoke, with all that is known of the two.
+type task struct {
+	req   mcreconcile.Request
+	spoke *spoke.Spoke
+	// rule is nil when the AlertRule is gone.
+	rule *v1alpha1.AlertRule
+	// desired is nil when the rule should not be in the spoke.
+	desired *monitoringv1.PrometheusRule
+	// existing has desired's name; claimed say that they are this AlertRule's.
+	existing *monitoringv1.PrometheusRule
+	claimed  []*monitoringv1.PrometheusRule
+}
+
+// Reconcile brings one AlertRule on one spoke in line.
+func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
+	t := &task{req: req, spoke: r.Spokes.Spoke(req.ClusterName.String())}
+	if t.spoke == nil {
+		return reconcile.Result{}, nil // engaging it brings all its keys back
+	}
+	if known, err := r.want(ctx, t); err != nil || !known {
+		return reconcile.Result{}, err
+	}
+	if !t.spoke.RulesServed {
+		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonCRDMissing, "the spoke does not serve prometheusrules.monitoring.coreos.com")
+		return reconcile.Result{}, nil
+	}
+	if err := r.find(ctx, t); err != nil {
+		return reconcile.Result{}, err
+	}
+	if left := r.unseen(t); left > 0 {
+		return reconcile.Result{RequeueAfter: left}, nil
+	}
+	if gone, err := r.gone(ctx, t); err != nil || !gone {
+		return reconcile.Result{}, err
+	}
+	return r.act(ctx, t, rule.Decide(t.desired, t.existing, t.claimed, r.Render.HubID, r.answer(t)))
+}
+
+// want finds out what should be in the spoke. It tells false when that can't be
+// said: then what is there stays.
+func (r *Reconciler) want(ctx context.Context, t *task) (bool, error) {
+	cluster, err := hub.Cluster(ctx, r.Hub, t.spoke.Name)
+	if err != nil || cluster == nil {
+		return false, err
+	}
+	ar := &v1alpha1.AlertRule{}
+	if err := r.Hub.Get(ctx, t.req.NamespacedName, ar); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("reading AlertRule %s: %w", t.req.NamespacedName, err)
+		}
+		return true, nil
+	}
+	t.rule = ar
+	if rule.Validate(ar, r.Validate) != nil {
+		return false, nil // status says so; the last good rule stays
+	}
+	placed, err := rule.Places(ar.Spec.Placement, *cluster)
+	if err != nil || !placed || ar.Spec.State == v1alpha1.Disabled {
+		return err == nil, nil
+	}
+	if t.desired, err = rule.Render(ar, *cluster, r.Render); err != nil {
+		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonInvalidSpec, err.Error())
+		return false, nil
+	}
+	return true, nil
+}
+
+// find looks up in the spoke's cache what is there.
+func (r *Reconciler) find(ctx context.Context, t *task) error {
+	var list monitoringv1.PrometheusRuleList
+	if err := t.spoke.Reader.List(ctx, &list, client.MatchingFields{ruleIndex: t.req.NamespacedName.String()}); err != nil {
+		return fmt.Errorf("looking up PrometheusRules of %s: %w", t.req.NamespacedName, err)
+	}
+	for i := range list.Items {
+		t.claimed = append(t.claimed, &list.Items[i])
+	}
+	if t.desired == nil {
+		return nil
+	}
+	existing := &monitoringv1.PrometheusRule{}
+	switch err := t.spoke.Reader.Get(ctx, client.ObjectKeyFromObject(t.desired), existing); {
+	case err == nil:
+		t.existing = existing
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("looking up PrometheusRule %s: %w", client.ObjectKeyFromObject(t.desired), err)
+	}
+	return nil
+}
+
+// unseen returns for how long to wait for a write of ours that the spoke's cache
+// does not show yet.
+func (r *Reconciler) unseen(t *task) time.Duration {
+	var left time.Duration
+	if t.desired != nil {
+		left = r.writes.Pending(objectKey{t.spoke.Name, hub.Key(t.desired)})
+	}
+	for _, c := range t.claimed {
+		left = max(left, r.writes.Pending(objectKey{t.spoke.Name, hub.Key(c)}))
+	}
+	return left
+}
+
+// gone makes sure, where something would be removed because the hub's cache does
+// not have its AlertRule, that the AlertRule was deleted.
+func (r *Reconciler) gone(ctx context.Context, t *task) (bool, error) {
+	if t.rule != nil || len(t.claimed) == 0 {
+		return true, nil
+	}
+	gone, err := r.Guard.Gone(ctx, hub.AlertRules, t.req.NamespacedName)
+	if err != nil {
+		return false, fmt.Errorf("before removing its PrometheusRules: %w", err)
+	}
+	return gone, nil
+}
+
+// report tells how far the rule got.
+func (r *Reconciler) report(t *task, phase v1alpha1.Phase, reason, message string) {
+	if t.rule == nil || (t.desired == nil && reason != v1alpha1.ReasonInvalidSpec) {
+		r.Reporter.Forget(t.req.NamespacedName, t.spoke.Name)
+		return
+	}
+	row := v1alpha1.ClusterStatus{
+		Name: v1alpha1.ClusterName(t.spoke.Name), Phase: phase, Reason: reason, Message: clip(message),
+		ObservedGeneration: t.rule.Generation,
+	}
+	if t.desired != nil {
+		row.Rule = client.ObjectKeyFromObject(t.desired).String()
+	}
+	if reason == v1alpha1.ReasonMutated {
+		row.AnswerDigest = r.answer(t)
+	}
+	r.Reporter.Report(t.req.NamespacedName, row)
+}
+
+// answer returns what the spoke last made of what was sent: as remembered, or as
+// the status tells after a restart.
+func (r *Reconciler) answer(t *task) string {
+	r.mu.Lock()
+	digest, ok := r.answers[t.req]
+	r.mu.Unlock()
+	if ok || t.rule == nil {
+		return digest
+	}
+	for i := range t.rule.Status.Clusters {
+		if row := &t.rule.Status.Clusters[i]; string(row.Name) == t.spoke.Name {
+			return row.AnswerDigest
+		}
+	}
+	return ""
+}
+
+// remember keeps an answer that differs from what was sent; "" forgets it.
+func (r *Reconciler) remember(req mcreconcile.Request, digest string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if digest == "" {
+		delete(r.answers, req)
+		return
+	}
+	r.answers[req] = digest
+}

@@ -1,0 +1,141 @@
+package distribute
+
+import (
+	"context"
+	"fmt"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// ruleIndex finds this hub's PrometheusRules in a spoke's cache by their AlertRule.
+const ruleIndex = "alertrule"
+
+// SetupWithManager adds the Reconciler to the manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider) error {
+	err := mgr.GetFieldIndexer().IndexField(ctx, &monitoringv1.PrometheusRule{}, ruleIndex, func(o client.Object) []string {
+		if key, ok := rule.ParseRuleKey(o); ok && rule.Owned(o, r.Render.HubID) {
+			return []string{key.String()}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("indexing PrometheusRules: %w", err)
+	}
+	hubYes, hubNo := mcbuilder.WithEngageWithLocalCluster(true), mcbuilder.WithEngageWithLocalCluster(false)
+	spokesYes, spokesNo := mcbuilder.WithEngageWithProviderClusters(true), mcbuilder.WithEngageWithProviderClusters(false)
+	c, err := mcbuilder.ControllerManagedBy(mgr).
+		Named("distribute").
+		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&monitoringv1.PrometheusRule{}, r.onPrometheusRule, hubNo, spokesYes, mcbuilder.WithClusterFilter(provider.RulesServed)).
+		WatchesMetadata(&corev1.Namespace{}, r.onNamespace, hubNo, spokesYes).
+		WatchesRawSource(provider.Started()).
+		WithOptions(provider.ControllerOptions("distribute", mgr.GetLogger())).
+		Build(r)
+	if err != nil {
+		return fmt.Errorf("setting up distribute: %w", err)
+	}
+	if err := c.MultiClusterWatch(spoke.Engaged(r.replay)); err != nil {
+		return fmt.Errorf("setting up distribute: %w", err)
+	}
+	return nil
+}
+
+// replay enqueues every AlertRule that may be placed on a spoke.
+func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue) {
+	rules, err := hub.RulesMaybeOn(ctx, r.Hub, name)
+	if err != nil {
+		// The cache has synced and the index exists: only the end of the process is left.
+		return
+	}
+	for i := range rules {
+		spoke.Enqueue(q, handler.LowPriority, name, hub.Key(&rules[i]))
+	}
+}
+
+// onAlertRule enqueues a changed AlertRule for every engaged spoke that it is or was
+// placed on, and for those that hold something of it.
+func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
+	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
+		key := hub.Key(versions[0])
+		for _, s := range r.Spokes.Spokes() {
+			if r.concerns(ctx, s, key, versions) {
+				spoke.Enqueue(q, 0, s.Name, key)
+			}
+		}
+	})
+}
+
+// concerns tells whether a spoke has to do with any version of an AlertRule.
+func (r *Reconciler) concerns(ctx context.Context, s *spoke.Spoke, key types.NamespacedName, versions []client.Object) bool {
+	if c, err := hub.Cluster(ctx, r.Hub, s.Name); err == nil && c != nil {
+		for _, v := range versions {
+			if ar, ok := v.(*v1alpha1.AlertRule); ok {
+				if placed, err := rule.Places(ar.Spec.Placement, *c); err == nil && placed {
+					return true
+				}
+			}
+		}
+	}
+	if !s.RulesServed {
+		return false
+	}
+	var held monitoringv1.PrometheusRuleList
+	err := s.Reader.List(ctx, &held, client.MatchingFields{ruleIndex: key.String()})
+	return err != nil || len(held.Items) > 0
+}
+
+// onSpokeCluster enqueues, when a spoke's labels changed, every AlertRule that may
+// be placed on it now or may have been before.
+func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
+	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
+		if name := versions[0].GetName(); r.Spokes.Spoke(name) != nil {
+			r.replay(ctx, name, q)
+		}
+	})
+}
+
+// onPrometheusRule enqueues the AlertRule that a PrometheusRule of this hub's says
+// it belongs to, and whoever waits for a name that somebody else has. None of it is
+// urgent: most of these events are the echo of a write, or of a spoke's first list.
+func (r *Reconciler) onPrometheusRule(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
+	return spoke.OnEvent(func(_ context.Context, q spoke.WorkQueue, versions ...client.Object) {
+		o := versions[0]
+		r.writes.Seen(objectKey{name.String(), hub.Key(o)}, o.GetResourceVersion())
+		for _, v := range versions {
+			if key, ok := rule.ParseRuleKey(v); ok && rule.Owned(v, r.Render.HubID) {
+				spoke.Enqueue(q, handler.LowPriority, name.String(), key)
+			}
+		}
+		r.wake(q, waitKey{name.String(), ruleKind, hub.Key(o)})
+	})
+}
+
+// onNamespace enqueues the AlertRules that wait for a namespace.
+func (r *Reconciler) onNamespace(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
+	return spoke.OnEvent(func(_ context.Context, q spoke.WorkQueue, versions ...client.Object) {
+		r.wake(q, waitKey{name.String(), namespaceKind, client.ObjectKey{Name: versions[0].GetName()}})
+	})
+}
+
+// wake enqueues the keys that wait for an object.
+func (r *Reconciler) wake(q spoke.WorkQueue, k waitKey) {
+	for _, req := range r.waiting.take(k) {
+		spoke.Enqueue(q, 0, k.spoke, req.NamespacedName)
+	}
+}

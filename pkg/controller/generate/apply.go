@@ -1,0 +1,186 @@
+package generate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// apply writes the AlertRules that differ from what they should be. It returns for
+// how long to wait for the cache to show a write that was made before.
+func (r *Reconciler) apply(ctx context.Context, desired map[string]*v1alpha1.AlertRule, existing []v1alpha1.AlertRule) (time.Duration, error) {
+	byName := make(map[string]*v1alpha1.AlertRule, len(existing))
+	for i := range existing {
+		byName[existing[i].Name] = &existing[i]
+	}
+	var wait time.Duration
+	for _, ar := range sorted(desired) {
+		if left := r.writes.Pending(hub.Key(ar)); left > 0 {
+			wait = max(wait, left)
+			continue
+		}
+		fields, differs, err := difference(ar, byName[ar.Name])
+		if err != nil {
+			return 0, err
+		}
+		if !differs {
+			continue
+		}
+		u := &unstructured.Unstructured{Object: fields}
+		err = r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
+		if err != nil {
+			return 0, fmt.Errorf("applying AlertRule %s: %w", hub.Key(ar), err)
+		}
+		r.writes.Wrote(hub.Key(ar), u.GetResourceVersion())
+	}
+	return wait, nil
+}
+
+// difference returns what to apply for an AlertRule, and whether that would change
+// anything. A field of the spec that somebody else owns by now is left out: an edit
+// on the hub wins (DESIGN §2).
+func difference(desired, existing *v1alpha1.AlertRule) (map[string]any, bool, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(desired)
+	if err != nil {
+		return nil, false, fmt.Errorf("AlertRule %s: %w", hub.Key(desired), err)
+	}
+	delete(fields, "status")
+	unstructured.RemoveNestedField(fields, "metadata", "creationTimestamp")
+	fields["apiVersion"], fields["kind"] = v1alpha1.GroupVersion.String(), "AlertRule"
+	if existing == nil {
+		return fields, true, nil
+	}
+	current, err := runtime.DefaultUnstructuredConverter.ToUnstructured(existing)
+	if err != nil {
+		return nil, false, fmt.Errorf("AlertRule %s: %w", hub.Key(existing), err)
+	}
+	want, _ := fields["spec"].(map[string]any)
+	have, _ := current["spec"].(map[string]any)
+	for _, path := range edited(existing) {
+		unstructured.RemoveNestedField(want, path...)
+		unstructured.RemoveNestedField(have, path...)
+	}
+	return fields, !sameSpec(want, have) || !holds(existing.Labels, desired.Labels), nil
+}
+
+// sameSpec compares what is left of two specs. A map that lost its last entry is as
+// good as none.
+func sameSpec(want, have map[string]any) bool {
+	for _, spec := range []map[string]any{want, have} {
+		for _, field := range mapFields {
+			if m, ok := spec[field].(map[string]any); ok && len(m) == 0 {
+				delete(spec, field)
+			}
+		}
+	}
+	return equality.Semantic.DeepEqual(want, have)
+}
+
+// mapFields are the fields of a spec whose entries have owners of their own.
+var mapFields = []string{"labels", "annotations"}
+
+// fixedFields are the fields of a generated AlertRule that are nobody's to edit.
+var fixedFields = []string{"placement", "workloadRef"}
+
+// edited returns the paths within the spec that somebody other than the operator
+// owns. managedFields is the record of it (KEP-555).
+func edited(ar *v1alpha1.AlertRule) [][]string {
+	var paths [][]string
+	for _, entry := range ar.ManagedFields {
+		if entry.Manager == v1alpha1.FieldManager || entry.Subresource != "" || entry.FieldsV1 == nil {
+			continue
+		}
+		var fields struct {
+			Spec map[string]map[string]json.RawMessage `json:"f:spec"`
+		}
+		if json.Unmarshal(entry.FieldsV1.Raw, &fields) != nil {
+			continue
+		}
+		for key, entries := range fields.Spec {
+			field, ok := strings.CutPrefix(key, "f:")
+			switch {
+			case !ok, slices.Contains(fixedFields, field):
+			case !slices.Contains(mapFields, field):
+				paths = append(paths, []string{field})
+			default:
+				for entry := range entries {
+					if name, ok := strings.CutPrefix(entry, "f:"); ok {
+						paths = append(paths, []string{field, name})
+					}
+				}
+			}
+		}
+	}
+	return paths
+}
+
+func holds(have, want map[string]string) bool {
+	for key, value := range want {
+		if have[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// prune deletes the AlertRules that the Deployment should not have any more.
+func (r *Reconciler) prune(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule, keep map[string]bool, existing []v1alpha1.AlertRule) error {
+	for i := range existing {
+		ar := &existing[i]
+		template := ar.Labels[v1alpha1.TemplateLabel]
+		if desired[ar.Name] != nil || keep[template] || ar.Namespace != r.Namespace || r.writes.Pending(hub.Key(ar)) > 0 {
+			continue
+		}
+		if unfounded, err := r.unfounded(ctx, w, template); err != nil || !unfounded {
+			return err
+		}
+		err := r.Hub.Delete(ctx, ar, client.Preconditions{UID: ptr.To(ar.UID), ResourceVersion: ptr.To(ar.ResourceVersion)})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return fmt.Errorf("deleting AlertRule %s: %w", hub.Key(ar), err)
+		default:
+			r.writes.Deleted(hub.Key(ar), ar.ResourceVersion)
+		}
+	}
+	return nil
+}
+
+// unfounded tells whether an AlertRule has lost its ground: the Deployment is gone,
+// or the template is there and does not match it, or the template was deleted.
+func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, template string) (bool, error) {
+	if w == nil {
+		return true, nil
+	}
+	err := r.Hub.Get(ctx, client.ObjectKey{Name: template}, &v1alpha1.AlertRuleTemplate{})
+	switch {
+	case err == nil:
+		return true, nil
+	case !apierrors.IsNotFound(err):
+		return false, fmt.Errorf("reading AlertRuleTemplate %s: %w", template, err)
+	}
+	return r.Guard.Gone(ctx, hub.AlertRuleTemplates, client.ObjectKey{Name: template})
+}
+
+func sorted(m map[string]*v1alpha1.AlertRule) []*v1alpha1.AlertRule {
+	out := make([]*v1alpha1.AlertRule, 0, len(m))
+	for _, ar := range m {
+		out = append(out, ar)
+	}
+	slices.SortFunc(out, func(a, b *v1alpha1.AlertRule) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

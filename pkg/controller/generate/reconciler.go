@@ -1,0 +1,157 @@
+// Package generate is step (1) of the data flow: it keeps an AlertRule on the hub
+// for every Deployment in a spoke that an AlertRuleTemplate matches.
+//
+// Its unit of work is one Deployment in one spoke. It reads the spoke's cache and
+// writes to the hub alone.
+package generate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/expect"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// namespaceLag is when to look again for a Deployment's namespace: the two come by
+// separate watches.
+const namespaceLag = time.Second
+
+// Spokes are the engaged spokes.
+type Spokes interface {
+	// Spoke returns an engaged spoke, or nil.
+	Spoke(name string) *spoke.Spoke
+	// Spokes returns all engaged spokes.
+	Spokes() []*spoke.Spoke
+}
+
+// Options are what the Reconciler works with.
+type Options struct {
+	// Hub reads the hub's cache and writes to the hub.
+	Hub client.Client
+	// Guard makes sure that an absent template was deleted.
+	Guard hub.Guard
+	// Spokes are the engaged spokes.
+	Spokes Spokes
+	// Recorder tells of templates that can't be filled in for a Deployment.
+	Recorder events.EventRecorder
+	// Namespace is where generated AlertRules live.
+	Namespace string
+}
+
+// Reconciler keeps the AlertRules of one Deployment in one spoke.
+type Reconciler struct {
+	Options
+
+	writes *expect.Writes[types.NamespacedName]
+}
+
+// NewReconciler returns a Reconciler.
+func NewReconciler(o Options) *Reconciler {
+	return &Reconciler{Options: o, writes: expect.New[types.NamespacedName](clock.RealClock{})}
+}
+
+// Reconcile brings the AlertRules of one Deployment in line.
+func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
+	s := r.Spokes.Spoke(req.ClusterName.String())
+	if s == nil {
+		return reconcile.Result{}, nil // engaging it brings all its keys back
+	}
+	workload, ready, err := r.workload(ctx, s, req.NamespacedName)
+	if err != nil || !ready {
+		return reconcile.Result{RequeueAfter: namespaceLag}, err
+	}
+	existing, err := hub.GeneratedFor(ctx, r.Hub, s.Name, req.Namespace, req.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	desired, keep, err := r.desired(ctx, workload)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	wait, err := r.apply(ctx, desired, existing)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: wait}, r.prune(ctx, workload, desired, keep, existing)
+}
+
+// workload reads the Deployment and all that templates may ask of it. It is nil
+// when there is none of that name any more. ready is false while something that is
+// needed to tell is not in the caches.
+func (r *Reconciler) workload(ctx context.Context, s *spoke.Spoke, key types.NamespacedName) (w *rule.Workload, ready bool, err error) {
+	cluster, err := hub.Cluster(ctx, r.Hub, s.Name)
+	if err != nil || cluster == nil {
+		return nil, false, err
+	}
+	d := spoke.DeploymentMetadata()
+	switch err := s.Reader.Get(ctx, key, d); {
+	case apierrors.IsNotFound(err):
+		return nil, true, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("reading Deployment %s of spoke %s: %w", key, s.Name, err)
+	case !d.DeletionTimestamp.IsZero():
+		return nil, true, nil
+	}
+	ns := spoke.NamespaceMetadata()
+	switch err := s.Reader.Get(ctx, client.ObjectKey{Name: key.Namespace}, ns); {
+	case apierrors.IsNotFound(err):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("reading namespace %s of spoke %s: %w", key.Namespace, s.Name, err)
+	}
+	return &rule.Workload{
+		Cluster: *cluster, Namespace: key.Namespace, NamespaceLabels: ns.Labels,
+		Name: key.Name, Labels: d.Labels, Annotations: d.Annotations,
+	}, true, nil
+}
+
+// desired returns the AlertRules that the Deployment should have, by name, and the
+// templates whose AlertRules stay as they are, because what they should be can't be
+// said: one bad template costs itself alone.
+func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]*v1alpha1.AlertRule, map[string]bool, error) {
+	if w == nil {
+		return nil, nil, nil
+	}
+	var templates v1alpha1.AlertRuleTemplateList
+	if err := r.Hub.List(ctx, &templates); err != nil {
+		return nil, nil, fmt.Errorf("listing AlertRuleTemplates: %w", err)
+	}
+	desired, keep := map[string]*v1alpha1.AlertRule{}, map[string]bool{}
+	for i := range templates.Items {
+		t := &templates.Items[i]
+		if rule.ValidateTemplate(t) != nil {
+			keep[t.Name] = true // status says so
+			continue
+		}
+		matches, err := rule.Matches(t, *w)
+		if err != nil {
+			keep[t.Name] = true
+			continue
+		}
+		if !matches {
+			continue
+		}
+		ar, err := rule.Generate(t, *w, r.Namespace)
+		if err != nil {
+			keep[t.Name] = true
+			r.Recorder.Eventf(t, nil, "Warning", "NotGenerated", "Generate", "Deployment %s/%s of spoke %s: %v", w.Namespace, w.Name, w.Cluster.Name, err)
+			continue
+		}
+		desired[ar.Name] = ar
+	}
+	return desired, keep, nil
+}

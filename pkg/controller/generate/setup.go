@@ -1,0 +1,152 @@
+package generate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// recent is the age up to which a Deployment counts as new: somebody waits for its
+// alert. Older ones come with a spoke's first list.
+const recent = 5 * time.Minute
+
+// SetupWithManager adds the Reconciler to the manager.
+func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Provider) error {
+	hubYes, hubNo := mcbuilder.WithEngageWithLocalCluster(true), mcbuilder.WithEngageWithLocalCluster(false)
+	spokesYes, spokesNo := mcbuilder.WithEngageWithProviderClusters(true), mcbuilder.WithEngageWithProviderClusters(false)
+	specOrLabels := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{})
+	c, err := mcbuilder.ControllerManagedBy(mgr).
+		Named("generate").
+		WatchesMetadata(&appsv1.Deployment{}, r.onDeployment, hubNo, spokesYes, mcbuilder.WithPredicates(read)).
+		WatchesMetadata(&corev1.Namespace{}, r.onNamespace, hubNo, spokesYes, mcbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, hubYes, spokesNo, mcbuilder.WithPredicates(specOrLabels)).
+		Watches(&v1alpha1.AlertRuleTemplate{}, r.onTemplate, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
+		WatchesRawSource(provider.Started()).
+		WithOptions(provider.ControllerOptions("generate", mgr.GetLogger())).
+		Build(r)
+	if err != nil {
+		return fmt.Errorf("setting up generate: %w", err)
+	}
+	if err := c.MultiClusterWatch(spoke.Engaged(r.replay)); err != nil {
+		return fmt.Errorf("setting up generate: %w", err)
+	}
+	return nil
+}
+
+// read passes the updates of what templates can read of a Deployment: its labels
+// and annotations. Its status changes all the time, and is nobody's business here.
+var read = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
+			!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()) ||
+			e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
+	},
+}
+
+// replay enqueues every workload of a spoke that has an AlertRule: those that are
+// there still come with the spoke's first list, those that are gone do not.
+func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue) {
+	rules, err := hub.GeneratedOn(ctx, r.Hub, name)
+	if err != nil {
+		// The cache has synced and the index exists: only the end of the process is left.
+		return
+	}
+	for i := range rules {
+		enqueueWorkload(q, &rules[i])
+	}
+}
+
+func (r *Reconciler) onDeployment(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
+	return spoke.OnEvent(func(_ context.Context, q spoke.WorkQueue, versions ...client.Object) {
+		priority := 0
+		if len(versions) == 1 && time.Since(versions[0].GetCreationTimestamp().Time) > recent {
+			priority = handler.LowPriority
+		}
+		spoke.Enqueue(q, priority, name.String(), hub.Key(versions[0]))
+	})
+}
+
+func (r *Reconciler) onNamespace(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
+	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
+		if len(versions) == 1 {
+			return // a namespace that comes has no Deployment yet, or its key waits; one that goes takes them along
+		}
+		r.enqueueDeployments(ctx, q, name.String(), client.InNamespace(versions[0].GetName()))
+	})
+}
+
+// onAlertRule enqueues the workload of a generated AlertRule that was changed or
+// deleted, and notes the echo of the operator's own writes.
+func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
+	return spoke.OnEvent(func(_ context.Context, q spoke.WorkQueue, versions ...client.Object) {
+		r.writes.Seen(hub.Key(versions[0]), versions[0].GetResourceVersion())
+		for _, v := range versions {
+			if ar, ok := v.(*v1alpha1.AlertRule); ok && hub.Generated(ar) {
+				enqueueWorkload(q, ar)
+			}
+		}
+	})
+}
+
+// onTemplate enqueues every Deployment, and every workload that has an AlertRule of
+// that template.
+func (r *Reconciler) onTemplate(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
+	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
+		for _, s := range r.Spokes.Spokes() {
+			r.enqueueDeployments(ctx, q, s.Name)
+		}
+		rules, err := hub.GeneratedBy(ctx, r.Hub, versions[0].GetName())
+		if err != nil {
+			return // as in replay
+		}
+		for i := range rules {
+			enqueueWorkload(q, &rules[i])
+		}
+	})
+}
+
+func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
+	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
+		r.enqueueDeployments(ctx, q, versions[0].GetName())
+	})
+}
+
+func (r *Reconciler) enqueueDeployments(ctx context.Context, q spoke.WorkQueue, name string, opts ...client.ListOption) {
+	s := r.Spokes.Spoke(name)
+	if s == nil {
+		return // engaging it brings all its keys
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(spoke.DeploymentMetadata().GroupVersionKind())
+	if err := s.Reader.List(ctx, list, opts...); err != nil {
+		return // the spoke was disengaged: engaging it again brings all its keys
+	}
+	for i := range list.Items {
+		spoke.Enqueue(q, handler.LowPriority, name, hub.Key(&list.Items[i]))
+	}
+}
+
+func enqueueWorkload(q spoke.WorkQueue, ar *v1alpha1.AlertRule) {
+	w := ar.Spec.WorkloadRef
+	spoke.Enqueue(q, handler.LowPriority, string(w.Cluster), types.NamespacedName{Namespace: string(w.Namespace), Name: w.Name})
+}

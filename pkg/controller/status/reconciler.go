@@ -1,0 +1,180 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+const (
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 30 * time.Second
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Reconciler writes AlertRule.status.
+type Reconciler struct {
+	// Client reads the hub's cache and writes to the hub.
+	Client client.Client
+	// Board holds the verdicts.
+	Board *Board
+	// Recorder tells of rules that are not accepted.
+	Recorder events.EventRecorder
+	// Validate says what a valid rule is.
+	Validate rule.ValidateOptions
+}
+
+// SetupWithManager adds the Reconciler to the hub's manager.
+func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
+	news := source.Func(func(_ context.Context, q queue) error {
+		r.Board.onNews(func(key client.ObjectKey) { q.AddAfter(reconcile.Request{NamespacedName: key}, debounce) })
+		return nil
+	})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("status").
+		Watches(&v1alpha1.AlertRule{}, later{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.SpokeCluster{}, handler.TypedFuncs[client.Object, reconcile.Request]{
+			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.onSpoke(ctx, q, e.Object) },
+			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+				if placementNews(e.ObjectOld, e.ObjectNew) {
+					r.onSpoke(ctx, q, e.ObjectNew)
+				}
+			},
+			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { r.onSpoke(ctx, q, e.Object) },
+		}).
+		WatchesRawSource(news).
+		WithOptions(options()).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up status: %w", err)
+	}
+	return nil
+}
+
+func options() controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: 8,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
+		ReconciliationTimeout:   time.Minute,
+	}
+}
+
+// later enqueues the object of an event after the debounce: the first verdicts on a
+// new rule come in within it, and make one write of two.
+type later struct{}
+
+// Create implements handler.EventHandler.
+func (later) Create(_ context.Context, e event.CreateEvent, q queue) { enqueueLater(q, e.Object) }
+
+// Update implements handler.EventHandler.
+func (later) Update(_ context.Context, e event.UpdateEvent, q queue) { enqueueLater(q, e.ObjectNew) }
+
+// Delete implements handler.EventHandler.
+func (later) Delete(_ context.Context, e event.DeleteEvent, q queue) { enqueueLater(q, e.Object) }
+
+// Generic implements handler.EventHandler.
+func (later) Generic(_ context.Context, e event.GenericEvent, q queue) { enqueueLater(q, e.Object) }
+
+func enqueueLater(q queue, o client.Object) {
+	q.AddAfter(reconcile.Request{NamespacedName: hub.Key(o)}, debounce)
+}
+
+// onSpoke enqueues the rules that may be placed on a spoke.
+func (r *Reconciler) onSpoke(ctx context.Context, q queue, o client.Object) {
+	rules, err := hub.RulesMaybeOn(ctx, r.Client, o.GetName())
+	if err != nil {
+		return // the cache has synced and the index exists: the process ends
+	}
+	for i := range rules {
+		enqueueLater(q, &rules[i])
+	}
+}
+
+// placementNews tells whether a change of a SpokeCluster is one that rows depend on.
+func placementNews(before, after client.Object) bool {
+	a, okA := before.(*v1alpha1.SpokeCluster)
+	b, okB := after.(*v1alpha1.SpokeCluster)
+	if !okA || !okB {
+		return true
+	}
+	was, is := state(a), state(b)
+	return !equality.Semantic.DeepEqual(was, is)
+}
+
+// state is a spoke as rule.Status sees it.
+func state(sc *v1alpha1.SpokeCluster) rule.SpokeState {
+	s := rule.SpokeState{Cluster: rule.Cluster{Name: sc.Name, Labels: sc.Labels}, Connected: metav1.ConditionUnknown}
+	if c := apimeta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected); c != nil {
+		s.Connected, s.Reason, s.Message = c.Status, c.Reason, c.Message
+	}
+	return s
+}
+
+// Reconcile brings the status of one AlertRule in line with the verdicts on it.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	ar := &v1alpha1.AlertRule{}
+	if err := r.Client.Get(ctx, req.NamespacedName, ar); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return reconcile.Result{}, fmt.Errorf("reading AlertRule %s: %w", req, err)
+		}
+		r.Board.drop(req.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	var spokes v1alpha1.SpokeClusterList
+	if err := r.Client.List(ctx, &spokes); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing SpokeClusters: %w", err)
+	}
+	in := rule.StatusInput{
+		Rule: ar, Invalid: rule.Validate(ar, r.Validate),
+		Verdicts: r.Board.rows(req.NamespacedName), Now: metav1.Now(),
+	}
+	for i := range spokes.Items {
+		in.Clusters = append(in.Clusters, state(&spokes.Items[i]))
+	}
+	status := rule.Status(in)
+	if equality.Semantic.DeepEqual(status, ar.Status) {
+		return reconcile.Result{}, nil
+	}
+	next := ar.DeepCopy()
+	next.Status = status
+	if err := r.Client.Status().Patch(ctx, next, client.MergeFrom(ar)); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, fmt.Errorf("writing the status of AlertRule %s: %w", req, err)
+	}
+	r.tell(ar, &status)
+	return reconcile.Result{}, nil
+}
+
+// tell emits an Event when a rule stopped being accepted, or got another reason not
+// to be.
+func (r *Reconciler) tell(ar *v1alpha1.AlertRule, status *v1alpha1.AlertRuleStatus) {
+	was := apimeta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionAccepted)
+	is := apimeta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAccepted)
+	if is == nil || is.Status != metav1.ConditionFalse || (was != nil && was.Status == is.Status && was.Message == is.Message) {
+		return
+	}
+	r.Recorder.Eventf(ar, nil, "Warning", is.Reason, "Validate", "%s", is.Message)
+}

@@ -1,0 +1,66 @@
+package status
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// TemplateReconciler writes AlertRuleTemplate.status: whether the template is valid.
+type TemplateReconciler struct {
+	// Client reads the hub's cache and writes to the hub.
+	Client client.Client
+}
+
+// SetupWithManager adds the TemplateReconciler to the hub's manager.
+func (r *TemplateReconciler) SetupWithManager(mgr manager.Manager) error {
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("template-status").
+		For(&v1alpha1.AlertRuleTemplate{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(options()).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up template-status: %w", err)
+	}
+	return nil
+}
+
+// Reconcile brings the status of one AlertRuleTemplate in line.
+func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	t := &v1alpha1.AlertRuleTemplate{}
+	if err := r.Client.Get(ctx, req.NamespacedName, t); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return reconcile.Result{}, fmt.Errorf("reading AlertRuleTemplate %s: %w", req.Name, err)
+		}
+		return reconcile.Result{}, nil
+	}
+	accepted := metav1.Condition{
+		Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted,
+		Message: "the template is valid", ObservedGeneration: t.Generation,
+	}
+	if invalid := rule.ValidateTemplate(t); invalid != nil {
+		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, invalid.Reason, invalid.Error()
+	}
+	next := t.DeepCopy()
+	next.Status.ObservedGeneration = t.Generation
+	apimeta.SetStatusCondition(&next.Status.Conditions, accepted)
+	if equality.Semantic.DeepEqual(next.Status, t.Status) {
+		return reconcile.Result{}, nil
+	}
+	if err := r.Client.Status().Patch(ctx, next, client.MergeFrom(t)); client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("writing the status of AlertRuleTemplate %s: %w", req.Name, err)
+	}
+	return reconcile.Result{}, nil
+}

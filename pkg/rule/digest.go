@@ -1,0 +1,45 @@
+package rule
+
+import (
+	"encoding/json"
+	"fmt"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// ownLabels and ownAnnotations are the metadata that this package sets on a
+// PrometheusRule. Anything else on it belongs to others.
+var (
+	ownLabels      = []string{v1alpha1.ManagedByLabel, v1alpha1.HubLabel, v1alpha1.AlertRuleHashLabel}
+	ownAnnotations = []string{v1alpha1.AlertRuleAnnotation}
+)
+
+// Digest returns a short digest of what this hub decides in a PrometheusRule: its
+// spec, and the labels and annotations that Render sets. Objects with the same digest
+// need no write.
+func Digest(p *monitoringv1.PrometheusRule) string {
+	content := struct {
+		Spec        monitoringv1.PrometheusRuleSpec
+		Labels      []string
+		Annotations []string
+	}{Spec: p.Spec}
+	for _, key := range ownLabels {
+		content.Labels = append(content.Labels, p.Labels[key])
+	}
+	for _, key := range ownAnnotations {
+		content.Annotations = append(content.Annotations, p.Annotations[key])
+	}
+	// JSON sorts the keys of maps, and leaves out what is nil or empty alike.
+	data, err := json.Marshal(content)
+	if err != nil { // strings, numbers and maps of them: there is nothing to fail
+		panic(fmt.Sprintf("rule: digest of a PrometheusRule: %v", err))
+	}
+	return digestOf(string(data))[:hashLength]
+}
+
+// AnswerDigest tells what was sent to a spoke and what it made of it.
+func AnswerDigest(sent, got *monitoringv1.PrometheusRule) string {
+	return Digest(sent) + "/" + Digest(got)
+}

@@ -1,0 +1,76 @@
+package rule
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/prometheus/prometheus/promql/parser/posrange"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// maxMessage bounds an Invalid's message, in bytes: it goes into conditions, Events
+// and answers of the webhook, and quotes what somebody wrote.
+const maxMessage = 1024
+
+// Invalid is a person's mistake: nothing is tried again until it is corrected.
+type Invalid struct {
+	// Reason is ReasonInvalidExpr, ReasonInvalidSpec or ReasonNamespaceNotAllowed.
+	Reason string
+	// Field is the path of the field, such as spec.annotations[summary].
+	Field string
+	// Message says what is wrong and what to change.
+	Message string
+}
+
+// Error implements error.
+func (i *Invalid) Error() string { return i.Field + ": " + i.Message }
+
+func invalid(field, format string, args ...any) *Invalid {
+	return &Invalid{
+		Reason:  v1alpha1.ReasonInvalidSpec,
+		Field:   field,
+		Message: bounded(fmt.Sprintf(format, args...), maxMessage),
+	}
+}
+
+// invalidExpr tells of a fault in an expression, and points at it.
+func invalidExpr(expr string, f *fault) *Invalid {
+	message := f.message
+	if f.pos >= 0 {
+		at := posrange.PositionRange{Start: posrange.Pos(f.pos)}.StartPosInput(expr, 0)
+		message = at + ": " + bounded(message, maxMessage/2) + pointer(expr, f.pos)
+	}
+	bad := invalid("spec.expr", "%s", message)
+	bad.Reason = v1alpha1.ReasonInvalidExpr
+	return bad
+}
+
+// pointer shows the line that pos is in, with a caret below.
+func pointer(s string, pos int) string {
+	const around = 60
+	if pos > len(s) {
+		return ""
+	}
+	start := strings.LastIndexByte(s[:pos], '\n') + 1
+	before := s[start:pos]
+	after, _, _ := strings.Cut(s[pos:], "\n")
+	if len(before) > around {
+		i := len(before) - around
+		for !utf8.RuneStart(before[i]) {
+			i++
+		}
+		before = "…" + before[i:]
+	}
+	if len(after) > around {
+		after = cut(after, around) + "…"
+	}
+	indent := strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return r
+		}
+		return ' '
+	}, before)
+	return "\n" + before + after + "\n" + indent + "^"
+}

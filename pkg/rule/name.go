@@ -1,0 +1,103 @@
+package rule
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"strings"
+)
+
+// MaxNameLength bounds the names of PrometheusRules. prometheus-operator writes each
+// into a ConfigMap key "<namespace>-<name>-<uid>.yaml" of at most 253 characters, and
+// one key that is longer fails the sync of every rule of that Prometheus.
+const MaxNameLength = 147
+
+const (
+	nameDigestLength = 10 // 50 bits: enough to tell a fleet's rules apart
+	hashLength       = 26 // 130 bits, and well below the 63 characters of a label
+)
+
+var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// ObjectName returns the name of an AlertRule's PrometheusRule in every spoke:
+// "<namespace>-<name>-<digest>". The digest, over the hub's id too, keeps apart what
+// the readable part can't (a-b/c and a/b-c, long names, two hubs).
+func ObjectName(hubID, namespace, name string) string {
+	return readableName(digestOf(hubID, namespace, name), namespace, name)
+}
+
+// GeneratedName returns the name of the AlertRule that a template makes for a
+// workload: "<template>-<cluster>-<namespace>-<workload>-<digest>".
+func GeneratedName(template, cluster, namespace, workload string) string {
+	return readableName(digestOf(template, cluster, namespace, workload), template, cluster, namespace, workload)
+}
+
+// Hash returns the value of AlertRuleHashLabel for an AlertRule.
+func Hash(namespace, name string) string {
+	return digestOf(namespace, name)[:hashLength]
+}
+
+// digestOf hashes parts unambiguously: no name holds a NUL.
+func digestOf(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return base32Lower.EncodeToString(sum[:])
+}
+
+func readableName(digest string, parts ...string) string {
+	suffix := digest[:nameDigestLength]
+	separators := len(parts) // one before each but the first, one before the digest
+	text := subdomain(strings.Join(shorten(parts, MaxNameLength-len(suffix)-separators), "-"))
+	if text == "" {
+		return suffix
+	}
+	return text + "-" + suffix
+}
+
+// shorten cuts the longest parts until all of them fit, so that one long name does
+// not push the others out.
+func shorten(parts []string, budget int) []string {
+	total, longest := 0, 0
+	for _, p := range parts {
+		total += len(p)
+		longest = max(longest, len(p))
+	}
+	for total > budget {
+		longest--
+		total = 0
+		for _, p := range parts {
+			total += min(len(p), longest)
+		}
+	}
+	out := make([]string, len(parts))
+	for i, p := range parts {
+		out[i] = p[:min(len(p), longest)]
+	}
+	return out
+}
+
+// subdomain makes a valid DNS subdomain, or nothing, of s. Cutting leaves sequences
+// that the grammar does not have ("a.-b"), and callers may pass any string.
+func subdomain(s string) string {
+	out := make([]byte, 0, len(s))
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case c >= 'A' && c <= 'Z':
+			c += 'a' - 'A'
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '.':
+		default:
+			c = '-'
+		}
+		last := byte('.') // a leading dash or dot is dropped like one after a dot
+		if len(out) > 0 {
+			last = out[len(out)-1]
+		}
+		switch {
+		case last == '.' && (c == '-' || c == '.'):
+			continue
+		case last == '-' && c == '.':
+			continue
+		}
+		out = append(out, c)
+	}
+	return strings.TrimRight(string(out), "-.")
+}

@@ -1,0 +1,140 @@
+package rule
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// Action is what to do with an AlertRule's PrometheusRule in one spoke.
+type Action string
+
+const (
+	// None is an AlertRule that should not be in the spoke: there is only Plan.Delete to do.
+	None Action = "None"
+	// Keep is an object that is as it should be.
+	Keep Action = "Keep"
+	// Create is an object that is not there.
+	Create Action = "Create"
+	// Update is an object of ours that differs.
+	Update Action = "Update"
+	// Conflict is an object of the same name that is not ours. It is left alone.
+	Conflict Action = "Conflict"
+	// Mutated is an object of ours that differs just as the spoke answered to the
+	// same content before: sending it once more would never end.
+	Mutated Action = "Mutated"
+	// Terminating is an object of ours that is being deleted: it is waited for.
+	Terminating Action = "Terminating"
+)
+
+// Plan is what to do for one AlertRule in one spoke.
+type Plan struct {
+	// Action is done first.
+	Action Action
+	// Object is what to send for Create and Update. An update carries the
+	// resourceVersion of the object that the decision was made on.
+	Object *monitoringv1.PrometheusRule
+	// Delete are objects of ours for the same AlertRule that should not be there,
+	// such as in its former namespace. They go after Action has succeeded: an alert
+	// that moves must not be gone where its new place is refused.
+	Delete []*monitoringv1.PrometheusRule
+}
+
+// Decide compares what a spoke should hold for an AlertRule with what it holds.
+// desired is nil when it should hold nothing. existing is the object of desired's
+// namespace and name, whoever owns it, or nil. claimed are the objects whose
+// annotation names the AlertRule. answerDigest is the AnswerDigest of the last write
+// that the spoke changed on the way in, or empty.
+//
+// What Owned says is not this hub's is never changed and never deleted.
+func Decide(desired, existing *monitoringv1.PrometheusRule, claimed []*monitoringv1.PrometheusRule, hubID, answerDigest string) Plan {
+	if desired == nil {
+		return Plan{Action: None, Delete: leftovers(claimed, nil, hubID)}
+	}
+	p := Plan{Action: Keep, Delete: leftovers(claimed, desired, hubID)}
+	switch {
+	case existing == nil:
+		p.Action, p.Object = Create, desired.DeepCopy()
+	case !Owned(existing, hubID):
+		return Plan{Action: Conflict}
+	case existing.DeletionTimestamp != nil:
+		return Plan{Action: Terminating}
+	case Digest(existing) == Digest(desired):
+	case answerDigest != "" && answerDigest == AnswerDigest(desired, existing):
+		p.Action = Mutated
+	default:
+		p.Action, p.Object = Update, updated(existing, desired)
+	}
+	return p
+}
+
+// Owned tells whether this hub made an object.
+func Owned(o metav1.Object, hubID string) bool {
+	labels := o.GetLabels()
+	return hubID != "" && labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue && labels[v1alpha1.HubLabel] == hubID
+}
+
+// leftovers returns our claimed objects but the one that should be there, by
+// namespace and name. Those that are being deleted already are left to it.
+func leftovers(claimed []*monitoringv1.PrometheusRule, desired *monitoringv1.PrometheusRule, hubID string) []*monitoringv1.PrometheusRule {
+	var out []*monitoringv1.PrometheusRule
+	for _, o := range claimed {
+		wanted := desired != nil && key(o) == key(desired)
+		if !wanted && o.DeletionTimestamp == nil && Owned(o, hubID) {
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(out, func(a, b *monitoringv1.PrometheusRule) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+func key(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// updated returns existing with what this hub decides: the spec is replaced whole,
+// other people's metadata stays.
+func updated(existing, desired *monitoringv1.PrometheusRule) *monitoringv1.PrometheusRule {
+	o := existing.DeepCopy()
+	desired.Spec.DeepCopyInto(&o.Spec)
+	o.TypeMeta = desired.TypeMeta
+	o.Labels = withKeys(o.Labels, desired.Labels, ownLabels)
+	o.Annotations = withKeys(o.Annotations, desired.Annotations, ownAnnotations)
+	return o
+}
+
+func withKeys(to, from map[string]string, keys []string) map[string]string {
+	if to == nil {
+		to = map[string]string{}
+	}
+	for _, k := range keys {
+		to[k] = from[k]
+	}
+	return to
+}
+
+// maxRuleKey is a namespace, a slash and a name.
+const maxRuleKey = validation.DNS1123LabelMaxLength + 1 + validation.DNS1123SubdomainMaxLength
+
+// ParseRuleKey returns the AlertRule that a PrometheusRule says it was made from. The
+// annotation stands in a spoke, where anybody can write anything.
+func ParseRuleKey(o metav1.Object) (types.NamespacedName, bool) {
+	value := o.GetAnnotations()[v1alpha1.AlertRuleAnnotation]
+	if len(value) > maxRuleKey {
+		return types.NamespacedName{}, false
+	}
+	namespace, name, _ := strings.Cut(value, "/")
+	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return types.NamespacedName{}, false
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}, true
+}

@@ -1,0 +1,187 @@
+package rule
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// expr expands a PromQL expression. Placeholders may stand in string literals alone,
+// as they are written: "\x24(" is none. Everything but their literals stays as it is.
+func (st stage) expr(s string) (string, *fault) {
+	if !hasPlaceholder(s) {
+		return s, nil
+	}
+	var (
+		out  strings.Builder
+		from int
+		at   position
+		item parser.Item
+	)
+	lexer := parser.Lex(s)
+	for {
+		lexer.NextItem(&item)
+		start := int(item.Pos)
+		switch item.Typ {
+		case parser.ERROR:
+			if start < len(s) && hasPlaceholder(leadingDollars(s[start:])) {
+				return "", misplaced(start)
+			}
+			return "", &fault{start, item.Val}
+		case parser.EOF:
+			out.WriteString(s[from:])
+			return out.String(), nil
+		case parser.COMMENT:
+			if i := strings.Index(item.Val, "$("); i >= 0 {
+				return "", misplaced(start + i)
+			}
+			continue // a comment between =~ and its string changes nothing
+		case parser.STRING:
+			literal, f := st.literal(item.Val, at.role())
+			if f != nil {
+				f.pos += start
+				return "", f
+			}
+			out.WriteString(s[from:start])
+			out.WriteString(literal)
+			from = start + len(item.Val)
+		}
+		at.next(item)
+	}
+}
+
+func misplaced(pos int) *fault {
+	return &fault{pos, `a placeholder may stand in a string literal alone, as in {cluster="$(cluster.name)"}`}
+}
+
+// leadingDollars returns the dollars that s begins with, and what follows them.
+func leadingDollars(s string) string {
+	rest := strings.TrimLeft(s, "$")
+	return s[:min(len(s), len(s)-len(rest)+1)]
+}
+
+// literal expands one string literal, quotes included.
+func (st stage) literal(quoted string, as role) (string, *fault) {
+	if !hasPlaceholder(quoted) {
+		return quoted, nil
+	}
+	quote, inner := quoted[0], quoted[1:len(quoted)-1]
+	pieces, f := split(inner)
+	if f != nil {
+		f.pos++
+		return "", f
+	}
+	var group []bool
+	if as == regex {
+		if group, f = checkRegex(quote, pieces); f != nil {
+			return "", f
+		}
+	}
+	values := make([]*string, len(pieces))
+	for i, p := range pieces {
+		if p.placeholder == nil {
+			continue
+		}
+		value, keep, f := st.literalValue(*p.placeholder, as)
+		if f != nil {
+			f.pos = p.pos + 1
+			return "", f
+		}
+		if keep {
+			continue
+		}
+		if as == regex && group[i] {
+			value = "(?:" + value + ")"
+		}
+		values[i] = &value
+	}
+	quote = requote(quote, pieces, values)
+	for i, value := range values {
+		if value != nil {
+			pieces[i] = piece{pos: pieces[i].pos, literal: escape(*value, quote)}
+		}
+	}
+	return string(quote) + st.finish(pieces) + string(quote), nil
+}
+
+// literalValue returns a placeholder's value in the grammar of a literal's role.
+func (st stage) literalValue(p placeholder, as role) (string, bool, *fault) {
+	value, keep, err := st.resolve(p)
+	switch {
+	case err != nil:
+		return "", false, &fault{0, err.Error()}
+	case keep:
+		return "", true, nil
+	case len(value) > maxValue:
+		// Half a value would match something else than what it stands for.
+		return "", false, &fault{0, fmt.Sprintf("the value of %s has %d bytes; in an expression, %d are allowed", p, len(value), maxValue)}
+	}
+	value = strings.ToValidUTF8(value, "\uFFFD")
+	switch as {
+	case regex:
+		return regexp.QuoteMeta(value), false, nil
+	case replacement:
+		return strings.ReplaceAll(value, "$", "$$"), false, nil
+	}
+	return value, false, nil
+}
+
+// requote turns a raw literal, which has no escapes, into a double-quoted one when a
+// value can't be written in it.
+func requote(quote byte, pieces []piece, values []*string) byte {
+	if quote != '`' {
+		return quote
+	}
+	if !slices.ContainsFunc(values, func(v *string) bool { return v != nil && !rawSafe(*v) }) {
+		return quote
+	}
+	for i := range pieces {
+		pieces[i].literal = escape(pieces[i].literal, '"')
+	}
+	return '"'
+}
+
+// rawSafe tells whether a value can be written between backquotes.
+func rawSafe(s string) bool {
+	for _, r := range s {
+		if r == '`' || r == utf8.RuneError || !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// escape writes a value inside of a literal with the given quotes. strconv.Quote
+// does not do: PromQL knows no \' in double quotes, and its lexer takes a replacement
+// character (U+FFFD) that is not escaped for broken UTF-8.
+func escape(s string, quote byte) string {
+	if quote == '`' {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == rune(quote), r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r == utf8.RuneError:
+			if _, size := utf8.DecodeRuneInString(s[i:]); size == 1 {
+				fmt.Fprintf(&b, `\x%02x`, s[i])
+				continue
+			}
+			b.WriteString(`\ufffd`)
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			escaped := strconv.QuoteRuneToASCII(r)
+			b.WriteString(escaped[1 : len(escaped)-1])
+		}
+	}
+	return b.String()
+}

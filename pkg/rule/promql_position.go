@@ -1,0 +1,73 @@
+package rule
+
+import (
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// role is how PromQL reads a string literal.
+type role int
+
+const (
+	plain       role = iota
+	regex            // after =~ and !~, and label_replace's pattern
+	replacement      // label_replace's replacement, where $1 is a group
+)
+
+// position follows the tokens of an expression, to tell a literal's role.
+type position struct {
+	last  parser.Item
+	stack []call
+}
+
+// call is an open bracket of any kind; function is empty when it is no call.
+type call struct {
+	function string
+	argument int
+}
+
+// next takes the token that was just read. Comments are not passed.
+func (p *position) next(item parser.Item) {
+	switch item.Typ {
+	case parser.LEFT_PAREN:
+		p.stack = append(p.stack, p.opened())
+	case parser.LEFT_BRACE, parser.LEFT_BRACKET:
+		p.stack = append(p.stack, call{})
+	case parser.RIGHT_PAREN, parser.RIGHT_BRACE, parser.RIGHT_BRACKET:
+		if n := len(p.stack); n > 0 {
+			p.stack = p.stack[:n-1]
+		}
+	case parser.COMMA:
+		if n := len(p.stack); n > 0 {
+			p.stack[n-1].argument++
+		}
+	}
+	p.last = item
+}
+
+// opened returns what a parenthesis after the last token opens. Around an argument
+// it opens nothing new: ("x") is "x".
+func (p *position) opened() call {
+	if p.last.Typ == parser.IDENTIFIER {
+		return call{function: p.last.Val}
+	}
+	if n := len(p.stack); n > 0 && (p.last.Typ == parser.LEFT_PAREN || p.last.Typ == parser.COMMA) {
+		return p.stack[n-1]
+	}
+	return call{}
+}
+
+// role returns the role of a string literal that comes next.
+func (p *position) role() role {
+	if p.last.Typ == parser.EQL_REGEX || p.last.Typ == parser.NEQ_REGEX {
+		return regex
+	}
+	if n := len(p.stack); n > 0 && p.stack[n-1].function == "label_replace" {
+		switch p.stack[n-1].argument {
+		case 2:
+			return replacement
+		case 4:
+			return regex
+		}
+	}
+	return plain
+}

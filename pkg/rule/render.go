@@ -1,0 +1,122 @@
+package rule
+
+import (
+	"fmt"
+
+	"github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// severityLabel is the alert's label that spec.severity becomes.
+const severityLabel = "severity"
+
+// RenderOptions are the settings of the hub that a rendered rule depends on.
+type RenderOptions struct {
+	// HubID is this hub's id.
+	HubID string
+	// AdminNamespace is the operator's own namespace.
+	AdminNamespace string
+	// RuleNamespace is where AlertRules of the admin namespace go that name no
+	// namespace, such as "monitoring".
+	RuleNamespace string
+	// ClusterLabel is the alert's label that holds the spoke's name. Empty turns it off.
+	ClusterLabel string
+}
+
+// TargetNamespace returns the namespace of a rule's PrometheusRule in the spokes.
+func TargetNamespace(r *v1alpha1.AlertRule, o RenderOptions) string {
+	switch {
+	case r.Spec.RuleNamespace != "":
+		return string(r.Spec.RuleNamespace)
+	case r.Spec.WorkloadRef != nil:
+		return string(r.Spec.WorkloadRef.Namespace)
+	case r.Namespace == o.AdminNamespace:
+		return o.RuleNamespace
+	}
+	return r.Namespace
+}
+
+// Render returns the PrometheusRule of an AlertRule for one spoke. The rule has
+// passed Validate; an error is an *Invalid that tells why this spoke can't have it,
+// such as a label that its SpokeCluster lacks.
+func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.PrometheusRule, error) {
+	alert, bad := renderStage(c).alert(r.Spec.AlertSpec)
+	if bad != nil {
+		return nil, bad
+	}
+	// A rule that Prometheus can't parse fails the reload of all of them, and what a
+	// label of a spoke may hold is known only now.
+	if alert.Expr != r.Spec.Expr {
+		if bad := checkExpr(alert.Expr); bad != nil {
+			bad.Message = fmt.Sprintf("with the data of SpokeCluster %s in it: %s", c.Name, bad.Message)
+			return nil, bad
+		}
+	}
+	rule := monitoringv1.Rule{
+		Alert:       alert.Alert,
+		Expr:        intstr.FromString(alert.Expr),
+		Labels:      ruleLabels(alert, c, o),
+		Annotations: plainMap(alert.Annotations),
+	}
+	if alert.For != "" {
+		d := monitoringv1.Duration(alert.For)
+		rule.For = &d
+	}
+	return &monitoringv1.PrometheusRule{
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: monitoring.GroupName + "/" + monitoringv1.Version,
+			Kind:       monitoringv1.PrometheusRuleKind,
+		},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: TargetNamespace(r, o),
+			Name:      ObjectName(o.HubID, r.Namespace, r.Name),
+			Labels: map[string]string{
+				v1alpha1.ManagedByLabel:     v1alpha1.ManagedByValue,
+				v1alpha1.HubLabel:           o.HubID,
+				v1alpha1.AlertRuleHashLabel: Hash(r.Namespace, r.Name),
+			},
+			Annotations: map[string]string{
+				v1alpha1.AlertRuleAnnotation: r.Namespace + "/" + r.Name,
+			},
+		},
+		Spec: monitoringv1.PrometheusRuleSpec{Groups: []monitoringv1.RuleGroup{{
+			// Stable: Prometheus keeps an alert's "for" under group and alert names.
+			Name:  r.Namespace + "/" + r.Name,
+			Rules: []monitoringv1.Rule{rule},
+		}}},
+	}, nil
+}
+
+// ruleLabels returns the alert's labels. What a reader relies on to find the spoke is
+// written last, so that nothing in the rule can claim another.
+func ruleLabels(alert v1alpha1.AlertSpec, c Cluster, o RenderOptions) map[string]string {
+	labels := plainMap(alert.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if alert.Severity != "" {
+		labels[severityLabel] = dataText(string(alert.Severity))
+	}
+	if o.ClusterLabel != "" {
+		labels[o.ClusterLabel] = dataText(c.Name)
+	}
+	if len(labels) == 0 {
+		return nil
+	}
+	return labels
+}
+
+func plainMap(in map[string]v1alpha1.LabelText) map[string]string {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(in))
+	for k, v := range in {
+		out[k] = string(v)
+	}
+	return out
+}

@@ -1,0 +1,129 @@
+package rule
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// Limits of an AlertSpec's texts in the API, in characters.
+const (
+	maxExpr = 16384
+	maxText = 8192
+)
+
+// maxRendered bounds, in characters, a text that was made for a spoke, where no API
+// of ours bounds it any more: one short text could hold a placeholder a thousand times.
+const maxRendered = 65536
+
+// stage is one of the two times at which placeholders are replaced.
+type stage struct {
+	// resolve returns the value of a placeholder, or keep to leave it to the next stage.
+	resolve func(placeholder) (value string, keep bool, err error)
+	// last undoes the escape $$( as well; an earlier stage leaves it.
+	last bool
+	// maxExpr and maxText bound the outcome, in characters.
+	maxExpr, maxText int
+}
+
+// generateStage replaces deployment.* with the workload's data, and keeps cluster.*.
+func generateStage(w Workload) stage {
+	resolve := func(p placeholder) (string, bool, error) {
+		switch p.kind {
+		case deploymentName:
+			return w.Name, false, nil
+		case deploymentNamespace:
+			return w.Namespace, false, nil
+		case deploymentLabels:
+			return lookup(p, w.Labels, "label", w.describe())
+		case deploymentAnnotations:
+			return lookup(p, w.Annotations, "annotation", w.describe())
+		}
+		return "", true, nil
+	}
+	return stage{resolve: resolve, maxExpr: maxExpr, maxText: maxText}
+}
+
+// renderStage replaces cluster.* with the spoke's data.
+func renderStage(c Cluster) stage {
+	resolve := func(p placeholder) (string, bool, error) {
+		switch p.kind {
+		case clusterName:
+			return c.Name, false, nil
+		case clusterLabels:
+			return lookup(p, c.Labels, "label", "SpokeCluster "+c.Name)
+		}
+		return "", false, errOnlyInTemplate(p)
+	}
+	return stage{resolve: resolve, last: true, maxExpr: maxRendered, maxText: maxRendered}
+}
+
+// sampleStage replaces every placeholder with a plain word, to check what is around it.
+func sampleStage(template bool) stage {
+	resolve := func(p placeholder) (string, bool, error) {
+		if !template && p.kind != clusterName && p.kind != clusterLabels {
+			return "", false, errOnlyInTemplate(p)
+		}
+		return "x", false, nil
+	}
+	return stage{resolve: resolve, last: true, maxExpr: maxRendered, maxText: maxRendered}
+}
+
+func errOnlyInTemplate(p placeholder) error {
+	return fmt.Errorf("%s belongs into an AlertRuleTemplate: an AlertRule has no Deployment; write the value instead", p)
+}
+
+func lookup(p placeholder, values map[string]string, what, owner string) (string, bool, error) {
+	value, ok := values[p.key]
+	if !ok {
+		return "", false, fmt.Errorf("%s has no %s %q, which %s needs: add it, or don't select what lacks it", owner, what, p.key, p)
+	}
+	return value, false, nil
+}
+
+// finish writes the pieces that are left of a text.
+func (st stage) finish(pieces []piece) string {
+	if st.last {
+		return literally(pieces)
+	}
+	return join(pieces)
+}
+
+// alert expands the texts of an alert.
+func (st stage) alert(in v1alpha1.AlertSpec) (v1alpha1.AlertSpec, *Invalid) {
+	out := *in.DeepCopy()
+	expr, f := st.expr(in.Expr)
+	if f == nil && utf8.RuneCountInString(expr) > st.maxExpr {
+		f = &fault{-1, fmt.Sprintf("with its placeholders replaced, it has more than %d characters", st.maxExpr)}
+	}
+	if f != nil {
+		return out, invalidExpr(in.Expr, f)
+	}
+	out.Expr = expr
+	for _, m := range []struct {
+		field string
+		texts map[string]v1alpha1.LabelText
+	}{{"spec.labels", out.Labels}, {"spec.annotations", out.Annotations}} {
+		for _, key := range slices.Sorted(maps.Keys(m.texts)) {
+			text, f := st.text(string(m.texts[key]))
+			if f == nil && utf8.RuneCountInString(text) > st.maxText {
+				f = &fault{-1, fmt.Sprintf("with its placeholders replaced, it has more than %d characters", st.maxText)}
+			}
+			if f != nil {
+				return out, invalid(keyed(m.field, key), "%s", f.message)
+			}
+			m.texts[key] = v1alpha1.LabelText(text)
+		}
+	}
+	return out, nil
+}
+
+// keyed names an entry of a map as Kubernetes' field paths do.
+func keyed(field, key string) string { return field + "[" + excerpt(key) + "]" }
+
+// hasPlaceholder is a cheap look before the real one: escapes count as well.
+func hasPlaceholder(s string) bool { return strings.Contains(s, "$(") }

@@ -1,0 +1,76 @@
+package rule
+
+import (
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// Workload is a Deployment in a spoke, as templates see it.
+type Workload struct {
+	Cluster         Cluster
+	Namespace       string
+	NamespaceLabels map[string]string
+	Name            string
+	Labels          map[string]string
+	Annotations     map[string]string
+}
+
+func (w Workload) describe() string {
+	return fmt.Sprintf("Deployment %s/%s in cluster %s", w.Namespace, w.Name, w.Cluster.Name)
+}
+
+// systemNamespaces take part in a template only where it names them.
+var systemNamespaces = []v1alpha1.NamespaceName{
+	metav1.NamespaceSystem, metav1.NamespacePublic, "kube-node-lease",
+}
+
+// Matches tells whether a template makes an AlertRule for a workload. An error is a
+// selector that is not valid.
+func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
+	if t.Spec.State == v1alpha1.Disabled {
+		return false, nil
+	}
+	if t.Spec.Clusters != nil {
+		if ok, err := Places(*t.Spec.Clusters, w.Cluster); !ok || err != nil {
+			return false, err
+		}
+	}
+	if ok, err := matchesNamespace(t.Spec.Namespaces, w); !ok || err != nil {
+		return false, err
+	}
+	if t.Spec.Workloads == nil {
+		return true, nil
+	}
+	selector, err := selectorOf(t.Spec.Workloads)
+	if err != nil {
+		return false, err
+	}
+	return selector.Matches(labels.Set(w.Labels)), nil
+}
+
+func matchesNamespace(s *v1alpha1.NamespaceSelection, w Workload) (bool, error) {
+	name := v1alpha1.NamespaceName(w.Namespace)
+	if s == nil {
+		s = &v1alpha1.NamespaceSelection{}
+	}
+	switch {
+	case slices.Contains(s.Exclude, name):
+		return false, nil
+	case slices.Contains(s.Names, name):
+		return true, nil
+	case slices.Contains(systemNamespaces, name):
+		return false, nil
+	case s.Selector == nil:
+		return len(s.Names) == 0, nil
+	}
+	selector, err := selectorOf(s.Selector)
+	if err != nil {
+		return false, err
+	}
+	return selector.Matches(labels.Set(w.NamespaceLabels)), nil
+}

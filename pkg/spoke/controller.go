@@ -1,0 +1,103 @@
+package spoke
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	mccontroller "sigs.k8s.io/multicluster-runtime/pkg/controller"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+)
+
+const (
+	// workers is the number of reconciles of a controller at a time, over all
+	// spokes. They wait for spokes most of the time, so there are many.
+	workers = 128
+	// perSpoke is the number of reconciles of a controller at a time of one spoke.
+	perSpoke = 4
+	// reconcileTimeout bounds one reconcile, with all its requests.
+	reconcileTimeout = time.Minute
+)
+
+// WorkQueue is a controller's queue, as sources and handlers see it.
+type WorkQueue = workqueue.TypedRateLimitingInterface[mcreconcile.Request]
+
+// EventHandler handles the events of one kind of object in one cluster.
+type EventHandler = handler.TypedEventHandler[client.Object, mcreconcile.Request]
+
+// ControllerOptions are the options of every controller that works on spokes: a
+// Queue that keeps the spokes apart, and a logger that says which one.
+func (p *Provider) ControllerOptions(name string, log logr.Logger) mccontroller.Options {
+	log = log.WithValues("controller", name)
+	return mccontroller.Options{
+		MaxConcurrentReconciles: workers,
+		ReconciliationTimeout:   reconcileTimeout,
+		NewQueue: func(name string, _ workqueue.TypedRateLimiter[mcreconcile.Request]) WorkQueue {
+			q := NewQueue(name, perSpoke)
+			p.follow(q)
+			return q
+		},
+		LogConstructor: func(req *mcreconcile.Request) logr.Logger {
+			if req == nil {
+				return log
+			}
+			return log.WithValues("cluster", req.ClusterName, "namespace", req.Namespace, "name", req.Name)
+		},
+	}
+}
+
+// Started is a source for a controller on the hub that holds the engaging of
+// spokes back until the controller has started: one that is engaged earlier ends
+// the process if its cache does not sync.
+func (p *Provider) Started() source.TypedSource[mcreconcile.Request] {
+	p.ready.Add(1)
+	return source.TypedFunc[mcreconcile.Request](func(context.Context, WorkQueue) error {
+		p.ready.Done()
+		return nil
+	})
+}
+
+// Engaged is a source that calls a function whenever a spoke is engaged, to enqueue
+// what the hub's own events told before the spoke was there to hear it.
+type Engaged func(ctx context.Context, spoke string, q WorkQueue)
+
+// ForCluster implements multicluster-runtime's TypedSource.
+func (e Engaged) ForCluster(name multicluster.ClusterName, _ cluster.Cluster) (source.TypedSource[mcreconcile.Request], bool, error) {
+	return source.TypedFunc[mcreconcile.Request](func(ctx context.Context, q WorkQueue) error {
+		go e(ctx, name.String(), q)
+		return nil
+	}), true, nil
+}
+
+// OnEvent returns a handler that gets every event of one kind as the object's
+// versions, the newest first: two for an update, one for all else.
+func OnEvent(fn func(ctx context.Context, q WorkQueue, versions ...client.Object)) EventHandler {
+	return handler.TypedFuncs[client.Object, mcreconcile.Request]{
+		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[client.Object], q WorkQueue) { fn(ctx, q, e.Object) },
+		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[client.Object], q WorkQueue) {
+			fn(ctx, q, e.ObjectNew, e.ObjectOld)
+		},
+		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[client.Object], q WorkQueue) { fn(ctx, q, e.Object) },
+	}
+}
+
+// Enqueue adds a key of a spoke to a queue, at a priority.
+func Enqueue(q WorkQueue, priority int, spoke string, key types.NamespacedName) {
+	req := mcreconcile.Request{ClusterName: multicluster.ClusterName(spoke)}
+	req.NamespacedName = key
+	if pq, ok := q.(priorityqueue.PriorityQueue[mcreconcile.Request]); ok {
+		pq.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, req)
+		return
+	}
+	q.Add(req)
+}

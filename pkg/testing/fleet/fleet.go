@@ -1,0 +1,290 @@
+// Package fleet brings up what Rulefleet works on, for tests and for the demo: a hub
+// and spokes as real control planes, and the manager as a process of its own, under
+// accounts that may do no more than the operator needs.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
+)
+
+// Namespace is the operator's own namespace on the hub.
+const Namespace = "rulefleet-system"
+
+// GeneratedNamespace is where the hub keeps the AlertRules that templates make.
+const GeneratedNamespace = "rulefleet-generated"
+
+// Scheme knows every kind that tests work with.
+var Scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(apiextensionsv1.AddToScheme(s))
+	utilruntime.Must(monitoringv1.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
+	return s
+}()
+
+// Options say which fleet to start.
+type Options struct {
+	// Spokes are the names of the spokes to start beside the hub. They are not
+	// registered yet.
+	Spokes []string
+	// Audit keeps audit logs.
+	Audit bool
+	// ControllerManager runs kube-controller-manager in the spokes.
+	ControllerManager bool
+	// Dir is where the clusters' folders are made; "" is a temporary one each.
+	Dir string
+	// Output gets a line for each step; nil for none.
+	Output io.Writer
+}
+
+// Member is a cluster of the fleet, with a client that may do all, past any cache.
+type Member struct {
+	*controlplane.Cluster
+	Client client.Client
+}
+
+// Fleet is a hub with its spokes.
+type Fleet struct {
+	// Hub is the hub.
+	Hub *Member
+
+	opts Options
+	root string
+
+	mu       sync.Mutex
+	spokes   map[string]*Member
+	managers []*Manager
+}
+
+// Start brings up a hub and spokes, with the CRDs and accounts that they need: ours
+// on the hub, prometheus-operator's in the spokes.
+func Start(ctx context.Context, o Options) (*Fleet, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return nil, err
+	}
+	f := &Fleet{opts: o, root: root, spokes: map[string]*Member{}}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return f.startHub(gctx) })
+	for _, name := range o.Spokes {
+		g.Go(func() error {
+			_, err := f.StartSpoke(gctx, name, "prometheusrules")
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, errors.Join(err, f.Stop())
+	}
+	return f, nil
+}
+
+func (f *Fleet) startHub(ctx context.Context) error {
+	hub, err := f.startMember(ctx, "hub", false)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.Hub = hub
+	f.mu.Unlock()
+	if err := hub.InstallCRDs(ctx, filepath.Join(f.root, "charts", "rulefleet", "files", "crds"), "*"); err != nil {
+		return err
+	}
+	return hub.create(ctx, hubAccess()...)
+}
+
+// StartSpoke brings up another spoke, with those of prometheus-operator's CRDs that
+// crds names by their plural.
+func (f *Fleet) StartSpoke(ctx context.Context, name string, crds ...string) (*Member, error) {
+	m, err := f.startMember(ctx, name, f.opts.ControllerManager)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	f.spokes[name] = m
+	f.mu.Unlock()
+	for _, crd := range crds {
+		if err := f.InstallMonitoringCRD(ctx, m, crd); err != nil {
+			return nil, err
+		}
+	}
+	return m, m.create(ctx, spokeAccess()...)
+}
+
+// InstallMonitoringCRD installs one of prometheus-operator's CRDs, by its plural.
+func (f *Fleet) InstallMonitoringCRD(ctx context.Context, m *Member, plural string) error {
+	bin, err := controlplane.DefaultBinDir()
+	if err != nil {
+		return err
+	}
+	return m.InstallCRDs(ctx, filepath.Join(bin, "crds"), "monitoring.coreos.com_"+plural+".yaml")
+}
+
+func (f *Fleet) startMember(ctx context.Context, name string, controllerManager bool) (*Member, error) {
+	o := controlplane.Options{Name: name, Audit: f.opts.Audit, ControllerManager: controllerManager, Output: f.opts.Output}
+	if f.opts.Dir != "" {
+		o.Dir = filepath.Join(f.opts.Dir, name)
+	}
+	c, err := controlplane.Start(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
+	}
+	direct, err := client.New(c.RESTConfig(), client.Options{Scheme: Scheme})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("making a client for %s: %w", name, err), c.Stop())
+	}
+	return &Member{Cluster: c, Client: direct}, nil
+}
+
+// Spoke returns a spoke that was started.
+func (f *Fleet) Spoke(name string) *Member {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.spokes[name]
+}
+
+// Register registers a spoke on the hub, as a person would: by a Secret, whose
+// labels are the spoke's.
+func (f *Fleet) Register(ctx context.Context, name string, labels map[string]string) error {
+	kubeconfig, err := f.Spoke(name).UserKubeconfig(SpokeUser)
+	if err != nil {
+		return fmt.Errorf("making a kubeconfig for %s: %w", name, err)
+	}
+	return f.RegisterKubeconfig(ctx, name, kubeconfig, labels)
+}
+
+// RegisterKubeconfig registers a spoke by any kubeconfig.
+func (f *Fleet) RegisterKubeconfig(ctx context.Context, name string, kubeconfig []byte, labels map[string]string) error {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name, Labels: map[string]string{v1alpha1.RegistrationLabel: "true"}},
+		Data:       map[string][]byte{v1alpha1.KubeconfigKey: kubeconfig},
+	}
+	for key, value := range labels {
+		secret.Labels[key] = value
+	}
+	if err := f.Hub.Client.Create(ctx, secret); err != nil {
+		return fmt.Errorf("registering %s: %w", name, err)
+	}
+	return nil
+}
+
+// Stop ends all that the fleet started.
+func (f *Fleet) Stop() error {
+	f.mu.Lock()
+	managers, spokes, hub := f.managers, f.spokes, f.Hub
+	f.managers, f.spokes = nil, map[string]*Member{}
+	f.mu.Unlock()
+	var errs []error
+	for _, m := range managers {
+		errs = append(errs, m.process.Kill())
+	}
+	for _, s := range spokes {
+		errs = append(errs, s.Stop())
+	}
+	if hub != nil {
+		errs = append(errs, hub.Stop())
+	}
+	return errors.Join(errs...)
+}
+
+// Dump writes the ends of all logs, for a test that has failed.
+func (f *Fleet) Dump(w io.Writer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.managers {
+		_, _ = fmt.Fprintf(w, "---- manager %s\n%s\n", m.LogPath, tail(m.LogPath))
+	}
+}
+
+// InstallCRDs applies the CRDs in a folder's files that match a pattern, and waits
+// until they are served.
+func (m *Member) InstallCRDs(ctx context.Context, dir, pattern string) error {
+	files, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("no CRDs %s in %s: run 'make controlplane' and 'make generate' first", pattern, dir)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("reading a CRD: %w", err)
+		}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.UnmarshalStrict(data, crd); err != nil {
+			return fmt.Errorf("reading the CRD %s: %w", file, err)
+		}
+		if err := m.Client.Create(ctx, crd); err != nil {
+			return fmt.Errorf("installing the CRD %s in %s: %w", crd.Name, m.Name(), err)
+		}
+		if err := m.waitEstablished(ctx, crd.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Member) waitEstablished(ctx context.Context, name string) error {
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := m.Client.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
+			return false, err
+		}
+		for _, c := range crd.Status.Conditions {
+			if c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the CRD %s in %s: %w", name, m.Name(), err)
+	}
+	return nil
+}
+
+func (m *Member) create(ctx context.Context, objects ...client.Object) error {
+	for _, o := range objects {
+		if err := m.Client.Create(ctx, o); err != nil {
+			return fmt.Errorf("making %T %s in %s: %w", o, o.GetName(), m.Name(), err)
+		}
+	}
+	return nil
+}
+
+// moduleRoot walks up to the folder of the root module's go.mod, from which the CRDs
+// and the manager are found.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the module: %w", err)
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "charts", "rulefleet")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("the working directory is not within Rulefleet's source")
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
+)
+
+// ManagerOptions say how to run the manager.
+type ManagerOptions struct {
+	// Path is the program; "" is bin/rulefleet-manager.
+	Path string
+	// HubID is the id of the hub; "" lets the manager make one.
+	HubID string
+	// Args are further flags.
+	Args []string
+	// Dir is where its kubeconfig and its log are kept; it must exist.
+	Dir string
+}
+
+// Manager is a manager that runs as a process.
+type Manager struct {
+	// LogPath is the file with what it printed.
+	LogPath string
+	// MetricsURL is its metrics endpoint.
+	MetricsURL string
+
+	process *controlplane.Process
+}
+
+// StartManager runs the manager and waits until it is healthy.
+func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, error) {
+	if o.Path == "" {
+		o.Path = filepath.Join(f.root, "bin", "rulefleet-manager")
+	}
+	kubeconfig, err := f.Hub.UserKubeconfig(HubUser)
+	if err != nil {
+		return nil, fmt.Errorf("making a kubeconfig for the manager: %w", err)
+	}
+	path := filepath.Join(o.Dir, "manager.kubeconfig")
+	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
+		return nil, fmt.Errorf("writing the manager's kubeconfig: %w", err)
+	}
+	metrics, health, err := freeAddresses()
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{LogPath: filepath.Join(o.Dir, "manager.log"), MetricsURL: "http://" + metrics + "/metrics"}
+	args := append([]string{
+		"--kubeconfig=" + path, "--namespace=" + Namespace, "--generated-namespace=" + GeneratedNamespace,
+		"--hub-id=" + o.HubID, "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + health,
+	}, o.Args...)
+	// The process outlives ctx, which bounds the start alone.
+	m.process, err = controlplane.StartProcess(context.WithoutCancel(ctx), controlplane.ProcessOptions{
+		Name: "manager", Path: o.Path, Args: args, LogPath: m.LogPath,
+		Env: []string{"GORACE=halt_on_error=1"},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("starting the manager ('make build' makes it): %w", err)
+	}
+	f.mu.Lock()
+	f.managers = append(f.managers, m)
+	f.mu.Unlock()
+	return m, m.waitHealthy(ctx, "http://"+health+"/healthz")
+}
+
+func (m *Manager) waitHealthy(ctx context.Context, url string) error {
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		select {
+		case <-m.process.Done():
+			return false, fmt.Errorf("it ended: %w\n%s", m.process.ExitErr(), tail(m.LogPath))
+		default:
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return false, fmt.Errorf("asking %s: %w", url, err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false, nil //nolint:nilerr // it does not listen yet: poll on
+		}
+		return resp.StatusCode == http.StatusOK, resp.Body.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the manager: %w", err)
+	}
+	return nil
+}
+
+// Kill ends the manager by SIGKILL.
+func (m *Manager) Kill() error { return m.process.Kill() }
+
+// Stop ends the manager as Kubernetes would: by SIGTERM, and a while to finish.
+func (m *Manager) Stop() error { return m.process.Stop(20 * time.Second) }
+
+// Done is closed when the manager has ended.
+func (m *Manager) Done() <-chan struct{} { return m.process.Done() }
+
+// ExitErr tells how the manager ended.
+func (m *Manager) ExitErr() error { return m.process.ExitErr() }
+
+// Log returns what the manager printed.
+func (m *Manager) Log() string {
+	data, err := os.ReadFile(m.LogPath)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// freeAddresses returns two loopback addresses that nobody listens on.
+func freeAddresses() (first, second string, err error) {
+	var out []string
+	for range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", "", fmt.Errorf("finding a free port: %w", err)
+		}
+		defer func() { _ = l.Close() }()
+		out = append(out, net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port)))
+	}
+	return out[0], out[1], nil
+}
+
+// tail returns the last lines of a file.
+func tail(path string) []byte {
+	const limit = 8 << 10
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	if len(data) > limit {
+		data = data[len(data)-limit:]
+		if i := bytes.IndexByte(data, '\n'); i >= 0 {
+			data = data[i+1:]
+		}
+	}
+	return data
+}
