@@ -39,9 +39,7 @@ var raceManager, plainManager string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code, err := runSuite(ctx, m)
-	stop()
+	code, err := runSuite(context.Background(), m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		code = 1
@@ -70,9 +68,11 @@ func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, fmt.Errorf("starting the shared fleet: %w", err)
 	}
-	// Ctrl-C ends this process before its deferred calls ran; so stop the fleet first.
+	// Ctrl-C would end this process before its deferred calls ran.
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		<-ctx.Done()
+		<-interrupted
 		_ = shared.Stop()
 		os.Exit(130)
 	}()

@@ -1,7 +1,9 @@
 package rule
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"regexp/syntax"
 	"slices"
 	"strings"
@@ -9,9 +11,12 @@ import (
 	"github.com/prometheus/prometheus/util/strutil"
 )
 
-// checkRegex tells which placeholders of a regular expression have to be put in a
-// group, and refuses those whose value would not be read as plain text: in a
-// character class, after a backslash, in the name of a group and the like.
+// quotedSpan finds \Q, after any number of escaped backslashes.
+var quotedSpan = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*\\Q`)
+
+// checkRegex refuses placeholders of a regular expression whose value would be read
+// as a part of its syntax: in a character class, after a backslash, in the name of a
+// group and the like. It tells which of the others have to be put in a group.
 func checkRegex(quote byte, pieces []piece) ([]bool, *fault) {
 	first := slices.IndexFunc(pieces, func(p piece) bool { return p.placeholder != nil })
 	if first < 0 {
@@ -20,37 +25,36 @@ func checkRegex(quote byte, pieces []piece) ([]bool, *fault) {
 	if err := plainInRegex(quote, pieces); err != nil {
 		return nil, &fault{pieces[first].pos + 1, err.Error()}
 	}
-	// Digits between braces would be a quantifier, as in a{$(…)}.
-	braces := slices.ContainsFunc(pieces, func(p piece) bool { return strings.Contains(p.literal, "{") })
 	group := make([]bool, len(pieces))
-	for i := range pieces {
+	for i := range pieces[:len(pieces)-1] {
 		// A quantifier has to repeat the whole value, not its last character.
-		quantified := i+1 < len(pieces) && strings.IndexAny(pieces[i+1].literal, "*+?") == 0
-		group[i] = braces || quantified
+		group[i] = strings.IndexAny(pieces[i+1].literal, "*+?{") == 0
 	}
 	return group, nil
 }
 
-// plainInRegex puts two different words in the place of the placeholders. Both
-// have to parse, and if they change a character class, a placeholder stands in one.
+// plainInRegex tries words in the place of the placeholders. All have to parse: a
+// number above 1000 does not between the braces of a quantifier, and characters of no
+// meaning don't after a backslash. Where two words make different character
+// classes, they stand in one.
 func plainInRegex(quote byte, pieces []piece) error {
-	var classes [2][]rune
-	for n, word := range [2]string{"\ue000\ue001", "\ue002\ue003"} {
+	var classes [][]rune
+	for _, word := range []string{"\ue000\ue001", "\ue002\ue003", "9999"} {
 		pattern, err := withWord(quote, pieces, word)
 		if err != nil {
 			return err
 		}
-		if strings.Contains(pattern, `\Q`) {
-			return fmt.Errorf(`a placeholder's value is quoted already, and can't be used together with \Q`)
+		if quotedSpan.MatchString(pattern) {
+			return errors.New(`a placeholder's value is quoted already, and can't be used together with \Q`)
 		}
 		tree, err := syntax.Parse(pattern, syntax.Perl|syntax.DotNL)
 		if err != nil {
-			return fmt.Errorf("with a plain word in place of the placeholder, the regular expression is not valid: %w", err)
+			return fmt.Errorf("the regular expression is not valid with a plain value in place of the placeholder: %w", err)
 		}
-		classes[n] = classesOf(tree, nil)
+		classes = append(classes, classesOf(tree, nil))
 	}
 	if !slices.Equal(classes[0], classes[1]) {
-		return fmt.Errorf("a placeholder can't stand in a character class […] of a regular expression")
+		return errors.New("a placeholder can't stand in a character class […] of a regular expression")
 	}
 	return nil
 }

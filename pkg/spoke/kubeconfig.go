@@ -3,6 +3,7 @@ package spoke
 import (
 	"fmt"
 	"net/url"
+	"strings"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -44,6 +45,9 @@ func RESTConfig(kubeconfig []byte) (*rest.Config, error) {
 		return nil, err
 	}
 	if err := checkUser(user); err != nil {
+		return nil, err
+	}
+	if err := checkCredential(user); err != nil {
 		return nil, err
 	}
 	return &rest.Config{
@@ -92,10 +96,13 @@ func currentContext(kubeconfig []byte) (*clientcmdapi.Cluster, *clientcmdapi.Aut
 func checkCluster(c *clientcmdapi.Cluster) error {
 	server, err := url.Parse(c.Server)
 	switch {
-	case err != nil || server.Host == "":
+	case err != nil || server.Hostname() == "":
 		return refuse("cluster.server", "is no URL; give it as https://host:port")
 	case server.Scheme != "https":
 		return refuse("cluster.server", "has to begin with https://")
+	case server.User != nil || server.RawQuery != "" || server.Fragment != "":
+		// Errors quote the address.
+		return refuse("cluster.server", "holds more than an address; give it as https://host:port, and the credential in the user")
 	case c.InsecureSkipTLSVerify:
 		return refuse("cluster.insecure-skip-tls-verify", "is not accepted; give the CA in certificate-authority-data")
 	case c.CertificateAuthority != "":
@@ -121,6 +128,23 @@ func checkUser(u *clientcmdapi.AuthInfo) error {
 		return refuse("user.client-key", embed)
 	case u.Impersonate != "" || u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0 || len(u.ImpersonateUserExtra) > 0:
 		return refuse("user.as", "impersonation is not accepted; use a credential of the account itself")
+	}
+	return nil
+}
+
+// checkCredential finds the mistakes that would otherwise show as the spoke refusing
+// an anonymous request, or as a spoke that does not answer.
+func checkCredential(u *clientcmdapi.AuthInfo) error {
+	certificate, key := len(u.ClientCertificateData) > 0, len(u.ClientKeyData) > 0
+	switch {
+	case certificate && !key:
+		return refuse("user.client-key-data", "is missing; the client certificate is of no use without it")
+	case key && !certificate:
+		return refuse("user.client-certificate-data", "is missing; the client key is of no use without it")
+	case u.Token == "" && u.Username == "" && !certificate:
+		return refuse("user", "holds no credential; use a ServiceAccount's token or a client certificate")
+	case strings.ContainsFunc(u.Token, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return refuse("user.token", "holds a line break or another character that no token has")
 	}
 	return nil
 }

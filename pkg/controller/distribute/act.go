@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -95,6 +94,8 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (reconci
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	rules := t.spoke.Rules.MonitoringV1().PrometheusRules(plan.Object.Namespace)
+	key := objectKey{t.spoke.Name, hub.Key(plan.Object)}
+	r.writes.Begin(key)
 	var got *monitoringv1.PrometheusRule
 	var err error
 	if plan.Action == rule.Create {
@@ -103,9 +104,10 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (reconci
 		got, err = rules.Update(ctx, plan.Object, metav1.UpdateOptions{})
 	}
 	if err != nil {
+		r.writes.Failed(key)
 		return r.refused(t, fmt.Errorf("%s PrometheusRule %s: %w", strings.ToLower(string(plan.Action)), hub.Key(plan.Object), err))
 	}
-	r.writes.Wrote(objectKey{t.spoke.Name, hub.Key(got)}, got.ResourceVersion)
+	r.writes.Wrote(key, got.ResourceVersion)
 	if rule.Digest(got) != rule.Digest(t.desired) {
 		r.remember(t.req, rule.AnswerDigest(t.desired, got))
 		r.mutated(t)
@@ -126,13 +128,19 @@ func (r *Reconciler) mutated(t *task) {
 func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.PrometheusRule) (reconcile.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
+	key := objectKey{t.spoke.Name, hub.Key(o)}
+	r.writes.Begin(key)
 	err := t.spoke.Rules.MonitoringV1().PrometheusRules(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: ptr.To(o.UID), ResourceVersion: ptr.To(o.ResourceVersion)},
+		Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion},
 	})
-	switch {
-	case err == nil, apierrors.IsNotFound(err):
-		r.writes.Deleted(objectKey{t.spoke.Name, hub.Key(o)}, o.ResourceVersion)
+	if err == nil {
+		r.writes.Deleted(key, o.ResourceVersion)
 		r.remember(t.req, "")
+		return reconcile.Result{}, nil
+	}
+	r.writes.Failed(key)
+	switch {
+	case apierrors.IsNotFound(err):
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: staleRetry}, nil

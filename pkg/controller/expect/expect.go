@@ -18,8 +18,10 @@ import (
 // anew in less, or the spoke counts as unreachable.
 const patience = 10 * time.Second
 
-// Writes are the writes that a cache has not shown yet. The zero value is not
-// usable; New makes one.
+// Writes are the writes that a cache has not shown yet. New makes one.
+//
+// A write begins before its request is sent: its event can arrive before the answer
+// does. Writes of one key must not overlap.
 type Writes[K comparable] struct {
 	clock clock.PassiveClock
 
@@ -28,6 +30,9 @@ type Writes[K comparable] struct {
 }
 
 type write struct {
+	// seen is the latest version that an event showed since the write began.
+	seen string
+	// version and deleted are known when the answer is in; until is zero before.
 	version string
 	deleted bool
 	until   time.Time
@@ -38,22 +43,39 @@ func New[K comparable](c clock.PassiveClock) *Writes[K] {
 	return &Writes[K]{clock: c, pending: map[K]write{}}
 }
 
+// Begin notes that a write of key is about to be sent.
+func (w *Writes[K]) Begin(key K) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pending[key] = write{}
+}
+
 // Wrote notes that key was created or updated, and has the resource version of the
 // API server's answer.
 func (w *Writes[K]) Wrote(key K, resourceVersion string) {
-	w.note(key, write{version: resourceVersion})
+	w.end(key, write{version: resourceVersion})
 }
 
 // Deleted notes that key was deleted, when it had this resource version.
 func (w *Writes[K]) Deleted(key K, resourceVersion string) {
-	w.note(key, write{version: resourceVersion, deleted: true})
+	w.end(key, write{version: resourceVersion, deleted: true})
 }
 
-func (w *Writes[K]) note(key K, n write) {
-	n.until = w.clock.Now().Add(patience)
+// Failed notes that the write was refused.
+func (w *Writes[K]) Failed(key K) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	delete(w.pending, key)
+}
+
+func (w *Writes[K]) end(key K, n write) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n.seen, n.until = w.pending[key].seen, w.clock.Now().Add(patience)
 	w.pending[key] = n
+	if n.seen != "" && n.shownBy(n.seen) {
+		delete(w.pending, key)
+	}
 }
 
 // Seen notes that an event showed key at a resource version. Events of older
@@ -62,14 +84,23 @@ func (w *Writes[K]) Seen(key K, resourceVersion string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, ok := w.pending[key]
-	if !ok {
-		return
-	}
-	order, err := resourceversion.CompareResourceVersion(resourceVersion, n.version)
-	// A deletion is shown at a later version than the object had.
-	if err != nil || order > 0 || (order == 0 && !n.deleted) {
+	switch {
+	case !ok:
+	case n.until.IsZero():
+		// Events of one object come in order: the last one is the latest.
+		n.seen = resourceVersion
+		w.pending[key] = n
+	case n.shownBy(resourceVersion):
 		delete(w.pending, key)
 	}
+}
+
+// shownBy tells whether an event of that version shows the write. A deletion is
+// shown at a later version than the object had. Versions that can't be compared
+// (KEP-5504) are taken for it: there is nothing to wait for then.
+func (n write) shownBy(resourceVersion string) bool {
+	order, err := resourceversion.CompareResourceVersion(resourceVersion, n.version)
+	return err != nil || order > 0 || (order == 0 && !n.deleted)
 }
 
 // Pending returns for how long at most key is still to be left alone: zero when
@@ -80,6 +111,9 @@ func (w *Writes[K]) Pending(key K) time.Duration {
 	n, ok := w.pending[key]
 	if !ok {
 		return 0
+	}
+	if n.until.IsZero() {
+		return patience
 	}
 	left := n.until.Sub(w.clock.Now())
 	if left <= 0 {

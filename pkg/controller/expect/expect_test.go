@@ -12,16 +12,62 @@ func TestWrites(t *testing.T) {
 		do      func(w *Writes[string], c *testclock.FakePassiveClock)
 		pending bool
 	}{
-		"nothing was written":              {do: func(*Writes[string], *testclock.FakePassiveClock) {}},
-		"written and not seen":             {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "7") }, pending: true},
-		"seen at that version":             {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "7"); w.Seen("k", "7") }},
-		"seen at a later version":          {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "9"); w.Seen("k", "10") }},
-		"seen at an older version":         {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "10"); w.Seen("k", "9") }, pending: true},
-		"another key seen":                 {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "7"); w.Seen("l", "9") }, pending: true},
-		"deleted, an old event":            {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Deleted("k", "7"); w.Seen("k", "7") }, pending: true},
-		"deleted, the deletion seen":       {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Deleted("k", "7"); w.Seen("k", "8") }},
-		"a version that can't be compared": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Wrote("k", "7"); w.Seen("k", "") }},
+		"nothing was written":  {do: func(*Writes[string], *testclock.FakePassiveClock) {}},
+		"written and not seen": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Begin("k"); w.Wrote("k", "7") }, pending: true},
+		"seen at that version": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) {
+			w.Begin("k")
+			w.Wrote("k", "7")
+			w.Seen("k", "7")
+		}},
+		"seen at a later version": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) {
+			w.Begin("k")
+			w.Wrote("k", "9")
+			w.Seen("k", "10")
+		}},
+		"seen at an older version": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) {
+			w.Begin("k")
+			w.Wrote("k", "10")
+			w.Seen("k", "9")
+		}, pending: true},
+		"another key seen": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) {
+			w.Begin("k")
+			w.Wrote("k", "7")
+			w.Seen("l", "9")
+		}, pending: true},
+		"deleted, an old event": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) {
+			w.Begin("k")
+			w.Deleted("k", "7")
+			w.Seen("k", "7")
+		}, pending: true},
+		"deleted, the deletion seen": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) {
+			w.Begin("k")
+			w.Deleted("k", "7")
+			w.Seen("k", "8")
+		}},
+		"a version that can't be compared": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) {
+			w.Begin("k")
+			w.Wrote("k", "7")
+			w.Seen("k", "")
+		}},
+		"begun and not answered": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Begin("k") }, pending: true},
+		"begun and refused":      {do: func(w *Writes[string], _ *testclock.FakePassiveClock) { w.Begin("k"); w.Failed("k") }},
+		"the event came before the answer": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) {
+			w.Begin("k")
+			w.Seen("k", "7")
+			w.Wrote("k", "7")
+		}},
+		"an old event came before the answer": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) {
+			w.Begin("k")
+			w.Seen("k", "6")
+			w.Wrote("k", "7")
+		}, pending: true},
+		"the deletion's event came before the answer": {do: func(w *Writes[string], _ *testclock.FakePassiveClock) {
+			w.Begin("k")
+			w.Seen("k", "8")
+			w.Deleted("k", "7")
+		}},
 		"never seen, and patience at an end": {do: func(w *Writes[string], c *testclock.FakePassiveClock) {
+			w.Begin("k")
 			w.Wrote("k", "7")
 			c.SetTime(c.Now().Add(patience))
 		}},

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -41,8 +40,10 @@ func (r *Reconciler) apply(ctx context.Context, desired map[string]*v1alpha1.Ale
 			continue
 		}
 		u := &unstructured.Unstructured{Object: fields}
+		r.writes.Begin(hub.Key(ar))
 		err = r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
 		if err != nil {
+			r.writes.Failed(hub.Key(ar))
 			return 0, fmt.Errorf("applying AlertRule %s: %w", hub.Key(ar), err)
 		}
 		r.writes.Wrote(hub.Key(ar), u.GetResourceVersion())
@@ -137,27 +138,47 @@ func holds(have, want map[string]string) bool {
 	return true
 }
 
-// prune deletes the AlertRules that the Deployment should not have any more.
-func (r *Reconciler) prune(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule, keep map[string]bool, existing []v1alpha1.AlertRule) error {
+// prune deletes the AlertRules that the Deployment should not have any more. It
+// returns for how long to wait for the cache to show a write that was made before.
+func (r *Reconciler) prune(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule, keep map[string]bool, existing []v1alpha1.AlertRule) (time.Duration, error) {
+	var wait time.Duration
 	for i := range existing {
 		ar := &existing[i]
 		template := ar.Labels[v1alpha1.TemplateLabel]
-		if desired[ar.Name] != nil || keep[template] || ar.Namespace != r.Namespace || r.writes.Pending(hub.Key(ar)) > 0 {
+		if desired[ar.Name] != nil || keep[template] || ar.Namespace != r.Namespace {
 			continue
 		}
-		if unfounded, err := r.unfounded(ctx, w, template); err != nil || !unfounded {
-			return err
+		if left := r.writes.Pending(hub.Key(ar)); left > 0 {
+			wait = max(wait, left)
+			continue
 		}
-		err := r.Hub.Delete(ctx, ar, client.Preconditions{UID: ptr.To(ar.UID), ResourceVersion: ptr.To(ar.ResourceVersion)})
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return fmt.Errorf("deleting AlertRule %s: %w", hub.Key(ar), err)
-		default:
-			r.writes.Deleted(hub.Key(ar), ar.ResourceVersion)
+		unfounded, err := r.unfounded(ctx, w, template)
+		if err != nil {
+			return 0, err
+		}
+		if !unfounded {
+			continue
+		}
+		if err := r.remove(ctx, ar); err != nil {
+			return 0, err
 		}
 	}
-	return nil
+	return wait, nil
+}
+
+// remove deletes an AlertRule, if it still is as it was seen.
+func (r *Reconciler) remove(ctx context.Context, ar *v1alpha1.AlertRule) error {
+	r.writes.Begin(hub.Key(ar))
+	err := r.Hub.Delete(ctx, ar, client.Preconditions{UID: &ar.UID, ResourceVersion: &ar.ResourceVersion})
+	if err == nil {
+		r.writes.Deleted(hub.Key(ar), ar.ResourceVersion)
+		return nil
+	}
+	r.writes.Failed(hub.Key(ar))
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("deleting AlertRule %s: %w", hub.Key(ar), err)
 }
 
 // unfounded tells whether an AlertRule has lost its ground: the Deployment is gone,

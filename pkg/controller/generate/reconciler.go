@@ -82,11 +82,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	wait, err := r.apply(ctx, desired, existing)
+	unseen, err := r.apply(ctx, desired, existing)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: wait}, r.prune(ctx, workload, desired, keep, existing)
+	gone, err := r.prune(ctx, workload, desired, keep, existing)
+	return reconcile.Result{RequeueAfter: max(unseen, gone)}, err
 }
 
 // workload reads the Deployment and all that templates may ask of it. It is nil

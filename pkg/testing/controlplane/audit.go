@@ -155,7 +155,10 @@ type AuditCursor struct {
 // NewAuditCursor returns a cursor over an audit log, from its present end on.
 func NewAuditCursor(path string) (*AuditCursor, error) {
 	a := &AuditCursor{path: path}
-	return a, a.Reset()
+	if err := a.Reset(); err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 // Reset forgets everything up to now: Events then tells of later requests only.

@@ -22,6 +22,9 @@ func (c *Cluster) Kill() error {
 // Restart starts the API server again, on the same port and with the same data,
 // and waits until it is ready. One that still runs is killed first.
 func (c *Cluster) Restart(ctx context.Context) error {
+	if c.isStopped() {
+		return fmt.Errorf("restarting cluster %q: %w", c.Name(), errStopped)
+	}
 	if err := c.Kill(); err != nil && !errors.Is(err, errNotRunning) {
 		return err
 	}
@@ -57,4 +60,10 @@ func (c *Cluster) runningAPIServer() (*Process, error) {
 		return nil, fmt.Errorf("cluster %q: %w", c.Name(), errNotRunning)
 	}
 	return c.apiServer, nil
+}
+
+func (c *Cluster) isStopped() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopped
 }

@@ -180,7 +180,7 @@ func (p *Process) Wait(ctx context.Context) error {
 // process has ended.
 func (p *Process) Signal(signal os.Signal) error {
 	if err := p.cmd.Process.Signal(signal); err != nil {
-		return fmt.Errorf("signalling %s: %w", p.name, err)
+		return fmt.Errorf("sending signal %q to %s: %w", signal, p.name, err)
 	}
 	return nil
 }

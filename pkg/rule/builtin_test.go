@@ -1,0 +1,147 @@
+package rule
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/util/annotations"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// now is when expressions are evaluated, and the time of all samples.
+var now = time.Unix(1000, 0)
+
+// sample is a number at the time now.
+type sample struct {
+	chunks.Sample
+	value float64
+}
+
+func (s sample) T() int64                 { return now.UnixMilli() }
+func (s sample) ST() int64                { return 0 }
+func (s sample) F() float64               { return s.value }
+func (s sample) Type() chunkenc.ValueType { return chunkenc.ValFloat }
+
+// seriesSet is what a query selects.
+type seriesSet struct {
+	series []storage.Series
+	next   int
+}
+
+func (s *seriesSet) Next() bool                        { s.next++; return s.next <= len(s.series) }
+func (s *seriesSet) At() storage.Series                { return s.series[s.next-1] }
+func (s *seriesSet) Err() error                        { return nil }
+func (s *seriesSet) Warnings() annotations.Annotations { return nil }
+
+// query evaluates an expression with Prometheus' engine over series of one sample.
+func query(t *testing.T, expr string, series map[string]float64) promql.Vector {
+	t.Helper()
+	selectSeries := func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+		set := &seriesSet{}
+		for text, value := range series {
+			metric, err := promQL.ParseMetric(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			matches := true
+			for _, m := range matchers {
+				matches = matches && m.Matches(metric.Get(m.Name))
+			}
+			if matches {
+				set.series = append(set.series, storage.NewListSeries(metric, []chunks.Sample{sample{value: value}}))
+			}
+		}
+		return set
+	}
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1000, Timeout: time.Minute, Parser: promQL})
+	queryable := &storage.MockQueryable{MockQuerier: &storage.MockQuerier{SelectMockFunction: selectSeries}}
+	q, err := engine.NewInstantQuery(context.Background(), queryable, nil, expr, now)
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
+	}
+	defer q.Close()
+	vector, err := q.Exec(context.Background()).Vector()
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
+	}
+	return vector
+}
+
+func TestDeploymentDown(t *testing.T) {
+	const (
+		available = `kube_deployment_status_replicas_available{job="ksm",instance="a",namespace="shop",deployment="web"}`
+		wanted    = `kube_deployment_spec_replicas{job="ksm",instance="a",namespace="shop",deployment="web"}`
+
+		otherAvailable = `kube_deployment_status_replicas_available{job="ksm",instance="a",namespace="other",deployment="web"}`
+		otherWanted    = `kube_deployment_spec_replicas{job="ksm",instance="a",namespace="other",deployment="web"}`
+
+		nextAvailable = `kube_deployment_status_replicas_available{job="ksm",instance="a",namespace="shop",deployment="web-2"}`
+		nextWanted    = `kube_deployment_spec_replicas{job="ksm",instance="a",namespace="shop",deployment="web-2"}`
+
+		againWanted = `kube_deployment_spec_replicas{job="ksm",instance="b",namespace="shop",deployment="web"}`
+	)
+	w := newWorkload()
+	r, err := Generate(deploymentDown(), w, "generated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Render(r, w.Cluster, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alert := p.Spec.Groups[0].Rules[0]
+	for name, c := range map[string]struct {
+		series map[string]float64
+		fires  bool
+	}{
+		"none of 3":                        {map[string]float64{available: 0, wanted: 3}, true},
+		"1 of 3":                           {map[string]float64{available: 1, wanted: 3}, false},
+		"3 of 3":                           {map[string]float64{available: 3, wanted: 3}, false},
+		"scaled to zero":                   {map[string]float64{available: 0, wanted: 0}, false},
+		"scaled to zero, namesake is not":  {map[string]float64{available: 0, wanted: 0, otherAvailable: 0, otherWanted: 3}, false},
+		"healthy, namesake is down":        {map[string]float64{available: 3, wanted: 3, otherAvailable: 0, otherWanted: 3}, false},
+		"down, namesake is scaled to zero": {map[string]float64{available: 0, wanted: 3, otherAvailable: 0, otherWanted: 0}, true},
+		"down, namesake is healthy":        {map[string]float64{available: 0, wanted: 3, otherAvailable: 3, otherWanted: 3}, true},
+		"healthy, a longer name is down":   {map[string]float64{available: 3, wanted: 3, nextAvailable: 0, nextWanted: 3}, false},
+		"scaled to zero, longer name not":  {map[string]float64{available: 0, wanted: 0, nextAvailable: 0, nextWanted: 3}, false},
+		"gone":                             {map[string]float64{otherAvailable: 0, otherWanted: 3}, false},
+		"kube-state-metrics in two copies": {map[string]float64{available: 0, wanted: 3, againWanted: 3}, true},
+	} {
+		if got := query(t, alert.Expr.StrVal, c.series); (len(got) == 1) != c.fires || len(got) > 1 {
+			t.Errorf("%s: got %v, want it to fire: %v", name, got, c.fires)
+		}
+	}
+	if alert.Alert != "DeploymentDown" || alert.Labels["severity"] != "critical" || *alert.For != "1m" ||
+		alert.Labels["namespace"] != "shop" || alert.Labels["deployment"] != "web" || alert.Labels["cluster"] != "eu-1" {
+		t.Errorf("got %+v", alert)
+	}
+}
+
+func TestBuiltIns(t *testing.T) {
+	seen := map[string]bool{}
+	for _, template := range BuiltIns() {
+		if bad := ValidateTemplate(template); bad != nil {
+			t.Errorf("%s: %v", template.Name, bad)
+		}
+		if seen[template.Name] {
+			t.Errorf("there are two of name %s", template.Name)
+		}
+		seen[template.Name] = true
+		for _, key := range []string{"summary", "description"} {
+			if template.Spec.Annotations[key] == "" {
+				t.Errorf("%s has no %s", template.Name, key)
+			}
+		}
+	}
+	BuiltIns()[0].Spec.State = v1alpha1.Disabled
+	if BuiltIns()[0].Spec.State != v1alpha1.Enabled {
+		t.Error("callers share the built-in templates")
+	}
+}

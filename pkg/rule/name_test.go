@@ -1,0 +1,100 @@
+package rule
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// The names of objects in spokes must not change from release to release: each rule
+// would be created anew, and Prometheus would forget how long alerts are pending.
+func TestNamesArePinned(t *testing.T) {
+	long := strings.Repeat("l", 253)
+	for want, got := range map[string]string{
+		"shop-web-down-bgynpsyosr":                                 ObjectName("hub-1", "shop", "web-down"),
+		"shop-web-down-cze5jlzcfk":                                 ObjectName("hub-2", "shop", "web-down"),
+		"shop-web.v2-mgp4d3ihpz":                                   ObjectName("hub-1", "shop", "web.v2"),
+		"shop-" + long[:131] + "-krivnmss35":                       ObjectName("hub-1", "shop", long),
+		"deployment-down-eu-1-shop-web-mdnaas4mjg":                 GeneratedName("deployment-down", "eu-1", "shop", "web"),
+		"down-" + long[:62] + "-shop-" + long[:62] + "-fsxidxu6bn": GeneratedName("down", long, "shop", long),
+		"ij2xor3isemhgtpqhxa2gad2wg":                               Hash("shop", "web-down"),
+	} {
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestNamesTellApart(t *testing.T) {
+	long := strings.Repeat("x", 253)
+	seen := map[string]string{}
+	check := func(from, name string) {
+		t.Helper()
+		checkName(t, from, name)
+		if other, ok := seen[name]; ok && other != from {
+			t.Errorf("%s and %s have the same name %s", from, other, name)
+		}
+		seen[name] = from
+	}
+	pairs := [][2]string{
+		{"a-b", "c"}, {"a", "b-c"}, {"a", "b.c"}, {"a", "b--c"}, {"ab", "c"}, {"a", "bc"}, {"a-", "c"},
+		{long[:63], long}, {long[:62], long}, {long[:63], long[:252]}, {"a", long[:250] + "-z"}, {"a", long[:250] + ".z"},
+		{"a", strings.Repeat("a.", 126) + "a"}, {"a", strings.Repeat("a.", 126) + "b"}, {"a", strings.Repeat("a-.", 80)},
+	}
+	rnd := random()
+	check("h2\x00a-b\x00c", ObjectName("h2", "a-b", "c"))
+	for range 2000 {
+		pairs = append(pairs, [2]string{randomName(rnd, 12), randomName(rnd, 253)})
+	}
+	for _, p := range pairs {
+		check(strings.Join([]string{"h1", p[0], p[1]}, "\x00"), ObjectName("h1", p[0], p[1]))
+		check(strings.Join([]string{"t", p[1], p[0], "w"}, "\x00"), GeneratedName("t", p[1], p[0], "w"))
+		if hash := Hash(p[0], p[1]); len(validation.IsValidLabelValue(hash)) > 0 {
+			t.Errorf("hash %q of %v is no label's value", hash, p)
+		}
+	}
+	// One long name does not push the others out.
+	if got := GeneratedName("t", long, "shop", "web"); !strings.Contains(got, "-shop-web-") {
+		t.Errorf("a long cluster's name pushes the workload out: %s", got)
+	}
+}
+
+func checkName(t *testing.T, from, name string) {
+	t.Helper()
+	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
+		t.Errorf("%q, of %q: %v", name, from, errs)
+	}
+	if len(name) > MaxNameLength {
+		t.Errorf("%q, of %q, has %d characters", name, from, len(name))
+	}
+}
+
+// randomName returns a string of few characters, so that separators fall everywhere.
+func randomName(r *rand.Rand, limit int) string {
+	const alphabet = "ab0-."
+	b := make([]byte, 1+r.IntN(limit))
+	for i := range b {
+		b[i] = alphabet[r.IntN(len(alphabet))]
+	}
+	return string(b)
+}
+
+func FuzzNames(f *testing.F) {
+	f.Add("hub", "shop", "web", "eu-1")
+	f.Add("", "", "", "")
+	f.Add("h", "a-b", "c", "d")
+	f.Add("h", ".-.", "-..-", "A B/ü\x00")
+	f.Add("h", strings.Repeat("n", 63), strings.Repeat("a.", 126), strings.Repeat("c-", 126))
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		checkName(t, b+"/"+c, ObjectName(a, b, c))
+		checkName(t, a, GeneratedName(a, b, c, d))
+		if ObjectName(a, b, c) != ObjectName(a, b, c) {
+			t.Error("not stable")
+		}
+		if errs := validation.IsValidLabelValue(Hash(b, c)); len(errs) > 0 {
+			t.Error(errs)
+		}
+	})
+}

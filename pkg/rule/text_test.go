@@ -1,0 +1,158 @@
+package rule
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+func TestSplit(t *testing.T) {
+	name := &placeholder{kind: clusterName}
+	for in, want := range map[string][]piece{
+		"":                     nil,
+		"plain $ and $$ and (": {{literal: "plain $ and $$ and ("}},
+		"$(cluster.name)":      {{placeholder: name}},
+		"a$(cluster.name)b":    {{literal: "a"}, {placeholder: name, pos: 1}, {literal: "b", pos: 16}},
+		"$$(cluster.name)":     {{literal: "$(cluster.name)"}},
+		"$$$(cluster.name)":    {{literal: "$"}, {placeholder: name, pos: 2}},
+		"$$$$(cluster.name)":   {{literal: "$$(cluster.name)"}},
+		"a $$(b) $x $$(c":      {{literal: "a $(b) $x $(c"}},
+		"$(cluster.labels.topology.kubernetes.io/region)": {
+			{placeholder: &placeholder{kind: clusterLabels, key: "topology.kubernetes.io/region"}},
+		},
+		"$(deployment.annotations.Example.com/Team_A)": {
+			{placeholder: &placeholder{kind: deploymentAnnotations, key: "Example.com/Team_A"}},
+		},
+	} {
+		got, f := split(in)
+		if f != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("split(%q) = %+v, %v; want %+v", in, got, f, want)
+		}
+		if again := join(got); again != in {
+			t.Errorf("join(split(%q)) = %q", in, again)
+		}
+	}
+}
+
+func TestSplitRefuses(t *testing.T) {
+	for in, want := range map[string]string{
+		"a $(cluster.name":          `the placeholder $(cluster.name is not closed: add a ), or write $$( for a literal $(`,
+		"a $(cluster.nmae)":         `unknown placeholder $(cluster.nmae): there are $(cluster.name), `,
+		"$(kubectl get pods)":       `write $$( for a literal $(`,
+		"$()":                       `unknown placeholder $()`,
+		"$(Cluster.name)":           `unknown placeholder`,
+		"$(cluster.labels.)":        `names no valid key`,
+		"$(cluster.labels.a b)":     `the placeholder $(cluster.labels.a b) names no valid key`,
+		"$(cluster.labels.a/b/c)":   `names no valid key`,
+		"$(cluster.annotations.a)":  `unknown placeholder`,
+		"$$$(x)":                    `unknown placeholder $(x)`,
+		"$(" + long("x", 9000):      `…`,
+		"$(" + long("ü", 900) + ")": `…`,
+	} {
+		_, f := split(in)
+		if f == nil || !strings.Contains(f.message, want) {
+			t.Errorf("split(%s): got %v, want %q", excerpt(in), f, want)
+		}
+		if f != nil && len(f.message) > maxMessage {
+			t.Errorf("split(%s): a message of %d bytes", excerpt(in), len(f.message))
+		}
+	}
+}
+
+// Whatever literals hold, and wherever they meet, no placeholder comes of them.
+func TestJoinIsReadBack(t *testing.T) {
+	rnd := random()
+	for range 3000 {
+		var pieces, want []piece
+		for range rnd.IntN(5) {
+			if rnd.IntN(3) == 0 {
+				pieces = append(pieces, piece{placeholder: &placeholder{kind: clusterName}})
+				continue
+			}
+			pieces = append(pieces, piece{literal: nasty(rnd)})
+		}
+		for _, p := range pieces { // merged
+			last := len(want) - 1
+			switch {
+			case p.placeholder == nil && p.literal == "":
+			case p.placeholder == nil && last >= 0 && want[last].placeholder == nil:
+				want[last].literal += p.literal
+			default:
+				want = append(want, p)
+			}
+		}
+		got, f := split(join(pieces))
+		if f != nil {
+			t.Fatalf("%+v: %v", pieces, f)
+		}
+		for i := range got {
+			got[i].pos = 0
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("%q: got %+v, want %+v", join(pieces), got, want)
+		}
+	}
+}
+
+func TestStageErrorsNameTheField(t *testing.T) {
+	alert := func(edit func(*v1alpha1.AlertSpec)) v1alpha1.AlertSpec {
+		a := v1alpha1.AlertSpec{Alert: "A", Expr: "up", Labels: map[string]v1alpha1.LabelText{}, Annotations: map[string]v1alpha1.LabelText{}}
+		edit(&a)
+		return a
+	}
+	w := newWorkload(func(w *Workload) { w.Annotations = map[string]string{"big": long("v", 9999), "brace": long("{", 9999)} })
+	for name, c := range map[string]struct {
+		stage       stage
+		alert       v1alpha1.AlertSpec
+		field, want string
+	}{
+		"cluster without the label": {
+			renderStage(Cluster{Name: "eu-1"}), alert(func(a *v1alpha1.AlertSpec) { a.Annotations["summary"] = "in $(cluster.labels.region)" }),
+			"spec.annotations[summary]", `SpokeCluster eu-1 has no label "region", which $(cluster.labels.region) needs: add it`,
+		},
+		"deployment without the label": {
+			generateStage(w), alert(func(a *v1alpha1.AlertSpec) { a.Labels["team"] = "$(deployment.labels.team)" }),
+			"spec.labels[team]", `Deployment shop/web in cluster eu-1 has no label "team"`,
+		},
+		"deployment without the annotation": {
+			generateStage(w), alert(func(a *v1alpha1.AlertSpec) { a.Expr = `up{a="$(deployment.annotations.b)"}` }),
+			"spec.expr", `1:7: Deployment shop/web in cluster eu-1 has no annotation "b"`,
+		},
+		"deployment in an AlertRule": {
+			renderStage(Cluster{}), alert(func(a *v1alpha1.AlertSpec) { a.Labels["d"] = "$(deployment.name)" }),
+			"spec.labels[d]", `$(deployment.name) belongs into an AlertRuleTemplate`,
+		},
+		"too long a value in an expression": {
+			generateStage(w), alert(func(a *v1alpha1.AlertSpec) { a.Expr = `up{a="$(deployment.annotations.big)"}` }),
+			"spec.expr", `has 9999 bytes; in an expression, 1024 are allowed`,
+		},
+		"too long a text": {
+			generateStage(w), alert(func(a *v1alpha1.AlertSpec) {
+				a.Annotations["d"] = "$(deployment.annotations.brace)$(deployment.annotations.brace)"
+			}),
+			"spec.annotations[d]", `with its placeholders replaced, it has more than 8192 characters`,
+		},
+	} {
+		_, bad := c.stage.alert(c.alert)
+		if bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.want) {
+			t.Errorf("%s: got %+v, want %s: %s", name, bad, c.field, c.want)
+		}
+	}
+}
+
+func TestValuesAreBounded(t *testing.T) {
+	for in, want := range map[string]string{
+		long("a", 1025):                   long("a", 1024),
+		long("a", 1023) + "é":             long("a", 1023),
+		"bad \xff\xfe bytes":              "bad \ufffd bytes",
+		long("a", 1023) + "\xff" + "tail": long("a", 1023),
+	} {
+		if got := dataText(in); got != want {
+			t.Errorf("dataText(%s…) = %q", cut(in, 20), got)
+		}
+	}
+}
+
+func long(s string, n int) string { return strings.Repeat(s, n) }

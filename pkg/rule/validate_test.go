@@ -1,0 +1,202 @@
+package rule
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+var tenancy = ValidateOptions{AdminNamespace: "rulefleet-system", GeneratedNamespace: "rulefleet-generated"}
+
+type texts = map[string]v1alpha1.LabelText
+
+func TestValidateAccepts(t *testing.T) {
+	for name, edit := range map[string]func(*v1alpha1.AlertRule){
+		"the least": func(*v1alpha1.AlertRule) {},
+		"everything": func(r *v1alpha1.AlertRule) {
+			r.Spec.Expr = `sum by (job) (rate(x{c=~"$(cluster.name)|$(cluster.labels.region).*"}[5m])) > 1`
+			r.Spec.For, r.Spec.Severity = "1h30m", "Sev_1.a-b"
+			r.Spec.Labels = texts{"team": "shop", "_x": `{{ $labels.job | toUpper }}`, "cluster": "$(cluster.name)"}
+			r.Spec.Annotations = texts{
+				"summary": `{{ with query "up" }}{{ . | first | value | humanizePercentage }}{{ end }} $$(literal) $externalURL`,
+				"__x":     "{{ $externalLabels.cluster }}{{ $externalURL }}{{/* why */}}{{ define \"x\" }}{{ .Value }}{{ end }}",
+			}
+		},
+		"a scalar": func(r *v1alpha1.AlertRule) {
+			r.Spec.Expr = "vector(1) and 1 == bool 1 or time() > 1"
+			r.Spec.Expr = "time()"
+		},
+		"severity as a label":           func(r *v1alpha1.AlertRule) { r.Spec.Labels = texts{"severity": "critical"} },
+		"for zero":                      func(r *v1alpha1.AlertRule) { r.Spec.For = "0" },
+		"a literal of the escape alone": func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up{a="$$(x)"}` },
+		"names": func(r *v1alpha1.AlertRule) {
+			r.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}
+		},
+		"its own namespace": func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "shop" },
+		"admin, anywhere":   func(r *v1alpha1.AlertRule) { r.Namespace, r.Spec.RuleNamespace = tenancy.AdminNamespace, "kube-system" },
+		"generated, anywhere": func(r *v1alpha1.AlertRule) {
+			r.Namespace, r.Spec.RuleNamespace = tenancy.GeneratedNamespace, "kube-system"
+		},
+		"about a workload of that name": func(r *v1alpha1.AlertRule) { r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Namespace: "shop"} },
+		"disabled":                      func(r *v1alpha1.AlertRule) { r.Spec.State = v1alpha1.Disabled },
+	} {
+		if bad := Validate(newRule(edit), tenancy); bad != nil {
+			t.Errorf("%s: %v", name, bad)
+		}
+	}
+}
+
+func TestValidateRefuses(t *testing.T) {
+	const spec, expr, tenant = v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonInvalidExpr, v1alpha1.ReasonNamespaceNotAllowed
+	label := func(name, text string) func(*v1alpha1.AlertRule) {
+		return func(r *v1alpha1.AlertRule) { r.Spec.Labels = texts{name: v1alpha1.LabelText(text)} }
+	}
+	note := func(name, text string) func(*v1alpha1.AlertRule) {
+		return func(r *v1alpha1.AlertRule) { r.Spec.Annotations = texts{name: v1alpha1.LabelText(text)} }
+	}
+	query := func(e string) func(*v1alpha1.AlertRule) { return func(r *v1alpha1.AlertRule) { r.Spec.Expr = e } }
+	for name, c := range map[string]struct {
+		edit                  func(*v1alpha1.AlertRule)
+		reason, field, expect string
+	}{
+		"no alert":             {func(r *v1alpha1.AlertRule) { r.Spec.Alert = "" }, spec, "spec.alert", "needs a name"},
+		"a long alert":         {func(r *v1alpha1.AlertRule) { r.Spec.Alert = long("ü", 254) }, spec, "spec.alert", "at most 253"},
+		"placeholder in alert": {func(r *v1alpha1.AlertRule) { r.Spec.Alert = "Down_$(cluster.name)" }, spec, "spec.alert", "holds no placeholder"},
+		"bytes in alert":       {func(r *v1alpha1.AlertRule) { r.Spec.Alert = "a\xff" }, spec, "spec.alert", "UTF-8"},
+
+		"no expression":                {query(""), expr, "spec.expr", "needs an expression"},
+		"a long expression":            {query("up" + long(" ", 16384)), expr, "spec.expr", "more than 16384"},
+		"no PromQL":                    {query("up == 1 and\n\tsum(up"), expr, "spec.expr", "2:2: unclosed left parenthesis\n\tsum(up\n\t^"},
+		"where it ends":                {query("up =="), expr, "spec.expr", "1:6: unexpected end of input\nup ==\n     ^"},
+		"position after a placeholder": {query(`up{a="$(cluster.name)", b="c"} oops`), expr, "spec.expr", `1:32: unexpected identifier "oops"`},
+		"an unknown function":          {query("nope(up)"), expr, "spec.expr", `1:1: unknown function with name "nope"`},
+		"an experimental function":     {query("sort_by_label(up)"), expr, "spec.expr", "1:1: "},
+		"a string":                     {query(`"text"`), expr, "spec.expr", "it yields a string"},
+		"a range":                      {query(`up[5m]`), expr, "spec.expr", "it yields a range vector"},
+		"a broken regex":               {query(`up{a=~"("}`), expr, "spec.expr", "error parsing regexp"},
+		"unknown in expression":        {query(`up{a="$(x)"}`), expr, "spec.expr", "1:7: unknown placeholder $(x)"},
+		"outside of a string":          {query("up > $(cluster.name)"), expr, "spec.expr", "1:6: a placeholder may stand in a string literal alone"},
+		"deployment in expression":     {query(`up{a="$(deployment.name)"}`), expr, "spec.expr", "belongs into an AlertRuleTemplate"},
+
+		"for":      {func(r *v1alpha1.AlertRule) { r.Spec.For = "5 minutes" }, spec, "spec.for", `"5 minutes" is no duration as Prometheus writes it`},
+		"long for": {func(r *v1alpha1.AlertRule) { r.Spec.For = "999999999999y" }, spec, "spec.for", "out of range"},
+		"severity": {func(r *v1alpha1.AlertRule) { r.Spec.Severity = "{{x}}" }, spec, "spec.severity", "is not valid"},
+		"severity twice": {func(r *v1alpha1.AlertRule) { r.Spec.Severity, r.Spec.Labels = "critical", texts{"severity": "warning"} },
+			spec, "spec.severity", "not in both"},
+
+		"label's name":          {label("a-b", "x"), spec, "spec.labels[a-b]", "name is not valid"},
+		"label's name, empty":   {label("", "x"), spec, "spec.labels[]", "name is not valid"},
+		"label's name, UTF-8":   {label("ü", "x"), spec, "spec.labels[ü]", "name is not valid"},
+		"reserved label":        {label("__name__", "x"), spec, "spec.labels[__name__]", "Prometheus' own"},
+		"alertname":             {label("alertname", "x"), spec, "spec.labels[alertname]", "set spec.alert"},
+		"label's template":      {label("a", "{{ nope }}"), spec, "spec.labels[a]", `line 1: function "nope" not defined`},
+		"label's placeholder":   {label("a", "$(nope)"), spec, "spec.labels[a]", "unknown placeholder $(nope)"},
+		"a long label":          {label("a", long("ü", 8193)), spec, "spec.labels[a]", "more than 8192"},
+		"bytes in a label":      {label("a", "\xff"), spec, "spec.labels[a]", "UTF-8"},
+		"annotation's name":     {note("1a", "x"), spec, "spec.annotations[1a]", "name is not valid"},
+		"annotation's template": {note("a", "ok\n{{ if }}"), spec, "spec.annotations[a]", "line 2: missing value for if"},
+		"unclosed template":     {note("a", "{{ $value"), spec, "spec.annotations[a]", "unclosed action"},
+		"unknown variable":      {note("a", "{{ $valeu }}"), spec, "spec.annotations[a]", "undefined variable"},
+		"deployment":            {note("a", "$(deployment.name)"), spec, "spec.annotations[a]", "belongs into an AlertRuleTemplate"},
+		"inside an action":      {note("a", "{{ $(cluster.name) }}"), spec, "spec.annotations[a]", "stands inside {{ … }}"},
+		"unclosed placeholder":  {note("a", "see $(cluster.name"), spec, "spec.annotations[a]", "not closed"},
+		"too many labels": {func(r *v1alpha1.AlertRule) {
+			r.Spec.Labels = texts{}
+			for i := range 65 {
+				r.Spec.Labels[fmt.Sprintf("l%d", i)] = "x"
+			}
+		}, spec, "spec.labels", "more than 64"},
+
+		"no placement": {func(r *v1alpha1.AlertRule) { r.Spec.Placement = v1alpha1.ClusterSelection{} }, spec, "spec.placement", "every cluster"},
+		"a name": {func(r *v1alpha1.AlertRule) { r.Spec.Placement.Names = []v1alpha1.ClusterName{"eu-1", "EU"} },
+			spec, "spec.placement.names[1]", `"EU" is no name of a cluster`},
+		"selector": {func(r *v1alpha1.AlertRule) { r.Spec.Placement.Selector = badSelector }, spec, "spec.placement.selector", "not a valid label selector operator"},
+
+		"another namespace": {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "kube-system" },
+			tenant, "spec.ruleNamespace", "may write to the spokes' namespace shop alone, not to kube-system"},
+		"another's workload": {func(r *v1alpha1.AlertRule) { r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Namespace: "other"} },
+			tenant, "spec.workloadRef.namespace", "not to other"},
+		"the admin's namespace in a spoke": {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "rulefleet-system" }, tenant, "spec.ruleNamespace", ""},
+	} {
+		bad := Validate(newRule(c.edit), tenancy)
+		switch {
+		case bad == nil:
+			t.Errorf("%s: it is accepted", name)
+		case bad.Reason != c.reason || bad.Field != c.field || !strings.Contains(bad.Message, c.expect):
+			t.Errorf("%s: got %s, %v\nwant %s, %s: %s", name, bad.Reason, bad, c.reason, c.field, c.expect)
+		}
+	}
+	// With nothing configured, nobody is an admin by an empty name.
+	r := newRule(func(r *v1alpha1.AlertRule) { r.Namespace, r.Spec.RuleNamespace = "", "kube-system" })
+	if bad := Validate(r, ValidateOptions{}); bad == nil || bad.Reason != tenant {
+		t.Errorf("without namespaces: %v", bad)
+	}
+}
+
+func TestValidateTemplate(t *testing.T) {
+	full := newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
+		t.Spec.Expr = `up{d=~"$(deployment.name)-.*", n='$(deployment.namespace)', t="$(deployment.labels.team)", c="$(cluster.name)"}`
+		t.Spec.Annotations = texts{"summary": "$(deployment.annotations.example.com/Link) of {{ $labels.pod }}"}
+		t.Spec.Clusters = &v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}}
+		t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Selector: prodSelector}
+		t.Spec.Workloads = prodSelector
+	})
+	if bad := ValidateTemplate(full); bad != nil {
+		t.Error(bad)
+	}
+	for name, c := range map[string]struct {
+		edit          func(*v1alpha1.AlertRuleTemplate)
+		field, expect string
+	}{
+		"name":        {func(t *v1alpha1.AlertRuleTemplate) { t.Name = long("t", 64) }, "metadata.name", "at most 63"},
+		"expression":  {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Expr = "up{" }, "spec.expr", "1:4: unexpected end of input inside braces"},
+		"placeholder": {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Expr = `up{a="$(pod.name)"}` }, "spec.expr", "unknown placeholder $(pod.name)"},
+		"clusters":    {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Clusters = &v1alpha1.ClusterSelection{} }, "spec.clusters", "every cluster"},
+		"namespaces": {func(t *v1alpha1.AlertRuleTemplate) {
+			t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Selector: badSelector}
+		},
+			"spec.namespaces.selector", "not valid"},
+		"workloads": {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Workloads = badSelector }, "spec.workloads", "not valid"},
+		"labels, with those that are added": {func(t *v1alpha1.AlertRuleTemplate) {
+			t.Spec.Labels = texts{}
+			for i := range 63 {
+				t.Spec.Labels[fmt.Sprintf("l%d", i)] = "x"
+			}
+		}, "spec.labels", "more than 62"},
+	} {
+		if bad := ValidateTemplate(newTemplate(c.edit)); bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {
+			t.Errorf("%s: got %v; want %s: %s", name, bad, c.field, c.expect)
+		}
+	}
+}
+
+func TestPointer(t *testing.T) {
+	expr := "first\n" + long("a", 100) + " ü" + long("b", 100) + "\nlast"
+	pos := strings.Index(expr, "ü") + len("ü")
+	got := pointer(expr, pos)
+	want := "\n…" + long("a", 57) + " ü" + long("b", 60) + "…\n" + long(" ", 60) + "^"
+	if got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	for _, pos := range []int{0, len("up"), 99} {
+		pointer("up", pos) // does not panic
+	}
+	bad := invalidExpr(long("🚀", 9999), &fault{4 * 9999 / 2, long("m", 9999)})
+	if len(bad.Message) > maxMessage {
+		t.Errorf("a message of %d bytes", len(bad.Message))
+	}
+}
+
+// The functions that Prometheus has are its own business: those that Validate takes
+// have to be among them.
+func TestGoTemplateFunctionsArePrometheus(t *testing.T) {
+	for name := range goTemplateFunctions {
+		if _, err := prometheusText("{{ if false }}{{ " + name + " }}{{ end }}"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

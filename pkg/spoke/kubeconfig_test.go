@@ -1,0 +1,304 @@
+package spoke
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// canary stands in every field that may hold a credential.
+const canary = "c4n4ry"
+
+// kubeconfig returns a kubeconfig of one context. Its cluster and its user are given
+// as the fields of a YAML flow mapping.
+func kubeconfig(cluster, user string) string {
+	return `apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: k, user: u}}]
+clusters: [{name: k, cluster: {` + cluster + `}}]
+users: [{name: u, user: {` + user + `}}]
+`
+}
+
+const (
+	goodCluster = "server: 'https://spoke:6443'"
+	goodUser    = "token: " + canary
+)
+
+func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+func TestRESTConfigAccepted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kubeconfig string
+		want       rest.Config
+	}{
+		"a token": {
+			kubeconfig: kubeconfig(goodCluster, "token: secret"),
+			want:       rest.Config{Host: "https://spoke:6443", BearerToken: "secret"},
+		},
+		"a client certificate": {
+			kubeconfig: kubeconfig(goodCluster+", certificate-authority-data: "+b64("ca"),
+				"client-certificate-data: "+b64("cert")+", client-key-data: "+b64("key")),
+			want: rest.Config{Host: "https://spoke:6443", TLSClientConfig: rest.TLSClientConfig{
+				CAData: []byte("ca"), CertData: []byte("cert"), KeyData: []byte("key"),
+			}},
+		},
+		"a user name and a password": {
+			kubeconfig: kubeconfig(goodCluster, "username: admin, password: secret"),
+			want:       rest.Config{Host: "https://spoke:6443", Username: "admin", Password: "secret"},
+		},
+		"a path, a server name and no compression": {
+			kubeconfig: kubeconfig("server: 'https://proxy/k8s/clusters/c-1', tls-server-name: spoke, disable-compression: true", "token: secret"),
+			want: rest.Config{
+				Host: "https://proxy/k8s/clusters/c-1", BearerToken: "secret", DisableCompression: true,
+				TLSClientConfig: rest.TLSClientConfig{ServerName: "spoke"},
+			},
+		},
+		"an IPv6 address": {
+			kubeconfig: kubeconfig("server: 'https://[fd00::1]:6443'", "token: secret"),
+			want:       rest.Config{Host: "https://[fd00::1]:6443", BearerToken: "secret"},
+		},
+		"JSON": {
+			kubeconfig: `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"k","user":"u"}}],` +
+				`"clusters":[{"name":"k","cluster":{"server":"https://spoke"}}],"users":[{"name":"u","user":{"token":"secret"}}]}`,
+			want: rest.Config{Host: "https://spoke", BearerToken: "secret"},
+		},
+		// Everything that is neither allowed nor refused, with a canary in it.
+		"what changes nothing is left out": {
+			kubeconfig: `apiVersion: v1
+kind: Config
+current-context: c
+preferences: {colors: true, extensions: [{name: c4n4ry, extension: {a: c4n4ry}}]}
+extensions: [{name: c4n4ry, extension: {a: c4n4ry}}]
+contexts:
+- name: c
+  context: {cluster: k, user: u, namespace: c4n4ry, extensions: [{name: c4n4ry, extension: {a: c4n4ry}}]}
+- name: c4n4ry
+  context: {cluster: c4n4ry, user: c4n4ry}
+clusters:
+- name: k
+  cluster: {server: 'https://spoke', extensions: [{name: c4n4ry, extension: {a: c4n4ry}}], unknown: c4n4ry}
+- name: c4n4ry
+  cluster: {server: 'http://c4n4ry', proxy-url: 'http://c4n4ry', insecure-skip-tls-verify: true}
+users:
+- name: u
+  user: {token: secret, extensions: [{name: c4n4ry, extension: {a: c4n4ry}}], unknown: c4n4ry}
+- name: c4n4ry
+  user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: c4n4ry, interactiveMode: Never}, tokenFile: /c4n4ry}
+unknown: c4n4ry
+`,
+			want: rest.Config{Host: "https://spoke", BearerToken: "secret"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := RESTConfig([]byte(tc.kubeconfig))
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Every field that is not in want has to be zero.
+			if !reflect.DeepEqual(*got, tc.want) {
+				t.Errorf("got %#v, want %#v", *got, tc.want)
+			}
+		})
+	}
+}
+
+func TestRESTConfigRefused(t *testing.T) {
+	context := func(current, cluster, user string) string {
+		return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: %s, contexts: [{name: c, context: {cluster: %s, user: %s}}],
+  clusters: [{name: k, cluster: {%s}}], users: [{name: u, user: {%s}}]}`, current, cluster, user, goodCluster, goodUser)
+	}
+	for name, tc := range map[string]struct {
+		kubeconfig, field string
+	}{
+		"nothing":                {kubeconfig: ""},
+		"more than 256 KiB":      {kubeconfig: kubeconfig(goodCluster, goodUser) + strings.Repeat("#"+canary+"\n", 40000)},
+		"no YAML":                {kubeconfig: "{" + canary},
+		"no mapping":             {kubeconfig: canary},
+		"binary":                 {kubeconfig: "\x00\x01" + canary},
+		"a tab":                  {kubeconfig: "users:\n\t- token: " + canary},
+		"another kind":           {kubeconfig: "{apiVersion: v1, kind: Secret, data: {kubeconfig: " + canary + "}}"},
+		"a list for a token":     {kubeconfig: kubeconfig(goodCluster, "token: ["+canary+"]")},
+		"a CA that is no base64": {kubeconfig: kubeconfig(goodCluster+", certificate-authority-data: '"+canary+"!'", goodUser)},
+		"a key that is no base64": {
+			kubeconfig: kubeconfig(goodCluster, "client-certificate-data: "+b64(canary)+", client-key-data: '"+canary+"!'"),
+		},
+
+		"no current-context":      {kubeconfig: context("''", "k", "u"), field: "current-context"},
+		"another current-context": {kubeconfig: context(canary, "k", "u"), field: "current-context"},
+		"no cluster":              {kubeconfig: context("c", "''", "u"), field: "contexts[].context.cluster"},
+		"another cluster":         {kubeconfig: context("c", canary, "u"), field: "contexts[].context.cluster"},
+		"no user":                 {kubeconfig: context("c", "k", "''"), field: "contexts[].context.user"},
+		"another user":            {kubeconfig: context("c", "k", canary), field: "contexts[].context.user"},
+
+		"no server":               {kubeconfig: kubeconfig("tls-server-name: "+canary, goodUser), field: "cluster.server"},
+		"http":                    {kubeconfig: kubeconfig("server: 'http://"+canary+"'", goodUser), field: "cluster.server"},
+		"a bare host":             {kubeconfig: kubeconfig("server: "+canary, goodUser), field: "cluster.server"},
+		"a bare host and port":    {kubeconfig: kubeconfig("server: '"+canary+":6443'", goodUser), field: "cluster.server"},
+		"a socket":                {kubeconfig: kubeconfig("server: 'unix:///"+canary+"'", goodUser), field: "cluster.server"},
+		"no URL":                  {kubeconfig: kubeconfig("server: 'https://"+canary+":port'", goodUser), field: "cluster.server"},
+		"a port without a host":   {kubeconfig: kubeconfig("server: 'https://:6443'", goodUser), field: "cluster.server"},
+		"a credential in the URL": {kubeconfig: kubeconfig("server: 'https://admin:"+canary+"@spoke'", goodUser), field: "cluster.server"},
+		"a user name in the URL":  {kubeconfig: kubeconfig("server: 'https://"+canary+"@spoke'", goodUser), field: "cluster.server"},
+		"a query in the URL":      {kubeconfig: kubeconfig("server: 'https://spoke?token="+canary+"'", goodUser), field: "cluster.server"},
+		"a fragment in the URL":   {kubeconfig: kubeconfig("server: 'https://spoke#"+canary+"'", goodUser), field: "cluster.server"},
+		"insecure TLS":            {kubeconfig: kubeconfig(goodCluster+", insecure-skip-tls-verify: true", goodUser), field: "cluster.insecure-skip-tls-verify"},
+		"a CA file":               {kubeconfig: kubeconfig(goodCluster+", certificate-authority: /"+canary, goodUser), field: "cluster.certificate-authority"},
+		"a CA file beside a CA": {
+			kubeconfig: kubeconfig(goodCluster+", certificate-authority: /"+canary+", certificate-authority-data: "+b64(canary), goodUser),
+			field:      "cluster.certificate-authority",
+		},
+		"a proxy": {kubeconfig: kubeconfig(goodCluster+", proxy-url: 'http://admin:"+canary+"@proxy'", goodUser), field: "cluster.proxy-url"},
+
+		"a program": {
+			kubeconfig: kubeconfig(goodCluster, goodUser+", exec: {apiVersion: client.authentication.k8s.io/v1, command: "+canary+
+				", args: ["+canary+"], env: [{name: TOKEN, value: "+canary+"}], interactiveMode: Never}"),
+			field: "user.exec",
+		},
+		"an auth provider":            {kubeconfig: kubeconfig(goodCluster, "auth-provider: {name: oidc, config: {client-secret: "+canary+"}}"), field: "user.auth-provider"},
+		"a token file":                {kubeconfig: kubeconfig(goodCluster, goodUser+", tokenFile: /"+canary), field: "user.tokenFile"},
+		"a certificate's file":        {kubeconfig: kubeconfig(goodCluster, "client-certificate: /"+canary+", client-key-data: "+b64(canary)), field: "user.client-certificate"},
+		"a key's file":                {kubeconfig: kubeconfig(goodCluster, "client-certificate-data: "+b64(canary)+", client-key: /"+canary), field: "user.client-key"},
+		"another user to act as":      {kubeconfig: kubeconfig(goodCluster, goodUser+", as: "+canary), field: "user.as"},
+		"another UID to act as":       {kubeconfig: kubeconfig(goodCluster, goodUser+", as-uid: "+canary), field: "user.as"},
+		"another group to act as":     {kubeconfig: kubeconfig(goodCluster, goodUser+", as-groups: ["+canary+"]"), field: "user.as"},
+		"no credential":               {kubeconfig: kubeconfig(goodCluster, ""), field: "user"},
+		"a certificate without a key": {kubeconfig: kubeconfig(goodCluster, "client-certificate-data: "+b64(canary)), field: "user.client-key-data"},
+		"a key without a certificate": {kubeconfig: kubeconfig(goodCluster, goodUser+", client-key-data: "+b64(canary)), field: "user.client-certificate-data"},
+		"a token of two lines":        {kubeconfig: kubeconfig(goodCluster, `token: "`+canary+`\n"`), field: "user.token"},
+		"extra to act as":             {kubeconfig: kubeconfig(goodCluster, goodUser+", as-user-extra: {scopes: ["+canary+"]}"), field: "user.as"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := RESTConfig([]byte(tc.kubeconfig))
+			checkRefused(t, err, tc.field)
+			if cfg != nil {
+				t.Error("a configuration came with the error")
+			}
+		})
+	}
+}
+
+// checkRefused wants a RefusedError about a field that quotes nothing of the input.
+func checkRefused(t *testing.T, err error, field string) {
+	t.Helper()
+	refused, ok := errors.AsType[*RefusedError](err)
+	if !ok {
+		t.Fatalf("got %v, want a RefusedError", err)
+	}
+	if refused.Field != field {
+		t.Errorf("the field is %q, want %q", refused.Field, field)
+	}
+	if !strings.Contains(err.Error(), field) {
+		t.Errorf("%q does not name %s", err, field)
+	}
+	if refused.Message == "" {
+		t.Error("no message")
+	}
+	for _, text := range []string{err.Error(), fmt.Sprintf("%+v", err), fmt.Sprintf("%#v", err), disconnected(err).Message} {
+		if strings.Contains(text, canary) || strings.Contains(text, b64(canary)) {
+			t.Errorf("%q quotes the kubeconfig", text)
+		}
+	}
+}
+
+// A credential that can't be used is found out when the connection is made.
+func TestUnusableCredential(t *testing.T) {
+	pem := func(kind string) string {
+		return b64("-----BEGIN " + kind + "-----\n" + b64(canary) + "\n-----END " + kind + "-----\n")
+	}
+	for name, tc := range map[string]struct{ cluster, user string }{
+		"a CA that is no PEM":            {cluster: goodCluster + ", certificate-authority-data: " + b64(canary), user: goodUser},
+		"a certificate that is no X.509": {cluster: goodCluster, user: "client-certificate-data: " + pem("CERTIFICATE") + ", client-key-data: " + pem("PRIVATE KEY")},
+		"a token and a password":         {cluster: goodCluster, user: goodUser + ", username: admin, password: " + canary},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := RESTConfig([]byte(kubeconfig(tc.cluster, tc.user)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = NewProvider(Options{}).newConnection("s", cfg)
+			checkRefused(t, err, "")
+		})
+	}
+}
+
+// What costs much time or memory to parse is given up early.
+func TestRESTConfigIsBounded(t *testing.T) {
+	bomb := &strings.Builder{}
+	bomb.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
+	for i := 1; i < 20; i++ {
+		alias := fmt.Sprintf("*a%d", i-1)
+		fmt.Fprintf(bomb, "a%d: &a%d [%s]\n", i, i, strings.Join([]string{alias, alias, alias, alias, alias, alias, alias, alias, alias}, ", "))
+	}
+	contexts := &strings.Builder{}
+	contexts.WriteString("{current-context: c9999, clusters: [{name: k, cluster: {" + goodCluster + "}}], users: [{name: u, user: {token: secret}}], contexts: [")
+	for i := range 9999 {
+		fmt.Fprintf(contexts, "{name: c%d},\n", i)
+	}
+	contexts.WriteString("{name: c9999, context: {cluster: k, user: u}}]}")
+
+	for name, tc := range map[string]struct {
+		kubeconfig string
+		refused    bool
+	}{
+		"aliases of aliases":  {kubeconfig: bomb.String() + kubeconfig(goodCluster, goodUser), refused: true},
+		"10,000 contexts":     {kubeconfig: contexts.String()},
+		"deep nesting":        {kubeconfig: strings.Repeat("[", maxKubeconfigBytes), refused: true},
+		"deep nesting, empty": {kubeconfig: strings.Repeat("{a: ", 1<<15), refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if len(tc.kubeconfig) > maxKubeconfigBytes {
+				t.Fatalf("%d bytes: refused for another reason", len(tc.kubeconfig))
+			}
+			start := time.Now()
+			_, err := RESTConfig([]byte(tc.kubeconfig))
+			if took := time.Since(start); took > time.Second {
+				t.Errorf("it took %s", took)
+			}
+			if tc.refused {
+				checkRefused(t, err, "")
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func FuzzRESTConfig(f *testing.F) {
+	f.Add([]byte(""))
+	f.Add([]byte(kubeconfig(goodCluster, goodUser)))
+	f.Add([]byte(kubeconfig(goodCluster+", certificate-authority-data: "+b64("ca"), "client-certificate-data: "+b64("cert")+", client-key-data: "+b64("key"))))
+	f.Add([]byte(kubeconfig("server: 'http://[::1]:80', insecure-skip-tls-verify: true, proxy-url: 'socks5://x'", "exec: {command: sh}, as-user-extra: {a: [b]}")))
+	f.Add([]byte(kubeconfig("extensions: [{name: x, extension: {kind: Y, apiVersion: v1}}]", "auth-provider: {name: x, config: null}, exec: null")))
+	f.Add([]byte(`{"apiVersion":"v1","kind":"Config","contexts":[null],"clusters":[{}],"users":null}`))
+	f.Add([]byte("a: &a [*a]\n<<: *a\n? {}\n: !!binary =\n"))
+	f.Fuzz(func(t *testing.T, kubeconfig []byte) {
+		cfg, err := RESTConfig(kubeconfig)
+		if _, refused := errors.AsType[*RefusedError](err); err != nil && !refused {
+			t.Errorf("%T: %v", err, err)
+		}
+		if (cfg == nil) == (err == nil) {
+			t.Errorf("got both or neither of %v and %v", cfg, err)
+		}
+		if cfg == nil {
+			return
+		}
+		allowed := rest.Config{
+			Host: cfg.Host, BearerToken: cfg.BearerToken, Username: cfg.Username, Password: cfg.Password, DisableCompression: cfg.DisableCompression,
+			TLSClientConfig: rest.TLSClientConfig{ServerName: cfg.ServerName, CAData: cfg.CAData, CertData: cfg.CertData, KeyData: cfg.KeyData},
+		}
+		if !reflect.DeepEqual(*cfg, allowed) {
+			t.Errorf("a field is set that is not allowed: %#v", *cfg)
+		}
+		if !strings.HasPrefix(strings.ToLower(cfg.Host), "https://") {
+			t.Errorf("the host is %q", cfg.Host)
+		}
+	})
+}
