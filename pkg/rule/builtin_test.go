@@ -40,6 +40,8 @@ func (s *seriesSet) At() storage.Series                { return s.series[s.next-
 func (s *seriesSet) Err() error                        { return nil }
 func (s *seriesSet) Warnings() annotations.Annotations { return nil }
 
+var engine = promql.NewEngine(promql.EngineOpts{MaxSamples: 1000, Timeout: time.Minute, Parser: promQL})
+
 // query evaluates an expression with Prometheus' engine over series of one sample.
 func query(t *testing.T, expr string, series map[string]float64) promql.Vector {
 	t.Helper()
@@ -60,7 +62,6 @@ func query(t *testing.T, expr string, series map[string]float64) promql.Vector {
 		}
 		return set
 	}
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1000, Timeout: time.Minute, Parser: promQL})
 	queryable := &storage.MockQueryable{MockQuerier: &storage.MockQuerier{SelectMockFunction: selectSeries}}
 	q, err := engine.NewInstantQuery(context.Background(), queryable, nil, expr, now)
 	if err != nil {

@@ -154,7 +154,7 @@ func TestValuesStayLiteralInPromQL(t *testing.T) {
 	rnd := random()
 	quotes := []string{`"`, `'`, "`"}
 	literals := []string{"", "a", "x ", "é"}
-	for range 200 {
+	for range 120 {
 		w := newWorkload(func(w *Workload) {
 			w.Annotations, w.Cluster.Labels = map[string]string{"a": nasty(rnd)}, map[string]string{"b": nasty(rnd)}
 		})

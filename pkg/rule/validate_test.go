@@ -70,7 +70,7 @@ func TestValidateRefuses(t *testing.T) {
 
 		"no expression":                {query(""), expr, "spec.expr", "needs an expression"},
 		"a long expression":            {query("up" + long(" ", 16384)), expr, "spec.expr", "more than 16384"},
-		"no PromQL":                    {query("up == 1 and\n\tsum(up"), expr, "spec.expr", "2:2: unclosed left parenthesis\n\tsum(up\n\t^"},
+		"no PromQL":                    {query("up == 1 and\n\tsum(up"), expr, "spec.expr", "2:8: unclosed left parenthesis\n\tsum(up\n\t      ^"},
 		"where it ends":                {query("up =="), expr, "spec.expr", "1:6: unexpected end of input\nup ==\n     ^"},
 		"position after a placeholder": {query(`up{a="$(cluster.name)", b="c"} oops`), expr, "spec.expr", `1:32: unexpected identifier "oops"`},
 		"an unknown function":          {query("nope(up)"), expr, "spec.expr", `1:1: unknown function with name "nope"`},

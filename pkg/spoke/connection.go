@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
@@ -32,9 +33,6 @@ const (
 	syncTimeout = time.Minute
 	// probeInterval is the time between two probes of a spoke that answers.
 	probeInterval = 10 * time.Second
-	// countInterval is the least time between two counts of what a spoke holds:
-	// they are for people, and every change of theirs is a write on the hub.
-	countInterval = time.Minute
 )
 
 // connection is one kubeconfig's way to a spoke. run opens it and tends it until
@@ -49,8 +47,7 @@ type connection struct {
 	kick    chan struct{} // the circuit changed: probe now
 	p       *Provider
 
-	seen    Observation
-	counted time.Time
+	seen Observation
 }
 
 // session is one cluster.Cluster of a connection, with what it was found to serve.
@@ -60,6 +57,7 @@ type session struct {
 	rules   monitoring.Interface
 	served  bool
 	stop    context.CancelFunc
+	tally   tally
 }
 
 func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, error) {
@@ -122,9 +120,7 @@ func (c *connection) run(ctx context.Context) {
 			live.stop()
 		}
 		live, backoff = next, newBackoff()
-		c.count(ctx, live)
-		// The rules are being pushed right now: count once more soon.
-		c.counted = time.Now().Add(probeInterval/2 - countInterval)
+		c.seen.Counts = live.tally.first(time.Now())
 		c.connected()
 		c.tend(ctx, live)
 	}
@@ -172,12 +168,13 @@ func (c *connection) sync(ctx context.Context, s *session) error {
 	if !s.cluster.GetCache().WaitForCacheSync(ctx) {
 		return fmt.Errorf("starting the cache: %w", ctx.Err())
 	}
-	for _, o := range []client.Object{DeploymentMetadata(), NamespaceMetadata()} {
-		if err := c.syncKind(ctx, s.cluster, o); err != nil {
-			return err
-		}
+	if err := c.syncKind(ctx, s.cluster, DeploymentMetadata(), s.tally.deployments()); err != nil {
+		return err
 	}
-	err := c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{})
+	if err := c.syncKind(ctx, s.cluster, NamespaceMetadata(), nil); err != nil {
+		return err
+	}
+	err := c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{}, s.tally.rules(c.p.opts.HubID))
 	if err != nil && !answered(err) {
 		return err
 	}
@@ -186,8 +183,9 @@ func (c *connection) sync(ctx context.Context, s *session) error {
 	return nil
 }
 
-// syncKind starts an informer and waits for its first list.
-func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.Object) error {
+// syncKind starts an informer and waits for its first list, and until counter has
+// been told of all of it.
+func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.Object, counter toolscache.ResourceEventHandler) error {
 	gvk, err := cl.GetClient().GroupVersionKindFor(o)
 	if err != nil {
 		return fmt.Errorf("%T: %w", o, err)
@@ -200,10 +198,21 @@ func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
-	if _, err := cl.GetCache().GetInformer(ctx, o); err != nil {
+	informer, err := cl.GetCache().GetInformer(ctx, o)
+	if err != nil {
 		// Left alone it would hold up every later wait for this cache.
 		_ = cl.GetCache().RemoveInformer(context.WithoutCancel(ctx), o)
 		return fmt.Errorf("listing %ss: %w", gvk.Kind, err)
+	}
+	if counter == nil {
+		return nil
+	}
+	told, err := informer.AddEventHandler(counter)
+	if err != nil {
+		return fmt.Errorf("counting %ss: %w", gvk.Kind, err)
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), told.HasSynced) {
+		return fmt.Errorf("counting %ss: %w", gvk.Kind, ctx.Err())
 	}
 	return nil
 }
@@ -250,8 +259,8 @@ func (c *connection) tend(ctx context.Context, s *session) {
 			}
 			c.seen.Served = served(err)
 		}
-		if time.Since(c.counted) >= countInterval {
-			c.count(ctx, s)
+		if counts, news := s.tally.next(time.Now()); news {
+			c.seen.Counts = counts
 		}
 		c.connected()
 	}
@@ -288,22 +297,6 @@ func (c *connection) identify(ctx context.Context, cl cluster.Cluster) error {
 	}
 	c.seen.Identity = string(ns.UID)
 	return nil
-}
-
-// count counts what the spoke holds, out of the cache.
-func (c *connection) count(ctx context.Context, s *session) {
-	c.counted = time.Now()
-	deployments := &metav1.PartialObjectMetadataList{}
-	deployments.SetGroupVersionKind(DeploymentMetadata().GroupVersionKind())
-	if s.cluster.GetClient().List(ctx, deployments) == nil {
-		n := int32(len(deployments.Items))
-		c.seen.Deployments = &n
-	}
-	var rules monitoringv1.PrometheusRuleList
-	if s.served && s.cluster.GetClient().List(ctx, &rules, client.MatchingLabels{v1alpha1.HubLabel: c.p.opts.HubID}) == nil {
-		n := int32(len(rules.Items))
-		c.seen.Rules = &n
-	}
 }
 
 // connected tells that all is well.

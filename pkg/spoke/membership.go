@@ -89,12 +89,7 @@ func statusOf(sc *v1alpha1.SpokeCluster, seen *Observation, finding *Finding, no
 		if seen.Identity != "" {
 			out.Identity = seen.Identity
 		}
-		if seen.Deployments != nil {
-			out.Deployments = seen.Deployments
-		}
-		if seen.Rules != nil {
-			out.Rules = seen.Rules
-		}
+		seen.Counts.into(&out)
 	}
 	switch {
 	case finding == nil:

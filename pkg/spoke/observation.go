@@ -11,8 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"k8s.io/utils/ptr"
-
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
@@ -28,8 +26,8 @@ type Observation struct {
 	Connected, Served Finding
 	// Version and Identity are empty until they were read.
 	Version, Identity string
-	// Deployments and Rules are nil until they were counted.
-	Deployments, Rules *int32
+	// Counts are of what the spoke holds.
+	Counts Counts
 	// Contact is when the spoke last answered.
 	Contact time.Time
 }
@@ -37,8 +35,7 @@ type Observation struct {
 // equal tells whether two observations say the same. When the contact was is no news.
 func (o Observation) equal(other Observation) bool {
 	return o.Connected == other.Connected && o.Served == other.Served &&
-		o.Version == other.Version && o.Identity == other.Identity &&
-		ptr.Equal(o.Deployments, other.Deployments) && ptr.Equal(o.Rules, other.Rules)
+		o.Version == other.Version && o.Identity == other.Identity && o.Counts == other.Counts
 }
 
 // Finding is the part of a condition that an observation tells.

@@ -145,6 +145,10 @@ func (q *Queue) admit(req mcreconcile.Request, priority int) bool {
 		return false
 	}
 	l.inFlight++
+	// Added again, it may come here before its turn among those that are parked.
+	if l.parked.drop(req) {
+		metrics.ParkedKeys.WithLabelValues(q.name).Dec()
+	}
 	return true
 }
 
@@ -196,6 +200,15 @@ func (p *parking) put(req mcreconcile.Request, priority int) bool {
 }
 
 func (p *parking) take() parkedKey { return heap.Pop(p).(parkedKey) }
+
+// drop takes a key out of turn, and tells whether it was there.
+func (p *parking) drop(req mcreconcile.Request) bool {
+	i, ok := p.at[req]
+	if ok {
+		heap.Remove(p, i)
+	}
+	return ok
+}
 
 // Len, Less, Swap, Push and Pop implement heap.Interface.
 func (p *parking) Len() int { return len(p.keys) }

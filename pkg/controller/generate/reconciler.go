@@ -71,8 +71,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 		return reconcile.Result{}, nil // engaging it brings all its keys back
 	}
 	workload, ready, err := r.workload(ctx, s, req.NamespacedName)
-	if err != nil || !ready {
-		return reconcile.Result{RequeueAfter: namespaceLag}, err
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !ready {
+		return reconcile.Result{RequeueAfter: namespaceLag}, nil
 	}
 	existing, err := hub.GeneratedFor(ctx, r.Hub, s.Name, req.Namespace, req.Name)
 	if err != nil {
@@ -87,7 +90,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 		return reconcile.Result{}, err
 	}
 	gone, err := r.prune(ctx, workload, desired, keep, existing)
-	return reconcile.Result{RequeueAfter: max(unseen, gone)}, err
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: max(unseen, gone)}, nil
 }
 
 // workload reads the Deployment and all that templates may ask of it. It is nil

@@ -13,5 +13,7 @@
 //   - on Linux every child is also killed by the kernel when this process ends,
 //     which reaches a child that is stopped (SIGSTOP) and cannot read its pipe;
 //   - every child is in a process group of its own, so Ctrl-C in a terminal
-//     reaches this process alone, which can then stop its children in order.
+//     reaches this process alone, which can then stop its children in order. The
+//     group is orphaned when this process ends, upon which POSIX has a stopped
+//     child resumed, so that outside Linux it can follow its lifeline after all.
 package controlplane

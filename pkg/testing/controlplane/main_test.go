@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -15,12 +14,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// helperEnv turns the test binary into the victim of the crash test; its value
-// is the work folder, and "paused" in helperModeEnv has it pause the API server.
+// helperEnv turns the test binary into the victim of a crash test; its value is
+// the work folder, and that of helperModeEnv one of the modes.
 const (
 	helperEnv     = "RULEFLEET_TEST_HELPER_DIR"
 	helperModeEnv = "RULEFLEET_TEST_HELPER_MODE"
-	modePaused    = "paused"
+
+	modeRunning = "running" // A cluster.
+	modePaused  = "paused"  // A cluster whose API server is paused.
+	modePlain   = "plain"   // A process without a lifeline.
 )
 
 const (
@@ -39,24 +41,36 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runHelper starts a cluster, prints the process ids, and lives until its input
-// ends. It stops nothing: that is what the test is about.
+// runHelper starts what the mode says, prints the process ids, and waits to be
+// killed. It stops nothing: that is what the test is about.
 func runHelper(ctx context.Context, dir, mode string) error {
-	c, err := Start(ctx, Options{Name: "crash", Dir: dir, ControllerManager: true})
+	pids, err := startVictims(ctx, dir, mode)
 	if err != nil {
 		return err
-	}
-	pids := c.Pids()
-	if mode == modePaused {
-		if err := c.Pause(); err != nil {
-			return err
-		}
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(pids); err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	select {}
+}
+
+func startVictims(ctx context.Context, dir, mode string) (map[string]int, error) {
+	if mode == modePlain {
+		p, err := StartProcess(ctx, ProcessOptions{Path: "/bin/sh", Args: []string{"-c", "exec sleep 60"}})
+		if err != nil {
+			return nil, err
+		}
+		return map[string]int{"sleep": p.Pid()}, nil
+	}
+	c, err := Start(ctx, Options{Name: "crash", Dir: dir, ControllerManager: true})
+	if err != nil {
+		return nil, err
+	}
+	pids := c.Pids()
+	if mode == modePaused {
+		return pids, c.Pause()
+	}
+	return pids, nil
 }
 
 // start brings up a cluster for one test. The binaries are not optional: a test

@@ -58,12 +58,20 @@ func TestChildOutlivesTheThreadOfItsStarter(t *testing.T) {
 		thread int
 	}
 	result := make(chan started)
-	go func() {
-		// A goroutine that ends while it is locked takes its thread along.
+	var starter func()
+	starter = func() {
+		// A goroutine that ends while it is locked takes its thread along,
+		// unless that is the main one; holding on to it, try another.
 		runtime.LockOSThread()
+		if syscall.Gettid() == syscall.Getpid() {
+			go starter()
+			<-t.Context().Done()
+			return
+		}
 		p, err := StartProcess(t.Context(), ProcessOptions{Path: "/bin/sh", Args: []string{"-c", "exec sleep 60"}})
 		result <- started{p, err, syscall.Gettid()}
-	}()
+	}
+	go starter()
 	s := <-result
 	if s.err != nil {
 		t.Fatal(s.err)
@@ -82,4 +90,11 @@ func TestChildOutlivesTheThreadOfItsStarter(t *testing.T) {
 	if err := s.p.Kill(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A program that knows of no lifeline is ended by the kernel alone.
+func TestKernelEndsChildrenWithoutLifeline(t *testing.T) {
+	helper, pids := startHelper(t, modePlain)
+	crash(t, helper)
+	awaitGone(t, pids)
 }

@@ -4,8 +4,8 @@ package controlplane
 
 import "syscall"
 
-// childAttributes puts the child into a process group of its own. Without a
-// parent-death signal, the lifeline alone ends it after the death of its parent.
+// childAttributes puts the child into a process group of its own. There is no
+// parent-death signal; the lifeline ends the child after the death of its parent.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,12 +22,7 @@ const crashTimeout = 5 * time.Second
 // TestNothingOutlivesItsParent kills a process that runs a cluster, as hard as
 // can be, and looks for orphans.
 func TestNothingOutlivesItsParent(t *testing.T) {
-	modes := []string{"running"}
-	if runtime.GOOS == "linux" {
-		// Elsewhere a stopped orphan waits until it is resumed.
-		modes = append(modes, modePaused)
-	}
-	for _, mode := range modes {
+	for _, mode := range []string{modeRunning, modePaused} {
 		t.Run(mode, func(t *testing.T) {
 			helper, pids := startHelper(t, mode)
 			if len(pids) != 3 {
@@ -39,21 +33,34 @@ func TestNothingOutlivesItsParent(t *testing.T) {
 					t.Fatalf("%s is not alive before the crash", name)
 				}
 			}
-			begin := time.Now()
-			if err := helper.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "no orphans", crashTimeout, func(context.Context) error {
-				for name, pid := range pids {
-					if alive(pid) {
-						return fmt.Errorf("%s (%d) is alive", name, pid)
-					}
-				}
-				return nil
-			})
-			t.Logf("all gone after %s", time.Since(begin).Round(time.Millisecond))
+			crash(t, helper)
+			awaitGone(t, pids)
 		})
 	}
+}
+
+func crash(t *testing.T, helper *Process) {
+	t.Helper()
+	if err := helper.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if got := endSignal(helper); got != syscall.SIGKILL {
+		t.Fatalf("the helper ended by %v, want SIGKILL", helper.ExitErr())
+	}
+}
+
+func awaitGone(t *testing.T, pids map[string]int) {
+	t.Helper()
+	begin := time.Now()
+	eventually(t, "no orphans", crashTimeout, func(context.Context) error {
+		for name, pid := range pids {
+			if alive(pid) {
+				return fmt.Errorf("%s (%d) is alive", name, pid)
+			}
+		}
+		return nil
+	})
+	t.Logf("all gone after %s", time.Since(begin).Round(time.Millisecond))
 }
 
 // startHelper runs this test binary as the owner of a cluster.

@@ -1,0 +1,249 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// afterwards is for how long the audit logs are watched after all is done, for what
+// should not come any more.
+const afterwards = 4 * time.Second
+
+// audited is a fleet of a hub and one spoke with audit logs, all of its own.
+type audited struct {
+	*fleet.Fleet
+	spoke *fleet.Member
+}
+
+func startAudited(t *testing.T) *audited {
+	t.Helper()
+	f, err := fleet.Start(t.Context(), fleet.Options{Spokes: []string{spokeA}, Audit: true})
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			f.Dump(t.Output())
+		}
+		must(t, f.Stop())
+	})
+	return &audited{Fleet: f, spoke: f.Spoke(spokeA)}
+}
+
+// manage starts a manager and waits until it serves the spoke.
+func (f *audited) manage(t *testing.T, dir string) *fleet.Manager {
+	t.Helper()
+	m, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: raceManager, Dir: dir, HubID: "audited"})
+	must(t, err)
+	eventually(t, "the manager serves the spoke", func(ctx context.Context) error {
+		return metricIs(ctx, m, "rulefleet_engaged_spokes", 1)
+	})
+	return m
+}
+
+// requests returns what the manager asked a cluster for since the last reset: all
+// but its watches and lists, its lease and its probes.
+func requests(t *testing.T, m *fleet.Member, user string) []string {
+	t.Helper()
+	events, err := m.Audit().Events(func(e controlplane.AuditEvent) bool {
+		return e.User.Username == user && e.ObjectRef.Resource != "" && e.ObjectRef.Resource != "leases" && e.Verb != "watch" && e.Verb != "list"
+	})
+	must(t, err)
+	out := make([]string, 0, len(events))
+	for _, e := range events {
+		out = append(out, strings.TrimSuffix(fmt.Sprintf("%s %s/%s", e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource), "/"))
+	}
+	return out
+}
+
+func count(requests []string, what string) int {
+	n := 0
+	for _, r := range requests {
+		if r == what {
+			n++
+		}
+	}
+	return n
+}
+
+// settle watches until both audit logs were silent for a while.
+func (f *audited) settle(t *testing.T) {
+	t.Helper()
+	var last int
+	var since time.Time
+	eventually(t, "silence", func(context.Context) error {
+		if n := len(requests(t, f.Hub, fleet.HubUser)) + len(requests(t, f.spoke, fleet.SpokeUser)); n != last || since.IsZero() {
+			last, since = n, time.Now()
+		}
+		if time.Since(since) < afterwards {
+			return fmt.Errorf("%d requests so far", last)
+		}
+		return nil
+	})
+}
+
+func (f *audited) reset(t *testing.T) {
+	t.Helper()
+	must(t, f.Hub.Audit().Reset())
+	must(t, f.spoke.Audit().Reset())
+}
+
+// TestCostOfADeployment counts in the audit logs what a new Deployment costs.
+func TestCostOfADeployment(t *testing.T) {
+	f := startAudited(t)
+	must(t, f.Register(t.Context(), spokeA, nil))
+	f.manage(t, t.TempDir())
+	namespace(t, "shop", f.spoke)
+	f.settle(t)
+
+	f.reset(t)
+	create(t, f.spoke, deployment("shop", "web"))
+	ar := expectGenerated(t, f.Fleet, spokeA, "shop", "web", 1)
+	expectReady(t, f.Fleet, client.ObjectKeyFromObject(ar), metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	f.settle(t)
+
+	hub, spoke := requests(t, f.Hub, fleet.HubUser), requests(t, f.spoke, fleet.SpokeUser)
+	t.Logf("a new Deployment: on the hub %v, in the spoke %v", hub, spoke)
+	if count(hub, "patch alertrules") != 1 || count(hub, "patch alertrules/status") > 1 || len(hub)-count(hub, "patch alertrules/status")-count(hub, "patch spokeclusters/status") != 1 {
+		t.Errorf("on the hub: %v; want one write, and one of a status at most", hub)
+	}
+	if len(spoke) != 1 || spoke[0] != "create prometheusrules" {
+		t.Errorf("in the spoke: %v; want one create and nothing else", spoke)
+	}
+}
+
+// TestRestartWritesNothing restarts the manager over 200 converged rules.
+func TestRestartWritesNothing(t *testing.T) {
+	f := startAudited(t)
+	must(t, f.Register(t.Context(), spokeA, nil))
+	dir := t.TempDir()
+	m := f.manage(t, dir)
+	namespace(t, "shop", f.spoke)
+	const each = 100
+	for i := range each {
+		must(t, f.spoke.Client.Create(t.Context(), deployment("shop", fmt.Sprintf("web-%d", i))))
+		must(t, f.Hub.Client.Create(t.Context(), alertRule(fmt.Sprintf("rule-%d", i), "shop", onEvery())))
+	}
+	within(t, time.Minute, "200 rules ready", func(ctx context.Context) error { return ready(ctx, f.Fleet, 2*each) })
+	f.settle(t)
+	must(t, m.Stop())
+
+	f.reset(t)
+	m = f.manage(t, dir)
+	eventually(t, "all keys replayed", func(ctx context.Context) error {
+		return metricAtLeast(ctx, m, `controller_runtime_reconcile_total{controller="distribute",result="success"}`, 2*each)
+	})
+	f.settle(t)
+	for _, c := range []struct {
+		member *fleet.Member
+		user   string
+	}{{f.Hub, fleet.HubUser}, {f.spoke, fleet.SpokeUser}} {
+		events, err := c.member.Audit().Events(func(e controlplane.AuditEvent) bool {
+			return e.IsWrite() && e.User.Username == c.user
+		})
+		must(t, err)
+		for _, e := range events {
+			t.Errorf("written to %s after the restart: %s %s", c.member.Name(), e.Verb, e.RequestURI)
+		}
+	}
+	t.Logf("a restart over %d rules: 0 writes", 2*each)
+}
+
+// TestStatusUpdatesCostNothing updates a Deployment's replicas and status 50 times a
+// second, as a rollout does.
+func TestStatusUpdatesCostNothing(t *testing.T) {
+	f := startAudited(t)
+	must(t, f.Register(t.Context(), spokeA, nil))
+	f.manage(t, t.TempDir())
+	namespace(t, "shop", f.spoke)
+	d := deployment("shop", "web")
+	create(t, f.spoke, d)
+	ar := expectGenerated(t, f.Fleet, spokeA, "shop", "web", 1)
+	expectReady(t, f.Fleet, client.ObjectKeyFromObject(ar), metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	f.settle(t)
+
+	// The counts of a SpokeCluster follow a new Deployment after a while; they are
+	// not what is asked here.
+	eventually(t, "the counts", func(ctx context.Context) error {
+		sc := &v1alpha1.SpokeCluster{}
+		if err := f.Hub.Client.Get(ctx, client.ObjectKey{Name: spokeA}, sc); err != nil || sc.Status.Deployments == nil || *sc.Status.Deployments != 1 {
+			return fmt.Errorf("%v, %+v", err, sc.Status)
+		}
+		return nil
+	})
+	f.reset(t)
+	const updates = 20 * 50
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for i := range updates {
+		<-tick.C
+		patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, i%7)
+		must(t, f.spoke.Client.Patch(t.Context(), d, client.RawPatch("application/merge-patch+json", []byte(patch))))
+		patch = fmt.Sprintf(`{"status":{"replicas":%d,"observedGeneration":%d}}`, i%5, i)
+		must(t, f.spoke.Client.Status().Patch(t.Context(), d, client.RawPatch("application/merge-patch+json", []byte(patch))))
+	}
+	f.settle(t)
+	hub, spoke := requests(t, f.Hub, fleet.HubUser), requests(t, f.spoke, fleet.SpokeUser)
+	t.Logf("%d updates of replicas and as many of the status in 20 s: on the hub %v, in the spoke %v", updates, hub, spoke)
+	if len(hub) > 0 || len(spoke) > 0 {
+		t.Errorf("requests for updates of replicas and status: on the hub %v, in the spoke %v", hub, spoke)
+	}
+}
+
+// ready tells whether n AlertRules are on the hub and all of them are ready.
+func ready(ctx context.Context, f *fleet.Fleet, n int) error {
+	var list v1alpha1.AlertRuleList
+	if err := f.Hub.Client.List(ctx, &list); err != nil {
+		return err
+	}
+	done := 0
+	for i := range list.Items {
+		if meta.IsStatusConditionTrue(list.Items[i].Status.Conditions, v1alpha1.ConditionReady) {
+			done++
+		}
+	}
+	if done != n || len(list.Items) != n {
+		return fmt.Errorf("%d of %d AlertRules are ready; want %d", done, len(list.Items), n)
+	}
+	return nil
+}
+
+// metricIs checks a metric of the manager's, by its name with labels.
+func metricIs(ctx context.Context, m *fleet.Manager, name string, want float64) error {
+	got, err := metric(ctx, m, name)
+	if err == nil && got != want {
+		err = fmt.Errorf("%s is %v, not %v", name, got, want)
+	}
+	return err
+}
+
+func metricAtLeast(ctx context.Context, m *fleet.Manager, name string, want float64) error {
+	got, err := metric(ctx, m, name)
+	if err == nil && got < want {
+		err = fmt.Errorf("%s is %v, not %v yet", name, got, want)
+	}
+	return err
+}
+
+func metric(ctx context.Context, m *fleet.Manager, name string) (float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.MetricsURL, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return scan(resp.Body, name)
+}

@@ -1,0 +1,466 @@
+package rule
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+type rows = []v1alpha1.ClusterStatus
+
+type verdicts = map[string]v1alpha1.ClusterStatus
+
+func at(seconds int64) metav1.Time { return metav1.Unix(seconds, 0) }
+
+// rowOf returns a row as a short description of it.
+func rowOf(name string, phase v1alpha1.Phase, reason string, generation, since int64) v1alpha1.ClusterStatus {
+	r := v1alpha1.ClusterStatus{Name: v1alpha1.ClusterName(name), Phase: phase, Reason: reason, ObservedGeneration: generation}
+	if since > 0 {
+		r.LastTransitionTime = at(since)
+	}
+	return r
+}
+
+func applied(name string, generation, since int64) v1alpha1.ClusterStatus {
+	return rowOf(name, v1alpha1.PhaseApplied, "", generation, since)
+}
+
+func pending(name, reason string, generation, since int64) v1alpha1.ClusterStatus {
+	return rowOf(name, v1alpha1.PhasePending, reason, generation, since)
+}
+
+func spokes(names ...string) []SpokeState {
+	var out []SpokeState
+	for _, name := range names {
+		out = append(out, SpokeState{Cluster: Cluster{Name: name}, Connected: metav1.ConditionTrue})
+	}
+	return out
+}
+
+func disconnected(name, reason string) SpokeState {
+	return SpokeState{Cluster: Cluster{Name: name}, Connected: metav1.ConditionFalse, Reason: reason, Message: "of the spoke"}
+}
+
+// TestStatus has rules of generation 2, and the time is 100.
+func TestStatus(t *testing.T) {
+	const (
+		yes, no = metav1.ConditionTrue, metav1.ConditionFalse
+		ready   = v1alpha1.ConditionReady
+		stalled = v1alpha1.ConditionStalled
+	)
+	wrong := &Invalid{Reason: v1alpha1.ReasonInvalidExpr, Field: "spec.expr", Message: "1:1: no"}
+	disable := func(r *v1alpha1.AlertRule) { r.Spec.State = v1alpha1.Disabled }
+	named := func(names ...v1alpha1.ClusterName) func(*v1alpha1.AlertRule) {
+		return func(r *v1alpha1.AlertRule) { r.Spec.Placement = v1alpha1.ClusterSelection{Names: names} }
+	}
+	for name, c := range map[string]struct {
+		edit     func(*v1alpha1.AlertRule)
+		invalid  *Invalid
+		spokes   []SpokeState
+		before   rows
+		verdicts verdicts
+
+		rows         rows // without messages
+		summary      v1alpha1.RuleSummary
+		accepted     string
+		ready        string
+		stalled      string
+		readyTells   string
+		stalledTells string
+	}{
+		"no spokes": {
+			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
+			accepted: "True/Accepted", ready: "False/NoClusters", stalled: "False/NotStalled",
+		},
+		"all applied": {
+			spokes:   spokes("b", "a"),
+			before:   rows{applied("a", 1, 10)},
+			verdicts: verdicts{"a": applied("a", 2, 0), "b": applied("b", 2, 0)},
+			rows:     rows{applied("a", 2, 10), applied("b", 2, 100)},
+			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 2, Ready: "2/2"},
+			accepted: "True/Accepted", ready: "True/AllApplied", stalled: "False/NotStalled", readyTells: "2/2 spokes",
+		},
+		"one of an older generation": {
+			spokes:   spokes("a", "b"),
+			before:   rows{applied("b", 1, 10)},
+			verdicts: verdicts{"a": applied("a", 2, 0)},
+			rows:     rows{applied("a", 2, 100), applied("b", 1, 10)},
+			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 2, Ready: "1/2"},
+			accepted: "True/Accepted", ready: "False/Progressing", stalled: "False/NotStalled", readyTells: "1/2 spokes; b: Progressing",
+		},
+		"nothing known": {
+			edit:     named("a", "down", "none", "connecting"),
+			spokes:   append(spokes("a", "else"), disconnected("down", "AuthFailed"), SpokeState{Cluster: Cluster{Name: "connecting"}, Connected: metav1.ConditionUnknown, Reason: "Connecting"}),
+			rows:     rows{pending("a", "Waiting", 0, 100), pending("connecting", "Waiting", 0, 100), pending("down", "AuthFailed", 0, 100), pending("none", "NotRegistered", 0, 100)},
+			summary:  v1alpha1.RuleSummary{Desired: 4, Unreachable: 1, Ready: "0/4"},
+			accepted: "True/Accepted", ready: "False/Progressing", stalled: "False/NotStalled",
+			readyTells: "0/4 spokes; a: Waiting: the rule was not tried on this spoke yet; connecting: Waiting: the rule was not tried on this spoke yet; down: AuthFailed: of the spoke; and 1 more",
+		},
+		"what was derived is derived again": {
+			edit:     named("a", "b", "c"),
+			spokes:   append(spokes("a"), disconnected("b", "Unreachable")),
+			before:   rows{pending("a", "NotRegistered", 0, 10), pending("b", "Waiting", 0, 10), pending("c", "NotRegistered", 0, 10)},
+			rows:     rows{pending("a", "Waiting", 0, 100), pending("b", "Unreachable", 0, 100), pending("c", "NotRegistered", 0, 10)},
+			summary:  v1alpha1.RuleSummary{Desired: 3, Unreachable: 1, Ready: "0/3"},
+			accepted: "True/Accepted", ready: "False/Progressing", stalled: "False/NotStalled",
+		},
+		"a spoke that is down keeps what was seen": {
+			spokes:   []SpokeState{disconnected("a", "Unreachable")},
+			before:   rows{applied("a", 2, 10)},
+			rows:     rows{applied("a", 2, 10)},
+			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Ready: "1/1"},
+			accepted: "True/Accepted", ready: "True/AllApplied", stalled: "False/NotStalled",
+		},
+		"reported as unreachable": {
+			spokes:   spokes("a"),
+			before:   rows{applied("a", 2, 10)},
+			verdicts: verdicts{"a": rowOf("a", v1alpha1.PhaseApplied, "Unreachable", 2, 0)},
+			rows:     rows{rowOf("a", v1alpha1.PhaseApplied, "Unreachable", 2, 100)},
+			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Unreachable: 1, Ready: "0/1"},
+			accepted: "True/Accepted", ready: "False/Unreachable", stalled: "False/NotStalled",
+		},
+		"a spoke that was removed": {
+			edit:     named("a"),
+			before:   rows{applied("a", 2, 10)},
+			verdicts: verdicts{"a": applied("a", 2, 0)},
+			rows:     rows{pending("a", "NotRegistered", 0, 100)},
+			summary:  v1alpha1.RuleSummary{Desired: 1, Ready: "0/1"},
+			accepted: "True/Accepted", ready: "False/NotRegistered", stalled: "False/NotStalled",
+		},
+		"not placed any more": {
+			edit:     named("b"),
+			spokes:   spokes("a", "b"),
+			before:   rows{applied("a", 2, 10), applied("b", 2, 10)},
+			verdicts: verdicts{"a": applied("a", 2, 0)},
+			rows:     rows{applied("b", 2, 10)},
+			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Ready: "1/1"},
+			accepted: "True/Accepted", ready: "True/AllApplied", stalled: "False/NotStalled",
+		},
+		"all lag for the same reason": {
+			spokes:   spokes("a", "b", "c"),
+			before:   rows{pending("b", "NamespaceMissing", 1, 10)},
+			verdicts: verdicts{"a": applied("a", 2, 0), "b": pending("b", "NamespaceMissing", 2, 0), "c": pending("c", "NamespaceMissing", 2, 0)},
+			rows:     rows{applied("a", 2, 100), pending("b", "NamespaceMissing", 2, 10), pending("c", "NamespaceMissing", 2, 100)},
+			summary:  v1alpha1.RuleSummary{Desired: 3, Applied: 1, Ready: "1/3"},
+			accepted: "True/Accepted", ready: "False/NamespaceMissing", stalled: "False/NotStalled", readyTells: "1/3 spokes; b: NamespaceMissing; c: NamespaceMissing",
+		},
+		"everything that fails": {
+			spokes: spokes("a", "b", "c", "d", "e", "f", "g"),
+			verdicts: verdicts{
+				"a": pending("a", "Error", 2, 0), "b": pending("b", "Mutated", 2, 0), "c": pending("c", "Rejected", 2, 0), "d": pending("d", "Conflict", 2, 0),
+				"e": pending("e", "Forbidden", 2, 0), "f": pending("f", "InvalidSpec", 2, 0), "g": pending("g", "CRDMissing", 2, 0),
+			},
+			rows: rows{
+				pending("a", "Error", 2, 100), pending("b", "Mutated", 2, 100), pending("c", "Rejected", 2, 100), pending("d", "Conflict", 2, 100),
+				pending("e", "Forbidden", 2, 100), pending("f", "InvalidSpec", 2, 100), pending("g", "CRDMissing", 2, 100),
+			},
+			summary:  v1alpha1.RuleSummary{Desired: 7, Failing: 6, Ready: "0/7"},
+			accepted: "True/Accepted", ready: "False/Progressing", stalled: "True/Rejected", stalledTells: "c: Rejected; d: Conflict; e: Forbidden; and 1 more",
+		},
+		"failing, but nobody has to act": {
+			spokes:   spokes("a"),
+			verdicts: verdicts{"a": pending("a", "Mutated", 2, 0)},
+			rows:     rows{pending("a", "Mutated", 2, 100)},
+			summary:  v1alpha1.RuleSummary{Desired: 1, Failing: 1, Ready: "0/1"},
+			accepted: "True/Accepted", ready: "False/Mutated", stalled: "False/NotStalled",
+		},
+		"disabled": {
+			edit:     disable,
+			spokes:   spokes("a"),
+			before:   rows{applied("a", 1, 10)},
+			verdicts: verdicts{"a": applied("a", 1, 0)},
+			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
+			accepted: "True/Accepted", ready: "True/Disabled", stalled: "False/NotStalled",
+		},
+		"disabled and invalid": {
+			edit: disable, invalid: wrong,
+			spokes:   spokes("a"),
+			before:   rows{applied("a", 1, 10)},
+			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
+			accepted: "False/InvalidExpr", ready: "False/InvalidExpr", stalled: "True/InvalidExpr", readyTells: "the spec is not valid, see Accepted",
+		},
+		"invalid from the start": {
+			invalid:  wrong,
+			spokes:   spokes("a"),
+			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
+			accepted: "False/InvalidExpr", ready: "False/InvalidExpr", stalled: "True/InvalidExpr",
+		},
+		"invalid: the last good stays": {
+			edit: named("b", "c", "d"), invalid: wrong,
+			spokes:   append(spokes("a", "b", "c", "d"), disconnected("down", "Unreachable")),
+			before:   rows{applied("a", 1, 10), pending("b", "Conflict", 1, 10), applied("down", 1, 10)},
+			verdicts: verdicts{"b": applied("b", 1, 0), "c": applied("c", 1, 0), "else": applied("else", 1, 0)},
+			rows:     rows{applied("a", 1, 10), applied("b", 1, 100), applied("c", 1, 100), applied("down", 1, 10)},
+			summary:  v1alpha1.RuleSummary{Desired: 4, Applied: 4, Ready: "0/4"},
+			accepted: "False/InvalidExpr", ready: "False/InvalidExpr", stalled: "True/InvalidExpr",
+			readyTells: "the spec is not valid, see Accepted; the spokes keep the last version that was",
+		},
+	} {
+		r := newRule(func(r *v1alpha1.AlertRule) { r.Generation, r.Status.Clusters = 2, c.before })
+		if c.edit != nil {
+			c.edit(r)
+		}
+		in := StatusInput{Rule: r, Invalid: c.invalid, Clusters: c.spokes, Verdicts: c.verdicts, Now: at(100)}
+		got := Status(in)
+		if !reflect.DeepEqual(*got.Summary, c.summary) {
+			t.Errorf("%s: the summary is %+v, want %+v", name, *got.Summary, c.summary)
+		}
+		var listed rows
+		for _, row := range got.Clusters {
+			row.Message = ""
+			listed = append(listed, row)
+		}
+		if !equality.Semantic.DeepEqual(listed, c.rows) {
+			t.Errorf("%s: got rows\n%+v, want\n%+v", name, listed, c.rows)
+		}
+		for kind, want := range map[string]string{v1alpha1.ConditionAccepted: c.accepted, ready: c.ready, stalled: c.stalled} {
+			condition := meta.FindStatusCondition(got.Conditions, kind)
+			if condition == nil || string(condition.Status)+"/"+condition.Reason != want {
+				t.Errorf("%s: %s is %+v, want %s", name, kind, condition, want)
+				continue
+			}
+			if condition.ObservedGeneration != 2 || condition.Message == "" || !condition.LastTransitionTime.Equal(&in.Now) {
+				t.Errorf("%s: %s is %+v", name, kind, condition)
+			}
+			for kindTold, tells := range map[string]string{ready: c.readyTells, stalled: c.stalledTells} {
+				if kind == kindTold && tells != "" && condition.Message != tells {
+					t.Errorf("%s: %s says\n%q, want\n%q", name, kind, condition.Message, tells)
+				}
+			}
+		}
+		if got.ObservedGeneration != 2 {
+			t.Errorf("%s: of generation %d", name, got.ObservedGeneration)
+		}
+		again(t, name, in, got)
+	}
+}
+
+// again checks that a status derived from itself is the same, at any time.
+func again(t *testing.T, name string, in StatusInput, got v1alpha1.AlertRuleStatus) {
+	t.Helper()
+	in.Rule = in.Rule.DeepCopy()
+	in.Rule.Status = *got.DeepCopy()
+	in.Now = metav1.NewTime(in.Now.Add(time.Hour))
+	if second := Status(in); !equality.Semantic.DeepEqual(second, got) {
+		first, _ := json.Marshal(got)
+		differs, _ := json.Marshal(second)
+		t.Fatalf("%s: the second status differs from the first:\n%s\n%s", name, first, differs)
+	}
+}
+
+func TestTransitionTimes(t *testing.T) {
+	r := newRule()
+	in := StatusInput{Rule: r, Clusters: spokes("a"), Now: at(1)}
+	step := func(now int64, reason string) *metav1.Condition {
+		in.Now = at(now)
+		in.Verdicts = verdicts{"a": pending("a", reason, 1, 0)}
+		if reason == "" {
+			in.Verdicts = verdicts{"a": applied("a", 1, 0)}
+		}
+		r.Status = Status(in)
+		return meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionReady)
+	}
+	for _, s := range []struct {
+		now     int64
+		reason  string
+		row, of int64 // when the row and when Ready last changed
+	}{
+		{10, "Conflict", 10, 10}, {20, "Conflict", 10, 10}, {30, "Rejected", 30, 10}, {40, "", 40, 40}, {50, "", 40, 40}, {60, "Error", 60, 60},
+	} {
+		condition := step(s.now, s.reason)
+		row := r.Status.Clusters[0]
+		if !row.LastTransitionTime.Time.Equal(time.Unix(s.row, 0)) || !condition.LastTransitionTime.Time.Equal(time.Unix(s.of, 0)) {
+			t.Errorf("at %d, %s: the row is of %v, Ready of %v", s.now, s.reason, row.LastTransitionTime, condition.LastTransitionTime)
+		}
+	}
+	// What others put there stays.
+	r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: "Other", Status: metav1.ConditionTrue})
+	before := r.DeepCopy()
+	if got := Status(in); len(got.Conditions) != 4 {
+		t.Errorf("got %+v", got.Conditions)
+	}
+	if !reflect.DeepEqual(before, r) {
+		t.Error("the present status was changed")
+	}
+}
+
+func TestStatusIsBounded(t *testing.T) {
+	in := StatusInput{Rule: newRule(), Clusters: spokes("a"), Now: at(1)}
+	in.Verdicts = verdicts{"a": {
+		Phase: "Nonsense", Reason: "Rejected", Message: long("ü", 9999) + "\xff", Rule: long("r", 999), AnswerDigest: long("d", 999), ObservedGeneration: -1,
+	}}
+	got := Status(in)
+	row := got.Clusters[0]
+	if row.Name != "a" || row.Phase != v1alpha1.PhasePending || len(row.Message) > 1024 || len(row.Rule) > 317 || len(row.AnswerDigest) > 64 || row.ObservedGeneration != 0 {
+		t.Errorf("got %+v", row)
+	}
+	for _, c := range got.Conditions {
+		if len(c.Message) > 1024 {
+			t.Errorf("%s has a message of %d bytes", c.Type, len(c.Message))
+		}
+	}
+}
+
+func many(n int) []SpokeState {
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprintf("s%04d", i))
+	}
+	return spokes(names...)
+}
+
+func TestManySpokes(t *testing.T) {
+	in := StatusInput{Rule: newRule(), Clusters: many(500), Now: at(1), Verdicts: verdicts{}}
+	for _, s := range in.Clusters {
+		in.Verdicts[s.Name] = applied(s.Name, 1, 0)
+	}
+	in.Verdicts["s0007"] = pending("s0007", "NamespaceMissing", 1, 0)
+	in.Rule.Status = Status(in)
+	check := func(name string, listed int, ready string) {
+		t.Helper()
+		got := in.Rule.Status
+		if len(got.Clusters) != listed || got.Summary.Ready != ready {
+			t.Errorf("%s: %d rows, %s ready; want %d, %s", name, len(got.Clusters), got.Summary.Ready, listed, ready)
+		}
+	}
+	check("one lags", 1, "499/500")
+
+	// After a restart nothing is reported: who is not listed was at the top.
+	in.Verdicts = nil
+	in.Rule.Status = Status(in)
+	check("after a restart", 1, "499/500")
+
+	// One that came while the operator was away may be any of them.
+	grown := in
+	grown.Clusters = many(501)
+	if got := Status(grown); got.Summary.Ready != "0/501" || len(got.Clusters) != 501 {
+		t.Errorf("one more, after a restart: %s ready, %d rows", got.Summary.Ready, len(got.Clusters))
+	}
+	// With the others known, the new one is.
+	grown.Verdicts = verdicts{}
+	for _, s := range in.Clusters {
+		grown.Verdicts[s.Name] = applied(s.Name, 1, 0)
+	}
+	if got := Status(grown); got.Summary.Ready != "500/501" || len(got.Clusters) != 1 || got.Clusters[0].Reason != v1alpha1.ReasonWaiting {
+		t.Errorf("one more: %s ready, %d rows", got.Summary.Ready, len(got.Clusters))
+	}
+
+	// An edit makes all of them lag; an invalid one leaves what was known.
+	in.Rule.Generation = 2
+	invalid := in
+	invalid.Invalid = &Invalid{Reason: v1alpha1.ReasonInvalidSpec, Field: "spec.for", Message: "no"}
+	if got := Status(invalid); got.Summary.Applied != 499 || got.Summary.Ready != "0/500" || len(got.Clusters) != 1 {
+		t.Errorf("invalid: %+v, %d rows", got.Summary, len(got.Clusters))
+	}
+	in.Rule.Status = Status(in)
+	check("edited", 500, "0/500")
+	if in.Rule.Status.Summary.Applied != 499 {
+		t.Errorf("edited: %+v", in.Rule.Status.Summary)
+	}
+
+	// Down to a number of which all are listed.
+	in.Rule.Generation, in.Clusters = 2, many(100)
+	in.Rule.Status = Status(in)
+	check("few left", 100, "0/100")
+	if in.Rule.Status.Summary.Applied != 99 {
+		t.Errorf("few left: %+v", in.Rule.Status.Summary)
+	}
+}
+
+func TestMoreLagThanFit(t *testing.T) {
+	in := StatusInput{Rule: newRule(), Clusters: many(1500), Now: at(1), Verdicts: verdicts{}}
+	in.Verdicts["s1499"] = pending("s1499", "Conflict", 1, 0)
+	got := Status(in)
+	if len(got.Clusters) != 1000 || got.Summary.Ready != "0/1500" || got.Summary.Failing != 1 || got.Clusters[999].Name != "s1499" {
+		t.Errorf("%d rows, %+v, the last is %+v", len(got.Clusters), got.Summary, got.Clusters[len(got.Clusters)-1])
+	}
+	again(t, "more lag than fit", in, got)
+}
+
+// A status derived from itself does not change, whatever led to it. Between two steps
+// everything may change: spokes, verdicts, restarts, the spec.
+func TestStatusIsStable(t *testing.T) {
+	rnd := random()
+	reasons := []string{"", "", "", "", "Conflict", "NamespaceMissing", "Mutated", "Unreachable", "Error", "Waiting", "NotRegistered"}
+	for _, of := range []struct{ size, runs int }{{3, 100}, {130, 4}, {1300, 1}} {
+		for range of.runs {
+			in := StatusInput{Rule: newRule(), Now: at(1)}
+			in.Rule.Spec.Placement.Names = []v1alpha1.ClusterName{"s0001", "unknown"}
+			for step := range 5 {
+				in.Now = at(int64(step + 2))
+				in.Clusters = many(max(0, of.size+rnd.IntN(7)-3))
+				in.Rule.Generation += int64(rnd.IntN(2))
+				in.Rule.Spec.State = []v1alpha1.State{v1alpha1.Enabled, v1alpha1.Enabled, v1alpha1.Enabled, v1alpha1.Disabled}[rnd.IntN(4)]
+				in.Invalid = nil
+				if rnd.IntN(4) == 0 {
+					in.Invalid = &Invalid{Reason: v1alpha1.ReasonInvalidSpec, Field: "spec", Message: "no"}
+				}
+				in.Verdicts = randomVerdicts(rnd, &in, reasons)
+				got := Status(in)
+				checkStatus(t, got)
+				again(t, fmt.Sprintf("%d spokes, step %d", of.size, step), in, got)
+				in.Rule.Status = got
+			}
+		}
+	}
+}
+
+func randomVerdicts(rnd *rand.Rand, in *StatusInput, reasons []string) verdicts {
+	out := verdicts{}
+	share := rnd.IntN(4) // none after a restart, or a part, or all
+	for i := range in.Clusters {
+		s := &in.Clusters[i]
+		if rnd.IntN(20) == 0 {
+			s.Connected, s.Reason = metav1.ConditionFalse, "Unreachable"
+		}
+		if rnd.IntN(3) >= share {
+			continue
+		}
+		reason := reasons[rnd.IntN(len(reasons))]
+		phase := v1alpha1.PhaseApplied
+		if reason != "" && reason != "Unreachable" {
+			phase = v1alpha1.PhasePending
+		}
+		out[s.Name] = rowOf(s.Name, phase, reason, max(0, in.Rule.Generation-int64(rnd.IntN(2))), 0)
+	}
+	return out
+}
+
+// checkStatus holds a status to the API's bounds.
+func checkStatus(t *testing.T, s v1alpha1.AlertRuleStatus) {
+	t.Helper()
+	if len(s.Clusters) > 1000 || len(s.Conditions) != 3 {
+		t.Fatalf("%d rows, %d conditions", len(s.Clusters), len(s.Conditions))
+	}
+	last := v1alpha1.ClusterName("")
+	for _, r := range s.Clusters {
+		if r.Name <= last {
+			t.Fatalf("row %s after %s", r.Name, last)
+		}
+		if r.LastTransitionTime.IsZero() {
+			t.Fatalf("row %+v has no time", r)
+		}
+		last = r.Name
+	}
+	var top, desired int32
+	if _, err := fmt.Sscanf(s.Summary.Ready, "%d/%d", &top, &desired); err != nil || desired != s.Summary.Desired || top > s.Summary.Applied {
+		t.Fatalf("the summary is %+v, %v", s.Summary, err)
+	}
+	ready := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
+	if (ready.Status == metav1.ConditionTrue) != (top == desired && desired > 0 || ready.Reason == v1alpha1.ReasonDisabled) {
+		t.Fatalf("%s are ready, and Ready is %+v", s.Summary.Ready, ready)
+	}
+	if len(ready.Message) > 1024 || strings.TrimSpace(ready.Message) == "" {
+		t.Fatalf("Ready says %q", ready.Message)
+	}
+}

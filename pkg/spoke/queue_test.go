@@ -1,0 +1,524 @@
+package spoke
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/pkg/metrics"
+)
+
+// key is a key of a spoke.
+func key(spoke multicluster.ClusterName, name string) mcreconcile.Request {
+	req := mcreconcile.Request{ClusterName: spoke}
+	req.NamespacedName = types.NamespacedName{Namespace: "ns", Name: name}
+	return req
+}
+
+// harness works a Queue by hand, in a bubble where time stands still while anything
+// else can happen. It has as many workers as the queue has keys to give: what it took
+// is in flight until it is done.
+type harness struct {
+	*testing.T
+	*Queue
+
+	mu  sync.Mutex
+	got []string
+}
+
+func withQueue(t *testing.T, limit int, fn func(h *harness)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := &harness{T: t, Queue: NewQueue(t.Name(), limit)}
+		go func() {
+			for {
+				req, shutdown := h.Queue.Get()
+				if shutdown {
+					return
+				}
+				h.mu.Lock()
+				h.got = append(h.got, req.ClusterName.String()+"/"+req.Name)
+				h.mu.Unlock()
+			}
+		}()
+		fn(h)
+		h.ShutDown()
+	})
+}
+
+// add adds keys of a spoke, one after the other.
+func (h *harness) add(priority int, spoke multicluster.ClusterName, names ...string) {
+	h.Helper()
+	for _, name := range names {
+		h.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, key(spoke, name))
+		synctest.Wait()
+	}
+}
+
+func (h *harness) done(spoke multicluster.ClusterName, names ...string) {
+	h.Helper()
+	for _, name := range names {
+		h.Queue.Done(key(spoke, name))
+		synctest.Wait()
+	}
+}
+
+// took returns what was handed out since the last time.
+func (h *harness) took() []string {
+	synctest.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := h.got
+	h.got = nil
+	return out
+}
+
+func (h *harness) want(names ...string) {
+	h.Helper()
+	if got := h.took(); !slices.Equal(got, names) {
+		h.Fatalf("handed out %q, want %q", got, names)
+	}
+}
+
+// wantEmpty wants nothing left of any spoke.
+func (h *harness) wantEmpty() {
+	h.Helper()
+	h.want()
+	h.Queue.mu.Lock()
+	defer h.Queue.mu.Unlock()
+	if len(h.lanes) > 0 {
+		h.Errorf("%d lanes are left: %v", len(h.lanes), h.lanes)
+	}
+	if left := testutil.ToFloat64(metrics.ParkedKeys.WithLabelValues(h.Queue.name)); left != 0 {
+		h.Errorf("the metric says that %v keys are parked", left)
+	}
+}
+
+// DESIGN §3.1: one spoke never delays another.
+func TestQueueKeepsSpokesApart(t *testing.T) {
+	withQueue(t, 4, func(h *harness) {
+		names := make([]string, 1000)
+		for i := range names {
+			names[i] = fmt.Sprintf("rule-%03d", i)
+			h.Add(key("frozen", names[i]))
+		}
+		if got := len(h.took()); got != 4 {
+			t.Fatalf("%d keys of the frozen spoke are handed out, want 4", got)
+		}
+		if got := h.Parked("frozen"); got != 996 {
+			t.Errorf("%d are parked, want 996", got)
+		}
+		if got := testutil.ToFloat64(metrics.ParkedKeys.WithLabelValues(h.Queue.name)); got != 996 {
+			t.Errorf("the metric says %v, want 996", got)
+		}
+		for _, name := range names[:20] { // none of the frozen spoke comes back meanwhile
+			h.add(-100, "good", name)
+			h.want("good/" + name)
+			h.done("good", name)
+		}
+		h.add(0, "good", names[:5]...)
+		h.want("good/rule-000", "good/rule-001", "good/rule-002", "good/rule-003")
+		h.done("good", names[:5]...)
+		h.want("good/rule-004")
+
+		// It thaws.
+		h.done("frozen", names[:4]...)
+		for i := 4; i < 1000; i++ {
+			h.done("frozen", names[i])
+		}
+		if got := len(h.took()); got != 996 {
+			t.Errorf("%d keys came after, want 996", got)
+		}
+		h.wantEmpty()
+	})
+}
+
+func TestQueueParking(t *testing.T) {
+	for name, fn := range map[string]func(h *harness){
+		"by priority, then by arrival": func(h *harness) {
+			h.add(0, "s", "b", "c")
+			h.add(-100, "s", "d")
+			h.add(10, "s", "e")
+			h.add(0, "s", "f")
+			h.add(-100, "s", "g")
+			for _, name := range []string{"e", "b", "c", "f", "d", "g"} {
+				h.done("s", h.inFlight(name))
+				h.want("s/" + name)
+			}
+			h.done("s", "g")
+		},
+		"once, however often it is added": func(h *harness) {
+			h.add(0, "s", "b", "b", "b")
+			h.add(-100, "s", "b")
+			h.done("s", "a")
+			h.want("s/b")
+			h.done("s", "b")
+		},
+		"more urgent than before": func(h *harness) {
+			h.add(-100, "s", "b", "c", "d")
+			h.add(0, "s", "c")
+			h.done("s", "a")
+			h.want("s/c")
+			h.done("s", "c")
+			h.want("s/b")
+			h.done("s", "b")
+			h.want("s/d")
+			h.done("s", "d")
+		},
+		"less urgent than before": func(h *harness) {
+			h.add(0, "s", "b")
+			h.add(-50, "s", "c")
+			h.add(-100, "s", "b")
+			h.done("s", "a")
+			h.want("s/b")
+			h.done("s", "b")
+			h.want("s/c")
+			h.done("s", "c")
+		},
+		"added again while it is in flight": func(h *harness) {
+			h.add(0, "s", "a")
+			h.want()
+			h.done("s", "a")
+			h.want("s/a")
+			h.done("s", "a")
+		},
+		"the spoke is forgotten": func(h *harness) {
+			h.add(0, "s", "b", "c")
+			h.ForgetSpoke("s")
+			if got := h.Parked("s"); got != 0 {
+				h.Errorf("%d are parked", got)
+			}
+			h.want()
+			h.add(0, "s", "d")
+			h.want() // a is still in flight
+			h.done("s", "a")
+			h.want("s/d")
+			h.done("s", "d")
+		},
+		"a spoke without keys is forgotten": func(h *harness) {
+			h.ForgetSpoke("other")
+			h.done("s", "a")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withQueue(t, 1, func(h *harness) {
+				h.add(0, "s", "a")
+				h.want("s/a")
+				fn(h)
+				h.wantEmpty()
+			})
+		})
+	}
+}
+
+// inFlight returns the one key that holds up the next: the sequence in the test of
+// the order is a, and then each in turn.
+func (h *harness) inFlight(next string) string {
+	order := []string{"a", "e", "b", "c", "f", "d", "g"}
+	return order[slices.Index(order, next)-1]
+}
+
+// A key that is handed out because it was added again at the right moment is not
+// parked any more.
+func TestQueueKeyOvertakesItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(t.Name(), 1)
+		defer q.ShutDown()
+		if !q.admit(key("s", "a"), 0) || q.admit(key("s", "b"), 0) || q.admit(key("s", "c"), 0) {
+			t.Fatal("the limit is not kept")
+		}
+		q.Done(key("s", "a")) // brings b along, but c was added again and comes first
+		if !q.admit(key("s", "c"), 0) {
+			t.Fatal("there is room")
+		}
+		if got := q.Parked("s"); got != 0 {
+			t.Errorf("%d keys are parked, want none: b is on its way, and c is in flight", got)
+		}
+		if left := testutil.ToFloat64(metrics.ParkedKeys.WithLabelValues(t.Name())); left != 0 {
+			t.Errorf("the metric says that %v keys are parked", left)
+		}
+	})
+}
+
+func TestQueueCircuit(t *testing.T) {
+	for name, fn := range map[string]func(h *harness){
+		"open parks everything": func(h *harness) {
+			h.SetCircuit("s", true)
+			h.add(0, "s", "a", "b", "c")
+			h.add(100, "s", "d")
+			h.want()
+			h.add(0, "other", "a")
+			h.want("other/a")
+			h.done("other", "a")
+			h.SetCircuit("s", false)
+			h.want("s/d", "s/a")
+			h.done("s", "d", "a")
+			h.want("s/b", "s/c")
+			h.done("s", "b", "c")
+		},
+		"open while keys are in flight": func(h *harness) {
+			h.add(0, "s", "a", "b", "c", "d")
+			h.want("s/a", "s/b")
+			h.SetCircuit("s", true)
+			h.done("s", "a", "b")
+			h.want()
+			h.SetCircuit("s", false)
+			h.want("s/c", "s/d")
+			h.done("s", "c", "d")
+		},
+		"closed while keys are in flight": func(h *harness) {
+			h.add(0, "s", "a", "b", "c", "d")
+			h.want("s/a", "s/b")
+			h.SetCircuit("s", true)
+			h.done("s", "a")
+			h.SetCircuit("s", false)
+			h.want("s/c") // b is still in flight, and two is the limit
+			h.done("s", "b", "c")
+			h.want("s/d")
+			h.done("s", "d")
+		},
+		"opened and closed at once": func(h *harness) {
+			h.add(0, "s", "a", "b", "c")
+			h.want("s/a", "s/b")
+			h.SetCircuit("s", true)
+			h.SetCircuit("s", false)
+			h.SetCircuit("s", true)
+			h.SetCircuit("s", false)
+			h.want()
+			h.done("s", "a")
+			h.want("s/c")
+			h.done("s", "b", "c")
+		},
+		"opened again while keys are on their way": func(h *harness) {
+			h.SetCircuit("s", true)
+			h.add(0, "s", "a", "b", "c")
+			h.SetCircuit("s", false)
+			h.SetCircuit("s", true) // before anybody took one
+			early := h.took()
+			h.SetCircuit("s", false)
+			all := append(early, h.took()...)
+			for len(all) < 3 {
+				last := all[len(all)-1]
+				h.done("s", last[len("s/"):])
+				all = append(all, h.took()...)
+			}
+			slices.Sort(all)
+			if !slices.Equal(all, []string{"s/a", "s/b", "s/c"}) {
+				h.Errorf("handed out %v", all)
+			}
+			h.Queue.mu.Lock()
+			inFlight := h.lanes["s"].inFlight
+			h.Queue.mu.Unlock()
+			if inFlight > 2 {
+				h.Errorf("%d are in flight", inFlight)
+			}
+			h.ForgetSpoke("s")
+			h.Queue.mu.Lock()
+			delete(h.lanes, "s")
+			h.Queue.mu.Unlock()
+		},
+		"of a spoke without keys": func(h *harness) {
+			h.SetCircuit("s", true)
+			h.SetCircuit("s", false)
+		},
+		"of a spoke that is forgotten": func(h *harness) {
+			h.SetCircuit("s", true)
+			h.add(0, "s", "a")
+			h.ForgetSpoke("s")
+			h.want()
+			h.add(0, "s", "b") // it was registered again
+			h.want("s/b")
+			h.done("s", "b")
+		},
+		"a key whose delay ends meanwhile": func(h *harness) {
+			h.AddAfter(key("s", "a"), time.Minute)
+			h.SetCircuit("s", true)
+			<-time.After(2 * time.Minute)
+			h.want()
+			if got := h.Parked("s"); got != 1 {
+				h.Errorf("%d are parked, want 1", got)
+			}
+			h.SetCircuit("s", false)
+			h.want("s/a")
+			h.done("s", "a")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withQueue(t, 2, func(h *harness) {
+				fn(h)
+				h.wantEmpty()
+			})
+		})
+	}
+}
+
+func TestQueueShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(t.Name(), 1)
+		q.SetCircuit("s", true)
+		q.Add(key("s", "a"))
+		var waiting sync.WaitGroup
+		for range 10 {
+			waiting.Go(func() {
+				if req, _, shutdown := q.GetWithPriority(); !shutdown {
+					t.Errorf("got %v", req)
+				}
+			})
+		}
+		synctest.Wait()
+		q.ShutDown()
+		waiting.Wait()
+		if _, shutdown := q.Get(); !shutdown {
+			t.Error("Get does not tell of the shutdown")
+		}
+	})
+}
+
+// DESIGN §3.1: backoff never exceeds 30 s.
+func TestQueueBackoff(t *testing.T) {
+	withQueue(t, 4, func(h *harness) {
+		var last time.Duration
+		for i := range 100 {
+			start := time.Now()
+			h.AddRateLimited(key("s", "a"))
+			for len(h.took()) == 0 {
+				<-time.After(minBackoff)
+				if time.Since(start) > time.Hour {
+					t.Fatal("it never comes back")
+				}
+			}
+			took := time.Since(start)
+			switch {
+			case took > 30*time.Second:
+				t.Fatalf("failure %d is tried again after %s", i, took)
+			case took < last:
+				t.Fatalf("failure %d is tried again after %s, and the one before after %s", i, took, last)
+			}
+			last = took
+			h.done("s", "a")
+		}
+		if last < 30*time.Second-minBackoff {
+			t.Errorf("it ends at %s", last)
+		}
+		h.Forget(key("s", "a"))
+		h.AddRateLimited(key("s", "a"))
+		<-time.After(minBackoff)
+		h.want("s/a")
+		h.done("s", "a")
+		h.wantEmpty()
+	})
+}
+
+// stress checks the promises of a Queue while many use it at once.
+type stress struct {
+	*testing.T
+	q     *Queue
+	limit int
+
+	mu       sync.Mutex
+	owed     map[mcreconcile.Request]bool // added, and not handed out since
+	inFlight map[mcreconcile.Request]bool
+	perSpoke map[multicluster.ClusterName]int
+	settled  chan struct{} // closed when all was added and nothing is owed
+	adding   bool
+}
+
+func (s *stress) add(rnd *rand.Rand, req mcreconcile.Request) {
+	s.mu.Lock()
+	s.owed[req] = true
+	s.mu.Unlock()
+	priority := rnd.IntN(3) - 1
+	s.q.AddWithOpts(priorityqueue.AddOpts{Priority: &priority, After: time.Duration(rnd.IntN(2)) * time.Millisecond}, req)
+}
+
+func (s *stress) work() {
+	for {
+		req, shutdown := s.q.Get()
+		if shutdown {
+			return
+		}
+		s.mu.Lock()
+		if s.inFlight[req] {
+			s.Errorf("%v is handed out twice at once", req)
+		}
+		s.inFlight[req] = true
+		delete(s.owed, req)
+		if s.perSpoke[req.ClusterName]++; s.perSpoke[req.ClusterName] > s.limit {
+			s.Errorf("%d keys of %s at once", s.perSpoke[req.ClusterName], req.ClusterName)
+		}
+		s.mu.Unlock()
+
+		s.mu.Lock()
+		delete(s.inFlight, req)
+		s.perSpoke[req.ClusterName]--
+		s.mu.Unlock()
+		s.q.Done(req)
+		s.settle()
+	}
+}
+
+func (s *stress) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.adding && len(s.owed) == 0 && s.settled != nil {
+		close(s.settled)
+		s.settled = nil
+	}
+}
+
+func TestQueueStress(t *testing.T) {
+	const (
+		spokes, keys, adders, workers, rounds = 6, 40, 6, 32, 1500
+		limit                                 = 3
+	)
+	s := &stress{
+		T: t, q: NewQueue(t.Name(), limit), limit: limit, adding: true,
+		owed: map[mcreconcile.Request]bool{}, inFlight: map[mcreconcile.Request]bool{}, perSpoke: map[multicluster.ClusterName]int{},
+		settled: make(chan struct{}),
+	}
+	settled := s.settled
+	var working, adding sync.WaitGroup
+	for range workers {
+		working.Go(s.work)
+	}
+	name := func(i int) multicluster.ClusterName { return multicluster.ClusterName(fmt.Sprintf("spoke-%d", i)) }
+	for i := range adders {
+		adding.Go(func() {
+			rnd := rand.New(rand.NewPCG(1, uint64(i)))
+			for range rounds {
+				spoke := rnd.IntN(spokes)
+				s.add(rnd, key(name(spoke), fmt.Sprintf("rule-%d", rnd.IntN(keys))))
+				if rnd.IntN(20) == 0 {
+					s.q.SetCircuit(name(spoke), rnd.IntN(2) == 0)
+				}
+			}
+		})
+	}
+	adding.Wait()
+	for i := range spokes {
+		s.q.SetCircuit(name(i), false)
+	}
+	s.mu.Lock()
+	s.adding = false
+	s.mu.Unlock()
+	s.settle()
+	select {
+	case <-settled:
+	case <-time.After(30 * time.Second):
+		s.mu.Lock()
+		t.Errorf("%d keys were never handed out", len(s.owed))
+		s.mu.Unlock()
+	}
+	s.q.ShutDown()
+	working.Wait()
+}

@@ -1,0 +1,107 @@
+package spoke
+
+import (
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// countInterval is the least time between two publications of the counts: they are
+// for people, and every one is a write on the hub.
+const countInterval = time.Minute
+
+// Counts are numbers of what a spoke holds.
+type Counts struct {
+	// Deployments and Rules are the numbers of Deployments and of this hub's
+	// PrometheusRules.
+	Deployments, Rules int32
+	// Known is false when nothing was counted.
+	Known bool
+	// First tells that they were counted when the spoke was engaged. They don't
+	// replace what the status has: the restart of an operator is no news.
+	First bool
+}
+
+// into writes the counts into a status.
+func (c Counts) into(s *v1alpha1.SpokeClusterStatus) {
+	if !c.Known || (c.First && s.Deployments != nil) {
+		return
+	}
+	s.Deployments, s.Rules = &c.Deployments, &c.Rules
+}
+
+// tally counts what a spoke holds by the events of its cache, and decides when the
+// numbers are worth a write: soon after the first change, then once a minute.
+type tally struct {
+	deploymentCount, ruleCount atomic.Int32
+
+	published Counts
+	at        time.Time
+	quick     bool
+	last      Counts // at the last beat
+}
+
+// deployments and rules return the handlers that count.
+func (t *tally) deployments() toolscache.ResourceEventHandler {
+	return counter(&t.deploymentCount, func(any) bool { return true })
+}
+
+func (t *tally) rules(hubID string) toolscache.ResourceEventHandler {
+	return counter(&t.ruleCount, func(in any) bool {
+		o, ok := in.(metav1.Object)
+		return ok && o.GetLabels()[v1alpha1.HubLabel] == hubID
+	})
+}
+
+func counter(n *atomic.Int32, counts func(any) bool) toolscache.ResourceEventHandler {
+	add := func(in any, by int32) {
+		if counts(in) {
+			n.Add(by)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(in any) { add(in, 1) },
+		UpdateFunc: func(before, after any) { add(before, -1); add(after, 1) },
+		DeleteFunc: func(in any) {
+			if tombstone, ok := in.(toolscache.DeletedFinalStateUnknown); ok {
+				in = tombstone.Obj
+			}
+			add(in, -1)
+		},
+	}
+}
+
+func (t *tally) now() Counts {
+	return Counts{Deployments: t.deploymentCount.Load(), Rules: t.ruleCount.Load(), Known: true}
+}
+
+// first returns the counts when the spoke is engaged.
+func (t *tally) first(now time.Time) Counts {
+	t.last = t.now()
+	t.published, t.at, t.quick = t.last, now, true
+	t.published.First = true
+	return t.published
+}
+
+// next returns, on every beat of the probe, the counts, and whether they are to be
+// published. A number that is still changing can wait.
+func (t *tally) next(now time.Time) (Counts, bool) {
+	counts := t.now()
+	settled := counts == t.last
+	t.last = counts
+	changed := counts.Deployments != t.published.Deployments || counts.Rules != t.published.Rules
+	due := now.Sub(t.at) >= countInterval
+	switch {
+	case changed && settled && (due || t.quick):
+		t.quick = false
+	case !changed && due && t.published.First:
+	default:
+		return Counts{}, false
+	}
+	t.published, t.at = counts, now
+	return counts, true
+}

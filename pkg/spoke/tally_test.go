@@ -1,0 +1,55 @@
+package spoke
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+func TestTally(t *testing.T) {
+	tl, start := &tally{}, time.Unix(0, 0)
+	deployments := tl.deployments()
+	beat := func(seconds int) (Counts, bool) { return tl.next(start.Add(time.Duration(seconds) * time.Second)) }
+	if c := tl.first(start); !c.First || !c.Known || c.Deployments != 0 {
+		t.Fatalf("first: %+v", c)
+	}
+	if _, news := beat(10); news {
+		t.Error("published though nothing changed")
+	}
+	deployments.OnAdd("a", false)
+	if _, news := beat(20); news {
+		t.Error("published while the number was changing")
+	}
+	if c, news := beat(30); !news || c.Deployments != 1 || c.First {
+		t.Errorf("the first change, settled: %+v, %v", c, news)
+	}
+	deployments.OnAdd("b", false)
+	beat(40)
+	if _, news := beat(50); news {
+		t.Error("published twice within a minute")
+	}
+	if c, news := beat(90); !news || c.Deployments != 2 {
+		t.Errorf("a minute later: %+v, %v", c, news)
+	}
+	if _, news := beat(500); news {
+		t.Error("published though nothing changed")
+	}
+}
+
+// TestTallyCorrectsAnOldStatus is a restart: the first counts don't replace the
+// status, and those after a minute do.
+func TestTallyCorrectsAnOldStatus(t *testing.T) {
+	old := int32(7)
+	status := &v1alpha1.SpokeClusterStatus{Deployments: &old, Rules: &old}
+	tl, start := &tally{}, time.Unix(0, 0)
+	tl.first(start).into(status)
+	if *status.Deployments != 7 {
+		t.Error("the first counts replaced the status")
+	}
+	c, news := tl.next(start.Add(countInterval))
+	c.into(status)
+	if !news || *status.Deployments != 0 {
+		t.Errorf("a minute later: %v, %+v", news, c)
+	}
+}
