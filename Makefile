@@ -50,13 +50,27 @@ demo: controlplane build ## Run a hub and spokes on this machine, with Rulefleet
 
 ##@ Test
 
+# The race detector needs a C compiler. Where there is none, the tests run without.
+RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
+
 .PHONY: test
-test: controlplane build test-pure ## Run all tests.
-	@.ci/step 'tests (all but pkg/rule)' go test -race -count=1 -timeout 10m $$(go list ./... | grep -Ev '/pkg/rule(/|$$)')
+test: controlplane build test-pure test-units test-e2e ## Run all tests.
 
 .PHONY: test-pure
-test-pure: ## Run the tests that need nothing: pkg/rule.
-	@.ci/step 'tests (pkg/rule)' go test -race ./pkg/rule/...
+test-pure: note-race ## Run the tests that need nothing: pkg/rule.
+	@.ci/step 'tests (pure)' go test $(RACE) ./pkg/rule/...
+
+.PHONY: test-units
+test-units: note-race ## Run the tests of all other packages.
+	@.ci/step 'tests (units)' go test $(RACE) -count=1 -timeout 5m $$(go list ./... | grep -Ev '/(pkg/rule|e2e)(/|$$)')
+
+.PHONY: test-e2e
+test-e2e: note-race ## Run the tests of the manager on real API servers. They measure time, so they run alone.
+	@.ci/step 'tests (end to end)' go test $(RACE) -count=1 -timeout 10m -v ./e2e
+
+.PHONY: note-race
+note-race:
+	@[[ -n "$(RACE)" ]] || echo "NOTE: no C compiler here, so the tests run without the race detector; install gcc and libc6-dev to have it"
 
 ##@ Verify
 

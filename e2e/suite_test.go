@@ -33,8 +33,8 @@ var spokeLabels = map[string]map[string]string{
 // namespaces of its own.
 var shared *fleet.Fleet
 
-// raceManager and plainManager are the manager's program with and without the race
-// detector. Tests that measure time use the latter.
+// raceManager and plainManager are the manager's program, with the race detector
+// where this test has it, and without. Tests that measure time use the latter.
 var raceManager, plainManager string
 
 func TestMain(m *testing.M) {
@@ -58,7 +58,7 @@ func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
 		}
 	}()
 	raceManager, plainManager = filepath.Join(dir, "manager-race"), filepath.Join(dir, "manager")
-	if err := buildManager(ctx, raceManager, "-race"); err != nil {
+	if err := buildManager(ctx, raceManager, raceFlags...); err != nil {
 		return 1, err
 	}
 	if err := buildManager(ctx, plainManager); err != nil {

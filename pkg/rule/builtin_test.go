@@ -1,7 +1,6 @@
 package rule
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -63,12 +62,12 @@ func query(t *testing.T, expr string, series map[string]float64) promql.Vector {
 		return set
 	}
 	queryable := &storage.MockQueryable{MockQuerier: &storage.MockQuerier{SelectMockFunction: selectSeries}}
-	q, err := engine.NewInstantQuery(context.Background(), queryable, nil, expr, now)
+	q, err := engine.NewInstantQuery(t.Context(), queryable, nil, expr, now)
 	if err != nil {
 		t.Fatalf("%s: %v", expr, err)
 	}
 	defer q.Close()
-	vector, err := q.Exec(context.Background()).Vector()
+	vector, err := q.Exec(t.Context()).Vector()
 	if err != nil {
 		t.Fatalf("%s: %v", expr, err)
 	}

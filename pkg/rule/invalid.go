@@ -10,11 +10,13 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// maxMessage bounds an Invalid's message, in bytes: it goes into conditions, Events
-// and answers of the webhook, and quotes what somebody wrote.
-const maxMessage = 1024
+// maxMessage bounds an Invalid's message, in bytes: it quotes what somebody wrote, and
+// has to fit into an Event (1024 bytes) together with the field.
+const maxMessage = 900
 
 // Invalid is a person's mistake: nothing is tried again until it is corrected.
+//
+//nolint:errname // it is a verdict first, and an error to those who pass it on
 type Invalid struct {
 	// Reason is ReasonInvalidExpr, ReasonInvalidSpec or ReasonNamespaceNotAllowed.
 	Reason string

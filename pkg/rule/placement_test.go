@@ -2,6 +2,7 @@ package rule
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,7 +45,7 @@ func TestPlacement(t *testing.T) {
 		}
 		for _, cluster := range clusters {
 			ok, err := Places(c.in, cluster)
-			if want := contains(c.want, cluster.Name); ok != want || err != nil {
+			if want := slices.Contains(c.want, cluster.Name); ok != want || err != nil {
 				t.Errorf("%s: Places(%s) = %v, %v", name, cluster.Name, ok, err)
 			}
 		}
@@ -55,15 +56,6 @@ func TestPlacement(t *testing.T) {
 	if _, err := PlacedOn(newRule(func(r *v1alpha1.AlertRule) { r.Spec.Placement.Selector = badSelector }), clusters); err == nil {
 		t.Error("PlacedOn takes a selector that is not valid")
 	}
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }
 
 func TestMatches(t *testing.T) {

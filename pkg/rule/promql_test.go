@@ -143,6 +143,9 @@ func passExpr(expr string, w Workload) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if bad := Validate(r, ValidateOptions{GeneratedNamespace: "generated"}); bad != nil {
+		return "", fmt.Errorf("validating of %s: %w", r.Spec.Expr, bad)
+	}
 	p, err := Render(r, w.Cluster, options)
 	if err != nil {
 		return "", fmt.Errorf("rendering of %s: %w", r.Spec.Expr, err)

@@ -34,7 +34,7 @@ func TargetNamespace(r *v1alpha1.AlertRule, o RenderOptions) string {
 		return string(r.Spec.RuleNamespace)
 	case r.Spec.WorkloadRef != nil:
 		return string(r.Spec.WorkloadRef.Namespace)
-	case r.Namespace == o.AdminNamespace:
+	case r.Namespace == o.AdminNamespace && o.RuleNamespace != "":
 		return o.RuleNamespace
 	}
 	return r.Namespace

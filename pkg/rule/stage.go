@@ -39,9 +39,11 @@ func generateStage(w Workload) stage {
 		case deploymentNamespace:
 			return w.Namespace, false, nil
 		case deploymentLabels:
-			return lookup(p, w.Labels, "label", w.describe())
+			value, err := lookup(p, w.Labels, "label", w.describe())
+			return value, false, err
 		case deploymentAnnotations:
-			return lookup(p, w.Annotations, "annotation", w.describe())
+			value, err := lookup(p, w.Annotations, "annotation", w.describe())
+			return value, false, err
 		}
 		return "", true, nil
 	}
@@ -55,7 +57,8 @@ func renderStage(c Cluster) stage {
 		case clusterName:
 			return c.Name, false, nil
 		case clusterLabels:
-			return lookup(p, c.Labels, "label", "SpokeCluster "+c.Name)
+			value, err := lookup(p, c.Labels, "label", "SpokeCluster "+c.Name)
+			return value, false, err
 		}
 		return "", false, errOnlyInTemplate(p)
 	}
@@ -77,12 +80,12 @@ func errOnlyInTemplate(p placeholder) error {
 	return fmt.Errorf("%s belongs into an AlertRuleTemplate: an AlertRule has no Deployment; write the value instead", p)
 }
 
-func lookup(p placeholder, values map[string]string, what, owner string) (string, bool, error) {
+func lookup(p placeholder, values map[string]string, what, owner string) (string, error) {
 	value, ok := values[p.key]
 	if !ok {
-		return "", false, fmt.Errorf("%s has no %s %q, which %s needs: add it, or don't select what lacks it", owner, what, p.key, p)
+		return "", fmt.Errorf("%s has no %s %q, which %s needs: add it, or don't select what lacks it", owner, what, p.key, p)
 	}
-	return value, false, nil
+	return value, nil
 }
 
 // finish writes the pieces that are left of a text.

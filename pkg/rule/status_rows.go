@@ -108,7 +108,7 @@ func (in *StatusInput) row(name string, spoke *SpokeState, before map[string]*v1
 		}
 	}
 	if verdict, ok := in.Verdicts[name]; ok {
-		return row{in.since(last, in.bounded(name, verdict)), reported}
+		return row{in.since(last, in.fit(name, verdict)), reported}
 	}
 	// Only a report tells of a generation: without one, the row was derived.
 	if last != nil && last.ObservedGeneration > 0 {
@@ -128,7 +128,7 @@ func (in *StatusInput) derive(name string, spoke *SpokeState, last *v1alpha1.Clu
 	default:
 		r.Reason, r.Message = v1alpha1.ReasonWaiting, "the rule was not tried on this spoke yet"
 	}
-	return row{in.since(last, in.bounded(name, r)), derived}
+	return row{in.since(last, in.fit(name, r)), derived}
 }
 
 // since gives a row its transition time.
@@ -140,8 +140,8 @@ func (in *StatusInput) since(last *v1alpha1.ClusterStatus, r v1alpha1.ClusterSta
 	return r
 }
 
-// bounded fits a row into the API, which would refuse the whole status otherwise.
-func (in *StatusInput) bounded(name string, r v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
+// fit bounds a row as the API does, which would refuse the whole status otherwise.
+func (in *StatusInput) fit(name string, r v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
 	r.Name = v1alpha1.ClusterName(name)
 	if r.Phase != v1alpha1.PhaseApplied {
 		r.Phase = v1alpha1.PhasePending
@@ -212,7 +212,7 @@ func (in *StatusInput) lastValid() ([]row, v1alpha1.RuleSummary, []v1alpha1.Clus
 	rows := make([]row, 0, len(names))
 	for _, name := range names {
 		if verdict, ok := in.Verdicts[name]; ok {
-			rows = append(rows, row{in.since(before[name], in.bounded(name, verdict)), reported})
+			rows = append(rows, row{in.since(before[name], in.fit(name, verdict)), reported})
 			continue
 		}
 		rows = append(rows, row{*before[name].DeepCopy(), remembered})

@@ -1,7 +1,6 @@
 package rule
 
 import (
-	"context"
 	"math/rand/v2"
 	"net/url"
 	"strings"
@@ -15,9 +14,10 @@ import (
 )
 
 // prometheusText is what Prometheus makes of a label's or an annotation's text.
-func prometheusText(text string) (string, error) {
+func prometheusText(t *testing.T, text string) (string, error) {
+	t.Helper()
 	data := template.AlertTemplateData(map[string]string{"job": "j"}, nil, "", promql.Sample{F: 7})
-	return template.NewTemplateExpander(context.Background(), goTemplateVariables+text, "text", data, model.Time(0), nil, &url.URL{}, nil).Expand()
+	return template.NewTemplateExpander(t.Context(), goTemplateVariables+text, "text", data, model.Time(0), nil, &url.URL{}, nil).Expand()
 }
 
 // passText takes a text through both stages.
@@ -29,6 +29,9 @@ func passText(t *testing.T, text string, w Workload) string {
 	r, err := Generate(template, w, "generated")
 	if err != nil {
 		t.Fatalf("generating of %q: %v", text, err)
+	}
+	if bad := Validate(r, ValidateOptions{GeneratedNamespace: "generated"}); bad != nil {
+		t.Fatalf("validating of %q, from %q: %v", r.Spec.Annotations["text"], text, bad)
 	}
 	p, err := Render(r, w.Cluster, options)
 	if err != nil {
@@ -92,7 +95,7 @@ func TestValuesStayLiteralInTexts(t *testing.T) {
 		want.WriteString("|" + means)
 
 		rendered := passText(t, text.String(), w)
-		got, err := prometheusText(rendered)
+		got, err := prometheusText(t, rendered)
 		if err != nil || got != want.String() {
 			t.Fatalf("template   %q\nvalues     %q %q\nrendered   %q\nPrometheus %q, %v\nwant       %q",
 				text.String(), w.Annotations, w.Cluster.Labels, rendered, got, err, want.String())
@@ -149,15 +152,15 @@ func FuzzExpand(f *testing.F) {
 		mark := newWorkload(func(w *Workload) {
 			w.Annotations, w.Cluster.Labels = map[string]string{"a": "MARK-A"}, map[string]string{"b": "MARK-B"}
 		})
-		want, err := prometheusText(passText(t, text, mark))
+		want, err := prometheusText(t, passText(t, text, mark))
 		if err != nil || !strings.Contains(want, "MARK-AMARK-B|") {
 			t.Skip() // the template does not run, or what precedes the placeholders escapes them
 		}
 		want = strings.Replace(want, "MARK-AMARK-B|", cut(a, maxValue)+cut(b, maxValue)+"|", 1)
-		real := newWorkload(func(w *Workload) {
+		inserted := newWorkload(func(w *Workload) {
 			w.Annotations, w.Cluster.Labels = map[string]string{"a": a}, map[string]string{"b": b}
 		})
-		if got, err := prometheusText(passText(t, text, real)); err != nil || got != want {
+		if got, err := prometheusText(t, passText(t, text, inserted)); err != nil || got != want {
 			t.Errorf("text %q, a %q, b %q: Prometheus says %q, %v; want %q", text, a, b, got, err, want)
 		}
 	})

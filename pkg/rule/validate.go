@@ -67,20 +67,11 @@ func ValidateTemplate(t *v1alpha1.AlertRuleTemplate) *Invalid {
 	return checkSelector("spec.workloads", t.Spec.Workloads)
 }
 
+// checkAlert checks an alert as it was written, and as it is with its placeholders
+// replaced.
 func checkAlert(a v1alpha1.AlertSpec, st stage, maxLabels int) *Invalid {
-	if bad := checkAlertName(a.Alert); bad != nil {
+	if bad := checkFields(a); bad != nil {
 		return bad
-	}
-	if a.For != "" {
-		if _, err := model.ParseDuration(string(a.For)); err != nil {
-			return invalid("spec.for", "%q is no duration as Prometheus writes it, such as 30s, 5m or 1h30m: %v", excerpt(string(a.For)), err)
-		}
-	}
-	if a.Severity != "" && !severityPattern.MatchString(string(a.Severity)) {
-		return invalid("spec.severity", "%q is not valid: letters, digits, and -, _ or . between them, 63 at most", excerpt(string(a.Severity)))
-	}
-	if _, twice := a.Labels[severityLabel]; twice && a.Severity != "" {
-		return invalid("spec.severity", "give the severity in spec.severity or in spec.labels.severity, not in both")
 	}
 	if bad := checkTexts("spec.labels", a.Labels, maxLabels); bad != nil {
 		return bad
@@ -106,6 +97,25 @@ func checkAlert(a v1alpha1.AlertSpec, st stage, maxLabels int) *Invalid {
 		return bad
 	}
 	return checkGoTemplates("spec.annotations", expanded.Annotations)
+}
+
+// checkFields checks what holds no placeholders.
+func checkFields(a v1alpha1.AlertSpec) *Invalid {
+	if bad := checkAlertName(a.Alert); bad != nil {
+		return bad
+	}
+	if a.For != "" {
+		if _, err := model.ParseDuration(string(a.For)); err != nil {
+			return invalid("spec.for", "%q is no duration as Prometheus writes it, such as 30s, 5m or 1h30m: %v", excerpt(string(a.For)), err)
+		}
+	}
+	if a.Severity != "" && !severityPattern.MatchString(string(a.Severity)) {
+		return invalid("spec.severity", "%q is not valid: letters, digits, and -, _ or . between them, 63 at most", excerpt(string(a.Severity)))
+	}
+	if _, twice := a.Labels[severityLabel]; twice && a.Severity != "" {
+		return invalid("spec.severity", "give the severity in spec.severity or in spec.labels.severity, not in both")
+	}
+	return nil
 }
 
 func checkAlertName(name string) *Invalid {

@@ -283,7 +283,7 @@ func (c *connection) probe(ctx context.Context) error {
 	if err := json.Unmarshal(body, &v); err != nil || v.GitVersion == "" {
 		return fmt.Errorf("asking for the version: the answer is not that of a Kubernetes API server")
 	}
-	c.seen.Version, c.seen.Contact = clip(v.GitVersion, maxVersion), time.Now()
+	c.seen.Version, c.seen.Contact = Clip(v.GitVersion, maxVersion), time.Now()
 	return nil
 }
 
@@ -295,7 +295,7 @@ func (c *connection) identify(ctx context.Context, cl cluster.Cluster) error {
 	if err := cl.GetAPIReader().Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
 		return fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)
 	}
-	c.seen.Identity = string(ns.UID)
+	c.seen.Identity = Clip(string(ns.UID), maxIdentity)
 	return nil
 }
 

@@ -62,7 +62,7 @@ func ownLabels(sc *v1alpha1.SpokeCluster) sets.Set[string] {
 				Labels map[string]json.RawMessage `json:"f:labels"`
 			} `json:"f:metadata"`
 		}
-		if json.Unmarshal(entry.FieldsV1.Raw, &fields) != nil {
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
 			continue
 		}
 		for key := range maps.Keys(fields.Metadata.Labels) {
@@ -95,7 +95,7 @@ func statusOf(sc *v1alpha1.SpokeCluster, seen *Observation, finding *Finding, no
 	case finding == nil:
 	case connected.Status == metav1.ConditionTrue:
 		// The last good connection stays in use.
-		connected.Message = clip("the last good kubeconfig stays in use; the new one is at fault: "+finding.Message, maxMessage)
+		connected.Message = Clip("the last good kubeconfig stays in use; the new one is at fault: "+finding.Message, maxMessage)
 	default:
 		connected = *finding
 	}

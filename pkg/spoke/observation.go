@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,8 +17,9 @@ import (
 
 // These bound what a spoke's answers may add to a status, in bytes.
 const (
-	maxMessage = 512
-	maxVersion = 60
+	maxMessage  = 512
+	maxVersion  = 60
+	maxIdentity = 60
 )
 
 // Observation is what was last seen of a spoke.
@@ -47,21 +49,21 @@ type Finding struct {
 
 // disconnected says in a condition's words why a spoke can't be served.
 func disconnected(err error) Finding {
-	f := Finding{Status: metav1.ConditionFalse, Message: clip(err.Error(), maxMessage)}
+	f := Finding{Status: metav1.ConditionFalse, Message: Clip(err.Error(), maxMessage)}
 	var refused *RefusedError
 	switch {
 	case errors.As(err, &refused):
 		f.Reason = v1alpha1.ReasonInvalidKubeconfig
-		f.Message = clip("the kubeconfig is refused: "+refused.Error(), maxMessage)
+		f.Message = Clip("the kubeconfig is refused: "+refused.Error(), maxMessage)
 	case apierrors.IsUnauthorized(err):
 		f.Reason = v1alpha1.ReasonAuthFailed
 		f.Message = "the spoke does not accept the credential (401); put a valid one into the Secret"
 	case apierrors.IsForbidden(err):
 		f.Reason = v1alpha1.ReasonForbidden
-		f.Message = clip("the spoke's RBAC refuses: "+err.Error(), maxMessage)
+		f.Message = Clip("the spoke's RBAC refuses: "+err.Error(), maxMessage)
 	case errors.Is(err, context.DeadlineExceeded):
 		f.Reason = v1alpha1.ReasonUnreachable
-		f.Message = clip("no answer in time: "+err.Error(), maxMessage)
+		f.Message = Clip("no answer in time: "+err.Error(), maxMessage)
 	default:
 		f.Reason = v1alpha1.ReasonUnreachable
 	}
@@ -90,10 +92,11 @@ func answered(err error) bool {
 	return errors.As(err, &status)
 }
 
-// clip bounds an untrusted text, and takes out of it what would spoil a terminal.
-func clip(s string, limit int) string {
+// Clip bounds an untrusted text to limit bytes and an ellipsis, and takes out of it
+// what would spoil a terminal.
+func Clip(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == utf8.RuneError || r == 0x7f {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r

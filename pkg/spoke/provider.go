@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -68,7 +69,8 @@ type entry struct {
 	cluster cluster.Cluster   // current's session
 	spoke   *Spoke            // current's session, for controllers
 	open    bool              // current's circuit
-	seen    *Observation
+	seen    *Observation      // by current, or by pending before the first success
+	fault   string            // what is wrong with pending, where current is in use
 }
 
 // registration is one kubeconfig's connection, and how to end it.
@@ -173,17 +175,16 @@ func (p *Provider) RulesServed(name multicluster.ClusterName, _ cluster.Cluster)
 func (p *Provider) Observation(name string) *Observation {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	if e, ok := p.entries[name]; ok && e.seen != nil {
-		seen := *e.seen
-		return &seen
+	if e, ok := p.entries[name]; ok {
+		return e.observation()
 	}
 	return nil
 }
 
 // Register makes a spoke of that name be served by a kubeconfig. It waits for
-// nothing but the start of the operator itself; Observation tells how far it got. A kubeconfig in place of another one takes
-// over when it works, and not before. The error is a RefusedError: then the
-// connection, if there is one, stays as it is.
+// nothing but the start of the operator itself; Observation tells how far it got. A
+// kubeconfig in place of another one takes over when it works, and not before. The
+// error is a RefusedError: then the connection, if there is one, stays as it is.
 func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte) error {
 	select {
 	case <-p.started:
@@ -215,7 +216,7 @@ func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte)
 	if e.pending != nil {
 		e.pending.cancel()
 	}
-	e.hash, e.pending = hash, &registration{conn: conn, cancel: cancel}
+	e.hash, e.pending, e.fault = hash, &registration{conn: conn, cancel: cancel}, ""
 	p.mu.Unlock()
 	go conn.run(run)
 	return nil
@@ -259,7 +260,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) bool 
 	}
 	var old *registration
 	if e.pending != nil && e.pending.conn == c {
-		old, e.current, e.pending = e.current, e.pending, nil
+		old, e.current, e.pending, e.fault = e.current, e.pending, nil, ""
 	}
 	if e.spoke == nil {
 		metrics.EngagedSpokes.Inc()
@@ -278,6 +279,23 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) bool 
 		old.cancel()
 	}
 	return true
+}
+
+// observation is what current, or the first connection, saw, with what is wrong with
+// the one that is to replace it.
+func (e *entry) observation() *Observation {
+	if e.seen == nil {
+		return nil
+	}
+	seen := *e.seen
+	switch {
+	case e.fault == "":
+	case seen.Connected.Status == metav1.ConditionTrue:
+		seen.Connected.Message = Clip("the last good kubeconfig stays in use; the new one: "+e.fault, maxMessage)
+	default:
+		seen.Connected.Message = Clip(seen.Connected.Message+"; the new kubeconfig: "+e.fault, maxMessage)
+	}
+	return &seen
 }
 
 func (e *entry) has(c *connection) bool {
@@ -314,14 +332,14 @@ func (p *Provider) observe(c *connection, seen Observation) {
 		p.mu.Unlock()
 		return
 	}
+	was := e.observation()
 	if e.pending != nil && e.pending.conn == c && e.spoke != nil && e.seen != nil {
 		// The last good connection stays in use while the new one is not good.
-		kept := *e.seen
-		kept.Connected.Message = clip("the last good kubeconfig stays in use; the new one: "+seen.Connected.Message, maxMessage)
-		seen = kept
+		e.fault = seen.Connected.Message
+	} else {
+		e.seen = &seen
 	}
-	news := e.seen == nil || !e.seen.equal(seen)
-	e.seen = &seen
+	news := was == nil || !was.equal(*e.observation())
 	changed := p.changed
 	p.mu.Unlock()
 	if news {

@@ -258,7 +258,7 @@ func (c onCluster) killRestart(t *testing.T) {
 func (c onCluster) pause(t *testing.T) {
 	ctx := t.Context()
 	config := c.RESTConfig()
-	config.Timeout = 300 * time.Millisecond
+	config.Timeout = time.Second
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)

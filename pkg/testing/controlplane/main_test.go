@@ -27,7 +27,7 @@ const (
 
 const (
 	testPoll    = 20 * time.Millisecond
-	testTimeout = 20 * time.Second
+	testTimeout = 60 * time.Second
 )
 
 func TestMain(m *testing.M) {

@@ -13,12 +13,15 @@ import (
 )
 
 const (
-	readyTimeout = 30 * time.Second
+	// readyTimeout is for a machine with ten times more to do than it can: a
+	// start takes three seconds, most of it of processor time. A program that
+	// ends is noticed at once.
+	readyTimeout = 90 * time.Second
 	readyPoll    = 50 * time.Millisecond
 
 	// probeTimeout bounds each question: one that is never answered must not
 	// use up the whole deadline.
-	probeTimeout = 2 * time.Second
+	probeTimeout = 5 * time.Second
 )
 
 // awaitReady waits until the API server serves, and has made its namespaces.

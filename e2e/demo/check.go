@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+const (
+	// patience is how long a check may take to come true.
+	patience = 30 * time.Second
+	// interval is how often it is looked at.
+	interval = 20 * time.Millisecond
+)
+
+// alertRuleKey is the AlertRule that the demo writes as a person.
+var alertRuleKey = types.NamespacedName{Namespace: fleet.Namespace, Name: "high-error-rate"}
+
+type check func(context.Context) error
+
+// await looks until a check has no complaint, and tells how long that took.
+func (d *demo) await(ctx context.Context, what string, look check) error {
+	begin := time.Now()
+	last := errors.New("never looked at")
+	err := wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
+		select {
+		case <-d.manager.Done():
+			return false, fmt.Errorf("the operator has ended: %w", d.manager.ExitErr())
+		default:
+		}
+		// A look that the deadline cut short has nothing to say.
+		if err := look(ctx); err == nil || ctx.Err() == nil {
+			last = err
+		}
+		return last == nil, nil
+	})
+	switch {
+	case wait.Interrupted(err):
+		return fmt.Errorf("%s: not within %v: %w", what, patience, last)
+	case err != nil:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	d.out.done("%s (after %.1f s)", what, time.Since(begin).Seconds())
+	return nil
+}
+
+// awaitOn waits until the person's AlertRule is in the named spokes, and in no other.
+func (d *demo) awaitOn(ctx context.Context, names ...string) error {
+	what := "HighErrorRate is in no spoke"
+	if len(names) > 0 {
+		what = "HighErrorRate is in " + strings.Join(names, " and ")
+		if len(names) < len(spokeNames) {
+			what += ", and in no other spoke"
+		}
+	}
+	want := map[string]int{}
+	for _, name := range names {
+		want[name] = 1
+	}
+	return d.await(ctx, what, func(ctx context.Context) error {
+		for _, m := range d.spokes() {
+			rules, err := rulesOf(ctx, m, alertRuleKey)
+			if err != nil {
+				return err
+			}
+			if len(rules) != want[m.Name()] {
+				return fmt.Errorf("%s has %d PrometheusRules of it", m.Name(), len(rules))
+			}
+		}
+		return nil
+	})
+}
+
+// spokeReady checks that a spoke is Ready and has the labels of its Secret.
+func (d *demo) spokeReady(name string) check {
+	return func(ctx context.Context) error {
+		sc := &v1alpha1.SpokeCluster{}
+		if err := d.fleet.Hub.Client.Get(ctx, client.ObjectKey{Name: name}, sc); err != nil {
+			return fmt.Errorf("reading SpokeCluster %s: %w", name, err)
+		}
+		if !meta.IsStatusConditionTrue(sc.Status.Conditions, v1alpha1.ConditionReady) {
+			return fmt.Errorf("its conditions are %+v", sc.Status.Conditions)
+		}
+		for _, label := range spokeLabels[name] {
+			if key, value, _ := strings.Cut(label, "="); sc.Labels[key] != value {
+				return fmt.Errorf("its labels are %v", sc.Labels)
+			}
+		}
+		return nil
+	}
+}
+
+// replicaSets checks that every Deployment of the shop has its ReplicaSet.
+func (d *demo) replicaSets(m *fleet.Member) check {
+	return func(ctx context.Context) error {
+		var list appsv1.ReplicaSetList
+		if err := m.Client.List(ctx, &list, client.InNamespace(shop)); err != nil {
+			return fmt.Errorf("listing ReplicaSets in %s: %w", m.Name(), err)
+		}
+		if len(list.Items) != len(deployments) {
+			return fmt.Errorf("there are %d", len(list.Items))
+		}
+		return nil
+	}
+}
+
+// allReady checks that the status of every AlertRule tells of its present spec, and
+// that it is in all the spokes that it is meant for.
+func (d *demo) allReady(ctx context.Context) error {
+	rules, err := d.alertRules(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range rules {
+		r := &rules[i]
+		if r.Status.ObservedGeneration != r.Generation || !meta.IsStatusConditionTrue(r.Status.Conditions, v1alpha1.ConditionReady) {
+			return fmt.Errorf("AlertRule %s/%s: the status is %+v", r.Namespace, r.Name, r.Status)
+		}
+	}
+	return nil
+}
+
+// hasFor checks the duration of the person's alert in a spoke.
+func (d *demo) hasFor(spoke, want string) check {
+	return func(ctx context.Context) error {
+		rules, err := rulesOf(ctx, d.fleet.Spoke(spoke), alertRuleKey)
+		if err != nil {
+			return err
+		}
+		for i := range rules {
+			if got := only(&rules[i]); got != nil && got.For != nil && string(*got.For) == want {
+				return nil
+			}
+		}
+		return fmt.Errorf("none of the %d PrometheusRules has", len(rules))
+	}
+}
+
+// isNew checks that a PrometheusRule that was deleted was made again.
+func (d *demo) isNew(spoke string, old *monitoringv1.PrometheusRule) check {
+	return func(ctx context.Context) error {
+		got := &monitoringv1.PrometheusRule{}
+		if err := d.fleet.Spoke(spoke).Client.Get(ctx, client.ObjectKeyFromObject(old), got); err != nil {
+			return err
+		}
+		if got.UID == old.UID {
+			return errors.New("it is still the old one")
+		}
+		return nil
+	}
+}
+
+// hasAlert checks that a Deployment has an alert of that name and team in its spoke.
+func (d *demo) hasAlert(spoke, deployment, alert, team string) check {
+	return func(ctx context.Context) error {
+		var list monitoringv1.PrometheusRuleList
+		if err := d.fleet.Spoke(spoke).Client.List(ctx, &list, client.InNamespace(shop)); err != nil {
+			return fmt.Errorf("listing PrometheusRules in %s: %w", spoke, err)
+		}
+		for i := range list.Items {
+			if r := only(&list.Items[i]); r != nil && r.Alert == alert && r.Labels["deployment"] == deployment && r.Labels["team"] == team {
+				return nil
+			}
+		}
+		return fmt.Errorf("none of the %d PrometheusRules is it", len(list.Items))
+	}
+}
+
+// alertsOf checks how many alerts a Deployment has on the hub, and in its spoke.
+func (d *demo) alertsOf(spoke, deployment string, want int) check {
+	return func(ctx context.Context) error {
+		rules, err := d.alertRules(ctx)
+		if err != nil {
+			return err
+		}
+		onHub := 0
+		for i := range rules {
+			if w := rules[i].Spec.WorkloadRef; w != nil && string(w.Cluster) == spoke && w.Name == deployment {
+				onHub++
+			}
+		}
+		var list monitoringv1.PrometheusRuleList
+		if err := d.fleet.Spoke(spoke).Client.List(ctx, &list, client.InNamespace(shop)); err != nil {
+			return fmt.Errorf("listing PrometheusRules in %s: %w", spoke, err)
+		}
+		inSpoke := 0
+		for i := range list.Items {
+			if isFor(&list.Items[i], deployment) {
+				inSpoke++
+			}
+		}
+		if onHub != want || inSpoke != want {
+			return fmt.Errorf("there are %d AlertRules and %d PrometheusRules", onHub, inSpoke)
+		}
+		return nil
+	}
+}

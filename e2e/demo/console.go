@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+)
+
+// console is what the person who runs the demo sees.
+type console struct {
+	terminal bool
+
+	mu     sync.Mutex
+	w      io.Writer
+	bold   bool
+	broken func(error) // told when nobody reads any more
+}
+
+func newConsole(f *os.File, broken func(error)) *console {
+	terminal := isTerminal(f)
+	return &console{terminal: terminal, w: f, bold: terminal && os.Getenv("NO_COLOR") == "", broken: broken}
+}
+
+// isTerminal takes every character device for a terminal but the null device.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err == nil && !os.SameFile(info, null)
+}
+
+// Write implements io.Writer, for the progress of what the demo starts.
+func (c *console) Write(p []byte) (int, error) {
+	c.print("  " + strings.ReplaceAll(strings.TrimRight(string(p), "\n"), "\n", "\n  ") + "\n")
+	return len(p), nil
+}
+
+func (c *console) heading(text string) { c.print("\n" + c.strong("== "+text) + "\n") }
+
+// note explains what is about to be seen.
+func (c *console) note(text string) { c.print(text + "\n") }
+
+// done tells of something that was checked.
+func (c *console) done(format string, args ...any) {
+	c.print("  ok: " + fmt.Sprintf(format, args...) + "\n")
+}
+
+// command shows a command line and what it printed.
+func (c *console) command(line, output string) {
+	output = strings.TrimRight(output, "\n")
+	if output != "" {
+		output += "\n"
+	}
+	c.print("\n" + c.strong("$ "+line) + "\n" + output + "\n")
+}
+
+func (c *console) line(format string, args ...any) { c.print(fmt.Sprintf(format, args...) + "\n") }
+
+func (c *console) strong(text string) string {
+	if c.bold {
+		return "\x1b[1m" + text + "\x1b[0m"
+	}
+	return text
+}
+
+func (c *console) print(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := io.WriteString(c.w, text); err != nil {
+		c.broken(fmt.Errorf("nobody reads the output: %w", err))
+	}
+}

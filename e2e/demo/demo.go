@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// The spokes, and the labels of the Secrets that register them.
+const (
+	prod = "eu-prod-1"
+	dev  = "us-dev-1"
+)
+
+var spokeNames = []string{prod, dev}
+
+var spokeLabels = map[string][]string{
+	prod: {"env=prod", "region=eu"},
+	dev:  {"env=dev", "region=us"},
+}
+
+// demo is one run of the demo.
+type demo struct {
+	out *console
+	// dir is the work folder, bin the one of kubectl.
+	dir, bin string
+
+	fleet   *fleet.Fleet
+	manager *fleet.Manager
+	// latencies are from the creation of a Deployment to its PrometheusRule.
+	latencies []time.Duration
+	// result is the demo's last line.
+	result string
+}
+
+type step struct {
+	title string
+	run   func(context.Context) error
+}
+
+// steps are the demo, in order.
+func (d *demo) steps() []step {
+	return []step{
+		{"A hub and two spokes start", d.startFleet},
+		{"The operator starts", d.startManager},
+		{"Two Secrets register the spokes", d.register},
+		{"Every Deployment gets its alert, in its own spoke", d.createDeployments},
+		{"A person writes an alert for the fleet's production", d.writeAlertRule},
+		{"What is where", d.show},
+		{"A template of one's own, and a Deployment that is changed", d.writeTemplate},
+		{"The AlertRule is changed", d.changeAlertRule},
+		{"The AlertRule moves to the other spoke", d.moveAlertRule},
+		{"A spoke's label is changed", d.relabelSpoke},
+		{"Somebody meddles in a spoke", d.meddle},
+		{"What is deleted goes, and what comes back is served again", d.deleteAndRestore},
+		{"The fleet in the end", d.count},
+	}
+}
+
+// run runs the steps. Unless it is to run once, it then stays until ctx ends.
+func (d *demo) run(ctx context.Context, once bool) (string, error) {
+	begin := time.Now()
+	steps := d.steps()
+	for i, s := range steps {
+		d.out.heading(fmt.Sprintf("%d/%d %s", i+1, len(steps), s.title))
+		if err := s.run(ctx); err != nil {
+			return "", fmt.Errorf("step %d, %q: %w", i+1, s.title, err)
+		}
+	}
+	d.out.line("All %d steps took %.1f s.", len(steps), time.Since(begin).Seconds())
+	if once {
+		return d.result, nil
+	}
+	d.out.line("%s", d.result)
+	d.hints()
+	select {
+	case <-ctx.Done():
+		return d.result, nil
+	case <-d.manager.Done():
+		return d.result, fmt.Errorf("the operator ended by itself: %w", d.manager.ExitErr())
+	}
+}
+
+func (d *demo) startFleet(ctx context.Context) error {
+	d.out.note("etcd, kube-apiserver and, in the spokes, kube-controller-manager, each as a process.")
+	var err error
+	if d.bin, err = controlplane.DefaultBinDir(); err != nil {
+		return err
+	}
+	if d.bin, err = filepath.Abs(d.bin); err != nil {
+		return fmt.Errorf("finding kubectl: %w", err)
+	}
+	if d.dir, err = os.MkdirTemp("", "rulefleet-demo-"); err != nil {
+		return fmt.Errorf("making the work folder: %w", err)
+	}
+	d.fleet, err = fleet.Start(ctx, fleet.Options{Spokes: spokeNames, ControllerManager: true, Dir: d.dir, Output: d.out})
+	if err != nil {
+		return err
+	}
+	return d.writeKubeconfig()
+}
+
+func (d *demo) startManager(ctx context.Context) error {
+	var err error
+	if d.manager, err = d.fleet.StartManager(ctx, fleet.ManagerOptions{Dir: d.dir, Args: []string{"--log-format=console"}}); err != nil {
+		return err
+	}
+	d.out.done("bin/rulefleet-manager is healthy")
+	return nil
+}
+
+// members are the clusters of the fleet, the hub first.
+func (d *demo) members() []*fleet.Member { return append([]*fleet.Member{d.fleet.Hub}, d.spokes()...) }
+
+func (d *demo) spokes() []*fleet.Member {
+	var out []*fleet.Member
+	for _, name := range spokeNames {
+		out = append(out, d.fleet.Spoke(name))
+	}
+	return out
+}
+
+// hints say how to go on by hand.
+func (d *demo) hints() {
+	d.out.heading("Try it by hand, in another terminal")
+	d.out.line(`
+  export PATH=%s:$PATH
+  export KUBECONFIG=%s
+
+  kubectl get alertrules -A -w                                              # the hub
+
+and in one more, with the same two exports:
+
+  kubectl --context %[3]s create deployment test-app --image=nginx        # a spoke
+  kubectl --context %[3]s get prometheusrules -A
+  kubectl --context %[3]s delete deployment test-app
+
+The contexts are hub, %[4]s and %[3]s. The operator's log is %[5]s.
+Ctrl-C ends it all.`,
+		d.bin, filepath.Join(d.dir, kubeconfigName), dev, prod, d.manager.LogPath)
+}
+
+// dump writes the end of the operator's log, or of the clusters' where there is no
+// operator yet.
+func (d *demo) dump(w io.Writer) {
+	if d.fleet != nil {
+		d.fleet.Dump(w)
+	}
+}
+
+// stop ends all that was started, and removes the work folder.
+func (d *demo) stop() error {
+	if d.dir == "" {
+		return nil
+	}
+	d.out.heading("Stopping")
+	var errs []error
+	if d.fleet != nil {
+		errs = append(errs, d.fleet.Stop())
+	}
+	errs = append(errs, os.RemoveAll(d.dir))
+	return errors.Join(errs...)
+}

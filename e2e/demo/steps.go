@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+const (
+	// shop is the namespace of the Deployments.
+	shop = "shop"
+	// monitoring is where AlertRules of the operator's own namespace go by default.
+	monitoring = "monitoring"
+)
+
+var deployments = []string{"cart", "catalog", "checkout"}
+
+//go:embed manifests/alertrule.yaml
+var alertRuleYAML string
+
+//go:embed manifests/alertruletemplate.yaml
+var templateYAML string
+
+// register registers the spokes as a person would, with kubectl.
+func (d *demo) register(ctx context.Context) error {
+	d.out.note("A Secret with a kubeconfig and a label is all it takes. Its other labels become the spoke's.")
+	for _, m := range d.spokes() {
+		kubeconfig, err := m.UserKubeconfig(fleet.SpokeUser)
+		if err != nil {
+			return fmt.Errorf("making a kubeconfig for %s: %w", m.Name(), err)
+		}
+		file := m.Name() + ".kubeconfig"
+		if err := os.WriteFile(filepath.Join(d.dir, file), kubeconfig, 0o600); err != nil {
+			return fmt.Errorf("writing the kubeconfig for %s: %w", m.Name(), err)
+		}
+		err = d.onHub(ctx, "-n", fleet.Namespace, "create", "secret", "generic", m.Name(), "--from-file="+v1alpha1.KubeconfigKey+"="+file)
+		if err != nil {
+			return err
+		}
+		labels := append([]string{v1alpha1.RegistrationLabel + "=true"}, spokeLabels[m.Name()]...)
+		if err := d.onHub(ctx, append([]string{"-n", fleet.Namespace, "label", "secret", m.Name()}, labels...)...); err != nil {
+			return err
+		}
+	}
+	for _, name := range spokeNames {
+		if err := d.await(ctx, fmt.Sprintf("%s is Ready", name), d.spokeReady(name)); err != nil {
+			return err
+		}
+	}
+	return d.onHub(ctx, "get", "spokes", "-L", "env,region")
+}
+
+// createDeployments creates the Deployments one by one, and measures each.
+func (d *demo) createDeployments(ctx context.Context) error {
+	d.out.note("Three Deployments in each spoke. The built-in AlertRuleTemplate deployment-down matches them all.")
+	for _, m := range d.spokes() {
+		for _, name := range []string{shop, monitoring} {
+			if err := m.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+				return fmt.Errorf("making namespace %s in %s: %w", name, m.Name(), err)
+			}
+		}
+	}
+	for _, name := range deployments {
+		for _, m := range d.spokes() {
+			took, err := d.measure(ctx, m, name)
+			if err != nil {
+				return err
+			}
+			d.latencies = append(d.latencies, took)
+			d.out.done("%s: Deployment %s/%s has its PrometheusRule after %d ms", m.Name(), shop, name, took.Milliseconds())
+		}
+	}
+	for _, m := range d.spokes() {
+		if err := d.await(ctx, m.Name()+" has made their ReplicaSets", d.replicaSets(m)); err != nil {
+			return err
+		}
+	}
+	d.out.note("\nThese spokes have no nodes, so no pod ever starts: READY stays at 0.")
+	return d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", shop, "get", "deployments,replicasets")
+}
+
+// median returns the middle of the latencies.
+func (d *demo) median() time.Duration {
+	sorted := slices.Sorted(slices.Values(d.latencies))
+	if len(sorted) == 0 {
+		return 0
+	}
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
+
+// writeAlertRule applies an AlertRule that a person wrote.
+func (d *demo) writeAlertRule(ctx context.Context) error {
+	d.out.note("It names no cluster: it goes wherever env=prod, now and later.")
+	if err := d.file("high-error-rate.yaml", alertRuleYAML); err != nil {
+		return err
+	}
+	if err := d.onHub(ctx, "apply", "-f", "high-error-rate.yaml"); err != nil {
+		return err
+	}
+	return d.awaitOn(ctx, prod)
+}
+
+// show shows what came of it all.
+func (d *demo) show(ctx context.Context) error {
+	if err := d.await(ctx, "the status of every AlertRule says 1/1", d.allReady); err != nil {
+		return err
+	}
+	if err := d.onHub(ctx, "get", "alertrules", "-A"); err != nil {
+		return err
+	}
+	for _, m := range d.spokes() {
+		if err := d.onSpoke(ctx, m, "get", "prometheusrules", "-A"); err != nil {
+			return err
+		}
+	}
+	rules, err := rulesOf(ctx, d.fleet.Spoke(prod), alertRuleKey)
+	if err != nil {
+		return err
+	}
+	if len(rules) != 1 {
+		return fmt.Errorf("there are %d PrometheusRules of AlertRule %s in %s", len(rules), alertRuleKey, prod)
+	}
+	return d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", monitoring, "get", "prometheusrule", rules[0].Name, "-o", "yaml")
+}
+
+// writeTemplate applies an AlertRuleTemplate, and changes a Deployment so that it
+// matches.
+func (d *demo) writeTemplate(ctx context.Context) error {
+	d.out.note("It is for Deployments with a label team, whatever its value.")
+	if err := d.file("rollout-stuck.yaml", templateYAML); err != nil {
+		return err
+	}
+	if err := d.onHub(ctx, "apply", "-f", "rollout-stuck.yaml"); err != nil {
+		return err
+	}
+	if err := d.onSpoke(ctx, d.fleet.Spoke(dev), "-n", shop, "label", "deployment", "checkout", "team=payments"); err != nil {
+		return err
+	}
+	if err := d.await(ctx, dev+" has alert RolloutStuck with team=payments", d.hasAlert(dev, "checkout", "RolloutStuck", "payments")); err != nil {
+		return err
+	}
+	if err := d.onSpoke(ctx, d.fleet.Spoke(dev), "-n", shop, "label", "deployment", "checkout", "team=orders", "--overwrite"); err != nil {
+		return err
+	}
+	return d.await(ctx, dev+" has alert RolloutStuck with team=orders", d.hasAlert(dev, "checkout", "RolloutStuck", "orders"))
+}
+
+// count counts what the API servers hold, and shows it.
+func (d *demo) count(ctx context.Context) error {
+	if err := d.await(ctx, "the status of every AlertRule says that it is where it should be", d.allReady); err != nil {
+		return err
+	}
+	if err := d.onHub(ctx, "get", "alertrules", "-A"); err != nil {
+		return err
+	}
+	n, err := d.tally(ctx)
+	if err != nil {
+		return err
+	}
+	d.result = fmt.Sprintf("demo: ok: %d spokes, %d deployments, %d alertrules, %d prometheusrules, p50 %d ms",
+		n.spokes, n.deployments, n.alertRules, n.prometheusRules, d.median().Milliseconds())
+	return nil
+}

@@ -1,0 +1,204 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// startSilent listens as an API server that accepts connections and never answers.
+func startSilent(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { must(t, l.Close()) })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(io.Discard, conn); _ = conn.Close() }()
+		}
+	}()
+	return "https://" + l.Addr().String()
+}
+
+// TestBadSpokesDoNotDelayAGoodOne registers a silent spoke and one that answers 403
+// before a good one.
+func TestBadSpokesDoNotDelayAGoodOne(t *testing.T) {
+	f, err := fleet.Start(t.Context(), fleet.Options{Spokes: []string{"forbidden", "good"}})
+	must(t, err)
+	t.Cleanup(func() { must(t, f.Stop()) })
+	_, err = f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: t.TempDir()})
+	must(t, err)
+
+	kubeconfig, err := f.Spoke("good").UserKubeconfig(fleet.SpokeUser)
+	must(t, err)
+	cfg, err := clientcmd.Load(kubeconfig)
+	must(t, err)
+	for _, c := range cfg.Clusters {
+		c.Server = startSilent(t)
+	}
+	silent, err := clientcmd.Write(*cfg)
+	must(t, err)
+	must(t, f.RegisterKubeconfig(t.Context(), "silent", silent, nil))
+	nobody, err := f.Spoke("forbidden").UserKubeconfig("nobody")
+	must(t, err)
+	must(t, f.RegisterKubeconfig(t.Context(), "forbidden", nobody, nil))
+	expectConnected(t, f, "forbidden", metav1.ConditionFalse, v1alpha1.ReasonForbidden)
+
+	registered := time.Now()
+	must(t, f.Register(t.Context(), "good", nil))
+	within(t, 2*time.Second, "the good spoke is engaged", func(ctx context.Context) error {
+		return connected(ctx, f, "good", metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	})
+	t.Logf("engaged %v after it was registered", time.Since(registered).Round(time.Millisecond))
+	namespace(t, "shop", f.Spoke("good"))
+	must(t, f.Spoke("good").Client.Create(t.Context(), deployment("shop", "web")))
+	ar := expectGenerated(t, f, "good", "shop", "web", 1)
+	expectPushed(t, f.Spoke("good"), client.ObjectKeyFromObject(ar), 1)
+	expectConnected(t, f, "silent", metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
+}
+
+func expectConnected(t *testing.T, f *fleet.Fleet, name string, status metav1.ConditionStatus, reason string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("SpokeCluster %s: Connected=%s, reason %s", name, status, reason), func(ctx context.Context) error {
+		return connected(ctx, f, name, status, reason)
+	})
+}
+
+func connected(ctx context.Context, f *fleet.Fleet, name string, status metav1.ConditionStatus, reason string) error {
+	sc := &v1alpha1.SpokeCluster{}
+	if err := f.Hub.Client.Get(ctx, client.ObjectKey{Name: name}, sc); err != nil {
+		return err
+	}
+	c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected)
+	if c == nil || c.Status != status || c.Reason != reason {
+		return fmt.Errorf("the condition is %+v", c)
+	}
+	return nil
+}
+
+// TestFrozenSpokeDoesNotSlowAHealthyOne freezes a spoke with 1,000 keys queued for
+// it, and compares how fast a healthy one gets its rules with how fast it did before.
+func TestFrozenSpokeDoesNotSlowAHealthyOne(t *testing.T) {
+	const queued = 1000
+	f, err := fleet.Start(t.Context(), fleet.Options{Spokes: []string{"healthy", "frozen"}})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, f.Spoke("frozen").Resume())
+		must(t, f.Stop())
+	})
+	m, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: t.TempDir()})
+	must(t, err)
+	healthy, frozen := f.Spoke("healthy"), f.Spoke("frozen")
+	for _, name := range []string{"healthy", "frozen"} {
+		namespace(t, "load", f.Spoke(name))
+		must(t, f.Register(t.Context(), name, map[string]string{"revision": "one"}))
+		expectConnected(t, f, name, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	}
+	// These rules hold a label of their spoke's. They are there in both measurements,
+	// and changing the label queues all of them at the cost of one write on the hub.
+	g, gctx := errgroup.WithContext(t.Context())
+	g.SetLimit(8)
+	for i := range queued {
+		g.Go(func() error {
+			ar := alertRule(fmt.Sprintf("queued-%d", i), "load", onNamed("frozen"))
+			ar.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "$(cluster.labels.revision)"}
+			return f.Hub.Client.Create(gctx, ar)
+		})
+	}
+	must(t, g.Wait())
+	within(t, time.Minute, "all rules are ready", func(ctx context.Context) error { return ready(ctx, f, queued) })
+	propagation(t, f, healthy, "warm", 50)
+	before := propagation(t, f, healthy, "before", 300)
+
+	must(t, frozen.Pause())
+	revision := []byte(`{"metadata":{"labels":{"revision":"two"}}}`)
+	must(t, f.Hub.Client.Patch(t.Context(), &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "frozen"}}, client.RawPatch("application/merge-patch+json", revision)))
+	eventually(t, "the keys are queued", func(ctx context.Context) error {
+		return metricAtLeast(ctx, m, `rulefleet_parked_keys{controller="distribute"}`, queued-10)
+	})
+	during := propagation(t, f, healthy, "during", 300)
+	parked, err := metric(t.Context(), m, `rulefleet_parked_keys{controller="distribute"}`)
+	must(t, err)
+	t.Logf("hub to healthy spoke: p99 %v before, %v with a frozen spoke and %v keys queued for it: × %.2f (p50 %v and %v)",
+		p(99, before), p(99, during), parked, float64(p(99, during))/float64(p(99, before)), p(50, before), p(50, during))
+	if parked < queued-10 {
+		t.Errorf("%v keys are queued at the end; want about %d", parked, queued)
+	}
+	if float64(p(99, during)) > 1.2*float64(p(99, before)) {
+		t.Errorf("p99 is %v with a frozen spoke, and was %v without", p(99, during), p(99, before))
+	}
+
+	must(t, frozen.Resume())
+	within(t, time.Minute, "the frozen spoke has caught up", func(ctx context.Context) error {
+		var list monitoringv1.PrometheusRuleList
+		if err := frozen.Client.List(ctx, &list, client.InNamespace("load")); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if got := list.Items[i].Spec.Groups[0].Rules[0].Annotations["summary"]; got != "two" {
+				return fmt.Errorf("%s has revision %q", list.Items[i].Name, got)
+			}
+		}
+		return nil
+	})
+}
+
+// propagation measures, n times, how long an AlertRule that is created on the hub
+// takes to be a PrometheusRule in a spoke.
+func propagation(t *testing.T, f *fleet.Fleet, m *fleet.Member, prefix string, n int) []time.Duration {
+	t.Helper()
+	watching, err := client.NewWithWatch(m.RESTConfig(), client.Options{Scheme: fleet.Scheme})
+	must(t, err)
+	w, err := watching.Watch(t.Context(), &monitoringv1.PrometheusRuleList{}, client.InNamespace("load"))
+	must(t, err)
+	defer w.Stop()
+	out := make([]time.Duration, 0, n)
+	for i := range n {
+		ar := alertRule(fmt.Sprintf("%s-%d", prefix, i), "load", onNamed(v1alpha1.ClusterName(m.Name())))
+		start := time.Now()
+		must(t, f.Hub.Client.Create(t.Context(), ar))
+		awaitAdded(t, w, client.ObjectKeyFromObject(ar).String())
+		out = append(out, time.Since(start))
+	}
+	return out
+}
+
+func awaitAdded(t *testing.T, w watch.Interface, key string) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case e := <-w.ResultChan():
+			if pr, ok := e.Object.(*monitoringv1.PrometheusRule); ok && e.Type == watch.Added && pr.Annotations[v1alpha1.AlertRuleAnnotation] == key {
+				return
+			}
+		case <-deadline:
+			t.Fatalf("no PrometheusRule of %s within %v", key, patience)
+		}
+	}
+}
+
+// p is a percentile.
+func p(percent int, of []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(of))
+	return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(10 * time.Microsecond)
+}
