@@ -20,7 +20,7 @@ func (d *demo) changeAlertRule(ctx context.Context) error {
 	return d.await(ctx, prod+" has for: 2m", d.hasFor(prod, "2m"))
 }
 
-// moveAlertRule changes the AlertRule's placement.
+// moveAlertRule changes the AlertRule's placement, there and back.
 func (d *demo) moveAlertRule(ctx context.Context) error {
 	if err := d.patchAlertRule(ctx, `{"spec":{"placement":{"selector":{"matchLabels":{"env":"dev"}}}}}`); err != nil {
 		return err
@@ -33,25 +33,27 @@ func (d *demo) moveAlertRule(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	if err := d.onHub(ctx, "apply", "-f", "high-error-rate.yaml"); err != nil {
+		return err
+	}
+	return d.awaitOn(ctx, prod)
 }
 
-// relabelSpoke changes a label of a spoke, which moves the AlertRule back.
+// relabelSpoke makes a spoke one of production, and takes that back.
 func (d *demo) relabelSpoke(ctx context.Context) error {
-	d.out.note("The rule is for env=dev now. Without that label a spoke loses it; with env=prod it is found by the rule as it was.")
 	relabel := func(value string) error {
 		return d.onHub(ctx, "-n", fleet.Namespace, "label", "secret", dev, "env="+value, "--overwrite")
 	}
 	if err := relabel("prod"); err != nil {
 		return err
 	}
-	if err := d.awaitOn(ctx); err != nil {
-		return err
-	}
-	if err := d.onHub(ctx, "apply", "-f", "high-error-rate.yaml"); err != nil {
-		return err
-	}
 	if err := d.awaitOn(ctx, prod, dev); err != nil {
+		return err
+	}
+	if err := d.await(ctx, "its status says 2/2", d.says("2/2")); err != nil {
+		return err
+	}
+	if err := d.onHub(ctx, "-n", alertRuleKey.Namespace, "get", "alertrules"); err != nil {
 		return err
 	}
 	if err := relabel("dev"); err != nil {

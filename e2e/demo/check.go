@@ -52,7 +52,7 @@ func (d *demo) await(ctx context.Context, what string, look check) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	d.out.done("%s (after %.1f s)", what, time.Since(begin).Seconds())
+	d.out.done(what, time.Since(begin))
 	return nil
 }
 
@@ -83,37 +83,37 @@ func (d *demo) awaitOn(ctx context.Context, names ...string) error {
 	})
 }
 
-// spokeReady checks that a spoke is Ready and has the labels of its Secret.
-func (d *demo) spokeReady(name string) check {
-	return func(ctx context.Context) error {
+// spokesReady checks that the spokes are Ready, and have the labels of their Secrets.
+func (d *demo) spokesReady(ctx context.Context) error {
+	for _, name := range spokeNames {
 		sc := &v1alpha1.SpokeCluster{}
 		if err := d.fleet.Hub.Client.Get(ctx, client.ObjectKey{Name: name}, sc); err != nil {
 			return fmt.Errorf("reading SpokeCluster %s: %w", name, err)
 		}
 		if !meta.IsStatusConditionTrue(sc.Status.Conditions, v1alpha1.ConditionReady) {
-			return fmt.Errorf("its conditions are %+v", sc.Status.Conditions)
+			return fmt.Errorf("the conditions of %s are %+v", name, sc.Status.Conditions)
 		}
 		for _, label := range spokeLabels[name] {
 			if key, value, _ := strings.Cut(label, "="); sc.Labels[key] != value {
-				return fmt.Errorf("its labels are %v", sc.Labels)
+				return fmt.Errorf("the labels of %s are %v", name, sc.Labels)
 			}
 		}
-		return nil
 	}
+	return nil
 }
 
 // replicaSets checks that every Deployment of the shop has its ReplicaSet.
-func (d *demo) replicaSets(m *fleet.Member) check {
-	return func(ctx context.Context) error {
+func (d *demo) replicaSets(ctx context.Context) error {
+	for _, m := range d.spokes() {
 		var list appsv1.ReplicaSetList
 		if err := m.Client.List(ctx, &list, client.InNamespace(shop)); err != nil {
 			return fmt.Errorf("listing ReplicaSets in %s: %w", m.Name(), err)
 		}
 		if len(list.Items) != len(deployments) {
-			return fmt.Errorf("there are %d", len(list.Items))
+			return fmt.Errorf("%s has %d", m.Name(), len(list.Items))
 		}
-		return nil
 	}
+	return nil
 }
 
 // allReady checks that the status of every AlertRule tells of its present spec, and
@@ -127,6 +127,34 @@ func (d *demo) allReady(ctx context.Context) error {
 		r := &rules[i]
 		if r.Status.ObservedGeneration != r.Generation || !meta.IsStatusConditionTrue(r.Status.Conditions, v1alpha1.ConditionReady) {
 			return fmt.Errorf("AlertRule %s/%s: the status is %+v", r.Namespace, r.Name, r.Status)
+		}
+	}
+	return nil
+}
+
+// says checks the column READY of the person's AlertRule.
+func (d *demo) says(ready string) check {
+	return func(ctx context.Context) error {
+		r := &v1alpha1.AlertRule{}
+		if err := d.fleet.Hub.Client.Get(ctx, alertRuleKey, r); err != nil {
+			return fmt.Errorf("reading AlertRule %s: %w", alertRuleKey, err)
+		}
+		if r.Status.Summary == nil || r.Status.Summary.Ready != ready {
+			return fmt.Errorf("the status is %+v", r.Status)
+		}
+		return nil
+	}
+}
+
+// templatesAccepted checks that every AlertRuleTemplate is valid.
+func (d *demo) templatesAccepted(ctx context.Context) error {
+	var list v1alpha1.AlertRuleTemplateList
+	if err := d.fleet.Hub.Client.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing AlertRuleTemplates: %w", err)
+	}
+	for i := range list.Items {
+		if t := &list.Items[i]; !meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionAccepted) {
+			return fmt.Errorf("the conditions of %s are %+v", t.Name, t.Status.Conditions)
 		}
 	}
 	return nil

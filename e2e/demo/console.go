@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 )
 
 // console is what the person who runs the demo sees.
@@ -44,18 +45,14 @@ func (c *console) heading(text string) { c.print("\n" + c.strong("== "+text) + "
 // note explains what is about to be seen.
 func (c *console) note(text string) { c.print(text + "\n") }
 
-// done tells of something that was checked.
-func (c *console) done(format string, args ...any) {
-	c.print("  ok: " + fmt.Sprintf(format, args...) + "\n")
+// done tells of something that was checked, and when it was so.
+func (c *console) done(what string, after time.Duration) {
+	c.print(fmt.Sprintf("  ok, after %4d ms: %s\n", after.Milliseconds(), what))
 }
 
 // command shows a command line and what it printed.
 func (c *console) command(line, output string) {
-	output = strings.TrimRight(output, "\n")
-	if output != "" {
-		output += "\n"
-	}
-	c.print("\n" + c.strong("$ "+line) + "\n" + output + "\n")
+	c.print("\n" + c.strong("$ "+line) + "\n" + strings.TrimRight(output, "\n") + "\n")
 }
 
 func (c *console) line(format string, args ...any) { c.print(fmt.Sprintf(format, args...) + "\n") }

@@ -108,11 +108,12 @@ func (d *demo) startFleet(ctx context.Context) error {
 }
 
 func (d *demo) startManager(ctx context.Context) error {
+	begin := time.Now()
 	var err error
 	if d.manager, err = d.fleet.StartManager(ctx, fleet.ManagerOptions{Dir: d.dir, Args: []string{"--log-format=console"}}); err != nil {
 		return err
 	}
-	d.out.done("bin/rulefleet-manager is healthy")
+	d.out.done("bin/rulefleet-manager is healthy", time.Since(begin))
 	return nil
 }
 

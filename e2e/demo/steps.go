@@ -52,10 +52,8 @@ func (d *demo) register(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, name := range spokeNames {
-		if err := d.await(ctx, fmt.Sprintf("%s is Ready", name), d.spokeReady(name)); err != nil {
-			return err
-		}
+	if err := d.await(ctx, "the spokes are Ready, and have the labels", d.spokesReady); err != nil {
+		return err
 	}
 	return d.onHub(ctx, "get", "spokes", "-L", "env,region")
 }
@@ -77,15 +75,13 @@ func (d *demo) createDeployments(ctx context.Context) error {
 				return err
 			}
 			d.latencies = append(d.latencies, took)
-			d.out.done("%s: Deployment %s/%s has its PrometheusRule after %d ms", m.Name(), shop, name, took.Milliseconds())
+			d.out.done(fmt.Sprintf("%s: Deployment %s/%s has its PrometheusRule", m.Name(), shop, name), took)
 		}
 	}
-	for _, m := range d.spokes() {
-		if err := d.await(ctx, m.Name()+" has made their ReplicaSets", d.replicaSets(m)); err != nil {
-			return err
-		}
+	if err := d.await(ctx, "the spokes have made their ReplicaSets", d.replicaSets); err != nil {
+		return err
 	}
-	d.out.note("\nThese spokes have no nodes, so no pod ever starts: READY stays at 0.")
+	d.out.note("These spokes have no nodes, so no pod ever starts: READY stays at 0.")
 	return d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", shop, "get", "deployments,replicasets")
 }
 
@@ -141,6 +137,12 @@ func (d *demo) writeTemplate(ctx context.Context) error {
 		return err
 	}
 	if err := d.onHub(ctx, "apply", "-f", "rollout-stuck.yaml"); err != nil {
+		return err
+	}
+	if err := d.await(ctx, "the templates are accepted", d.templatesAccepted); err != nil {
+		return err
+	}
+	if err := d.onHub(ctx, "get", "alertruletemplates"); err != nil {
 		return err
 	}
 	if err := d.onSpoke(ctx, d.fleet.Spoke(dev), "-n", shop, "label", "deployment", "checkout", "team=payments"); err != nil {

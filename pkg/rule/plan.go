@@ -122,17 +122,11 @@ func withKeys(to, from map[string]string, keys []string) map[string]string {
 	return to
 }
 
-// maxRuleKey is a namespace, a slash and a name.
-const maxRuleKey = validation.DNS1123LabelMaxLength + 1 + validation.DNS1123SubdomainMaxLength
-
 // ParseRuleKey returns the AlertRule that a PrometheusRule says it was made from. The
 // annotation stands in a spoke, where anybody can write anything.
 func ParseRuleKey(o metav1.Object) (types.NamespacedName, bool) {
-	value := o.GetAnnotations()[v1alpha1.AlertRuleAnnotation]
-	if len(value) > maxRuleKey {
-		return types.NamespacedName{}, false
-	}
-	namespace, name, _ := strings.Cut(value, "/")
+	// Names of Kubernetes are bounded, and hold no slash.
+	namespace, name, _ := strings.Cut(o.GetAnnotations()[v1alpha1.AlertRuleAnnotation], "/")
 	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return types.NamespacedName{}, false
 	}

@@ -18,6 +18,7 @@ type edit = func(*monitoringv1.PrometheusRule)
 // Edits of a rendered object.
 func foreign(p *monitoringv1.PrometheusRule)  { p.Labels[v1alpha1.ManagedByLabel] = "somebody" }
 func otherHub(p *monitoringv1.PrometheusRule) { p.Labels[v1alpha1.HubLabel] = "hub-2" }
+func noHub(p *monitoringv1.PrometheusRule)    { delete(p.Labels, v1alpha1.HubLabel) }
 func bare(p *monitoringv1.PrometheusRule)     { p.Labels, p.Annotations = nil, nil }
 func drifted(p *monitoringv1.PrometheusRule) {
 	p.Spec.Groups[0].Rules[0].Expr = intstr.FromString("vector(0)")
@@ -92,7 +93,7 @@ func TestDecide(t *testing.T) {
 		"not wanted":                     {nil, nil, objects{inPlace}, "", None, objects{inPlace}},
 		"not wanted, drifted":            {nil, nil, objects{drift}, answer, None, objects{drift}},
 		"not wanted, two":                {nil, nil, objects{formerName, former}, "", None, objects{former, formerName}},
-		"not wanted, not ours":           {nil, nil, objects{foreignFormer, otherFormer, held(t, bare)}, "", None, nil},
+		"not wanted, not ours":           {nil, nil, objects{foreignFormer, otherFormer, held(t, bare), held(t, noHub)}, "", None, nil},
 		"not wanted, terminating":        {nil, nil, objects{dyingFormer}, "", None, nil},
 		"not wanted, though it is there": {nil, held(t, foreign), nil, "", None, nil},
 	} {

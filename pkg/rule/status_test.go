@@ -385,6 +385,20 @@ func TestMoreLagThanFit(t *testing.T) {
 		t.Errorf("%d rows, %+v, the last is %+v", len(got.Clusters), got.Summary, got.Clusters[len(got.Clusters)-1])
 	}
 	again(t, "more lag than fit", in, got)
+
+	// After an edit, and a restart before anything was reported: what the list can't
+	// hold is not told in the summary, either.
+	in.Verdicts = nil
+	in.Rule.Status = v1alpha1.AlertRuleStatus{ObservedGeneration: 1, Summary: &v1alpha1.RuleSummary{Desired: 1500, Applied: 1500, Ready: "1500/1500"}}
+	if got := Status(in); got.Summary.Ready != "1500/1500" || len(got.Clusters) != 0 {
+		t.Errorf("before the edit: %d rows, %+v", len(got.Clusters), got.Summary)
+	}
+	in.Rule.Generation = 2
+	got = Status(in)
+	if len(got.Clusters) != 1000 || got.Summary.Ready != "0/1500" || got.Summary.Applied != 1000 {
+		t.Errorf("%d rows, %+v", len(got.Clusters), got.Summary)
+	}
+	again(t, "more lag than fit, after a restart", in, got)
 }
 
 // A status derived from itself does not change, whatever led to it. Between two steps

@@ -194,7 +194,7 @@ func TestPointer(t *testing.T) {
 // have to be among them.
 func TestGoTemplateFunctionsArePrometheus(t *testing.T) {
 	for name := range goTemplateFunctions {
-		if _, err := prometheusText(t, "{{ if false }}{{ " + name + " }}{{ end }}"); err != nil {
+		if _, err := prometheusText(t, "{{ if false }}{{ "+name+" }}{{ end }}"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -107,14 +107,20 @@ func (c *connection) run(ctx context.Context) {
 	backoff := newBackoff()
 	for ctx.Err() == nil {
 		next, err := c.open(ctx)
+		if err == nil {
+			var wanted bool
+			if wanted, err = c.p.publish(ctx, c, next); !wanted {
+				next.stop()
+				return
+			}
+		}
 		if err != nil {
+			if next != nil {
+				next.stop()
+			}
 			c.observe(disconnected(err))
 			pause(ctx, backoff.Step())
 			continue
-		}
-		if !c.p.publish(ctx, c, next) {
-			next.stop()
-			return
 		}
 		if live != nil {
 			live.stop()

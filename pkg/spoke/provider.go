@@ -251,12 +251,12 @@ func (p *Provider) Remove(name string) {
 
 // publish engages a session of a connection. It tells false when the connection is
 // not wanted any more.
-func (p *Provider) publish(ctx context.Context, c *connection, s *session) bool {
+func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool, error) {
 	p.mu.Lock()
 	e, ok := p.entries[c.name]
 	if !ok || ctx.Err() != nil || !e.has(c) {
 		p.mu.Unlock()
-		return false
+		return false, nil
 	}
 	var old *registration
 	if e.pending != nil && e.pending.conn == c {
@@ -272,13 +272,14 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) bool 
 	p.circuit(c)
 	// All caches have synced, so Engage returns soon; the session's own context ends
 	// what it starts.
-	if err := p.aware.Engage(s.ctx, multicluster.ClusterName(c.name), s.cluster); err != nil {
-		c.log.Error(err, "engaging the spoke")
-	}
+	err := p.aware.Engage(s.ctx, multicluster.ClusterName(c.name), s.cluster)
 	if old != nil {
 		old.cancel()
 	}
-	return true
+	if err != nil {
+		return true, fmt.Errorf("engaging the spoke: %w", err)
+	}
+	return true, nil
 }
 
 // observation is what current, or the first connection, saw, with what is wrong with

@@ -73,6 +73,14 @@ func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue)
 func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
 	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		key := hub.Key(versions[0])
+		if ar, ok := versions[0].(*v1alpha1.AlertRule); ok && len(versions) == 1 && ar.Spec.Placement.Selector == nil {
+			// As are all that templates make. A spoke that holds something of it, and is
+			// not named, said so when it was engaged.
+			for _, name := range ar.Spec.Placement.Names {
+				spoke.Enqueue(q, 0, string(name), key)
+			}
+			return
+		}
 		for _, s := range r.Spokes.Spokes() {
 			if r.concerns(ctx, s, key, versions) {
 				spoke.Enqueue(q, 0, s.Name, key)

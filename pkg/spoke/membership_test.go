@@ -1,0 +1,404 @@
+package spoke
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// managed is an entry of managedFields, as the API server writes it for labels.
+func managed(manager string, operation metav1.ManagedFieldsOperationType, labels ...string) metav1.ManagedFieldsEntry {
+	fields := `"f:labels":{}`
+	if len(labels) > 0 {
+		entries := []string{}
+		if operation == metav1.ManagedFieldsOperationUpdate {
+			entries = append(entries, `".":{}`)
+		}
+		for _, l := range labels {
+			entries = append(entries, fmt.Sprintf(`"f:%s":{}`, l))
+		}
+		fields = `"f:labels":{` + strings.Join(entries, ",") + `}`
+	}
+	return metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: operation, APIVersion: v1alpha1.GroupVersion.String(), FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:x":{}},` + fields + `},"f:spec":{}}`),
+	}
+}
+
+// applied does what the API server does with the labels that a forced apply sends:
+// it sets them, drops those that were applied before and are not any more, and takes
+// the ownership of a changed value from whoever had it.
+func applied(sc *v1alpha1.SpokeCluster, labels map[string]string) *v1alpha1.SpokeCluster {
+	out := sc.DeepCopy()
+	out.ManagedFields = slices.DeleteFunc(out.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == mirrorManager })
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	for key := range ownLabels(sc) {
+		if _, kept := labels[key]; !kept {
+			delete(out.Labels, key)
+		}
+	}
+	maps.Copy(out.Labels, labels)
+	out.ManagedFields = append(out.ManagedFields, managed(mirrorManager, metav1.ManagedFieldsOperationApply, slices.Sorted(maps.Keys(labels))...))
+	return out
+}
+
+func TestMirrored(t *testing.T) {
+	const apply, update = metav1.ManagedFieldsOperationApply, metav1.ManagedFieldsOperationUpdate
+	for name, tc := range map[string]struct {
+		secret, labels map[string]string
+		managed        []metav1.ManagedFieldsEntry
+		want           map[string]string // what is applied
+		changed        bool
+		after          map[string]string // what the SpokeCluster has then
+	}{
+		"no labels": {want: map[string]string{}},
+		"a new SpokeCluster": {
+			secret:  map[string]string{"env": "prod", "example.com/tier": "1", "empty": ""},
+			want:    map[string]string{"env": "prod", "example.com/tier": "1", "empty": ""},
+			changed: true,
+			after:   map[string]string{"env": "prod", "example.com/tier": "1", "empty": ""},
+		},
+		"what is not for placement": {
+			secret: map[string]string{
+				v1alpha1.RegistrationLabel: "true", "app.kubernetes.io/managed-by": "Helm", "kubernetes.io/x": "y", "a.b.kubernetes.io/c": "d",
+				"notkubernetes.io/x": "1", "kubernetes.io": "2", "x.k8s.io/y": "3",
+			},
+			want:    map[string]string{"notkubernetes.io/x": "1", "kubernetes.io": "2", "x.k8s.io/y": "3"},
+			changed: true,
+			after:   map[string]string{"notkubernetes.io/x": "1", "kubernetes.io": "2", "x.k8s.io/y": "3"},
+		},
+		"nothing differs": {
+			secret: map[string]string{"env": "prod"}, labels: map[string]string{"env": "prod"},
+			managed: []metav1.ManagedFieldsEntry{managed(mirrorManager, apply, "env")},
+			want:    map[string]string{"env": "prod"}, after: map[string]string{"env": "prod"},
+		},
+		"another value": {
+			secret: map[string]string{"env": "test"}, labels: map[string]string{"env": "prod"},
+			managed: []metav1.ManagedFieldsEntry{managed(mirrorManager, apply, "env")},
+			want:    map[string]string{"env": "test"}, changed: true, after: map[string]string{"env": "test"},
+		},
+		"one removed from the Secret": {
+			secret: map[string]string{"env": "prod"}, labels: map[string]string{"env": "prod", "team": "shop"},
+			managed: []metav1.ManagedFieldsEntry{managed(mirrorManager, apply, "env", "team")},
+			want:    map[string]string{"env": "prod"}, changed: true, after: map[string]string{"env": "prod"},
+		},
+		"all removed from the Secret": {
+			labels:  map[string]string{"env": "prod"},
+			managed: []metav1.ManagedFieldsEntry{managed(mirrorManager, apply, "env")},
+			want:    map[string]string{}, changed: true, after: map[string]string{},
+		},
+		"one removed from the SpokeCluster": {
+			secret: map[string]string{"env": "prod"}, labels: map[string]string{},
+			managed: []metav1.ManagedFieldsEntry{managed(mirrorManager, apply)},
+			want:    map[string]string{"env": "prod"}, changed: true, after: map[string]string{"env": "prod"},
+		},
+		"somebody else's label": {
+			secret: map[string]string{"env": "prod"}, labels: map[string]string{"env": "prod", "region": "eu"},
+			managed: []metav1.ManagedFieldsEntry{managed("kubectl-label", update, "region"), managed(mirrorManager, apply, "env")},
+			want:    map[string]string{"env": "prod"}, after: map[string]string{"env": "prod", "region": "eu"},
+		},
+		"somebody else's value": {
+			secret: map[string]string{"env": "prod", "team": "shop"}, labels: map[string]string{"env": "staging"},
+			managed: []metav1.ManagedFieldsEntry{managed("argocd", apply, "env")},
+			want:    map[string]string{"team": "shop"}, changed: true, after: map[string]string{"env": "staging", "team": "shop"},
+		},
+		"a value that somebody has changed since": {
+			secret: map[string]string{"env": "prod"}, labels: map[string]string{"env": "staging"},
+			managed: []metav1.ManagedFieldsEntry{managed("kubectl-edit", update, "env"), managed(mirrorManager, apply)},
+			want:    map[string]string{}, after: map[string]string{"env": "staging"},
+		},
+		"somebody else has the same value": {
+			secret: map[string]string{"env": "prod"}, labels: map[string]string{"env": "prod"},
+			managed: []metav1.ManagedFieldsEntry{managed("argocd", apply, "env")},
+			want:    map[string]string{"env": "prod"}, after: map[string]string{"env": "prod"},
+		},
+		"managedFields that can't be read": {
+			secret: map[string]string{"env": "prod"}, labels: map[string]string{"env": "staging"},
+			managed: []metav1.ManagedFieldsEntry{
+				{Manager: mirrorManager}, {Manager: mirrorManager, FieldsV1: metav1.NewFieldsV1(`[`)},
+				{Manager: mirrorManager, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"k:x":{},"v:env":{}}}}`)},
+			},
+			want: map[string]string{}, after: map[string]string{"env": "staging"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Labels: tc.labels, ManagedFields: tc.managed}}
+			before := sc.DeepCopy()
+			got, changed := mirrored(tc.secret, sc)
+			if !maps.Equal(got, tc.want) || changed != tc.changed {
+				t.Errorf("got %v, %v, want %v, %v", got, changed, tc.want, tc.changed)
+			}
+			if !equality.Semantic.DeepEqual(sc, before) {
+				t.Error("the SpokeCluster, which is the cache's, was changed")
+			}
+			after := applied(sc, got)
+			if !maps.Equal(after.Labels, tc.after) {
+				t.Errorf("the SpokeCluster has %v, want %v", after.Labels, tc.after)
+			}
+			if again, changed := mirrored(tc.secret, after); changed || !maps.Equal(again, got) {
+				t.Errorf("the second time: %v, %v", again, changed)
+			}
+		})
+	}
+}
+
+// The times of a spoke's life in the tests of statusOf.
+var (
+	longAgo = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	contact = metav1.NewTime(time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC))
+	now     = metav1.NewTime(time.Date(2026, 2, 1, 0, 1, 0, 0, time.UTC))
+)
+
+var (
+	isConnected = Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected, Message: "the spoke answers"}
+	unreachable = disconnected(errors.New("dial tcp: refused"))
+	badConfig   = disconnected(refuse("user.exec", "no"))
+	noSecret    = Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: "no Secret"}
+)
+
+// good is all that is seen of a spoke that is well.
+func good() *Observation {
+	return &Observation{
+		Connected: isConnected, Served: served(nil), Version: "v1.36.3", Identity: "uid",
+		Counts: Counts{Deployments: 7, Known: true}, Contact: contact.Time,
+	}
+}
+
+func with(o *Observation, change func(*Observation)) *Observation {
+	change(o)
+	return o
+}
+
+// member returns a SpokeCluster with the status that was derived long ago from what
+// was seen then, if anything was.
+func member(seen *Observation) *v1alpha1.SpokeCluster {
+	sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s", Generation: 1}}
+	if seen != nil {
+		seen.Contact = longAgo.Time
+		sc.Status = statusOf(sc, seen, nil, longAgo)
+	}
+	return sc
+}
+
+func TestStatusOf(t *testing.T) {
+	const (
+		connected, prs, ready = v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady
+		unknown               = "Unknown/Connecting"
+	)
+	never := func() *v1alpha1.SpokeCluster { return member(nil) }
+	well := func() *v1alpha1.SpokeCluster { return member(good()) }
+	down := func() *v1alpha1.SpokeCluster {
+		return member(with(good(), func(o *Observation) { o.Connected = unreachable }))
+	}
+	for name, tc := range map[string]struct {
+		sc      *v1alpha1.SpokeCluster
+		seen    *Observation
+		finding *Finding
+		want    map[string]string // conditions: status/reason
+		moved   []string          // those whose transition is now
+		contact metav1.Time
+		check   func(t *testing.T, s v1alpha1.SpokeClusterStatus)
+	}{
+		"registered, and nothing seen yet": {
+			sc: never(), want: map[string]string{connected: unknown, ready: unknown}, moved: []string{connected, ready},
+		},
+		"never reached": {
+			sc: never(), seen: &Observation{Connected: unreachable},
+			want:  map[string]string{connected: "False/Unreachable", ready: "False/Unreachable"},
+			moved: []string{connected, ready},
+		},
+		"reached, and PrometheusRules not looked at": {
+			sc: never(), seen: with(good(), func(o *Observation) { o.Served = Finding{} }),
+			want:  map[string]string{connected: "True/Connected", ready: unknown},
+			moved: []string{connected, ready}, contact: contact,
+		},
+		"connected": {
+			sc: never(), seen: good(),
+			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
+			moved: []string{connected, prs, ready}, contact: contact,
+			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				if s.KubernetesVersion != "v1.36.3" || s.Identity != "uid" || *s.Deployments != 7 || *s.Rules != 0 || s.ObservedGeneration != 1 {
+					t.Errorf("got %+v", s)
+				}
+			},
+		},
+		"counts of what was there on a restart": {
+			sc: well(), seen: with(good(), func(o *Observation) { o.Counts = Counts{Deployments: 1, Rules: 1, Known: true, First: true} }),
+			want:    map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
+			contact: longAgo,
+			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				if *s.Deployments != 7 || *s.Rules != 0 {
+					t.Errorf("got %d, %d", *s.Deployments, *s.Rules)
+				}
+			},
+		},
+		"still connected": {
+			sc: well(), seen: good(),
+			want:    map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
+			contact: longAgo,
+		},
+		"no PrometheusRules": {
+			sc: well(), seen: with(good(), func(o *Observation) { o.Served = served(notFound) }),
+			want:  map[string]string{connected: "True/Connected", prs: "False/CRDMissing", ready: "False/CRDMissing"},
+			moved: []string{prs, ready}, contact: longAgo,
+		},
+		"PrometheusRules may not be read": {
+			sc: well(), seen: with(good(), func(o *Observation) { o.Served = served(forbidden) }),
+			want:  map[string]string{connected: "True/Connected", prs: "False/Forbidden", ready: "False/Forbidden"},
+			moved: []string{prs, ready}, contact: longAgo,
+		},
+		"not reached any more": {
+			sc: well(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }),
+			want:  map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
+			moved: []string{connected, ready}, contact: contact,
+		},
+		"not reached since the restart": {
+			sc: well(), seen: &Observation{Connected: unreachable},
+			want:  map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
+			moved: []string{connected, ready}, contact: longAgo,
+			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				if s.KubernetesVersion != "v1.36.3" || s.Identity != "uid" || s.Deployments == nil || s.Rules == nil {
+					t.Errorf("what was seen before is forgotten: %+v", s)
+				}
+			},
+		},
+		"another reason": {
+			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = disconnected(unauthorized) }),
+			want:    map[string]string{connected: "False/AuthFailed", prs: "True/Served", ready: "False/AuthFailed"},
+			contact: longAgo,
+		},
+		"back again": {
+			sc: down(), seen: good(),
+			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
+			moved: []string{connected, ready}, contact: contact,
+		},
+		"the operator restarted": {
+			sc: well(), seen: nil,
+			want:    map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
+			contact: longAgo,
+		},
+		"the operator restarted while the spoke is down": {
+			sc: down(), seen: nil,
+			want:    map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
+			contact: longAgo,
+		},
+		"the Secret is gone": {
+			sc: well(), finding: &noSecret,
+			want:  map[string]string{connected: "False/KubeconfigMissing", prs: "True/Served", ready: "False/KubeconfigMissing"},
+			moved: []string{connected, ready}, contact: longAgo,
+		},
+		"there never was a Secret": {
+			sc: never(), finding: &noSecret,
+			want:  map[string]string{connected: "False/KubeconfigMissing", ready: "False/KubeconfigMissing"},
+			moved: []string{connected, ready},
+		},
+		"the first kubeconfig is refused": {
+			sc: never(), finding: &badConfig,
+			want:  map[string]string{connected: "False/InvalidKubeconfig", ready: "False/InvalidKubeconfig"},
+			moved: []string{connected, ready},
+		},
+		"a refused kubeconfig after a restart": {
+			sc: well(), finding: &badConfig,
+			want:  map[string]string{connected: "False/InvalidKubeconfig", prs: "True/Served", ready: "False/InvalidKubeconfig"},
+			moved: []string{connected, ready}, contact: longAgo,
+		},
+		"a refused kubeconfig in place of one that works": {
+			sc: well(), seen: good(), finding: &badConfig,
+			want:    map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
+			contact: longAgo,
+			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				message := meta.FindStatusCondition(s.Conditions, connected).Message
+				if !strings.Contains(message, "last good") || !strings.Contains(message, "user.exec") {
+					t.Errorf("the message is %q", message)
+				}
+			},
+		},
+		"a refused kubeconfig in place of one that does not work": {
+			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), finding: &badConfig,
+			want:    map[string]string{connected: "False/InvalidKubeconfig", prs: "True/Served", ready: "False/InvalidKubeconfig"},
+			contact: longAgo,
+		},
+		"a long text of the spoke's": {
+			sc: well(), seen: good(), finding: &Finding{Status: metav1.ConditionFalse, Reason: "X", Message: strings.Repeat("é", 5000)},
+			want:    map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
+			contact: longAgo,
+			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				if n := len(meta.FindStatusCondition(s.Conditions, connected).Message); n > maxMessage+len("…") {
+					t.Errorf("the message has %d bytes", n)
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := tc.sc.DeepCopy()
+			got := statusOf(tc.sc, tc.seen, tc.finding, now)
+			if !equality.Semantic.DeepEqual(tc.sc, before) {
+				t.Error("the SpokeCluster, which is the cache's, was changed")
+			}
+			conditions := map[string]string{}
+			for _, c := range got.Conditions {
+				conditions[c.Type] = string(c.Status) + "/" + c.Reason
+				if moved := c.LastTransitionTime.Equal(&now); moved != slices.Contains(tc.moved, c.Type) {
+					t.Errorf("%s had its transition at %s", c.Type, c.LastTransitionTime)
+				}
+				if c.Message == "" || c.ObservedGeneration != 1 {
+					t.Errorf("%s has message %q and generation %d", c.Type, c.Message, c.ObservedGeneration)
+				}
+			}
+			if !maps.Equal(conditions, tc.want) {
+				t.Errorf("got %v, want %v", conditions, tc.want)
+			}
+			if !got.LastContactTime.Equal(&tc.contact) {
+				t.Errorf("the last contact is %s, want %s", got.LastContactTime, tc.contact)
+			}
+			if tc.check != nil {
+				tc.check(t, got)
+			}
+			// Its own output, later, while the spoke goes on answering.
+			sc := tc.sc.DeepCopy()
+			sc.Status = got
+			if tc.seen != nil && !tc.seen.Contact.IsZero() {
+				tc.seen.Contact = tc.seen.Contact.Add(time.Hour)
+			}
+			again := statusOf(sc, tc.seen, tc.finding, metav1.NewTime(now.Add(time.Hour)))
+			if !equality.Semantic.DeepEqual(again, got) {
+				t.Errorf("the second time it is\n%+v, and was\n%+v", again, got)
+			}
+		})
+	}
+}
+
+// A restart is no news of the spoke: not even of what its SpokeCluster is by now.
+func TestStatusAfterRestart(t *testing.T) {
+	sc := member(good())
+	sc.Generation = 2
+	if got := statusOf(sc, nil, nil, now); !equality.Semantic.DeepEqual(got, sc.Status) {
+		t.Errorf("got %+v, want %+v", got, sc.Status)
+	}
+}
+
+// Errors of API servers.
+var (
+	resource     = v1alpha1.GroupVersion.WithResource("prometheusrules").GroupResource()
+	notFound     = fmt.Errorf("listing: %w", apierrors.NewNotFound(resource, ""))
+	forbidden    = fmt.Errorf("listing: %w", apierrors.NewForbidden(resource, "", errors.New("RBAC")))
+	unauthorized = fmt.Errorf("listing: %w", apierrors.NewUnauthorized("Unauthorized"))
+)

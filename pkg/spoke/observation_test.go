@@ -1,0 +1,131 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+func TestDisconnected(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err              error
+		reason, contains string
+		answered         bool
+	}{
+		"a refused kubeconfig":   {err: fmt.Errorf("x: %w", refuse("user.exec", "no")), reason: v1alpha1.ReasonInvalidKubeconfig, contains: "user.exec"},
+		"the credential (401)":   {err: unauthorized, reason: v1alpha1.ReasonAuthFailed, contains: "401", answered: true},
+		"the permissions (403)":  {err: forbidden, reason: v1alpha1.ReasonForbidden, contains: "RBAC", answered: true},
+		"silence":                {err: fmt.Errorf("listing: %w", context.DeadlineExceeded), reason: v1alpha1.ReasonUnreachable, contains: "no answer in time"},
+		"an error of the server": {err: apierrors.NewInternalError(errors.New("etcd")), reason: v1alpha1.ReasonUnreachable, contains: "etcd", answered: true},
+		"an error of the net":    {err: errors.New("dial tcp: refused"), reason: v1alpha1.ReasonUnreachable, contains: "refused"},
+		"a lie":                  {err: errors.New("\x1b[2J" + strings.Repeat("x", 1<<14)), reason: v1alpha1.ReasonUnreachable, contains: "xxx"},
+		"a long lie (403)":       {err: apierrors.NewForbidden(resource, "", errors.New(strings.Repeat("\x1bx", 1<<14))), reason: v1alpha1.ReasonForbidden, contains: "x x", answered: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := disconnected(tc.err)
+			if got.Status != metav1.ConditionFalse || got.Reason != tc.reason || !strings.Contains(got.Message, tc.contains) {
+				t.Errorf("got %+v", got)
+			}
+			if len(got.Message) > maxMessage+len("…") || strings.Contains(got.Message, "\x1b") {
+				t.Errorf("the message, of %d bytes, is not clean: %q", len(got.Message), got.Message)
+			}
+			if answered(tc.err) != tc.answered {
+				t.Errorf("answered: %v, want %v", answered(tc.err), tc.answered)
+			}
+		})
+	}
+}
+
+func TestServed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err    error
+		status metav1.ConditionStatus
+		reason string
+	}{
+		"served":                 {status: metav1.ConditionTrue, reason: v1alpha1.ReasonServed},
+		"no CRD":                 {err: notFound, status: metav1.ConditionFalse, reason: v1alpha1.ReasonCRDMissing},
+		"the permissions (403)":  {err: forbidden, status: metav1.ConditionFalse, reason: v1alpha1.ReasonForbidden},
+		"the credential (401)":   {err: unauthorized, status: metav1.ConditionFalse, reason: v1alpha1.ReasonAuthFailed},
+		"an error of the server": {err: apierrors.NewInternalError(errors.New("etcd")), status: metav1.ConditionFalse, reason: v1alpha1.ReasonUnreachable},
+		"silence":                {err: context.DeadlineExceeded, status: metav1.ConditionFalse, reason: v1alpha1.ReasonUnreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := served(tc.err); got.Status != tc.status || got.Reason != tc.reason || got.Message == "" {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func TestObservationEqual(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Observation)
+		equal  bool
+	}{
+		"the same":           {change: func(*Observation) {}, equal: true},
+		"a later contact":    {change: func(o *Observation) { o.Contact = now.Time }, equal: true},
+		"another count":      {change: func(o *Observation) { o.Counts.Deployments = 8 }},
+		"no count":           {change: func(o *Observation) { o.Counts = Counts{} }},
+		"another version":    {change: func(o *Observation) { o.Version = "v1.37.0" }},
+		"another identity":   {change: func(o *Observation) { o.Identity = "other" }},
+		"not connected":      {change: func(o *Observation) { o.Connected = unreachable }},
+		"another message":    {change: func(o *Observation) { o.Connected.Message += "!" }},
+		"no PrometheusRules": {change: func(o *Observation) { o.Served = served(notFound) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := good().equal(*with(good(), tc.change)); got != tc.equal {
+				t.Errorf("equal: %v, want %v", got, tc.equal)
+			}
+		})
+	}
+}
+
+func TestClip(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in, want string
+		limit    int
+	}{
+		"short":                        {in: "a b", limit: 10, want: "a b"},
+		"empty":                        {limit: 10},
+		"at the limit":                 {in: "abc", limit: 3, want: "abc"},
+		"over the limit":               {in: "abcd", limit: 3, want: "abc…"},
+		"within a character":           {in: "aéé", limit: 2, want: "a…"},
+		"within a long character":      {in: "ab😀", limit: 5, want: "ab…"},
+		"before a character":           {in: "aéé", limit: 3, want: "aé…"},
+		"other languages":              {in: "не найдено 见つからない", limit: 100, want: "не найдено 见つからない"},
+		"control characters":           {in: "a\x00b\nc\td\x1b[31me\x7ff\r", limit: 100, want: "a b c d [31me f "},
+		"control characters of C1":     {in: "a\u009b31mb\u0085", limit: 100, want: "a 31mb "},
+		"the direction of writing":     {in: "a\u202eb\u2066c", limit: 100, want: "a b c"},
+		"not to be seen":               {in: "a\u200bb\ufeffc", limit: 100, want: "a b c"},
+		"no UTF-8":                     {in: "a\xffb\xc3", limit: 100, want: "a b "},
+		"no UTF-8, and over the limit": {in: "a\xff\xff\xff\xffb", limit: 3, want: "a  …"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Clip(tc.in, tc.limit)
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			if !utf8.ValidString(got) {
+				t.Errorf("%q is not valid UTF-8", got)
+			}
+		})
+	}
+}
+
+// What the API bounds in a SpokeCluster's status is bounded before it is sent, or a
+// spoke that lies could keep its status from being written.
+func TestClipFitsTheAPI(t *testing.T) {
+	for name, limit := range map[string]int{"kubernetesVersion": maxVersion, "identity": maxIdentity} {
+		if n := len(Clip(strings.Repeat("é", 1000), limit)); n > 64 {
+			t.Errorf("%s: %d bytes", name, n)
+		}
+	}
+}

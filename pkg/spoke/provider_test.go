@@ -1,0 +1,142 @@
+package spoke
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// watched returns a Provider with one spoke, which has a connection in use and one
+// that is to replace it, and a function that tells how often there was news.
+func watched(t *testing.T) (p *Provider, current, pending *connection, news func() int) {
+	t.Helper()
+	p = NewProvider(Options{})
+	count := 0
+	p.OnChange(func(name string) {
+		if name != "s" {
+			t.Errorf("news of %s", name)
+		}
+		p.Observation(name) // would never return if the lock were held
+		count++
+	})
+	connect := func() *connection {
+		c, err := p.newConnection("s", &rest.Config{Host: "https://spoke", BearerToken: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	current, pending = connect(), connect()
+	p.entries["s"] = &entry{
+		current: &registration{conn: current, cancel: func() {}}, pending: &registration{conn: pending, cancel: func() {}},
+		spoke: &Spoke{Name: "s"},
+	}
+	return p, current, pending, func() int {
+		n := count
+		count = 0
+		return n
+	}
+}
+
+func TestProviderObserve(t *testing.T) {
+	p, current, pending, news := watched(t)
+	p.observe(current, *good())
+	if n := news(); n != 1 {
+		t.Fatalf("%d times news of the first observation", n)
+	}
+	failed := Observation{Connected: disconnected(unauthorized)}
+	p.observe(pending, failed)
+	if n := news(); n != 1 {
+		t.Errorf("%d times news of the new kubeconfig", n)
+	}
+	// Both are looked at again and again, and find the same.
+	for range 3 {
+		p.observe(current, *good())
+		p.observe(pending, failed)
+	}
+	if n := news(); n != 0 {
+		t.Errorf("%d times news, where there was none", n)
+	}
+	seen := p.Observation("s")
+	if seen.Connected.Status != metav1.ConditionTrue || seen.Version == "" {
+		t.Errorf("the connection in use is not shown: %+v", seen)
+	}
+	if m := seen.Connected.Message; !strings.Contains(m, "last good") || !strings.Contains(m, failed.Connected.Message) {
+		t.Errorf("the message is %q", m)
+	}
+
+	p.observe(current, *with(good(), func(o *Observation) { o.Connected = unreachable }))
+	if n := news(); n != 1 {
+		t.Errorf("%d times news of the failure", n)
+	}
+	seen = p.Observation("s")
+	if m := seen.Connected.Message; seen.Connected.Reason != v1alpha1.ReasonUnreachable || strings.Contains(m, "last good") || !strings.Contains(m, failed.Connected.Message) {
+		t.Errorf("got %+v", seen.Connected)
+	}
+}
+
+func TestProviderObserveTheFirst(t *testing.T) {
+	p, _, pending, news := watched(t)
+	p.entries["s"].current, p.entries["s"].spoke = nil, nil
+	p.observe(pending, Observation{Connected: unreachable})
+	if got := p.Observation("s"); got == nil || got.Connected != unreachable || news() != 1 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestProviderObserveAStranger(t *testing.T) {
+	p, current, _, news := watched(t)
+	p.entries["s"].current = p.entries["s"].pending
+	p.observe(current, *good()) // it was replaced
+	if got := p.Observation("s"); got != nil || news() != 0 {
+		t.Errorf("got %+v", got)
+	}
+	p.Remove("s")
+	p.observe(current, *good())
+	if got := p.Observation("s"); got != nil || news() != 0 {
+		t.Errorf("after its removal: %+v", got)
+	}
+}
+
+// The queues follow the circuit of the connection in use.
+func TestProviderCircuit(t *testing.T) {
+	p, current, pending, _ := watched(t)
+	q := NewQueue(t.Name(), 1)
+	defer q.ShutDown()
+	p.follow(q)
+	open := func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.lanes["s"] != nil && q.lanes["s"].open
+	}
+	trip := func(c *connection) {
+		for range breakerThreshold {
+			c.breaker.Observe(false)
+		}
+	}
+	if trip(pending); open() {
+		t.Error("opened by a connection that is not in use")
+	}
+	if trip(current); !open() {
+		t.Error("not opened")
+	}
+	select {
+	case <-current.kick:
+	default:
+		t.Error("the connection was not told to probe")
+	}
+	if current.breaker.Observe(true); open() {
+		t.Error("not closed")
+	}
+	trip(current)
+	if p.Remove("s"); lanes(q) != 0 {
+		t.Error("the queue remembers a spoke that was removed")
+	}
+	if current.breaker.Observe(true); lanes(q) != 0 {
+		t.Error("the queue heard of a spoke that was removed")
+	}
+}
