@@ -61,7 +61,10 @@ func parse(args []string, out io.Writer) (*options, error) {
 	if f.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q; see --help", f.Arg(0))
 	}
-	return o, o.validate()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	return o, nil
 }
 
 func (o *options) validate() error {

@@ -286,6 +286,7 @@ func TestTransitionTimes(t *testing.T) {
 	// What others put there stays.
 	r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: "Other", Status: metav1.ConditionTrue})
 	before := r.DeepCopy()
+	in.Verdicts = verdicts{"a": pending("a", "Conflict", 1, 0)}
 	if got := Status(in); len(got.Conditions) != 4 {
 		t.Errorf("got %+v", got.Conditions)
 	}
@@ -399,6 +400,16 @@ func TestMoreLagThanFit(t *testing.T) {
 		t.Errorf("%d rows, %+v", len(got.Clusters), got.Summary)
 	}
 	again(t, "more lag than fit, after a restart", in, got)
+
+	// Those that did not fit are not at the top because the list has room again.
+	in.Rule.Status, in.Verdicts = got, verdicts{}
+	for i := range 200 {
+		name := string(got.Clusters[i].Name)
+		in.Verdicts[name] = applied(name, 2, 0)
+	}
+	if got := Status(in); got.Summary.Ready != "200/1500" {
+		t.Errorf("200 reported: %+v", got.Summary)
+	}
 }
 
 // A status derived from itself does not change, whatever led to it. Between two steps

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -130,7 +131,10 @@ func (f *Fleet) StartSpoke(ctx context.Context, name string, crds ...string) (*M
 			return nil, err
 		}
 	}
-	return m, m.create(ctx, spokeAccess()...)
+	if err := m.create(ctx, spokeAccess()...); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // InstallMonitoringCRD installs one of prometheus-operator's CRDs, by its plural.
@@ -181,9 +185,7 @@ func (f *Fleet) RegisterKubeconfig(ctx context.Context, name string, kubeconfig 
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name, Labels: map[string]string{v1alpha1.RegistrationLabel: "true"}},
 		Data:       map[string][]byte{v1alpha1.KubeconfigKey: kubeconfig},
 	}
-	for key, value := range labels {
-		secret.Labels[key] = value
-	}
+	maps.Copy(secret.Labels, labels)
 	if err := f.Hub.Client.Create(ctx, secret); err != nil {
 		return fmt.Errorf("registering %s: %w", name, err)
 	}

@@ -3,12 +3,12 @@ package fleet
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -71,7 +71,10 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 	f.mu.Lock()
 	f.managers = append(f.managers, m)
 	f.mu.Unlock()
-	return m, m.waitHealthy(ctx, "http://"+health+"/healthz")
+	if err := m.waitHealthy(ctx, "http://"+health+"/healthz"); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 func (m *Manager) waitHealthy(ctx context.Context, url string) error {
@@ -120,16 +123,17 @@ func (m *Manager) Log() string {
 
 // freeAddresses returns two loopback addresses that nobody listens on.
 func freeAddresses() (first, second string, err error) {
-	var out []string
-	for range 2 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return "", "", fmt.Errorf("finding a free port: %w", err)
+	a, errA := net.Listen("tcp", "127.0.0.1:0")
+	b, errB := net.Listen("tcp", "127.0.0.1:0")
+	for _, l := range []net.Listener{a, b} {
+		if l != nil {
+			defer func() { _ = l.Close() }() //nolint:gocritic // there are two: both stay open until both are known
 		}
-		defer func() { _ = l.Close() }()
-		out = append(out, net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port)))
 	}
-	return out[0], out[1], nil
+	if err := errors.Join(errA, errB); err != nil {
+		return "", "", fmt.Errorf("finding free ports: %w", err)
+	}
+	return a.Addr().String(), b.Addr().String(), nil
 }
 
 // tail returns the last lines of a file.
