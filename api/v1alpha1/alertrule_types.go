@@ -126,7 +126,9 @@ type AlertRuleStatus struct {
 	Summary *RuleSummary `json:"summary,omitempty"`
 
 	// clusters lists the spokes. Above 100 of them, only those that are not at
-	// their top phase are listed.
+	// their top phase are listed: one that is absent is at the top, for the
+	// generation in observedGeneration, or, while the rule is not accepted, for the
+	// last one that was.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -49,9 +49,11 @@ type AlertRuleTemplateList struct {
 // AlertRuleTemplateSpec is an alert, and the Deployments that get it. Beside the
 // placeholders of an AlertRule, its texts may hold $(deployment.name),
 // $(deployment.namespace), $(deployment.labels.KEY) and
-// $(deployment.annotations.KEY).
+// $(deployment.annotations.KEY). The labels namespace and deployment are added to
+// those of the alert.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="give the severity in spec.severity or in spec.labels.severity, not in both",fieldPath=".severity"
+// +kubebuilder:validation:XValidation:rule="!has(self.labels) || size(self.labels) <= 62",message="a template has at most 62 labels: namespace and deployment are added to them",fieldPath=".labels"
 type AlertRuleTemplateSpec struct {
 	AlertSpec `json:",inline"`
 

@@ -47,7 +47,9 @@ const (
 )
 
 // Reasons of a row of AlertRule.status.clusters: why a rule is not further in that
-// spoke. They stand in Ready too, when every spoke that lags has the same.
+// spoke. They stand in Ready too, when every spoke that lags has the same. Beside
+// these, ReasonInvalidExpr and ReasonInvalidSpec say that the rule does not fit that
+// one spoke: its SpokeCluster lacks a label that the rule needs, most likely.
 const (
 	// ReasonWaiting is a spoke that the rule was not tried on yet.
 	ReasonWaiting = "Waiting"

@@ -65,26 +65,26 @@ func (d *demo) steps() []step {
 }
 
 // run runs the steps. Unless it is to run once, it then stays until ctx ends.
-func (d *demo) run(ctx context.Context, once bool) (string, error) {
+func (d *demo) run(ctx context.Context, once bool) error {
 	begin := time.Now()
 	steps := d.steps()
 	for i, s := range steps {
 		d.out.heading(fmt.Sprintf("%d/%d %s", i+1, len(steps), s.title))
 		if err := s.run(ctx); err != nil {
-			return "", fmt.Errorf("step %d, %q: %w", i+1, s.title, err)
+			return fmt.Errorf("step %d, %q: %w", i+1, s.title, err)
 		}
 	}
 	d.out.line("All %d steps took %.1f s.", len(steps), time.Since(begin).Seconds())
 	if once {
-		return d.result, nil
+		return nil
 	}
 	d.out.line("%s", d.result)
 	d.hints()
 	select {
 	case <-ctx.Done():
-		return d.result, nil
+		return nil
 	case <-d.manager.Done():
-		return d.result, fmt.Errorf("the operator ended by itself: %w", d.manager.ExitErr())
+		return fmt.Errorf("the operator ended by itself: %w", d.manager.ExitErr())
 	}
 }
 

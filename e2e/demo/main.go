@@ -42,23 +42,24 @@ func main() {
 func run(ctx context.Context, out *console) int {
 	d := &demo{out: out}
 	once := os.Getenv("ONCE") == "1" || !out.terminal
-	result, err := d.run(ctx, once)
-	if err != nil && ctx.Err() == nil {
-		fmt.Fprintf(os.Stderr, "\ndemo: failed: %v\n", err)
+	err := d.run(ctx, once)
+	failed := err != nil && ctx.Err() == nil
+	if failed {
 		d.dump(os.Stderr)
 	}
 	stopErr := d.stop()
 	switch {
+	case failed:
+		fmt.Fprintf(os.Stderr, "demo: failed: %v\n", errors.Join(err, stopErr))
+		return exitFailed
 	case stopErr != nil:
 		fmt.Fprintf(os.Stderr, "demo: failed: cleaning up: %v\n", stopErr)
 		return exitFailed
-	case ctx.Err() != nil && result == "":
+	case d.result == "":
 		fmt.Fprintf(os.Stderr, "demo: interrupted: %v\n", context.Cause(ctx))
 		return exitInterrupted
-	case err != nil && ctx.Err() == nil:
-		return exitFailed
 	case once:
-		out.line("%s", result)
+		out.line("%s", d.result)
 	}
 	return 0
 }

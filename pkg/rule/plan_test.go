@@ -201,7 +201,7 @@ func TestParseRuleKey(t *testing.T) {
 		"shop/../../x":                       false,
 		"sh.op/web":                          false,
 		"shop/web\n":                         false,
-		" shop/web":                          false,
+		"shop /web":                          false,
 		long("n", 63) + "/" + long("a", 253): true,
 		long("n", 64) + "/a":                 false,
 		"n/" + long("a", 254):                false,

@@ -9,6 +9,7 @@ package distribute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -93,7 +94,9 @@ type task struct {
 	spoke *spoke.Spoke
 	// rule is nil when the AlertRule is gone.
 	rule *v1alpha1.AlertRule
-	// desired is nil when the rule should not be in the spoke.
+	// placed tells whether the rule is meant to be in the spoke, and desired is what
+	// should be there: nil when nothing should.
+	placed  bool
 	desired *monitoringv1.PrometheusRule
 	// existing has desired's name; claimed say that they are this AlertRule's.
 	existing *monitoringv1.PrometheusRule
@@ -140,18 +143,24 @@ func (r *Reconciler) want(ctx context.Context, t *task) (bool, error) {
 		return true, nil
 	}
 	t.rule = ar
+	if ar.Spec.State == v1alpha1.Disabled {
+		return true, nil
+	}
 	if rule.Validate(ar, r.Validate) != nil {
 		return false, nil // status says so; the last good rule stays
 	}
-	placed, err := rule.Places(ar.Spec.Placement, *cluster)
-	if err != nil || !placed || ar.Spec.State == v1alpha1.Disabled {
-		return err == nil, nil
+	if t.placed, err = rule.Places(ar.Spec.Placement, *cluster); err != nil || !t.placed {
+		return err == nil, err
 	}
-	if t.desired, err = rule.Render(ar, *cluster, r.Render); err != nil {
-		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonInvalidSpec, err.Error())
+	desired, err := rule.Render(ar, *cluster, r.Render)
+	var invalid *rule.Invalid
+	if errors.As(err, &invalid) {
+		// The rule does not fit this spoke. The last good one stays there, too.
+		r.report(t, v1alpha1.PhasePending, invalid.Reason, invalid.Error())
 		return false, nil
 	}
-	return true, nil
+	t.desired = desired
+	return err == nil, err
 }
 
 // find looks up in the spoke's cache what is there.
@@ -204,7 +213,7 @@ func (r *Reconciler) gone(ctx context.Context, t *task) (bool, error) {
 
 // report tells how far the rule got.
 func (r *Reconciler) report(t *task, phase v1alpha1.Phase, reason, message string) {
-	if t.rule == nil || (t.desired == nil && reason != v1alpha1.ReasonInvalidSpec) {
+	if !t.placed {
 		r.Reporter.Forget(t.req.NamespacedName, t.spoke.Name)
 		return
 	}

@@ -19,7 +19,9 @@ type AlertRuleStatusApplyConfiguration struct {
 	// summary counts the spokes by how far the alert got there.
 	Summary *RuleSummaryApplyConfiguration `json:"summary,omitempty"`
 	// clusters lists the spokes. Above 100 of them, only those that are not at
-	// their top phase are listed.
+	// their top phase are listed: one that is absent is at the top, for the
+	// generation in observedGeneration, or, while the rule is not accepted, for the
+	// last one that was.
 	Clusters []ClusterStatusApplyConfiguration `json:"clusters,omitempty"`
 }
 

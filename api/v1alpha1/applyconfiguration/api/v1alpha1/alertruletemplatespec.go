@@ -13,7 +13,8 @@ import (
 // AlertRuleTemplateSpec is an alert, and the Deployments that get it. Beside the
 // placeholders of an AlertRule, its texts may hold $(deployment.name),
 // $(deployment.namespace), $(deployment.labels.KEY) and
-// $(deployment.annotations.KEY).
+// $(deployment.annotations.KEY). The labels namespace and deployment are added to
+// those of the alert.
 type AlertRuleTemplateSpecApplyConfiguration struct {
 	AlertSpecApplyConfiguration `json:",inline"`
 	// clusters picks the spokes whose Deployments get the alert. Left out, it is

@@ -10,7 +10,8 @@ import (
 // with apply.
 //
 // AlertSpec is the alert itself: what an AlertRule and an AlertRuleTemplate have
-// in common. Texts may hold $(…) placeholders, and $$( stands for a literal $(.
+// in common. Its texts may hold $(…) placeholders, but for the alert's name, which is
+// what routes match on; $$( stands for a literal $(.
 type AlertSpecApplyConfiguration struct {
 	// alert is the alert's name, the value of its label alertname.
 	Alert *string `json:"alert,omitempty"`
