@@ -46,7 +46,8 @@ controlplane: ## Build the control planes that tests run against into bin/k8s.
 
 .PHONY: demo
 demo: controlplane build ## Run a hub and spokes on this machine, with Rulefleet at work.
-	go run ./e2e/demo
+	@# Built as the manager is, it shares what was compiled for that.
+	CGO_ENABLED=0 go run -trimpath ./e2e/demo
 
 ##@ Test
 

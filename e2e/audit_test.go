@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -182,9 +183,9 @@ func TestStatusUpdatesCostNothing(t *testing.T) {
 	for i := range updates {
 		<-tick.C
 		patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, i%7)
-		must(t, f.spoke.Client.Patch(t.Context(), d, client.RawPatch("application/merge-patch+json", []byte(patch))))
+		must(t, f.spoke.Client.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(patch))))
 		patch = fmt.Sprintf(`{"status":{"replicas":%d,"observedGeneration":%d}}`, i%5, i)
-		must(t, f.spoke.Client.Status().Patch(t.Context(), d, client.RawPatch("application/merge-patch+json", []byte(patch))))
+		must(t, f.spoke.Client.Status().Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(patch))))
 	}
 	f.settle(t)
 	hub, spoke := requests(t, f.Hub, fleet.HubUser), requests(t, f.spoke, fleet.SpokeUser)

@@ -130,22 +130,22 @@ func (d *demo) spokes() []*fleet.Member {
 
 // hints say how to go on by hand.
 func (d *demo) hints() {
-	d.out.heading("Try it by hand, in another terminal")
-	d.out.line(`
-  export PATH=%s:$PATH
-  export KUBECONFIG=%s
+	d.out.heading("Try it by hand")
+	d.out.line(`In another terminal, follow the hub:
 
-  kubectl get alertrules -A -w                                              # the hub
+  export PATH=%[1]s:$PATH
+  export KUBECONFIG=%[2]s
+  kubectl get alertrules -A -w --output-watch-events
 
-and in one more, with the same two exports:
+And in a third, after the same two exports, work in a spoke:
 
-  kubectl --context %[3]s create deployment test-app --image=nginx        # a spoke
+  kubectl --context %[3]s create deployment test-app --image=nginx
   kubectl --context %[3]s get prometheusrules -A
   kubectl --context %[3]s delete deployment test-app
 
-The contexts are hub, %[4]s and %[3]s. The operator's log is %[5]s.
-Ctrl-C ends it all.`,
-		d.bin, filepath.Join(d.dir, kubeconfigName), dev, prod, d.manager.LogPath)
+The contexts are %[4]s, %[5]s and %[3]s. The operator's log is
+%[6]s. Ctrl-C ends it all.`,
+		d.bin, filepath.Join(d.dir, kubeconfigName), dev, d.fleet.Hub.Name(), prod, d.manager.LogPath)
 }
 
 // dump writes the end of the operator's log, or of the clusters' where there is no

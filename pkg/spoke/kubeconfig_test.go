@@ -118,15 +118,17 @@ func TestRESTConfigRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		kubeconfig, field string
 	}{
-		"nothing":                {kubeconfig: ""},
-		"more than 256 KiB":      {kubeconfig: kubeconfig(goodCluster, goodUser) + strings.Repeat("#"+canary+"\n", 40000)},
-		"no YAML":                {kubeconfig: "{" + canary},
-		"no mapping":             {kubeconfig: canary},
-		"binary":                 {kubeconfig: "\x00\x01" + canary},
-		"a tab":                  {kubeconfig: "users:\n\t- token: " + canary},
-		"another kind":           {kubeconfig: "{apiVersion: v1, kind: Secret, data: {kubeconfig: " + canary + "}}"},
-		"a list for a token":     {kubeconfig: kubeconfig(goodCluster, "token: ["+canary+"]")},
-		"a CA that is no base64": {kubeconfig: kubeconfig(goodCluster+", certificate-authority-data: '"+canary+"!'", goodUser)},
+		"nothing":                             {kubeconfig: ""},
+		"more than 256 KiB":                   {kubeconfig: kubeconfig(goodCluster, goodUser) + strings.Repeat("#"+canary+"\n", 40000)},
+		"no YAML":                             {kubeconfig: "{" + canary},
+		"no mapping":                          {kubeconfig: canary},
+		"binary":                              {kubeconfig: "\x00\x01" + canary},
+		"a tab":                               {kubeconfig: "users:\n\t- token: " + canary},
+		"another kind":                        {kubeconfig: "{apiVersion: v1, kind: Secret, data: {kubeconfig: " + canary + "}}"},
+		"a kind that the parser would quote":  {kubeconfig: "{apiVersion: v1, kind: " + canary + "}"},
+		"a token that the parser would quote": {kubeconfig: kubeconfig(goodCluster, "token: !!int "+canary)},
+		"a list for a token":                  {kubeconfig: kubeconfig(goodCluster, "token: ["+canary+"]")},
+		"a CA that is no base64":              {kubeconfig: kubeconfig(goodCluster+", certificate-authority-data: '"+canary+"!'", goodUser)},
 		"a key that is no base64": {
 			kubeconfig: kubeconfig(goodCluster, "client-certificate-data: "+b64(canary)+", client-key-data: '"+canary+"!'"),
 		},

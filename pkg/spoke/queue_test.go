@@ -36,6 +36,7 @@ type harness struct {
 	mu       sync.Mutex
 	got      []string
 	at       time.Time // of the last of got
+	priority int       // of the last of got
 	inFlight map[multicluster.ClusterName]int
 }
 
@@ -45,12 +46,13 @@ func withQueue(t *testing.T, limit int, fn func(h *harness)) {
 		h := &harness{T: t, Queue: NewQueue(t.Name(), limit), inFlight: map[multicluster.ClusterName]int{}}
 		go func() {
 			for {
-				req, shutdown := h.Queue.Get()
+				req, priority, shutdown := h.Queue.GetWithPriority()
 				if shutdown {
 					return
 				}
 				h.mu.Lock()
-				h.got, h.at = append(h.got, req.ClusterName.String()+"/"+req.Name), time.Now()
+				h.got = append(h.got, req.ClusterName.String()+"/"+req.Name)
+				h.at, h.priority = time.Now(), priority
 				if h.inFlight[req.ClusterName]++; h.inFlight[req.ClusterName] > limit {
 					h.Errorf("%s is the key %d of its spoke, where at most %d may be in flight", req, h.inFlight[req.ClusterName], limit)
 				}
@@ -189,6 +191,15 @@ func TestQueueParking(t *testing.T) {
 			h.done("s", "b")
 			h.want("s/d")
 			h.done("s", "d")
+		},
+		"its priority stays": func(h *harness) {
+			h.add(-100, "s", "b")
+			h.done("s", "a")
+			h.want("s/b")
+			if h.priority != -100 {
+				h.Errorf("handed out with priority %d", h.priority)
+			}
+			h.done("s", "b")
 		},
 		"less urgent than before": func(h *harness) {
 			h.add(0, "s", "b")

@@ -2,7 +2,10 @@ package distribute
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,30 +38,8 @@ const (
 // act carries a plan out: what should be there first, and only when that is done
 // what should not.
 func (r *Reconciler) act(ctx context.Context, t *task, plan rule.Plan) (reconcile.Result, error) {
-	var result reconcile.Result
-	var err error
-	switch plan.Action {
-	case rule.Create:
-		if !r.namespaceReady(ctx, t) {
-			return reconcile.Result{}, nil
-		}
-		result, err = r.send(ctx, t, plan)
-	case rule.Update:
-		result, err = r.send(ctx, t, plan)
-	case rule.Conflict:
-		r.waiting.add(waitKey{t.spoke.Name, ruleKind, hub.Key(t.desired)}, t.req)
-		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
-			"PrometheusRule %s in the spoke is not this hub's and stays as it is; rename or delete it", client.ObjectKeyFromObject(t.desired)))
-	case rule.Mutated:
-		r.mutated(t)
-	case rule.Terminating:
-		// Its deletion brings the key back.
-	case rule.Keep:
-		r.report(t, v1alpha1.PhaseApplied, "", "")
-	default:
-		r.report(t, v1alpha1.PhasePending, "", "") // forgets: nothing should be there
-	}
-	if err != nil || result.RequeueAfter > 0 {
+	done, result, err := r.put(ctx, t, plan)
+	if !done {
 		return result, err
 	}
 	for _, o := range plan.Delete {
@@ -69,28 +50,71 @@ func (r *Reconciler) act(ctx context.Context, t *task, plan rule.Plan) (reconcil
 	return reconcile.Result{}, nil
 }
 
+// put sees to it that what should be there is. It tells false when it is not.
+func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done bool, result reconcile.Result, err error) {
+	switch plan.Action {
+	case rule.Create:
+		if ready, err := r.namespaceReady(ctx, t); err != nil || !ready {
+			return false, reconcile.Result{}, err
+		}
+		return r.send(ctx, t, plan)
+	case rule.Update:
+		return r.send(ctx, t, plan)
+	case rule.Conflict:
+		return false, r.conflict(ctx, t), nil
+	case rule.Mutated:
+		r.mutated(t)
+	case rule.Terminating:
+		return false, reconcile.Result{}, nil // its deletion brings the key back
+	case rule.Keep:
+		r.report(t, v1alpha1.PhaseApplied, "", "")
+	default:
+		r.report(t, v1alpha1.PhasePending, "", "") // forgets: nothing should be there
+	}
+	return true, reconcile.Result{}, nil
+}
+
+// conflict leaves an object of the same name that is not this hub's as it is, and
+// waits for it to change.
+func (r *Reconciler) conflict(ctx context.Context, t *task) reconcile.Result {
+	key := waitKey{t.spoke.Name, ruleKind, hub.Key(t.desired)}
+	r.waiting.add(key, t.req)
+	// It was looked up before that, and an event between the two would be missed.
+	now := &monitoringv1.PrometheusRule{}
+	if err := t.spoke.Reader.Get(ctx, hub.Key(t.desired), now); err != nil || now.ResourceVersion != t.existing.ResourceVersion {
+		r.waiting.drop(key, t.req)
+		return reconcile.Result{RequeueAfter: staleRetry}
+	}
+	r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
+		"PrometheusRule %s in the spoke is not this hub's and stays as it is; rename or delete it", hub.Key(t.desired)))
+	return reconcile.Result{}
+}
+
 // namespaceReady tells whether the rule's namespace can take it. The namespace's
 // own event brings the key back.
-func (r *Reconciler) namespaceReady(ctx context.Context, t *task) bool {
+func (r *Reconciler) namespaceReady(ctx context.Context, t *task) (bool, error) {
 	// Wait first and look then, or an event between the two would be missed.
 	key := waitKey{t.spoke.Name, namespaceKind, client.ObjectKey{Name: t.desired.Namespace}}
 	r.waiting.add(key, t.req)
 	ns := spoke.NamespaceMetadata()
-	err := t.spoke.Reader.Get(ctx, client.ObjectKey{Name: t.desired.Namespace}, ns)
-	switch {
-	case err == nil && ns.DeletionTimestamp.IsZero():
-		r.waiting.drop(key, t.req)
-		return true
-	case err == nil:
-		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %s is being deleted in the spoke", t.desired.Namespace))
-	default:
+	switch err := t.spoke.Reader.Get(ctx, client.ObjectKey{Name: t.desired.Namespace}, ns); {
+	case apierrors.IsNotFound(err):
 		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %s does not exist in the spoke; create it there, or set spec.ruleNamespace", t.desired.Namespace))
+		return false, nil
+	case err != nil:
+		r.waiting.drop(key, t.req)
+		return false, fmt.Errorf("looking up namespace %s: %w", t.desired.Namespace, err)
+	case !ns.DeletionTimestamp.IsZero():
+		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %s is being deleted in the spoke", t.desired.Namespace))
+		return false, nil
 	}
-	return false
+	r.waiting.drop(key, t.req)
+	return true, nil
 }
 
 // send creates or updates the PrometheusRule, and looks at what the spoke made of it.
-func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (reconcile.Result, error) {
+// It tells false when the spoke did not take it.
+func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, reconcile.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	rules := t.spoke.Rules.MonitoringV1().PrometheusRules(plan.Object.Namespace)
@@ -105,17 +129,18 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (reconci
 	}
 	if err != nil {
 		r.writes.Failed(key)
-		return r.refused(t, fmt.Errorf("%s PrometheusRule %s: %w", strings.ToLower(string(plan.Action)), hub.Key(plan.Object), err))
+		result, err := r.refused(t, fmt.Errorf("%s PrometheusRule %s: %w", strings.ToLower(string(plan.Action)), hub.Key(plan.Object), err))
+		return false, result, err
 	}
 	r.writes.Wrote(key, got.ResourceVersion)
 	if rule.Digest(got) != rule.Digest(t.desired) {
 		r.remember(t.req, rule.AnswerDigest(t.desired, got))
 		r.mutated(t)
-		return reconcile.Result{}, nil
+		return true, reconcile.Result{}, nil
 	}
 	r.remember(t.req, "")
 	r.report(t, v1alpha1.PhaseApplied, "", "")
-	return reconcile.Result{}, nil
+	return true, reconcile.Result{}, nil
 }
 
 func (r *Reconciler) mutated(t *task) {
@@ -145,7 +170,7 @@ func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.Promet
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	case apierrors.IsForbidden(err):
-		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonForbidden, err.Error())
+		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonForbidden, words(err))
 		return reconcile.Result{RequeueAfter: worldRetry}, nil
 	}
 	return reconcile.Result{}, fmt.Errorf("deleting PrometheusRule %s: %w", hub.Key(o), err)
@@ -162,10 +187,10 @@ func (r *Reconciler) refused(t *task, err error) (reconcile.Result, error) {
 		// The spoke's own condition shows it; the row keeps what was last seen.
 		return reconcile.Result{}, err
 	case v1alpha1.ReasonError:
-		r.report(t, v1alpha1.PhasePending, reason, err.Error())
+		r.report(t, v1alpha1.PhasePending, reason, words(err))
 		return reconcile.Result{}, err
 	}
-	r.report(t, v1alpha1.PhasePending, reason, err.Error())
+	r.report(t, v1alpha1.PhasePending, reason, words(err))
 	return reconcile.Result{RequeueAfter: retry}, nil
 }
 
@@ -173,28 +198,53 @@ func (r *Reconciler) refused(t *task, err error) (reconcile.Result, error) {
 // cache was behind. A retry of 0 means that only a change can help (or, for
 // Unreachable and Error, that the queue's backoff decides).
 func verdict(err error) (reason string, retry time.Duration) {
+	var answer apierrors.APIStatus
 	switch {
+	case !errors.As(err, &answer):
+		return v1alpha1.ReasonUnreachable, 0
+	case denied(err.Error()): // first: a webhook may give any reason or none
+		return v1alpha1.ReasonRejected, worldRetry
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return "", staleRetry
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return v1alpha1.ReasonNamespaceMissing, worldRetry
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return v1alpha1.ReasonRejected, 0
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "admission webhook"):
-		return v1alpha1.ReasonRejected, worldRetry
 	case apierrors.IsForbidden(err):
 		return v1alpha1.ReasonForbidden, worldRetry
-	case apierrors.IsNotFound(err) && strings.Contains(err.Error(), "namespaces"):
-		return v1alpha1.ReasonNamespaceMissing, worldRetry
 	case apierrors.IsNotFound(err):
-		return v1alpha1.ReasonCRDMissing, worldRetry
-	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown, apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsServiceUnavailable(err):
+		return missing(answer.Status())
+	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsServiceUnavailable(err), answer.Status().Code == http.StatusBadGateway:
 		return v1alpha1.ReasonUnreachable, 0
 	}
 	return v1alpha1.ReasonError, 0
 }
 
-// clip bounds a message that may hold a spoke's words.
+// denied tells whether an answer is the decision of an admission webhook or policy.
+func denied(message string) bool {
+	return (strings.Contains(message, "admission webhook ") && strings.Contains(message, " denied the request")) ||
+		(strings.Contains(message, "ValidatingAdmissionPolicy ") && strings.Contains(message, " denied request"))
+}
+
+// missing finds out what was not found (404): the namespace, the object, or the
+// resource itself. Only the last is not the answer of an API's own handler.
+func missing(s metav1.Status) (reason string, retry time.Duration) {
+	generic := s.Details != nil && slices.ContainsFunc(s.Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Type == metav1.CauseTypeUnexpectedServerResponse
+	})
+	switch {
+	case s.Details == nil || generic:
+		return v1alpha1.ReasonCRDMissing, worldRetry
+	case s.Details.Kind == "namespaces":
+		return v1alpha1.ReasonNamespaceMissing, worldRetry
+	}
+	return "", staleRetry // it was deleted, and the cache was behind
+}
+
+// words returns what a spoke said, to be shown.
+func words(err error) string { return spoke.Clip(err.Error(), maxMessage-len("…")) }
+
+// clip bounds a message.
 func clip(s string) string {
 	if len(s) <= maxMessage {
 		return s

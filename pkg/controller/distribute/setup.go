@@ -25,14 +25,18 @@ import (
 // ruleIndex finds this hub's PrometheusRules in a spoke's cache by their AlertRule.
 const ruleIndex = "alertrule"
 
-// SetupWithManager adds the Reconciler to the manager.
-func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider) error {
-	err := mgr.GetFieldIndexer().IndexField(ctx, &monitoringv1.PrometheusRule{}, ruleIndex, func(o client.Object) []string {
-		if key, ok := rule.ParseRuleKey(o); ok && rule.Owned(o, r.Render.HubID) {
+func ruleKeys(hubID string) client.IndexerFunc {
+	return func(o client.Object) []string {
+		if key, ok := rule.ParseRuleKey(o); ok && rule.Owned(o, hubID) {
 			return []string{key.String()}
 		}
 		return nil
-	})
+	}
+}
+
+// SetupWithManager adds the Reconciler to the manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider) error {
+	err := mgr.GetFieldIndexer().IndexField(ctx, &monitoringv1.PrometheusRule{}, ruleIndex, ruleKeys(r.Render.HubID))
 	if err != nil {
 		return fmt.Errorf("indexing PrometheusRules: %w", err)
 	}

@@ -108,7 +108,7 @@ func edited(ar *v1alpha1.AlertRule) [][]string {
 		var fields struct {
 			Spec map[string]map[string]json.RawMessage `json:"f:spec"`
 		}
-		if json.Unmarshal(entry.FieldsV1.Raw, &fields) != nil {
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
 			continue
 		}
 		for key, entries := range fields.Spec {

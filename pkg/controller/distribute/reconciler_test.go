@@ -1,0 +1,976 @@
+package distribute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	monitoringfake "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned/fake"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+const (
+	hubID = "hub-1"
+	admin = "rulefleet"
+)
+
+func request(spoke, name string) mcreconcile.Request {
+	req := mcreconcile.Request{ClusterName: multicluster.ClusterName(spoke)}
+	req.NamespacedName = types.NamespacedName{Namespace: "shop", Name: name}
+	return req
+}
+
+// world is a hub and one spoke, called s. The spoke's API server and its cache are
+// two: sync brings the cache up to date, and tells the Reconciler of what it saw.
+type world struct {
+	*testing.T
+	*Reconciler
+
+	hub    client.Client
+	server client.WithWatch
+	rules  *monitoringfake.Clientset
+	spoke  *spoke.Spoke
+	queue  workqueue.TypedRateLimitingInterface[mcreconcile.Request]
+
+	reports map[string]*v1alpha1.ClusterStatus // nil: forgotten
+	cached  map[types.NamespacedName]*monitoringv1.PrometheusRule
+	uids    int
+
+	mutate func(*monitoringv1.PrometheusRule) // the spoke's mutating webhook
+	refuse map[string]error                   // by verb
+	crd    func(o client.Object) error        // reads the definition of AlertRules, past the cache
+	live   func() error                       // reads an AlertRule, past the cache
+}
+
+// Spoke and Spokes implement Spokes; Report and Forget implement Reporter.
+func (w *world) Spoke(name string) *spoke.Spoke {
+	if w.spoke != nil && w.spoke.Name == name {
+		return w.spoke
+	}
+	return nil
+}
+
+func (w *world) Spokes() []*spoke.Spoke { return []*spoke.Spoke{w.spoke} }
+
+func (w *world) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+	w.reports[key.Name+" in "+string(row.Name)] = &row
+}
+
+func (w *world) Forget(key types.NamespacedName, spoke string) {
+	w.reports[key.Name+" in "+spoke] = nil
+}
+
+// newWorld returns a world where the spoke has the namespaces shop and monitoring.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{
+		T: t, reports: map[string]*v1alpha1.ClusterStatus{}, refuse: map[string]error{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[mcreconcile.Request]()),
+		crd:   func(client.Object) error { return nil },
+		live:  func() error { return nil },
+	}
+	t.Cleanup(w.queue.ShutDown)
+	hubScheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(hubScheme); err != nil {
+		t.Fatal(err)
+	}
+	builder := fake.NewClientBuilder().WithScheme(hubScheme)
+	if err := hub.SetupIndexes(t.Context(), indexer{builder}); err != nil {
+		t.Fatal(err)
+	}
+	w.hub = builder.Build()
+	w.server = fake.NewClientBuilder().WithScheme(spoke.Scheme).Build()
+	w.rules = &monitoringfake.Clientset{}
+	w.rules.AddReactor("*", "prometheusrules", w.serve)
+	w.spoke = &spoke.Spoke{Name: "s", Rules: w.rules, RulesServed: true}
+	w.restart()
+
+	w.put(w.hub, &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{"env": "prod"}}})
+	for _, ns := range []string{"shop", "monitoring"} {
+		w.put(w.server, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	}
+	w.sync()
+	return w
+}
+
+// indexer lets a fake client have the indexes of a cache.
+type indexer struct{ *fake.ClientBuilder }
+
+func (i indexer) IndexField(_ context.Context, o client.Object, field string, fn client.IndexerFunc) error {
+	i.WithIndex(o, field, fn)
+	return nil
+}
+
+// restart makes a Reconciler that remembers nothing.
+func (w *world) restart() {
+	past := interceptor.NewClient(w.hub.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if o.GetObjectKind().GroupVersionKind().Kind == "CustomResourceDefinition" {
+				return w.crd(o)
+			}
+			if err := w.live(); err != nil {
+				return err
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	w.Reconciler = NewReconciler(Options{
+		Hub: w.hub, Guard: hub.Guard{Reader: past}, Spokes: w, Reporter: w,
+		Render:   rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
+		Validate: rule.ValidateOptions{AdminNamespace: admin},
+	})
+}
+
+// serve answers a write as the spoke's API server does.
+func (w *world) serve(action clienttesting.Action) (bool, runtime.Object, error) {
+	if err := w.refuse[action.GetVerb()]; err != nil {
+		return true, nil, err
+	}
+	ctx := w.Context()
+	switch a := action.(type) {
+	case clienttesting.CreateActionImpl: // an update's is of the same kind as UpdateActionImpl
+		o := a.GetObject().DeepCopyObject().(*monitoringv1.PrometheusRule)
+		w.uids++
+		o.UID = types.UID(fmt.Sprintf("uid-%d", w.uids))
+		if w.mutate != nil {
+			w.mutate(o)
+		}
+		return true, o, w.server.Create(ctx, o)
+	case clienttesting.UpdateActionImpl:
+		o := a.GetObject().DeepCopyObject().(*monitoringv1.PrometheusRule)
+		if w.mutate != nil {
+			w.mutate(o)
+		}
+		return true, o, w.server.Update(ctx, o)
+	case clienttesting.DeleteActionImpl:
+		o := &monitoringv1.PrometheusRule{}
+		if err := w.server.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, o); err != nil {
+			return true, nil, err
+		}
+		p := a.DeleteOptions.Preconditions
+		if p == nil || p.UID == nil || p.ResourceVersion == nil {
+			w.Errorf("%s is deleted without preconditions", a.Name)
+		} else if *p.UID != o.UID || *p.ResourceVersion != o.ResourceVersion {
+			return true, nil, apierrors.NewConflict(resource, a.Name, errors.New("precondition"))
+		}
+		return true, nil, w.server.Delete(ctx, o)
+	}
+	w.Errorf("an unexpected %T", action)
+	return false, nil, nil
+}
+
+// sync brings the spoke's cache up to date.
+func (w *world) sync() {
+	w.Helper()
+	var list monitoringv1.PrometheusRuleList
+	var namespaces corev1.NamespaceList
+	for _, l := range []client.ObjectList{&list, &namespaces} {
+		if err := w.server.List(w.Context(), l); err != nil {
+			w.Fatal(err)
+		}
+	}
+	cache := fake.NewClientBuilder().WithScheme(spoke.Scheme).WithIndex(&monitoringv1.PrometheusRule{}, ruleIndex, ruleKeys(hubID))
+	for i := range namespaces.Items {
+		cache.WithObjects(&namespaces.Items[i])
+	}
+	before := w.cached
+	w.cached = map[types.NamespacedName]*monitoringv1.PrometheusRule{}
+	for i := range list.Items {
+		o := &list.Items[i]
+		cache.WithObjects(o.DeepCopy())
+		w.cached[hub.Key(o)] = o
+	}
+	w.spoke.Reader = cache.Build()
+
+	handler := w.onPrometheusRule("s", nil)
+	for key, o := range w.cached {
+		switch old := before[key]; {
+		case old == nil:
+			handler.Create(w.Context(), event.TypedCreateEvent[client.Object]{Object: o}, w.queue)
+		case old.ResourceVersion != o.ResourceVersion:
+			handler.Update(w.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: old, ObjectNew: o}, w.queue)
+		}
+	}
+	for key, old := range before {
+		if w.cached[key] == nil {
+			old.ResourceVersion += "0" // a deletion has a version of its own, which is later
+			handler.Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: old}, w.queue)
+		}
+	}
+}
+
+// enqueued returns what the handlers have enqueued since the last time.
+func (w *world) enqueued() []string {
+	var out []string
+	for w.queue.Len() > 0 {
+		req, _ := w.queue.Get()
+		w.queue.Done(req)
+		out = append(out, req.Name+" in "+req.ClusterName.String())
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (w *world) put(c client.Client, o client.Object) {
+	w.Helper()
+	if err := c.Create(w.Context(), o); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// alertRule is a rule for the spoke.
+func alertRule() *v1alpha1.AlertRule {
+	return &v1alpha1.AlertRule{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "down", UID: "down", Generation: 1},
+		Spec: v1alpha1.AlertRuleSpec{
+			AlertSpec: v1alpha1.AlertSpec{Alert: "Down", Expr: "up == 0", For: "1m"},
+			Placement: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"s"}},
+		},
+	}
+}
+
+// edit changes the rule on the hub.
+func (w *world) edit(change func(*v1alpha1.AlertRule)) {
+	w.Helper()
+	ar := &v1alpha1.AlertRule{}
+	if err := w.hub.Get(w.Context(), types.NamespacedName{Namespace: "shop", Name: "down"}, ar); err != nil {
+		w.Fatal(err)
+	}
+	change(ar)
+	ar.Generation++
+	if err := w.hub.Update(w.Context(), ar); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// object returns the rule's PrometheusRule in the spoke, or nil.
+func (w *world) object(namespace string) *monitoringv1.PrometheusRule {
+	w.Helper()
+	o := &monitoringv1.PrometheusRule{}
+	err := w.server.Get(w.Context(), types.NamespacedName{Namespace: namespace, Name: objectName}, o)
+	if client.IgnoreNotFound(err) != nil {
+		w.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return o
+}
+
+var objectName = rule.ObjectName(hubID, "shop", "down")
+
+// touch changes something in the spoke.
+func (w *world) touch(namespace string, change func(*monitoringv1.PrometheusRule)) {
+	w.Helper()
+	o := w.object(namespace)
+	change(o)
+	if err := w.server.Update(w.Context(), o); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// want reconciles the rule, and compares the writes that are sent to the spoke.
+func (w *world) want(writes ...string) reconcile.Result {
+	w.Helper()
+	result, err := w.reconcile(writes...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return result
+}
+
+func (w *world) wantError(writes ...string) {
+	w.Helper()
+	if _, err := w.reconcile(writes...); err == nil {
+		w.Error("no error")
+	}
+}
+
+func (w *world) reconcile(writes ...string) (reconcile.Result, error) {
+	w.Helper()
+	w.rules.ClearActions()
+	clear(w.reports)
+	result, err := w.Reconcile(w.Context(), request("s", "down"))
+	var got []string
+	for _, a := range w.rules.Actions() {
+		got = append(got, a.GetVerb()+" "+a.GetNamespace())
+	}
+	if !slices.Equal(got, writes) {
+		w.Fatalf("sent %q, want %q", got, writes)
+	}
+	return result, err
+}
+
+// wantRow compares what was reported: phase/reason, "forgotten", or "" for nothing.
+func (w *world) wantRow(want string) *v1alpha1.ClusterStatus {
+	w.Helper()
+	row, told := w.reports["down in s"]
+	got := ""
+	switch {
+	case told && row == nil:
+		got = "forgotten"
+	case told:
+		got = strings.TrimSuffix(string(row.Phase)+"/"+row.Reason, "/")
+	}
+	if got != want || len(w.reports) > 1 {
+		w.Fatalf("reported %q, want %q (%v)", got, want, slices.Collect(maps.Keys(w.reports)))
+	}
+	if row != nil && (row.Rule != "shop/"+objectName && row.Rule != "monitoring/"+objectName && row.Reason != v1alpha1.ReasonInvalidSpec) {
+		w.Errorf("the row's rule is %q", row.Rule)
+	}
+	return row
+}
+
+// applied is a world where the spoke has the rule, and the cache shows it.
+func applied(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.put(w.hub, alertRule())
+	w.want("create shop")
+	w.wantRow("Applied")
+	w.sync()
+	w.want()
+	w.wantRow("Applied")
+	w.enqueued()
+	return w
+}
+
+// relabel is what a mutating webhook does.
+func relabel(o *monitoringv1.PrometheusRule) {
+	o.Spec.Groups[0].Rules[0].Labels["tenant"] = "x"
+}
+
+func TestReconcile(t *testing.T) {
+	for name, fn := range map[string]func(w *world){
+		"nothing differs": func(w *world) {
+			for range 3 {
+				w.want()
+				w.wantRow("Applied")
+			}
+			w.restart()
+			w.want()
+			w.wantRow("Applied")
+		},
+		"the spec changed": func(w *world) {
+			w.touch("shop", func(o *monitoringv1.PrometheusRule) {
+				o.Labels["release"], o.Annotations["note"], o.Finalizers = "kps", "x", []string{"example.com/f"}
+			})
+			w.sync()
+			w.want() // foreign metadata is no difference
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
+			w.want("update shop")
+			if row := w.wantRow("Applied"); row.ObservedGeneration != 2 {
+				w.Errorf("the row is of generation %d", row.ObservedGeneration)
+			}
+			o := w.object("shop")
+			if o.Spec.Groups[0].Rules[0].Expr.String() != "up < 1" || o.Labels["release"] != "kps" || o.Annotations["note"] != "x" || len(o.Finalizers) != 1 {
+				w.Errorf("the spoke has %+v", o)
+			}
+		},
+		"somebody changed the object": func(w *world) {
+			w.touch("shop", func(o *monitoringv1.PrometheusRule) { o.Spec.Groups[0].Rules[0].Expr.StrVal = "vector(0)" })
+			w.sync()
+			if got := w.enqueued(); !slices.Equal(got, []string{"down in s"}) {
+				w.Errorf("enqueued %v", got)
+			}
+			w.want("update shop")
+			w.wantRow("Applied")
+		},
+		"somebody deleted the object": func(w *world) {
+			w.drop(w.server, w.object("shop"))
+			w.sync()
+			if got := w.enqueued(); !slices.Equal(got, []string{"down in s"}) {
+				w.Errorf("enqueued %v", got)
+			}
+			w.want("create shop")
+		},
+		"the cache was behind (update)": func(w *world) {
+			w.touch("shop", func(o *monitoringv1.PrometheusRule) { o.Labels["x"] = "y" })
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
+			if got := w.want("update shop"); got.RequeueAfter != staleRetry {
+				w.Errorf("got %+v", got)
+			}
+			w.wantRow("")
+			w.sync()
+			w.want("update shop")
+			w.wantRow("Applied")
+		},
+		"the cache was behind (gone)": func(w *world) {
+			w.drop(w.server, w.object("shop"))
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
+			if got := w.want("update shop"); got.RequeueAfter != staleRetry {
+				w.Errorf("got %+v", got)
+			}
+			w.wantRow("")
+			w.sync()
+			w.want("create shop")
+		},
+		"the cache does not show our own write yet": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
+			w.want("update shop")
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 2" })
+			if got := w.want(); got.RequeueAfter <= 0 {
+				w.Errorf("got %+v", got)
+			}
+			w.wantRow("")
+			w.sync()
+			if got := w.enqueued(); !slices.Equal(got, []string{"down in s"}) {
+				w.Errorf("enqueued %v", got)
+			}
+			w.want("update shop")
+		},
+		"the cache does not show our own deletion yet": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+			w.want("delete shop")
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Enabled })
+			if got := w.want(); got.RequeueAfter <= 0 {
+				w.Errorf("got %+v", got)
+			}
+			w.sync()
+			w.want("create shop")
+		},
+
+		"the AlertRule was deleted": func(w *world) {
+			w.drop(w.hub, alertRule())
+			w.want("delete shop")
+			w.wantRow("forgotten")
+			w.sync()
+			w.want()
+			w.wantRow("forgotten")
+		},
+		"the AlertRules' definition is going": func(w *world) {
+			w.drop(w.hub, alertRule())
+			w.crd = func(o client.Object) error {
+				o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+				return nil
+			}
+			w.want()
+			w.wantRow("")
+		},
+		"the AlertRules' definition is gone": func(w *world) {
+			w.drop(w.hub, alertRule())
+			w.crd = func(client.Object) error { return apierrors.NewNotFound(resource, "x") }
+			w.want()
+		},
+		"the definition can't be read": func(w *world) {
+			w.drop(w.hub, alertRule())
+			w.crd = func(client.Object) error { return errors.New("no answer") }
+			w.wantError()
+		},
+		"the hub's API server can't be asked": func(w *world) {
+			w.drop(w.hub, alertRule())
+			w.live = func() error { return errors.New("no answer") }
+			w.wantError()
+			w.wantRow("")
+		},
+		"the hub's cache lost the AlertRule": func(w *world) {
+			cache := w.Hub
+			w.Hub = interceptor.NewClient(w.hub.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if _, ok := o.(*v1alpha1.AlertRule); ok {
+						return apierrors.NewNotFound(resource, key.Name)
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			})
+			w.want()
+			w.wantRow("")
+			w.Hub = cache
+			w.want()
+			w.wantRow("Applied")
+		},
+		"the object changed before the deletion": func(w *world) {
+			w.drop(w.hub, alertRule())
+			w.touch("shop", func(o *monitoringv1.PrometheusRule) { o.Labels["x"] = "y" })
+			if got := w.want("delete shop"); got.RequeueAfter != staleRetry {
+				w.Errorf("got %+v", got)
+			}
+			if w.object("shop") == nil {
+				w.Error("it was deleted all the same")
+			}
+			w.sync()
+			w.want("delete shop")
+		},
+		"the object was made anew before the deletion": func(w *world) {
+			w.drop(w.hub, alertRule())
+			o := w.object("shop")
+			w.drop(w.server, o)
+			o.UID, o.ResourceVersion = "another", ""
+			w.put(w.server, o)
+			if got := w.want("delete shop"); got.RequeueAfter != staleRetry || w.object("shop") == nil {
+				w.Errorf("got %+v", got)
+			}
+		},
+		"the object was gone before the deletion": func(w *world) {
+			w.drop(w.hub, alertRule())
+			w.drop(w.server, w.object("shop"))
+			w.want("delete shop")
+			w.wantRow("forgotten")
+		},
+		"the deletion is forbidden": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+			w.refuse["delete"] = apierrors.NewForbidden(resource, "x", errors.New("RBAC"))
+			if got := w.want("delete shop"); got.RequeueAfter != worldRetry {
+				w.Errorf("got %+v", got)
+			}
+		},
+		"the deletion is not answered": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+			w.refuse["delete"] = context.DeadlineExceeded
+			w.wantError("delete shop")
+		},
+
+		"disabled": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+			w.want("delete shop")
+			w.wantRow("forgotten")
+		},
+		"disabled, and not valid": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State, ar.Spec.Expr = v1alpha1.Disabled, "up ==" })
+			w.want("delete shop")
+		},
+		"not placed on the spoke any more": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Names = []v1alpha1.ClusterName{"other"} })
+			w.want("delete shop")
+			w.wantRow("forgotten")
+		},
+		"the spoke's label changed": func(w *world) {
+			selector := &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Placement = v1alpha1.ClusterSelection{Selector: selector} })
+			w.want()
+			w.wantRow("Applied")
+			sc := &v1alpha1.SpokeCluster{}
+			if err := w.hub.Get(w.Context(), types.NamespacedName{Name: "s"}, sc); err != nil {
+				w.Fatal(err)
+			}
+			sc.Labels["env"] = "test"
+			if err := w.hub.Update(w.Context(), sc); err != nil {
+				w.Fatal(err)
+			}
+			w.want("delete shop")
+		},
+		"not valid any more: what is there stays": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up ==" })
+			w.want()
+			w.wantRow("")
+		},
+		"not valid for this spoke: what is there stays": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Labels = map[string]v1alpha1.LabelText{"tier": "$(cluster.labels.tier)"}
+			})
+			w.want()
+			if row := w.wantRow("Pending/InvalidSpec"); !strings.Contains(row.Message, "tier") {
+				w.Errorf("the message is %q", row.Message)
+			}
+		},
+		"the SpokeCluster is gone: what is there stays": func(w *world) {
+			w.drop(w.hub, &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}})
+			w.want()
+			w.wantRow("")
+			w.drop(w.hub, alertRule())
+			w.want()
+			w.wantRow("")
+		},
+		"the spoke is not engaged": func(w *world) {
+			w.drop(w.hub, alertRule())
+			w.spoke = nil
+			w.want()
+			w.wantRow("")
+		},
+		"PrometheusRules are not served any more": func(w *world) {
+			w.spoke.RulesServed, w.spoke.Reader = false, nil
+			w.want()
+			w.wantRow("Pending/CRDMissing")
+			w.drop(w.hub, alertRule())
+			w.want()
+			w.wantRow("forgotten")
+		},
+		"the spoke's cache can't be read": func(w *world) {
+			w.spoke.Reader = interceptor.NewClient(w.server, interceptor.Funcs{
+				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+					return errors.New("ended")
+				},
+			})
+			w.drop(w.hub, alertRule())
+			w.wantError()
+		},
+		"it moves to another namespace": func(w *world) {
+			w.moveToMonitoring()
+			w.want("create monitoring", "delete shop")
+			w.wantRow("Applied")
+			w.sync()
+			w.want()
+		},
+		"it moves to another namespace, which refuses it": func(w *world) {
+			w.moveToMonitoring()
+			for reason, err := range map[string]error{
+				"Rejected":         apierrors.NewBadRequest("no"),
+				"Forbidden":        apierrors.NewForbidden(resource, "x", errors.New("RBAC")),
+				"Error":            apierrors.NewInternalError(errors.New("x")),
+				"NamespaceMissing": answer(404, metav1.StatusReasonNotFound, `namespaces "x" not found`, &metav1.StatusDetails{Kind: "namespaces", Name: "x"}),
+			} {
+				w.refuse["create"] = err
+				_, err := w.reconcile("create monitoring")
+				w.wantRow("Pending/" + reason)
+				if (err != nil) != (reason == "Error") {
+					w.Errorf("%s: %v", reason, err)
+				}
+			}
+			w.refuse["create"] = context.DeadlineExceeded
+			w.wantError("create monitoring")
+			w.wantRow("")
+			clear(w.refuse)
+			w.want("create monitoring", "delete shop")
+		},
+		"it moves to another namespace, where the name is taken": func(w *world) {
+			w.put(w.server, &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: objectName}})
+			w.sync()
+			w.moveToMonitoring()
+			w.want()
+			w.wantRow("Pending/Conflict")
+		},
+		"it moves to a namespace that does not exist": func(w *world) {
+			w.drop(w.server, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "monitoring"}})
+			w.sync()
+			w.moveToMonitoring()
+			w.want()
+			w.wantRow("Pending/NamespaceMissing")
+		},
+		"others' objects that claim to be the rule's": func(w *world) {
+			o := w.object("shop")
+			o.Name, o.UID, o.ResourceVersion, o.Labels[v1alpha1.HubLabel] = "copy", "copy", "", "hub-2"
+			w.put(w.server, o)
+			w.sync()
+			w.drop(w.hub, alertRule())
+			w.want("delete shop")
+			w.sync()
+			if len(w.cached) != 1 || w.cached[types.NamespacedName{Namespace: "shop", Name: "copy"}] == nil {
+				w.Errorf("the spoke has %v", w.cached)
+			}
+		},
+		"a copy of the rule's object": func(w *world) {
+			o := w.object("shop")
+			o.Name, o.UID, o.ResourceVersion = "copy", "copy", ""
+			w.put(w.server, o)
+			w.sync()
+			w.want("delete shop")
+			w.wantRow("Applied")
+			if w.object("shop") == nil {
+				w.Error("the wrong one was deleted")
+			}
+		},
+		"the object is being deleted": func(w *world) {
+			w.touch("shop", func(o *monitoringv1.PrometheusRule) { o.Finalizers = []string{"example.com/f"} })
+			w.drop(w.server, w.object("shop"))
+			w.sync()
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
+			w.want()
+			w.wantRow("")
+			w.enqueued()
+			w.touch("shop", func(o *monitoringv1.PrometheusRule) { o.Finalizers = nil })
+			w.sync()
+			if got := w.enqueued(); !slices.Equal(got, []string{"down in s"}) {
+				w.Errorf("enqueued %v", got)
+			}
+			w.want("create shop")
+		},
+	} {
+		t.Run(name, func(t *testing.T) { fn(applied(t)) })
+	}
+}
+
+func (w *world) drop(c client.Client, o client.Object) {
+	w.Helper()
+	if err := c.Delete(w.Context(), o); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// moveToMonitoring gives the rule another namespace in the spoke. It is the one that
+// this AlertRule's tenant may use, too.
+func (w *world) moveToMonitoring() {
+	w.Helper()
+	w.Validate.AdminNamespace, w.Render.AdminNamespace = "shop", "shop"
+	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.RuleNamespace = "monitoring" })
+}
+
+// What a spoke makes of the first write.
+func TestReconcileNew(t *testing.T) {
+	for name, fn := range map[string]func(w *world){
+		"once": func(w *world) {
+			w.want("create shop")
+			o := w.object("shop")
+			if o == nil || !rule.Owned(o, hubID) || o.Spec.Groups[0].Rules[0].Labels["cluster"] != "s" {
+				w.Errorf("the spoke has %+v", o)
+			}
+		},
+		"placed by label": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Placement = v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}}
+			})
+			w.want("create shop")
+		},
+		"not placed": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Names = []v1alpha1.ClusterName{"other"} })
+			w.want()
+			w.wantRow("forgotten")
+		},
+		"without a SpokeCluster": func(w *world) {
+			w.drop(w.hub, &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}})
+			w.want()
+			w.wantRow("")
+		},
+		"a foreign object has the name": func(w *world) {
+			foreign := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop", Name: objectName, Labels: map[string]string{v1alpha1.HubLabel: "hub-2", v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue},
+			}}
+			w.put(w.server, foreign)
+			w.sync()
+			for range 3 {
+				w.want()
+				w.wantRow("Pending/Conflict")
+			}
+			w.drop(w.hub, alertRule())
+			w.want()
+			w.wantRow("forgotten")
+			w.put(w.hub, alertRule())
+			w.want()
+			w.drop(w.server, foreign)
+			w.sync()
+			if got := w.enqueued(); !slices.Equal(got, []string{"down in s"}) {
+				w.Errorf("enqueued %v", got)
+			}
+			w.want("create shop")
+			w.wantRow("Applied")
+		},
+		"a foreign object goes just when it is found": func(w *world) {
+			foreign := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: objectName}}
+			w.put(w.server, foreign)
+			w.sync()
+			reads, cache := 0, w.spoke.Reader.(client.WithWatch)
+			w.spoke.Reader = interceptor.NewClient(cache, interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if reads++; reads == 2 { // its event came before anybody waited for it
+						return apierrors.NewNotFound(resource, key.Name)
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			})
+			if got := w.want(); got.RequeueAfter != staleRetry {
+				w.Errorf("got %+v", got)
+			}
+			w.wantRow("")
+			if len(w.waiting.keys) > 0 {
+				w.Error("it waits for an event that has been")
+			}
+		},
+		"a foreign object that the cache does not show yet": func(w *world) {
+			w.put(w.server, &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: objectName}})
+			if got := w.want("create shop"); got.RequeueAfter != staleRetry {
+				w.Errorf("got %+v", got)
+			}
+			w.wantRow("")
+			w.sync()
+			w.want()
+			w.wantRow("Pending/Conflict")
+		},
+		"no namespace": func(w *world) {
+			w.drop(w.server, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+			w.sync()
+			w.want()
+			w.wantRow("Pending/NamespaceMissing")
+			w.onNamespace("s", nil).Create(w.Context(), event.TypedCreateEvent[client.Object]{Object: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}}, w.queue)
+			if got := w.enqueued(); len(got) > 0 {
+				w.Errorf("enqueued %v", got)
+			}
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+			w.put(w.server, ns)
+			w.sync()
+			w.onNamespace("s", nil).Create(w.Context(), event.TypedCreateEvent[client.Object]{Object: ns}, w.queue)
+			if got := w.enqueued(); !slices.Equal(got, []string{"down in s"}) {
+				w.Errorf("enqueued %v", got)
+			}
+			w.want("create shop")
+			if len(w.waiting.keys) > 0 {
+				w.Error("somebody waits still")
+			}
+		},
+		"a namespace that is being deleted": func(w *world) {
+			ns := &corev1.Namespace{}
+			if err := w.server.Get(w.Context(), types.NamespacedName{Name: "shop"}, ns); err != nil {
+				w.Fatal(err)
+			}
+			ns.Finalizers = []string{"example.com/f"}
+			if err := w.server.Update(w.Context(), ns); err != nil {
+				w.Fatal(err)
+			}
+			w.drop(w.server, ns)
+			w.sync()
+			w.want()
+			if row := w.wantRow("Pending/NamespaceMissing"); !strings.Contains(row.Message, "being deleted") {
+				w.Errorf("the message is %q", row.Message)
+			}
+		},
+		"the namespaces can't be looked up": func(w *world) {
+			w.spoke.Reader = interceptor.NewClient(w.spoke.Reader.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if key.Namespace == "" {
+						return errors.New("ended")
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			})
+			w.wantError()
+			w.wantRow("")
+		},
+		"the spoke does not answer": func(w *world) {
+			w.refuse["create"] = context.DeadlineExceeded
+			w.wantError("create shop")
+			w.wantRow("")
+			clear(w.refuse)
+			w.want("create shop")
+			w.wantRow("Applied")
+		},
+		"rejected by a webhook": func(w *world) {
+			w.refuse["create"] = answer(400, "", "admission webhook \"x\" denied the request: \x1b[31mno", nil)
+			if got := w.want("create shop"); got.RequeueAfter != worldRetry {
+				w.Errorf("got %+v", got)
+			}
+			if row := w.wantRow("Pending/Rejected"); !strings.Contains(row.Message, "denied the request:  [31mno") {
+				w.Errorf("the message is %q", row.Message)
+			}
+		},
+		"not valid in the spoke's eyes": func(w *world) {
+			w.refuse["create"] = apierrors.NewBadRequest(strings.Repeat("x", 5000))
+			if got := w.want("create shop"); got.RequeueAfter != 0 {
+				w.Errorf("got %+v", got)
+			}
+			if row := w.wantRow("Pending/Rejected"); len(row.Message) > maxMessage {
+				w.Errorf("the message has %d bytes", len(row.Message))
+			}
+		},
+		"an error of the spoke's": func(w *world) {
+			w.refuse["create"] = apierrors.NewInternalError(errors.New("etcd"))
+			w.wantError("create shop")
+			w.wantRow("Pending/Error")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.put(w.hub, alertRule())
+			fn(w)
+		})
+	}
+}
+
+// DESIGN §3.5: a spoke that changes what it is sent never makes for a write loop.
+func TestReconcileMutated(t *testing.T) {
+	for name, fn := range map[string]func(w *world, digest string){
+		"nothing more is sent": func(w *world, digest string) {
+			for range 3 {
+				w.want()
+				if row := w.wantRow("Pending/Mutated"); row.AnswerDigest != digest {
+					w.Errorf("the answer is %q, and was %q", row.AnswerDigest, digest)
+				}
+			}
+		},
+		"nor after a restart": func(w *world, digest string) {
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Status.Clusters = []v1alpha1.ClusterStatus{
+					{Name: "other", AnswerDigest: "x"}, {Name: "s", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonMutated, AnswerDigest: digest},
+				}
+			})
+			w.restart()
+			for range 2 {
+				w.want()
+				if row := w.wantRow("Pending/Mutated"); row.AnswerDigest != digest {
+					w.Errorf("the answer is %q, and was %q", row.AnswerDigest, digest)
+				}
+			}
+		},
+		"once after a restart that lost the status": func(w *world, digest string) {
+			w.restart()
+			w.want("update shop")
+			if row := w.wantRow("Pending/Mutated"); row.AnswerDigest != digest {
+				w.Errorf("the answer is %q, and was %q", row.AnswerDigest, digest)
+			}
+			w.sync()
+			w.want()
+			w.wantRow("Pending/Mutated")
+		},
+		"the rule changed": func(w *world, digest string) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
+			w.want("update shop")
+			if row := w.wantRow("Pending/Mutated"); row.AnswerDigest == digest {
+				w.Error("the answer is the same")
+			}
+			w.sync()
+			w.want()
+		},
+		"somebody changed the object": func(w *world, _ string) {
+			w.touch("shop", func(o *monitoringv1.PrometheusRule) { o.Spec.Groups[0].Rules[0].Labels["tenant"] = "y" })
+			w.sync()
+			w.want("update shop")
+			w.wantRow("Pending/Mutated")
+		},
+		"the webhook is gone, and the rule changed": func(w *world, _ string) {
+			w.mutate = nil
+			w.want() // nobody can know
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
+			w.want("update shop")
+			if row := w.wantRow("Applied"); row.AnswerDigest != "" {
+				w.Errorf("the answer is %q", row.AnswerDigest)
+			}
+			w.sync()
+			w.want()
+			w.wantRow("Applied")
+			if len(w.answers) > 0 {
+				w.Errorf("it remembers %v", w.answers)
+			}
+		},
+		"the AlertRule was deleted": func(w *world, _ string) {
+			w.drop(w.hub, alertRule())
+			w.want("delete shop")
+			if len(w.answers) > 0 {
+				w.Errorf("it remembers %v", w.answers)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.put(w.hub, alertRule())
+			w.mutate = relabel
+			w.want("create shop")
+			digest := w.wantRow("Pending/Mutated").AnswerDigest
+			if digest == "" || len(digest) > 64 {
+				t.Fatalf("the answer is %q", digest)
+			}
+			w.sync()
+			fn(w, digest)
+		})
+	}
+}
