@@ -3,6 +3,7 @@ package spoke
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -287,7 +288,7 @@ func (c *connection) probe(ctx context.Context) error {
 	}
 	var v version.Info
 	if err := json.Unmarshal(body, &v); err != nil || v.GitVersion == "" {
-		return fmt.Errorf("asking for the version: the answer is not that of a Kubernetes API server")
+		return errors.New("asking for the version: the answer is not that of a Kubernetes API server")
 	}
 	c.seen.Version, c.seen.Contact = Clip(v.GitVersion, maxVersion), time.Now()
 	return nil

@@ -106,8 +106,8 @@ func statusOf(sc *v1alpha1.SpokeCluster, seen *Observation, finding *Finding, no
 		connected = Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "waiting for the spoke's first answer"}
 	}
 	out.ObservedGeneration = sc.Generation
-	set := func(kind string, f Finding) bool {
-		return meta.SetStatusCondition(&out.Conditions, metav1.Condition{
+	set := func(kind string, f Finding) {
+		meta.SetStatusCondition(&out.Conditions, metav1.Condition{
 			Type: kind, Status: f.Status, Reason: f.Reason, Message: f.Message,
 			ObservedGeneration: sc.Generation, LastTransitionTime: now,
 		})

@@ -253,12 +253,12 @@ func TestStatusOf(t *testing.T) {
 			contact: longAgo,
 		},
 		"no PrometheusRules": {
-			sc: well(), seen: with(good(), func(o *Observation) { o.Served = served(notFound) }),
+			sc: well(), seen: with(good(), func(o *Observation) { o.Served = served(errNotFound) }),
 			want:  map[string]string{connected: "True/Connected", prs: "False/CRDMissing", ready: "False/CRDMissing"},
 			moved: []string{prs, ready}, contact: longAgo,
 		},
 		"PrometheusRules may not be read": {
-			sc: well(), seen: with(good(), func(o *Observation) { o.Served = served(forbidden) }),
+			sc: well(), seen: with(good(), func(o *Observation) { o.Served = served(errForbidden) }),
 			want:  map[string]string{connected: "True/Connected", prs: "False/Forbidden", ready: "False/Forbidden"},
 			moved: []string{prs, ready}, contact: longAgo,
 		},
@@ -279,7 +279,7 @@ func TestStatusOf(t *testing.T) {
 			},
 		},
 		"another reason": {
-			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = disconnected(unauthorized) }),
+			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = disconnected(errUnauthorized) }),
 			want:    map[string]string{connected: "False/AuthFailed", prs: "True/Served", ready: "False/AuthFailed"},
 			contact: longAgo,
 		},
@@ -397,8 +397,8 @@ func TestStatusAfterRestart(t *testing.T) {
 
 // Errors of API servers.
 var (
-	resource     = v1alpha1.GroupVersion.WithResource("prometheusrules").GroupResource()
-	notFound     = fmt.Errorf("listing: %w", apierrors.NewNotFound(resource, ""))
-	forbidden    = fmt.Errorf("listing: %w", apierrors.NewForbidden(resource, "", errors.New("RBAC")))
-	unauthorized = fmt.Errorf("listing: %w", apierrors.NewUnauthorized("Unauthorized"))
+	resource        = v1alpha1.GroupVersion.WithResource("prometheusrules").GroupResource()
+	errNotFound     = fmt.Errorf("listing: %w", apierrors.NewNotFound(resource, ""))
+	errForbidden    = fmt.Errorf("listing: %w", apierrors.NewForbidden(resource, "", errors.New("RBAC")))
+	errUnauthorized = fmt.Errorf("listing: %w", apierrors.NewUnauthorized("Unauthorized"))
 )

@@ -21,8 +21,8 @@ func TestDisconnected(t *testing.T) {
 		answered         bool
 	}{
 		"a refused kubeconfig":   {err: fmt.Errorf("x: %w", refuse("user.exec", "no")), reason: v1alpha1.ReasonInvalidKubeconfig, contains: "user.exec"},
-		"the credential (401)":   {err: unauthorized, reason: v1alpha1.ReasonAuthFailed, contains: "401", answered: true},
-		"the permissions (403)":  {err: forbidden, reason: v1alpha1.ReasonForbidden, contains: "RBAC", answered: true},
+		"the credential (401)":   {err: errUnauthorized, reason: v1alpha1.ReasonAuthFailed, contains: "401", answered: true},
+		"the permissions (403)":  {err: errForbidden, reason: v1alpha1.ReasonForbidden, contains: "RBAC", answered: true},
 		"silence":                {err: fmt.Errorf("listing: %w", context.DeadlineExceeded), reason: v1alpha1.ReasonUnreachable, contains: "no answer in time"},
 		"an error of the server": {err: apierrors.NewInternalError(errors.New("etcd")), reason: v1alpha1.ReasonUnreachable, contains: "etcd", answered: true},
 		"an error of the net":    {err: errors.New("dial tcp: refused"), reason: v1alpha1.ReasonUnreachable, contains: "refused"},
@@ -51,9 +51,9 @@ func TestServed(t *testing.T) {
 		reason string
 	}{
 		"served":                 {status: metav1.ConditionTrue, reason: v1alpha1.ReasonServed},
-		"no CRD":                 {err: notFound, status: metav1.ConditionFalse, reason: v1alpha1.ReasonCRDMissing},
-		"the permissions (403)":  {err: forbidden, status: metav1.ConditionFalse, reason: v1alpha1.ReasonForbidden},
-		"the credential (401)":   {err: unauthorized, status: metav1.ConditionFalse, reason: v1alpha1.ReasonAuthFailed},
+		"no CRD":                 {err: errNotFound, status: metav1.ConditionFalse, reason: v1alpha1.ReasonCRDMissing},
+		"the permissions (403)":  {err: errForbidden, status: metav1.ConditionFalse, reason: v1alpha1.ReasonForbidden},
+		"the credential (401)":   {err: errUnauthorized, status: metav1.ConditionFalse, reason: v1alpha1.ReasonAuthFailed},
 		"an error of the server": {err: apierrors.NewInternalError(errors.New("etcd")), status: metav1.ConditionFalse, reason: v1alpha1.ReasonUnreachable},
 		"silence":                {err: context.DeadlineExceeded, status: metav1.ConditionFalse, reason: v1alpha1.ReasonUnreachable},
 	} {
@@ -78,7 +78,7 @@ func TestObservationEqual(t *testing.T) {
 		"another identity":   {change: func(o *Observation) { o.Identity = "other" }},
 		"not connected":      {change: func(o *Observation) { o.Connected = unreachable }},
 		"another message":    {change: func(o *Observation) { o.Connected.Message += "!" }},
-		"no PrometheusRules": {change: func(o *Observation) { o.Served = served(notFound) }},
+		"no PrometheusRules": {change: func(o *Observation) { o.Served = served(errNotFound) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := good().equal(*with(good(), tc.change)); got != tc.equal {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
-
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/rulefleet/rulefleet/pkg/metrics"
@@ -256,7 +255,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	e, ok := p.entries[c.name]
 	if !ok || ctx.Err() != nil || !e.has(c) {
 		p.mu.Unlock()
-		return false, nil
+		return false, nil //nolint:nilerr // that ctx ended is the reason, and no error
 	}
 	var old *registration
 	if e.pending != nil && e.pending.conn == c {

@@ -48,7 +48,7 @@ func TestProviderObserve(t *testing.T) {
 	if n := news(); n != 1 {
 		t.Fatalf("%d times news of the first observation", n)
 	}
-	failed := Observation{Connected: disconnected(unauthorized)}
+	failed := Observation{Connected: disconnected(errUnauthorized)}
 	p.observe(pending, failed)
 	if n := news(); n != 1 {
 		t.Errorf("%d times news of the new kubeconfig", n)
@@ -118,10 +118,12 @@ func TestProviderCircuit(t *testing.T) {
 			c.breaker.Observe(false)
 		}
 	}
-	if trip(pending); open() {
+	trip(pending)
+	if open() {
 		t.Error("opened by a connection that is not in use")
 	}
-	if trip(current); !open() {
+	trip(current)
+	if !open() {
 		t.Error("not opened")
 	}
 	select {
@@ -129,14 +131,17 @@ func TestProviderCircuit(t *testing.T) {
 	default:
 		t.Error("the connection was not told to probe")
 	}
-	if current.breaker.Observe(true); open() {
+	current.breaker.Observe(true)
+	if open() {
 		t.Error("not closed")
 	}
 	trip(current)
-	if p.Remove("s"); lanes(q) != 0 {
+	p.Remove("s")
+	if lanes(q) != 0 {
 		t.Error("the queue remembers a spoke that was removed")
 	}
-	if current.breaker.Observe(true); lanes(q) != 0 {
+	current.breaker.Observe(true)
+	if lanes(q) != 0 {
 		t.Error("the queue heard of a spoke that was removed")
 	}
 }

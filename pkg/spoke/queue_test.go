@@ -53,7 +53,8 @@ func withQueue(t *testing.T, limit int, fn func(h *harness)) {
 				h.mu.Lock()
 				h.got = append(h.got, req.ClusterName.String()+"/"+req.Name)
 				h.at, h.priority = time.Now(), priority
-				if h.inFlight[req.ClusterName]++; h.inFlight[req.ClusterName] > limit {
+				h.inFlight[req.ClusterName]++
+				if h.inFlight[req.ClusterName] > limit {
 					h.Errorf("%s is the key %d of its spoke, where at most %d may be in flight", req, h.inFlight[req.ClusterName], limit)
 				}
 				h.mu.Unlock()
@@ -325,7 +326,7 @@ func TestQueueCircuit(t *testing.T) {
 			h.SetCircuit("s", true) // before anybody took one
 			early := h.took()
 			h.SetCircuit("s", false)
-			all := append(early, h.took()...)
+			all := slices.Concat(early, h.took())
 			for i := 0; i < len(all); i++ {
 				h.done("s", all[i][len("s/"):])
 				all = append(all, h.took()...)
@@ -457,7 +458,8 @@ func (s *stress) work() {
 		}
 		s.inFlight[req] = true
 		delete(s.owed, req)
-		if s.perSpoke[req.ClusterName]++; s.perSpoke[req.ClusterName] > s.limit {
+		s.perSpoke[req.ClusterName]++
+		if s.perSpoke[req.ClusterName] > s.limit {
 			s.Errorf("%d keys of %s at once", s.perSpoke[req.ClusterName], req.ClusterName)
 		}
 		s.mu.Unlock()

@@ -143,8 +143,7 @@ func (r *Registrar) connect(ctx context.Context, name string, secret *corev1.Sec
 		}, nil
 	}
 	err := r.Provider.Register(ctx, name, secret.Data[v1alpha1.KubeconfigKey])
-	var refused *RefusedError
-	if errors.As(err, &refused) {
+	if _, refused := errors.AsType[*RefusedError](err); refused {
 		finding := disconnected(err)
 		return &finding, nil
 	}

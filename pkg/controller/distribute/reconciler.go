@@ -19,7 +19,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -147,14 +146,13 @@ func (r *Reconciler) want(ctx context.Context, t *task) (bool, error) {
 		return true, nil
 	}
 	if rule.Validate(ar, r.Validate) != nil {
-		return false, nil // status says so; the last good rule stays
+		return false, nil //nolint:nilerr // status says so; the last good rule stays
 	}
 	if t.placed, err = rule.Places(ar.Spec.Placement, *cluster); err != nil || !t.placed {
 		return err == nil, err
 	}
 	desired, err := rule.Render(ar, *cluster, r.Render)
-	var invalid *rule.Invalid
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*rule.Invalid](err); ok {
 		// The rule does not fit this spoke. The last good one stays there, too.
 		r.report(t, v1alpha1.PhasePending, invalid.Reason, invalid.Error())
 		return false, nil

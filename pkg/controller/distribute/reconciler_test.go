@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -98,12 +99,12 @@ func newWorld(t *testing.T) *world {
 	if err := v1alpha1.AddToScheme(hubScheme); err != nil {
 		t.Fatal(err)
 	}
-	builder := fake.NewClientBuilder().WithScheme(hubScheme)
+	builder := newClient(hubScheme)
 	if err := hub.SetupIndexes(t.Context(), indexer{builder}); err != nil {
 		t.Fatal(err)
 	}
 	w.hub = builder.Build()
-	w.server = fake.NewClientBuilder().WithScheme(spoke.Scheme).Build()
+	w.server = newClient(spoke.Scheme).Build()
 	w.rules = &monitoringfake.Clientset{}
 	w.rules.AddReactor("*", "prometheusrules", w.serve)
 	w.spoke = &spoke.Spoke{Name: "s", Rules: w.rules, RulesServed: true}
@@ -115,6 +116,11 @@ func newWorld(t *testing.T) *world {
 	}
 	w.sync()
 	return w
+}
+
+// newClient spares a fake client the making of all Kubernetes' types.
+func newClient(scheme *runtime.Scheme) *fake.ClientBuilder {
+	return fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter())
 }
 
 // indexer lets a fake client have the indexes of a cache.
@@ -193,7 +199,7 @@ func (w *world) sync() {
 			w.Fatal(err)
 		}
 	}
-	cache := fake.NewClientBuilder().WithScheme(spoke.Scheme).WithIndex(&monitoringv1.PrometheusRule{}, ruleIndex, ruleKeys(hubID))
+	cache := newClient(spoke.Scheme).WithIndex(&monitoringv1.PrometheusRule{}, ruleIndex, ruleKeys(hubID))
 	for i := range namespaces.Items {
 		cache.WithObjects(&namespaces.Items[i])
 	}
@@ -267,11 +273,11 @@ func (w *world) edit(change func(*v1alpha1.AlertRule)) {
 	}
 }
 
-// object returns the rule's PrometheusRule in the spoke, or nil.
-func (w *world) object(namespace string) *monitoringv1.PrometheusRule {
+// object returns the rule's PrometheusRule in the spoke's namespace shop, or nil.
+func (w *world) object() *monitoringv1.PrometheusRule {
 	w.Helper()
 	o := &monitoringv1.PrometheusRule{}
-	err := w.server.Get(w.Context(), types.NamespacedName{Namespace: namespace, Name: objectName}, o)
+	err := w.server.Get(w.Context(), types.NamespacedName{Namespace: "shop", Name: objectName}, o)
 	if client.IgnoreNotFound(err) != nil {
 		w.Fatal(err)
 	}
@@ -283,10 +289,10 @@ func (w *world) object(namespace string) *monitoringv1.PrometheusRule {
 
 var objectName = rule.ObjectName(hubID, "shop", "down")
 
-// touch changes something in the spoke.
-func (w *world) touch(namespace string, change func(*monitoringv1.PrometheusRule)) {
+// touch changes that object in the spoke.
+func (w *world) touch(change func(*monitoringv1.PrometheusRule)) {
 	w.Helper()
-	o := w.object(namespace)
+	o := w.object()
 	change(o)
 	if err := w.server.Update(w.Context(), o); err != nil {
 		w.Fatal(err)
@@ -376,7 +382,7 @@ func TestReconcile(t *testing.T) {
 			w.wantRow("Applied")
 		},
 		"the spec changed": func(w *world) {
-			w.touch("shop", func(o *monitoringv1.PrometheusRule) {
+			w.touch(func(o *monitoringv1.PrometheusRule) {
 				o.Labels["release"], o.Annotations["note"], o.Finalizers = "kps", "x", []string{"example.com/f"}
 			})
 			w.sync()
@@ -386,13 +392,13 @@ func TestReconcile(t *testing.T) {
 			if row := w.wantRow("Applied"); row.ObservedGeneration != 2 {
 				w.Errorf("the row is of generation %d", row.ObservedGeneration)
 			}
-			o := w.object("shop")
+			o := w.object()
 			if o.Spec.Groups[0].Rules[0].Expr.String() != "up < 1" || o.Labels["release"] != "kps" || o.Annotations["note"] != "x" || len(o.Finalizers) != 1 {
 				w.Errorf("the spoke has %+v", o)
 			}
 		},
 		"somebody changed the object": func(w *world) {
-			w.touch("shop", func(o *monitoringv1.PrometheusRule) { o.Spec.Groups[0].Rules[0].Expr.StrVal = "vector(0)" })
+			w.touch(func(o *monitoringv1.PrometheusRule) { o.Spec.Groups[0].Rules[0].Expr.StrVal = "vector(0)" })
 			w.sync()
 			if got := w.enqueued(); !slices.Equal(got, []string{"down in s"}) {
 				w.Errorf("enqueued %v", got)
@@ -401,7 +407,7 @@ func TestReconcile(t *testing.T) {
 			w.wantRow("Applied")
 		},
 		"somebody deleted the object": func(w *world) {
-			w.drop(w.server, w.object("shop"))
+			w.drop(w.server, w.object())
 			w.sync()
 			if got := w.enqueued(); !slices.Equal(got, []string{"down in s"}) {
 				w.Errorf("enqueued %v", got)
@@ -409,7 +415,7 @@ func TestReconcile(t *testing.T) {
 			w.want("create shop")
 		},
 		"the cache was behind (update)": func(w *world) {
-			w.touch("shop", func(o *monitoringv1.PrometheusRule) { o.Labels["x"] = "y" })
+			w.touch(func(o *monitoringv1.PrometheusRule) { o.Labels["x"] = "y" })
 			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
 			if got := w.want("update shop"); got.RequeueAfter != staleRetry {
 				w.Errorf("got %+v", got)
@@ -420,7 +426,7 @@ func TestReconcile(t *testing.T) {
 			w.wantRow("Applied")
 		},
 		"the cache was behind (gone)": func(w *world) {
-			w.drop(w.server, w.object("shop"))
+			w.drop(w.server, w.object())
 			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
 			if got := w.want("update shop"); got.RequeueAfter != staleRetry {
 				w.Errorf("got %+v", got)
@@ -505,11 +511,11 @@ func TestReconcile(t *testing.T) {
 		},
 		"the object changed before the deletion": func(w *world) {
 			w.drop(w.hub, alertRule())
-			w.touch("shop", func(o *monitoringv1.PrometheusRule) { o.Labels["x"] = "y" })
+			w.touch(func(o *monitoringv1.PrometheusRule) { o.Labels["x"] = "y" })
 			if got := w.want("delete shop"); got.RequeueAfter != staleRetry {
 				w.Errorf("got %+v", got)
 			}
-			if w.object("shop") == nil {
+			if w.object() == nil {
 				w.Error("it was deleted all the same")
 			}
 			w.sync()
@@ -517,17 +523,17 @@ func TestReconcile(t *testing.T) {
 		},
 		"the object was made anew before the deletion": func(w *world) {
 			w.drop(w.hub, alertRule())
-			o := w.object("shop")
+			o := w.object()
 			w.drop(w.server, o)
 			o.UID, o.ResourceVersion = "another", ""
 			w.put(w.server, o)
-			if got := w.want("delete shop"); got.RequeueAfter != staleRetry || w.object("shop") == nil {
+			if got := w.want("delete shop"); got.RequeueAfter != staleRetry || w.object() == nil {
 				w.Errorf("got %+v", got)
 			}
 		},
 		"the object was gone before the deletion": func(w *world) {
 			w.drop(w.hub, alertRule())
-			w.drop(w.server, w.object("shop"))
+			w.drop(w.server, w.object())
 			w.want("delete shop")
 			w.wantRow("forgotten")
 		},
@@ -661,7 +667,7 @@ func TestReconcile(t *testing.T) {
 			w.wantRow("Pending/NamespaceMissing")
 		},
 		"others' objects that claim to be the rule's": func(w *world) {
-			o := w.object("shop")
+			o := w.object()
 			o.Name, o.UID, o.ResourceVersion, o.Labels[v1alpha1.HubLabel] = "copy", "copy", "", "hub-2"
 			w.put(w.server, o)
 			w.sync()
@@ -673,25 +679,25 @@ func TestReconcile(t *testing.T) {
 			}
 		},
 		"a copy of the rule's object": func(w *world) {
-			o := w.object("shop")
+			o := w.object()
 			o.Name, o.UID, o.ResourceVersion = "copy", "copy", ""
 			w.put(w.server, o)
 			w.sync()
 			w.want("delete shop")
 			w.wantRow("Applied")
-			if w.object("shop") == nil {
+			if w.object() == nil {
 				w.Error("the wrong one was deleted")
 			}
 		},
 		"the object is being deleted": func(w *world) {
-			w.touch("shop", func(o *monitoringv1.PrometheusRule) { o.Finalizers = []string{"example.com/f"} })
-			w.drop(w.server, w.object("shop"))
+			w.touch(func(o *monitoringv1.PrometheusRule) { o.Finalizers = []string{"example.com/f"} })
+			w.drop(w.server, w.object())
 			w.sync()
 			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
 			w.want()
 			w.wantRow("")
 			w.enqueued()
-			w.touch("shop", func(o *monitoringv1.PrometheusRule) { o.Finalizers = nil })
+			w.touch(func(o *monitoringv1.PrometheusRule) { o.Finalizers = nil })
 			w.sync()
 			if got := w.enqueued(); !slices.Equal(got, []string{"down in s"}) {
 				w.Errorf("enqueued %v", got)
@@ -723,7 +729,7 @@ func TestReconcileNew(t *testing.T) {
 	for name, fn := range map[string]func(w *world){
 		"once": func(w *world) {
 			w.want("create shop")
-			o := w.object("shop")
+			o := w.object()
 			if o == nil || !rule.Owned(o, hubID) || o.Spec.Groups[0].Rules[0].Labels["cluster"] != "s" {
 				w.Errorf("the spoke has %+v", o)
 			}
@@ -774,7 +780,8 @@ func TestReconcileNew(t *testing.T) {
 			reads, cache := 0, w.spoke.Reader.(client.WithWatch)
 			w.spoke.Reader = interceptor.NewClient(cache, interceptor.Funcs{
 				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-					if reads++; reads == 2 { // its event came before anybody waited for it
+					reads++
+					if reads == 2 { // its event came before anybody waited for it
 						return apierrors.NewNotFound(resource, key.Name)
 					}
 					return c.Get(ctx, key, o, opts...)
@@ -932,7 +939,7 @@ func TestReconcileMutated(t *testing.T) {
 			w.want()
 		},
 		"somebody changed the object": func(w *world, _ string) {
-			w.touch("shop", func(o *monitoringv1.PrometheusRule) { o.Spec.Groups[0].Rules[0].Labels["tenant"] = "y" })
+			w.touch(func(o *monitoringv1.PrometheusRule) { o.Spec.Groups[0].Rules[0].Labels["tenant"] = "y" })
 			w.sync()
 			w.want("update shop")
 			w.wantRow("Pending/Mutated")

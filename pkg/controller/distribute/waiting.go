@@ -5,7 +5,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 

@@ -59,7 +59,8 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 	if equality.Semantic.DeepEqual(next.Status, t.Status) {
 		return reconcile.Result{}, nil
 	}
-	if err := r.Client.Status().Patch(ctx, next, client.MergeFrom(t)); client.IgnoreNotFound(err) != nil {
+	err := r.Client.Status().Patch(ctx, next, client.MergeFrom(t))
+	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("writing the status of AlertRuleTemplate %s: %w", req.Name, err)
 	}
 	return reconcile.Result{}, nil
