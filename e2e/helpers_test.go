@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,16 @@ func onLabeled(key, value string) v1alpha1.ClusterSelection {
 	return v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}}
 }
 
+// registration is a spoke's Secret, by its name alone.
+func registration(spoke string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: spoke}}
+}
+
+// membership is a SpokeCluster, by its name alone.
+func membership(spoke string) *v1alpha1.SpokeCluster {
+	return &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: spoke}}
+}
+
 // generated returns the AlertRules on the hub that were made for a Deployment.
 func generated(ctx context.Context, f *fleet.Fleet, spoke, namespace, name string) ([]v1alpha1.AlertRule, error) {
 	var list v1alpha1.AlertRuleList
@@ -198,11 +209,144 @@ func expectReady(t *testing.T, f *fleet.Fleet, key client.ObjectKey, status meta
 	return ar
 }
 
+// row returns what an AlertRule's status tells of a spoke, or nil.
+func row(ar *v1alpha1.AlertRule, spoke string) *v1alpha1.ClusterStatus {
+	for i := range ar.Status.Clusters {
+		if string(ar.Status.Clusters[i].Name) == spoke {
+			return &ar.Status.Clusters[i]
+		}
+	}
+	return nil
+}
+
+// expectRow polls until an AlertRule's status tells of a spoke, for the present
+// generation, that the rule is at a phase, for a reason.
+func expectRow(t *testing.T, f *fleet.Fleet, key client.ObjectKey, spoke string, phase v1alpha1.Phase, reason string) *v1alpha1.AlertRule {
+	t.Helper()
+	ar := &v1alpha1.AlertRule{}
+	eventually(t, fmt.Sprintf("AlertRule %s is %s in %s, reason %q", key, phase, spoke, reason), func(ctx context.Context) error {
+		if err := read(ctx, f.Hub, key, ar); err != nil {
+			return err
+		}
+		r := row(ar, spoke)
+		current := r != nil && ar.Status.ObservedGeneration == ar.Generation &&
+			(r.ObservedGeneration == ar.Generation || r.ObservedGeneration == 0) // 0 is a row that no spoke was asked for
+		if !current || r.Phase != phase || r.Reason != reason {
+			return fmt.Errorf("the status is %+v", ar.Status)
+		}
+		return nil
+	})
+	return ar
+}
+
+// expectCondition polls until an object on the hub has a condition for its present
+// generation.
+func expectCondition(t *testing.T, f *fleet.Fleet, o client.Object, kind string, status metav1.ConditionStatus, reason string) *metav1.Condition {
+	t.Helper()
+	var c *metav1.Condition
+	eventually(t, fmt.Sprintf("%T %s: %s=%s, reason %s", o, o.GetName(), kind, status, reason), func(ctx context.Context) error {
+		if err := read(ctx, f.Hub, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		var all []metav1.Condition
+		switch o := o.(type) {
+		case *v1alpha1.AlertRule:
+			all = o.Status.Conditions
+		case *v1alpha1.AlertRuleTemplate:
+			all = o.Status.Conditions
+		case *v1alpha1.SpokeCluster:
+			all = o.Status.Conditions
+		}
+		if c = meta.FindStatusCondition(all, kind); c == nil || c.Status != status || c.Reason != reason || c.ObservedGeneration != o.GetGeneration() {
+			return fmt.Errorf("the conditions are %+v", all)
+		}
+		return nil
+	})
+	return c
+}
+
+// read is Get without what the object held before: decoding keeps entries of maps.
+func read(ctx context.Context, m *fleet.Member, key client.ObjectKey, o client.Object) error {
+	reflect.ValueOf(o).Elem().SetZero()
+	if err := m.Client.Get(ctx, key, o); err != nil {
+		o.SetNamespace(key.Namespace)
+		o.SetName(key.Name)
+		return fmt.Errorf("reading %T %s: %w", o, key, err)
+	}
+	return nil
+}
+
+// expectRule polls until a spoke has exactly one PrometheusRule of an AlertRule, of
+// which check has no complaint, and returns it.
+func expectRule(t *testing.T, m *fleet.Member, key client.ObjectKey, what string, check func(r *monitoringv1.Rule) bool) *monitoringv1.PrometheusRule {
+	t.Helper()
+	var found []monitoringv1.PrometheusRule
+	eventually(t, fmt.Sprintf("the rule of %s in %s: %s", key, m.Name(), what), func(ctx context.Context) (err error) {
+		if found, err = pushed(ctx, m, key); err != nil {
+			return err
+		}
+		if len(found) != 1 || !check(&found[0].Spec.Groups[0].Rules[0]) {
+			return fmt.Errorf("there are %d: %+v", len(found), found)
+		}
+		return nil
+	})
+	return &found[0]
+}
+
+// nonePushed tells whether a spoke has no PrometheusRule of an AlertRule.
+func nonePushed(ctx context.Context, m *fleet.Member, key client.ObjectKey) error {
+	found, err := pushed(ctx, m, key)
+	if err == nil && len(found) > 0 {
+		err = fmt.Errorf("%s has %+v", m.Name(), found)
+	}
+	return err
+}
+
+// untouched tells whether an object in a cluster still is the version at hand.
+func untouched(ctx context.Context, m *fleet.Member, o client.Object) error {
+	now := o.DeepCopyObject().(client.Object)
+	if err := m.Client.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
+		return err
+	}
+	if now.GetUID() != o.GetUID() || now.GetResourceVersion() != o.GetResourceVersion() {
+		return fmt.Errorf("%T %s in %s was written: %+v", o, o.GetName(), m.Name(), now)
+	}
+	return nil
+}
+
+// start starts a fleet that a test has to itself.
+func start(t *testing.T, o fleet.Options) *fleet.Fleet {
+	t.Helper()
+	f, err := fleet.Start(t.Context(), o)
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			f.Dump(t.Output())
+		}
+		must(t, f.Stop())
+	})
+	return f
+}
+
+// startManager starts a manager of a fleet, which has to end without a data race.
+func startManager(t *testing.T, f *fleet.Fleet, dir string) *fleet.Manager {
+	t.Helper()
+	m, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: raceManager, Dir: dir})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, m.Kill())
+		if strings.Contains(m.Log(), "DATA RACE") {
+			t.Errorf("the manager has a data race:\n%s", m.Log())
+		}
+	})
+	return m
+}
+
 // update changes an object, again if somebody else changed it meanwhile.
 func update[T client.Object](t *testing.T, m *fleet.Member, o T, change func(T)) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("changing %T %s", o, o.GetName()), func(ctx context.Context) error {
-		if err := m.Client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+		if err := read(ctx, m, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
 		change(o)

@@ -1,0 +1,242 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// person is the field manager of somebody who edits by hand.
+const person = client.FieldOwner("kubectl-edit")
+
+// TestDriftIsPutBack changes a PrometheusRule in a spoke by hand, in each of the
+// things that the hub decides.
+func TestDriftIsPutBack(t *testing.T) {
+	t.Parallel()
+	a, ns := shared.Spoke(spokeA), unique(t)
+	namespace(t, ns, a)
+	key := create(t, shared.Hub, alertRule(ns, ns, onNamed(spokeA)))
+	otherKey := create(t, shared.Hub, alertRule(ns+"-other", ns, onNamed(spokeA)))
+	good, other := expectPushed(t, a, key, 1), expectPushed(t, a, otherKey, 1)
+
+	for _, c := range []struct {
+		name   string
+		change func(pr *monitoringv1.PrometheusRule)
+	}{
+		{"expr", func(pr *monitoringv1.PrometheusRule) {
+			pr.Spec.Groups[0].Rules[0].Expr = intstr.FromString("vector(0)")
+		}},
+		{"alert's label", func(pr *monitoringv1.PrometheusRule) { delete(pr.Spec.Groups[0].Rules[0].Labels, "severity") }},
+		{"added group", func(pr *monitoringv1.PrometheusRule) {
+			pr.Spec.Groups = append(pr.Spec.Groups, monitoringv1.RuleGroup{Name: "mine", Rules: pr.Spec.Groups[0].Rules})
+		}},
+		{"no group", func(pr *monitoringv1.PrometheusRule) { pr.Spec.Groups = nil }},
+		{"hash label", func(pr *monitoringv1.PrometheusRule) { pr.Labels[v1alpha1.AlertRuleHashLabel] = "0" }},
+		{"no hash label", func(pr *monitoringv1.PrometheusRule) { delete(pr.Labels, v1alpha1.AlertRuleHashLabel) }},
+		{"annotation of another AlertRule", func(pr *monitoringv1.PrometheusRule) {
+			pr.Annotations[v1alpha1.AlertRuleAnnotation] = otherKey.String()
+		}},
+		{"annotation of no AlertRule", func(pr *monitoringv1.PrometheusRule) {
+			pr.Annotations[v1alpha1.AlertRuleAnnotation] = otherKey.String() + "-gone"
+		}},
+		{"annotation of nonsense", func(pr *monitoringv1.PrometheusRule) {
+			pr.Annotations[v1alpha1.AlertRuleAnnotation] = "../..//\n"
+		}},
+		{"no annotation", func(pr *monitoringv1.PrometheusRule) { delete(pr.Annotations, v1alpha1.AlertRuleAnnotation) }},
+	} {
+		pr := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: good.Namespace, Name: good.Name}}
+		update(t, a, pr, c.change)
+		began := time.Now()
+		within(t, 5*time.Second, c.name+" is put back", func(ctx context.Context) error {
+			if err := read(ctx, a, client.ObjectKeyFromObject(good), pr); err != nil {
+				return err
+			}
+			if !equality.Semantic.DeepEqual(pr.Spec, good.Spec) || !maps.Equal(pr.Labels, good.Labels) || !maps.Equal(pr.Annotations, good.Annotations) {
+				return fmt.Errorf("it is %+v", pr)
+			}
+			return nil
+		})
+		t.Logf("%s was put back after %v", c.name, time.Since(began).Round(time.Millisecond))
+		expectPushed(t, a, otherKey, 1)
+		must(t, untouched(t.Context(), a, other))
+	}
+
+	must(t, a.Client.Delete(t.Context(), good))
+	if again := expectPushed(t, a, key, 1); again.Name != good.Name || again.UID == good.UID || !equality.Semantic.DeepEqual(again.Spec, good.Spec) {
+		t.Errorf("after it was deleted: %+v", again)
+	}
+	expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+}
+
+// TestForeignMetadataIsKept adds to our PrometheusRule what is not ours to decide.
+func TestForeignMetadataIsKept(t *testing.T) {
+	t.Parallel()
+	a, ns := shared.Spoke(spokeA), unique(t)
+	namespace(t, ns, a)
+	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "owner"}}
+	create(t, a, owner)
+	ar := alertRule(ns, ns, onNamed(spokeA))
+	key := create(t, shared.Hub, ar)
+	pr := expectPushed(t, a, key, 1)
+	update(t, a, pr, func(pr *monitoringv1.PrometheusRule) {
+		pr.Labels["team"], pr.Annotations["example.com/note"] = "shop", "seen {{ here }}"
+		pr.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}
+	})
+	version := pr.ResourceVersion
+	kept := func(pr *monitoringv1.PrometheusRule) error {
+		if pr.Labels["team"] != "shop" || pr.Annotations["example.com/note"] != "seen {{ here }}" || len(pr.OwnerReferences) != 1 {
+			return fmt.Errorf("the metadata is %+v", pr.ObjectMeta)
+		}
+		return nil
+	}
+
+	// By itself it is no reason to write, ...
+	throughout(t, time.Second, "foreign metadata stays", func(ctx context.Context) error { return untouched(ctx, a, pr) })
+	// ... and every write keeps it.
+	update(t, shared.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 2" })
+	pr = expectRule(t, a, key, "the new expression", func(r *monitoringv1.Rule) bool { return r.Expr.String() == "up == 2" })
+	must(t, kept(pr))
+	update(t, a, pr, func(pr *monitoringv1.PrometheusRule) {
+		pr.Spec.Groups[0].Rules[0].Expr = intstr.FromString("vector(0)")
+	})
+	pr = expectRule(t, a, key, "the expression is put back", func(r *monitoringv1.Rule) bool { return r.Expr.String() == "up == 2" })
+	must(t, kept(pr))
+	if pr.ResourceVersion == version || pr.UID == "" {
+		t.Error("nothing was written")
+	}
+	expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+}
+
+// TestDisownedRuleIsLeftAlone takes this hub's name off a PrometheusRule: whoever
+// did that has it, until they give it back.
+func TestDisownedRuleIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	a, ns := shared.Spoke(spokeA), unique(t)
+	namespace(t, ns, a)
+	ar := alertRule(ns, ns, onNamed(spokeA))
+	key := create(t, shared.Hub, ar)
+	pr := expectPushed(t, a, key, 1)
+	remove(t, a, pr)
+	for _, label := range []string{v1alpha1.HubLabel, v1alpha1.ManagedByLabel} {
+		ours := pr.Labels[label]
+		update(t, a, pr, func(pr *monitoringv1.PrometheusRule) { pr.Labels[label] = "somebody" })
+		expectRow(t, shared, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonConflict)
+		update(t, shared.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr += " or vector(1)" })
+		expectRow(t, shared, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonConflict)
+		must(t, untouched(t.Context(), a, pr))
+
+		update(t, a, pr, func(pr *monitoringv1.PrometheusRule) { pr.Labels[label] = ours })
+		pr = expectRule(t, a, key, "up to date again", func(r *monitoringv1.Rule) bool { return r.Expr.String() == ar.Spec.Expr })
+		expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	}
+}
+
+// TestGeneratedRuleIsPutBack deletes and spoils a generated AlertRule on the hub.
+func TestGeneratedRuleIsPutBack(t *testing.T) {
+	t.Parallel()
+	a, b, ns := shared.Spoke(spokeA), shared.Spoke(spokeB), unique(t)
+	namespace(t, ns, a, b)
+	create(t, a, deployment(ns, "web"))
+	ar := expectGenerated(t, shared, spokeA, ns, "web", 1)
+	key := client.ObjectKeyFromObject(ar)
+	expectPushed(t, a, key, 1)
+
+	must(t, shared.Hub.Client.Delete(t.Context(), ar))
+	eventually(t, "the deleted AlertRule comes back", func(ctx context.Context) error {
+		again := &v1alpha1.AlertRule{}
+		if err := read(ctx, shared.Hub, key, again); err != nil {
+			return err
+		}
+		if again.UID == ar.UID {
+			return errors.New("it was not deleted")
+		}
+		return nil
+	})
+	expectPushed(t, a, key, 1)
+
+	// Where it goes and what it is about is not for editing.
+	for _, c := range []struct {
+		name   string
+		change func(r *v1alpha1.AlertRule)
+	}{
+		{"placement", func(r *v1alpha1.AlertRule) { r.Spec.Placement = onEvery() }},
+		{"workloadRef", func(r *v1alpha1.AlertRule) { r.Spec.WorkloadRef.Name = "other" }},
+		{"no workloadRef", func(r *v1alpha1.AlertRule) { r.Spec.WorkloadRef = nil }},
+		{"no label of the template", func(r *v1alpha1.AlertRule) { delete(r.Labels, v1alpha1.TemplateLabel) }},
+		{"label of another template", func(r *v1alpha1.AlertRule) { r.Labels[v1alpha1.TemplateLabel] = "other" }},
+		{"not managed", func(r *v1alpha1.AlertRule) { r.Labels[v1alpha1.ManagedByLabel] = "somebody" }},
+	} {
+		spoiled := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		update(t, shared.Hub, spoiled, c.change)
+		within(t, 5*time.Second, c.name+" is put back", func(ctx context.Context) error {
+			now := &v1alpha1.AlertRule{}
+			if err := read(ctx, shared.Hub, key, now); err != nil {
+				return err
+			}
+			if !equality.Semantic.DeepEqual(now.Spec, ar.Spec) || !maps.Equal(now.Labels, ar.Labels) {
+				return fmt.Errorf("it has labels %v, spec %+v", now.Labels, now.Spec)
+			}
+			return nil
+		})
+		expectPushed(t, b, key, 0)
+	}
+	expectGenerated(t, shared, spokeA, ns, "web", 1)
+	expectPushed(t, a, key, 1)
+	expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+}
+
+// TestEditOnTheHubWins edits fields of a generated AlertRule: they stay, and the
+// template still decides all others.
+func TestEditOnTheHubWins(t *testing.T) {
+	t.Parallel()
+	a, ns := shared.Spoke(spokeA), unique(t)
+	namespace(t, ns, a)
+	tpl := template(ns, v1alpha1.NamespaceName(ns))
+	create(t, shared.Hub, tpl)
+	create(t, a, deployment(ns, "web"))
+	key := expectMade(t, tpl.Name, path(spokeA, ns, "web"))[0]
+	ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	must(t, read(t.Context(), shared.Hub, key, ar))
+	if ar.Spec.For != "5m" || ar.Spec.Severity != "warning" {
+		t.Fatalf("the template made %+v", ar.Spec)
+	}
+
+	patch := client.MergeFrom(ar.DeepCopy())
+	ar.Spec.For, ar.Spec.Labels["team"] = "7m", "shop"
+	must(t, shared.Hub.Client.Patch(t.Context(), ar, patch, person))
+	edited := func(severity v1alpha1.Severity, summary string) func(r *monitoringv1.Rule) bool {
+		return func(r *monitoringv1.Rule) bool {
+			return r.For != nil && *r.For == "7m" && r.Labels["team"] == "shop" &&
+				r.Labels["severity"] == string(severity) && r.Annotations["summary"] == summary
+		}
+	}
+	expectRule(t, a, key, "the edit", edited("warning", ""))
+
+	update(t, shared.Hub, tpl, func(r *v1alpha1.AlertRuleTemplate) {
+		r.Spec.Severity, r.Spec.For = "critical", "9m"
+		r.Spec.Labels = map[string]v1alpha1.LabelText{"team": "platform"}
+		r.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "down"}
+	})
+	pr := expectRule(t, a, key, "the template's change beside the edit", edited("critical", "down"))
+	throughout(t, time.Second, "the edit stays", func(ctx context.Context) error {
+		if err := read(ctx, shared.Hub, key, ar); err != nil {
+			return err
+		}
+		if ar.Spec.For != "7m" || ar.Spec.Labels["team"] != "shop" || ar.Spec.Severity != "critical" {
+			return fmt.Errorf("the spec is %+v", ar.Spec)
+		}
+		return untouched(ctx, a, pr)
+	})
+}

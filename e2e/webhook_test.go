@@ -1,0 +1,241 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// hook is an admission webhook for PrometheusRules that the test serves itself.
+type hook struct {
+	name   string
+	config admissionregistrationv1.WebhookClientConfig
+	probed atomic.Int32
+}
+
+// serveHook answers the API server of a spoke by review, until the test ends.
+// A review of nil lets the request pass.
+func serveHook(t *testing.T, name string, review func(ctx context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) *hook {
+	t.Helper()
+	h := &hook{name: name}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		var in admissionv1.AdmissionReview
+		if err := json.NewDecoder(req.Body).Decode(&in); err != nil || in.Request == nil {
+			http.Error(w, "no AdmissionReview", http.StatusBadRequest)
+			return
+		}
+		var out *admissionv1.AdmissionResponse
+		if in.Request.UserInfo.Username == fleet.SpokeUser {
+			out = review(req.Context(), in.Request)
+		} else {
+			h.probed.Add(1)
+		}
+		if out == nil {
+			out = &admissionv1.AdmissionResponse{Allowed: true}
+		}
+		out.UID = in.Request.UID
+		in.Response = out
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(&in)
+	}))
+	t.Cleanup(server.Close)
+	h.config = admissionregistrationv1.WebhookClientConfig{
+		URL:      &server.URL,
+		CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}
+	return h
+}
+
+var (
+	noSideEffects = admissionregistrationv1.SideEffectClassNone
+	longest       = int32(30)
+)
+
+func hookRules(operations ...admissionregistrationv1.OperationType) []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: operations,
+		Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{"monitoring.coreos.com"}, APIVersions: []string{"v1"}, Resources: []string{"prometheusrules"},
+		},
+	}}
+}
+
+// validating is the hook as it is registered to allow or deny.
+func (h *hook) validating() client.Object {
+	return &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: h.name},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: h.name + ".example.com", ClientConfig: h.config, TimeoutSeconds: &longest, SideEffects: &noSideEffects,
+			Rules:                   hookRules(admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	}
+}
+
+// mutating is the hook as it is registered to change what is written.
+func (h *hook) mutating() client.Object {
+	return &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: h.name},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: h.name + ".example.com", ClientConfig: h.config, SideEffects: &noSideEffects,
+			Rules:                   hookRules(admissionregistrationv1.Create, admissionregistrationv1.Update),
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	}
+}
+
+// install registers the hook in a spoke, and waits until its API server asks it.
+func (h *hook) install(t *testing.T, m *fleet.Member, config client.Object) {
+	t.Helper()
+	create(t, m, config)
+	h.await(t, m, true)
+}
+
+// uninstall takes the hook out of a spoke, and waits until nobody asks it any more.
+func (h *hook) uninstall(t *testing.T, m *fleet.Member, config client.Object) {
+	t.Helper()
+	must(t, m.Client.Delete(t.Context(), config))
+	h.await(t, m, false)
+}
+
+func (h *hook) await(t *testing.T, m *fleet.Member, asked bool) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("webhook %s in %s: asked is %v", h.name, m.Name(), asked), func(ctx context.Context) error {
+		before := h.probed.Load()
+		probe := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, GenerateName: "probe-"}}
+		if err := m.Client.Create(ctx, probe, client.DryRunAll); err != nil {
+			return err
+		}
+		if (h.probed.Load() > before) != asked {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+// rewrite changes a PrometheusRule as a policy engine might: a label for each rule,
+// and its own idea of how long to wait.
+func rewrite(_ context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	var pr monitoringv1.PrometheusRule
+	if err := json.Unmarshal(r.Object.Raw, &pr); err != nil {
+		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: err.Error()}}
+	}
+	for _, g := range pr.Spec.Groups {
+		for i := range g.Rules {
+			wait := monitoringv1.Duration("42m")
+			g.Rules[i].For = &wait
+			g.Rules[i].Labels["policy"] = "enforced"
+		}
+	}
+	patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec", "value": pr.Spec}})
+	if err != nil {
+		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: err.Error()}}
+	}
+	patchType := admissionv1.PatchTypeJSONPatch
+	return &admissionv1.AdmissionResponse{Allowed: true, Patch: patch, PatchType: &patchType}
+}
+
+// ruleWrites returns the verbs of the manager's writes to a spoke's PrometheusRules
+// since the last reset of the audit log.
+func ruleWrites(m *fleet.Member) ([]string, error) {
+	events, err := m.Audit().Events(func(e controlplane.AuditEvent) bool {
+		return e.IsWrite() && e.User.Username == fleet.SpokeUser && e.ObjectRef.Resource == "prometheusrules"
+	})
+	verbs := make([]string, 0, len(events))
+	for _, e := range events {
+		verbs = append(verbs, e.Verb)
+	}
+	return verbs, err
+}
+
+// wrote checks that the manager's writes to a spoke's PrometheusRules were just these.
+func wrote(m *fleet.Member, want ...string) error {
+	verbs, err := ruleWrites(m)
+	if err == nil && !slices.Equal(verbs, want) {
+		err = fmt.Errorf("the writes are %v, not %v", verbs, want)
+	}
+	return err
+}
+
+// TestMutatingWebhookMakesNoLoop lets a webhook in the spoke rewrite what is pushed.
+func TestMutatingWebhookMakesNoLoop(t *testing.T) {
+	t.Parallel()
+	const span = 2 * time.Second
+	f, dir := start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true}), t.TempDir()
+	m := f.Spoke(spokeA)
+	h := serveHook(t, "rewrite", rewrite)
+	config := h.mutating()
+	h.install(t, m, config)
+	must(t, f.Register(t.Context(), spokeA, nil))
+	manager := startManager(t, f, dir)
+	namespace(t, "shop", m)
+	expectCondition(t, f, membership(spokeA), v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	must(t, m.Audit().Reset())
+
+	ar := alertRule("web", "shop", onEvery())
+	key := create(t, f.Hub, ar)
+	expectMutated := func() {
+		t.Helper()
+		is := expectRow(t, f, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonMutated)
+		expectReady(t, f, key, metav1.ConditionFalse, v1alpha1.ReasonMutated)
+		if is.Status.Summary.Failing != 1 || is.Status.Summary.Ready != "0/1" {
+			t.Errorf("the summary is %+v", is.Status.Summary)
+		}
+	}
+	expectMutated()
+	pr := expectRule(t, m, key, "rewritten", func(r *monitoringv1.Rule) bool { return *r.For == "42m" && r.Labels["policy"] == "enforced" })
+	quiet := func(what string, want ...string) {
+		t.Helper()
+		throughout(t, span, what, func(context.Context) error { return wrote(m, want...) })
+	}
+	quiet("nothing is sent again", "create")
+
+	// Metadata is no change of the rule, on either side.
+	update(t, f.Hub, ar, func(r *v1alpha1.AlertRule) { r.Annotations = map[string]string{"example.com/touched": "yes"} })
+	update(t, m, pr, func(r *monitoringv1.PrometheusRule) { r.Annotations["example.com/touched"] = "yes" })
+	quiet("a touch sends nothing", "create")
+	expectMutated()
+
+	// A change is sent once, whichever side it is on.
+	update(t, f.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 1" })
+	expectRule(t, m, key, "the change", func(r *monitoringv1.Rule) bool { return r.Expr.String() == "up == 1" && r.Labels["policy"] == "enforced" })
+	expectMutated()
+	quiet("the change is sent once", "create", "update")
+	update(t, m, pr, func(r *monitoringv1.PrometheusRule) { r.Spec.Groups[0].Rules[0].Labels["severity"] = "none" })
+	expectRule(t, m, key, "the drift is put back", func(r *monitoringv1.Rule) bool { return r.Labels["severity"] == "warning" })
+	quiet("the drift is put back once", "create", "update", "update")
+
+	// A restart knows what was answered.
+	must(t, manager.Stop())
+	manager = startManager(t, f, dir)
+	eventually(t, "the rule was looked at", func(ctx context.Context) error {
+		return metricAtLeast(ctx, manager, `controller_runtime_reconcile_total{controller="distribute",result="success"}`, 1)
+	})
+	quiet("a restart sends nothing", "create", "update", "update")
+	expectMutated()
+
+	// Without the webhook, the next change brings all in line.
+	h.uninstall(t, m, config)
+	update(t, f.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 2" })
+	expectRule(t, m, key, "as it was sent", func(r *monitoringv1.Rule) bool { return r.Expr.String() == "up == 2" && *r.For == "5m" && r.Labels["policy"] == "" })
+	expectReady(t, f, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	must(t, wrote(m, "create", "update", "update", "update"))
+}
