@@ -197,4 +197,3 @@ func TestMissedEvents(t *testing.T) {
 	expectReady(t, f, key("was"), metav1.ConditionFalse, v1alpha1.ReasonNoClusters)
 	must(t, untouched(t.Context(), m, keptRule))
 }
-

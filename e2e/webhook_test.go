@@ -216,7 +216,9 @@ func TestMutatingWebhookMakesNoLoop(t *testing.T) {
 
 	// A change is sent once, whichever side it is on.
 	update(t, f.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 1" })
-	expectRule(t, m, key, "the change", func(r *monitoringv1.Rule) bool { return r.Expr.String() == "up == 1" && r.Labels["policy"] == "enforced" })
+	expectRule(t, m, key, "the change", func(r *monitoringv1.Rule) bool {
+		return r.Expr.String() == "up == 1" && r.Labels["policy"] == "enforced"
+	})
 	expectMutated()
 	quiet("the change is sent once", "create", "update")
 	update(t, m, pr, func(r *monitoringv1.PrometheusRule) { r.Spec.Groups[0].Rules[0].Labels["severity"] = "none" })
@@ -235,7 +237,9 @@ func TestMutatingWebhookMakesNoLoop(t *testing.T) {
 	// Without the webhook, the next change brings all in line.
 	h.uninstall(t, m, config)
 	update(t, f.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 2" })
-	expectRule(t, m, key, "as it was sent", func(r *monitoringv1.Rule) bool { return r.Expr.String() == "up == 2" && *r.For == "5m" && r.Labels["policy"] == "" })
+	expectRule(t, m, key, "as it was sent", func(r *monitoringv1.Rule) bool {
+		return r.Expr.String() == "up == 2" && *r.For == "5m" && r.Labels["policy"] == ""
+	})
 	expectReady(t, f, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	must(t, wrote(m, "create", "update", "update", "update"))
 }

@@ -93,6 +93,9 @@ const (
 	// ReasonKubeconfigMissing is Connected=False: the Secret, its registration label
 	// or its key is gone. Nothing is removed from the spoke.
 	ReasonKubeconfigMissing = "KubeconfigMissing"
+	// ReasonDuplicateCluster is Connected=False: the spoke is the same cluster as the
+	// one that the message names, which stays in charge.
+	ReasonDuplicateCluster = "DuplicateCluster"
 	// ReasonServed is PrometheusRuleServed=True.
 	ReasonServed = "Served"
 	// ReasonReady is a SpokeCluster's Ready=True.

@@ -23,6 +23,10 @@ const (
 	// AlertRuleAnnotation on a PrometheusRule is its AlertRule's namespace/name.
 	AlertRuleAnnotation = Group + "/alertrule"
 
+	// ClusterLabel on an AlertRule that a template made is the spoke's name, for
+	// selecting on. Names of more than 63 characters are no label values: they are
+	// left out.
+	ClusterLabel = Group + "/cluster"
 	// TemplateLabel on an AlertRule is the name of the template that made it.
 	TemplateLabel = Group + "/template"
 )

@@ -8,9 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
@@ -46,6 +48,23 @@ func hubState(ctx context.Context, c client.Client, o *options) (*corev1.ConfigM
 		return nil, fmt.Errorf("ConfigMap %s has no key %q: put the hub's id back, or give it by --hub-id", key, hubIDKey)
 	}
 	return cm, nil
+}
+
+// checkCRDs says which of the operator's own CustomResourceDefinitions the hub lacks.
+func checkCRDs(ctx context.Context, c client.Client) error {
+	for _, kind := range []string{"alertrules", "alertruletemplates", "spokeclusters"} {
+		crd := &metav1.PartialObjectMetadata{}
+		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+		name := kind + "." + v1alpha1.Group
+		err := c.Get(ctx, client.ObjectKey{Name: name}, crd)
+		switch {
+		case apierrors.IsNotFound(err):
+			return fmt.Errorf("the hub has no CustomResourceDefinition %s: apply those in charts/rulefleet/files/crds first", name)
+		case err != nil:
+			return fmt.Errorf("looking for CustomResourceDefinition %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // ensureNamespace makes the namespace of generated AlertRules when it is missing.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
@@ -35,6 +37,9 @@ import (
 // startTimeout bounds what has to be read and written on the hub before the manager
 // starts.
 const startTimeout = 30 * time.Second
+
+// readyTimeout bounds a check of /readyz.
+const readyTimeout = time.Second
 
 // run puts the manager together and runs it until ctx ends.
 func run(ctx context.Context, o *options) error {
@@ -86,7 +91,7 @@ func run(ctx context.Context, o *options) error {
 // setup adds the controllers, in the order of the data flow.
 func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider, hubID string, o *options) error {
 	local := mgr.GetLocalManager()
-	if err := hub.SetupIndexes(ctx, local.GetFieldIndexer()); err != nil {
+	if err := hub.SetupIndexes(ctx, local.GetFieldIndexer(), hubID); err != nil {
 		return fmt.Errorf("setting up the hub's indexes: %w", err)
 	}
 	guard := hub.Guard{Reader: local.GetAPIReader()}
@@ -163,10 +168,22 @@ func newManager(cfg *rest.Config, provider *spoke.Provider, scheme *runtime.Sche
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, fmt.Errorf("adding /healthz: %w", err)
 	}
-	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+	if err := mgr.AddReadyzCheck("hub-cache", cacheReady(mgr.GetLocalManager().GetCache())); err != nil {
 		return nil, fmt.Errorf("adding /readyz: %w", err)
 	}
 	return mgr, nil
+}
+
+// cacheReady is ready when all that is watched on the hub was read once.
+func cacheReady(c cache.Cache) healthz.Checker {
+	return func(req *http.Request) error {
+		ctx, cancel := context.WithTimeout(req.Context(), readyTimeout)
+		defer cancel()
+		if !c.WaitForCacheSync(ctx) {
+			return errors.New("the hub's objects are not read yet")
+		}
+		return nil
+	}
 }
 
 // hubConfig says how to reach the hub.
@@ -191,6 +208,9 @@ func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the hub: %w", err)
+	}
+	if err := checkCRDs(ctx, c); err != nil {
+		return nil, err
 	}
 	if err := ensureNamespace(ctx, c, o.generatedNamespace); err != nil {
 		return nil, err

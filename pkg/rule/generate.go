@@ -2,6 +2,7 @@ package rule
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -31,7 +32,7 @@ func Generate(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1a
 	// Last, so that no template can claim another workload.
 	alert.Labels[namespaceLabel] = storedText(w.Namespace)
 	alert.Labels[deploymentLabel] = storedText(w.Name)
-	return &v1alpha1.AlertRule{
+	ar := &v1alpha1.AlertRule{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "AlertRule"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace,
@@ -52,7 +53,11 @@ func Generate(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1a
 			Placement: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{v1alpha1.ClusterName(w.Cluster.Name)}},
 			State:     v1alpha1.Enabled,
 		},
-	}, nil
+	}
+	if len(validation.IsValidLabelValue(w.Cluster.Name)) == 0 {
+		ar.Labels[v1alpha1.ClusterLabel] = w.Cluster.Name
+	}
+	return ar, nil
 }
 
 // storedText writes a value into a text of an AlertRule, where placeholders are read

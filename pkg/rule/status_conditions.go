@@ -31,7 +31,7 @@ func (in *StatusInput) ready(rows []row, summary v1alpha1.RuleSummary) metav1.Co
 	case in.Invalid != nil:
 		return condition(v1alpha1.ConditionReady, false, in.Invalid.Reason, "the spec is not valid, see Accepted")
 	case in.Rule.Spec.State == v1alpha1.Disabled:
-		return condition(v1alpha1.ConditionReady, true, v1alpha1.ReasonDisabled, "the rule is disabled, and removed from the spokes")
+		return condition(v1alpha1.ConditionReady, true, v1alpha1.ReasonDisabled, "the rule is disabled: spokes don't have it, or lose it as soon as they can be reached")
 	case summary.Desired == 0:
 		return condition(v1alpha1.ConditionReady, false, v1alpha1.ReasonNoClusters, "the placement picks no registered spoke")
 	}
@@ -57,7 +57,7 @@ func (in *StatusInput) stalled(rows []row) metav1.Condition {
 		}
 	}
 	if len(stalling) == 0 {
-		return condition(v1alpha1.ConditionStalled, false, v1alpha1.ReasonNotStalled, "nothing waits for a person")
+		return condition(v1alpha1.ConditionStalled, false, v1alpha1.ReasonNotStalled, "no spoke refuses the rule")
 	}
 	return condition(v1alpha1.ConditionStalled, true, stalling[0].Reason, tell(stalling))
 }

@@ -108,13 +108,22 @@ func (in *StatusInput) row(name string, spoke *SpokeState, before map[string]*v1
 		}
 	}
 	if verdict, ok := in.Verdicts[name]; ok {
-		return row{in.since(last, in.fit(name, verdict)), reported}
+		return row{in.since(last, in.overdue(spoke, in.fit(name, verdict))), reported}
 	}
 	// Only a report tells of a generation: without one, the row was derived.
 	if last != nil && last.ObservedGeneration > 0 {
-		return row{*last.DeepCopy(), remembered}
+		return row{in.since(last, in.overdue(spoke, *last.DeepCopy())), remembered}
 	}
 	return in.derive(name, spoke, last)
+}
+
+// overdue says of a row of an older generation that the spoke can't be reached, where
+// that is why. The rest of the row is what was last seen.
+func (in *StatusInput) overdue(spoke *SpokeState, r v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
+	if r.ObservedGeneration < in.Rule.Generation && spoke.Connected == metav1.ConditionFalse && spoke.Reason != "" {
+		r.Reason, r.Message = spoke.Reason, spoke.Message
+	}
+	return in.fit(string(r.Name), r)
 }
 
 // derive returns the row of a spoke that nothing was reported of.

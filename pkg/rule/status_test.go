@@ -121,6 +121,15 @@ func TestStatus(t *testing.T) {
 			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Ready: "1/1"},
 			accepted: "True/Accepted", ready: "True/AllApplied", stalled: "False/NotStalled",
 		},
+		"changed while the spoke is down": {
+			spokes:   []SpokeState{disconnected("a", "Unreachable"), disconnected("b", "AuthFailed")},
+			before:   rows{applied("a", 1, 10)},
+			verdicts: verdicts{"b": applied("b", 1, 0)},
+			rows:     rows{rowOf("a", v1alpha1.PhaseApplied, "Unreachable", 1, 100), rowOf("b", v1alpha1.PhaseApplied, "AuthFailed", 1, 100)},
+			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 2, Unreachable: 2, Ready: "0/2"},
+			accepted: "True/Accepted", ready: "False/Progressing", stalled: "False/NotStalled",
+			readyTells: "0/2 spokes; a: Unreachable: of the spoke; b: AuthFailed: of the spoke",
+		},
 		"reported as unreachable": {
 			spokes:   spokes("a"),
 			before:   rows{applied("a", 2, 10)},

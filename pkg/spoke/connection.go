@@ -119,7 +119,11 @@ func (c *connection) run(ctx context.Context) {
 			if next != nil {
 				next.stop()
 			}
-			c.observe(disconnected(err))
+			finding := disconnected(err)
+			if finding.Reason == v1alpha1.ReasonDuplicateCluster {
+				c.seen.Identity = "" // the other spoke's
+			}
+			c.observe(finding)
 			pause(ctx, backoff.Step())
 			continue
 		}
@@ -312,6 +316,13 @@ func (c *connection) connected() {
 }
 
 func (c *connection) observe(f Finding) {
+	switch was := c.seen.Connected; {
+	case was.Status == f.Status && was.Reason == f.Reason:
+	case f.Status == metav1.ConditionTrue:
+		c.log.Info("the spoke is connected", "version", c.seen.Version, "rulesServed", c.seen.Served.Status)
+	default:
+		c.log.Info("the spoke can't be served", "reason", f.Reason, "message", f.Message)
+	}
 	c.seen.Connected = f
 	c.p.observe(c, c.seen)
 }

@@ -48,7 +48,7 @@ func (p *Provider) ControllerOptions(name string, log logr.Logger) mccontroller.
 		},
 		LogConstructor: func(req *mcreconcile.Request) logr.Logger {
 			if req == nil {
-				return log
+				return log.V(1) // every engaged spoke starts a handful of sources
 			}
 			return log.WithValues("cluster", req.ClusterName, "namespace", req.Namespace, "name", req.Name)
 		},

@@ -47,14 +47,29 @@ type Finding struct {
 	Message string
 }
 
+// DuplicateError says that a spoke is the same cluster as another, by the UID of its
+// namespace kube-system.
+type DuplicateError struct {
+	// Other is the spoke that was there first.
+	Other string
+}
+
+// Error implements error.
+func (e *DuplicateError) Error() string {
+	return "this is the same cluster as spoke " + e.Other + ", which stays in charge; remove the Secret of one of the two"
+}
+
 // disconnected says in a condition's words why a spoke can't be served.
 func disconnected(err error) Finding {
 	f := Finding{Status: metav1.ConditionFalse, Message: Clip(err.Error(), maxMessage)}
 	var refused *RefusedError
+	var duplicate *DuplicateError
 	switch {
 	case errors.As(err, &refused):
 		f.Reason = v1alpha1.ReasonInvalidKubeconfig
 		f.Message = Clip("the kubeconfig is refused: "+refused.Error(), maxMessage)
+	case errors.As(err, &duplicate):
+		f.Reason = v1alpha1.ReasonDuplicateCluster
 	case apierrors.IsUnauthorized(err):
 		f.Reason = v1alpha1.ReasonAuthFailed
 		f.Message = "the spoke does not accept the credential (401); put a valid one into the Secret"

@@ -21,6 +21,7 @@ func TestDisconnected(t *testing.T) {
 		answered         bool
 	}{
 		"a refused kubeconfig":   {err: fmt.Errorf("x: %w", refuse("user.exec", "no")), reason: v1alpha1.ReasonInvalidKubeconfig, contains: "user.exec"},
+		"another's cluster":      {err: fmt.Errorf("x: %w", &DuplicateError{Other: "first"}), reason: v1alpha1.ReasonDuplicateCluster, contains: "spoke first"},
 		"the credential (401)":   {err: errUnauthorized, reason: v1alpha1.ReasonAuthFailed, contains: "401", answered: true},
 		"the permissions (403)":  {err: errForbidden, reason: v1alpha1.ReasonForbidden, contains: "RBAC", answered: true},
 		"silence":                {err: fmt.Errorf("listing: %w", context.DeadlineExceeded), reason: v1alpha1.ReasonUnreachable, contains: "no answer in time"},

@@ -58,6 +58,9 @@ type Provider struct {
 	indexes  []index
 	changed  func(name string)
 	circuits []*Queue
+	// identities are those of the spokes that are served, or were when their status
+	// was last written.
+	identities map[string]string
 }
 
 // entry is all that is known of one registered spoke.
@@ -89,7 +92,7 @@ var _ multicluster.Provider = &Provider{}
 
 // NewProvider returns a Provider without spokes.
 func NewProvider(o Options) *Provider {
-	return &Provider{opts: o, log: o.Log, started: make(chan struct{}), entries: map[string]*entry{}, changed: func(string) {}}
+	return &Provider{opts: o, log: o.Log, started: make(chan struct{}), entries: map[string]*entry{}, identities: map[string]string{}, changed: func(string) {}}
 }
 
 // follow makes a queue follow the circuits of the spokes.
@@ -226,6 +229,7 @@ func (p *Provider) Remove(name string) {
 	p.mu.Lock()
 	e, ok := p.entries[name]
 	delete(p.entries, name)
+	delete(p.identities, name)
 	circuits := p.circuits
 	p.mu.Unlock()
 	if !ok {
@@ -248,6 +252,31 @@ func (p *Provider) Remove(name string) {
 	}
 }
 
+// Known tells which identity a spoke is known to have, from its status: it is the
+// first of its kind, whichever answers first after a restart.
+func (p *Provider) Known(name, identity string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.identities[name] == "" && identity != "" {
+		p.identities[name] = identity
+	}
+}
+
+// duplicateLocked returns the name of another spoke that is the same cluster, and
+// was there first. Two of one cluster would take each other's rules for leftovers.
+func (p *Provider) duplicateLocked(name, identity string) (string, bool) {
+	for other, known := range p.identities {
+		e := p.entries[other]
+		if other == name || known != identity || identity == "" || e == nil {
+			continue
+		}
+		if e.current != nil || p.identities[name] != identity {
+			return other, true
+		}
+	}
+	return "", false
+}
+
 // publish engages a session of a connection. It tells false when the connection is
 // not wanted any more.
 func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool, error) {
@@ -257,6 +286,11 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 		p.mu.Unlock()
 		return false, nil //nolint:nilerr // that ctx ended is the reason, and no error
 	}
+	if other, found := p.duplicateLocked(c.name, c.seen.Identity); found {
+		p.mu.Unlock()
+		return true, &DuplicateError{Other: other}
+	}
+	p.identities[c.name] = c.seen.Identity
 	var old *registration
 	if e.pending != nil && e.pending.conn == c {
 		old, e.current, e.pending, e.fault = e.current, e.pending, nil, ""

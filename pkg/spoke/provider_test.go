@@ -145,3 +145,58 @@ func TestProviderCircuit(t *testing.T) {
 		t.Error("the queue heard of a spoke that was removed")
 	}
 }
+
+// DESIGN §3.12: the same cluster is not served under two names.
+func TestProviderDuplicate(t *testing.T) {
+	const uid = "uid"
+	for name, tc := range map[string]struct {
+		identity   string            // of the spoke s, as it is found now
+		known      map[string]string // identities
+		registered []string
+		served     []string
+		want       string
+	}{
+		"alone":                               {identity: uid, registered: []string{"s"}},
+		"again after a restart":               {identity: uid, known: map[string]string{"s": uid}, registered: []string{"s"}},
+		"beside another cluster":              {identity: uid, known: map[string]string{"t": "other"}, registered: []string{"s", "t"}, served: []string{"t"}},
+		"served under another name":           {identity: uid, known: map[string]string{"t": uid}, registered: []string{"s", "t"}, served: []string{"t"}, want: "t"},
+		"was served under another name":       {identity: uid, known: map[string]string{"t": uid}, registered: []string{"s", "t"}, want: "t"},
+		"was served under both":               {identity: uid, known: map[string]string{"s": uid, "t": uid}, registered: []string{"s", "t"}},
+		"was served under both, and one is":   {identity: uid, known: map[string]string{"s": uid, "t": uid}, registered: []string{"s", "t"}, served: []string{"t"}, want: "t"},
+		"the other is not registered anymore": {identity: uid, known: map[string]string{"t": uid}, registered: []string{"s"}},
+		"it is not known what cluster it is":  {known: map[string]string{"t": ""}, registered: []string{"s", "t"}, served: []string{"t"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := NewProvider(Options{})
+			for name, identity := range tc.known {
+				p.Known(name, identity)
+			}
+			for _, name := range tc.registered {
+				p.entries[name] = &entry{}
+			}
+			for _, name := range tc.served {
+				p.entries[name].current = &registration{cancel: func() {}}
+			}
+			p.mu.Lock()
+			got, found := p.duplicateLocked("s", tc.identity)
+			p.mu.Unlock()
+			if got != tc.want || found != (tc.want != "") {
+				t.Errorf("got %q, %v, want %q", got, found, tc.want)
+			}
+		})
+	}
+	t.Run("what is known stays until the spoke is removed", func(t *testing.T) {
+		p := NewProvider(Options{})
+		p.entries["s"] = &entry{}
+		p.Known("s", uid)
+		p.Known("s", "other")
+		p.Known("s", "")
+		if got := p.identities["s"]; got != uid {
+			t.Errorf("got %q", got)
+		}
+		p.Remove("s")
+		if p.identities["s"] != "" {
+			t.Error("it is known still")
+		}
+	})
+}

@@ -73,7 +73,7 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if err != nil || sc == nil {
 		return reconcile.Result{}, err
 	}
-	finding, err := r.connect(ctx, req.Name, secret)
+	finding, err := r.connect(ctx, sc, secret)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -133,7 +133,8 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 
 // connect hands the kubeconfig to the provider. The Finding is non-nil where the
 // registration itself is at fault.
-func (r *Registrar) connect(ctx context.Context, name string, secret *corev1.Secret) (*Finding, error) {
+func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (*Finding, error) {
+	name := sc.Name
 	if secret == nil {
 		r.Provider.Remove(name)
 		return &Finding{
@@ -142,6 +143,7 @@ func (r *Registrar) connect(ctx context.Context, name string, secret *corev1.Sec
 				r.Namespace, name, v1alpha1.RegistrationLabel, v1alpha1.KubeconfigKey),
 		}, nil
 	}
+	r.Provider.Known(name, sc.Status.Identity)
 	err := r.Provider.Register(ctx, name, secret.Data[v1alpha1.KubeconfigKey])
 	if _, refused := errors.AsType[*RefusedError](err); refused {
 		finding := disconnected(err)

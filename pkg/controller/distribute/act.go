@@ -61,7 +61,10 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 	case rule.Update:
 		return r.send(ctx, t, plan)
 	case rule.Conflict:
-		return false, r.conflict(ctx, t), nil
+		// It is left as it is. Its next event brings the key back.
+		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
+			"PrometheusRule %s in the spoke is not this hub's and stays as it is; rename or delete it", hub.Key(t.desired)))
+		return false, reconcile.Result{}, nil
 	case rule.Mutated:
 		r.mutated(t)
 	case rule.Terminating:
@@ -74,27 +77,11 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 	return true, reconcile.Result{}, nil
 }
 
-// conflict leaves an object of the same name that is not this hub's as it is, and
-// waits for it to change.
-func (r *Reconciler) conflict(ctx context.Context, t *task) reconcile.Result {
-	key := waitKey{t.spoke.Name, ruleKind, hub.Key(t.desired)}
-	r.waiting.add(key, t.req)
-	// It was looked up before that, and an event between the two would be missed.
-	now := &monitoringv1.PrometheusRule{}
-	if err := t.spoke.Reader.Get(ctx, hub.Key(t.desired), now); err != nil || now.ResourceVersion != t.existing.ResourceVersion {
-		r.waiting.drop(key, t.req)
-		return reconcile.Result{RequeueAfter: staleRetry}
-	}
-	r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
-		"PrometheusRule %s in the spoke is not this hub's and stays as it is; rename or delete it", hub.Key(t.desired)))
-	return reconcile.Result{}
-}
-
 // namespaceReady tells whether the rule's namespace can take it. The namespace's
 // own event brings the key back.
 func (r *Reconciler) namespaceReady(ctx context.Context, t *task) (bool, error) {
 	// Wait first and look then, or an event between the two would be missed.
-	key := waitKey{t.spoke.Name, namespaceKind, client.ObjectKey{Name: t.desired.Namespace}}
+	key := namespaceKey{t.spoke.Name, t.desired.Namespace}
 	r.waiting.add(key, t.req)
 	ns := spoke.NamespaceMetadata()
 	switch err := t.spoke.Reader.Get(ctx, client.ObjectKey{Name: t.desired.Namespace}, ns); {

@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -147,12 +146,10 @@ func TestClip(t *testing.T) {
 }
 
 func TestWaiting(t *testing.T) {
-	ns := func(name string) waitKey {
-		return waitKey{"s", namespaceKind, types.NamespacedName{Name: name}}
-	}
+	ns := func(name string) namespaceKey { return namespaceKey{"s", name} }
 	for name, tc := range map[string]struct {
 		do   func(w *waiting)
-		take waitKey
+		take namespaceKey
 		want []string
 		left int
 	}{
@@ -161,13 +158,9 @@ func TestWaiting(t *testing.T) {
 		"the same twice": {do: func(w *waiting) { w.add(ns("a"), request("s", "r")); w.add(ns("a"), request("s", "r")) }, take: ns("a"), want: []string{"r"}},
 		"two":            {do: func(w *waiting) { w.add(ns("a"), request("s", "r")); w.add(ns("a"), request("s", "q")) }, take: ns("a"), want: []string{"q", "r"}},
 		"for another":    {do: func(w *waiting) { w.add(ns("b"), request("s", "r")) }, take: ns("a"), left: 1},
-		"for another kind": {
-			do:   func(w *waiting) { w.add(waitKey{"s", ruleKind, types.NamespacedName{Name: "a"}}, request("s", "r")) },
-			take: ns("a"), left: 1,
-		},
 		"in another spoke": {
 			do: func(w *waiting) {
-				w.add(waitKey{"t", namespaceKind, types.NamespacedName{Name: "a"}}, request("t", "r"))
+				w.add(namespaceKey{"t", "a"}, request("t", "r"))
 			},
 			take: ns("a"), left: 1,
 		},

@@ -168,7 +168,15 @@ func (r *Reconciler) find(ctx context.Context, t *task) error {
 		return fmt.Errorf("looking up PrometheusRules of %s: %w", t.req.NamespacedName, err)
 	}
 	for i := range list.Items {
-		t.claimed = append(t.claimed, &list.Items[i])
+		// One that stands in another AlertRule's place is that one's to put right,
+		// even when somebody wrote this one's name on it.
+		owner, found, err := hub.RuleOfObject(ctx, r.Hub, list.Items[i].Name)
+		if err != nil {
+			return err
+		}
+		if !found || owner == t.req.NamespacedName {
+			t.claimed = append(t.claimed, &list.Items[i])
+		}
 	}
 	if t.desired == nil {
 		return nil

@@ -100,7 +100,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	builder := newClient(hubScheme)
-	if err := hub.SetupIndexes(t.Context(), indexer{builder}); err != nil {
+	if err := hub.SetupIndexes(t.Context(), indexer{builder}, hubID); err != nil {
 		t.Fatal(err)
 	}
 	w.hub = builder.Build()
@@ -405,6 +405,24 @@ func TestReconcile(t *testing.T) {
 			}
 			w.want("update shop")
 			w.wantRow("Applied")
+		},
+		"somebody wrote another rule's name on the object": func(w *world) {
+			other := alertRule()
+			other.Name, other.UID, other.Spec.State = "other", "other", v1alpha1.Disabled
+			w.put(w.hub, other)
+			w.touch(func(o *monitoringv1.PrometheusRule) { o.Annotations[v1alpha1.AlertRuleAnnotation] = "shop/other" })
+			w.sync()
+			if got := w.enqueued(); !slices.Equal(got, []string{"down in s", "other in s"}) {
+				w.Errorf("enqueued %v", got)
+			}
+			w.rules.ClearActions()
+			if _, err := w.Reconcile(w.Context(), request("s", "other")); err != nil || len(w.rules.Actions()) > 0 {
+				w.Errorf("for the other rule: %v, %v", w.rules.Actions(), err)
+			}
+			w.want("update shop")
+			w.wantRow("Applied")
+			w.sync()
+			w.want()
 		},
 		"somebody deleted the object": func(w *world) {
 			w.drop(w.server, w.object())
@@ -734,6 +752,28 @@ func TestReconcileNew(t *testing.T) {
 				w.Errorf("the spoke has %+v", o)
 			}
 		},
+		"the cache does not show it yet": func(w *world) {
+			w.want("create shop")
+			if got := w.want(); got.RequeueAfter <= 0 {
+				w.Errorf("got %+v", got)
+			}
+			w.wantRow("")
+			w.sync()
+			w.want()
+			w.wantRow("Applied")
+		},
+		"it can't be looked up": func(w *world) {
+			w.spoke.Reader = interceptor.NewClient(w.spoke.Reader.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if _, ok := o.(*monitoringv1.PrometheusRule); ok {
+						return errors.New("ended")
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			})
+			w.wantError()
+			w.wantRow("")
+		},
 		"placed by label": func(w *world) {
 			w.edit(func(ar *v1alpha1.AlertRule) {
 				ar.Spec.Placement = v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}}
@@ -772,28 +812,6 @@ func TestReconcileNew(t *testing.T) {
 			}
 			w.want("create shop")
 			w.wantRow("Applied")
-		},
-		"a foreign object goes just when it is found": func(w *world) {
-			foreign := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: objectName}}
-			w.put(w.server, foreign)
-			w.sync()
-			reads, cache := 0, w.spoke.Reader.(client.WithWatch)
-			w.spoke.Reader = interceptor.NewClient(cache, interceptor.Funcs{
-				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-					reads++
-					if reads == 2 { // its event came before anybody waited for it
-						return apierrors.NewNotFound(resource, key.Name)
-					}
-					return c.Get(ctx, key, o, opts...)
-				},
-			})
-			if got := w.want(); got.RequeueAfter != staleRetry {
-				w.Errorf("got %+v", got)
-			}
-			w.wantRow("")
-			if len(w.waiting.keys) > 0 {
-				w.Error("it waits for an event that has been")
-			}
 		},
 		"a foreign object that the cache does not show yet": func(w *world) {
 			w.put(w.server, &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: objectName}})

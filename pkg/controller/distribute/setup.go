@@ -121,32 +121,30 @@ func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) s
 	})
 }
 
-// onPrometheusRule enqueues the AlertRule that a PrometheusRule of this hub's says
-// it belongs to, and whoever waits for a name that somebody else has. None of it is
-// urgent: most of these events are the echo of a write, or of a spoke's first list.
+// onPrometheusRule enqueues the AlertRule in whose place a PrometheusRule stands, and
+// those that it says it belongs to or said so before. None of it is urgent: most of
+// these events are the echo of a write, or of a spoke's first list.
 func (r *Reconciler) onPrometheusRule(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
-	return spoke.OnEvent(func(_ context.Context, q spoke.WorkQueue, versions ...client.Object) {
+	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		o := versions[0]
 		r.writes.Seen(objectKey{name.String(), hub.Key(o)}, o.GetResourceVersion())
+		// The cache has synced and the index exists: an error is the end of the process.
+		if key, found, err := hub.RuleOfObject(ctx, r.Hub, o.GetName()); err == nil && found {
+			spoke.Enqueue(q, handler.LowPriority, name.String(), key)
+		}
 		for _, v := range versions {
 			if key, ok := rule.ParseRuleKey(v); ok && rule.Owned(v, r.Render.HubID) {
 				spoke.Enqueue(q, handler.LowPriority, name.String(), key)
 			}
 		}
-		r.wake(q, waitKey{name.String(), ruleKind, hub.Key(o)})
 	})
 }
 
 // onNamespace enqueues the AlertRules that wait for a namespace.
 func (r *Reconciler) onNamespace(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
 	return spoke.OnEvent(func(_ context.Context, q spoke.WorkQueue, versions ...client.Object) {
-		r.wake(q, waitKey{name.String(), namespaceKind, client.ObjectKey{Name: versions[0].GetName()}})
+		for _, req := range r.waiting.take(namespaceKey{name.String(), versions[0].GetName()}) {
+			spoke.Enqueue(q, 0, name.String(), req.NamespacedName)
+		}
 	})
-}
-
-// wake enqueues the keys that wait for an object.
-func (r *Reconciler) wake(q spoke.WorkQueue, k waitKey) {
-	for _, req := range r.waiting.take(k) {
-		spoke.Enqueue(q, 0, k.spoke, req.NamespacedName)
-	}
 }

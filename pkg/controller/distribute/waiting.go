@@ -3,36 +3,27 @@ package distribute
 import (
 	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
-// The kinds of objects in a spoke that a key can wait for.
-const (
-	namespaceKind = "Namespace"
-	ruleKind      = "PrometheusRule"
-)
-
-// waitKey is an object in a spoke.
-type waitKey struct {
-	spoke, kind string
-	types.NamespacedName
+// namespaceKey is a namespace in a spoke.
+type namespaceKey struct {
+	spoke, namespace string
 }
 
-// waiting are the keys that wait for an object in a spoke to come or to go. It
-// spares every event of such an object a walk over all rules. The zero value is
-// ready to use.
+// waiting are the keys that wait for a namespace to come. It spares every event of a
+// namespace a walk over all rules. The zero value is ready to use.
 type waiting struct {
 	mu   sync.Mutex
-	keys map[waitKey]sets.Set[mcreconcile.Request]
+	keys map[namespaceKey]sets.Set[mcreconcile.Request]
 }
 
-func (w *waiting) add(k waitKey, req mcreconcile.Request) {
+func (w *waiting) add(k namespaceKey, req mcreconcile.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.keys == nil {
-		w.keys = map[waitKey]sets.Set[mcreconcile.Request]{}
+		w.keys = map[namespaceKey]sets.Set[mcreconcile.Request]{}
 	}
 	if w.keys[k] == nil {
 		w.keys[k] = sets.New[mcreconcile.Request]()
@@ -40,7 +31,7 @@ func (w *waiting) add(k waitKey, req mcreconcile.Request) {
 	w.keys[k].Insert(req)
 }
 
-func (w *waiting) drop(k waitKey, req mcreconcile.Request) {
+func (w *waiting) drop(k namespaceKey, req mcreconcile.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.keys[k].Delete(req)
@@ -49,8 +40,8 @@ func (w *waiting) drop(k waitKey, req mcreconcile.Request) {
 	}
 }
 
-// take returns the keys that wait for an object; they don't wait any more.
-func (w *waiting) take(k waitKey) []mcreconcile.Request {
+// take returns the keys that wait for a namespace; they don't wait any more.
+func (w *waiting) take(k namespaceKey) []mcreconcile.Request {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := w.keys[k].UnsortedList()

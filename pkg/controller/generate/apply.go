@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -39,6 +40,12 @@ func (r *Reconciler) apply(ctx context.Context, desired map[string]*v1alpha1.Ale
 		if !differs {
 			continue
 		}
+		if fixed, tampered := restored(ar, byName[ar.Name]); tampered {
+			if err := r.Hub.Patch(ctx, byName[ar.Name].DeepCopy(), fixed, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
+				return 0, fmt.Errorf("restoring AlertRule %s: %w", hub.Key(ar), err)
+			}
+			continue // its event brings the key back
+		}
 		u := &unstructured.Unstructured{Object: fields}
 		r.writes.Begin(hub.Key(ar))
 		err = r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
@@ -49,6 +56,24 @@ func (r *Reconciler) apply(ctx context.Context, desired map[string]*v1alpha1.Ale
 		r.writes.Wrote(hub.Key(ar), u.GetResourceVersion())
 	}
 	return wait, nil
+}
+
+// restored returns a patch that puts the fields back that are nobody's to edit, and
+// whether they were edited. Server-side apply would not do: it never takes an entry
+// out of a list that somebody else put in.
+func restored(desired, existing *v1alpha1.AlertRule) (client.Patch, bool) {
+	if existing == nil || (equality.Semantic.DeepEqual(existing.Spec.Placement, desired.Spec.Placement) &&
+		equality.Semantic.DeepEqual(existing.Spec.WorkloadRef, desired.Spec.WorkloadRef)) {
+		return nil, false
+	}
+	before := existing.DeepCopy()
+	after := existing.DeepCopy()
+	after.Spec.Placement, after.Spec.WorkloadRef = desired.Spec.Placement, desired.Spec.WorkloadRef
+	data, err := client.MergeFrom(before).Data(after)
+	if err != nil {
+		return nil, false // it is two objects of our own: there is nothing to fail
+	}
+	return client.RawPatch(types.MergePatchType, data), true
 }
 
 // difference returns what to apply for an AlertRule, and whether that would change

@@ -73,7 +73,13 @@ func TestDifference(t *testing.T) {
 		left     []string // left out of what is applied
 		applied  []string // with the template's values
 	}{
-		"a new object":    {differs: true, applied: []string{"spec.for", "spec.labels.team"}},
+		"a new object": {differs: true, applied: []string{"spec.for", "spec.labels.team"}},
+		"what is not to be applied": {
+			template: func(ar *v1alpha1.AlertRule) {
+				ar.Status.ObservedGeneration, ar.CreationTimestamp = 1, metav1.NewTime(time.Unix(1, 0))
+			},
+			differs: true,
+		},
 		"nothing differs": {existing: stored(nil)},
 		"a field changed in the template": {
 			template: func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" },

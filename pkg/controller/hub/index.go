@@ -18,14 +18,18 @@ const (
 	placementIndex = "placement"
 	workloadIndex  = "workload"
 	templateIndex  = "template"
+	objectIndex    = "object"
 
 	namedPrefix = "name/"
 	bySelector  = "selector"
 )
 
 // SetupIndexes adds the indexes that this package reads to the hub's cache.
-func SetupIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+func SetupIndexes(ctx context.Context, indexer client.FieldIndexer, hubID string) error {
 	for field, fn := range map[string]client.IndexerFunc{
+		objectIndex: func(o client.Object) []string {
+			return []string{rule.ObjectName(hubID, o.GetNamespace(), o.GetName())}
+		},
 		placementIndex: placementKeys,
 		workloadIndex:  workloadKeys,
 		templateIndex:  templateKeys,
@@ -132,6 +136,19 @@ func RulesOn(ctx context.Context, reader client.Reader, cluster rule.Cluster) ([
 		}
 	}
 	return out, nil
+}
+
+// RuleOfObject returns the AlertRule whose PrometheusRules have a name, whatever they
+// say of themselves: people can change what is written on them, and not their name.
+func RuleOfObject(ctx context.Context, reader client.Reader, name string) (key types.NamespacedName, found bool, err error) {
+	var list v1alpha1.AlertRuleList
+	if err := reader.List(ctx, &list, client.MatchingFields{objectIndex: name}); err != nil {
+		return key, false, fmt.Errorf("looking up the AlertRule of PrometheusRules %s: %w", name, err)
+	}
+	if len(list.Items) == 0 {
+		return key, false, nil
+	}
+	return Key(&list.Items[0]), true, nil
 }
 
 // Cluster returns a spoke as placement sees it, or nil when there is no SpokeCluster

@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// TestSameClusterTwice registers a spoke under a second name. Served under both, each
+// name would take the other's rules for leftovers, without end.
+func TestSameClusterTwice(t *testing.T) {
+	t.Parallel()
+	f, err := fleet.Start(t.Context(), fleet.Options{Spokes: []string{"first"}})
+	must(t, err)
+	t.Cleanup(func() { must(t, f.Stop()) })
+	dir := t.TempDir()
+	m, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: raceManager, Dir: dir})
+	must(t, err)
+	first := f.Spoke("first")
+	namespace(t, "shop", first)
+	must(t, f.Register(t.Context(), "first", nil))
+	expectConnected(t, f, "first", metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	key := create(t, f.Hub, alertRule("everywhere", "shop", onEvery()))
+	pr := expectPushed(t, first, key, 1)
+
+	again, err := first.UserKubeconfig(fleet.SpokeUser)
+	must(t, err)
+	must(t, f.RegisterKubeconfig(t.Context(), "again", again, nil))
+	expectConnected(t, f, "again", metav1.ConditionFalse, v1alpha1.ReasonDuplicateCluster)
+	sc := &v1alpha1.SpokeCluster{}
+	must(t, f.Hub.Client.Get(t.Context(), client.ObjectKey{Name: "again"}, sc))
+	if c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected); !strings.Contains(c.Message, "first") {
+		t.Errorf("the message names no other spoke: %s", c.Message)
+	}
+	throughout(t, time.Second, "the rule is left alone", func(ctx context.Context) error { return untouched(ctx, first, pr) })
+
+	// Whichever answers first after a restart, the one that was first stays in charge.
+	must(t, m.Stop())
+	_, err = f.StartManager(t.Context(), fleet.ManagerOptions{Path: raceManager, Dir: dir})
+	must(t, err)
+	throughout(t, 2*time.Second, "the first stays in charge", func(ctx context.Context) error {
+		return errors.Join(connected(ctx, f, "again", metav1.ConditionFalse, v1alpha1.ReasonDuplicateCluster), untouched(ctx, first, pr))
+	})
+
+	must(t, f.Hub.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "first"}}))
+	expectConnected(t, f, "first", metav1.ConditionFalse, v1alpha1.ReasonKubeconfigMissing)
+	expectConnected(t, f, "again", metav1.ConditionTrue, v1alpha1.ReasonConnected)
+}
+
+// TestPlacementOfAGeneratedRuleIsFixed edits what is nobody's to edit.
+func TestPlacementOfAGeneratedRuleIsFixed(t *testing.T) {
+	t.Parallel()
+	a, ns := shared.Spoke(spokeA), unique(t)
+	namespace(t, ns, a)
+	create(t, a, deployment(ns, "web"))
+	ar := expectGenerated(t, shared, spokeA, ns, "web", 1)
+	for _, placement := range []string{`{"names":["` + spokeA + `","` + spokeB + `"]}`, `{"selector":{}}`, `{"names":["` + spokeB + `"],"selector":{"matchLabels":{"env":"dev"}}}`} {
+		patch := fmt.Appendf(nil, `{"spec":{"placement":%s}}`, placement)
+		must(t, shared.Hub.Client.Patch(t.Context(), ar.DeepCopy(), client.RawPatch(types.MergePatchType, patch)))
+		eventually(t, "the placement "+placement+" is put back", func(ctx context.Context) error {
+			now := &v1alpha1.AlertRule{}
+			if err := shared.Hub.Client.Get(ctx, client.ObjectKeyFromObject(ar), now); err != nil {
+				return err
+			}
+			if p := now.Spec.Placement; p.Selector != nil || len(p.Names) != 1 || p.Names[0] != spokeA {
+				return fmt.Errorf("it is %+v", p)
+			}
+			return nil
+		})
+	}
+	expectPushed(t, shared.Spoke(spokeB), client.ObjectKeyFromObject(ar), 0)
+	expectPushed(t, a, client.ObjectKeyFromObject(ar), 1)
+}
