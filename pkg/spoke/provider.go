@@ -310,9 +310,21 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 		old.cancel()
 	}
 	if err != nil {
+		p.withdraw(c.name, s)
 		return true, fmt.Errorf("engaging the spoke: %w", err)
 	}
 	return true, nil
+}
+
+// withdraw takes a session back that could not be engaged: nothing may work on it
+// once it has ended.
+func (p *Provider) withdraw(name string, s *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e, ok := p.entries[name]; ok && e.cluster == s.cluster {
+		e.cluster, e.spoke = nil, nil
+		metrics.EngagedSpokes.Dec()
+	}
 }
 
 // observation is what current, or the first connection, saw, with what is wrong with

@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -168,9 +169,7 @@ func TestProviderDuplicate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := NewProvider(Options{})
-			for name, identity := range tc.known {
-				p.Known(name, identity)
-			}
+			maps.Copy(p.identities, tc.known)
 			for _, name := range tc.registered {
 				p.entries[name] = &entry{}
 			}

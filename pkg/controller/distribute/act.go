@@ -31,6 +31,9 @@ const (
 	// worldRetry is when to try again what somebody in the spoke has to put right,
 	// where no event will tell that they did.
 	worldRetry = 30 * time.Second
+	// refusalRetry is the same for what the spoke's API server refused: that takes
+	// another version of its CustomResourceDefinition, or of the rule.
+	refusalRetry = 10 * time.Minute
 	// maxMessage bounds what a spoke's answer may add to a status, in bytes.
 	maxMessage = 512
 )
@@ -182,8 +185,7 @@ func (r *Reconciler) refused(t *task, err error) (reconcile.Result, error) {
 }
 
 // verdict classifies the error of a create or an update. The reason is "" where the
-// cache was behind. A retry of 0 means that only a change can help (or, for
-// Unreachable and Error, that the queue's backoff decides).
+// cache was behind. A retry of 0 leaves it to the queue's backoff.
 func verdict(err error) (reason string, retry time.Duration) {
 	var answer apierrors.APIStatus
 	switch {
@@ -196,7 +198,7 @@ func verdict(err error) (reason string, retry time.Duration) {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return v1alpha1.ReasonNamespaceMissing, worldRetry
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		return v1alpha1.ReasonRejected, 0
+		return v1alpha1.ReasonRejected, refusalRetry
 	case apierrors.IsForbidden(err):
 		return v1alpha1.ReasonForbidden, worldRetry
 	case apierrors.IsNotFound(err):

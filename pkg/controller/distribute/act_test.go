@@ -69,11 +69,11 @@ func TestVerdict(t *testing.T) {
 
 		"not valid": {
 			err:    apierrors.NewInvalid(kind, "web", field.ErrorList{field.Required(field.NewPath("spec"), "")}),
-			reason: v1alpha1.ReasonRejected,
+			reason: v1alpha1.ReasonRejected, retry: refusalRetry,
 		},
-		"a bad request":              {err: apierrors.NewBadRequest("strict decoding error: unknown field"), reason: v1alpha1.ReasonRejected},
-		"too large":                  {err: apierrors.NewRequestEntityTooLargeError("limit is 3145728"), reason: v1alpha1.ReasonRejected},
-		"too large (a proxy's word)": {err: generic(413, "<html>413</html>"), reason: v1alpha1.ReasonRejected},
+		"a bad request":              {err: apierrors.NewBadRequest("strict decoding error: unknown field"), reason: v1alpha1.ReasonRejected, retry: refusalRetry},
+		"too large":                  {err: apierrors.NewRequestEntityTooLargeError("limit is 3145728"), reason: v1alpha1.ReasonRejected, retry: refusalRetry},
+		"too large (a proxy's word)": {err: generic(413, "<html>413</html>"), reason: v1alpha1.ReasonRejected, retry: refusalRetry},
 
 		"RBAC": {err: answer(403, metav1.StatusReasonForbidden, rbac, details("prometheusrules")), reason: v1alpha1.ReasonForbidden, retry: worldRetry},
 		"a quota": {

@@ -115,11 +115,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonCRDMissing, "the spoke does not serve prometheusrules.monitoring.coreos.com")
 		return reconcile.Result{}, nil
 	}
-	if err := r.find(ctx, t); err != nil {
-		return reconcile.Result{}, err
+	// Ask first and look then: the cache shows every write that is not pending any more.
+	left := r.unseen(t)
+	if left == 0 {
+		if err := r.find(ctx, t); err != nil {
+			return reconcile.Result{}, err
+		}
+		left = r.unseen(t)
 	}
-	if left := r.unseen(t); left > 0 {
-		return reconcile.Result{RequeueAfter: left}, nil
+	if left > 0 {
+		// Its event brings the key back, but for a write that another key has made.
+		return reconcile.Result{RequeueAfter: min(left, staleRetry)}, nil
 	}
 	if gone, err := r.gone(ctx, t); err != nil || !gone {
 		return reconcile.Result{}, err

@@ -891,7 +891,7 @@ func TestReconcileNew(t *testing.T) {
 		},
 		"not valid in the spoke's eyes": func(w *world) {
 			w.refuse["create"] = apierrors.NewBadRequest(strings.Repeat("x", 5000))
-			if got := w.want("create shop"); got.RequeueAfter != 0 {
+			if got := w.want("create shop"); got.RequeueAfter != refusalRetry {
 				w.Errorf("got %+v", got)
 			}
 			if row := w.wantRow("Pending/Rejected"); len(row.Message) > maxMessage {

@@ -22,26 +22,30 @@ import (
 
 // apply writes the AlertRules that differ from what they should be. It returns for
 // how long to wait for the cache to show a write that was made before.
-func (r *Reconciler) apply(ctx context.Context, desired map[string]*v1alpha1.AlertRule, existing []v1alpha1.AlertRule) (time.Duration, error) {
-	byName := make(map[string]*v1alpha1.AlertRule, len(existing))
-	for i := range existing {
-		byName[existing[i].Name] = &existing[i]
-	}
+func (r *Reconciler) apply(ctx context.Context, desired map[string]*v1alpha1.AlertRule) (time.Duration, error) {
 	var wait time.Duration
 	for _, ar := range sorted(desired) {
+		// Ask first and look then: the cache shows every write that is not pending any more.
 		if left := r.writes.Pending(hub.Key(ar)); left > 0 {
 			wait = max(wait, left)
 			continue
 		}
-		fields, differs, err := difference(ar, byName[ar.Name])
+		existing := &v1alpha1.AlertRule{}
+		switch err := r.Hub.Get(ctx, hub.Key(ar), existing); {
+		case apierrors.IsNotFound(err):
+			existing = nil
+		case err != nil:
+			return 0, fmt.Errorf("reading AlertRule %s: %w", hub.Key(ar), err)
+		}
+		fields, differs, err := difference(ar, existing)
 		if err != nil {
 			return 0, err
 		}
 		if !differs {
 			continue
 		}
-		if fixed, tampered := restored(ar, byName[ar.Name]); tampered {
-			if err := r.Hub.Patch(ctx, byName[ar.Name].DeepCopy(), fixed, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
+		if fixed, tampered := restored(ar, existing); tampered {
+			if err := r.Hub.Patch(ctx, existing.DeepCopy(), fixed, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
 				return 0, fmt.Errorf("restoring AlertRule %s: %w", hub.Key(ar), err)
 			}
 			continue // its event brings the key back
@@ -184,26 +188,32 @@ func (r *Reconciler) prune(ctx context.Context, w *rule.Workload, desired map[st
 		if !unfounded {
 			continue
 		}
-		if err := r.remove(ctx, ar); err != nil {
+		left, err := r.remove(ctx, ar)
+		if err != nil {
 			return 0, err
 		}
+		wait = max(wait, left)
 	}
 	return wait, nil
 }
 
-// remove deletes an AlertRule, if it still is as it was seen.
-func (r *Reconciler) remove(ctx context.Context, ar *v1alpha1.AlertRule) error {
+// remove deletes an AlertRule, if it still is as it was seen. If it is not, it returns
+// when to look again.
+func (r *Reconciler) remove(ctx context.Context, ar *v1alpha1.AlertRule) (time.Duration, error) {
 	r.writes.Begin(hub.Key(ar))
 	err := r.Hub.Delete(ctx, ar, client.Preconditions{UID: &ar.UID, ResourceVersion: &ar.ResourceVersion})
 	if err == nil {
 		r.writes.Deleted(hub.Key(ar), ar.ResourceVersion)
-		return nil
+		return 0, nil
 	}
 	r.writes.Failed(hub.Key(ar))
-	if apierrors.IsNotFound(err) {
-		return nil
+	switch {
+	case apierrors.IsNotFound(err):
+		return 0, nil
+	case apierrors.IsConflict(err): // its status was written meanwhile, most likely
+		return staleRetry, nil
 	}
-	return fmt.Errorf("deleting AlertRule %s: %w", hub.Key(ar), err)
+	return 0, fmt.Errorf("deleting AlertRule %s: %w", hub.Key(ar), err)
 }
 
 // unfounded tells whether an AlertRule has lost its ground: the Deployment is gone,

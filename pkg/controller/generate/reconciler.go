@@ -29,6 +29,10 @@ import (
 // separate watches.
 const namespaceLag = time.Second
 
+// staleRetry is when to look again while the hub's cache lags behind a write. The
+// write's event brings the key back, but for one that another key has made.
+const staleRetry = time.Second
+
 // Spokes are the engaged spokes.
 type Spokes interface {
 	// Spoke returns an engaged spoke, or nil.
@@ -84,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	unseen, err := r.apply(ctx, desired, existing)
+	unseen, err := r.apply(ctx, desired)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -92,7 +96,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: max(unseen, gone)}, nil
+	return reconcile.Result{RequeueAfter: min(max(unseen, gone), staleRetry)}, nil
 }
 
 // workload reads the Deployment and all that templates may ask of it. It is nil
