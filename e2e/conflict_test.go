@@ -114,7 +114,7 @@ func TestTwoHubsShareASpoke(t *testing.T) {
 	theirs := expectOfHub(t, spoke, ids[1], 2)
 	before := expectOfHub(t, spoke, ids[0], 2)
 	update(t, one.Hub, rules[0], func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 1" })
-	eventually(t, "the change", func(ctx context.Context) error {
+	eventually(t, "the change", func(_ context.Context) error {
 		for _, pr := range expectOfHub(t, spoke, ids[0], 2) {
 			if pr.Spec.Groups[0].Rules[0].Expr.String() == "up == 1" {
 				return nil

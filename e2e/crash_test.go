@@ -19,17 +19,34 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// TestKilledWhileWriting kills the manager by SIGKILL while the spoke has its write
-// in hand and has not answered yet.
-func TestKilledWhileWriting(t *testing.T) {
+// crashing is a fleet whose manager comes to a sudden end.
+type crashing struct {
+	*fleet.Fleet
+	spoke   *fleet.Member
+	manager *fleet.Manager
+	// restart starts the manager again.
+	restart func()
+}
+
+// TestCrash kills the manager by SIGKILL.
+func TestCrash(t *testing.T) {
 	t.Parallel()
-	const ns = "shop"
-	f, dir := start(t, fleet.Options{Spokes: []string{spokeA}}), t.TempDir()
-	m := f.Spoke(spokeA)
+	f, dir := &crashing{Fleet: start(t, fleet.Options{Spokes: []string{spokeA}})}, t.TempDir()
+	f.spoke = f.Spoke(spokeA)
+	must(t, f.Register(t.Context(), spokeA, map[string]string{"was": "on"}))
+	f.restart = func() { f.manager = startManager(t, f.Fleet, dir) }
+	f.restart()
+	expectCondition(t, f.Fleet, membership(spokeA), v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	t.Run("WhileWriting", f.whileWriting)
+	t.Run("MissedEvents", f.missedEvents)
+}
+
+// whileWriting kills the manager while the spoke has its write in hand and has not
+// answered yet.
+func (f *crashing) whileWriting(t *testing.T) {
+	const ns = "writing"
+	m := f.spoke
 	namespace(t, ns, m)
-	must(t, f.Register(t.Context(), spokeA, nil))
-	manager := startManager(t, f, dir)
-	expectCondition(t, f, membership(spokeA), v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 
 	// killed does something that makes the manager write to the spoke, and kills it
 	// while it waits for the answer, which is no.
@@ -54,25 +71,21 @@ func TestKilledWhileWriting(t *testing.T) {
 		case <-time.After(patience):
 			t.Errorf("the spoke was not asked to %s anything", operation)
 		}
-		must(t, manager.Kill())
+		must(t, f.manager.Kill())
 		deny()
 		h.uninstall(t, m, config)
-	}
-	restart := func() {
-		t.Helper()
-		manager = startManager(t, f, dir)
 	}
 
 	web := deployment(ns, "web")
 	var key client.ObjectKey
 	killed("create", admissionv1.Create, func() {
 		create(t, m, web)
-		key = client.ObjectKeyFromObject(expectGenerated(t, f, spokeA, ns, "web", 1))
+		key = client.ObjectKeyFromObject(expectGenerated(t, f.Fleet, spokeA, ns, "web", 1))
 	})
 	expectPushed(t, m, key, 0) // it is on the hub, and never came here
-	restart()
+	f.restart()
 	pr := expectPushed(t, m, key, 1)
-	expectReady(t, f, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	expectReady(t, f.Fleet, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	must(t, untouched(t.Context(), m, pr))
 
 	killed("update", admissionv1.Update, func() {
@@ -80,16 +93,16 @@ func TestKilledWhileWriting(t *testing.T) {
 		update(t, f.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.For = "7m" })
 	})
 	must(t, untouched(t.Context(), m, pr))
-	restart()
+	f.restart()
 	expectRule(t, m, key, "the change", func(r *monitoringv1.Rule) bool { return *r.For == "7m" })
-	expectReady(t, f, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	expectReady(t, f.Fleet, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 
 	killed("delete", admissionv1.Delete, func() {
 		must(t, m.Client.Delete(t.Context(), web))
-		expectGenerated(t, f, spokeA, ns, "web", 0)
+		expectGenerated(t, f.Fleet, spokeA, ns, "web", 0)
 	})
 	expectPushed(t, m, key, 1)
-	restart()
+	f.restart()
 	expectPushed(t, m, key, 0)
 
 	// Here the spoke has the write, and the status was not told of it yet: it is, by a
@@ -97,25 +110,21 @@ func TestKilledWhileWriting(t *testing.T) {
 	ar := alertRule("late", ns, onEvery())
 	key = create(t, f.Hub, ar)
 	pr = expectPushed(t, m, key, 1)
-	must(t, manager.Kill())
+	must(t, f.manager.Kill())
 	must(t, read(t.Context(), f.Hub, key, ar))
 	if row(ar, spokeA) != nil {
 		t.Log("the status was faster than the kill")
 	}
-	restart()
-	expectReady(t, f, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	f.restart()
+	expectReady(t, f.Fleet, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	must(t, untouched(t.Context(), m, pr))
 }
 
-// TestMissedEvents changes all that the manager watches while there is none.
-func TestMissedEvents(t *testing.T) {
-	t.Parallel()
-	const ns = "shop"
-	f, dir := start(t, fleet.Options{Spokes: []string{spokeA}}), t.TempDir()
-	m := f.Spoke(spokeA)
+// missedEvents changes all that the manager watches while there is none.
+func (f *crashing) missedEvents(t *testing.T) {
+	const ns = "missed"
+	m := f.spoke
 	namespace(t, ns, m)
-	must(t, f.Register(t.Context(), spokeA, map[string]string{"was": "on"}))
-	manager := startManager(t, f, dir)
 
 	// What there is before ...
 	gone, kept, relabeled := deployment(ns, "gone"), deployment(ns, "kept"), deploymentOf(ns, "relabeled", "app", "relabeled")
@@ -134,32 +143,32 @@ func TestMissedEvents(t *testing.T) {
 		create(t, f.Hub, rules[name])
 	}
 	key := func(name string) client.ObjectKey { return client.ObjectKeyFromObject(rules[name]) }
-	keptKey := client.ObjectKeyFromObject(expectGenerated(t, f, spokeA, ns, "kept", 1))
-	goneKey := client.ObjectKeyFromObject(expectGenerated(t, f, spokeA, ns, "gone", 1))
-	expectGenerated(t, f, spokeA, ns, "relabeled", 2)
+	keptKey := client.ObjectKeyFromObject(expectGenerated(t, f.Fleet, spokeA, ns, "kept", 1))
+	goneKey := client.ObjectKeyFromObject(expectGenerated(t, f.Fleet, spokeA, ns, "gone", 1))
+	expectGenerated(t, f.Fleet, spokeA, ns, "relabeled", 2)
 	expectPushed(t, m, keptKey, 1)
 	expectPushed(t, m, goneKey, 1)
 	for name := range rules {
 		if name == "will" {
-			expectReady(t, f, key(name), metav1.ConditionFalse, v1alpha1.ReasonNoClusters)
+			expectReady(t, f.Fleet, key(name), metav1.ConditionFalse, v1alpha1.ReasonNoClusters)
 			continue
 		}
 		expectPushed(t, m, key(name), 1)
-		expectReady(t, f, key(name), metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+		expectReady(t, f.Fleet, key(name), metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	}
 	drifted, dropped := expectPushed(t, m, key("drifted"), 1), expectPushed(t, m, key("dropped"), 1)
 	keptRule := expectPushed(t, m, keptKey, 1)
 
 	// ... what nobody sees ...
-	must(t, manager.Kill())
+	must(t, f.manager.Kill())
 	must(t, m.Client.Delete(t.Context(), gone))
 	create(t, m, deployment(ns, "new"))
 	update(t, m, relabeled, func(d *appsv1.Deployment) { d.Labels["app"] = "other" })
 	must(t, f.Hub.Client.Delete(t.Context(), rules["deleted"]))
 	update(t, f.Hub, rules["edited"], func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 1" })
 	update(t, f.Hub, rules["disabled"], func(r *v1alpha1.AlertRule) { r.Spec.State = v1alpha1.Disabled })
-	namespace(t, "elsewhere", m)
-	update(t, f.Hub, rules["renamespaced"], func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "elsewhere" })
+	namespace(t, "missed-elsewhere", m)
+	update(t, f.Hub, rules["renamespaced"], func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "missed-elsewhere" })
 	update(t, m, drifted, func(r *monitoringv1.PrometheusRule) { r.Spec.Groups[0].Rules[0].Expr = intstr.FromString("vector(0)") })
 	must(t, m.Client.Delete(t.Context(), dropped))
 	sc := membership(spokeA)
@@ -167,17 +176,17 @@ func TestMissedEvents(t *testing.T) {
 	update(t, f.Hub, registration(spokeA), func(s *corev1.Secret) { delete(s.Labels, "was") })
 
 	// ... and what comes of it.
-	startManager(t, f, dir)
-	expectGenerated(t, f, spokeA, ns, "gone", 0)
+	f.restart()
+	expectGenerated(t, f.Fleet, spokeA, ns, "gone", 0)
 	expectPushed(t, m, goneKey, 0)
-	expectPushed(t, m, client.ObjectKeyFromObject(expectGenerated(t, f, spokeA, ns, "new", 1)), 1)
-	expectGenerated(t, f, spokeA, ns, "relabeled", 1)
+	expectPushed(t, m, client.ObjectKeyFromObject(expectGenerated(t, f.Fleet, spokeA, ns, "new", 1)), 1)
+	expectGenerated(t, f.Fleet, spokeA, ns, "relabeled", 1)
 	expectPushed(t, m, key("deleted"), 0)
 	expectRule(t, m, key("edited"), "the edit", func(r *monitoringv1.Rule) bool { return r.Expr.String() == "up == 1" })
 	expectPushed(t, m, key("disabled"), 0)
 	eventually(t, "the rule has moved", func(ctx context.Context) error {
 		found, err := pushed(ctx, m, key("renamespaced"))
-		if err != nil || len(found) != 1 || found[0].Namespace != "elsewhere" {
+		if err != nil || len(found) != 1 || found[0].Namespace != "missed-elsewhere" {
 			return fmt.Errorf("there are %+v: %w", found, err)
 		}
 		return nil
@@ -192,8 +201,8 @@ func TestMissedEvents(t *testing.T) {
 		"edited": v1alpha1.ReasonAllApplied, "disabled": v1alpha1.ReasonDisabled, "renamespaced": v1alpha1.ReasonAllApplied,
 		"drifted": v1alpha1.ReasonAllApplied, "dropped": v1alpha1.ReasonAllApplied, "will": v1alpha1.ReasonAllApplied,
 	} {
-		expectReady(t, f, key(name), metav1.ConditionTrue, reason)
+		expectReady(t, f.Fleet, key(name), metav1.ConditionTrue, reason)
 	}
-	expectReady(t, f, key("was"), metav1.ConditionFalse, v1alpha1.ReasonNoClusters)
+	expectReady(t, f.Fleet, key("was"), metav1.ConditionFalse, v1alpha1.ReasonNoClusters)
 	must(t, untouched(t.Context(), m, keptRule))
 }

@@ -21,6 +21,10 @@ import (
 // person is the field manager of somebody who edits by hand.
 const person = client.FieldOwner("kubectl-edit")
 
+// promptly is what the event of a change takes, or one look again. It is less than
+// the timers that are there for when events don't come.
+const promptly = 5 * time.Second
+
 // TestDriftIsPutBack changes a PrometheusRule in a spoke by hand, in each of the
 // things that the hub decides.
 func TestDriftIsPutBack(t *testing.T) {
@@ -58,8 +62,7 @@ func TestDriftIsPutBack(t *testing.T) {
 	} {
 		pr := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: good.Namespace, Name: good.Name}}
 		update(t, a, pr, c.change)
-		began := time.Now()
-		within(t, 5*time.Second, c.name+" is put back", func(ctx context.Context) error {
+		within(t, promptly, c.name+" is put back", func(ctx context.Context) error {
 			if err := read(ctx, a, client.ObjectKeyFromObject(good), pr); err != nil {
 				return err
 			}
@@ -68,7 +71,6 @@ func TestDriftIsPutBack(t *testing.T) {
 			}
 			return nil
 		})
-		t.Logf("%s was put back after %v", c.name, time.Since(began).Round(time.Millisecond))
 		expectPushed(t, a, otherKey, 1)
 		must(t, untouched(t.Context(), a, other))
 	}
@@ -132,15 +134,14 @@ func TestDisownedRuleIsLeftAlone(t *testing.T) {
 	for _, label := range []string{v1alpha1.HubLabel, v1alpha1.ManagedByLabel} {
 		ours := pr.Labels[label]
 		update(t, a, pr, func(pr *monitoringv1.PrometheusRule) { pr.Labels[label] = "somebody" })
-		expectRow(t, shared, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonConflict)
 		update(t, shared.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr += " or vector(1)" })
 		expectRow(t, shared, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonConflict)
 		must(t, untouched(t.Context(), a, pr))
 
 		update(t, a, pr, func(pr *monitoringv1.PrometheusRule) { pr.Labels[label] = ours })
 		pr = expectRule(t, a, key, "up to date again", func(r *monitoringv1.Rule) bool { return r.Expr.String() == ar.Spec.Expr })
-		expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	}
+	expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 }
 
 // TestGeneratedRuleIsPutBack deletes and spoils a generated AlertRule on the hub.
@@ -180,7 +181,7 @@ func TestGeneratedRuleIsPutBack(t *testing.T) {
 	} {
 		spoiled := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		update(t, shared.Hub, spoiled, c.change)
-		within(t, 5*time.Second, c.name+" is put back", func(ctx context.Context) error {
+		within(t, promptly, c.name+" is put back", func(ctx context.Context) error {
 			now := &v1alpha1.AlertRule{}
 			if err := read(ctx, shared.Hub, key, now); err != nil {
 				return err

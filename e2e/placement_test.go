@@ -85,13 +85,13 @@ func TestPlacement(t *testing.T) {
 	byLabel := onLabeled("env", spokeLabels[spokeB]["env"])
 
 	place(byLabel)
-	expectPlaced(t, key, spokeB)
+	expectIn(t, key, spokeB)
 	place(v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{spokeA}, Selector: byLabel.Selector})
 	expectPlaced(t, key, spokeA, spokeB)
 	place(onLabeled("env", "nowhere"))
 	expectPlaced(t, key)
 	place(onEvery())
-	expectPlaced(t, key, spokeA, spokeB)
+	expectIn(t, key, spokeA, spokeB)
 	place(onNamed(spokeB))
 	expectPlaced(t, key, spokeB)
 

@@ -49,6 +49,7 @@ func TestSpokes(t *testing.T) {
 	t.Run("RegisteredLate", s.registeredLate)
 	t.Run("Deregistered", s.deregistered)
 	t.Run("KubeconfigReplaced", s.kubeconfigReplaced)
+	t.Run("WithoutCRD", s.withoutCRD)
 }
 
 // register puts a kubeconfig into the spoke's Secret.
@@ -218,16 +219,13 @@ func badKubeconfigs(t *testing.T, good []byte) map[string][]byte {
 	return out
 }
 
-// TestSpokeWithoutCRD registers a spoke that has no PrometheusRules, and has them
-// later.
-func TestSpokeWithoutCRD(t *testing.T) {
-	t.Parallel()
-	f := start(t, fleet.Options{Audit: true})
-	m, err := f.StartSpoke(t.Context(), "bare")
+// withoutCRD registers another spoke, that has no PrometheusRules, and has them later.
+func (s *oneSpoke) withoutCRD(t *testing.T) {
+	m, err := s.StartSpoke(t.Context(), "bare")
 	must(t, err)
-	startManager(t, f, t.TempDir())
+	f := s.Fleet
 	namespace(t, "shop", m)
-	key := create(t, f.Hub, alertRule("rule", "shop", onEvery()))
+	key := create(t, f.Hub, alertRule("bare", "shop", onNamed("bare")))
 	must(t, f.Register(t.Context(), "bare", nil))
 
 	sc := membership("bare")

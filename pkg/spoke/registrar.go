@@ -125,7 +125,9 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 		return sc, nil
 	}
 	apply := applyv1alpha1.SpokeCluster(name).WithLabels(labels)
-	if err := r.Client.Apply(ctx, apply, client.FieldOwner(mirrorManager), client.ForceOwnership); err != nil {
+	// Without force: a label that somebody has just set is theirs, though the cache does
+	// not show it yet. The conflict has it looked at again.
+	if err := r.Client.Apply(ctx, apply, client.FieldOwner(mirrorManager)); err != nil {
 		return nil, fmt.Errorf("applying SpokeCluster %s: %w", name, err)
 	}
 	return nil, nil // the write's own event brings it back here

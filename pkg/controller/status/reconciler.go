@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -55,13 +57,13 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 		Named("status").
 		Watches(&v1alpha1.AlertRule{}, later{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.SpokeCluster{}, handler.TypedFuncs[client.Object, reconcile.Request]{
-			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.onSpoke(ctx, q, e.Object) },
+			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.onSpoke(ctx, q, e.Object, everyRule) },
 			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-				if placementNews(e.ObjectOld, e.ObjectNew) {
-					r.onSpoke(ctx, q, e.ObjectNew)
+				if concerned := concernedBy(e.ObjectOld, e.ObjectNew); concerned != nil {
+					r.onSpoke(ctx, q, e.ObjectNew, concerned)
 				}
 			},
-			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { r.onSpoke(ctx, q, e.Object) },
+			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { r.onSpoke(ctx, q, e.Object, everyRule) },
 		}).
 		WatchesRawSource(news).
 		WithOptions(options()).
@@ -100,26 +102,47 @@ func enqueueLater(q queue, o client.Object) {
 	q.AddAfter(reconcile.Request{NamespacedName: hub.Key(o)}, debounce)
 }
 
-// onSpoke enqueues the rules that may be placed on a spoke.
-func (r *Reconciler) onSpoke(ctx context.Context, q queue, o client.Object) {
+func everyRule(*v1alpha1.AlertRule) bool { return true }
+
+func selectsByLabel(ar *v1alpha1.AlertRule) bool { return ar.Spec.Placement.Selector != nil }
+
+// onSpoke enqueues the rules that may be placed on a spoke and that concerns picks.
+// There can be thousands, and most have nothing to tell: they come after all others.
+func (r *Reconciler) onSpoke(ctx context.Context, q queue, o client.Object, concerns func(*v1alpha1.AlertRule) bool) {
 	rules, err := hub.RulesMaybeOn(ctx, r.Client, o.GetName())
 	if err != nil {
 		return // the cache has synced and the index exists: the process ends
 	}
 	for i := range rules {
-		enqueueLater(q, &rules[i])
+		if !concerns(&rules[i]) {
+			continue
+		}
+		req := reconcile.Request{NamespacedName: hub.Key(&rules[i])}
+		if pq, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+			pq.AddWithOpts(priorityqueue.AddOpts{After: debounce, Priority: new(handler.LowPriority)}, req)
+			continue
+		}
+		q.AddAfter(req, debounce)
 	}
 }
 
-// placementNews tells whether a change of a SpokeCluster is one that rows depend on.
-func placementNews(before, after client.Object) bool {
+// concernedBy returns which rules a change of a SpokeCluster concerns, or nil for
+// none. Its labels matter to rules that select by them alone.
+func concernedBy(before, after client.Object) func(*v1alpha1.AlertRule) bool {
 	a, okA := before.(*v1alpha1.SpokeCluster)
 	b, okB := after.(*v1alpha1.SpokeCluster)
 	if !okA || !okB {
-		return true
+		return everyRule
 	}
 	was, is := state(a), state(b)
-	return !equality.Semantic.DeepEqual(was, is)
+	was.Labels, is.Labels = nil, nil
+	switch {
+	case !equality.Semantic.DeepEqual(was, is):
+		return everyRule
+	case !maps.Equal(a.Labels, b.Labels):
+		return selectsByLabel
+	}
+	return nil
 }
 
 // state is a spoke as rule.Status sees it.

@@ -10,7 +10,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-func TestPlacementNews(t *testing.T) {
+func TestConcernedBy(t *testing.T) {
 	spoke := func() *v1alpha1.SpokeCluster {
 		return &v1alpha1.SpokeCluster{
 			ObjectMeta: metav1.ObjectMeta{Name: "s", ResourceVersion: "1", Labels: map[string]string{"env": "prod"}},
@@ -22,18 +22,20 @@ func TestPlacementNews(t *testing.T) {
 			},
 		}
 	}
+	named := &v1alpha1.AlertRule{Spec: v1alpha1.AlertRuleSpec{Placement: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"s"}}}}
+	selecting := &v1alpha1.AlertRule{Spec: v1alpha1.AlertRuleSpec{Placement: v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}}}}
 	connected := func(sc *v1alpha1.SpokeCluster) *metav1.Condition { return &sc.Status.Conditions[1] }
 	for name, tc := range map[string]struct {
-		change func(sc *v1alpha1.SpokeCluster)
-		news   bool
+		change          func(sc *v1alpha1.SpokeCluster)
+		named, selected bool // whether a rule that names, or selects, is concerned
 	}{
 		"nothing":                 {change: func(*v1alpha1.SpokeCluster) {}},
-		"a label":                 {change: func(sc *v1alpha1.SpokeCluster) { sc.Labels["env"] = "test" }, news: true},
-		"a label gone":            {change: func(sc *v1alpha1.SpokeCluster) { sc.Labels = nil }, news: true},
-		"connected":               {change: func(sc *v1alpha1.SpokeCluster) { connected(sc).Status = metav1.ConditionFalse }, news: true},
-		"connected for a reason":  {change: func(sc *v1alpha1.SpokeCluster) { connected(sc).Reason = v1alpha1.ReasonUnreachable }, news: true},
-		"connected with a text":   {change: func(sc *v1alpha1.SpokeCluster) { connected(sc).Message = "other" }, news: true},
-		"connected is not known":  {change: func(sc *v1alpha1.SpokeCluster) { sc.Status.Conditions = sc.Status.Conditions[:1] }, news: true},
+		"a label":                 {change: func(sc *v1alpha1.SpokeCluster) { sc.Labels["env"] = "test" }, selected: true},
+		"a label gone":            {change: func(sc *v1alpha1.SpokeCluster) { sc.Labels = nil }, selected: true},
+		"connected":               {change: func(sc *v1alpha1.SpokeCluster) { connected(sc).Status = metav1.ConditionFalse }, named: true, selected: true},
+		"connected for a reason":  {change: func(sc *v1alpha1.SpokeCluster) { connected(sc).Reason = v1alpha1.ReasonUnreachable }, named: true, selected: true},
+		"connected with a text":   {change: func(sc *v1alpha1.SpokeCluster) { connected(sc).Message = "other" }, named: true, selected: true},
+		"connected is not known":  {change: func(sc *v1alpha1.SpokeCluster) { sc.Status.Conditions = sc.Status.Conditions[:1] }, named: true, selected: true},
 		"connected at a time":     {change: func(sc *v1alpha1.SpokeCluster) { connected(sc).LastTransitionTime = metav1.NewTime(time.Unix(1, 0)) }},
 		"ready":                   {change: func(sc *v1alpha1.SpokeCluster) { sc.Status.Conditions[0].Status = metav1.ConditionFalse }},
 		"a count":                 {change: func(sc *v1alpha1.SpokeCluster) { sc.Status.Deployments = new(int32(1)) }},
@@ -45,18 +47,20 @@ func TestPlacementNews(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before, after := spoke(), spoke()
 			tc.change(after)
-			if got := placementNews(before, after); got != tc.news {
-				t.Errorf("news: %v, want %v", got, tc.news)
-			}
-			if got := placementNews(after, before); got != tc.news {
-				t.Errorf("news the other way round: %v, want %v", got, tc.news)
+			for _, order := range [][2]client.Object{{before, after}, {after, before}} {
+				concerned := concernedBy(order[0], order[1])
+				for ar, want := range map[*v1alpha1.AlertRule]bool{named: tc.named, selecting: tc.selected} {
+					if got := concerned != nil && concerned(ar); got != want {
+						t.Errorf("a rule placed by %+v is concerned: %v, want %v", ar.Spec.Placement, got, want)
+					}
+				}
 			}
 		})
 	}
 	t.Run("something else", func(t *testing.T) {
 		var o client.Object = &metav1.PartialObjectMetadata{}
-		if !placementNews(o, spoke()) || !placementNews(spoke(), o) {
-			t.Error("no news")
+		if concernedBy(o, spoke()) == nil || concernedBy(spoke(), o) == nil {
+			t.Error("no rule is concerned")
 		}
 	})
 }
