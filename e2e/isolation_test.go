@@ -105,7 +105,7 @@ const queued = 1000
 // all is well. It does so in turns, so that whatever else the machine does meanwhile
 // tells on both.
 func TestFrozenSpokeDoesNotSlowAHealthyOne(t *testing.T) {
-	const rounds, samples = 4, 150
+	const rounds, samples = 6, 250
 	f, m := startLoaded(t)
 	healthy, frozen := f.Spoke("healthy"), f.Spoke("frozen")
 	propagation(t, f, healthy, "warm", 50)
