@@ -26,7 +26,7 @@ TOOL_SOURCES := $(filter-out %_test.go,$(wildcard .ci/tools/go.* .ci/tools/*/*.g
 help: ## Show this help.
 	@awk 'BEGIN { FS = ":.*## " } \
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+		/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
 build: ## Build the manager into bin/rulefleet-manager.

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -205,4 +208,51 @@ func (f *crashing) missedEvents(t *testing.T) {
 	}
 	expectReady(t, f.Fleet, key("was"), metav1.ConditionFalse, v1alpha1.ReasonNoClusters)
 	must(t, untouched(t.Context(), m, keptRule))
+}
+
+// TestCRDDeleted takes the kind AlertRule away from the hub, with all that there are.
+// That is nobody's decision about any of them: the spokes keep theirs, and find them
+// again when the hub is restored.
+func TestCRDDeleted(t *testing.T) {
+	t.Parallel()
+	const ns = "shop"
+	f := start(t, fleet.Options{Spokes: []string{spokeA}})
+	m := f.Spoke(spokeA)
+	namespace(t, ns, m)
+	must(t, f.Register(t.Context(), spokeA, nil))
+	startManager(t, f, t.TempDir())
+	create(t, m, deployment(ns, "web"))
+	key := create(t, f.Hub, alertRule("rule", ns, onEvery()))
+	keys := []client.ObjectKey{key, client.ObjectKeyFromObject(expectGenerated(t, f, spokeA, ns, "web", 1))}
+	var rules []*monitoringv1.PrometheusRule
+	for _, key := range keys {
+		rules = append(rules, expectPushed(t, m, key, 1))
+		expectReady(t, f, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	}
+	stay := func(ctx context.Context) error {
+		for _, pr := range rules {
+			if err := untouched(ctx, m, pr); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "alertrules." + v1alpha1.Group}}
+	must(t, f.Hub.Client.Delete(t.Context(), crd))
+	eventually(t, "the CRD is gone", func(ctx context.Context) error {
+		err := read(ctx, f.Hub, client.ObjectKeyFromObject(crd), crd)
+		if err == nil {
+			return errors.New("it is there")
+		}
+		return client.IgnoreNotFound(err)
+	})
+	throughout(t, 2*time.Second, "the spoke's rules stay", stay)
+
+	must(t, f.Hub.InstallCRDs(t.Context(), filepath.Join("..", "charts", "rulefleet", "files", "crds"), "*_alertrules.yaml"))
+	create(t, f.Hub, alertRule("rule", ns, onEvery())) // as from a backup; that of the template comes by itself
+	for _, key := range keys {
+		expectReady(t, f, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	}
+	must(t, stay(t.Context()))
 }
