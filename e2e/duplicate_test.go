@@ -55,7 +55,12 @@ func TestSameClusterTwice(t *testing.T) {
 	})
 
 	must(t, f.Hub.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "first"}}))
+	// A Secret that is gone may come back: what the first has in the cluster stays.
 	expectConnected(t, f, "first", metav1.ConditionFalse, v1alpha1.ReasonKubeconfigMissing)
+	throughout(t, time.Second, "the rule is left alone", func(ctx context.Context) error {
+		return errors.Join(connected(ctx, f, "again", metav1.ConditionFalse, v1alpha1.ReasonDuplicateCluster), untouched(ctx, first, pr))
+	})
+	must(t, f.Hub.Client.Delete(t.Context(), &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "first"}}))
 	expectConnected(t, f, "again", metav1.ConditionTrue, v1alpha1.ReasonConnected)
 }
 

@@ -35,16 +35,37 @@ func TestValidateAccepts(t *testing.T) {
 		"names": func(r *v1alpha1.AlertRule) {
 			r.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}
 		},
-		"its own namespace": func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "shop" },
-		"admin, anywhere":   func(r *v1alpha1.AlertRule) { r.Namespace, r.Spec.RuleNamespace = tenancy.AdminNamespace, "kube-system" },
-		"generated, anywhere": func(r *v1alpha1.AlertRule) {
-			r.Namespace, r.Spec.RuleNamespace = tenancy.GeneratedNamespace, "kube-system"
-		},
+		"its own namespace":             func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "shop" },
+		"admin, anywhere":               func(r *v1alpha1.AlertRule) { r.Namespace, r.Spec.RuleNamespace = tenancy.AdminNamespace, "kube-system" },
+		"generated":                     generatedRule,
 		"about a workload of that name": func(r *v1alpha1.AlertRule) { r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Namespace: "shop"} },
 		"disabled":                      func(r *v1alpha1.AlertRule) { r.Spec.State = v1alpha1.Disabled },
 	} {
 		if bad := Validate(newRule(edit), tenancy); bad != nil {
 			t.Errorf("%s: %v", name, bad)
+		}
+	}
+}
+
+// generatedRule makes a rule what templates make.
+func generatedRule(r *v1alpha1.AlertRule) {
+	r.Namespace = tenancy.GeneratedNamespace
+	r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: deploymentKind, Namespace: "kube-system", Name: "dns"}
+	r.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}
+}
+
+// TestValidateGenerated writes into the namespace of generated AlertRules what no
+// template makes.
+func TestValidateGenerated(t *testing.T) {
+	for field, edit := range map[string]func(*v1alpha1.AlertRule){
+		"spec.workloadRef":   func(r *v1alpha1.AlertRule) { r.Spec.WorkloadRef = nil },
+		"spec.placement":     func(r *v1alpha1.AlertRule) { r.Spec.Placement.Names[0] = "us-1" },
+		"spec.ruleNamespace": func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "default" },
+	} {
+		r := newRule(generatedRule)
+		edit(r)
+		if bad := Validate(r, tenancy); bad == nil || bad.Field != field || bad.Reason != v1alpha1.ReasonNamespaceNotAllowed {
+			t.Errorf("%s: %v", field, bad)
 		}
 	}
 }

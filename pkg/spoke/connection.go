@@ -3,7 +3,6 @@ package spoke
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -34,6 +33,9 @@ const (
 	syncTimeout = time.Minute
 	// probeInterval is the time between two probes of a spoke that answers.
 	probeInterval = 10 * time.Second
+	// recheckInterval is the time between two looks at whether what is watched may
+	// still be read.
+	recheckInterval = time.Minute
 )
 
 // connection is one kubeconfig's way to a spoke. run opens it and tends it until
@@ -119,6 +121,9 @@ func (c *connection) run(ctx context.Context) {
 			if next != nil {
 				next.stop()
 			}
+			if ctx.Err() != nil {
+				return
+			}
 			finding := disconnected(err)
 			if finding.Reason == v1alpha1.ReasonDuplicateCluster {
 				c.seen.Identity = "" // the other spoke's
@@ -159,6 +164,9 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	if err := c.identify(ctx, cl); err != nil {
 		return nil, err
 	}
+	if other, found := c.p.duplicate(c.name, c.seen.Identity); found {
+		return nil, &DuplicateError{Other: other}
+	}
 	sctx, stop := context.WithCancel(ctx)
 	s := &session{ctx: sctx, cluster: cl, rules: rules, stop: stop}
 	if err := c.sync(sctx, s); err != nil {
@@ -186,7 +194,8 @@ func (c *connection) sync(ctx context.Context, s *session) error {
 		return err
 	}
 	err := c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{}, s.tally.rules(c.p.opts.HubID))
-	if err != nil && !answered(err) {
+	// An informer that did not sync in time is told as a timeout of the API's.
+	if err != nil && (!answered(err) || apierrors.IsTimeout(err)) {
 		return err
 	}
 	s.served = err == nil
@@ -243,14 +252,8 @@ func tryList(ctx context.Context, cl cluster.Cluster, gvk schema.GroupVersionKin
 // tend watches over a session until its context ends, or a better one can be had.
 func (c *connection) tend(ctx context.Context, s *session) {
 	backoff := newBackoff()
-	delay := probeInterval / 2
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.kick:
-		case <-time.After(wait.Jitter(delay, 0.1)):
-		}
+	delay, recheck := wait.Jitter(probeInterval/2, 0.1), time.Now().Add(recheckInterval)
+	for c.await(ctx, delay) {
 		err := c.probe(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -263,18 +266,53 @@ func (c *connection) tend(ctx context.Context, s *session) {
 			delay = time.Second
 			continue
 		}
-		backoff, delay = newBackoff(), probeInterval
-		if !s.served {
-			if err = tryList(ctx, s.cluster, ruleKind); err == nil {
-				return // reopened with PrometheusRules
+		backoff, delay = newBackoff(), wait.Jitter(probeInterval, 0.1)
+		if now := time.Now(); !s.served || now.After(recheck) {
+			recheck = now.Add(recheckInterval)
+			reopen, err := c.recheck(ctx, s)
+			if reopen || ctx.Err() != nil {
+				return
 			}
-			c.seen.Served = served(err)
+			if err != nil {
+				c.observe(disconnected(err))
+				continue
+			}
 		}
 		if counts, news := s.tally.next(time.Now()); news {
 			c.seen.Counts = counts
 		}
 		c.connected()
 	}
+}
+
+// await waits for the time of the next probe, or for the circuit to change. It tells
+// false when the connection is to end.
+func (c *connection) await(ctx context.Context, delay time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-c.kick:
+		return true
+	case <-time.After(delay):
+		return true
+	}
+}
+
+// recheck finds out whether what is watched may still be read: a watch that is
+// refused retries in silence. It tells to reopen when PrometheusRules are served now,
+// and were not before. The error is an answer that refuses what a spoke can't do
+// without.
+func (c *connection) recheck(ctx context.Context, s *session) (reopen bool, err error) {
+	for _, o := range []client.Object{DeploymentMetadata(), NamespaceMetadata()} {
+		if err := tryList(ctx, s.cluster, o.GetObjectKind().GroupVersionKind()); err != nil && answered(err) {
+			return false, err
+		}
+	}
+	err = tryList(ctx, s.cluster, ruleKind)
+	if err == nil || answered(err) {
+		c.seen.Served = served(err)
+	}
+	return err == nil && !s.served, nil
 }
 
 // probe asks for the version, which every account may read by default. An answer
@@ -292,7 +330,7 @@ func (c *connection) probe(ctx context.Context) error {
 	}
 	var v version.Info
 	if err := json.Unmarshal(body, &v); err != nil || v.GitVersion == "" {
-		return errors.New("asking for the version: the answer is not that of a Kubernetes API server")
+		return errNotKubernetes
 	}
 	c.seen.Version, c.seen.Contact = Clip(v.GitVersion, maxVersion), time.Now()
 	return nil
@@ -318,6 +356,10 @@ func (c *connection) connected() {
 func (c *connection) observe(f Finding) {
 	switch was := c.seen.Connected; {
 	case was.Status == f.Status && was.Reason == f.Reason:
+		if f.Reason == v1alpha1.ReasonUnreachable {
+			// The words of the same outage differ from try to try, by a port say.
+			f.Message = was.Message
+		}
 	case f.Status == metav1.ConditionTrue:
 		c.log.Info("the spoke is connected", "version", c.seen.Version, "rulesServed", c.seen.Served.Status)
 	default:

@@ -99,6 +99,9 @@ func statusOf(sc *v1alpha1.SpokeCluster, seen *Observation, finding *Finding, no
 	default:
 		connected = *finding
 	}
+	if connected.Reason == v1alpha1.ReasonDuplicateCluster {
+		out.Identity = "" // the other spoke's
+	}
 	if connected.Status == "" {
 		if meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionConnected) != nil {
 			return out

@@ -56,7 +56,7 @@ type DuplicateError struct {
 
 // Error implements error.
 func (e *DuplicateError) Error() string {
-	return "this is the same cluster as spoke " + e.Other + ", which stays in charge; remove the Secret of one of the two"
+	return "this is the same cluster as spoke " + e.Other + ", which stays in charge; remove the Secret and the SpokeCluster of one of the two"
 }
 
 // disconnected says in a condition's words why a spoke can't be served.
@@ -104,8 +104,11 @@ func served(err error) Finding {
 // lack of one.
 func answered(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status)
+	return errors.As(err, &status) || errors.Is(err, errNotKubernetes)
 }
+
+// errNotKubernetes is an answer that no API server gives.
+var errNotKubernetes = errors.New("asking for the version: the answer is not that of a Kubernetes API server")
 
 // Clip bounds an untrusted text to limit bytes and an ellipsis, and takes out of it
 // what would spoil a terminal.

@@ -37,8 +37,9 @@ type Spoke struct {
 	// Rules writes PrometheusRules, past the cache.
 	Rules monitoring.Interface
 	// RulesServed tells whether the spoke serves PrometheusRules. If not, they are
-	// not in the cache, and Reader refuses to read them.
+	// not in the cache, and Reader refuses to read them; WhyNot tells why.
 	RulesServed bool
+	WhyNot      Finding
 }
 
 // Provider is the multicluster.Provider of registered spokes. Each has a goroutine
@@ -229,7 +230,6 @@ func (p *Provider) Remove(name string) {
 	p.mu.Lock()
 	e, ok := p.entries[name]
 	delete(p.entries, name)
-	delete(p.identities, name)
 	circuits := p.circuits
 	p.mu.Unlock()
 	if !ok {
@@ -262,15 +262,29 @@ func (p *Provider) Known(name, identity string) {
 	}
 }
 
+// Gone forgets the identity of a spoke whose SpokeCluster is gone. That its Secret is
+// gone is not enough: what it has in the cluster stays its own.
+func (p *Provider) Gone(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.identities, name)
+}
+
+func (p *Provider) duplicate(name, identity string) (string, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.duplicateLocked(name, identity)
+}
+
 // duplicateLocked returns the name of another spoke that is the same cluster, and
 // was there first. Two of one cluster would take each other's rules for leftovers.
 func (p *Provider) duplicateLocked(name, identity string) (string, bool) {
 	for other, known := range p.identities {
-		e := p.entries[other]
-		if other == name || known != identity || identity == "" || e == nil {
+		if other == name || known != identity || identity == "" {
 			continue
 		}
-		if e.current != nil || p.identities[name] != identity {
+		e := p.entries[other]
+		if (e != nil && e.current != nil) || p.identities[name] != identity {
 			return other, true
 		}
 	}
@@ -299,7 +313,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 		metrics.EngagedSpokes.Inc()
 	}
 	e.cluster = s.cluster
-	e.spoke = &Spoke{Name: c.name, Reader: s.cluster.GetClient(), Rules: s.rules, RulesServed: s.served}
+	e.spoke = &Spoke{Name: c.name, Reader: s.cluster.GetClient(), Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served}
 	p.mu.Unlock()
 
 	p.circuit(c)

@@ -157,15 +157,15 @@ func TestProviderDuplicate(t *testing.T) {
 		served     []string
 		want       string
 	}{
-		"alone":                               {identity: uid, registered: []string{"s"}},
-		"again after a restart":               {identity: uid, known: map[string]string{"s": uid}, registered: []string{"s"}},
-		"beside another cluster":              {identity: uid, known: map[string]string{"t": "other"}, registered: []string{"s", "t"}, served: []string{"t"}},
-		"served under another name":           {identity: uid, known: map[string]string{"t": uid}, registered: []string{"s", "t"}, served: []string{"t"}, want: "t"},
-		"was served under another name":       {identity: uid, known: map[string]string{"t": uid}, registered: []string{"s", "t"}, want: "t"},
-		"was served under both":               {identity: uid, known: map[string]string{"s": uid, "t": uid}, registered: []string{"s", "t"}},
-		"was served under both, and one is":   {identity: uid, known: map[string]string{"s": uid, "t": uid}, registered: []string{"s", "t"}, served: []string{"t"}, want: "t"},
-		"the other is not registered anymore": {identity: uid, known: map[string]string{"t": uid}, registered: []string{"s"}},
-		"it is not known what cluster it is":  {known: map[string]string{"t": ""}, registered: []string{"s", "t"}, served: []string{"t"}},
+		"alone":                              {identity: uid, registered: []string{"s"}},
+		"again after a restart":              {identity: uid, known: map[string]string{"s": uid}, registered: []string{"s"}},
+		"beside another cluster":             {identity: uid, known: map[string]string{"t": "other"}, registered: []string{"s", "t"}, served: []string{"t"}},
+		"served under another name":          {identity: uid, known: map[string]string{"t": uid}, registered: []string{"s", "t"}, served: []string{"t"}, want: "t"},
+		"was served under another name":      {identity: uid, known: map[string]string{"t": uid}, registered: []string{"s", "t"}, want: "t"},
+		"was served under both":              {identity: uid, known: map[string]string{"s": uid, "t": uid}, registered: []string{"s", "t"}},
+		"was served under both, and one is":  {identity: uid, known: map[string]string{"s": uid, "t": uid}, registered: []string{"s", "t"}, served: []string{"t"}, want: "t"},
+		"the other's Secret is gone":         {identity: uid, known: map[string]string{"t": uid}, registered: []string{"s"}, want: "t"},
+		"it is not known what cluster it is": {known: map[string]string{"t": ""}, registered: []string{"s", "t"}, served: []string{"t"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := NewProvider(Options{})
@@ -184,7 +184,7 @@ func TestProviderDuplicate(t *testing.T) {
 			}
 		})
 	}
-	t.Run("what is known stays until the spoke is removed", func(t *testing.T) {
+	t.Run("what is known stays until the SpokeCluster is gone", func(t *testing.T) {
 		p := NewProvider(Options{})
 		p.entries["s"] = &entry{}
 		p.Known("s", uid)
@@ -194,6 +194,10 @@ func TestProviderDuplicate(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 		p.Remove("s")
+		if p.identities["s"] != uid {
+			t.Error("it was forgotten with the Secret")
+		}
+		p.Gone("s")
 		if p.identities["s"] != "" {
 			t.Error("it is known still")
 		}

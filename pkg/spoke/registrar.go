@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,9 @@ type Registrar struct {
 	Provider *Provider
 	// Namespace is the operator's own: Secrets are read there alone.
 	Namespace string
+
+	mu      sync.Mutex
+	learned bool
 }
 
 // SetupWithManager adds the Registrar to the hub's manager.
@@ -90,6 +94,25 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	return reconcile.Result{}, nil
 }
 
+// learnIdentities tells the provider, before it registers the first spoke, which
+// clusters are known: the one that was first has to win whichever comes first now.
+func (r *Registrar) learnIdentities(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.learned {
+		return nil
+	}
+	var list v1alpha1.SpokeClusterList
+	if err := r.Client.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing SpokeClusters: %w", err)
+	}
+	for i := range list.Items {
+		r.Provider.Known(list.Items[i].Name, list.Items[i].Status.Identity)
+	}
+	r.learned = true
+	return nil
+}
+
 // registered returns the Secret that registers a spoke, or nil.
 func (r *Registrar) registered(ctx context.Context, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
@@ -116,6 +139,7 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 		return nil, fmt.Errorf("reading SpokeCluster %s: %w", name, err)
 	case missing && secret == nil:
 		r.Provider.Remove(name)
+		r.Provider.Gone(name)
 		return nil, nil
 	case secret == nil, !sc.DeletionTimestamp.IsZero():
 		return sc, nil
@@ -145,7 +169,9 @@ func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secr
 				r.Namespace, name, v1alpha1.RegistrationLabel, v1alpha1.KubeconfigKey),
 		}, nil
 	}
-	r.Provider.Known(name, sc.Status.Identity)
+	if err := r.learnIdentities(ctx); err != nil {
+		return nil, err
+	}
 	err := r.Provider.Register(ctx, name, secret.Data[v1alpha1.KubeconfigKey])
 	if _, refused := errors.AsType[*RefusedError](err); refused {
 		finding := disconnected(err)

@@ -24,13 +24,16 @@ import (
 
 const (
 	// writeTimeout bounds one write to a spoke. An admission webhook there may take
-	// up to 10 s by default.
-	writeTimeout = 10 * time.Second
+	// up to 10 s by default: past that, the API server says which one hung.
+	writeTimeout = 15 * time.Second
 	// staleRetry is when to look again after the spoke had a newer object than its cache.
 	staleRetry = time.Second
 	// worldRetry is when to try again what somebody in the spoke has to put right,
 	// where no event will tell that they did.
 	worldRetry = 30 * time.Second
+	// guardRetry is when to ask again whether an AlertRule that vanished together with
+	// its CustomResourceDefinition is to be missed.
+	guardRetry = 2 * time.Minute
 	// refusalRetry is the same for what the spoke's API server refused: that takes
 	// another version of its CustomResourceDefinition, or of the rule.
 	refusalRetry = 10 * time.Minute

@@ -112,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 		return reconcile.Result{}, err
 	}
 	if !t.spoke.RulesServed {
-		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonCRDMissing, "the spoke does not serve prometheusrules.monitoring.coreos.com")
+		r.report(t, v1alpha1.PhasePending, t.spoke.WhyNot.Reason, t.spoke.WhyNot.Message)
 		return reconcile.Result{}, nil
 	}
 	// Ask first and look then: the cache shows every write that is not pending any more.
@@ -127,8 +127,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 		// Its event brings the key back, but for a write that another key has made.
 		return reconcile.Result{RequeueAfter: min(left, staleRetry)}, nil
 	}
-	if gone, err := r.gone(ctx, t); err != nil || !gone {
+	gone, err := r.gone(ctx, t)
+	if err != nil {
 		return reconcile.Result{}, err
+	}
+	if !gone {
+		return reconcile.Result{RequeueAfter: guardRetry}, nil
 	}
 	return r.act(ctx, t, rule.Decide(t.desired, t.existing, t.claimed, r.Render.HubID, r.answer(t)))
 }
@@ -213,7 +217,11 @@ func (r *Reconciler) unseen(t *task) time.Duration {
 // gone makes sure, where something would be removed because the hub's cache does
 // not have its AlertRule, that the AlertRule was deleted.
 func (r *Reconciler) gone(ctx context.Context, t *task) (bool, error) {
-	if t.rule != nil || len(t.claimed) == 0 {
+	if t.rule != nil {
+		return true, nil
+	}
+	if len(t.claimed) == 0 {
+		r.remember(t.req, "")
 		return true, nil
 	}
 	gone, err := r.Guard.Gone(ctx, hub.AlertRules, t.req.NamespacedName)

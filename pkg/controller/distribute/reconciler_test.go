@@ -627,8 +627,11 @@ func TestReconcile(t *testing.T) {
 		},
 		"PrometheusRules are not served any more": func(w *world) {
 			w.spoke.RulesServed, w.spoke.Reader = false, nil
+			w.spoke.WhyNot = spoke.Finding{Reason: v1alpha1.ReasonCRDMissing, Message: "no such resource"}
 			w.want()
-			w.wantRow("Pending/CRDMissing")
+			if row := w.wantRow("Pending/CRDMissing"); row.Message != "no such resource" {
+				w.Errorf("the message is %q", row.Message)
+			}
 			w.drop(w.hub, alertRule())
 			w.want()
 			w.wantRow("forgotten")

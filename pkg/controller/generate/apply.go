@@ -3,13 +3,16 @@ package generate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -55,11 +58,32 @@ func (r *Reconciler) apply(ctx context.Context, desired map[string]*v1alpha1.Ale
 		err = r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
 		if err != nil {
 			r.writes.Failed(hub.Key(ar))
+			if err := r.remakeNamespace(ctx, err); err != nil {
+				return 0, err
+			}
 			return 0, fmt.Errorf("applying AlertRule %s: %w", hub.Key(ar), err)
 		}
 		r.writes.Wrote(hub.Key(ar), u.GetResourceVersion())
 	}
 	return wait, nil
+}
+
+// guardRetry is when to ask again whether a template that vanished together with its
+// CustomResourceDefinition is to be missed.
+const guardRetry = 2 * time.Minute
+
+// remakeNamespace makes the namespace of generated AlertRules anew where an error says
+// that it is gone.
+func (r *Reconciler) remakeNamespace(ctx context.Context, cause error) error {
+	status, ok := errors.AsType[*apierrors.StatusError](cause)
+	if !ok || !apierrors.IsNotFound(cause) || status.ErrStatus.Details == nil || status.ErrStatus.Details.Kind != "namespaces" {
+		return nil
+	}
+	err := r.Hub.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.Namespace}})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("making namespace %s: %w", r.Namespace, err)
+	}
+	return nil
 }
 
 // restored returns a patch that puts the fields back that are nobody's to edit, and
@@ -186,6 +210,7 @@ func (r *Reconciler) prune(ctx context.Context, w *rule.Workload, desired map[st
 			return 0, err
 		}
 		if !unfounded {
+			wait = max(wait, guardRetry)
 			continue
 		}
 		left, err := r.remove(ctx, ar)

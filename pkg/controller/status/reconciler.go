@@ -7,19 +7,18 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -55,7 +54,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("status").
-		Watches(&v1alpha1.AlertRule{}, later{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.AlertRule{}, later{}).
 		Watches(&v1alpha1.SpokeCluster{}, handler.TypedFuncs[client.Object, reconcile.Request]{
 			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.onSpoke(ctx, q, e.Object, everyRule) },
 			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
@@ -181,9 +180,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	next := ar.DeepCopy()
 	next.Status = status
-	if err := r.Client.Status().Patch(ctx, next, client.MergeFrom(ar)); err != nil {
-		if client.IgnoreNotFound(err) == nil {
+	// The base may be behind: a patch without the lock would then leave out what it
+	// takes for unchanged.
+	patch := client.MergeFromWithOptions(ar, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, next, patch); err != nil {
+		switch {
+		case apierrors.IsNotFound(err):
 			return reconcile.Result{}, nil
+		case apierrors.IsConflict(err):
+			return reconcile.Result{RequeueAfter: debounce}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("writing the status of AlertRule %s: %w", req, err)
 	}
