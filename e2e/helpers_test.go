@@ -319,12 +319,7 @@ func start(t *testing.T, o fleet.Options) *fleet.Fleet {
 	t.Helper()
 	f, err := fleet.Start(t.Context(), o)
 	must(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			f.Dump(t.Output())
-		}
-		must(t, f.Stop())
-	})
+	t.Cleanup(func() { must(t, f.Stop()) })
 	return f
 }
 
@@ -335,8 +330,12 @@ func startManager(t *testing.T, f *fleet.Fleet, dir string) *fleet.Manager {
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, m.Kill())
-		if strings.Contains(m.Log(), "DATA RACE") {
-			t.Errorf("the manager has a data race:\n%s", m.Log())
+		log := m.Log()
+		if strings.Contains(log, "DATA RACE") {
+			t.Error("the manager has a data race")
+		}
+		if t.Failed() {
+			t.Logf("the manager's log:\n%s", log)
 		}
 	})
 	return m

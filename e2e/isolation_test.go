@@ -97,6 +97,10 @@ func connected(ctx context.Context, f *fleet.Fleet, name string, status metav1.C
 	return nil
 }
 
+// noise is by how much the p99 of two measurements of the same was seen to differ on a
+// machine that is busy with other things, too.
+const noise = 200 * time.Millisecond
+
 // queued is the number of rules that wait for a frozen spoke.
 const queued = 1000
 
@@ -106,7 +110,7 @@ const queued = 1000
 // burst of something else on the machine spoils one round, a spoke that is slowed
 // down shows in all of them.
 func TestFrozenSpokeDoesNotSlowAHealthyOne(t *testing.T) {
-	const rounds, samples = 7, 200
+	const rounds, samples = 5, 150
 	f, m := startLoaded(t)
 	healthy, frozen := f.Spoke("healthy"), f.Spoke("frozen")
 	propagation(t, f, healthy, "warm", 50)
@@ -133,8 +137,13 @@ func TestFrozenSpokeDoesNotSlowAHealthyOne(t *testing.T) {
 	t.Logf("hub to healthy spoke: p99 %v, and %v with a frozen spoke and %d keys queued for it: × %.2f", was, is, queued, float64(is)/float64(was))
 	t.Logf("p99 of each round: %v, and %v; p50 and p99 of all: %v and %v, and %v and %v",
 		p99Before, p99During, p(50, before), p(99, before), p(50, during), p(99, during))
-	if float64(is) > 1.2*float64(was) {
+	// A spoke that waits for another waits for seconds. What is below noise may as well
+	// be the machine, whose two cores run ten API servers and etcds meanwhile.
+	if float64(is) > 1.2*float64(was) && is > was+noise {
 		t.Errorf("p99 is %v with a frozen spoke, and %v without", is, was)
+	}
+	if a, b := p(50, before), p(50, during); float64(b) > 1.2*float64(a) && b > a+noise/10 {
+		t.Errorf("p50 is %v with a frozen spoke, and %v without", b, a)
 	}
 }
 
