@@ -48,11 +48,14 @@ type AlertRuleList struct {
 // AlertRuleSpec is one alert, and where it goes.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="give the severity in spec.severity or in spec.labels.severity, not in both",fieldPath=".severity"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || (has(self.workloadRef) && self.workloadRef == oldSelf.workloadRef)",message="workloadRef can't be changed: delete the AlertRule, and make another",fieldPath=".workloadRef"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || self.placement == oldSelf.placement",message="the placement of an AlertRule with a workloadRef can't be changed: it belongs where its workload is",fieldPath=".placement"
 type AlertRuleSpec struct {
 	AlertSpec `json:",inline"`
 
 	// workloadRef names the workload that the alert is about. It is set on
-	// AlertRules that a template made, and can be left out by hand.
+	// AlertRules that a template made, and can be left out by hand. Once it is set,
+	// neither it nor the placement can be changed.
 	// +optional
 	WorkloadRef *WorkloadReference `json:"workloadRef,omitempty"`
 
@@ -67,10 +70,61 @@ type AlertRuleSpec struct {
 	// +optional
 	RuleNamespace NamespaceName `json:"ruleNamespace,omitempty"`
 
+	// overrides change the alert in some of the spokes. They are read in order: of
+	// those that pick a spoke, the first that sets a field wins. Labels and
+	// annotations are merged key by key; an empty value removes the key.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Overrides []Override `json:"overrides,omitempty"`
+
 	// state says whether the alert is pushed. Disabled removes it from the spokes.
 	// +optional
 	// +default="Enabled"
 	State State `json:"state,omitempty"`
+
+	// suspend leaves the spokes as they are: nothing is written there or removed
+	// because of this AlertRule until it is false again. Deleting the AlertRule still
+	// removes it.
+	// +optional
+	Suspend *bool `json:"suspend,omitempty"` //nolint:apiconventions // as in Jobs and Flux: there is no third way
+}
+
+// Override changes an AlertRule in some of the spokes that it is placed on: those
+// that are named, and those whose labels match the selector.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.state) || has(self.expr) || has(self.for) || has(self.severity) || has(self.labels) || has(self.annotations)",message="an override has to change something: set state, expr, for, severity, labels or annotations"
+// +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="give the severity in severity or in labels.severity, not in both",fieldPath=".severity"
+type Override struct {
+	ClusterSelection `json:",inline"`
+
+	// state says whether the alert is pushed to these spokes.
+	// +optional
+	State State `json:"state,omitempty"`
+
+	// expr replaces the expression.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=16384
+	Expr string `json:"expr,omitempty"`
+
+	// for replaces how long the expression must hold before the alert fires.
+	// +optional
+	For Duration `json:"for,omitempty"`
+
+	// severity replaces the alert's label severity.
+	// +optional
+	Severity Severity `json:"severity,omitempty"`
+
+	// labels are merged into those of the alert. An empty value removes the label.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Labels map[string]LabelText `json:"labels,omitempty"`
+
+	// annotations are merged into those of the alert. An empty value removes the annotation.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Annotations map[string]LabelText `json:"annotations,omitempty"`
 }
 
 // WorkloadReference names a workload in a spoke.
@@ -125,15 +179,31 @@ type AlertRuleStatus struct {
 	// +optional
 	Summary *RuleSummary `json:"summary,omitempty"`
 
+	// overriddenFields lists the fields of the spec of a generated AlertRule that
+	// people have made their own, such as for or labels.team: the template no longer
+	// changes them. The annotation rulefleet.io/reset-fields gives them back.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=512
+	OverriddenFields []string `json:"overriddenFields,omitempty"`
+
 	// clusters lists the spokes. Above 100 of them, only those that are not at
-	// their top phase are listed: one that is absent is at the top, for the
-	// generation in observedGeneration, or, while the rule is not accepted, for the
-	// last one that was.
+	// their top phase are listed, up to 100 and the worst first: one that is absent is at the
+	// top, for the generation in observedGeneration, or, while the rule is not
+	// accepted, for the last one that was. Where unlistedClusters is not zero, some
+	// that are absent are not.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:MaxItems=100
 	Clusters []ClusterStatus `json:"clusters,omitempty"`
+
+	// unlistedClusters is the number of spokes that are not at their top phase, and
+	// that clusters has no room for.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	UnlistedClusters int32 `json:"unlistedClusters,omitempty"`
 }
 
 // RuleSummary counts spokes by how far a rule got there.

@@ -72,12 +72,39 @@ type AlertRuleTemplateSpec struct {
 	// +optional
 	Workloads *metav1.LabelSelector `json:"workloads,omitempty"`
 
+	// allow lists which annotations of a Deployment may adjust its AlertRule:
+	// rulefleet.io/alerts, /disable, /severity, /for and /labels. Left out, it is all
+	// of them; an empty list is none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=5
+	// +default=["alerts","disable","severity","for","labels"]
+	Allow []Adjustment `json:"allow,omitzero"`
+
 	// state says whether the template makes AlertRules. Disabled removes those
 	// that it made.
 	// +optional
 	// +default="Enabled"
 	State State `json:"state,omitempty"`
 }
+
+// Adjustment is what an annotation of a Deployment may adjust: the part of the
+// annotation's key after rulefleet.io/.
+// +kubebuilder:validation:Enum=alerts;disable;severity;for;labels
+type Adjustment string
+
+const (
+	// AdjustAlerts is rulefleet.io/alerts: disabled, which turns every template off.
+	AdjustAlerts Adjustment = "alerts"
+	// AdjustDisable is rulefleet.io/disable: a,b, which turns templates off by name.
+	AdjustDisable Adjustment = "disable"
+	// AdjustSeverity is rulefleet.io/severity: warning.
+	AdjustSeverity Adjustment = "severity"
+	// AdjustFor is rulefleet.io/for: 10m.
+	AdjustFor Adjustment = "for"
+	// AdjustLabels is rulefleet.io/labels: team=shop,tier=1.
+	AdjustLabels Adjustment = "labels"
+)
 
 // NamespaceSelection picks namespaces in a spoke: those that are named or match
 // the selector (with neither, every one), less those excluded. System namespaces

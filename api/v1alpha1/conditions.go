@@ -74,6 +74,12 @@ const (
 	// ReasonMutated is a rule that the spoke changed on the way in (a mutating
 	// webhook). It is not sent again until either side changes.
 	ReasonMutated = "Mutated"
+	// ReasonSuspended is a spoke that holds something else than the AlertRule says, and
+	// is left so because the AlertRule is suspended.
+	ReasonSuspended = "Suspended"
+	// ReasonUnsupported is a rule that the spoke's Prometheus, at its version and with
+	// its features, can't parse: one such rule would fail the reload of all of them.
+	ReasonUnsupported = "Unsupported"
 	// ReasonError is any other failure; it is tried again.
 	ReasonError = "Error"
 )

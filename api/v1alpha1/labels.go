@@ -29,7 +29,25 @@ const (
 	ClusterLabel = Group + "/cluster"
 	// TemplateLabel on an AlertRule is the name of the template that made it.
 	TemplateLabel = Group + "/template"
+
+	// AppliedFieldsAnnotation on an AlertRule that a template made lists the fields of
+	// the spec that the template set last, so that one that a person removed is told
+	// from one that the template never set.
+	AppliedFieldsAnnotation = Group + "/applied-fields"
+	// IgnoredAnnotation on an AlertRule that a template made says which annotations of
+	// the Deployment were ignored, and why.
+	IgnoredAnnotation = Group + "/ignored-annotations"
 )
+
+// ResetFieldsAnnotation on an AlertRule that a template made gives fields of the spec
+// that people had made their own back to the template. Its value is a list as in
+// status.overriddenFields, separated by commas, or * for all of them. The operator
+// removes the annotation when it is done.
+const ResetFieldsAnnotation = Group + "/reset-fields"
+
+// AdjustmentPrefix is what annotations of a Deployment begin with that adjust its
+// AlertRules; an Adjustment follows.
+const AdjustmentPrefix = Group + "/"
 
 // FieldManager is the name under which the operator applies AlertRules that a
 // template makes.

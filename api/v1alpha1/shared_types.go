@@ -52,6 +52,7 @@ type AlertSpec struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!self.contains('$(')",message="an alert's name holds no placeholder, so that routes can match it: put what differs into labels"
 	Alert string `json:"alert,omitempty"`
 
 	// expr is the PromQL expression: the alert is active for every series that
@@ -64,6 +65,17 @@ type AlertSpec struct {
 	// for is how long the expression must hold before the alert fires.
 	// +optional
 	For Duration `json:"for,omitempty"`
+
+	// keepFiringFor is how long the alert keeps firing after the expression held
+	// last. It needs Prometheus 2.42.
+	// +optional
+	KeepFiringFor Duration `json:"keepFiringFor,omitempty"`
+
+	// interval is how often the expression is evaluated. It defaults to the
+	// Prometheus' own evaluation interval.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0+[a-z]*)*$')",message="an interval of zero evaluates nothing: leave it out to have Prometheus' own"
+	Interval Duration `json:"interval,omitempty"`
 
 	// severity becomes the alert's label severity. Giving the label too is refused.
 	// +optional

@@ -23,6 +23,8 @@ func Parser() *typed.Parser {
 var parserOnce sync.Once
 var parser *typed.Parser
 var schemaYAML = typed.YAMLObject(`types:
+- name: com.github.rulefleet.rulefleet.api.v1alpha1.Adjustment
+  scalar: string
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.AlertRule
   map:
     fields:
@@ -58,11 +60,23 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: for
       type:
         namedType: com.github.rulefleet.rulefleet.api.v1alpha1.Duration
+    - name: interval
+      type:
+        namedType: com.github.rulefleet.rulefleet.api.v1alpha1.Duration
+    - name: keepFiringFor
+      type:
+        namedType: com.github.rulefleet.rulefleet.api.v1alpha1.Duration
     - name: labels
       type:
         map:
           elementType:
             namedType: com.github.rulefleet.rulefleet.api.v1alpha1.LabelText
+    - name: overrides
+      type:
+        list:
+          elementType:
+            namedType: com.github.rulefleet.rulefleet.api.v1alpha1.Override
+          elementRelationship: atomic
     - name: placement
       type:
         namedType: com.github.rulefleet.rulefleet.api.v1alpha1.ClusterSelection
@@ -76,6 +90,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.rulefleet.rulefleet.api.v1alpha1.State
       default: Enabled
+    - name: suspend
+      type:
+        scalar: boolean
     - name: workloadRef
       type:
         namedType: com.github.rulefleet.rulefleet.api.v1alpha1.WorkloadReference
@@ -101,9 +118,18 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: overriddenFields
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
     - name: summary
       type:
         namedType: com.github.rulefleet.rulefleet.api.v1alpha1.RuleSummary
+    - name: unlistedClusters
+      type:
+        scalar: numeric
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.AlertRuleTemplate
   map:
     fields:
@@ -128,6 +154,18 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: alert
       type:
         scalar: string
+    - name: allow
+      type:
+        list:
+          elementType:
+            namedType: com.github.rulefleet.rulefleet.api.v1alpha1.Adjustment
+          elementRelationship: associative
+      default:
+      - alerts
+      - disable
+      - severity
+      - for
+      - labels
     - name: annotations
       type:
         map:
@@ -140,6 +178,12 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
     - name: for
+      type:
+        namedType: com.github.rulefleet.rulefleet.api.v1alpha1.Duration
+    - name: interval
+      type:
+        namedType: com.github.rulefleet.rulefleet.api.v1alpha1.Duration
+    - name: keepFiringFor
       type:
         namedType: com.github.rulefleet.rulefleet.api.v1alpha1.Duration
     - name: labels
@@ -239,6 +283,40 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: selector
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+- name: com.github.rulefleet.rulefleet.api.v1alpha1.Override
+  map:
+    fields:
+    - name: annotations
+      type:
+        map:
+          elementType:
+            namedType: com.github.rulefleet.rulefleet.api.v1alpha1.LabelText
+    - name: expr
+      type:
+        scalar: string
+    - name: for
+      type:
+        namedType: com.github.rulefleet.rulefleet.api.v1alpha1.Duration
+    - name: labels
+      type:
+        map:
+          elementType:
+            namedType: com.github.rulefleet.rulefleet.api.v1alpha1.LabelText
+    - name: names
+      type:
+        list:
+          elementType:
+            namedType: com.github.rulefleet.rulefleet.api.v1alpha1.ClusterName
+          elementRelationship: associative
+    - name: selector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: severity
+      type:
+        namedType: com.github.rulefleet.rulefleet.api.v1alpha1.Severity
+    - name: state
+      type:
+        namedType: com.github.rulefleet.rulefleet.api.v1alpha1.State
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.Phase
   scalar: string
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.RuleSummary

@@ -13,7 +13,8 @@ import (
 type AlertRuleSpecApplyConfiguration struct {
 	AlertSpecApplyConfiguration `json:",inline"`
 	// workloadRef names the workload that the alert is about. It is set on
-	// AlertRules that a template made, and can be left out by hand.
+	// AlertRules that a template made, and can be left out by hand. Once it is set,
+	// neither it nor the placement can be changed.
 	WorkloadRef *WorkloadReferenceApplyConfiguration `json:"workloadRef,omitempty"`
 	// placement picks the spokes.
 	Placement *ClusterSelectionApplyConfiguration `json:"placement,omitempty"`
@@ -22,8 +23,16 @@ type AlertRuleSpecApplyConfiguration struct {
 	// AlertRules of the operator's own namespace to the one that the operator's
 	// flag --rule-namespace names.
 	RuleNamespace *apiv1alpha1.NamespaceName `json:"ruleNamespace,omitempty"`
+	// overrides change the alert in some of the spokes. They are read in order: of
+	// those that pick a spoke, the first that sets a field wins. Labels and
+	// annotations are merged key by key; an empty value removes the key.
+	Overrides []OverrideApplyConfiguration `json:"overrides,omitempty"`
 	// state says whether the alert is pushed. Disabled removes it from the spokes.
 	State *apiv1alpha1.State `json:"state,omitempty"`
+	// suspend leaves the spokes as they are: nothing is written there or removed
+	// because of this AlertRule until it is false again. Deleting the AlertRule still
+	// removes it.
+	Suspend *bool `json:"suspend,omitempty"`
 }
 
 // AlertRuleSpecApplyConfiguration constructs a declarative configuration of the AlertRuleSpec type for use with
@@ -53,6 +62,22 @@ func (b *AlertRuleSpecApplyConfiguration) WithExpr(value string) *AlertRuleSpecA
 // If called multiple times, the For field is set to the value of the last call.
 func (b *AlertRuleSpecApplyConfiguration) WithFor(value apiv1alpha1.Duration) *AlertRuleSpecApplyConfiguration {
 	b.AlertSpecApplyConfiguration.For = &value
+	return b
+}
+
+// WithKeepFiringFor sets the KeepFiringFor field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the KeepFiringFor field is set to the value of the last call.
+func (b *AlertRuleSpecApplyConfiguration) WithKeepFiringFor(value apiv1alpha1.Duration) *AlertRuleSpecApplyConfiguration {
+	b.AlertSpecApplyConfiguration.KeepFiringFor = &value
+	return b
+}
+
+// WithInterval sets the Interval field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Interval field is set to the value of the last call.
+func (b *AlertRuleSpecApplyConfiguration) WithInterval(value apiv1alpha1.Duration) *AlertRuleSpecApplyConfiguration {
+	b.AlertSpecApplyConfiguration.Interval = &value
 	return b
 }
 
@@ -116,10 +141,31 @@ func (b *AlertRuleSpecApplyConfiguration) WithRuleNamespace(value apiv1alpha1.Na
 	return b
 }
 
+// WithOverrides adds the given value to the Overrides field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Overrides field.
+func (b *AlertRuleSpecApplyConfiguration) WithOverrides(values ...*OverrideApplyConfiguration) *AlertRuleSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithOverrides")
+		}
+		b.Overrides = append(b.Overrides, *values[i])
+	}
+	return b
+}
+
 // WithState sets the State field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the State field is set to the value of the last call.
 func (b *AlertRuleSpecApplyConfiguration) WithState(value apiv1alpha1.State) *AlertRuleSpecApplyConfiguration {
 	b.State = &value
+	return b
+}
+
+// WithSuspend sets the Suspend field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Suspend field is set to the value of the last call.
+func (b *AlertRuleSpecApplyConfiguration) WithSuspend(value bool) *AlertRuleSpecApplyConfiguration {
+	b.Suspend = &value
 	return b
 }

@@ -18,11 +18,19 @@ type AlertRuleStatusApplyConfiguration struct {
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// summary counts the spokes by how far the alert got there.
 	Summary *RuleSummaryApplyConfiguration `json:"summary,omitempty"`
+	// overriddenFields lists the fields of the spec of a generated AlertRule that
+	// people have made their own, such as for or labels.team: the template no longer
+	// changes them. The annotation rulefleet.io/reset-fields gives them back.
+	OverriddenFields []string `json:"overriddenFields,omitempty"`
 	// clusters lists the spokes. Above 100 of them, only those that are not at
-	// their top phase are listed: one that is absent is at the top, for the
-	// generation in observedGeneration, or, while the rule is not accepted, for the
-	// last one that was.
+	// their top phase are listed, up to 100 and the worst first: one that is absent is at the
+	// top, for the generation in observedGeneration, or, while the rule is not
+	// accepted, for the last one that was. Where unlistedClusters is not zero, some
+	// that are absent are not.
 	Clusters []ClusterStatusApplyConfiguration `json:"clusters,omitempty"`
+	// unlistedClusters is the number of spokes that are not at their top phase, and
+	// that clusters has no room for.
+	UnlistedClusters *int32 `json:"unlistedClusters,omitempty"`
 }
 
 // AlertRuleStatusApplyConfiguration constructs a declarative configuration of the AlertRuleStatus type for use with
@@ -60,6 +68,16 @@ func (b *AlertRuleStatusApplyConfiguration) WithSummary(value *RuleSummaryApplyC
 	return b
 }
 
+// WithOverriddenFields adds the given value to the OverriddenFields field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the OverriddenFields field.
+func (b *AlertRuleStatusApplyConfiguration) WithOverriddenFields(values ...string) *AlertRuleStatusApplyConfiguration {
+	for i := range values {
+		b.OverriddenFields = append(b.OverriddenFields, values[i])
+	}
+	return b
+}
+
 // WithClusters adds the given value to the Clusters field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the Clusters field.
@@ -70,5 +88,13 @@ func (b *AlertRuleStatusApplyConfiguration) WithClusters(values ...*ClusterStatu
 		}
 		b.Clusters = append(b.Clusters, *values[i])
 	}
+	return b
+}
+
+// WithUnlistedClusters sets the UnlistedClusters field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the UnlistedClusters field is set to the value of the last call.
+func (b *AlertRuleStatusApplyConfiguration) WithUnlistedClusters(value int32) *AlertRuleStatusApplyConfiguration {
+	b.UnlistedClusters = &value
 	return b
 }

@@ -26,6 +26,10 @@ type AlertRuleTemplateSpecApplyConfiguration struct {
 	// workloads picks the Deployments by their labels. Left out, it is every
 	// Deployment.
 	Workloads *v1.LabelSelectorApplyConfiguration `json:"workloads,omitempty"`
+	// allow lists which annotations of a Deployment may adjust its AlertRule:
+	// rulefleet.io/alerts, /disable, /severity, /for and /labels. Left out, it is all
+	// of them; an empty list is none.
+	Allow []apiv1alpha1.Adjustment `json:"allow,omitempty"`
 	// state says whether the template makes AlertRules. Disabled removes those
 	// that it made.
 	State *apiv1alpha1.State `json:"state,omitempty"`
@@ -58,6 +62,22 @@ func (b *AlertRuleTemplateSpecApplyConfiguration) WithExpr(value string) *AlertR
 // If called multiple times, the For field is set to the value of the last call.
 func (b *AlertRuleTemplateSpecApplyConfiguration) WithFor(value apiv1alpha1.Duration) *AlertRuleTemplateSpecApplyConfiguration {
 	b.AlertSpecApplyConfiguration.For = &value
+	return b
+}
+
+// WithKeepFiringFor sets the KeepFiringFor field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the KeepFiringFor field is set to the value of the last call.
+func (b *AlertRuleTemplateSpecApplyConfiguration) WithKeepFiringFor(value apiv1alpha1.Duration) *AlertRuleTemplateSpecApplyConfiguration {
+	b.AlertSpecApplyConfiguration.KeepFiringFor = &value
+	return b
+}
+
+// WithInterval sets the Interval field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Interval field is set to the value of the last call.
+func (b *AlertRuleTemplateSpecApplyConfiguration) WithInterval(value apiv1alpha1.Duration) *AlertRuleTemplateSpecApplyConfiguration {
+	b.AlertSpecApplyConfiguration.Interval = &value
 	return b
 }
 
@@ -118,6 +138,16 @@ func (b *AlertRuleTemplateSpecApplyConfiguration) WithNamespaces(value *Namespac
 // If called multiple times, the Workloads field is set to the value of the last call.
 func (b *AlertRuleTemplateSpecApplyConfiguration) WithWorkloads(value *v1.LabelSelectorApplyConfiguration) *AlertRuleTemplateSpecApplyConfiguration {
 	b.Workloads = value
+	return b
+}
+
+// WithAllow adds the given value to the Allow field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Allow field.
+func (b *AlertRuleTemplateSpecApplyConfiguration) WithAllow(values ...apiv1alpha1.Adjustment) *AlertRuleTemplateSpecApplyConfiguration {
+	for i := range values {
+		b.Allow = append(b.Allow, values[i])
+	}
 	return b
 }
 

@@ -20,6 +20,12 @@ type AlertSpecApplyConfiguration struct {
 	Expr *string `json:"expr,omitempty"`
 	// for is how long the expression must hold before the alert fires.
 	For *apiv1alpha1.Duration `json:"for,omitempty"`
+	// keepFiringFor is how long the alert keeps firing after the expression held
+	// last. It needs Prometheus 2.42.
+	KeepFiringFor *apiv1alpha1.Duration `json:"keepFiringFor,omitempty"`
+	// interval is how often the expression is evaluated. It defaults to the
+	// Prometheus' own evaluation interval.
+	Interval *apiv1alpha1.Duration `json:"interval,omitempty"`
 	// severity becomes the alert's label severity. Giving the label too is refused.
 	Severity *apiv1alpha1.Severity `json:"severity,omitempty"`
 	// labels are added to the alert. Prometheus renders their values as templates.
@@ -55,6 +61,22 @@ func (b *AlertSpecApplyConfiguration) WithExpr(value string) *AlertSpecApplyConf
 // If called multiple times, the For field is set to the value of the last call.
 func (b *AlertSpecApplyConfiguration) WithFor(value apiv1alpha1.Duration) *AlertSpecApplyConfiguration {
 	b.For = &value
+	return b
+}
+
+// WithKeepFiringFor sets the KeepFiringFor field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the KeepFiringFor field is set to the value of the last call.
+func (b *AlertSpecApplyConfiguration) WithKeepFiringFor(value apiv1alpha1.Duration) *AlertSpecApplyConfiguration {
+	b.KeepFiringFor = &value
+	return b
+}
+
+// WithInterval sets the Interval field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Interval field is set to the value of the last call.
+func (b *AlertSpecApplyConfiguration) WithInterval(value apiv1alpha1.Duration) *AlertSpecApplyConfiguration {
+	b.Interval = &value
 	return b
 }
 
