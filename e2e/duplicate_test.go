@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -62,29 +60,4 @@ func TestSameClusterTwice(t *testing.T) {
 	})
 	must(t, f.Hub.Client.Delete(t.Context(), &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "first"}}))
 	expectConnected(t, f, "again", metav1.ConditionTrue, v1alpha1.ReasonConnected)
-}
-
-// TestPlacementOfAGeneratedRuleIsFixed edits what is nobody's to edit.
-func TestPlacementOfAGeneratedRuleIsFixed(t *testing.T) {
-	t.Parallel()
-	a, ns := shared.Spoke(spokeA), unique(t)
-	namespace(t, ns, a)
-	create(t, a, deployment(ns, "web"))
-	ar := expectGenerated(t, shared, spokeA, ns, "web", 1)
-	for _, placement := range []string{`{"names":["` + spokeA + `","` + spokeB + `"]}`, `{"selector":{}}`, `{"names":["` + spokeB + `"],"selector":{"matchLabels":{"env":"dev"}}}`} {
-		patch := fmt.Appendf(nil, `{"spec":{"placement":%s}}`, placement)
-		must(t, shared.Hub.Client.Patch(t.Context(), ar.DeepCopy(), client.RawPatch(types.MergePatchType, patch)))
-		eventually(t, "the placement "+placement+" is put back", func(ctx context.Context) error {
-			now := &v1alpha1.AlertRule{}
-			if err := shared.Hub.Client.Get(ctx, client.ObjectKeyFromObject(ar), now); err != nil {
-				return err
-			}
-			if p := now.Spec.Placement; p.Selector != nil || len(p.Names) != 1 || p.Names[0] != spokeA {
-				return fmt.Errorf("it is %+v", p)
-			}
-			return nil
-		})
-	}
-	expectPushed(t, shared.Spoke(spokeB), client.ObjectKeyFromObject(ar), 0)
-	expectPushed(t, a, client.ObjectKeyFromObject(ar), 1)
 }

@@ -1,6 +1,8 @@
 package rule
 
 import (
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -17,7 +19,8 @@ const deploymentKind = "Deployment"
 
 // Generate returns the AlertRule that a template makes for a workload, in the hub's
 // namespace for generated AlertRules. An error is an *Invalid that tells why this
-// workload can't have it, such as a label that it lacks.
+// workload can't have it, such as a label that it lacks. Annotations of the Deployment
+// adjust it as far as the template allows; IgnoredAnnotation tells of those that don't.
 //
 // There are no ownerReferences: what a template or a Deployment leaves behind is
 // removed by the operator, under its own safeguards, and not by garbage collection.
@@ -29,7 +32,9 @@ func Generate(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1a
 	if alert.Labels == nil {
 		alert.Labels = map[string]v1alpha1.LabelText{}
 	}
-	// Last, so that no template can claim another workload.
+	a := adjust(t, w)
+	a.apply(&alert)
+	// Last, so that neither template nor Deployment can claim another workload.
 	alert.Labels[namespaceLabel] = storedText(w.Namespace)
 	alert.Labels[deploymentLabel] = storedText(w.Name)
 	ar := &v1alpha1.AlertRule{
@@ -56,6 +61,9 @@ func Generate(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1a
 	}
 	if len(validation.IsValidLabelValue(w.Cluster.Name)) == 0 {
 		ar.Labels[v1alpha1.ClusterLabel] = w.Cluster.Name
+	}
+	if len(a.ignored) > 0 {
+		ar.Annotations = map[string]string{v1alpha1.IgnoredAnnotation: bounded(strings.Join(a.ignored, "; "), maxMessage)}
 	}
 	return ar, nil
 }

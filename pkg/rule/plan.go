@@ -32,6 +32,8 @@ const (
 	Mutated Action = "Mutated"
 	// Terminating is an object of ours that is being deleted: it is waited for.
 	Terminating Action = "Terminating"
+	// Suspended is an object that is missing or differs, and is left so.
+	Suspended Action = "Suspended"
 )
 
 // Plan is what to do for one AlertRule in one spoke.
@@ -73,6 +75,15 @@ func Decide(desired, existing *monitoringv1.PrometheusRule, claimed []*monitorin
 		p.Action, p.Object = Update, updated(existing, desired)
 	}
 	return p
+}
+
+// Suspend returns the plan of an AlertRule that is suspended: nothing is written and
+// nothing is removed.
+func (p Plan) Suspend() Plan {
+	if p.Action == Create || p.Action == Update || (p.Action == Keep && len(p.Delete) > 0) {
+		return Plan{Action: Suspended}
+	}
+	return Plan{Action: p.Action}
 }
 
 // Owned tells whether this hub made an object.

@@ -40,31 +40,22 @@ func TargetNamespace(r *v1alpha1.AlertRule, o RenderOptions) string {
 	return r.Namespace
 }
 
-// Render returns the PrometheusRule of an AlertRule for one spoke. The rule has
-// passed Validate; an error is an *Invalid that tells why this spoke can't have it,
+// Render returns the PrometheusRule of an AlertRule for one spoke, in which it is
+// enabled. The rule has passed Validate; an error is an *Invalid that tells why this spoke can't have it,
 // such as a label that its SpokeCluster lacks.
 func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.PrometheusRule, error) {
-	alert, bad := renderStage(c).alert(r.Spec.AlertSpec)
+	e := effective(r, c)
+	alert, bad := renderStage(c).alert(e.alert)
 	if bad != nil {
-		return nil, bad
+		return nil, e.blame(bad)
 	}
 	// A rule that Prometheus can't parse fails the reload of all of them, and what a
 	// label of a spoke may hold is known only now.
-	if alert.Expr != r.Spec.Expr {
+	if alert.Expr != e.alert.Expr {
 		if bad := checkExpr(alert.Expr); bad != nil {
 			bad.Message = fmt.Sprintf("with the data of SpokeCluster %s in it: %s", c.Name, bad.Message)
-			return nil, bad
+			return nil, e.blame(bad)
 		}
-	}
-	rule := monitoringv1.Rule{
-		Alert:       alert.Alert,
-		Expr:        intstr.FromString(alert.Expr),
-		Labels:      ruleLabels(alert, c, o),
-		Annotations: plainMap(alert.Annotations),
-	}
-	if alert.For != "" {
-		d := monitoringv1.Duration(alert.For)
-		rule.For = &d
 	}
 	return &monitoringv1.PrometheusRule{
 		TypeMeta: metav1.TypeMeta{
@@ -85,10 +76,25 @@ func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.Pr
 		},
 		Spec: monitoringv1.PrometheusRuleSpec{Groups: []monitoringv1.RuleGroup{{
 			// Stable: Prometheus keeps an alert's "for" under group and alert names.
-			Name:  r.Namespace + "/" + r.Name,
-			Rules: []monitoringv1.Rule{rule},
+			Name:     r.Namespace + "/" + r.Name,
+			Interval: duration[monitoringv1.Duration](alert.Interval),
+			Rules: []monitoringv1.Rule{{
+				Alert:         alert.Alert,
+				Expr:          intstr.FromString(alert.Expr),
+				For:           duration[monitoringv1.Duration](alert.For),
+				KeepFiringFor: duration[monitoringv1.NonEmptyDuration](alert.KeepFiringFor),
+				Labels:        ruleLabels(alert, c, o),
+				Annotations:   plainMap(alert.Annotations),
+			}},
 		}}},
 	}, nil
+}
+
+func duration[T ~string](d v1alpha1.Duration) *T {
+	if d == "" {
+		return nil
+	}
+	return new(T(d))
 }
 
 // ruleLabels returns the alert's labels. What a reader relies on to find the spoke is

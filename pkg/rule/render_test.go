@@ -43,6 +43,16 @@ func TestRender(t *testing.T) {
 			r.Spec.Labels = map[string]v1alpha1.LabelText{"team": "shop", "region": "$(cluster.labels.region)", "cluster": "a-lie"}
 			r.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "{{ $labels.pod }} in $(cluster.name) is down, costs $$(x)"}
 		}), spoke, options},
+		"overridden": {newRule(func(r *v1alpha1.AlertRule) {
+			r.Spec.Severity, r.Spec.For, r.Spec.KeepFiringFor, r.Spec.Interval = "warning", "5m", "10m", "1m30s"
+			r.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "down", "runbook": "x"}
+			r.Spec.Overrides = []v1alpha1.Override{{
+				ClusterSelection: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}},
+				Expr:             `up{cluster="$(cluster.name)"} < 1`, Severity: "critical",
+				Labels:      map[string]v1alpha1.LabelText{"region": "$(cluster.labels.region)"},
+				Annotations: map[string]v1alpha1.LabelText{"runbook": ""},
+			}}
+		}), spoke, options},
 		"nasty": {newRule(func(r *v1alpha1.AlertRule) {
 			r.Spec.Expr = "a{a=\"$(cluster.labels.nasty)\"} or b{b='$(cluster.labels.nasty)'} or c{c=~`$(cluster.labels.nasty)`}"
 			r.Spec.Labels = map[string]v1alpha1.LabelText{"nasty": "$(cluster.labels.nasty)"}

@@ -18,6 +18,9 @@ type Workload struct {
 	Name            string
 	Labels          map[string]string
 	Annotations     map[string]string
+	// Templates are the names of all templates, which tell a mistake in the annotation
+	// rulefleet.io/disable. Nil tells none.
+	Templates []string
 }
 
 func (w Workload) describe() string {
@@ -29,8 +32,8 @@ var systemNamespaces = []v1alpha1.NamespaceName{
 	metav1.NamespaceSystem, metav1.NamespacePublic, "kube-node-lease",
 }
 
-// Matches tells whether a template makes an AlertRule for a workload. An error is a
-// selector that is not valid.
+// Matches tells whether a template makes an AlertRule for a workload: it picks it, and
+// the workload's annotations don't turn it off. An error is a selector that is not valid.
 func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 	if t.Spec.State == v1alpha1.Disabled {
 		return false, nil
@@ -43,14 +46,13 @@ func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 	if ok, err := matchesNamespace(t.Spec.Namespaces, w); !ok || err != nil {
 		return false, err
 	}
-	if t.Spec.Workloads == nil {
-		return true, nil
+	if t.Spec.Workloads != nil {
+		selector, err := selectorOf(t.Spec.Workloads)
+		if err != nil || !selector.Matches(labels.Set(w.Labels)) {
+			return false, err
+		}
 	}
-	selector, err := selectorOf(t.Spec.Workloads)
-	if err != nil {
-		return false, err
-	}
-	return selector.Matches(labels.Set(w.Labels)), nil
+	return !adjust(t, w).off, nil
 }
 
 func matchesNamespace(s *v1alpha1.NamespaceSelection, w Workload) (bool, error) {

@@ -69,6 +69,13 @@ func cacheOptions(hubID string) cache.Options {
 	}
 }
 
+// These bound the value of an annotation in the cache, in bytes: an object may carry
+// 256 KiB. No template inserts more than 1024, and it has to see that there are more.
+const (
+	maxAnnotation = 1025
+	maxAdjustment = 8 << 10 // of those that adjust a Deployment's AlertRules
+)
+
 // trimMetadata drops what Kubernetes and kubectl keep for themselves.
 func trimMetadata(in any) (any, error) {
 	o, err := meta.Accessor(in)
@@ -79,9 +86,16 @@ func trimMetadata(in any) (any, error) {
 	o.SetOwnerReferences(nil)
 	o.SetFinalizers(nil)
 	annotations := o.GetAnnotations()
-	for key := range annotations {
-		if strings.HasPrefix(key, "kubectl.kubernetes.io/") || strings.HasPrefix(key, "deployment.kubernetes.io/") {
+	for key, value := range annotations {
+		limit := maxAnnotation
+		if strings.HasPrefix(key, v1alpha1.AdjustmentPrefix) {
+			limit = maxAdjustment
+		}
+		switch {
+		case strings.HasPrefix(key, "kubectl.kubernetes.io/"), strings.HasPrefix(key, "deployment.kubernetes.io/"):
 			delete(annotations, key)
+		case len(value) > limit:
+			annotations[key] = strings.Clone(value[:limit]) // a part would keep the whole in memory
 		}
 	}
 	o.SetAnnotations(annotations)

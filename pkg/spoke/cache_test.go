@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +84,14 @@ func TestTrimMetadata(t *testing.T) {
 		"a Deployment's metadata": {
 			in:   &metav1.PartialObjectMetadata{ObjectMeta: everything(map[string]string{"app": "shop"})},
 			want: &metav1.PartialObjectMetadata{ObjectMeta: kept},
+		},
+		"annotations of any length": {
+			in: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+				"long": strings.Repeat("x", 256<<10), "fits": strings.Repeat("x", 1025), "rulefleet.io/labels": strings.Repeat("x", 9000),
+			}}},
+			want: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+				"long": strings.Repeat("x", 1025), "fits": strings.Repeat("x", 1025), "rulefleet.io/labels": strings.Repeat("x", 8192),
+			}}},
 		},
 		"without annotations": {in: &metav1.PartialObjectMetadata{}, want: &metav1.PartialObjectMetadata{}},
 		"a whole object": {

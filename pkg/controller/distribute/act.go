@@ -71,6 +71,12 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
 			"PrometheusRule %s in the spoke is not this hub's and stays as it is; rename or delete it", hub.Key(t.desired)))
 		return false, reconcile.Result{}, nil
+	case rule.Suspended:
+		phase := v1alpha1.PhasePending
+		if t.existing != nil {
+			phase = v1alpha1.PhaseApplied
+		}
+		r.report(t, phase, v1alpha1.ReasonSuspended, "the AlertRule is suspended: the spoke keeps what it has; set spec.suspend to false")
 	case rule.Mutated:
 		r.mutated(t)
 	case rule.Terminating:

@@ -17,6 +17,7 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
@@ -134,7 +135,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if !gone {
 		return reconcile.Result{RequeueAfter: guardRetry}, nil
 	}
-	return r.act(ctx, t, rule.Decide(t.desired, t.existing, t.claimed, r.Render.HubID, r.answer(t)))
+	plan := rule.Decide(t.desired, t.existing, t.claimed, r.Render.HubID, r.answer(t))
+	if t.rule != nil && ptr.Deref(t.rule.Spec.Suspend, false) {
+		plan = plan.Suspend()
+	}
+	return r.act(ctx, t, plan)
 }
 
 // want finds out what should be in the spoke. It tells false when that can't be
@@ -152,13 +157,13 @@ func (r *Reconciler) want(ctx context.Context, t *task) (bool, error) {
 		return true, nil
 	}
 	t.rule = ar
-	if ar.Spec.State == v1alpha1.Disabled {
+	if !rule.MaybeEnabled(ar) {
 		return true, nil
 	}
 	if rule.Validate(ar, r.Validate) != nil {
 		return false, nil //nolint:nilerr // status says so; the last good rule stays
 	}
-	if t.placed, err = rule.Places(ar.Spec.Placement, *cluster); err != nil || !t.placed {
+	if t.placed, err = rule.PlacedIn(ar, *cluster); err != nil || !t.placed {
 		return err == nil, err
 	}
 	desired, err := rule.Render(ar, *cluster, r.Render)

@@ -397,6 +397,39 @@ func TestReconcile(t *testing.T) {
 				w.Errorf("the spoke has %+v", o)
 			}
 		},
+		"suspended": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Suspend = new(true) })
+			w.want()
+			w.wantRow("Applied")
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
+			w.want()
+			w.wantRow("Applied/Suspended")
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+			w.want() // nothing is removed either
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State, ar.Spec.Suspend = v1alpha1.Enabled, new(false) })
+			w.want("update shop")
+			w.wantRow("Applied")
+		},
+		"suspended, and deleted": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Suspend = new(true) })
+			w.drop(w.hub, alertRule())
+			w.want("delete shop")
+		},
+		"disabled in this spoke by an override": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: ar.Spec.Placement, State: v1alpha1.Disabled}}
+			})
+			w.want("delete shop")
+			w.wantRow("forgotten")
+		},
+		"enabled in this spoke alone": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.State = v1alpha1.Disabled
+				ar.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: ar.Spec.Placement, State: v1alpha1.Enabled, For: "2m"}}
+			})
+			w.want("update shop")
+			w.wantRow("Applied")
+		},
 		"somebody changed the object": func(w *world) {
 			w.touch(func(o *monitoringv1.PrometheusRule) { o.Spec.Groups[0].Rules[0].Expr.StrVal = "vector(0)" })
 			w.sync()

@@ -2,7 +2,6 @@ package generate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,12 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // apply writes the AlertRules that differ from what they should be. It returns for
@@ -40,32 +39,73 @@ func (r *Reconciler) apply(ctx context.Context, desired map[string]*v1alpha1.Ale
 		case err != nil:
 			return 0, fmt.Errorf("reading AlertRule %s: %w", hub.Key(ar), err)
 		}
-		fields, differs, err := difference(ar, existing)
+		left, err := r.applyOne(ctx, ar, existing)
 		if err != nil {
 			return 0, err
 		}
-		if !differs {
-			continue
-		}
-		if fixed, tampered := restored(ar, existing); tampered {
-			if err := r.Hub.Patch(ctx, existing.DeepCopy(), fixed, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
-				return 0, fmt.Errorf("restoring AlertRule %s: %w", hub.Key(ar), err)
-			}
-			continue // its event brings the key back
-		}
-		u := &unstructured.Unstructured{Object: fields}
-		r.writes.Begin(hub.Key(ar))
-		err = r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
-		if err != nil {
-			r.writes.Failed(hub.Key(ar))
-			if err := r.remakeNamespace(ctx, err); err != nil {
-				return 0, err
-			}
-			return 0, fmt.Errorf("applying AlertRule %s: %w", hub.Key(ar), err)
-		}
-		r.writes.Wrote(hub.Key(ar), u.GetResourceVersion())
+		wait = max(wait, left)
 	}
 	return wait, nil
+}
+
+// applyOne writes an AlertRule, if it differs from what it should be: at most once, as
+// the event of a write brings the key back.
+func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
+	switch {
+	case existing == nil:
+	case !fixed(ar, existing):
+		return r.remove(ctx, existing)
+	case existing.Annotations[v1alpha1.ResetFieldsAnnotation] != "":
+		return 0, r.reset(ctx, ar, existing)
+	}
+	fields, differs, err := difference(ar, existing)
+	if err != nil || !differs {
+		return 0, err
+	}
+	u := &unstructured.Unstructured{Object: fields}
+	r.writes.Begin(hub.Key(ar))
+	err = r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
+	if err != nil {
+		r.writes.Failed(hub.Key(ar))
+		if err := r.remakeNamespace(ctx, err); err != nil {
+			return 0, err
+		}
+		return 0, fmt.Errorf("applying AlertRule %s: %w", hub.Key(ar), err)
+	}
+	r.writes.Wrote(hub.Key(ar), u.GetResourceVersion())
+	ignored := ar.Annotations[v1alpha1.IgnoredAnnotation]
+	if ignored != "" && (existing == nil || existing.Annotations[v1alpha1.IgnoredAnnotation] != ignored) {
+		w := ar.Spec.WorkloadRef
+		note := fmt.Sprintf("Deployment %s/%s in spoke %s: %s", w.Namespace, w.Name, w.Cluster, ignored)
+		r.Recorder.Eventf(u, nil, corev1.EventTypeWarning, "AnnotationIgnored", "Generate", "%s", spoke.Clip(note, maxNote))
+	}
+	return 0, nil
+}
+
+// maxNote bounds an Event's note in the API, in bytes, less the mark of a cut.
+const maxNote = 1024 - len("…")
+
+// reset gives fields back to the template, as a person asked for by an annotation. What
+// the template says of them is applied when this write's own event comes.
+func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.AlertRule) error {
+	next, given, unknown := rule.Reset(existing, desired)
+	// The lock is needed for more than order: managedFields are replaced whole.
+	patch := client.MergeFromWithOptions(existing, client.MergeFromWithOptimisticLock{})
+	r.writes.Begin(hub.Key(existing))
+	if err := r.Hub.Patch(ctx, next, patch, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
+		r.writes.Failed(hub.Key(existing))
+		return fmt.Errorf("giving fields of AlertRule %s back: %w", hub.Key(existing), err)
+	}
+	r.writes.Wrote(hub.Key(existing), next.ResourceVersion)
+	if len(given) > 0 {
+		r.Recorder.Eventf(next, nil, corev1.EventTypeNormal, "FieldsReset", "Generate", "%s",
+			spoke.Clip("given back to the template: "+strings.Join(given, ", "), maxNote))
+	}
+	if len(unknown) > 0 {
+		r.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "FieldsNotReset", "Generate", "%s",
+			spoke.Clip("status.overriddenFields, which lists what can be reset, does not have "+strings.Join(unknown, ", "), maxNote))
+	}
+	return nil
 }
 
 // guardRetry is when to ask again whether a template that vanished together with its
@@ -86,28 +126,25 @@ func (r *Reconciler) remakeNamespace(ctx context.Context, cause error) error {
 	return nil
 }
 
-// restored returns a patch that puts the fields back that are nobody's to edit, and
-// whether they were edited. Server-side apply would not do: it never takes an entry
-// out of a list that somebody else put in.
-func restored(desired, existing *v1alpha1.AlertRule) (client.Patch, bool) {
-	if existing == nil || (equality.Semantic.DeepEqual(existing.Spec.Placement, desired.Spec.Placement) &&
-		equality.Semantic.DeepEqual(existing.Spec.WorkloadRef, desired.Spec.WorkloadRef)) {
-		return nil, false
-	}
-	before := existing.DeepCopy()
-	after := existing.DeepCopy()
-	after.Spec.Placement, after.Spec.WorkloadRef = desired.Spec.Placement, desired.Spec.WorkloadRef
-	data, err := client.MergeFrom(before).Data(after)
-	if err != nil {
-		return nil, false // it is two objects of our own: there is nothing to fail
-	}
-	return client.RawPatch(types.MergePatchType, data), true
+// fixed tells whether an AlertRule is for the workload that it should be for. The API
+// lets nobody change that: one that is not was made by somebody else under this name.
+func fixed(desired, existing *v1alpha1.AlertRule) bool {
+	return equality.Semantic.DeepEqual(existing.Spec.Placement, desired.Spec.Placement) &&
+		equality.Semantic.DeepEqual(existing.Spec.WorkloadRef, desired.Spec.WorkloadRef)
 }
 
 // difference returns what to apply for an AlertRule, and whether that would change
-// anything. A field of the spec that somebody else owns by now is left out: an edit
-// on the hub wins (DESIGN §2).
+// anything. A field of the spec that people made their own is left out: an edit on the
+// hub wins (DESIGN §2).
 func difference(desired, existing *v1alpha1.AlertRule) (map[string]any, bool, error) {
+	desired = desired.DeepCopy()
+	if desired.Annotations == nil {
+		desired.Annotations = map[string]string{}
+	}
+	desired.Annotations[v1alpha1.AppliedFieldsAnnotation] = rule.Applied(desired, existing)
+	if existing != nil && existing.Annotations[v1alpha1.IgnoredAnnotation] != "" && desired.Annotations[v1alpha1.IgnoredAnnotation] == "" {
+		desired.Annotations[v1alpha1.IgnoredAnnotation] = "" // leaving it out would not remove one that a person wrote
+	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(desired)
 	if err != nil {
 		return nil, false, fmt.Errorf("AlertRule %s: %w", hub.Key(desired), err)
@@ -124,62 +161,26 @@ func difference(desired, existing *v1alpha1.AlertRule) (map[string]any, bool, er
 	}
 	want, _ := fields["spec"].(map[string]any)
 	have, _ := current["spec"].(map[string]any)
-	for _, path := range edited(existing) {
+	for _, field := range rule.Overridden(existing) {
+		path := strings.SplitN(field, ".", 2)
 		unstructured.RemoveNestedField(want, path...)
 		unstructured.RemoveNestedField(have, path...)
 	}
-	return fields, !sameSpec(want, have) || !holds(existing.Labels, desired.Labels), nil
+	differs := !sameSpec(want, have) || !holds(existing.Labels, desired.Labels) || !holds(existing.Annotations, desired.Annotations)
+	return fields, differs, nil
 }
 
 // sameSpec compares what is left of two specs. A map that lost its last entry is as
 // good as none.
 func sameSpec(want, have map[string]any) bool {
 	for _, spec := range []map[string]any{want, have} {
-		for _, field := range mapFields {
-			if m, ok := spec[field].(map[string]any); ok && len(m) == 0 {
+		for field, value := range spec {
+			if m, ok := value.(map[string]any); ok && len(m) == 0 {
 				delete(spec, field)
 			}
 		}
 	}
 	return equality.Semantic.DeepEqual(want, have)
-}
-
-// mapFields are the fields of a spec whose entries have owners of their own.
-var mapFields = []string{"labels", "annotations"}
-
-// fixedFields are the fields of a generated AlertRule that are nobody's to edit.
-var fixedFields = []string{"placement", "workloadRef"}
-
-// edited returns the paths within the spec that somebody other than the operator
-// owns. managedFields is the record of it (KEP-555).
-func edited(ar *v1alpha1.AlertRule) [][]string {
-	var paths [][]string
-	for _, entry := range ar.ManagedFields {
-		if entry.Manager == v1alpha1.FieldManager || entry.Subresource != "" || entry.FieldsV1 == nil {
-			continue
-		}
-		var fields struct {
-			Spec map[string]map[string]json.RawMessage `json:"f:spec"`
-		}
-		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
-			continue
-		}
-		for key, entries := range fields.Spec {
-			field, ok := strings.CutPrefix(key, "f:")
-			switch {
-			case !ok, slices.Contains(fixedFields, field):
-			case !slices.Contains(mapFields, field):
-				paths = append(paths, []string{field})
-			default:
-				for entry := range entries {
-					if name, ok := strings.CutPrefix(entry, "f:"); ok {
-						paths = append(paths, []string{field, name})
-					}
-				}
-			}
-		}
-	}
-	return paths
 }
 
 func holds(have, want map[string]string) bool {

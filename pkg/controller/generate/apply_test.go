@@ -1,7 +1,6 @@
 package generate
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // made is an AlertRule as a template makes it.
@@ -62,6 +62,10 @@ func stored(change func(*v1alpha1.AlertRule), edits ...metav1.ManagedFieldsEntry
 	if change != nil {
 		change(ar)
 	}
+	if ar.Annotations == nil {
+		ar.Annotations = map[string]string{}
+	}
+	ar.Annotations[v1alpha1.AppliedFieldsAnnotation] = rule.Applied(made(), ar) // as after the operator's next write
 	return ar
 }
 
@@ -132,7 +136,8 @@ func TestDifference(t *testing.T) {
 			existing: stored(func(ar *v1alpha1.AlertRule) {
 				ar.Spec.Annotations = map[string]v1alpha1.LabelText{"runbook": "x"}
 			}, byKubectl(`{"f:spec":{"f:annotations":{"f:runbook":{}}}}`)),
-			left: []string{"spec.annotations"},
+			differs: true, left: []string{"spec.annotations"}, // for the record of what is applied
+
 		},
 		"an edited for": {
 			existing: stored(func(ar *v1alpha1.AlertRule) { ar.Spec.For = "10m" }, byKubectl(`{"f:spec":{"f:for":{}}}`)),
@@ -165,15 +170,38 @@ func TestDifference(t *testing.T) {
 			existing: stored(func(ar *v1alpha1.AlertRule) { ar.Spec.For = "10m" }, byKubectl(`{"f:spec":{"f:for":{}}}`)),
 			differs:  true, left: []string{"spec.for"}, applied: []string{"spec.expr"},
 		},
-		"an edit of what is nobody's to edit": {
-			existing: stored(func(ar *v1alpha1.AlertRule) {
-				ar.Spec.Placement.Names = []v1alpha1.ClusterName{"other"}
-				ar.Spec.WorkloadRef.Name = "other"
-			}, byKubectl(`{"f:spec":{"f:placement":{"f:names":{}},"f:workloadRef":{"f:name":{}}}}`)),
-			differs: true, applied: []string{"spec.placement.names", "spec.workloadRef.name"},
-		},
 		"a field that somebody took out, which nobody owns then": {
-			existing: stored(func(ar *v1alpha1.AlertRule) { ar.Spec.For = "" }), differs: true, applied: []string{"spec.for"},
+			existing: stored(func(ar *v1alpha1.AlertRule) { ar.Spec.For = "" }), left: []string{"spec.for"}, applied: []string{"spec.expr"},
+		},
+		"such a field, changed in the template": {
+			template: func(ar *v1alpha1.AlertRule) { ar.Spec.For = "2m" },
+			existing: stored(func(ar *v1alpha1.AlertRule) { ar.Spec.For = "" }), left: []string{"spec.for"},
+		},
+		"a field that another manager has given up": {
+			existing: func() *v1alpha1.AlertRule {
+				ar := stored(nil, byKubectl(`{"f:spec":{"f:for":{}}}`))
+				ar.ManagedFields, ar.Spec.For = ar.ManagedFields[:2], ""
+				return ar
+			}(),
+			differs: true, applied: []string{"spec.for"},
+		},
+		"a first edit, which is noted": {
+			existing: func() *v1alpha1.AlertRule {
+				ar := stored(nil)
+				ar.ManagedFields, ar.Spec.For = append(ar.ManagedFields, byKubectl(`{"f:spec":{"f:for":{}}}`)), "10m"
+				return ar
+			}(),
+			differs: true, left: []string{"spec.for"},
+		},
+		"an annotation of the Deployment that is ignored by now": {
+			template: func(ar *v1alpha1.AlertRule) { ar.Annotations = map[string]string{v1alpha1.IgnoredAnnotation: "x"} },
+			existing: stored(nil), differs: true, applied: []string{"spec.for"},
+		},
+		"none that is ignored any more": {
+			existing: stored(func(ar *v1alpha1.AlertRule) { ar.Annotations = map[string]string{v1alpha1.IgnoredAnnotation: "x"} }), differs: true,
+		},
+		"none that was ignored": {
+			existing: stored(func(ar *v1alpha1.AlertRule) { ar.Annotations = map[string]string{v1alpha1.IgnoredAnnotation: ""} }),
 		},
 		"managedFields that can't be read": {
 			existing: stored(nil, byKubectl(`[]`), byKubectl(`{"f:spec":{"v:for":{},"f:labels":{"k:team":{}}}}`), metav1.ManagedFieldsEntry{Manager: "x"}),
@@ -222,31 +250,17 @@ func at(t *testing.T, fields map[string]any, path string) (any, bool) {
 	return value, found
 }
 
-func TestEdited(t *testing.T) {
-	other := owned(v1alpha1.FieldManager, metav1.ManagedFieldsOperationUpdate, `{"f:spec":{"f:for":{}}}`)
-	for name, tc := range map[string]struct {
-		existing *v1alpha1.AlertRule
-		want     []string
-	}{
-		"by nobody":                      {existing: stored(nil)},
-		"without managedFields":          {existing: made()},
-		"by the operator, in other ways": {existing: stored(nil, other)},
-		"of the status alone":            {existing: stored(nil, owned("x", metav1.ManagedFieldsOperationUpdate, `{"f:status":{"f:summary":{}}}`))},
-		"by two": {
-			existing: stored(nil, byKubectl(`{"f:spec":{"f:for":{},"f:labels":{".":{},"f:a":{},"f:b.c/d":{}}}}`),
-				owned("argocd", metav1.ManagedFieldsOperationApply, `{"f:spec":{"f:state":{},"f:annotations":{"f:summary":{}},"f:placement":{"f:selector":{}}}}`)),
-			want: []string{"annotations summary", "for", "labels a", "labels b.c/d", "state"},
-		},
+func TestFixed(t *testing.T) {
+	if !fixed(made(), stored(func(ar *v1alpha1.AlertRule) { ar.Spec.For = "9m" })) {
+		t.Error("an edit of another field makes it somebody else's")
+	}
+	for name, edit := range map[string]func(*v1alpha1.AlertRule){
+		"a cluster": func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Names = append(ar.Spec.Placement.Names, "other") },
+		"workload":  func(ar *v1alpha1.AlertRule) { ar.Spec.WorkloadRef.Name = "other" },
+		"none":      func(ar *v1alpha1.AlertRule) { ar.Spec.WorkloadRef = nil },
 	} {
-		t.Run(name, func(t *testing.T) {
-			var got []string
-			for _, path := range edited(tc.existing) {
-				got = append(got, strings.Join(path, " "))
-			}
-			slices.Sort(got)
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("got %q, want %q", got, tc.want)
-			}
-		})
+		if fixed(made(), stored(edit)) {
+			t.Errorf("%s: it is taken for the template's", name)
+		}
 	}
 }

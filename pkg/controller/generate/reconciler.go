@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -142,6 +143,9 @@ func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]
 	}
 	desired, keep := map[string]*v1alpha1.AlertRule{}, map[string]bool{}
 	for i := range templates.Items {
+		w.Templates = append(w.Templates, templates.Items[i].Name)
+	}
+	for i := range templates.Items {
 		t := &templates.Items[i]
 		if rule.ValidateTemplate(t) != nil {
 			keep[t.Name] = true // status says so
@@ -158,7 +162,8 @@ func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]
 		ar, err := rule.Generate(t, *w, r.Namespace)
 		if err != nil {
 			keep[t.Name] = true
-			r.Recorder.Eventf(t, nil, "Warning", "NotGenerated", "Generate", "Deployment %s/%s of spoke %s: %v", w.Namespace, w.Name, w.Cluster.Name, err)
+			note := fmt.Sprintf("Deployment %s/%s of spoke %s: %v", w.Namespace, w.Name, w.Cluster.Name, err)
+			r.Recorder.Eventf(t, nil, corev1.EventTypeWarning, "NotGenerated", "Generate", "%s", spoke.Clip(note, maxNote))
 			continue
 		}
 		desired[ar.Name] = ar

@@ -32,12 +32,12 @@ const recent = 5 * time.Minute
 func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Provider) error {
 	hubYes, hubNo := mcbuilder.WithEngageWithLocalCluster(true), mcbuilder.WithEngageWithLocalCluster(false)
 	spokesYes, spokesNo := mcbuilder.WithEngageWithProviderClusters(true), mcbuilder.WithEngageWithProviderClusters(false)
-	specOrLabels := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{})
+	content := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	c, err := mcbuilder.ControllerManagedBy(mgr).
 		Named("generate").
 		WatchesMetadata(&appsv1.Deployment{}, r.onDeployment, hubNo, spokesYes, mcbuilder.WithPredicates(read)).
 		WatchesMetadata(&corev1.Namespace{}, r.onNamespace, hubNo, spokesYes, mcbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
-		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, hubYes, spokesNo, mcbuilder.WithPredicates(specOrLabels)).
+		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, hubYes, spokesNo, mcbuilder.WithPredicates(content)).
 		Watches(&v1alpha1.AlertRuleTemplate{}, r.onTemplate, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(provider.Started()).

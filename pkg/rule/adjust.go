@@ -1,0 +1,172 @@
+package rule
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// adjustments are what the annotations of a Deployment ask of one template. They are
+// written in a spoke by people who may do nothing on the hub: what a template does not
+// allow, and what is a mistake, is ignored and told.
+type adjustments struct {
+	template  *v1alpha1.AlertRuleTemplate
+	templates []string // the names of all, or nil
+
+	off      bool
+	severity v1alpha1.Severity
+	wait     v1alpha1.Duration
+	labels   map[string]string
+	// ignored says which annotations were ignored, and why.
+	ignored []string
+}
+
+// The values of rulefleet.io/alerts.
+const (
+	alertsDisabled = "disabled"
+	alertsEnabled  = "enabled"
+)
+
+// maxIgnored bounds how many mistakes of one Deployment are told.
+const maxIgnored = 10
+
+// adjust reads the annotations of a Deployment as a template allows.
+func adjust(t *v1alpha1.AlertRuleTemplate, w Workload) adjustments {
+	a := adjustments{template: t, templates: w.Templates}
+	for _, key := range slices.Sorted(maps.Keys(w.Annotations)) {
+		name, ours := strings.CutPrefix(key, v1alpha1.AdjustmentPrefix)
+		if !ours {
+			continue
+		}
+		read, known := readers[v1alpha1.Adjustment(name)]
+		switch {
+		case !known:
+			a.ignore(key, "there is no such annotation; there are alerts, disable, severity, for and labels")
+		case !a.allowed(v1alpha1.Adjustment(name)):
+			a.ignore(key, "the template %s does not allow it", t.Name)
+		default:
+			read(&a, key, w.Annotations[key])
+		}
+	}
+	return a
+}
+
+// allowed tells whether a template allows an adjustment. One that was never defaulted
+// by an API server has nil, which is all of them.
+func (a *adjustments) allowed(name v1alpha1.Adjustment) bool {
+	return a.template.Spec.Allow == nil || slices.Contains(a.template.Spec.Allow, name)
+}
+
+var readers = map[v1alpha1.Adjustment]func(a *adjustments, key, value string){
+	v1alpha1.AdjustAlerts:   (*adjustments).readAlerts,
+	v1alpha1.AdjustDisable:  (*adjustments).readDisable,
+	v1alpha1.AdjustSeverity: (*adjustments).readSeverity,
+	v1alpha1.AdjustFor:      (*adjustments).readFor,
+	v1alpha1.AdjustLabels:   (*adjustments).readLabels,
+}
+
+func (a *adjustments) readAlerts(key, value string) {
+	switch strings.TrimSpace(value) {
+	case alertsDisabled:
+		a.off = true
+	case alertsEnabled:
+	default:
+		a.ignore(key, "%q is neither %s nor %s", excerpt(value), alertsDisabled, alertsEnabled)
+	}
+}
+
+func (a *adjustments) readDisable(key, value string) {
+	for _, name := range list(value) {
+		if name == a.template.Name {
+			a.off = true
+		}
+		if a.templates != nil && !slices.Contains(a.templates, name) {
+			a.ignore(key, "there is no template %q", excerpt(name))
+		}
+	}
+}
+
+func (a *adjustments) readSeverity(key, value string) {
+	if !severityPattern.MatchString(value) {
+		a.ignore(key, "%q is no severity: letters, digits, and -, _ or . between them, 63 at most", excerpt(value))
+		return
+	}
+	a.severity = v1alpha1.Severity(value)
+}
+
+func (a *adjustments) readFor(key, value string) {
+	if _, err := model.ParseDuration(value); err != nil || len(value) > maxDuration {
+		a.ignore(key, "%q is no duration as Prometheus writes it, such as 30s, 5m or 1h30m", excerpt(value))
+		return
+	}
+	a.wait = v1alpha1.Duration(value)
+}
+
+// maxDuration bounds a Duration in the API, in characters.
+const maxDuration = 32
+
+func (a *adjustments) readLabels(key, value string) {
+	for _, pair := range list(value) {
+		name, text, found := strings.Cut(pair, "=")
+		name, text = strings.TrimSpace(name), strings.TrimSpace(text)
+		_, replaces := a.template.Spec.Labels[name]
+		switch {
+		case !found || text == "":
+			a.ignore(key, "%q is no name=value", excerpt(pair))
+		case !model.LegacyValidation.IsValidLabelName(name):
+			a.ignore(key, "%q is no name of a label: letters, digits and _, with no digit first", excerpt(name))
+		case name == severityLabel:
+			a.ignore(key, "the severity is set by %s%s", v1alpha1.AdjustmentPrefix, v1alpha1.AdjustSeverity)
+		case strings.HasPrefix(name, model.ReservedLabelPrefix), slices.Contains(reservedLabels, name):
+			a.ignore(key, "the label %q is reserved", excerpt(name))
+		case len(name) > maxValue, len(text) > maxValue:
+			a.ignore(key, "the label %q has more than %d bytes", excerpt(name), maxValue)
+		case !replaces && len(a.labels)+len(a.template.Spec.Labels)+len(reservedLabels) >= maxTexts:
+			a.ignore(key, "there are too many labels for %q", excerpt(name))
+		default:
+			if a.labels == nil {
+				a.labels = map[string]string{}
+			}
+			a.labels[name] = text
+		}
+	}
+}
+
+// reservedLabels say which alert it is, and of which workload.
+var reservedLabels = []string{model.AlertNameLabel, namespaceLabel, deploymentLabel}
+
+// list splits a list at its commas.
+func list(s string) []string {
+	var out []string
+	for part := range strings.SplitSeq(s, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+func (a *adjustments) ignore(key, format string, args ...any) {
+	if len(a.ignored) < maxIgnored {
+		a.ignored = append(a.ignored, excerpt(key)+": "+fmt.Sprintf(format, args...))
+	}
+}
+
+// apply changes an alert as the annotations ask.
+func (a *adjustments) apply(alert *v1alpha1.AlertSpec) {
+	if a.severity != "" {
+		alert.Severity = a.severity
+		delete(alert.Labels, severityLabel)
+	}
+	if a.wait != "" {
+		alert.For = a.wait
+	}
+	for name, text := range a.labels {
+		alert.Labels[name] = storedText(text)
+	}
+}

@@ -1,0 +1,148 @@
+package rule
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+func annotated(annotations ...string) Workload {
+	return newWorkload(func(w *Workload) {
+		w.Templates, w.Annotations = []string{"down", "stuck"}, map[string]string{}
+		for i := 0; i < len(annotations); i += 2 {
+			w.Annotations[annotations[i]] = annotations[i+1]
+		}
+	})
+}
+
+func TestAdjust(t *testing.T) {
+	const prefix = v1alpha1.AdjustmentPrefix
+	type alert = *v1alpha1.AlertSpec
+	template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
+		t.Spec.For, t.Spec.Severity, t.Spec.Labels = "5m", "warning", texts{"team": "platform"}
+	})
+	for name, c := range map[string]struct {
+		annotations []string
+		want        func(a alert)
+		ignored     []string // what the message says, in order; none for no message
+	}{
+		"others' annotations": {annotations: []string{"example.com/for", "x", "rulefleet", "y"}},
+		"severity":            {annotations: []string{prefix + "severity", "page"}, want: func(a alert) { a.Severity = "page" }},
+		"for":                 {annotations: []string{prefix + "for", "1h30m"}, want: func(a alert) { a.For = "1h30m" }},
+		"labels": {
+			annotations: []string{prefix + "labels", " team = shop , tier=1,,quote={{ $value }} $(cluster.name)"},
+			want: func(a alert) {
+				a.Labels["team"], a.Labels["tier"] = "shop", "1"
+				a.Labels["quote"] = `{{"{"}}{{"{"}} $value }} $$(cluster.name)`
+			},
+		},
+		"all alerts enabled": {annotations: []string{prefix + "alerts", "enabled"}},
+		"another disabled":   {annotations: []string{prefix + "disable", "stuck"}},
+
+		"a mistake costs itself alone": {
+			annotations: []string{prefix + "for", "soon", prefix + "severity", "page", prefix + "labels", "tier=1,oops"},
+			want:        func(a alert) { a.Severity, a.Labels["tier"] = "page", "1" },
+			ignored:     []string{`rulefleet.io/for: "soon" is no duration`, `rulefleet.io/labels: "oops" is no name=value`},
+		},
+		"a severity that is none": {annotations: []string{prefix + "severity", "very high"}, ignored: []string{`"very high" is no severity`}},
+		"a for that is too long":  {annotations: []string{prefix + "for", strings.Repeat("0", 40) + "1m"}, ignored: []string{"is no duration"}},
+		"alerts that are neither": {annotations: []string{prefix + "alerts", "off"}, ignored: []string{`"off" is neither disabled nor enabled`}},
+		"a template that is none": {annotations: []string{prefix + "disable", "stuck,stcuk"}, ignored: []string{`there is no template "stcuk"`}},
+		"an unknown annotation":   {annotations: []string{prefix + "severty", "page"}, ignored: []string{"rulefleet.io/severty: there is no such annotation"}},
+		"labels that are reserved": {
+			annotations: []string{prefix + "labels", "alertname=x,namespace=x,deployment=x,severity=x,__x=x,a-b=x,a="},
+			ignored: []string{`"alertname" is reserved`, `"namespace" is reserved`, `"deployment" is reserved`,
+				"the severity is set by rulefleet.io/severity", `"__x" is reserved`, `"a-b" is no name of a label`, `"a=" is no name=value`},
+		},
+		"a label that is too long": {annotations: []string{prefix + "labels", "a=" + long("x", 1025)}, ignored: []string{`"a" has more than 1024 bytes`}},
+		"too many labels": {
+			annotations: []string{prefix + "labels", manyLabels(61)},
+			want: func(a alert) {
+				for _, pair := range strings.SplitSeq(manyLabels(60), ",") {
+					a.Labels[strings.TrimSuffix(pair, "=x")] = "x"
+				}
+			},
+			ignored: []string{`there are too many labels for "l60"`},
+		},
+		"too many mistakes": {annotations: []string{prefix + "labels", long("-=x,", 9999)}, ignored: []string{strings.Repeat(`rulefleet.io/labels: "-" is no name of a label: letters, digits and _, with no digit first; `, 9), "…"}},
+	} {
+		w := annotated(c.annotations...)
+		if ok, err := Matches(template, w); !ok || err != nil {
+			t.Errorf("%s: matches: %v, %v", name, ok, err)
+		}
+		r, err := Generate(template, w, "generated")
+		plain, _ := Generate(template, newWorkload(), "generated")
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if c.want != nil {
+			c.want(&plain.Spec.AlertSpec)
+		}
+		if !reflect.DeepEqual(r.Spec, plain.Spec) {
+			t.Errorf("%s: made %+v\nwant %+v", name, r.Spec, plain.Spec)
+		}
+		told := r.Annotations[v1alpha1.IgnoredAnnotation]
+		rest := told
+		for _, want := range c.ignored {
+			_, after, found := strings.Cut(rest, want)
+			if !found {
+				t.Errorf("%s: %q is not told in %q", name, want, told)
+			}
+			rest = after
+		}
+		if (len(c.ignored) == 0) != (told == "") || len(told) > maxMessage {
+			t.Errorf("%s: told %q", name, told)
+		}
+		if bad := Validate(r, ValidateOptions{GeneratedNamespace: "generated"}); bad != nil {
+			t.Errorf("%s: what was made is not valid: %v", name, bad)
+		}
+	}
+}
+
+func manyLabels(n int) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString("l" + string(rune('0'+i/10)) + string(rune('0'+i%10)) + "=x")
+	}
+	return b.String()
+}
+
+// An annotation turns a template off, where the template allows it.
+func TestAdjustOff(t *testing.T) {
+	const prefix = v1alpha1.AdjustmentPrefix
+	for name, c := range map[string]struct {
+		annotations []string
+		allow       []v1alpha1.Adjustment
+		off         bool
+		ignored     string
+	}{
+		"all alerts":                {[]string{prefix + "alerts", "disabled"}, nil, true, ""},
+		"this one":                  {[]string{prefix + "disable", "stuck, down"}, nil, true, ""},
+		"another one":               {[]string{prefix + "disable", "stuck"}, nil, false, ""},
+		"allowed":                   {[]string{prefix + "alerts", "disabled"}, []v1alpha1.Adjustment{v1alpha1.AdjustAlerts}, true, ""},
+		"all alerts, not allowed":   {[]string{prefix + "alerts", "disabled"}, []v1alpha1.Adjustment{v1alpha1.AdjustDisable}, false, "rulefleet.io/alerts: the template down does not allow it"},
+		"this one, not allowed":     {[]string{prefix + "disable", "down"}, []v1alpha1.Adjustment{}, false, "rulefleet.io/disable: the template down does not allow it"},
+		"a severity, not allowed":   {[]string{prefix + "severity", "info"}, []v1alpha1.Adjustment{v1alpha1.AdjustFor}, false, "rulefleet.io/severity: the template down does not allow it"},
+		"something else is allowed": {[]string{prefix + "for", "1m"}, []v1alpha1.Adjustment{v1alpha1.AdjustFor}, false, ""},
+	} {
+		template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Allow = c.allow })
+		w := annotated(c.annotations...)
+		if ok, err := Matches(template, w); ok == c.off || err != nil {
+			t.Errorf("%s: matches: %v, %v", name, ok, err)
+		}
+		r, err := Generate(template, w, "generated")
+		if err != nil || r.Annotations[v1alpha1.IgnoredAnnotation] != c.ignored || r.Spec.Severity != "" {
+			t.Errorf("%s: made %+v, %v", name, r, err)
+		}
+	}
+	w := annotated(prefix+"disable", "nowhere")
+	w.Templates = nil
+	if r, err := Generate(newTemplate(), w, "generated"); err != nil || len(r.Annotations) > 0 {
+		t.Errorf("without the names of the templates: %v, %v", r.Annotations, err)
+	}
+}
