@@ -167,14 +167,11 @@ func TestGeneratedRuleIsPutBack(t *testing.T) {
 	})
 	expectPushed(t, a, key, 1)
 
-	// Where it goes and what it is about is not for editing.
+	// Whose it is is not for editing; of where it goes, the API itself sees to that.
 	for _, c := range []struct {
 		name   string
 		change func(r *v1alpha1.AlertRule)
 	}{
-		{"placement", func(r *v1alpha1.AlertRule) { r.Spec.Placement = onEvery() }},
-		{"workloadRef", func(r *v1alpha1.AlertRule) { r.Spec.WorkloadRef.Name = "other" }},
-		{"no workloadRef", func(r *v1alpha1.AlertRule) { r.Spec.WorkloadRef = nil }},
 		{"no label of the template", func(r *v1alpha1.AlertRule) { delete(r.Labels, v1alpha1.TemplateLabel) }},
 		{"label of another template", func(r *v1alpha1.AlertRule) { r.Labels[v1alpha1.TemplateLabel] = "other" }},
 		{"not managed", func(r *v1alpha1.AlertRule) { r.Labels[v1alpha1.ManagedByLabel] = "somebody" }},

@@ -54,7 +54,8 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 	switch {
 	case existing == nil:
 	case !fixed(ar, existing):
-		return r.remove(ctx, existing)
+		_, err := r.remove(ctx, existing)
+		return staleRetry, err // its event does not say whose place it took
 	case existing.Annotations[v1alpha1.ResetFieldsAnnotation] != "":
 		return 0, r.reset(ctx, ar, existing)
 	}
