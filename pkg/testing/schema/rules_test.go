@@ -1,0 +1,255 @@
+package schema
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// ruleID names a rule in CEL: where it stands, and its message.
+type ruleID struct{ kind, at, message string }
+
+// The rules that stand in several places.
+const (
+	invalidName = "the name is not valid: letters, digits and _, with no digit first"
+	reserved    = "names that begin with __ are Prometheus' own"
+	alertname   = "the label alertname is the alert's name: set spec.alert"
+	noCluster   = "name the clusters in names, or select them by label in selector; an empty selector ({}) is every cluster"
+	placeholder = "an alert's name holds no placeholder, so that routes can match it: put what differs into labels"
+	zero        = "an interval of zero evaluates nothing: leave it out to have Prometheus' own"
+	twice       = "give the severity in spec.severity or in spec.labels.severity, not in both"
+	workload    = "the labels namespace and deployment tell which Deployment the alert is about: they are added by themselves"
+	fixedRef    = "workloadRef can't be changed: delete the AlertRule, and make another"
+	fixedPlace  = "the placement of an AlertRule with a workloadRef can't be changed: it belongs where its workload is"
+	nothing     = "an override has to change something: set state, expr, for, severity, labels or annotations"
+)
+
+// change puts a value at a path of the full object.
+type change struct {
+	at    path
+	value any
+}
+
+// breach is what breaks a rule.
+type breach struct {
+	ruleID
+	field   string // where the API server is to find fault
+	change  change
+	update  bool   // the object exists, and is changed
+	message string // more than the rule's own, where it has a messageExpression
+}
+
+var override = path{"spec", "overrides", 0}
+
+func breaches() []breach {
+	longName := strings.Repeat("n", 64)
+	out := []breach{
+		{ruleID: ruleID{"AlertRuleTemplate", "", "a template's name has at most 63 characters: it is the value of a label"},
+			field: "<nil>", change: change{path{"metadata", "name"}, longName}},
+		{ruleID: ruleID{"AlertRuleTemplate", "spec", "a template has at most 62 labels: namespace and deployment are added to them"},
+			field: "spec.labels", change: change{path{"spec", "labels"}, manyLabels(63)}},
+		{ruleID: ruleID{"AlertRuleTemplate", "spec", workload}, field: "spec.labels", change: change{path{"spec", "labels", "namespace"}, "shop"}},
+		{ruleID: ruleID{"AlertRuleTemplate", "spec", workload}, field: "spec.labels", change: change{path{"spec", "labels", "deployment"}, "web"}},
+		{ruleID: ruleID{"AlertRuleTemplate", "spec.clusters", noCluster}, field: "spec.clusters", change: change{path{"spec", "clusters"}, map[string]any{}}},
+		{ruleID: ruleID{"AlertRule", "spec.placement", noCluster}, field: "spec.placement", change: change{path{"spec", "placement"}, map[string]any{}}},
+		{ruleID: ruleID{"AlertRule", "spec.overrides[]", noCluster}, field: "spec.overrides[0]", change: change{override, map[string]any{"for": "1m"}}},
+		{ruleID: ruleID{"AlertRule", "spec.overrides[]", nothing}, field: "spec.overrides[0]", change: change{override, map[string]any{"names": []any{"eu-1"}}}},
+		{ruleID: ruleID{"AlertRule", "spec.overrides[]", "give the severity in severity or in labels.severity, not in both"},
+			field: "spec.overrides[0].severity", change: change{override.to("labels").to("severity"), "page"}},
+	}
+	for _, kind := range []string{"AlertRule", "AlertRuleTemplate"} {
+		out = append(out,
+			breach{ruleID: ruleID{kind, "spec", twice}, field: "spec.severity", change: change{path{"spec", "labels", "severity"}, "page"}},
+			breach{ruleID: ruleID{kind, "spec.alert", placeholder}, field: "spec.alert", change: change{path{"spec", "alert"}, "Down-$(cluster.name)"}},
+		)
+		for _, none := range []string{"0", "0s", "00m0s", "0h00m0ms"} {
+			out = append(out, breach{ruleID: ruleID{kind, "spec.interval", zero}, field: "spec.interval", change: change{path{"spec", "interval"}, none}})
+		}
+		out = append(out, badNames(kind, "spec", path{"spec"})...)
+	}
+	out = append(out, badNames("AlertRule", "spec.overrides[]", override)...)
+	return append(out, transitions()...)
+}
+
+// badNames are names of labels and annotations that can't be.
+func badNames(kind, at string, p path) []breach {
+	var out []breach
+	add := func(texts, message, name, says string) {
+		out = append(out, breach{ruleID: ruleID{kind, at + "." + texts, message}, field: p.to(texts).String(),
+			change: change{p.to(texts).to(name), "x"}, message: says})
+	}
+	for _, name := range []string{"1st", "my-team", "app.kubernetes.io/name", "", "a b", "tým", "team\n", strings.Repeat("n", 5000) + "-"} {
+		says := ""
+		if !strings.Contains(name, "\n") && len(name) < 5000 { // what the API server takes for a message
+			says = name + ": " + invalidName
+		}
+		add("labels", invalidName, name, says)
+		add("annotations", invalidName, name, says)
+	}
+	for _, name := range []string{"__name__", "__", "__x"} {
+		add("labels", reserved, name, name+": "+reserved)
+	}
+	add("labels", alertname, "alertname", alertname)
+	return out
+}
+
+// transitions are changes of an AlertRule that has a workloadRef.
+func transitions() []breach {
+	var out []breach
+	for _, c := range []struct {
+		message, field string
+		change         change
+	}{
+		{fixedRef, "spec.workloadRef", change{path{"spec", "workloadRef"}, absent{}}},
+		{fixedRef, "spec.workloadRef", change{path{"spec", "workloadRef", "name"}, "api"}},
+		{fixedRef, "spec.workloadRef", change{path{"spec", "workloadRef", "namespace"}, "office"}},
+		{fixedRef, "spec.workloadRef", change{path{"spec", "workloadRef", "cluster"}, "us-1"}},
+		{fixedPlace, "spec.placement", change{path{"spec", "placement", "names"}, []any{"us-1"}}},
+		{fixedPlace, "spec.placement", change{path{"spec", "placement", "names"}, []any{"eu-1", "us-1"}}},
+		{fixedPlace, "spec.placement", change{path{"spec", "placement", "names"}, absent{}}},
+		{fixedPlace, "spec.placement", change{path{"spec", "placement", "selector"}, absent{}}},
+		{fixedPlace, "spec.placement", change{path{"spec", "placement", "selector", "matchLabels", "env"}, "dev"}},
+	} {
+		out = append(out, breach{ruleID: ruleID{"AlertRule", "spec", c.message}, field: c.field, change: c.change, update: true})
+	}
+	return out
+}
+
+func manyLabels(n int) map[string]any {
+	out := map[string]any{}
+	for i := range n {
+		out[fmt.Sprintf("k%d", i)] = "v"
+	}
+	return out
+}
+
+// TestRules breaks every rule in CEL of every CRD: the API server has to refuse it,
+// with the rule's message, at the field that it is about.
+func TestRules(t *testing.T) {
+	untested := map[ruleID]bool{}
+	for _, c := range crds(t) {
+		collect(c.kind, "", c.schema, untested)
+	}
+	if len(untested) == 0 {
+		t.Fatal("there are no rules")
+	}
+	t.Logf("%d rules, %d breaches", len(untested), len(breaches()))
+	rules := maps.Clone(untested)
+	stored := create(t, full(t, "AlertRule"))
+	for _, b := range breaches() {
+		if !rules[b.ruleID] {
+			t.Errorf("there is no rule %+v", b.ruleID)
+		}
+		delete(untested, b.ruleID)
+		for how, err := range b.send(t, stored) {
+			t.Run(strings.TrimSpace(fmt.Sprintf("%s/%s/%s %.20v", b.kind, b.change.at, how, b.change.value)), func(t *testing.T) {
+				if err == nil {
+					t.Fatal("it is not refused")
+				}
+				b.check(t, causes(t, err))
+			})
+		}
+	}
+	for id := range untested {
+		t.Errorf("no case breaks the rule %+v: add one", id)
+	}
+}
+
+// collect finds the rules of a schema.
+func collect(kind, at string, s *apiextensionsv1.JSONSchemaProps, into map[ruleID]bool) {
+	for _, rule := range s.XValidations {
+		into[ruleID{kind, at, rule.Message}] = true
+	}
+	for name, property := range s.Properties {
+		collect(kind, strings.TrimPrefix(at+"."+name, "."), &property, into)
+	}
+	if s.Items != nil {
+		collect(kind, at+"[]", s.Items.Schema, into)
+	}
+	if s.AdditionalProperties != nil {
+		collect(kind, at+"{}", s.AdditionalProperties.Schema, into)
+	}
+}
+
+// send sends a breach in every way in which people would.
+func (b breach) send(t *testing.T, stored *unstructured.Unstructured) map[string]error {
+	t.Helper()
+	if !b.update {
+		o, _ := with(full(t, b.kind).Object, b.change.at, b.change.value).(map[string]any)
+		return map[string]error{"create": dryCreate(t, &unstructured.Unstructured{Object: o})}
+	}
+	o, _ := with(stored.Object, b.change.at, b.change.value).(map[string]any)
+	changed := &unstructured.Unstructured{Object: o}
+	patch := func() error {
+		return hub.Client.Patch(t.Context(), changed.DeepCopy(), client.MergeFrom(stored), client.DryRunAll)
+	}
+	return map[string]error{
+		"update": hub.Client.Update(t.Context(), changed.DeepCopy(), client.DryRunAll),
+		"patch":  patch(),
+	}
+}
+
+// check tells whether the rule, and no other, was found to be broken.
+func (b breach) check(t *testing.T, found []metav1.StatusCause) {
+	t.Helper()
+	if len(found) != 1 {
+		t.Errorf("there is not one cause: %+v", found)
+	}
+	says := b.message
+	if says == "" {
+		says = b.ruleID.message
+	}
+	if !slices.ContainsFunc(found, func(c metav1.StatusCause) bool {
+		return c.Field == b.field && strings.HasSuffix(c.Message, ": "+says)
+	}) {
+		t.Errorf("no cause says, at %s, %q: %+v", b.field, says, found)
+	}
+}
+
+// TestPlacementCanChange changes an AlertRule that a person wrote: it has no workload,
+// and may get one once.
+func TestPlacementCanChange(t *testing.T) {
+	o, _ := with(full(t, "AlertRule").Object, path{"spec", "workloadRef"}, absent{}).(map[string]any)
+	ar := create(t, &unstructured.Unstructured{Object: o})
+	apply := func(patch string) error {
+		return hub.Client.Patch(t.Context(), ar, client.RawPatch(types.MergePatchType, []byte(patch)))
+	}
+	for _, patch := range []string{
+		`{"spec":{"placement":{"names":["us-1","eu-1"]}}}`,
+		`{"spec":{"placement":{"names":["us-1"],"selector":null}}}`,
+		`{"spec":{"placement":{"names":null,"selector":{}}}}`,
+		`{"spec":{"placement":{"names":["eu-1"],"selector":null},"workloadRef":{"cluster":"eu-1","kind":"Deployment","namespace":"shop","name":"web"}}}`,
+		`{"spec":{"for":"7m","labels":{"team":"ops"},"state":"Disabled","suspend":true,"overrides":null}}`,
+	} {
+		if err := apply(patch); err != nil {
+			t.Errorf("%s is refused: %v", patch, err)
+		}
+	}
+	for _, patch := range []string{`{"spec":{"workloadRef":null}}`, `{"spec":{"placement":{"names":["us-1"]}}}`} {
+		if err := apply(patch); err == nil {
+			t.Errorf("%s is not refused", patch)
+		}
+	}
+}
+
+// TestNamesOfOld takes every name of a label that Prometheus has always taken.
+func TestNamesOfOld(t *testing.T) {
+	for _, name := range []string{"a", "_", "_a", "A9_", "severity_", "name__", strings.Repeat("n", 300)} {
+		for _, at := range []path{{"spec"}, override} {
+			for _, texts := range []string{"labels", "annotations"} {
+				o, _ := with(full(t, "AlertRule").Object, at.to(texts).to(name), "x").(map[string]any)
+				if err := dryCreate(t, &unstructured.Unstructured{Object: o}); err != nil {
+					t.Errorf("%s in %s of %s is refused: %v", name, texts, at, err)
+				}
+			}
+		}
+	}
+}
