@@ -33,12 +33,20 @@ build: ## Build the manager into bin/rulefleet-manager.
 	@.ci/step build env CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/rulefleet-manager ./cmd/manager
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Generate deepcopy, apply configurations and CRDs from the API types.
+generate: $(TOOLS)/controller-gen ## Generate all that is made from the API types: code, CRDs and their reference.
 	@mkdir -p bin $(CRDS)
 	@touch bin/.generate-started
 	$(TOOLS)/controller-gen object crd applyconfiguration paths=$(API) output:crd:dir=$(CRDS)
 	@# What was not written again belongs to a type that is gone.
 	@find $(APPLY_CONFIGURATION) $(CRDS) -type f ! -newer bin/.generate-started -print -delete
+	$(MAKE) --no-print-directory docs/api.md
+
+# The reference is the kinds and types, and what crd-ref-docs leaves out: constants.
+.PHONY: docs/api.md
+docs/api.md: $(TOOLS)/crd-ref-docs $(TOOLS)/constants
+	@$(TOOLS)/crd-ref-docs --log-level ERROR --renderer markdown --source-path $(API) \
+		--config .ci/crd-ref-docs/config.yaml --templates-dir .ci/crd-ref-docs --output-path $@
+	@$(TOOLS)/constants $(API) 'conditions.go=Conditions and reasons' 'labels.go=Labels and annotations' >>$@
 
 .PHONY: controlplane
 controlplane: ## Build the control planes that tests run against into bin/k8s.
@@ -79,8 +87,8 @@ note-race:
 verify: verify-scripts verify-modules verify-generated vet lint verify-lint ## Check all that can be checked without running it.
 
 .PHONY: verify-generated
-verify-generated: $(TOOLS)/controller-gen ## Check that what is generated is current.
-	@.ci/step 'generated files' .ci/unchanged api $(CRDS) -- $(MAKE) --no-print-directory generate
+verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constants ## Check that what is generated is current.
+	@.ci/step 'generated files' .ci/unchanged api $(CRDS) docs/api.md -- $(MAKE) --no-print-directory generate
 
 .PHONY: verify-modules
 verify-modules: ## Check that every go.mod and go.sum is tidy.
@@ -121,6 +129,12 @@ clean-cache: ## Remove what is kept for later builds, for every checkout on this
 
 $(TOOLS)/controller-gen: .ci/tool $(TOOL_SOURCES)
 	@.ci/step 'tool controller-gen' .ci/tool controller-gen sigs.k8s.io/controller-tools/cmd/controller-gen
+
+$(TOOLS)/crd-ref-docs: .ci/tool $(TOOL_SOURCES)
+	@.ci/step 'tool crd-ref-docs' .ci/tool crd-ref-docs github.com/elastic/crd-ref-docs
+
+$(TOOLS)/constants: .ci/tool $(TOOL_SOURCES)
+	@.ci/step 'tool constants' .ci/tool constants ./constants
 
 $(TOOLS)/golangci-lint: .ci/tool $(TOOL_SOURCES)
 	@.ci/step 'tool golangci-lint' .ci/tool golangci-lint ./lint

@@ -45,7 +45,8 @@ type AlertRuleList struct {
 	Items []AlertRule `json:"items"`
 }
 
-// AlertRuleSpec is one alert, and where it goes.
+// AlertRuleSpec is one alert, and where it goes. Its texts may hold $(cluster.name) and
+// $(cluster.labels.KEY), but for the alert's name; $$( stands for a literal $(.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="give the severity in spec.severity or in spec.labels.severity, not in both",fieldPath=".severity"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || (has(self.workloadRef) && self.workloadRef == oldSelf.workloadRef)",message="workloadRef can't be changed: delete the AlertRule, and make another",fieldPath=".workloadRef"

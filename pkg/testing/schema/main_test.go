@@ -118,7 +118,7 @@ func create(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructur
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := hub.Client.Delete(context.WithoutCancel(t.Context()), o); client.IgnoreNotFound(err) != nil {
+		if err := hub.Client.Delete(context.WithoutCancel(t.Context()), o); err != nil {
 			t.Error(err)
 		}
 	})

@@ -9,7 +9,8 @@ import (
 // AlertRuleSpecApplyConfiguration represents a declarative configuration of the AlertRuleSpec type for use
 // with apply.
 //
-// AlertRuleSpec is one alert, and where it goes.
+// AlertRuleSpec is one alert, and where it goes. Its texts may hold $(cluster.name) and
+// $(cluster.labels.KEY), but for the alert's name; $$( stands for a literal $(.
 type AlertRuleSpecApplyConfiguration struct {
 	AlertSpecApplyConfiguration `json:",inline"`
 	// workloadRef names the workload that the alert is about. It is set on

@@ -1,0 +1,34 @@
+{{- /* Placeholders as code: else a $ begins a formula, where there are formulas. */ -}}
+{{- define "prose" -}}
+{{ regexReplaceAll "\\$+\\(([A-Za-z.…]*\\))?" (trim .) "`${0}`" }}
+{{ end -}}
+
+{{- define "cell" -}}
+{{ regexReplaceAll "\\$+\\(([A-Za-z.…]*\\))?" (trim .) "`${0}`" | replace "\n" " " | replace "|" "\\|" }}
+{{- end -}}
+
+{{- /* The comment of a constant, without the constant's name. */ -}}
+{{- define "sentence" -}}
+{{- $text := regexReplaceAll "^[A-Z][A-Za-z]+ (is )?" (trim .) "" | replace "\n" " " | replace "|" "\\|" -}}
+{{- if hasPrefix "rulefleet.io/" $text }}{{ $text }}{{ else }}{{ upper (substr 0 1 $text) }}{{ substr 1 (len $text) $text }}{{ end }}
+{{- end -}}
+
+{{- /* What a type's markers refuse beside the bounds of each field: rules of the type and of its fields. */ -}}
+{{- define "rules" -}}
+{{- $rules := list -}}
+{{- range index .Markers "kubebuilder:validation:XValidation" }}{{ $rules = append $rules .Message }}{{ end -}}
+{{- if not .IsAlias -}}
+{{- range .Members -}}
+{{- $name := .Name -}}
+{{- if not .Type.Members -}}
+{{- range index .Markers "kubebuilder:validation:XValidation" }}{{ $rules = append $rules (printf "`%s`: %s" $name .Message) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with $rules }}
+The API server refuses one, saying:
+{{ range . }}
+- {{ template "cell" . }}
+{{- end }}
+{{ end }}
+{{- end -}}
