@@ -1,0 +1,285 @@
+package schema
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// TestExamples applies every example of the documentation, twice, and has Rulefleet's
+// own validator and renderer look at it.
+func TestExamples(t *testing.T) {
+	applied := map[string]bool{}
+	for _, file := range examples(t) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range documents(t, data) {
+				id := fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+				if applied[id] {
+					t.Errorf("%s is in the examples twice", id)
+				}
+				applied[id] = true
+				applyTwice(t, o)
+				check(t, o)
+			}
+		})
+	}
+	kinds := map[string]int{}
+	for id := range applied {
+		kind, _, _ := strings.Cut(id, " ")
+		kinds[kind]++
+	}
+	for _, kind := range []string{"AlertRule", "AlertRuleTemplate", "Deployment", "Secret", "SpokeCluster"} {
+		if kinds[kind] == 0 {
+			t.Errorf("there is no example of a %s", kind)
+		}
+	}
+	t.Logf("applied: %v", kinds)
+}
+
+// examples returns the files under docs/examples. Each has to be one.
+func examples(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(filepath.Join(root, "docs", "examples"), func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+		case filepath.Ext(path) != ".yaml":
+			t.Errorf("%s is no .yaml, and so not tested", path)
+		default:
+			files = append(files, path)
+		}
+		return nil
+	})
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are no examples: %v", err)
+	}
+	return files
+}
+
+// documents decodes the objects in a file. There is at least one.
+func documents(t *testing.T, data []byte) []*unstructured.Unstructured {
+	t.Helper()
+	var out []*unstructured.Unstructured
+	decoder := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for {
+		document, err := decoder.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		o := &unstructured.Unstructured{}
+		if err := errors.Join(err, yaml.UnmarshalStrict(document, &o.Object)); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, o)
+	}
+	if len(out) == 0 {
+		t.Fatal("there is no object in it")
+	}
+	return out
+}
+
+// applyTwice applies an object as kubectl does, on the server's side. The second time
+// must change nothing.
+func applyTwice(t *testing.T, o *unstructured.Unstructured) {
+	t.Helper()
+	if name := o.GetNamespace(); name != "" {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := hub.Client.Create(t.Context(), namespace); client.IgnoreAlreadyExists(err) != nil {
+			t.Fatal(err)
+		}
+	}
+	var version string
+	for i := range 2 {
+		u := o.DeepCopy()
+		if err := hub.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("test")); err != nil {
+			t.Fatalf("%s: %v", o.GetName(), err)
+		}
+		if i > 0 && u.GetResourceVersion() != version {
+			t.Errorf("%s: applied once more, it changes: %v", o.GetName(), u.Object)
+		}
+		version = u.GetResourceVersion()
+	}
+}
+
+// check has Rulefleet look at an object, as it does before it uses one.
+func check(t *testing.T, o *unstructured.Unstructured) {
+	t.Helper()
+	switch o.GetKind() {
+	case "AlertRule":
+		ar := &v1alpha1.AlertRule{}
+		convert(t, o, ar)
+		checkRule(t, ar)
+	case "AlertRuleTemplate":
+		template := &v1alpha1.AlertRuleTemplate{}
+		convert(t, o, template)
+		checkTemplate(t, template)
+	case "Deployment":
+		checkAdjustments(t, o)
+	case "Secret":
+		kubeconfig, _, _ := unstructured.NestedString(o.Object, "stringData", v1alpha1.KubeconfigKey)
+		if o.GetLabels()[v1alpha1.RegistrationLabel] != "true" || o.GetNamespace() != fleet.Namespace {
+			t.Errorf("Secret %s registers nothing", o.GetName())
+		}
+		if _, err := spoke.RESTConfig([]byte(kubeconfig)); err != nil {
+			t.Errorf("the kubeconfig in Secret %s is refused: %v", o.GetName(), err)
+		}
+	case "SpokeCluster":
+	default:
+		t.Errorf("teach this test what to check of a %s", o.GetKind())
+	}
+}
+
+var (
+	cluster = rule.Cluster{Name: "eu-prod-1", Labels: map[string]string{"env": "prod", "region": "eu"}}
+	options = rule.RenderOptions{HubID: "hub", AdminNamespace: fleet.Namespace, RuleNamespace: "monitoring", ClusterLabel: "cluster"}
+)
+
+func checkRule(t *testing.T, ar *v1alpha1.AlertRule) {
+	t.Helper()
+	if bad := rule.Validate(ar, rule.ValidateOptions{AdminNamespace: fleet.Namespace, GeneratedNamespace: fleet.GeneratedNamespace}); bad != nil {
+		t.Errorf("AlertRule %s is not valid: %v", ar.Name, bad)
+	}
+	if _, err := rule.Render(ar, cluster, options); err != nil {
+		t.Errorf("AlertRule %s can't be in %s: %v", ar.Name, cluster.Name, err)
+	}
+}
+
+// checkTemplate checks a template, and what it makes for a Deployment.
+func checkTemplate(t *testing.T, template *v1alpha1.AlertRuleTemplate) {
+	t.Helper()
+	if bad := rule.ValidateTemplate(template); bad != nil {
+		t.Errorf("AlertRuleTemplate %s is not valid: %v", template.Name, bad)
+	}
+	w := rule.Workload{
+		Cluster: cluster, Namespace: "payments", NamespaceLabels: map[string]string{"tier": "production"},
+		Name: "web.v2", Labels: map[string]string{"team": "shop"},
+	}
+	if ok, err := rule.Matches(template, w); !ok || err != nil {
+		t.Errorf("AlertRuleTemplate %s does not match %+v: %v", template.Name, w, err)
+	}
+	ar, err := rule.Generate(template, w, fleet.GeneratedNamespace)
+	if err != nil {
+		t.Fatalf("AlertRuleTemplate %s makes no AlertRule: %v", template.Name, err)
+	}
+	checkRule(t, ar)
+}
+
+// checkAdjustments checks that a Deployment's annotations are ones that adjust alerts.
+func checkAdjustments(t *testing.T, o *unstructured.Unstructured) {
+	t.Helper()
+	adjustments := []v1alpha1.Adjustment{
+		v1alpha1.AdjustAlerts, v1alpha1.AdjustDisable, v1alpha1.AdjustSeverity, v1alpha1.AdjustFor, v1alpha1.AdjustLabels,
+	}
+	found := 0
+	for key := range o.GetAnnotations() {
+		name, ours := strings.CutPrefix(key, v1alpha1.AdjustmentPrefix)
+		if !ours {
+			continue
+		}
+		found++
+		if !slices.Contains(adjustments, v1alpha1.Adjustment(name)) {
+			t.Errorf("Deployment %s: nothing reads the annotation %s", o.GetName(), key)
+		}
+	}
+	if found == 0 {
+		t.Errorf("Deployment %s shows nothing", o.GetName())
+	}
+}
+
+func convert(t *testing.T, o *unstructured.Unstructured, into any) {
+	t.Helper()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, into, true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGuide tries the YAML in the guide for people who write alerts. What is no whole
+// object is part of a spec.
+func TestGuide(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(root, "docs", "alertrules.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(data), "```yaml\n")[1:]
+	if len(blocks) == 0 {
+		t.Fatal("there is no YAML in it")
+	}
+	for i, block := range blocks {
+		block, _, _ = strings.Cut(block, "```")
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			for _, o := range documents(t, []byte(block)) {
+				if o.GetKind() == "" {
+					o = completed(t, o.Object)
+				}
+				if err := dryCreate(t, o); err != nil {
+					t.Fatalf("%v\n%s", err, block)
+				}
+				check(t, o)
+			}
+		})
+	}
+	t.Logf("%d blocks", len(blocks))
+}
+
+// completed makes an object of a part of a spec: an AlertRule where that has all of
+// the fields, and an AlertRuleTemplate otherwise.
+func completed(t *testing.T, part map[string]any) *unstructured.Unstructured {
+	t.Helper()
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion.String()}}
+	o.SetName("part")
+	spec := map[string]any{"alert": "Part", "expr": "up == 0"}
+	for _, c := range crds(t) {
+		fields := c.schema.Properties["spec"].Properties
+		if c.kind == "SpokeCluster" || !containsAll(fields, part) {
+			continue
+		}
+		o.SetKind(c.kind)
+		if c.kind == "AlertRule" {
+			o.SetNamespace(fleet.Namespace)
+			spec["placement"] = map[string]any{"selector": map[string]any{}}
+		}
+		for field, value := range part {
+			spec[field] = value
+		}
+		o.Object["spec"] = spec
+		return o
+	}
+	t.Fatalf("no kind has all of these fields: %v", part)
+	return nil
+}
+
+func containsAll[V any](fields map[string]V, part map[string]any) bool {
+	for name := range part {
+		if _, ok := fields[name]; !ok {
+			return false
+		}
+	}
+	return true
+}
