@@ -48,7 +48,7 @@ type AlertRuleList struct {
 // AlertRuleSpec is one alert, and where it goes. Its texts may hold $(cluster.name) and
 // $(cluster.labels.KEY), but for the alert's name; $$( stands for a literal $(.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="give the severity in spec.severity or in spec.labels.severity, not in both",fieldPath=".severity"
+// +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="give the severity in severity or in labels.severity, not in both",fieldPath=".severity"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || (has(self.workloadRef) && self.workloadRef == oldSelf.workloadRef)",message="workloadRef can't be changed: delete the AlertRule, and make another",fieldPath=".workloadRef"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || self.placement == oldSelf.placement",message="the placement of an AlertRule with a workloadRef can't be changed: it belongs where its workload is",fieldPath=".placement"
 type AlertRuleSpec struct {
@@ -121,6 +121,7 @@ type Override struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))",message="the name is not valid: letters, digits and _, with no digit first",messageExpression="self.filter(k, !k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))[0] + ': the name is not valid: letters, digits and _, with no digit first'"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name has more than 1024 characters"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('__'))",message="names that begin with __ are Prometheus' own",messageExpression="self.filter(k, k.startsWith('__'))[0] + ': names that begin with __ are Prometheus\\' own'"
 	// +kubebuilder:validation:XValidation:rule="!('alertname' in self)",message="the label alertname is the alert's name: set spec.alert"
 	Labels map[string]LabelText `json:"labels,omitempty"`
@@ -129,6 +130,7 @@ type Override struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))",message="the name is not valid: letters, digits and _, with no digit first",messageExpression="self.filter(k, !k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))[0] + ': the name is not valid: letters, digits and _, with no digit first'"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name has more than 1024 characters"
 	Annotations map[string]LabelText `json:"annotations,omitempty"`
 }
 

@@ -85,6 +85,7 @@ type AlertSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))",message="the name is not valid: letters, digits and _, with no digit first",messageExpression="self.filter(k, !k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))[0] + ': the name is not valid: letters, digits and _, with no digit first'"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name has more than 1024 characters"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('__'))",message="names that begin with __ are Prometheus' own",messageExpression="self.filter(k, k.startsWith('__'))[0] + ': names that begin with __ are Prometheus\\' own'"
 	// +kubebuilder:validation:XValidation:rule="!('alertname' in self)",message="the label alertname is the alert's name: set spec.alert"
 	Labels map[string]LabelText `json:"labels,omitempty"`
@@ -93,6 +94,7 @@ type AlertSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))",message="the name is not valid: letters, digits and _, with no digit first",messageExpression="self.filter(k, !k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))[0] + ': the name is not valid: letters, digits and _, with no digit first'"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name has more than 1024 characters"
 	Annotations map[string]LabelText `json:"annotations,omitempty"`
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -111,7 +112,7 @@ func applyTwice(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 	if name := o.GetNamespace(); name != "" {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := hub.Client.Create(t.Context(), namespace); client.IgnoreAlreadyExists(err) != nil {
+		if err := hub.Client.Create(t.Context(), namespace); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
 	}
@@ -218,68 +219,4 @@ func convert(t *testing.T, o *unstructured.Unstructured, into any) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, into, true); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// TestGuide tries the YAML in the guide for people who write alerts. What is no whole
-// object is part of a spec.
-func TestGuide(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(root, "docs", "alertrules.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := strings.Split(string(data), "```yaml\n")[1:]
-	if len(blocks) == 0 {
-		t.Fatal("there is no YAML in it")
-	}
-	for i, block := range blocks {
-		block, _, _ = strings.Cut(block, "```")
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			for _, o := range documents(t, []byte(block)) {
-				if o.GetKind() == "" {
-					o = completed(t, o.Object)
-				}
-				if err := dryCreate(t, o); err != nil {
-					t.Fatalf("%v\n%s", err, block)
-				}
-				check(t, o)
-			}
-		})
-	}
-	t.Logf("%d blocks", len(blocks))
-}
-
-// completed makes an object of a part of a spec: an AlertRule where that has all of
-// the fields, and an AlertRuleTemplate otherwise.
-func completed(t *testing.T, part map[string]any) *unstructured.Unstructured {
-	t.Helper()
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion.String()}}
-	o.SetName("part")
-	spec := map[string]any{"alert": "Part", "expr": "up == 0"}
-	for _, c := range crds(t) {
-		fields := c.schema.Properties["spec"].Properties
-		if c.kind == "SpokeCluster" || !containsAll(fields, part) {
-			continue
-		}
-		o.SetKind(c.kind)
-		if c.kind == "AlertRule" {
-			o.SetNamespace(fleet.Namespace)
-			spec["placement"] = map[string]any{"selector": map[string]any{}}
-		}
-		for field, value := range part {
-			spec[field] = value
-		}
-		o.Object["spec"] = spec
-		return o
-	}
-	t.Fatalf("no kind has all of these fields: %v", part)
-	return nil
-}
-
-func containsAll[V any](fields map[string]V, part map[string]any) bool {
-	for name := range part {
-		if _, ok := fields[name]; !ok {
-			return false
-		}
-	}
-	return true
 }

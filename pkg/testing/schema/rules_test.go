@@ -12,6 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
 // ruleID names a rule in CEL: where it stands, and its message.
@@ -25,7 +29,8 @@ const (
 	noCluster   = "name the clusters in names, or select them by label in selector; an empty selector ({}) is every cluster"
 	placeholder = "an alert's name holds no placeholder, so that routes can match it: put what differs into labels"
 	zero        = "an interval of zero evaluates nothing: leave it out to have Prometheus' own"
-	twice       = "give the severity in spec.severity or in spec.labels.severity, not in both"
+	twice       = "give the severity in severity or in labels.severity, not in both"
+	tooLong     = "the name has more than 1024 characters"
 	workload    = "the labels namespace and deployment tell which Deployment the alert is about: they are added by themselves"
 	fixedRef    = "workloadRef can't be changed: delete the AlertRule, and make another"
 	fixedPlace  = "the placement of an AlertRule with a workloadRef can't be changed: it belongs where its workload is"
@@ -44,7 +49,7 @@ type breach struct {
 	field   string // where the API server is to find fault
 	change  change
 	update  bool   // the object exists, and is changed
-	message string // more than the rule's own, where it has a messageExpression
+	message string // what is said, where that is more than the rule's message
 }
 
 var override = path{"spec", "overrides", 0}
@@ -62,8 +67,7 @@ func breaches() []breach {
 		{ruleID: ruleID{"AlertRule", "spec.placement", noCluster}, field: "spec.placement", change: change{path{"spec", "placement"}, map[string]any{}}},
 		{ruleID: ruleID{"AlertRule", "spec.overrides[]", noCluster}, field: "spec.overrides[0]", change: change{override, map[string]any{"for": "1m"}}},
 		{ruleID: ruleID{"AlertRule", "spec.overrides[]", nothing}, field: "spec.overrides[0]", change: change{override, map[string]any{"names": []any{"eu-1"}}}},
-		{ruleID: ruleID{"AlertRule", "spec.overrides[]", "give the severity in severity or in labels.severity, not in both"},
-			field: "spec.overrides[0].severity", change: change{override.to("labels").to("severity"), "page"}},
+		{ruleID: ruleID{"AlertRule", "spec.overrides[]", twice}, field: "spec.overrides[0].severity", change: change{override.to("labels").to("severity"), "page"}},
 	}
 	for _, kind := range []string{"AlertRule", "AlertRuleTemplate"} {
 		out = append(out,
@@ -86,14 +90,16 @@ func badNames(kind, at string, p path) []breach {
 		out = append(out, breach{ruleID: ruleID{kind, at + "." + texts, message}, field: p.to(texts).String(),
 			change: change{p.to(texts).to(name), "x"}, message: says})
 	}
-	for _, name := range []string{"1st", "my-team", "app.kubernetes.io/name", "", "a b", "tým", "team\n", strings.Repeat("n", 5000) + "-"} {
-		says := ""
-		if !strings.Contains(name, "\n") && len(name) < 5000 { // what the API server takes for a message
-			says = name + ": " + invalidName
+	for _, name := range []string{"1st", "my-team", "app.kubernetes.io/name", "", "a b", "tým", "team\n", strings.Repeat("n", 1000) + "-"} {
+		says := name + ": " + invalidName
+		if strings.Contains(name, "\n") { // the API server takes no such message, and falls back
+			says = invalidName
 		}
 		add("labels", invalidName, name, says)
 		add("annotations", invalidName, name, says)
 	}
+	add("labels", tooLong, strings.Repeat("n", 1025), tooLong)
+	add("annotations", tooLong, strings.Repeat("n", 1025), tooLong)
 	for _, name := range []string{"__name__", "__", "__x"} {
 		add("labels", reserved, name, name+": "+reserved)
 	}
@@ -165,8 +171,8 @@ func TestRules(t *testing.T) {
 
 // collect finds the rules of a schema.
 func collect(kind, at string, s *apiextensionsv1.JSONSchemaProps, into map[ruleID]bool) {
-	for _, rule := range s.XValidations {
-		into[ruleID{kind, at, rule.Message}] = true
+	for _, v := range s.XValidations {
+		into[ruleID{kind, at, v.Message}] = true
 	}
 	for name, property := range s.Properties {
 		collect(kind, strings.TrimPrefix(at+"."+name, "."), &property, into)
@@ -214,6 +220,47 @@ func (b breach) check(t *testing.T, found []metav1.StatusCause) {
 	}
 }
 
+// own are rules that Rulefleet's validator tells in other words, or in another order.
+var own = map[string]string{
+	"a template has at most 62 labels: namespace and deployment are added to them": "it tells how many there are",
+	workload: "it is a rule of the API alone: the labels would be replaced",
+	tooLong:  "it may say first that a name is not valid",
+}
+
+// TestWording has Rulefleet's validator look at what breaks a rule in CEL: where it
+// checks the same, it has to say the same.
+func TestWording(t *testing.T) {
+	same := 0
+	for _, b := range breaches() {
+		if b.update || own[b.ruleID.message] != "" {
+			continue
+		}
+		o, _ := with(full(t, b.kind).Object, b.change.at, b.change.value).(map[string]any)
+		if bad := validate(t, &unstructured.Unstructured{Object: o}); bad != nil {
+			same++
+			if bad.Message != b.ruleID.message {
+				t.Errorf("%s %s: the API says %q, and the validator, at %s: %q", b.kind, b.change.at, b.ruleID.message, bad.Field, bad.Message)
+			}
+		}
+	}
+	if same == 0 {
+		t.Fatal("the validator checks nothing of this")
+	}
+	t.Logf("the validator says the same of %d breaches", same)
+}
+
+func validate(t *testing.T, o *unstructured.Unstructured) *rule.Invalid {
+	t.Helper()
+	if o.GetKind() == "AlertRuleTemplate" {
+		template := &v1alpha1.AlertRuleTemplate{}
+		convert(t, o, template)
+		return rule.ValidateTemplate(template)
+	}
+	ar := &v1alpha1.AlertRule{}
+	convert(t, o, ar)
+	return rule.Validate(ar, rule.ValidateOptions{AdminNamespace: fleet.Namespace, GeneratedNamespace: fleet.GeneratedNamespace})
+}
+
 // TestPlacementCanChange changes an AlertRule that a person wrote: it has no workload,
 // and may get one once.
 func TestPlacementCanChange(t *testing.T) {
@@ -242,7 +289,7 @@ func TestPlacementCanChange(t *testing.T) {
 
 // TestNamesOfOld takes every name of a label that Prometheus has always taken.
 func TestNamesOfOld(t *testing.T) {
-	for _, name := range []string{"a", "_", "_a", "A9_", "severity_", "name__", strings.Repeat("n", 300)} {
+	for _, name := range []string{"a", "_", "_a", "A9_", "severity_", "name__", strings.Repeat("n", 1024)} {
 		for _, at := range []path{{"spec"}, override} {
 			for _, texts := range []string{"labels", "annotations"} {
 				o, _ := with(full(t, "AlertRule").Object, at.to(texts).to(name), "x").(map[string]any)
