@@ -113,7 +113,7 @@ func checkFields(a v1alpha1.AlertSpec) *Invalid {
 		return invalid("spec.severity", "%q is not valid: letters, digits, and -, _ or . between them, 63 at most", excerpt(string(a.Severity)))
 	}
 	if _, twice := a.Labels[severityLabel]; twice && a.Severity != "" {
-		return invalid("spec.severity", "give the severity in spec.severity or in spec.labels.severity, not in both")
+		return invalid("spec.severity", "give the severity in severity or in labels.severity, not in both")
 	}
 	return nil
 }
