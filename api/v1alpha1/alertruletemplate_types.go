@@ -53,7 +53,6 @@ type AlertRuleTemplateList struct {
 // those of the alert.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="give the severity in severity or in labels.severity, not in both",fieldPath=".severity"
-// +kubebuilder:validation:XValidation:rule="!has(self.labels) || !('namespace' in self.labels || 'deployment' in self.labels)",message="the labels namespace and deployment tell which Deployment the alert is about: they are added by themselves",fieldPath=".labels"
 // +kubebuilder:validation:XValidation:rule="!has(self.labels) || size(self.labels) <= 62",message="a template has at most 62 labels: namespace and deployment are added to them",fieldPath=".labels"
 type AlertRuleTemplateSpec struct {
 	AlertSpec `json:",inline"`

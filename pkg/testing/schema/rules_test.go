@@ -31,7 +31,6 @@ const (
 	zero        = "an interval of zero evaluates nothing: leave it out to have Prometheus' own"
 	twice       = "give the severity in severity or in labels.severity, not in both"
 	tooLong     = "the name has more than 1024 characters"
-	workload    = "the labels namespace and deployment tell which Deployment the alert is about: they are added by themselves"
 	fixedRef    = "workloadRef can't be changed: delete the AlertRule, and make another"
 	fixedPlace  = "the placement of an AlertRule with a workloadRef can't be changed: it belongs where its workload is"
 	nothing     = "an override has to change something: set state, expr, for, severity, labels or annotations"
@@ -61,8 +60,6 @@ func breaches() []breach {
 			field: "<nil>", change: change{path{"metadata", "name"}, longName}},
 		{ruleID: ruleID{"AlertRuleTemplate", "spec", "a template has at most 62 labels: namespace and deployment are added to them"},
 			field: "spec.labels", change: change{path{"spec", "labels"}, manyLabels(63)}},
-		{ruleID: ruleID{"AlertRuleTemplate", "spec", workload}, field: "spec.labels", change: change{path{"spec", "labels", "namespace"}, "shop"}},
-		{ruleID: ruleID{"AlertRuleTemplate", "spec", workload}, field: "spec.labels", change: change{path{"spec", "labels", "deployment"}, "web"}},
 		{ruleID: ruleID{"AlertRuleTemplate", "spec.clusters", noCluster}, field: "spec.clusters", change: change{path{"spec", "clusters"}, map[string]any{}}},
 		{ruleID: ruleID{"AlertRule", "spec.placement", noCluster}, field: "spec.placement", change: change{path{"spec", "placement"}, map[string]any{}}},
 		{ruleID: ruleID{"AlertRule", "spec.overrides[]", noCluster}, field: "spec.overrides[0]", change: change{override, map[string]any{"for": "1m"}}},
