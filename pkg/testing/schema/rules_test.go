@@ -220,8 +220,7 @@ func (b breach) check(t *testing.T, found []metav1.StatusCause) {
 // own are rules that Rulefleet's validator tells in other words, or in another order.
 var own = map[string]string{
 	"a template has at most 62 labels: namespace and deployment are added to them": "it tells how many there are",
-	workload: "it is a rule of the API alone: the labels would be replaced",
-	tooLong:  "it may say first that a name is not valid",
+	tooLong: "it may say first that a name is not valid",
 }
 
 // TestWording has Rulefleet's validator look at what breaks a rule in CEL: where it
