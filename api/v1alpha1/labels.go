@@ -37,6 +37,11 @@ const (
 	// IgnoredAnnotation on an AlertRule that a template made says which annotations of
 	// the Deployment were ignored, and why.
 	IgnoredAnnotation = Group + "/ignored-annotations"
+
+	// BuiltInAnnotation on a built-in AlertRuleTemplate is a digest of the spec that the
+	// operator gave it, without its state. While the spec is still that, the template
+	// follows the operator's version and flags. Without the annotation it never does.
+	BuiltInAnnotation = Group + "/built-in"
 )
 
 // ResetFieldsAnnotation on an AlertRule that a template made gives fields of the spec

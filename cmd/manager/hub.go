@@ -89,7 +89,7 @@ func ensureBuiltIns(ctx context.Context, c client.Client, cm *corev1.ConfigMap) 
 	for _, name := range made {
 		known[name] = true
 	}
-	for _, t := range rule.BuiltIns() {
+	for _, t := range rule.BuiltIns(rule.BuiltInOptions{}) {
 		if known[t.Name] {
 			continue
 		}

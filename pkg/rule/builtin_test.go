@@ -1,11 +1,15 @@
 package rule
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"github.com/prometheus/prometheus/tsdb/chunks"
@@ -88,7 +92,7 @@ func TestDeploymentDown(t *testing.T) {
 		againWanted = `kube_deployment_spec_replicas{job="ksm",instance="b",namespace="shop",deployment="web"}`
 	)
 	w := newWorkload()
-	r, err := Generate(deploymentDown(), w, "generated")
+	r, err := Generate(BuiltIns(BuiltInOptions{})[0], w, "generated")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,24 +128,98 @@ func TestDeploymentDown(t *testing.T) {
 	}
 }
 
+// TestBuiltIns states what routes and people rely on.
 func TestBuiltIns(t *testing.T) {
-	seen := map[string]bool{}
-	for _, template := range BuiltIns() {
-		if bad := ValidateTemplate(template); bad != nil {
-			t.Errorf("%s: %v", template.Name, bad)
-		}
-		if seen[template.Name] {
-			t.Errorf("there are two of name %s", template.Name)
-		}
-		seen[template.Name] = true
-		for _, key := range []string{"summary", "description"} {
-			if template.Spec.Annotations[key] == "" {
-				t.Errorf("%s has no %s", template.Name, key)
+	want := []string{
+		"deployment-down DeploymentDown critical 1m Enabled",
+		"replicas-mismatch DeploymentReplicasMismatch warning 15m Disabled",
+		"rollout-stuck DeploymentRolloutStuck warning 5m Disabled",
+		"generation-mismatch DeploymentGenerationMismatch warning 15m Disabled",
+		"crash-looping DeploymentCrashLooping warning 15m Disabled",
+		"container-waiting DeploymentContainerWaiting warning 1h Disabled",
+		"hpa-maxed-out DeploymentHPAMaxedOut warning 15m Disabled",
+	}
+	var got []string
+	for _, selector := range []string{`job=~"kube-(state|$(x))-metrics",namespace!="",`, ""} {
+		got = nil
+		for _, template := range BuiltIns(BuiltInOptions{KubeStateMetrics: selector}) {
+			spec := template.Spec
+			got = append(got, fmt.Sprint(template.Name, " ", spec.Alert, " ", spec.Severity, " ", spec.For, " ", spec.State))
+			if bad := ValidateTemplate(template); bad != nil {
+				t.Errorf("%s with %s: %v", template.Name, selector, bad)
+			}
+			for _, key := range []string{"summary", "description"} {
+				if spec.Annotations[key] == "" {
+					t.Errorf("%s has no %s", template.Name, key)
+				}
 			}
 		}
 	}
-	BuiltIns()[0].Spec.State = v1alpha1.Disabled
-	if BuiltIns()[0].Spec.State != v1alpha1.Enabled {
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+	for _, template := range BuiltIns(BuiltInOptions{}) {
+		golden(t, "builtins/"+template.Name, template)
+	}
+	BuiltIns(BuiltInOptions{})[0].Spec.State = v1alpha1.Disabled
+	if BuiltIns(BuiltInOptions{})[0].Spec.State != v1alpha1.Enabled {
 		t.Error("callers share the built-in templates")
+	}
+}
+
+// Every selector of an expression has the matchers that the hub's operator gave, as
+// they were given, whatever they look like.
+func TestBuiltInsSelector(t *testing.T) {
+	const selector = "job=~\"a|$(x)\", path='\\\\', "
+	w := newWorkload()
+	for _, template := range BuiltIns(BuiltInOptions{KubeStateMetrics: selector}) {
+		r, err := Generate(template, w, "generated")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Render(r, w.Cluster, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree, err := promQL.ParseExpr(p.Spec.Groups[0].Rules[0].Expr.StrVal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, matchers := range parser.ExtractSelectors(tree) {
+			got := map[string]string{}
+			for _, m := range matchers {
+				got[m.Name] += m.Type.String() + m.Value
+			}
+			if got["job"] != "=~a|$(x)" || got["path"] != `=\` {
+				t.Errorf("%s: %v", template.Name, matchers)
+			}
+		}
+	}
+}
+
+func TestValidateSelector(t *testing.T) {
+	for _, good := range []string{
+		"", " ", `job="a"`, `job="a",`, ` job=~"a|b" , namespace!="x" `, `job!="a"`, "job=`a`", `cluster=""`, `job="x"`,
+	} {
+		if err := ValidateSelector(good); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for bad, expect := range map[string]string{
+		`job`:                        "is not valid",
+		`{job="a"}`:                  "is not valid",
+		`job="a"} or up{job="b"`:     "between the braces",
+		"job=\"a\"} offset 5m #":     "between the braces",
+		"job=\"a\"}[5m:1m] #":        "between the braces",
+		`job=~"("`:                   "missing closing )",
+		`job="a" or job="b"`:         "is not valid",
+		`up`:                         "is not valid",
+		`__name__="a"`:               "must not be set twice",
+		`__name__=~"a"`:              "__name__",
+		`a="` + long("a", 512) + `"`: "more than 512 bytes",
+	} {
+		if err := ValidateSelector(bad); err == nil || !strings.Contains(err.Error(), expect) {
+			t.Errorf("%s: got %v, want %s", bad, err, expect)
+		}
 	}
 }

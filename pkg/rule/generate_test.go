@@ -16,7 +16,7 @@ func TestGenerate(t *testing.T) {
 		template *v1alpha1.AlertRuleTemplate
 		workload Workload
 	}{
-		"deployment-down": {BuiltIns()[0], newWorkload()},
+		"deployment-down": {BuiltIns(BuiltInOptions{})[0], newWorkload()},
 		"nasty": {newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
 			t.Spec.Expr = "a{a=\"$(deployment.annotations.quotes)\", b='$(deployment.annotations.placeholder)', c=`$(deployment.annotations.quotes)`," +
 				` d=~"$(deployment.annotations.dollar)($(cluster.name))"}`

@@ -1,0 +1,95 @@
+package rule
+
+import (
+	"fmt"
+	"strings"
+)
+
+// metrics writes PromQL over the series of kube-state-metrics for one Deployment.
+//
+// Where kube-state-metrics is scraped with honorLabels, the labels namespace, pod and
+// container are those of the object. Where it is not, they are kube-state-metrics'
+// own, and the object's are in exported_namespace, exported_pod and
+// exported_container. Every expression works with both, hence the two halves of each
+// "or". The first half takes no series that has exported_namespace: its namespace is
+// where kube-state-metrics runs, and a Deployment of the same name may be there.
+//
+// Two instances of kube-state-metrics, or one that was started anew, give the same
+// series twice. What remains of a series after its max are labels of the object alone,
+// so that an alert stays the same one.
+type metrics struct {
+	selector string // the matchers that are in every selector, each with a comma after it
+}
+
+func newMetrics(selector string) metrics {
+	matchers, err := selectorMatchers(selector)
+	if err != nil {
+		// Written as it is, so that ValidateTemplate tells.
+		return metrics{selector + ","}
+	}
+	var b strings.Builder
+	for _, m := range matchers {
+		// It is no place for placeholders, whatever a regular expression looks like.
+		b.WriteString(join([]piece{{literal: m.String()}}) + ",")
+	}
+	return metrics{b.String()}
+}
+
+// series selects the series of a metric, or of several with a | between them, that are
+// about the Deployment's namespace, under both ways to scrape. Before and after are
+// written around each selector.
+func (m metrics) series(before, metric, after string, matchers ...string) string {
+	const namespace = `namespace="$(deployment.namespace)"`
+	head := metric + "{"
+	if strings.Contains(metric, "|") {
+		head = fmt.Sprintf("{__name__=~%q,", metric)
+	}
+	half := func(namespace ...string) string {
+		return before + head + m.selector + strings.Join(append(namespace, matchers...), ",") + "}" + after
+	}
+	return indent(half(namespace, `exported_namespace=""`)) + "\nor\n" + indent(half("exported_"+namespace))
+}
+
+// deployment is the value of a metric of the Deployment, without labels.
+func (m metrics) deployment(metric string, matchers ...string) string {
+	return enclose("max", m.series("", metric, "", append([]string{`deployment="$(deployment.name)"`}, matchers...)...))
+}
+
+// autoscaler is the value of a metric of each HorizontalPodAutoscaler.
+func (m metrics) autoscaler(metric string, matchers ...string) string {
+	return enclose("max by (horizontalpodautoscaler) ", m.series("", metric, "", matchers...))
+}
+
+// containers has an element, with the labels pod and container, for each container of
+// the Deployment of which a metric is 1. Before and after are as in series.
+func (m metrics) containers(before, metric, after string, matchers ...string) string {
+	return enclose("max by (pod, container) ",
+		relabel("container", "exported_container", relabel("pod", "exported_pod", m.series(before, metric, after, matchers...)))) +
+		" > 0\nand on (pod) (\n" + indent(m.pods()) + "\n)"
+}
+
+// pods has an element, with the label pod, for each pod of the Deployment: pods belong
+// to ReplicaSets, and those to the Deployment. Names tell nothing: web-api is
+// another Deployment than web.
+func (m metrics) pods() string {
+	owned := m.series("", "kube_pod_owner", "", `owner_kind="ReplicaSet"`)
+	return relabel("replicaset", "owner_name", relabel("pod", "exported_pod", owned)) +
+		"\nand on (replicaset) (\n" +
+		indent(m.series("", "kube_replicaset_owner", "", `owner_kind="Deployment"`, `owner_name="$(deployment.name)"`)) +
+		"\n)"
+}
+
+// relabel copies the value of a label, where there is one, to another.
+func relabel(to, from, expr string) string {
+	return enclose("label_replace", expr+",\n"+fmt.Sprintf(`%q, "$1", %q, "(.+)"`, to, from))
+}
+
+// all joins conditions that have to hold together.
+func all(exprs ...string) string { return strings.Join(exprs, "\nand\n") }
+
+// enclose writes a function or an aggregation around its arguments.
+func enclose(function, arguments string) string {
+	return function + "(\n" + indent(arguments) + "\n)"
+}
+
+func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }

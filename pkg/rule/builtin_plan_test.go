@@ -1,0 +1,68 @@
+package rule
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+func TestFollowBuiltIn(t *testing.T) {
+	const follows, stays, noted = "follows", "stays", "noted"
+	older := func() *v1alpha1.AlertRuleTemplate {
+		return BuiltIns(BuiltInOptions{KubeStateMetrics: `job="older"`})[0]
+	}
+	due := func() *v1alpha1.AlertRuleTemplate { return BuiltIns(BuiltInOptions{})[0] }
+	edit := func(t *v1alpha1.AlertRuleTemplate) { t.Spec.For = "7m" }
+	for name, c := range map[string]struct {
+		present *v1alpha1.AlertRuleTemplate
+		edit    func(*v1alpha1.AlertRuleTemplate)
+		want    string
+	}{
+		"made by this version":           {due(), nil, stays},
+		"made by another":                {older(), nil, follows},
+		"disabled":                       {older(), func(t *v1alpha1.AlertRuleTemplate) { t.Spec.State = v1alpha1.Disabled }, follows},
+		"disabled, made by this version": {due(), func(t *v1alpha1.AlertRuleTemplate) { t.Spec.State = v1alpha1.Disabled }, stays},
+		"labeled":                        {older(), func(t *v1alpha1.AlertRuleTemplate) { t.Labels = map[string]string{"a": "b"} }, follows},
+		"edited":                         {older(), edit, stays},
+		"edited, made by this version":   {due(), edit, stays},
+		"narrowed": {older(), func(t *v1alpha1.AlertRuleTemplate) {
+			t.Spec.Clusters = &v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}
+		}, stays},
+		"without the annotation":            {older(), func(t *v1alpha1.AlertRuleTemplate) { t.Annotations = nil }, stays},
+		"without the annotation, and equal": {due(), func(t *v1alpha1.AlertRuleTemplate) { t.Annotations = nil }, noted},
+		"edited to what it is to become":    {older(), func(t *v1alpha1.AlertRuleTemplate) { t.Spec = due().Spec }, noted},
+	} {
+		if c.edit != nil {
+			c.edit(c.present)
+		}
+		c.present.ResourceVersion = "1"
+		before, builtIn := c.present.DeepCopy(), due()
+		got := FollowBuiltIn(c.present, builtIn)
+		if !equality.Semantic.DeepEqual(before, c.present) || !equality.Semantic.DeepEqual(builtIn, due()) {
+			t.Errorf("%s: its arguments are changed", name)
+		}
+		if got == nil {
+			if c.want != stays {
+				t.Errorf("%s: it stays", name)
+			}
+			continue
+		}
+		did := noted
+		if !equality.Semantic.DeepEqual(got.Spec, before.Spec) {
+			did = follows
+		}
+		want := due().Spec
+		want.State = before.Spec.State
+		if did != c.want || !equality.Semantic.DeepEqual(got.Spec, want) {
+			t.Errorf("%s: it %s, as %+v", name, did, got)
+		}
+		if again := FollowBuiltIn(got, builtIn); again != nil {
+			t.Errorf("%s: it is changed a second time", name)
+		}
+		if got.ResourceVersion != "1" || len(got.Labels) != len(before.Labels) {
+			t.Errorf("%s: the metadata is another: %+v", name, got)
+		}
+	}
+}

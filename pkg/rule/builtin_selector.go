@@ -1,0 +1,53 @@
+package rule
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// ValidateSelector returns what is wrong with the inside of a PromQL selector, such as
+// job="kube-state-metrics", or nil. It may be empty.
+func ValidateSelector(s string) error {
+	_, err := selectorMatchers(s)
+	return err
+}
+
+// maxSelector bounds a selector, in bytes: some templates hold it a dozen times.
+const maxSelector = 512
+
+// selectorMatchers returns the matchers of a selector, in their order.
+func selectorMatchers(s string) ([]*labels.Matcher, error) {
+	const metric = "x"
+	const expected = `it has to be what stands between the braces of a PromQL selector, such as job="kube-state-metrics"`
+	if strings.TrimSpace(s) == "" {
+		return nil, nil
+	}
+	if len(s) > maxSelector {
+		return nil, fmt.Errorf("%q has more than %d bytes", excerpt(s), maxSelector)
+	}
+	// With a name before it, matchers that match the empty string are no fault.
+	text := metric + "{" + s + "}"
+	tree, err := promQL.ParseExpr(text)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not valid: %s; %s", excerpt(s), faultOf(err).message, expected)
+	}
+	selector, ok := tree.(*parser.VectorSelector)
+	if !ok || int(selector.PosRange.End) != len(text) || selector.Name != metric {
+		return nil, fmt.Errorf("%q is not valid: %s", excerpt(s), expected)
+	}
+	matchers := slices.DeleteFunc(selector.LabelMatchers, func(m *labels.Matcher) bool {
+		return m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual && m.Value == metric
+	})
+	for _, m := range matchers {
+		if m.Name == model.MetricNameLabel {
+			return nil, errors.New("it may not match on __name__: the expressions name their metrics")
+		}
+	}
+	return matchers, nil
+}
