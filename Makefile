@@ -14,7 +14,7 @@ API := ./api/v1alpha1
 APPLY_CONFIGURATION := api/v1alpha1/applyconfiguration
 CRDS := charts/rulefleet/files/crds
 
-MODULES := $(patsubst %/go.mod,%,$(wildcard go.mod .ci/tools/go.mod e2e/controlplane/go.mod e2e/monitoring/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard go.mod .ci/tools/go.mod e2e/controlplane/go.mod e2e/monitoring/go.mod e2e/prometheus/go.mod))
 MODULES := $(MODULES:go.mod=.)
 
 TOOLS := bin/tools
@@ -52,6 +52,10 @@ docs/api.md: $(TOOLS)/crd-ref-docs $(TOOLS)/constants
 controlplane: ## Build the control planes that tests run against into bin/k8s.
 	@.ci/step controlplane e2e/controlplane/build.sh
 
+.PHONY: promtool
+promtool: ## Build promtool, which tests check rules with, into bin/prometheus.
+	@.ci/step promtool e2e/prometheus/build.sh
+
 .PHONY: demo
 demo: controlplane build ## Run a hub and spokes on this machine, with Rulefleet at work.
 	@# Built as the manager is, it shares what was compiled for that.
@@ -63,14 +67,14 @@ demo: controlplane build ## Run a hub and spokes on this machine, with Rulefleet
 RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 
 .PHONY: test
-test: controlplane build test-pure test-units test-e2e ## Run all tests.
+test: controlplane promtool build test-pure test-units test-e2e ## Run all tests.
 
 .PHONY: test-pure
 test-pure: note-race ## Run the tests that need nothing: pkg/rule.
 	@.ci/step 'tests (pure)' env GORACE=atexit_sleep_ms=50 go test $(RACE) ./pkg/rule/... # by default the detector waits 1 s at the end
 
 .PHONY: test-units
-test-units: note-race ## Run the tests of all other packages.
+test-units: promtool note-race ## Run the tests of all other packages.
 	@.ci/step 'tests (units)' go test $(RACE) -count=1 -timeout 5m $$(go list ./... | grep -Ev '/(pkg/rule|e2e)(/|$$)')
 
 .PHONY: test-e2e

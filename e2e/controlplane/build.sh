@@ -2,17 +2,8 @@
 # e2e/controlplane/build.sh [OUT]: puts the programs of a control plane and the
 # CustomResourceDefinitions of prometheus-operator into OUT (default: bin/k8s).
 #
-# OUT/etcd, OUT/kube-apiserver, … are links to one binary, which is built once for
-# what this folder holds and kept in the cache by a hash of that. OUT has its own
-# link to it, so that clearing the cache breaks no checkout. Concurrent runs are
-# safe: everything appears by rename, and one run builds while the others wait.
+# OUT/etcd, OUT/kube-apiserver, … are links to one binary. See ../cached-build.sh.
 set -euo pipefail
-export GOWORK=off
-
-readonly programs=(etcd kube-apiserver kube-controller-manager kube-scheduler kubectl)
-readonly operator=github.com/prometheus-operator/prometheus-operator
-readonly crds=(prometheusrules prometheuses thanosrulers servicemonitors podmonitors probes alertmanagers)
-readonly kept=2 # Newest cache entries: switching between two branches rebuilds nothing.
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -21,47 +12,34 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 shown=${out#"$root/"}
 
-say() { echo "controlplane: $*"; }
+cd "$here"
+# shellcheck source=../cached-build.sh
+source ../cached-build.sh
+
+readonly programs=(etcd kube-apiserver kube-controller-manager kube-scheduler kubectl)
+readonly operator=github.com/prometheus-operator/prometheus-operator
+readonly crds=(prometheusrules prometheuses thanosrulers servicemonitors podmonitors probes alertmanagers)
 
 # The version of Kubernetes is stated once, in go.mod.
 version=
 while read -r module value _; do
 	if [[ $module == k8s.io/kubernetes ]]; then version=$value; fi
-done <"$here/go.mod"
+done <go.mod
 if [[ ! $version =~ ^v([0-9]+)\.([0-9]+)\. ]]; then
-	say "no version of k8s.io/kubernetes in go.mod" >&2
+	echo "controlplane: no version of k8s.io/kubernetes in go.mod" >&2
 	exit 1
 fi
 readonly version major=${BASH_REMATCH[1]} minor=${BASH_REMATCH[2]}
 
-digest() {
-	local sum
-	sum=$(sha256sum) && echo "${sum:0:16}"
-}
-
-cd "$here"
-binary_hash=$({ go env GOVERSION GOOS GOARCH && sha256sum go.mod go.sum ./*.go build.sh; } | digest)
+binary_hash=$({ go env GOVERSION GOOS GOARCH && sha256sum go.mod go.sum ./*.go build.sh ../cached-build.sh; } | digest)
 crds_hash=$(sha256sum build.sh ../monitoring/go.mod ../monitoring/go.sum | digest)
-readonly cache=${RULEFLEET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rulefleet}/controlplane
-readonly entry=$cache/$binary_hash
-
-# size prints the bytes of a file, or 0 when there is none.
-size() { if [[ -f $1 ]]; then echo $(($(wc -c <"$1"))); else echo 0; fi; }
-
-# content prints a small file, or nothing when there is none.
-content() { if [[ -f $1 ]]; then echo "$(<"$1")"; fi; }
-
-# A binary counts only with the size that was noted when it was complete: a full
-# disk or a cache that was restored in part leaves a shorter one.
-cache_is_whole() {
-	[[ -x $entry/controlplane && $(content "$entry/size") == "$(size "$entry/controlplane")" ]]
-}
+use controlplane "$binary_hash" "$out"
 
 binary_is_placed() {
-	[[ -x $out/controlplane && $(content "$out/.controlplane") == "$binary_hash $(size "$out/controlplane")" ]] || return 1
-	local program
-	for program in "${programs[@]}"; do
-		[[ $out/$program -ef $out/controlplane ]] || return 1
+	is_placed || return 1
+	local name
+	for name in "${programs[@]}"; do
+		[[ $out/$name -ef $out/controlplane ]] || return 1
 	done
 }
 
@@ -73,62 +51,18 @@ crds_are_placed() {
 	done
 }
 
-# write puts its input into a file by rename.
-write() { cat >"$1.$$" && mv -f "$1.$$" "$1"; }
-
-build() {
-	local p=k8s.io/component-base/version next=15
+place_binary() {
+	local p=k8s.io/component-base/version name
 	# The date and the commit are fixed, so that a rebuild gives the same binary.
 	local flags="-s -w -X $p.gitVersion=$version -X $p.gitMajor=$major -X $p.gitMinor=$minor
 		-X $p.gitTreeState=clean -X $p.gitCommit=0000000000000000000000000000000000000000
 		-X $p.buildDate=2026-01-01T00:00:00Z"
-	say "building ${programs[*]} $version; a first build takes about 5 minutes on 2 cores"
-	SECONDS=0
-	mkdir -p "$entry"
-	CGO_ENABLED=0 go build -buildvcs=false -ldflags "$flags" -o "$entry/controlplane.$$" . &
-	building=$!
-	# A background job does not hear Ctrl-C.
-	trap 'kill "$building" 2>/dev/null || true; rm -f "$entry/controlplane.$$"' EXIT
-	while kill -0 "$building" 2>/dev/null; do
-		sleep 1
-		if ((SECONDS >= next)); then
-			say "still building after $SECONDS s"
-			next=$((SECONDS + 15))
-		fi
+	if ! cache_is_whole; then say "building ${programs[*]} $version; a first build takes about 5 minutes on 2 cores"; fi
+	place -ldflags "$flags" .
+	for name in "${programs[@]}"; do
+		ln -sf controlplane "$out/$name.$$"
+		mv -f "$out/$name.$$" "$out/$name"
 	done
-	wait "$building"
-	mv -f "$entry/controlplane.$$" "$entry/controlplane"
-	trap - EXIT
-	size "$entry/controlplane" | write "$entry/size"
-	say "built in $SECONDS s"
-	remove_old
-}
-
-remove_old() {
-	local old n=0
-	while read -r old; do
-		# Only what this script made has a name that is a hash.
-		if [[ ! $old =~ ^[0-9a-f]{16}/$ ]]; then continue; fi
-		n=$((n + 1))
-		if ((n > kept)); then rm -rf "${cache:?}/$old"; fi
-	done < <(cd "$cache" && ls -1dt -- */)
-}
-
-place_binary() {
-	if ! cache_is_whole; then build; fi
-	touch "$entry" # It is the newest now, for remove_old.
-	# The cache may be on another file system.
-	ln -f "$entry/controlplane" "$out/controlplane.$$" 2>/dev/null ||
-		cp "$entry/controlplane" "$out/controlplane.$$"
-	mv -f "$out/controlplane.$$" "$out/controlplane"
-	# mv leaves the source when both are links to one file.
-	rm -f "$out/controlplane.$$"
-	local program
-	for program in "${programs[@]}"; do
-		ln -sf controlplane "$out/$program.$$"
-		mv -f "$out/$program.$$" "$out/$program"
-	done
-	echo "$binary_hash $(size "$out/controlplane")" | write "$out/.controlplane"
 	say "${programs[*]} $version are in $shown"
 }
 
@@ -154,11 +88,6 @@ if binary_is_placed && crds_are_placed; then
 	exit
 fi
 
-mkdir -p "$cache"
-exec {lock}>"$cache/lock"
-if command -v flock >/dev/null && ! flock -n "$lock"; then
-	say "waiting for another build to end"
-	flock "$lock"
-fi
+lock
 if ! binary_is_placed; then place_binary; fi
 if ! crds_are_placed; then place_crds; fi

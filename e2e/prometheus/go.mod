@@ -1,3 +1,6 @@
+// The programs of Prometheus that tests run. They are no part of the operator's module:
+// Prometheus brings its own version of Kubernetes' libraries, and the clients of every
+// cloud. build.sh builds them.
 module github.com/rulefleet/rulefleet/e2e/prometheus
 
 go 1.26.0
