@@ -29,7 +29,7 @@ provide() {
 	fi
 	lock
 	if ! is_placed; then
-		if ! cache_is_whole; then say "building it; a first build takes about 3 minutes on 2 cores"; fi
+		if ! cache_is_whole; then say "building it; a first build takes about 2 minutes on 2 cores"; fi
 		place "${flags[@]}" "$2"
 		say "it is in $shown"
 	fi

@@ -1,0 +1,116 @@
+// Package promtool runs Prometheus' own promtool on rules, so that tests see what a
+// Prometheus makes of them. `make promtool` builds it.
+package promtool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// RulesName is the name under which Test puts the rules beside a test file, for its
+// rule_files.
+const RulesName = "rules.yaml"
+
+// Path returns where promtool is: $RULEFLEET_PROMTOOL, else bin/prometheus of the Go
+// module that the working directory is in. An error says how to build it.
+func Path() (string, error) {
+	path := os.Getenv("RULEFLEET_PROMTOOL")
+	if path == "" {
+		root, err := moduleRoot()
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(root, "bin", "prometheus", "promtool")
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("no promtool: run make promtool first: %w", err)
+	}
+	return path, nil
+}
+
+func moduleRoot() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the module root: %w", err)
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no go.mod in or above %s: set $RULEFLEET_PROMTOOL", start)
+		}
+	}
+}
+
+// Check returns why Prometheus would not load the groups of a PrometheusRule, or nil.
+// Groups of several objects are checked one by one: each is a file of its own to
+// Prometheus.
+func Check(ctx context.Context, groups []monitoringv1.RuleGroup) error {
+	file, err := ruleFile(groups)
+	if err != nil {
+		return err
+	}
+	return run(ctx, "", file, "check", "rules", "--lint=none")
+}
+
+// Test runs a test file of promtool's format on groups, and returns what failed in it,
+// or nil. The test file finds them as RulesName.
+func Test(ctx context.Context, groups []monitoringv1.RuleGroup, test []byte) (err error) {
+	rules, err := ruleFile(groups)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "promtool-")
+	if err != nil {
+		return fmt.Errorf("making a folder for promtool: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	const testName = "test.yaml"
+	for name, data := range map[string][]byte{RulesName: rules, testName: test} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			return fmt.Errorf("writing a file for promtool: %w", err)
+		}
+	}
+	return run(ctx, dir, nil, "test", "rules", testName)
+}
+
+// ruleFile writes groups as a rule file of Prometheus.
+func ruleFile(groups []monitoringv1.RuleGroup) ([]byte, error) {
+	file := monitoringv1.PrometheusRuleSpec{}
+	for _, g := range groups {
+		g.PartialResponseStrategy = "" // Thanos' own, which Prometheus refuses
+		file.Groups = append(file.Groups, g)
+	}
+	data, err := yaml.Marshal(file)
+	if err != nil {
+		return nil, fmt.Errorf("writing a rule file: %w", err)
+	}
+	return data, nil
+}
+
+func run(ctx context.Context, dir string, input []byte, args ...string) error {
+	path, err := Path()
+	if err != nil {
+		return err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return fmt.Errorf("finding promtool: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("promtool %s: %w\n%s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
