@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // hubConfigMap keeps what a hub has to remember of itself: its id, and which
@@ -76,38 +74,6 @@ func ensureNamespace(ctx context.Context, c client.Client, name string) error {
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("making sure that namespace %s (--generated-namespace) exists: %w", name, err)
-	}
-	return nil
-}
-
-// ensureBuiltIns makes the built-in templates that this hub never had. One that was
-// changed stays so, and one that was deleted stays deleted.
-func ensureBuiltIns(ctx context.Context, c client.Client, cm *corev1.ConfigMap) error {
-	made := strings.Fields(cm.Data[builtInsKey])
-	before := len(made)
-	known := map[string]bool{}
-	for _, name := range made {
-		known[name] = true
-	}
-	for _, t := range rule.BuiltIns(rule.BuiltInOptions{}) {
-		if known[t.Name] {
-			continue
-		}
-		if err := c.Create(ctx, t); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("making the built-in AlertRuleTemplate %s: %w", t.Name, err)
-		}
-		made = append(made, t.Name)
-	}
-	if len(made) == before {
-		return nil
-	}
-	next := cm.DeepCopy()
-	if next.Data == nil {
-		next.Data = map[string]string{}
-	}
-	next.Data[builtInsKey] = strings.Join(made, " ")
-	if err := c.Patch(ctx, next, client.MergeFrom(cm)); err != nil {
-		return fmt.Errorf("noting the built-in templates in ConfigMap %s/%s: %w", cm.Namespace, cm.Name, err)
 	}
 	return nil
 }

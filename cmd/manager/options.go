@@ -14,6 +14,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // options are the manager's flags.
@@ -24,6 +26,7 @@ type options struct {
 	ruleNamespace      string
 	hubID              string
 	clusterLabel       string
+	kubeStateMetrics   string
 	metricsAddress     string
 	healthAddress      string
 	leaderElect        bool
@@ -46,6 +49,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.ruleNamespace, "rule-namespace", "monitoring", "`namespace` in the spokes for AlertRules of the operator's own namespace that name none")
 	f.StringVar(&o.hubID, "hub-id", "", "`id` of this hub, a label value, which marks what it pushes; when empty, random and kept in ConfigMap "+hubConfigMap)
 	f.StringVar(&o.clusterLabel, "cluster-label", "cluster", "`label` with the spoke's name that every pushed alert carries; empty for none")
+	f.StringVar(&o.kubeStateMetrics, "kube-state-metrics-selector", "", "PromQL `matchers`, such as job=\"kube-state-metrics\", that the built-in templates pick kube-state-metrics' series by; empty for none."+
+		" It has to fit every spoke. Built-in templates that nobody edited follow a change")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	f.BoolVar(&o.leaderElect, "leader-elect", false, "let one of several replicas work at a time")
@@ -82,6 +87,9 @@ func (o *options) validate() error {
 	}
 	if o.clusterLabel != "" && !model.LegacyValidation.IsValidLabelName(o.clusterLabel) {
 		errs = append(errs, fmt.Errorf("--cluster-label: %q is no name of a Prometheus label", o.clusterLabel))
+	}
+	if err := rule.ValidateSelector(o.kubeStateMetrics); err != nil {
+		errs = append(errs, fmt.Errorf("--kube-state-metrics-selector: %w", err))
 	}
 	if o.logFormat != "json" && o.logFormat != "console" {
 		errs = append(errs, fmt.Errorf("--log-format: %q is neither json nor console", o.logFormat))

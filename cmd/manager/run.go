@@ -75,9 +75,11 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	local := mgr.GetLocalManager()
-	err = local.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		return ensureBuiltIns(ctx, local.GetClient(), state)
-	}))
+	err = local.Add(&builtIns{
+		client: local.GetClient(), reader: local.GetAPIReader(), backoff: builtInsBackoff, log: log,
+		templates: rule.BuiltIns(rule.BuiltInOptions{KubeStateMetrics: o.kubeStateMetrics}),
+		configMap: client.ObjectKeyFromObject(state),
+	})
 	if err != nil {
 		return fmt.Errorf("setting up the built-in templates: %w", err)
 	}

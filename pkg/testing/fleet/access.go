@@ -38,7 +38,7 @@ func hubAccess() []client.Object {
 		},
 	}, clusterAccess(HubUser,
 		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"alertrules"}, Verbs: append([]string{"patch", "create", "delete"}, read...)},
-		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"alertruletemplates"}, Verbs: append([]string{"create"}, read...)},
+		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"alertruletemplates"}, Verbs: append([]string{"create", "patch"}, read...)},
 		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"spokeclusters"}, Verbs: append([]string{"create", "patch"}, read...)},
 		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"alertrules/status", "alertruletemplates/status", "spokeclusters/status"}, Verbs: []string{"patch"}},
 		rbacv1.PolicyRule{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"get"}},

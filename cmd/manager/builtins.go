@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// builtInsBackoff is between attempts to write the built-in templates: soon at first,
+// for what refuses them may be the webhook of this very process, which starts now.
+var builtInsBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 8, Cap: 30 * time.Second}
+
+// builtIns brings the built-in templates to the hub: it makes those that this hub never
+// had, and lets those that nobody edited follow this version and its flags. One that was
+// deleted stays deleted.
+type builtIns struct {
+	client client.Client
+	// reader reads past any cache.
+	reader    client.Reader
+	templates []*v1alpha1.AlertRuleTemplate
+	// configMap is the hub's, where it is noted which templates were made.
+	configMap client.ObjectKey
+	backoff   wait.Backoff
+	log       logr.Logger
+}
+
+// Start tries until all is done, or ctx ends. It returns nil, for the process does
+// its work without new templates too; each distinct failure is logged once.
+func (b *builtIns) Start(ctx context.Context) error {
+	backoff, logged := b.backoff, map[string]bool{}
+	for {
+		failures := b.ensure(ctx)
+		for _, err := range failures {
+			if text := err.Error(); !logged[text] && ctx.Err() == nil {
+				logged[text] = true
+				b.log.Error(err, "the built-in templates are not all in place, trying again")
+			}
+		}
+		if len(failures) == 0 {
+			b.log.Info("the built-in templates are in place")
+			return nil
+		}
+		timer := time.NewTimer(backoff.Step())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+	}
+}
+
+// ensure goes through the templates once. One that is refused does not hold up the
+// others.
+func (b *builtIns) ensure(ctx context.Context) []error {
+	state, present, err := b.read(ctx)
+	if err != nil {
+		return []error{err}
+	}
+	made := strings.Fields(state.Data[builtInsKey])
+	var failures []error
+	for _, t := range b.templates {
+		known := slices.Contains(made, t.Name)
+		if err := b.ensureOne(ctx, t, present[t.Name], known); err != nil {
+			failures = append(failures, err)
+		} else if !known {
+			made = append(made, t.Name)
+		}
+	}
+	if err := b.note(ctx, state, made); err != nil {
+		failures = append(failures, err)
+	}
+	return failures
+}
+
+// read returns the hub's ConfigMap, and the templates that are there by their names.
+func (b *builtIns) read(ctx context.Context) (*corev1.ConfigMap, map[string]*v1alpha1.AlertRuleTemplate, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	// Read now, not when the process started: another replica may have led since.
+	state := &corev1.ConfigMap{}
+	if err := b.reader.Get(ctx, b.configMap, state); err != nil {
+		return nil, nil, fmt.Errorf("reading which built-in templates were made from ConfigMap %s: %w", b.configMap, err)
+	}
+	var list v1alpha1.AlertRuleTemplateList
+	if err := b.reader.List(ctx, &list); err != nil {
+		return nil, nil, fmt.Errorf("reading the AlertRuleTemplates: %w", err)
+	}
+	present := map[string]*v1alpha1.AlertRuleTemplate{}
+	for i := range list.Items {
+		present[list.Items[i].Name] = &list.Items[i]
+	}
+	return state, present, nil
+}
+
+// ensureOne makes or updates one template, given what is there, or nil, and whether it
+// was made before.
+func (b *builtIns) ensureOne(ctx context.Context, t, present *v1alpha1.AlertRuleTemplate, known bool) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if present == nil {
+		if known {
+			return nil // somebody deleted it
+		}
+		if err := b.client.Create(ctx, t.DeepCopy()); err != nil {
+			return fmt.Errorf("making the built-in AlertRuleTemplate %s: %w", t.Name, err)
+		}
+		return nil
+	}
+	next := rule.FollowBuiltIn(present, t)
+	if next == nil {
+		return nil
+	}
+	// An edit that came in between is one.
+	patch := client.MergeFromWithOptions(present, client.MergeFromWithOptimisticLock{})
+	if err := b.client.Patch(ctx, next, patch); err != nil {
+		return fmt.Errorf("bringing the built-in AlertRuleTemplate %s up to date: %w", t.Name, err)
+	}
+	return nil
+}
+
+// note keeps in the hub's ConfigMap which templates were made.
+func (b *builtIns) note(ctx context.Context, state *corev1.ConfigMap, made []string) error {
+	text := strings.Join(made, " ")
+	if text == state.Data[builtInsKey] {
+		return nil
+	}
+	next := state.DeepCopy()
+	if next.Data == nil {
+		next.Data = map[string]string{}
+	}
+	next.Data[builtInsKey] = text
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := b.client.Patch(ctx, next, client.MergeFrom(state)); err != nil {
+		return fmt.Errorf("noting the built-in templates in ConfigMap %s: %w", b.configMap, err)
+	}
+	return nil
+}
