@@ -72,18 +72,21 @@ func deploymentDown(m metrics) v1alpha1.AlertSpec {
 	}
 }
 
-// replicasMismatch fires when replicas are missing and no rollout explains it: one
-// that progresses does, and a paused one does not, since its ReplicaSets still have to
-// keep their replicas. One that is past its deadline progresses no more.
+// replicasMismatch fires when replicas are missing and no rollout explains it. One that
+// is past its deadline progresses no more, nor does one that makes no new pods: pods
+// that become ready and fail again put the deadline off for ever. A paused one does not
+// count either, since its ReplicaSets still have to keep their replicas.
 func replicasMismatch(m metrics) v1alpha1.AlertSpec {
 	return v1alpha1.AlertSpec{
 		Alert: "DeploymentReplicasMismatch",
 		Expr: m.deployment("kube_deployment_spec_replicas") + "\n-\n" +
 			m.deployment("kube_deployment_status_replicas_available") + " > 0\n" +
-			"unless\n" +
+			"unless (\n" + indent(all(
 			// A complete rollout stays Progressing, with the reason NewReplicaSetAvailable.
 			m.deployment("kube_deployment_status_condition", `condition="Progressing"`, `status="true"`,
-				`reason=~"NewReplicaSetCreated|FoundNewReplicaSet|ReplicaSetUpdated"`) + " > 0",
+				`reason=~"NewReplicaSetCreated|FoundNewReplicaSet|ReplicaSetUpdated"`)+" > 0",
+			m.deploymentMoved("kube_deployment_status_replicas_updated", "[10m]"),
+		)) + "\n)",
 		For:      "15m",
 		Severity: warning,
 		Annotations: notes(theDeployment+" has fewer replicas available than it should.",

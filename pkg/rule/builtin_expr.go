@@ -5,6 +5,8 @@ import (
 	"strings"
 )
 
+const ofDeployment = `deployment="$(deployment.name)"`
+
 // metrics writes PromQL over the series of kube-state-metrics for one Deployment.
 //
 // Where kube-state-metrics is scraped with honorLabels, the labels namespace, pod and
@@ -52,7 +54,15 @@ func (m metrics) series(before, metric, after string, matchers ...string) string
 
 // deployment is the value of a metric of the Deployment, without labels.
 func (m metrics) deployment(metric string, matchers ...string) string {
-	return enclose("max", m.series("", metric, "", append([]string{`deployment="$(deployment.name)"`}, matchers...)...))
+	return enclose("max", m.series("", metric, "", append([]string{ofDeployment}, matchers...)...))
+}
+
+// deploymentMoved holds when a metric of the Deployment had different values within a
+// window. Unlike changes(), it sees those from one instance of kube-state-metrics to
+// the next too.
+func (m metrics) deploymentMoved(metric, window string) string {
+	return enclose("max", m.series("max_over_time(", metric, window+")", ofDeployment)) + "\n>\n" +
+		enclose("min", m.series("min_over_time(", metric, window+")", ofDeployment))
 }
 
 // autoscaler is the value of a metric of each HorizontalPodAutoscaler.
