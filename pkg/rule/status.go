@@ -1,7 +1,6 @@
 package rule
 
 import (
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -10,13 +9,17 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// SpokeState is a registered spoke, and whether it is connected.
+// These bound what the API bounds of the fields that people have made their own.
+const (
+	maxOverridden      = 256
+	maxOverriddenBytes = 512
+)
+
+// SpokeState is a registered spoke, and what rows show of its outage.
 type SpokeState struct {
 	Cluster
-	// Connected, Reason and Message are the SpokeCluster's condition Connected.
-	Connected metav1.ConditionStatus
-	Reason    string
-	Message   string
+	// Shown is the outcome of Damp.
+	Shown Shown
 }
 
 // StatusInput is what an AlertRule's status is derived from.
@@ -25,6 +28,10 @@ type StatusInput struct {
 	Rule *v1alpha1.AlertRule
 	// Invalid is what Validate says of it.
 	Invalid *Invalid
+	// Warnings are what is valid and most likely not meant.
+	Warnings []string
+	// Overridden are the fields of a generated AlertRule that people have made their own.
+	Overridden []string
 	// Clusters are all registered spokes.
 	Clusters []SpokeState
 	// Verdicts are the latest rows that were reported since the operator started, by
@@ -35,39 +42,61 @@ type StatusInput struct {
 }
 
 // Status derives an AlertRule's status. Given its own outcome as the present status
-// it returns the same, at any time: with nothing new there is nothing to write.
+// it returns the same, at any time: with nothing new there is nothing to write. That
+// holds without the verdicts too, as after a restart.
 //
 // While a rule is invalid its rows stay, as what the spokes hold does: the last valid
 // version. Once it is disabled it has none.
 func Status(in StatusInput) v1alpha1.AlertRuleStatus {
 	in.Now = in.Now.Rfc3339Copy() // what the API keeps of it
-	var (
-		rows    []row
-		summary v1alpha1.RuleSummary
-		listed  []v1alpha1.ClusterStatus
-	)
+	v := view{disabled: in.disabled()}
 	switch {
-	case in.Rule.Spec.State == v1alpha1.Disabled:
-		summary = summarize(nil, 0)
+	case v.disabled:
 	case in.Invalid != nil:
-		rows, summary, listed = in.lastValid()
+		v = in.lastValid()
 	default:
-		rows = in.rows()
-		listed = in.list(rows)
-		summary = summarize(rows, in.Rule.Generation)
+		v = in.present()
 	}
+	summary, ready, stalled := in.conclude(v)
 	out := v1alpha1.AlertRuleStatus{
 		ObservedGeneration: in.Rule.Generation,
 		Conditions:         slices.Clone(in.Rule.Status.Conditions),
 		Summary:            &summary,
-		Clusters:           listed,
+		OverriddenFields:   in.overridden(),
+		Clusters:           v.listed,
+		UnlistedClusters:   v.unlisted,
 	}
-	for _, c := range []metav1.Condition{in.accepted(), in.ready(rows, summary), in.stalled(rows)} {
+	for _, c := range []metav1.Condition{in.accepted(), ready, stalled} {
 		c.ObservedGeneration = in.Rule.Generation
 		c.LastTransitionTime = in.Now
 		meta.SetStatusCondition(&out.Conditions, c)
 	}
 	return out
+}
+
+// overridden returns the fields that people have made their own, as the API takes
+// them: a bounded set.
+func (in *StatusInput) overridden() []string {
+	var out []string
+	for _, field := range in.Overridden {
+		if field = bounded(field, maxOverriddenBytes); !slices.Contains(out, field) && len(out) < maxOverridden {
+			out = append(out, field)
+		}
+	}
+	return out
+}
+
+// view is what is known of a rule in the spokes that it is meant for.
+type view struct {
+	// disabled says that it is meant for none.
+	disabled bool
+	// rows are those that are known, by name, and crowd counts the others.
+	rows  []v1alpha1.ClusterStatus
+	crowd crowd
+	// listed are the rows that the status lists, and unlisted the number of those that
+	// lag without being listed.
+	listed   []v1alpha1.ClusterStatus
+	unlisted int32
 }
 
 // atTop tells whether a row is as far as it can be: the spoke holds what the spec
@@ -80,36 +109,15 @@ func atTop(r *v1alpha1.ClusterStatus, generation int64) bool {
 var (
 	failingReasons = []string{
 		v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonForbidden, v1alpha1.ReasonMutated, v1alpha1.ReasonError,
-		v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonInvalidExpr,
+		v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonInvalidExpr, v1alpha1.ReasonUnsupported,
 	}
 	stallingReasons = []string{
 		v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonForbidden,
-		v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonInvalidExpr,
+		v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonInvalidExpr, v1alpha1.ReasonUnsupported,
 	}
 	unreachableReasons = []string{
 		v1alpha1.ReasonUnreachable, v1alpha1.ReasonAuthFailed, v1alpha1.ReasonInvalidKubeconfig, v1alpha1.ReasonKubeconfigMissing,
 	}
 )
 
-func summarize(rows []row, generation int64) v1alpha1.RuleSummary {
-	var s v1alpha1.RuleSummary
-	top := 0
-	for i := range rows {
-		r := &rows[i].ClusterStatus
-		s.Desired++
-		if r.Phase == v1alpha1.PhaseApplied {
-			s.Applied++
-		}
-		if slices.Contains(failingReasons, r.Reason) {
-			s.Failing++
-		}
-		if slices.Contains(unreachableReasons, r.Reason) {
-			s.Unreachable++
-		}
-		if atTop(r, generation) {
-			top++
-		}
-	}
-	s.Ready = fmt.Sprintf("%d/%d", top, s.Desired)
-	return s
-}
+func stalls(r *v1alpha1.ClusterStatus) bool { return slices.Contains(stallingReasons, r.Reason) }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -14,56 +15,98 @@ const (
 	// told is how many rows a condition's message quotes, and toldBytes how much of each.
 	told      = 3
 	toldBytes = 256
+	// maxWarnings bounds the warnings in Accepted, in bytes with what is around them.
+	maxWarnings = 900
 )
 
+// accepted is the condition that tells of the spec alone.
 func (in *StatusInput) accepted() metav1.Condition {
 	if in.Invalid != nil {
 		return condition(v1alpha1.ConditionAccepted, false, in.Invalid.Reason, in.Invalid.Error())
 	}
-	return condition(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, "the spec is valid")
+	message := "the spec is valid"
+	if len(in.Warnings) > 0 {
+		message = bounded(message+"; warning: "+strings.Join(in.Warnings, "; "), maxWarnings)
+	}
+	return condition(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, message)
 }
 
-func (in *StatusInput) ready(rows []row, summary v1alpha1.RuleSummary) metav1.Condition {
-	spokes := summary.Ready + " spokes"
-	switch {
-	case in.Invalid != nil && summary.Applied > 0:
-		return condition(v1alpha1.ConditionReady, false, in.Invalid.Reason, "the spec is not valid, see Accepted; the spokes keep the last version that was")
-	case in.Invalid != nil:
-		return condition(v1alpha1.ConditionReady, false, in.Invalid.Reason, "the spec is not valid, see Accepted")
-	case in.Rule.Spec.State == v1alpha1.Disabled:
-		return condition(v1alpha1.ConditionReady, true, v1alpha1.ReasonDisabled, "the rule is disabled: spokes don't have it, or lose it as soon as they can be reached")
-	case summary.Desired == 0:
-		return condition(v1alpha1.ConditionReady, false, v1alpha1.ReasonNoClusters, "the placement picks no registered spoke")
+// conclude sums up the rows: the summary, Ready and Stalled follow from the same
+// ones, and from nothing else but whether the rule is valid and enabled.
+func (in *StatusInput) conclude(v view) (summary v1alpha1.RuleSummary, ready, stalled metav1.Condition) {
+	all := v.crowd
+	for i := range v.rows {
+		all.add(&v.rows[i], in.Rule.Generation, 1)
 	}
-	lagging := in.lagging(rows)
+	if in.Invalid != nil {
+		all.lagging = all.spokes // this spec is nowhere
+	}
+	summary = v1alpha1.RuleSummary{
+		Desired: all.spokes, Applied: all.applied, Failing: all.failing, Unreachable: all.unreachable,
+		Ready: fmt.Sprintf("%d/%d", all.spokes-all.lagging, all.spokes),
+	}
+	return summary, in.ready(v, all), in.stalled(v)
+}
+
+// ready sums up the rows in Ready. all counts them.
+func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
+	is := func(is bool, reason, message string) metav1.Condition {
+		return condition(v1alpha1.ConditionReady, is, reason, message)
+	}
+	spokes := fmt.Sprintf("%d/%d spokes", all.spokes-all.lagging, all.spokes)
+	switch {
+	case in.Invalid != nil && all.applied > 0:
+		return is(false, in.Invalid.Reason, "the spec is not valid, see Accepted; the spokes keep the last version that was")
+	case in.Invalid != nil:
+		return is(false, in.Invalid.Reason, "the spec is not valid, see Accepted")
+	case v.disabled:
+		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled: spokes don't have it, or lose it as soon as they can be reached")
+	case all.spokes == 0:
+		return is(false, v1alpha1.ReasonNoClusters, "the placement picks no registered spoke")
+	case all.lagging == 0:
+		return is(true, v1alpha1.ReasonAllApplied, spokes)
+	}
+	return is(false, in.commonReason(v), spokes+"; "+tell(in.lagging(v.listed), int(all.lagging), "and"))
+}
+
+// commonReason returns the reason of the rows that lag, or Progressing where they
+// have several. What the crowd's are is known from the present status at best.
+func (in *StatusInput) commonReason(v view) string {
+	lagging := in.lagging(v.rows)
 	if len(lagging) == 0 {
-		return condition(v1alpha1.ConditionReady, true, v1alpha1.ReasonAllApplied, spokes)
+		return v1alpha1.ReasonProgressing
 	}
 	reason := lagging[0].Reason
-	if reason == "" || slices.ContainsFunc(lagging, func(r row) bool { return r.Reason != reason }) {
-		reason = v1alpha1.ReasonProgressing
+	if reason == "" || slices.ContainsFunc(lagging, func(r v1alpha1.ClusterStatus) bool { return r.Reason != reason }) {
+		return v1alpha1.ReasonProgressing
 	}
-	return condition(v1alpha1.ConditionReady, false, reason, spokes+"; "+tell(lagging))
+	was := meta.FindStatusCondition(in.Rule.Status.Conditions, v1alpha1.ConditionReady)
+	if v.crowd.lagging > 0 && (was == nil || was.Reason != reason) {
+		return v1alpha1.ReasonProgressing
+	}
+	return reason
 }
 
-func (in *StatusInput) stalled(rows []row) metav1.Condition {
+// stalled sums up the rows in Stalled. Those that stall are listed before all
+// others: where some are not, all that are listed stall.
+func (in *StatusInput) stalled(v view) metav1.Condition {
 	if in.Invalid != nil {
 		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, "the spec is not valid, see Accepted")
 	}
-	var stalling []row
-	for _, r := range rows {
-		if slices.Contains(stallingReasons, r.Reason) {
-			stalling = append(stalling, r)
-		}
-	}
+	stalling := slices.DeleteFunc(slices.Clone(v.listed), func(r v1alpha1.ClusterStatus) bool { return !stalls(&r) })
 	if len(stalling) == 0 {
 		return condition(v1alpha1.ConditionStalled, false, v1alpha1.ReasonNotStalled, "no spoke refuses the rule")
 	}
-	return condition(v1alpha1.ConditionStalled, true, stalling[0].Reason, tell(stalling))
+	and := "and"
+	if len(stalling) == len(v.listed) && v.unlisted > 0 {
+		and = "and at least"
+	}
+	return condition(v1alpha1.ConditionStalled, true, stalling[0].Reason, tell(stalling, len(stalling), and))
 }
 
-// tell quotes the first rows, by name.
-func tell(rows []row) string {
+// tell quotes the worst of the rows that are listed, out of so many.
+func tell(rows []v1alpha1.ClusterStatus, outOf int, and string) string {
+	worstFirst(rows)
 	var parts []string
 	for _, r := range rows[:min(told, len(rows))] {
 		text := string(r.Name)
@@ -77,8 +120,8 @@ func tell(rows []row) string {
 		}
 		parts = append(parts, text)
 	}
-	if more := len(rows) - told; more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", more))
+	if more := outOf - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("%s %d more", and, more))
 	}
 	return strings.Join(parts, "; ")
 }

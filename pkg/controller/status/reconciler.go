@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -44,25 +46,31 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Validate says what a valid rule is.
 	Validate rule.ValidateOptions
+
+	damper damper
+	// rules is the queue of AlertRules, once the controller has started.
+	rules atomic.Pointer[queue]
 }
 
-// SetupWithManager adds the Reconciler to the hub's manager.
+// SetupWithManager adds the Reconciler to the hub's manager, and one of SpokeClusters
+// that it works with.
 func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	news := source.Func(func(_ context.Context, q queue) error {
 		r.Board.onNews(func(key client.ObjectKey) { q.AddAfter(reconcile.Request{NamespacedName: key}, debounce) })
+		r.rules.Store(&q)
 		return nil
 	})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("status").
 		Watches(&v1alpha1.AlertRule{}, later{}).
 		Watches(&v1alpha1.SpokeCluster{}, handler.TypedFuncs[client.Object, reconcile.Request]{
-			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.onSpoke(ctx, q, e.Object, everyRule) },
+			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.onSpoke(ctx, q, e.Object.GetName(), everyRule) },
 			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-				if concerned := concernedBy(e.ObjectOld, e.ObjectNew); concerned != nil {
-					r.onSpoke(ctx, q, e.ObjectNew, concerned)
+				if !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) {
+					r.onSpoke(ctx, q, e.ObjectNew.GetName(), seesLabels)
 				}
 			},
-			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { r.onSpoke(ctx, q, e.Object, everyRule) },
+			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { r.onSpoke(ctx, q, e.Object.GetName(), everyRule) },
 		}).
 		WatchesRawSource(news).
 		WithOptions(options()).
@@ -70,7 +78,14 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	if err != nil {
 		return fmt.Errorf("setting up status: %w", err)
 	}
-	return nil
+	return (&spokes{reader: r.Client, damper: &r.damper, notify: r.onShown}).setup(mgr)
+}
+
+// onShown enqueues the rules on a spoke of which something else is shown now.
+func (r *Reconciler) onShown(ctx context.Context, name string) {
+	if q := r.rules.Load(); q != nil { // else all rules are about to be enqueued
+		r.onSpoke(ctx, *q, name, everyRule)
+	}
 }
 
 func options() controller.Options {
@@ -103,12 +118,16 @@ func enqueueLater(q queue, o client.Object) {
 
 func everyRule(*v1alpha1.AlertRule) bool { return true }
 
-func selectsByLabel(ar *v1alpha1.AlertRule) bool { return ar.Spec.Placement.Selector != nil }
+// seesLabels tells whether the labels of a spoke can matter to a rule.
+func seesLabels(ar *v1alpha1.AlertRule) bool {
+	return ar.Spec.Placement.Selector != nil ||
+		slices.ContainsFunc(ar.Spec.Overrides, func(o v1alpha1.Override) bool { return o.Selector != nil })
+}
 
 // onSpoke enqueues the rules that may be placed on a spoke and that concerns picks.
 // There can be thousands, and most have nothing to tell: they come after all others.
-func (r *Reconciler) onSpoke(ctx context.Context, q queue, o client.Object, concerns func(*v1alpha1.AlertRule) bool) {
-	rules, err := hub.RulesMaybeOn(ctx, r.Client, o.GetName())
+func (r *Reconciler) onSpoke(ctx context.Context, q queue, name string, concerns func(*v1alpha1.AlertRule) bool) {
+	rules, err := hub.RulesMaybeOn(ctx, r.Client, name)
 	if err != nil {
 		return // the cache has synced and the index exists: the process ends
 	}
@@ -125,34 +144,6 @@ func (r *Reconciler) onSpoke(ctx context.Context, q queue, o client.Object, conc
 	}
 }
 
-// concernedBy returns which rules a change of a SpokeCluster concerns, or nil for
-// none. Its labels matter to rules that select by them alone.
-func concernedBy(before, after client.Object) func(*v1alpha1.AlertRule) bool {
-	a, okA := before.(*v1alpha1.SpokeCluster)
-	b, okB := after.(*v1alpha1.SpokeCluster)
-	if !okA || !okB {
-		return everyRule
-	}
-	was, is := state(a), state(b)
-	was.Labels, is.Labels = nil, nil
-	switch {
-	case !equality.Semantic.DeepEqual(was, is):
-		return everyRule
-	case !maps.Equal(a.Labels, b.Labels):
-		return selectsByLabel
-	}
-	return nil
-}
-
-// state is a spoke as rule.Status sees it.
-func state(sc *v1alpha1.SpokeCluster) rule.SpokeState {
-	s := rule.SpokeState{Cluster: rule.Cluster{Name: sc.Name, Labels: sc.Labels}, Connected: metav1.ConditionUnknown}
-	if c := apimeta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected); c != nil {
-		s.Connected, s.Reason, s.Message = c.Status, c.Reason, c.Message
-	}
-	return s
-}
-
 // Reconcile brings the status of one AlertRule in line with the verdicts on it.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ar := &v1alpha1.AlertRule{}
@@ -163,16 +154,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.Board.drop(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
-	var spokes v1alpha1.SpokeClusterList
-	if err := r.Client.List(ctx, &spokes); err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing SpokeClusters: %w", err)
-	}
-	in := rule.StatusInput{
-		Rule: ar, Invalid: rule.Validate(ar, r.Validate),
-		Verdicts: r.Board.rows(req.NamespacedName), Now: metav1.Now(),
-	}
-	for i := range spokes.Items {
-		in.Clusters = append(in.Clusters, state(&spokes.Items[i]))
+	in, err := r.input(ctx, ar)
+	if err != nil {
+		return reconcile.Result{}, err
 	}
 	status := rule.Status(in)
 	if equality.Semantic.DeepEqual(status, ar.Status) {
@@ -194,6 +178,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	r.tell(ar, &status)
 	return reconcile.Result{}, nil
+}
+
+// input collects what the status of a rule is derived from.
+func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.StatusInput, error) {
+	var spokes v1alpha1.SpokeClusterList
+	if err := r.Client.List(ctx, &spokes); err != nil {
+		return rule.StatusInput{}, fmt.Errorf("listing SpokeClusters: %w", err)
+	}
+	in := rule.StatusInput{
+		Rule: ar, Invalid: rule.Validate(ar, r.Validate),
+		Verdicts: r.Board.rows(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()),
+	}
+	for i := range spokes.Items {
+		sc := &spokes.Items[i]
+		in.Clusters = append(in.Clusters, rule.SpokeState{
+			Cluster: rule.Cluster{Name: sc.Name, Labels: sc.Labels}, Shown: r.damper.of(sc),
+		})
+	}
+	return in, nil
 }
 
 // tell emits an Event when a rule stopped being accepted, or got another reason not

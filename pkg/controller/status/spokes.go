@@ -1,0 +1,129 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// damper holds, for every spoke, what the rows of rules show of its outage. The zero
+// value is ready to use.
+type damper struct {
+	mu    sync.Mutex
+	shown map[string]rule.Shown
+	clock clock.PassiveClock // nil is the real one
+}
+
+// observe brings what is shown of a spoke up to date.
+func (d *damper) observe(sc *v1alpha1.SpokeCluster) (changed bool, result reconcile.Result) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	is, recheck := d.damp(sc)
+	changed = is.Differs(d.shown[sc.Name])
+	d.keep(sc.Name, is)
+	return changed, reconcile.Result{RequeueAfter: recheck}
+}
+
+// of returns what is shown of a spoke. Only the first look at it, which may come
+// before the spoke's own reconcile, is taken here: a reader's copy can be older.
+func (d *damper) of(sc *v1alpha1.SpokeCluster) rule.Shown {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, known := d.shown[sc.Name]; !known {
+		is, _ := d.damp(sc)
+		d.keep(sc.Name, is)
+	}
+	return d.shown[sc.Name]
+}
+
+// forget drops a spoke that is gone: one that gets its name later is another.
+func (d *damper) forget(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.shown, name)
+}
+
+func (d *damper) damp(sc *v1alpha1.SpokeCluster) (rule.Shown, time.Duration) {
+	connected := apimeta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected)
+	return rule.Damp(d.shown[sc.Name], connected, d.now())
+}
+
+func (d *damper) keep(name string, is rule.Shown) {
+	if d.shown == nil {
+		d.shown = map[string]rule.Shown{}
+	}
+	d.shown[name] = is
+}
+
+func (d *damper) now() time.Time {
+	if d.clock == nil {
+		return time.Now()
+	}
+	return d.clock.Now()
+}
+
+// spokes reconciles SpokeClusters: it tells the rules on a spoke when what they show of
+// its outage changes, and comes back when that is due with no news of the spoke.
+type spokes struct {
+	reader client.Reader
+	damper *damper
+	notify func(ctx context.Context, name string)
+}
+
+func (s *spokes) setup(mgr ctrl.Manager) error {
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("status-spokes").
+		For(&v1alpha1.SpokeCluster{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: connectedChanged})).
+		WithOptions(options()).
+		Complete(s)
+	if err != nil {
+		return fmt.Errorf("setting up status-spokes: %w", err)
+	}
+	return nil
+}
+
+// connectedChanged tells whether an update is news of the connection. Another wording
+// of the same outage is none.
+func connectedChanged(e event.UpdateEvent) bool {
+	before, okBefore := e.ObjectOld.(*v1alpha1.SpokeCluster)
+	after, okAfter := e.ObjectNew.(*v1alpha1.SpokeCluster)
+	if !okBefore || !okAfter {
+		return true
+	}
+	was := apimeta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionConnected)
+	is := apimeta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionConnected)
+	if was == nil || is == nil {
+		return was != is
+	}
+	return was.Status != is.Status || was.Reason != is.Reason || !was.LastTransitionTime.Equal(&is.LastTransitionTime)
+}
+
+// Reconcile brings what is shown of one spoke up to date.
+func (s *spokes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	sc := &v1alpha1.SpokeCluster{}
+	if err := s.reader.Get(ctx, req.NamespacedName, sc); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return reconcile.Result{}, fmt.Errorf("reading SpokeCluster %s: %w", req.Name, err)
+		}
+		s.damper.forget(req.Name)
+		return reconcile.Result{}, nil
+	}
+	changed, result := s.damper.observe(sc)
+	if changed {
+		s.notify(ctx, req.Name)
+	}
+	return result, nil
+}

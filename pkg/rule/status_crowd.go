@@ -1,0 +1,78 @@
+package rule
+
+import (
+	"slices"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// crowd counts spokes of which nothing is known one by one: the status had no room
+// for those that lag, so that after a restart, and until they are reported again, one
+// that it does not list may be any of them. What they amount to is known.
+type crowd struct {
+	spokes, applied, failing, unreachable, lagging int32
+}
+
+// add counts a row as one of the crowd, n times: -1 takes it out.
+func (c *crowd) add(r *v1alpha1.ClusterStatus, generation int64, n int32) {
+	c.spokes += n
+	if r.Phase == v1alpha1.PhaseApplied {
+		c.applied += n
+	}
+	if slices.Contains(failingReasons, r.Reason) {
+		c.failing += n
+	}
+	if slices.Contains(unreachableReasons, r.Reason) {
+		c.unreachable += n
+	}
+	if !atTop(r, generation) {
+		c.lagging += n
+	}
+}
+
+// crowdBefore counts the spokes that the present status does not list.
+func (in *StatusInput) crowdBefore() crowd {
+	was := &in.Rule.Status
+	if was.Summary == nil {
+		return crowd{}
+	}
+	c := crowd{spokes: was.Summary.Desired, applied: was.Summary.Applied, failing: was.Summary.Failing, unreachable: was.Summary.Unreachable}
+	for i := range was.Clusters {
+		c.add(&was.Clusters[i], in.Rule.Generation, -1)
+	}
+	c.lagging = was.UnlistedClusters
+	return c
+}
+
+// crowd counts the spokes that are not known. known are the rows of those that the
+// present status does not list either, and that are known all the same.
+//
+// The numbers of the present status stand for as long as nothing else is known: those
+// that are known again are taken off, and what is left is of the others.
+func (in *StatusInput) crowd(unknown []*SpokeState, known []v1alpha1.ClusterStatus) crowd {
+	if len(unknown) == 0 {
+		return crowd{}
+	}
+	c := in.crowdBefore()
+	for i := range known {
+		c.add(&known[i], in.Rule.Generation, -1)
+	}
+	c.spokes = int32(len(unknown)) //nolint:gosec // the API server holds fewer objects
+	c.applied = within(c.applied, 0, c.spokes)
+	c.failing = within(c.failing, 0, c.spokes)
+	c.unreachable = within(c.unreachable, 0, c.spokes)
+	atLeast := c.spokes - c.applied
+	if in.generationBefore() != in.Rule.Generation {
+		atLeast = c.spokes
+	}
+	down := int32(0) // and shown as such, so that none of them is at the top
+	for _, s := range unknown {
+		if s.Shown.Top == OverlayOn {
+			down++
+		}
+	}
+	c.lagging = within(c.lagging, max(atLeast, down), c.spokes)
+	return c
+}
+
+func within(n, low, high int32) int32 { return min(max(n, low), high) }

@@ -1,0 +1,95 @@
+package rule
+
+import (
+	"cmp"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+const (
+	// listMax bounds the list in the API. Up to as many spokes, all are listed.
+	listMax = 100
+	// listedText is what the messages of all rows may take together, in bytes of JSON.
+	// With it a status stays below 100 KiB, of which most is names and managedFields.
+	listedText = 16 << 10
+	// maxRowMessage bounds the message of a row in the API.
+	maxRowMessage = 1024
+)
+
+// list picks the rows that the status lists, and counts those that lag and have no
+// room. known are all that are known, by name.
+func (in *StatusInput) list(known []v1alpha1.ClusterStatus, others crowd) (listed []v1alpha1.ClusterStatus, unlisted int32) {
+	listed = slices.Clone(known)
+	if len(known)+int(others.spokes) > listMax {
+		listed = in.lagging(listed)
+	}
+	if over := len(listed) - listMax; over > 0 {
+		unlisted = int32(over) //nolint:gosec // the API server holds fewer objects
+		worstFirst(listed)
+		listed = listed[:listMax]
+		slices.SortFunc(listed, func(a, b v1alpha1.ClusterStatus) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	for i := range listed {
+		listed[i].Message = boundedJSON(listed[i].Message, min(maxRowMessage, listedText/len(listed)))
+	}
+	return listed, unlisted + others.lagging
+}
+
+// lagging returns the rows that are not at the top, in a slice of its own.
+func (in *StatusInput) lagging(rows []v1alpha1.ClusterStatus) []v1alpha1.ClusterStatus {
+	return slices.DeleteFunc(slices.Clone(rows), func(r v1alpha1.ClusterStatus) bool { return atTop(&r, in.Rule.Generation) })
+}
+
+// worstFirst orders rows by how much they matter, and then by name. It depends on
+// nothing but the rows, so that the same ones keep their place after a restart.
+func worstFirst(rows []v1alpha1.ClusterStatus) {
+	slices.SortFunc(rows, func(a, b v1alpha1.ClusterStatus) int {
+		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// rank is lower for what is worse. Where a person has to act comes first, or Stalled
+// would hang on rows that are not there. Mutated is next: its answer digest is kept
+// nowhere else, and the rule is sent once more where it is lost.
+func rank(r *v1alpha1.ClusterStatus) int {
+	switch {
+	case stalls(r):
+		return 0
+	case r.AnswerDigest != "":
+		return 1
+	case slices.Contains(failingReasons, r.Reason):
+		return 2
+	case slices.Contains(unreachableReasons, r.Reason), saysOutage(r):
+		return 3
+	}
+	return 4
+}
+
+// boundedJSON bounds a text to limit bytes as JSON holds it, in which a spoke's words
+// can take six times as much.
+func boundedJSON(s string, limit int) string {
+	room, end := limit-len("…"), 0
+	size := 0
+	for i, r := range s {
+		size += jsonSize(r)
+		if size <= room {
+			end = i + utf8.RuneLen(r)
+		}
+		if size > limit {
+			return s[:end] + "…"
+		}
+	}
+	return s
+}
+
+func jsonSize(r rune) int {
+	switch {
+	case r == '"', r == '\\', r == '\n', r == '\r', r == '\t':
+		return 2
+	case r < ' ', r == '<', r == '>', r == '&', r == '\u2028', r == '\u2029':
+		return 6
+	}
+	return utf8.RuneLen(r)
+}
