@@ -37,8 +37,19 @@ type StatusInput struct {
 	// Verdicts are the latest rows that were reported since the operator started, by
 	// the spoke's name. Any may be missing.
 	Verdicts map[string]v1alpha1.ClusterStatus
+	// Memory is what the derivation before this one, in this process, returned. It is nil
+	// after a restart.
+	Memory *Memory
 	// Now is the time of whatever changes.
 	Now metav1.Time
+}
+
+// Memory is what a process knows of a rule beyond its status, which has no room for
+// more rows. It is never changed.
+type Memory struct {
+	rows  map[string]v1alpha1.ClusterStatus // those that lag and are not listed
+	crowd crowd
+	of    map[string]bool // the names of the spokes in the crowd
 }
 
 // Status derives an AlertRule's status. Given its own outcome as the present status
@@ -47,9 +58,9 @@ type StatusInput struct {
 //
 // While a rule is invalid its rows stay, as what the spokes hold does: the last valid
 // version. Once it is disabled it has none.
-func Status(in StatusInput) v1alpha1.AlertRuleStatus {
+func Status(in StatusInput) (v1alpha1.AlertRuleStatus, *Memory) {
 	in.Now = in.Now.Rfc3339Copy() // what the API keeps of it
-	v := view{disabled: in.disabled()}
+	v := view{disabled: in.disabled(), memory: &Memory{}}
 	switch {
 	case v.disabled:
 	case in.Invalid != nil:
@@ -71,7 +82,7 @@ func Status(in StatusInput) v1alpha1.AlertRuleStatus {
 		c.LastTransitionTime = in.Now
 		meta.SetStatusCondition(&out.Conditions, c)
 	}
-	return out
+	return out, v.memory
 }
 
 // overridden returns the fields that people have made their own, as the API takes
@@ -97,6 +108,7 @@ type view struct {
 	// lag without being listed.
 	listed   []v1alpha1.ClusterStatus
 	unlisted int32
+	memory   *Memory
 }
 
 // atTop tells whether a row is as far as it can be: the spoke holds what the spec

@@ -44,16 +44,19 @@ func (in *StatusInput) crowdBefore() crowd {
 	return c
 }
 
-// crowd counts the spokes that are not known. known are the rows of those that the
-// present status does not list either, and that are known all the same.
+// crowd counts the spokes that are not known. known are the rows of those that were in
+// the crowd, and that are known now.
 //
-// The numbers of the present status stand for as long as nothing else is known: those
-// that are known again are taken off, and what is left is of the others.
-func (in *StatusInput) crowd(unknown []*SpokeState, known []v1alpha1.ClusterStatus) crowd {
+// Its numbers stand for as long as nothing else is known: those that are known again
+// are taken off, and what is left is of the others.
+func (in *StatusInput) crowd(unknown map[string]*SpokeState, known []v1alpha1.ClusterStatus) crowd {
 	if len(unknown) == 0 {
 		return crowd{}
 	}
 	c := in.crowdBefore()
+	if in.Memory != nil {
+		c = in.Memory.crowd
+	}
 	for i := range known {
 		c.add(&known[i], in.Rule.Generation, -1)
 	}

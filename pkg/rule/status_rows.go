@@ -16,26 +16,52 @@ func (in *StatusInput) present() view {
 	absent := in.absentBefore(spokes, before)
 	var (
 		rows    = make([]v1alpha1.ClusterStatus, 0, len(spokes))
-		again   []v1alpha1.ClusterStatus // of those that the present status does not list
-		unknown []*SpokeState
+		again   []v1alpha1.ClusterStatus // of those that were in the crowd, and are known now
+		unknown = map[string]*SpokeState{}
 	)
 	for _, name := range slices.Sorted(maps.Keys(spokes)) {
 		spoke, last := spokes[name], before[name]
-		if _, reported := in.Verdicts[name]; absent == absentUnknown && spoke != nil && last == nil && !reported {
-			unknown = append(unknown, spoke)
+		crowded := last == nil && absent == absentUnknown
+		if in.Memory != nil {
+			crowded = last == nil && in.Memory.of[name]
+			if r, ok := in.Memory.rows[name]; ok && last == nil {
+				last = &r
+			}
+		}
+		if _, reported := in.Verdicts[name]; crowded && spoke != nil && !reported {
+			unknown[name] = spoke
 			continue
 		}
-		if last == nil && absent == absentAtTop {
+		if last == nil && !crowded && absent != absentNew {
 			last = in.topBefore(name)
 		}
 		r := in.row(name, spoke, last)
-		if rows = append(rows, r); last == nil {
+		if rows = append(rows, r); crowded {
 			again = append(again, r)
 		}
 	}
 	v := view{rows: rows, crowd: in.crowd(unknown, again)}
 	v.listed, v.unlisted = in.list(v.rows, v.crowd)
+	v.memory = in.remember(v, unknown)
 	return v
+}
+
+// remember returns what the status does not tell of a view.
+func (in *StatusInput) remember(v view, unknown map[string]*SpokeState) *Memory {
+	m := &Memory{rows: map[string]v1alpha1.ClusterStatus{}, crowd: v.crowd, of: map[string]bool{}}
+	if v.unlisted == 0 {
+		return m
+	}
+	for name := range unknown {
+		m.of[name] = true
+	}
+	for _, r := range in.lagging(v.rows) {
+		m.rows[string(r.Name)] = r
+	}
+	for i := range v.listed {
+		delete(m.rows, string(v.listed[i].Name))
+	}
+	return m
 }
 
 // lastValid returns what was known of the last valid version of a rule that is
@@ -44,7 +70,10 @@ func (in *StatusInput) lastValid() view {
 	was := &in.Rule.Status
 	if was.Summary != nil && was.Summary.Desired > listMax {
 		// Those that are not listed are known by their number alone.
-		return view{rows: was.Clusters, crowd: in.crowdBefore(), listed: slices.Clone(was.Clusters), unlisted: was.UnlistedClusters}
+		return view{
+			rows: was.Clusters, crowd: in.crowdBefore(),
+			listed: slices.Clone(was.Clusters), unlisted: was.UnlistedClusters, memory: in.Memory,
+		}
 	}
 	before := in.listedBefore()
 	names := slices.Collect(maps.Keys(before))
@@ -54,7 +83,7 @@ func (in *StatusInput) lastValid() view {
 		}
 	}
 	slices.Sort(names)
-	var v view
+	v := view{memory: in.Memory}
 	for _, name := range names {
 		if verdict, ok := in.Verdicts[name]; ok {
 			v.rows = append(v.rows, in.since(before[name], in.fit(name, verdict)))

@@ -314,7 +314,7 @@ func TestStatus(t *testing.T) {
 			c.edit(r)
 		}
 		in := StatusInput{Rule: r, Invalid: c.invalid, Clusters: c.spokes, Verdicts: c.verdicts, Now: at(100)}
-		got := Status(in)
+		got, _ := Status(in)
 		if !reflect.DeepEqual(*got.Summary, c.summary) {
 			t.Errorf("%s: the summary is %+v, want %+v", name, *got.Summary, c.summary)
 		}
@@ -352,9 +352,12 @@ func TestStatus(t *testing.T) {
 func again(t *testing.T, name string, in StatusInput, got v1alpha1.AlertRuleStatus) {
 	t.Helper()
 	in.Rule = in.Rule.DeepCopy()
+	if in.Memory != nil {
+		_, in.Memory = Status(in)
+	}
 	in.Rule.Status = *got.DeepCopy()
 	in.Now = metav1.NewTime(in.Now.Add(time.Hour))
-	if second := Status(in); !equality.Semantic.DeepEqual(second, got) {
+	if second, _ := Status(in); !equality.Semantic.DeepEqual(second, got) {
 		first, _ := json.Marshal(got)
 		differs, _ := json.Marshal(second)
 		t.Fatalf("%s: the second status differs from the first:\n%s\n%s", name, first, differs)
@@ -370,7 +373,7 @@ func TestTransitionTimes(t *testing.T) {
 		if reason == "" {
 			in.Verdicts = verdicts{"a": applied("a", 1, 0)}
 		}
-		r.Status = Status(in)
+		r.Status, _ = Status(in)
 		return meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionReady)
 	}
 	for _, s := range []struct {
@@ -390,7 +393,7 @@ func TestTransitionTimes(t *testing.T) {
 	r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: "Other", Status: metav1.ConditionTrue})
 	before := r.DeepCopy()
 	in.Verdicts = verdicts{"a": pending("a", "Conflict", 1, 0)}
-	if got := Status(in); len(got.Conditions) != 4 {
+	if got, _ := Status(in); len(got.Conditions) != 4 {
 		t.Errorf("got %+v", got.Conditions)
 	}
 	if !reflect.DeepEqual(before, r) {
@@ -403,7 +406,7 @@ func TestStatusIsBounded(t *testing.T) {
 	in.Verdicts = verdicts{"a": {
 		Phase: "Nonsense", Reason: "Rejected", Message: long("ü", 9999) + "\xff", Rule: long("r", 999), AnswerDigest: long("d", 999), ObservedGeneration: -1,
 	}}
-	got := Status(in)
+	got, _ := Status(in)
 	row := got.Clusters[0]
 	if row.Name != "a" || row.Phase != v1alpha1.PhasePending || len(row.Message) > 1024 || len(row.Rule) > 317 || len(row.AnswerDigest) > 64 || row.ObservedGeneration != 0 {
 		t.Errorf("got %+v", row)
@@ -428,9 +431,10 @@ func many(n int) []SpokeState {
 func TestStatusIsStable(t *testing.T) {
 	rnd := random()
 	reasons := []string{"", "", "", "", "Conflict", "NamespaceMissing", "Mutated", "Unreachable", "Error", "Waiting", "NotRegistered"}
-	for _, of := range []struct{ size, runs int }{{3, 100}, {130, 4}, {700, 2}} {
+	for _, of := range []struct{ size, runs int }{{3, 100}, {130, 8}, {700, 4}} {
 		for range of.runs {
-			in := StatusInput{Rule: newRule(), Now: at(1)}
+			in := StatusInput{Rule: newRule(), Now: at(1), Memory: &Memory{}}
+			in.Rule.Generation = 2 // so that an older verdict has one too
 			in.Rule.Spec.Placement.Names = []v1alpha1.ClusterName{"s0001", "unknown"}
 			for step := range 5 {
 				in.Now = at(int64(step + 2))
@@ -442,10 +446,23 @@ func TestStatusIsStable(t *testing.T) {
 					in.Invalid = &Invalid{Reason: v1alpha1.ReasonInvalidSpec, Field: "spec", Message: "no"}
 				}
 				in.Verdicts = randomVerdicts(rnd, &in, reasons)
-				got := Status(in)
+				got, memory := Status(in)
 				checkStatus(t, got)
 				again(t, fmt.Sprintf("%d spokes, step %d", of.size, step), in, got)
-				in.Rule.Status = got
+				restart := in
+				restart.Verdicts, restart.Memory = verdicts{}, nil
+				for _, share := range []int{0, 3, 2} { // they are reported again, some by some
+					again(t, fmt.Sprintf("%d spokes, step %d, after a restart with 1/%d reported", of.size, step, share), restart, got)
+					for name, v := range in.Verdicts {
+						if share > 0 && rnd.IntN(share) == 0 {
+							restart.Verdicts[name] = v
+						}
+					}
+				}
+				in.Rule.Status, in.Memory = got, memory
+				if rnd.IntN(3) == 0 {
+					in.Memory = nil
+				}
 			}
 		}
 	}
@@ -470,7 +487,7 @@ func randomVerdicts(rnd *rand.Rand, in *StatusInput, reasons []string) verdicts 
 		generation := max(0, in.Rule.Generation-int64(rnd.IntN(2)))
 		if generation < in.Rule.Generation && saysOutage(before[s.Name]) {
 			// That a row showed an outage is known from the row alone. Where it loses its
-			// place to a worse one, the older verdict is told again.
+			// place to a worse one and the operator restarts, the older verdict is told again.
 			continue
 		}
 		out[s.Name] = rowOf(s.Name, phase, reason, generation, 0)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,7 +48,8 @@ type Reconciler struct {
 	// Validate says what a valid rule is.
 	Validate rule.ValidateOptions
 
-	damper damper
+	damper   damper
+	memories sync.Map // of rule.Memory, by the rule's key
 	// rules is the queue of AlertRules, once the controller has started.
 	rules atomic.Pointer[queue]
 }
@@ -64,13 +66,17 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 		Named("status").
 		Watches(&v1alpha1.AlertRule{}, later{}).
 		Watches(&v1alpha1.SpokeCluster{}, handler.TypedFuncs[client.Object, reconcile.Request]{
-			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.onSpoke(ctx, q, e.Object.GetName(), everyRule) },
+			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+				r.onSpoke(ctx, q, e.Object.GetName(), everyRule)
+			},
 			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 				if !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) {
 					r.onSpoke(ctx, q, e.ObjectNew.GetName(), seesLabels)
 				}
 			},
-			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { r.onSpoke(ctx, q, e.Object.GetName(), everyRule) },
+			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+				r.onSpoke(ctx, q, e.Object.GetName(), everyRule)
+			},
 		}).
 		WatchesRawSource(news).
 		WithOptions(options()).
@@ -152,13 +158,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, fmt.Errorf("reading AlertRule %s: %w", req, err)
 		}
 		r.Board.drop(req.NamespacedName)
+		r.memories.Delete(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
 	in, err := r.input(ctx, ar)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	status := rule.Status(in)
+	status, memory := rule.Status(in)
+	r.memories.Store(req.NamespacedName, memory)
 	if equality.Semantic.DeepEqual(status, ar.Status) {
 		return reconcile.Result{}, nil
 	}
@@ -189,6 +197,9 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 	in := rule.StatusInput{
 		Rule: ar, Invalid: rule.Validate(ar, r.Validate),
 		Verdicts: r.Board.rows(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()),
+	}
+	if memory, ok := r.memories.Load(hub.Key(ar)); ok {
+		in.Memory, _ = memory.(*rule.Memory)
 	}
 	for i := range spokes.Items {
 		sc := &spokes.Items[i]
