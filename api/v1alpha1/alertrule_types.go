@@ -30,6 +30,7 @@ type AlertRule struct {
 
 	// status tells how far the alert got in every spoke.
 	// +optional
+	// +default={"observedGeneration":-1}
 	Status AlertRuleStatus `json:"status,omitzero"`
 }
 
@@ -169,9 +170,10 @@ const (
 
 // AlertRuleStatus tells how far an AlertRule got.
 type AlertRuleStatus struct {
-	// observedGeneration is the generation of the spec that this status tells of.
+	// observedGeneration is the generation of the spec that this status tells of; -1
+	// is none, as long as the operator has not seen the object.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions are Accepted (the spec is valid), Ready (the alert is in every

@@ -31,6 +31,7 @@ type AlertRuleTemplate struct {
 
 	// status tells whether the template is valid.
 	// +optional
+	// +default={"observedGeneration":-1}
 	Status AlertRuleTemplateStatus `json:"status,omitzero"`
 }
 
@@ -131,9 +132,10 @@ type NamespaceSelection struct {
 
 // AlertRuleTemplateStatus tells whether a template is valid.
 type AlertRuleTemplateStatus struct {
-	// observedGeneration is the generation of the spec that this status tells of.
+	// observedGeneration is the generation of the spec that this status tells of; -1
+	// is none, as long as the operator has not seen the object.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions are Accepted: the spec is valid.

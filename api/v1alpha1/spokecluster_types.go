@@ -32,6 +32,7 @@ type SpokeCluster struct {
 
 	// status is what the operator sees of the spoke.
 	// +optional
+	// +default={"observedGeneration":-1}
 	Status SpokeClusterStatus `json:"status,omitzero"`
 }
 
@@ -53,9 +54,10 @@ type SpokeClusterSpec struct{}
 
 // SpokeClusterStatus is what the operator sees of a spoke.
 type SpokeClusterStatus struct {
-	// observedGeneration is the generation of the spec that this status tells of.
+	// observedGeneration is the generation of the spec that this status tells of; -1
+	// is none, as long as the operator has not seen the object.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions are Connected (the spoke's API server answers, and what has to

@@ -52,44 +52,25 @@ func (s Shown) Differs(other Shown) bool {
 // Connected, which may be nil. When that may change with no news of the spoke, it says
 // after which time to ask again; else that is 0. Top changes at most once in Settle.
 func Damp(was Shown, connected *metav1.Condition, now time.Time) (is Shown, recheck time.Duration) {
-	is = was
 	if connected == nil || connected.Status == metav1.ConditionUnknown {
-		return is, 0 // that is no news
+		return was, 0 // that is no news
 	}
 	down := connected.Status == metav1.ConditionFalse
-	settles := connected.LastTransitionTime.Add(Settle)
-	settled := !now.Before(settles)
+	left := connected.LastTransitionTime.Add(Settle).Sub(now)
+	is = was
 	switch {
 	case down && !was.Lagging:
 		is.Lagging = true
 		if was.Top != OverlayOn {
 			is.Reason = connected.Reason
 		}
-	case !down && settled:
+	case !down && left <= 0:
 		is.Lagging = false
+	case !down && was.Lagging:
+		recheck = left
 	}
-	target := OverlayOff
-	if down {
-		target = OverlayOn
-	}
-	// Off comes with the first sign of life, if it is known to be on; on needs an outage
-	// that lasts. What was shown before this process started is left until that is clear.
-	due := settles
-	if !down && was.Top == OverlayOn {
-		due = now
-	}
-	if next := was.Flipped.Add(Settle); !was.Flipped.IsZero() && next.After(due) {
-		due = next
-	}
-	if was.Top != target {
-		if now.Before(due) {
-			recheck = due.Sub(now)
-		} else {
-			is.Top, is.Flipped = target, now
-		}
-	}
-	if !down && !settled && is.Lagging {
-		recheck = soonest(recheck, settles.Sub(now))
+	if left = is.flip(down, left, now); left > 0 && (recheck == 0 || left < recheck) {
+		recheck = left
 	}
 	if !is.Lagging && is.Top == OverlayOff {
 		is.Reason = ""
@@ -97,12 +78,31 @@ func Damp(was Shown, connected *metav1.Condition, now time.Time) (is Shown, rech
 	return is, recheck
 }
 
-// soonest returns the shorter of two durations, of which 0 is none.
-func soonest(a, b time.Duration) time.Duration {
-	if a == 0 {
-		return b
+// flip changes what rows at the top show, if that is due, or else returns in how long
+// it is. settles is how long the spoke has to stay as it is to count as settled.
+//
+// On needs an outage that lasts. Off comes with the first sign of life, if it is known
+// to be on: what was shown before this process started stays until all is clear.
+func (s *Shown) flip(down bool, settles time.Duration, now time.Time) time.Duration {
+	target := OverlayOff
+	if down {
+		target = OverlayOn
 	}
-	return min(a, b)
+	if s.Top == target {
+		return 0
+	}
+	left := settles
+	if s.Top == OverlayOn {
+		left = 0
+	}
+	if !s.Flipped.IsZero() {
+		left = max(left, s.Flipped.Add(Settle).Sub(now))
+	}
+	if left > 0 {
+		return left
+	}
+	s.Top, s.Flipped = target, now
+	return 0
 }
 
 // outageText begins the message of every row that shows an outage, and tells such a

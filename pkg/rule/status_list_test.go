@@ -261,7 +261,8 @@ func TestFlapsAreRare(t *testing.T) {
 				in.Clusters[0].Shown, in.Now = shown, metav1.NewTime(now)
 				next, _ := Status(in)
 				if was := in.Rule.Status.Clusters; len(was) == 1 && was[0] != next.Clusters[0] {
-					if changes++; now.Sub(last) < Settle {
+					changes++
+					if now.Sub(last) < Settle {
 						t.Fatalf("at %v the row changed %v after it did", now.Sub(begin), now.Sub(last))
 					}
 					last = now

@@ -43,6 +43,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: status
       type:
         namedType: com.github.rulefleet.rulefleet.api.v1alpha1.AlertRuleStatus
+      default:
+        observedGeneration: -1
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.AlertRuleSpec
   map:
     fields:
@@ -148,6 +150,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: status
       type:
         namedType: com.github.rulefleet.rulefleet.api.v1alpha1.AlertRuleTemplateStatus
+      default:
+        observedGeneration: -1
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.AlertRuleTemplateSpec
   map:
     fields:
@@ -357,6 +361,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: status
       type:
         namedType: com.github.rulefleet.rulefleet.api.v1alpha1.SpokeClusterStatus
+      default:
+        observedGeneration: -1
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.SpokeClusterSpec
   map:
     elementType:

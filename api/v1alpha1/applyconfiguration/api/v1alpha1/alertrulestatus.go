@@ -11,7 +11,8 @@ import (
 //
 // AlertRuleStatus tells how far an AlertRule got.
 type AlertRuleStatusApplyConfiguration struct {
-	// observedGeneration is the generation of the spec that this status tells of.
+	// observedGeneration is the generation of the spec that this status tells of; -1
+	// is none, as long as the operator has not seen the object.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions are Accepted (the spec is valid), Ready (the alert is in every
 	// spoke that it is placed on) and Stalled (a person has to act first).

@@ -11,7 +11,8 @@ import (
 //
 // AlertRuleTemplateStatus tells whether a template is valid.
 type AlertRuleTemplateStatusApplyConfiguration struct {
-	// observedGeneration is the generation of the spec that this status tells of.
+	// observedGeneration is the generation of the spec that this status tells of; -1
+	// is none, as long as the operator has not seen the object.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions are Accepted: the spec is valid.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`

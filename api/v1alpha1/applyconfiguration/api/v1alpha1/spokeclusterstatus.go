@@ -12,7 +12,8 @@ import (
 //
 // SpokeClusterStatus is what the operator sees of a spoke.
 type SpokeClusterStatusApplyConfiguration struct {
-	// observedGeneration is the generation of the spec that this status tells of.
+	// observedGeneration is the generation of the spec that this status tells of; -1
+	// is none, as long as the operator has not seen the object.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions are Connected (the spoke's API server answers, and what has to
 	// be read there can be), PrometheusRuleServed (it serves PrometheusRules) and
