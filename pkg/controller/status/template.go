@@ -46,16 +46,12 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 		}
 		return reconcile.Result{}, nil
 	}
-	accepted := metav1.Condition{
-		Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted,
-		Message: "the template is valid", ObservedGeneration: t.Generation,
-	}
-	if invalid := rule.ValidateTemplate(t); invalid != nil {
-		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, invalid.Reason, invalid.Error()
-	}
 	next := t.DeepCopy()
 	next.Status.ObservedGeneration = t.Generation
-	apimeta.SetStatusCondition(&next.Status.Conditions, accepted)
+	for _, c := range templateConditions(rule.ValidateTemplate(t)) {
+		c.ObservedGeneration = t.Generation
+		apimeta.SetStatusCondition(&next.Status.Conditions, c)
+	}
 	if equality.Semantic.DeepEqual(next.Status, t.Status) {
 		return reconcile.Result{}, nil
 	}
@@ -64,4 +60,22 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 		return reconcile.Result{}, fmt.Errorf("writing the status of AlertRuleTemplate %s: %w", req.Name, err)
 	}
 	return reconcile.Result{}, nil
+}
+
+// templateConditions are those of a template that is or is not valid. Ready and Stalled
+// say the same as Accepted, for tools that know of no other.
+func templateConditions(invalid *rule.Invalid) []metav1.Condition {
+	if invalid == nil {
+		return []metav1.Condition{
+			{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, Message: "the template is valid"},
+			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, Message: "the template is in use"},
+			{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotStalled, Message: "the template is valid"},
+		}
+	}
+	const see = "the template is not valid, see Accepted"
+	return []metav1.Condition{
+		{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: invalid.Reason, Message: invalid.Error()},
+		{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: invalid.Reason, Message: see},
+		{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: invalid.Reason, Message: see},
+	}
 }

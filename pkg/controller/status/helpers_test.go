@@ -1,0 +1,118 @@
+package status
+
+import (
+	"fmt"
+	"testing"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+const namespace = "default"
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startHub brings up a hub, whose API server is a real one.
+func startHub(t *testing.T) *fleet.Member {
+	t.Helper()
+	f, err := fleet.Start(t.Context(), fleet.Options{Audit: true})
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			must(t, f.Hub.Dump(t.Output()))
+		}
+		must(t, f.Stop())
+	})
+	return f.Hub
+}
+
+// newReconciler returns a Reconciler that reads past any cache: one call of Reconcile
+// sees all that was written before.
+func newReconciler(c client.Client) *Reconciler {
+	return &Reconciler{Client: c, Board: NewBoard(), Recorder: events.NewFakeRecorder(100), Validate: validate}
+}
+
+var validate = rule.ValidateOptions{AdminNamespace: namespace, GeneratedNamespace: "generated"}
+
+// alertRule returns a rule that is placed on spokes by name, or everywhere.
+func alertRule(name string, spokes ...v1alpha1.ClusterName) *v1alpha1.AlertRule {
+	ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	ar.Spec.Alert, ar.Spec.Expr = "Down", "up == 0"
+	if ar.Spec.Placement.Names = spokes; len(spokes) == 0 {
+		ar.Spec.Placement.Selector = &metav1.LabelSelector{}
+	}
+	return ar
+}
+
+// connect makes a SpokeCluster and its conditions, as the registrar does.
+func connect(t *testing.T, c client.Client, name string, connected metav1.Condition) {
+	t.Helper()
+	sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	must(t, c.Create(t.Context(), sc))
+	setConnected(t, c, sc, connected)
+}
+
+func setConnected(t *testing.T, c client.Client, sc *v1alpha1.SpokeCluster, connected metav1.Condition) {
+	t.Helper()
+	base := sc.DeepCopy()
+	sc.Status.ObservedGeneration = sc.Generation
+	for _, kind := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionReady} {
+		connected.Type, connected.ObservedGeneration = kind, sc.Generation
+		apimeta.SetStatusCondition(&sc.Status.Conditions, connected)
+	}
+	must(t, c.Status().Patch(t.Context(), sc, client.MergeFrom(base)))
+}
+
+func up(since metav1.Time) metav1.Condition {
+	return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected, Message: "the spoke answers", LastTransitionTime: since}
+}
+
+func down(since metav1.Time) metav1.Condition {
+	return metav1.Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonUnreachable, Message: fmt.Sprintf("no answer at %d", since.Unix()), LastTransitionTime: since}
+}
+
+// reconcileRule calls Reconcile, which has to succeed, and returns the rule.
+func reconcileRule(t *testing.T, r *Reconciler, ar *v1alpha1.AlertRule) *v1alpha1.AlertRule {
+	t.Helper()
+	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: hub.Key(ar)})
+	if err != nil || result != (reconcile.Result{}) {
+		t.Fatalf("Reconcile returned %v, %v", result, err)
+	}
+	got := &v1alpha1.AlertRule{}
+	must(t, r.Client.Get(t.Context(), hub.Key(ar), got))
+	return got
+}
+
+func applied(spoke v1alpha1.ClusterName, generation int64) v1alpha1.ClusterStatus {
+	return v1alpha1.ClusterStatus{Name: spoke, Phase: v1alpha1.PhaseApplied, Rule: "shop/web-down", ObservedGeneration: generation}
+}
+
+func failed(spoke v1alpha1.ClusterName, reason, message string, generation int64) v1alpha1.ClusterStatus {
+	return v1alpha1.ClusterStatus{Name: spoke, Phase: v1alpha1.PhasePending, Reason: reason, Message: message, Rule: "shop/web-down", ObservedGeneration: generation}
+}
+
+// reasons returns the rule's conditions in short, as in True/Accepted.
+func reasons(ar *v1alpha1.AlertRule) string {
+	out := ""
+	for _, kind := range []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionReady, v1alpha1.ConditionStalled} {
+		c := apimeta.FindStatusCondition(ar.Status.Conditions, kind)
+		if c == nil || c.ObservedGeneration != ar.Status.ObservedGeneration {
+			return fmt.Sprintf("%s is %+v", kind, c)
+		}
+		out += fmt.Sprintf("%s/%s ", c.Status, c.Reason)
+	}
+	return out[:len(out)-1]
+}

@@ -1,0 +1,222 @@
+package status
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// TestReconcile calls Reconcile against a real API server.
+func TestReconcile(t *testing.T) {
+	h := startHub(t)
+	long := metav1.Unix(1e9, 0)
+	connect(t, h.Client, "a", up(long))
+	connect(t, h.Client, "b", up(long))
+	for name, test := range map[string]func(*testing.T, *fleet.Member){
+		"a life":    testLife,
+		"a restart": testRestart,
+		"invalid":   testInvalid,
+		"behind":    testBehind,
+		"gone":      testGone,
+		"template":  testTemplate,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, h) })
+	}
+	t.Run("health", func(t *testing.T) { testHealth(t, h) })
+}
+
+func testLife(t *testing.T, h *fleet.Member) {
+	r := newReconciler(h.Client)
+	ar := alertRule("life", "a", "b")
+	must(t, h.Client.Create(t.Context(), ar))
+	if ar.Status.ObservedGeneration != -1 {
+		t.Errorf("the status of a rule that nobody has seen is of generation %d", ar.Status.ObservedGeneration)
+	}
+	expect := func(what string, want string, ready string) {
+		t.Helper()
+		got := reconcileRule(t, r, ar)
+		if is := reasons(got); is != want || got.Status.Summary.Ready != ready || got.Status.ObservedGeneration != got.Generation {
+			t.Fatalf("%s: %s, %s ready, of generation %d; want %s, %s, %d", what, is, got.Status.Summary.Ready, got.Status.ObservedGeneration, want, ready, got.Generation)
+		}
+		if again := reconcileRule(t, r, ar); again.ResourceVersion != got.ResourceVersion {
+			t.Fatalf("%s: written once more with no news", what)
+		}
+		ar = got
+	}
+	expect("new", "True/Accepted False/Waiting False/NotStalled", "0/2")
+	r.Board.Report(hub.Key(ar), applied("a", 1))
+	expect("one applied", "True/Accepted False/Waiting False/NotStalled", "1/2")
+	r.Board.Report(hub.Key(ar), failed("b", v1alpha1.ReasonUnsupported, "needs Prometheus 3", 1))
+	expect("one can't", "True/Accepted False/Unsupported True/Unsupported", "1/2")
+	r.Board.Report(hub.Key(ar), applied("b", 1))
+	expect("both applied", "True/Accepted True/AllApplied False/NotStalled", "2/2")
+	ar.Spec.For = "5m"
+	must(t, h.Client.Update(t.Context(), ar))
+	expect("edited", "True/Accepted False/Progressing False/NotStalled", "0/2")
+	ar.Spec.State = v1alpha1.Disabled
+	must(t, h.Client.Update(t.Context(), ar))
+	expect("disabled", "True/Accepted True/Disabled False/NotStalled", "0/0")
+}
+
+func testRestart(t *testing.T, h *fleet.Member) {
+	r := newReconciler(h.Client)
+	ar := alertRule("restart", "a", "b")
+	must(t, h.Client.Create(t.Context(), ar))
+	r.Board.Report(hub.Key(ar), applied("a", 1))
+	r.Board.Report(hub.Key(ar), v1alpha1.ClusterStatus{
+		Name: "b", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonMutated, AnswerDigest: "digest", ObservedGeneration: 1,
+	})
+	before := reconcileRule(t, r, ar)
+	r = newReconciler(h.Client)
+	if after := reconcileRule(t, r, ar); after.ResourceVersion != before.ResourceVersion || after.Status.Clusters[1].AnswerDigest != "digest" {
+		t.Errorf("after a restart the status is %+v", after.Status)
+	}
+	r.Board.Report(hub.Key(ar), applied("a", 1))
+	if after := reconcileRule(t, r, ar); after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("the same verdict after a restart made a write: %+v", after.Status)
+	}
+}
+
+func testInvalid(t *testing.T, h *fleet.Member) {
+	r := newReconciler(h.Client)
+	recorder := events.NewFakeRecorder(10)
+	r.Recorder = recorder
+	ar := alertRule("invalid", "a")
+	must(t, h.Client.Create(t.Context(), ar))
+	r.Board.Report(hub.Key(ar), applied("a", 1))
+	ar = reconcileRule(t, r, ar)
+	if len(recorder.Events) > 0 {
+		t.Errorf("an Event tells of a valid rule: %s", <-recorder.Events)
+	}
+	ar.Spec.Expr = "up =="
+	must(t, h.Client.Update(t.Context(), ar))
+	ar = reconcileRule(t, r, ar)
+	if is := reasons(ar); is != "False/InvalidExpr False/InvalidExpr True/InvalidExpr" || len(ar.Status.Clusters) != 1 || ar.Status.Summary.Applied != 1 {
+		t.Errorf("got %s, %+v", is, ar.Status)
+	}
+	ar = reconcileRule(t, r, ar)
+	if n := len(recorder.Events); n != 1 {
+		t.Fatalf("%d Events tell of it", n)
+	}
+	if e := <-recorder.Events; !strings.HasPrefix(e, "Warning InvalidExpr ") {
+		t.Errorf("the Event is %q", e)
+	}
+	ar.Spec.Expr = "up == 1"
+	must(t, h.Client.Update(t.Context(), ar))
+	if is := reasons(reconcileRule(t, r, ar)); is != "True/Accepted False/Progressing False/NotStalled" {
+		t.Errorf("valid again: %s", is)
+	}
+}
+
+// The cache may be behind: what it does not know of must not be overwritten.
+func testBehind(t *testing.T, h *fleet.Member) {
+	ar := alertRule("behind", "a", "b")
+	must(t, h.Client.Create(t.Context(), ar))
+	fresh := newReconciler(h.Client)
+	fresh.Board.Report(hub.Key(ar), applied("a", 1))
+	want := reconcileRule(t, fresh, ar)
+
+	direct, err := client.NewWithWatch(h.RESTConfig(), client.Options{Scheme: fleet.Scheme})
+	must(t, err)
+	stale := newReconciler(interceptor.NewClient(direct, interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+			ar.DeepCopyInto(o.(*v1alpha1.AlertRule))
+			return nil
+		},
+	}))
+	result, err := stale.Reconcile(t.Context(), reconcile.Request{NamespacedName: hub.Key(ar)})
+	if err != nil || result.RequeueAfter != debounce {
+		t.Errorf("Reconcile returned %v, %v", result, err)
+	}
+	got := &v1alpha1.AlertRule{}
+	must(t, h.Client.Get(t.Context(), hub.Key(ar), got))
+	if got.ResourceVersion != want.ResourceVersion {
+		t.Errorf("a newer status was overwritten with %+v", got.Status)
+	}
+}
+
+func testGone(t *testing.T, h *fleet.Member) {
+	r := newReconciler(h.Client)
+	ar := alertRule("gone", "a")
+	must(t, h.Client.Create(t.Context(), ar))
+	r.Board.Report(hub.Key(ar), applied("a", 1))
+	reconcileRule(t, r, ar)
+	must(t, h.Client.Delete(t.Context(), ar))
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: hub.Key(ar)}); err != nil {
+		t.Error(err)
+	}
+	if _, left := r.memories.Load(hub.Key(ar)); left || len(r.Board.verdicts) > 0 {
+		t.Error("something of it is left")
+	}
+}
+
+func testTemplate(t *testing.T, h *fleet.Member) {
+	r := &TemplateReconciler{Client: h.Client}
+	art := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "down"}}
+	art.Spec.Alert, art.Spec.Expr = "Down", "up == 0"
+	must(t, h.Client.Create(t.Context(), art))
+	key := client.ObjectKeyFromObject(art)
+	for _, step := range []struct {
+		expr, accepted string
+	}{{"up == 0", "True/Accepted True/Accepted False/NotStalled"}, {"up ==", "False/InvalidExpr False/InvalidExpr True/InvalidExpr"}} {
+		art.Spec.Expr = step.expr
+		must(t, h.Client.Update(t.Context(), art))
+		for range 2 {
+			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+			must(t, err)
+			must(t, h.Client.Get(t.Context(), key, art))
+			got := reasons(&v1alpha1.AlertRule{Status: v1alpha1.AlertRuleStatus{ObservedGeneration: art.Generation, Conditions: art.Status.Conditions}})
+			if got != step.accepted || art.Status.ObservedGeneration != art.Generation {
+				t.Errorf("%s: %s, of generation %d", step.expr, got, art.Status.ObservedGeneration)
+			}
+		}
+		version := art.ResourceVersion
+		_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+		must(t, err)
+		must(t, h.Client.Get(t.Context(), key, art))
+		if art.ResourceVersion != version {
+			t.Errorf("%s: written once more with no news", step.expr)
+		}
+	}
+}
+
+// Only what changes what rows show of a spoke is news of its connection.
+func TestConnectedChanged(t *testing.T) {
+	spoke := func() *v1alpha1.SpokeCluster {
+		c := down(metav1.Unix(1e9, 0))
+		c.Type = v1alpha1.ConditionConnected
+		return &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Status: v1alpha1.SpokeClusterStatus{Conditions: []metav1.Condition{c}}}
+	}
+	for name, tc := range map[string]struct {
+		change func(*v1alpha1.SpokeCluster)
+		want   bool
+	}{
+		"nothing":   {func(*v1alpha1.SpokeCluster) {}, false},
+		"a label":   {func(sc *v1alpha1.SpokeCluster) { sc.Labels = map[string]string{"a": "b"} }, false},
+		"a count":   {func(sc *v1alpha1.SpokeCluster) { sc.Status.Deployments = new(int32(1)) }, false},
+		"a text":    {func(sc *v1alpha1.SpokeCluster) { sc.Status.Conditions[0].Message = "other" }, false},
+		"a reason":  {func(sc *v1alpha1.SpokeCluster) { sc.Status.Conditions[0].Reason = v1alpha1.ReasonAuthFailed }, true},
+		"a status":  {func(sc *v1alpha1.SpokeCluster) { sc.Status.Conditions[0].Status = metav1.ConditionTrue }, true},
+		"a time":    {func(sc *v1alpha1.SpokeCluster) { sc.Status.Conditions[0].LastTransitionTime = metav1.Unix(1e9+1, 0) }, true},
+		"not known": {func(sc *v1alpha1.SpokeCluster) { sc.Status.Conditions = nil }, true},
+	} {
+		before, after := spoke(), spoke()
+		tc.change(after)
+		for _, e := range []event.UpdateEvent{{ObjectOld: before, ObjectNew: after}, {ObjectOld: after, ObjectNew: before}} {
+			if got := connectedChanged(e); got != tc.want {
+				t.Errorf("%s: %v", name, got)
+			}
+		}
+	}
+}
