@@ -104,8 +104,21 @@ func PlacedIn(r *v1alpha1.AlertRule, c Cluster) (bool, error) {
 	if err != nil || !placed {
 		return false, err
 	}
-	_, state := Effective(r, c)
-	return state != v1alpha1.Disabled, nil
+	return stateIn(r, c) != v1alpha1.Disabled, nil
+}
+
+// stateIn returns Effective's state alone, without merging anything.
+func stateIn(r *v1alpha1.AlertRule, c Cluster) v1alpha1.State {
+	for i := range r.Spec.Overrides {
+		o := &r.Spec.Overrides[i]
+		if o.State == "" {
+			continue
+		}
+		if picked, err := Places(o.ClusterSelection, c); err == nil && picked {
+			return o.State
+		}
+	}
+	return r.Spec.State
 }
 
 // MaybeEnabled tells whether there can be a spoke in which an AlertRule is enabled.

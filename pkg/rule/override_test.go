@@ -108,6 +108,9 @@ func TestEffective(t *testing.T) {
 			c.want(&want)
 		}
 		got, state := Effective(r, spoke)
+		if alone := stateIn(r, spoke); alone != state {
+			t.Errorf("%s: the state is %q, and %q by itself", name, state, alone)
+		}
 		if !reflect.DeepEqual(got, want) || state != c.state {
 			t.Errorf("%s: got %+v, %q\nwant %+v, %q", name, got, state, want, c.state)
 		}

@@ -147,20 +147,6 @@ func clusterOf(name string, spoke *SpokeState) Cluster {
 	return spoke.Cluster
 }
 
-// stateIn returns the state of a rule in one spoke.
-func stateIn(r *v1alpha1.AlertRule, c Cluster) v1alpha1.State {
-	for i := range r.Spec.Overrides {
-		o := &r.Spec.Overrides[i]
-		if o.State == "" {
-			continue
-		}
-		if picks, err := Places(o.ClusterSelection, c); err == nil && picks {
-			return o.State
-		}
-	}
-	return r.Spec.State
-}
-
 func (in *StatusInput) listedBefore() map[string]*v1alpha1.ClusterStatus {
 	out := map[string]*v1alpha1.ClusterStatus{}
 	for i := range in.Rule.Status.Clusters {
