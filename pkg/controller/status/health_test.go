@@ -36,6 +36,7 @@ var (
 
 // testHealth has tools read the statuses of each kind.
 func testHealth(t *testing.T, h *fleet.Member) {
+	t.Helper()
 	checks := argoChecks(t)
 	r := newReconciler(h.Client)
 	for name, c := range map[string]struct {
@@ -47,24 +48,24 @@ func testHealth(t *testing.T, h *fleet.Member) {
 	}{
 		"new":         {unseen: true, want: inProgress},
 		"nowhere":     {edit: func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Names = []v1alpha1.ClusterName{"none"} }, want: inProgress},
-		"progressing": {verdicts: []v1alpha1.ClusterStatus{applied("a", 1)}, want: inProgress},
-		"ready":       {verdicts: []v1alpha1.ClusterStatus{applied("a", 1), applied("b", 1)}, want: current},
+		"progressing": {verdicts: []v1alpha1.ClusterStatus{applied("a")}, want: inProgress},
+		"ready":       {verdicts: []v1alpha1.ClusterStatus{applied("a"), applied("b")}, want: current},
 		"edited": {
-			verdicts: []v1alpha1.ClusterStatus{applied("a", 1), applied("b", 1)},
+			verdicts: []v1alpha1.ClusterStatus{applied("a"), applied("b")},
 			after:    func(ar *v1alpha1.AlertRule) { ar.Spec.For = "1m" }, want: inProgress,
 		},
 		"invalid":  {edit: func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up ==" }, want: broken},
-		"stalled":  {verdicts: []v1alpha1.ClusterStatus{applied("a", 1), failed("b", v1alpha1.ReasonConflict, "rename it", 1)}, want: broken},
-		"mutated":  {verdicts: []v1alpha1.ClusterStatus{applied("a", 1), failed("b", v1alpha1.ReasonMutated, "changed", 1)}, want: inProgress},
+		"stalled":  {verdicts: []v1alpha1.ClusterStatus{applied("a"), failed("b", v1alpha1.ReasonConflict, "rename it", 1)}, want: broken},
+		"mutated":  {verdicts: []v1alpha1.ClusterStatus{applied("a"), failed("b", v1alpha1.ReasonMutated, "changed", 1)}, want: inProgress},
 		"disabled": {edit: func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled }, want: current},
 		"suspended": {
 			edit:     func(ar *v1alpha1.AlertRule) { ar.Spec.Suspend = new(true) },
-			verdicts: []v1alpha1.ClusterStatus{applied("a", 1), {Name: "b", Phase: v1alpha1.PhaseApplied, Reason: v1alpha1.ReasonSuspended, ObservedGeneration: 1}},
+			verdicts: []v1alpha1.ClusterStatus{applied("a"), {Name: "b", Phase: v1alpha1.PhaseApplied, Reason: v1alpha1.ReasonSuspended, ObservedGeneration: 1}},
 			want:     health{kstatus.InProgressStatus, "Suspended", false},
 		},
 		"suspended as it should be": {
 			edit:     func(ar *v1alpha1.AlertRule) { ar.Spec.Suspend = new(true) },
-			verdicts: []v1alpha1.ClusterStatus{applied("a", 1), applied("b", 1)}, want: current,
+			verdicts: []v1alpha1.ClusterStatus{applied("a"), applied("b")}, want: current,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,6 +92,7 @@ func testHealth(t *testing.T, h *fleet.Member) {
 }
 
 func testTemplateHealth(t *testing.T, h *fleet.Member, checks map[string]string) {
+	t.Helper()
 	r := &TemplateReconciler{Client: h.Client}
 	for name, want := range map[string]health{"new": inProgress, "valid": current, "invalid": broken} {
 		t.Run("template "+name, func(t *testing.T) {
@@ -110,6 +112,7 @@ func testTemplateHealth(t *testing.T, h *fleet.Member, checks map[string]string)
 }
 
 func testSpokeHealth(t *testing.T, h *fleet.Member, checks map[string]string) {
+	t.Helper()
 	unknown := metav1.Condition{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "waiting"}
 	for name, c := range map[string]struct {
 		connected *metav1.Condition

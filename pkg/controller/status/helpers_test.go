@@ -2,11 +2,14 @@ package status
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
+	"github.com/go-logr/logr"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -17,6 +20,12 @@ import (
 )
 
 const namespace = "default"
+
+// What controller-runtime and client-go log is of no use here.
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(m.Run())
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -96,8 +105,8 @@ func reconcileRule(t *testing.T, r *Reconciler, ar *v1alpha1.AlertRule) *v1alpha
 	return got
 }
 
-func applied(spoke v1alpha1.ClusterName, generation int64) v1alpha1.ClusterStatus {
-	return v1alpha1.ClusterStatus{Name: spoke, Phase: v1alpha1.PhaseApplied, Rule: "shop/web-down", ObservedGeneration: generation}
+func applied(spoke v1alpha1.ClusterName) v1alpha1.ClusterStatus {
+	return v1alpha1.ClusterStatus{Name: spoke, Phase: v1alpha1.PhaseApplied, Rule: "shop/web-down", ObservedGeneration: 1}
 }
 
 func failed(spoke v1alpha1.ClusterName, reason, message string, generation int64) v1alpha1.ClusterStatus {

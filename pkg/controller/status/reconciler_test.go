@@ -4,9 +4,11 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -29,6 +31,7 @@ func TestReconcile(t *testing.T) {
 		"invalid":   testInvalid,
 		"behind":    testBehind,
 		"gone":      testGone,
+		"outage":    testOutage,
 		"template":  testTemplate,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, h) })
@@ -37,6 +40,7 @@ func TestReconcile(t *testing.T) {
 }
 
 func testLife(t *testing.T, h *fleet.Member) {
+	t.Helper()
 	r := newReconciler(h.Client)
 	ar := alertRule("life", "a", "b")
 	must(t, h.Client.Create(t.Context(), ar))
@@ -55,11 +59,11 @@ func testLife(t *testing.T, h *fleet.Member) {
 		ar = got
 	}
 	expect("new", "True/Accepted False/Waiting False/NotStalled", "0/2")
-	r.Board.Report(hub.Key(ar), applied("a", 1))
+	r.Board.Report(hub.Key(ar), applied("a"))
 	expect("one applied", "True/Accepted False/Waiting False/NotStalled", "1/2")
 	r.Board.Report(hub.Key(ar), failed("b", v1alpha1.ReasonUnsupported, "needs Prometheus 3", 1))
 	expect("one can't", "True/Accepted False/Unsupported True/Unsupported", "1/2")
-	r.Board.Report(hub.Key(ar), applied("b", 1))
+	r.Board.Report(hub.Key(ar), applied("b"))
 	expect("both applied", "True/Accepted True/AllApplied False/NotStalled", "2/2")
 	ar.Spec.For = "5m"
 	must(t, h.Client.Update(t.Context(), ar))
@@ -70,10 +74,11 @@ func testLife(t *testing.T, h *fleet.Member) {
 }
 
 func testRestart(t *testing.T, h *fleet.Member) {
+	t.Helper()
 	r := newReconciler(h.Client)
 	ar := alertRule("restart", "a", "b")
 	must(t, h.Client.Create(t.Context(), ar))
-	r.Board.Report(hub.Key(ar), applied("a", 1))
+	r.Board.Report(hub.Key(ar), applied("a"))
 	r.Board.Report(hub.Key(ar), v1alpha1.ClusterStatus{
 		Name: "b", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonMutated, AnswerDigest: "digest", ObservedGeneration: 1,
 	})
@@ -82,19 +87,20 @@ func testRestart(t *testing.T, h *fleet.Member) {
 	if after := reconcileRule(t, r, ar); after.ResourceVersion != before.ResourceVersion || after.Status.Clusters[1].AnswerDigest != "digest" {
 		t.Errorf("after a restart the status is %+v", after.Status)
 	}
-	r.Board.Report(hub.Key(ar), applied("a", 1))
+	r.Board.Report(hub.Key(ar), applied("a"))
 	if after := reconcileRule(t, r, ar); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("the same verdict after a restart made a write: %+v", after.Status)
 	}
 }
 
 func testInvalid(t *testing.T, h *fleet.Member) {
+	t.Helper()
 	r := newReconciler(h.Client)
 	recorder := events.NewFakeRecorder(10)
 	r.Recorder = recorder
 	ar := alertRule("invalid", "a")
 	must(t, h.Client.Create(t.Context(), ar))
-	r.Board.Report(hub.Key(ar), applied("a", 1))
+	r.Board.Report(hub.Key(ar), applied("a"))
 	ar = reconcileRule(t, r, ar)
 	if len(recorder.Events) > 0 {
 		t.Errorf("an Event tells of a valid rule: %s", <-recorder.Events)
@@ -121,10 +127,11 @@ func testInvalid(t *testing.T, h *fleet.Member) {
 
 // The cache may be behind: what it does not know of must not be overwritten.
 func testBehind(t *testing.T, h *fleet.Member) {
+	t.Helper()
 	ar := alertRule("behind", "a", "b")
 	must(t, h.Client.Create(t.Context(), ar))
 	fresh := newReconciler(h.Client)
-	fresh.Board.Report(hub.Key(ar), applied("a", 1))
+	fresh.Board.Report(hub.Key(ar), applied("a"))
 	want := reconcileRule(t, fresh, ar)
 
 	direct, err := client.NewWithWatch(h.RESTConfig(), client.Options{Scheme: fleet.Scheme})
@@ -147,10 +154,11 @@ func testBehind(t *testing.T, h *fleet.Member) {
 }
 
 func testGone(t *testing.T, h *fleet.Member) {
+	t.Helper()
 	r := newReconciler(h.Client)
 	ar := alertRule("gone", "a")
 	must(t, h.Client.Create(t.Context(), ar))
-	r.Board.Report(hub.Key(ar), applied("a", 1))
+	r.Board.Report(hub.Key(ar), applied("a"))
 	reconcileRule(t, r, ar)
 	must(t, h.Client.Delete(t.Context(), ar))
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: hub.Key(ar)}); err != nil {
@@ -161,7 +169,79 @@ func testGone(t *testing.T, h *fleet.Member) {
 	}
 }
 
+// An outage is shown once it lasts; a restart changes nothing, at any time, and
+// neither does another wording of it.
+func testOutage(t *testing.T, h *fleet.Member) {
+	t.Helper()
+	clock := clocktesting.NewFakePassiveClock(time.Unix(2e9, 0))
+	begin := clock.Now()
+	connect(t, h.Client, "out", up(metav1.NewTime(begin.Add(-time.Hour))))
+	top, lagging := alertRule("outage-top", "out"), alertRule("outage-lagging", "out")
+	must(t, h.Client.Create(t.Context(), top))
+	must(t, h.Client.Create(t.Context(), lagging))
+	var r *Reconciler
+	restart := func() {
+		r = newReconciler(h.Client)
+		r.damper.clock = clock
+	}
+	restart()
+	r.Board.Report(hub.Key(top), applied("out"))
+	look := func() {
+		s := &spokes{reader: h.Client, damper: &r.damper, notify: func(context.Context, string) {}}
+		_, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "out"}})
+		must(t, err)
+	}
+	for _, step := range []struct {
+		at           time.Duration
+		condition    func(metav1.Time) metav1.Condition // nil: no news
+		reason       string
+		top, lagging string // the reasons that the rows show
+	}{
+		{0, nil, "", "", "Waiting"},
+		{time.Minute, down, "Unreachable", "", "Unreachable"},
+		{2 * time.Minute, up, "Connected", "", "Unreachable"},
+		{3 * time.Minute, down, "AuthFailed", "", "Unreachable"},
+		{7 * time.Minute, down, "Unreachable", "", "Unreachable"},
+		{8 * time.Minute, nil, "", "Unreachable", "Unreachable"},
+		{9 * time.Minute, down, "AuthFailed", "Unreachable", "Unreachable"},
+		{30 * time.Minute, up, "Connected", "", "Unreachable"},
+	} {
+		clock.SetTime(begin.Add(step.at))
+		if step.condition != nil {
+			sc := &v1alpha1.SpokeCluster{}
+			must(t, h.Client.Get(t.Context(), client.ObjectKey{Name: "out"}, sc))
+			c := step.condition(metav1.NewTime(clock.Now()))
+			c.Reason = step.reason
+			setConnected(t, h.Client, sc, c)
+		}
+		look()
+		before := reconcileRule(t, r, top)
+		other := reconcileRule(t, r, lagging)
+		if a, b := before.Status.Clusters[0], other.Status.Clusters[0]; a.Reason != step.top || b.Reason != step.lagging || a.Phase != v1alpha1.PhaseApplied || a.Rule == "" {
+			t.Fatalf("after %v the rows are %+v and %+v", step.at, a, b)
+		}
+		restart()
+		if again := reconcileRule(t, r, top); again.ResourceVersion != before.ResourceVersion {
+			t.Fatalf("after %v a restart changed the row to %+v", step.at, again.Status.Clusters[0])
+		}
+		if again := reconcileRule(t, r, lagging); again.ResourceVersion != other.ResourceVersion {
+			t.Fatalf("after %v a restart changed the row to %+v", step.at, again.Status.Clusters[0])
+		}
+	}
+	must(t, h.Client.Delete(t.Context(), &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "out"}}))
+	look()
+	if len(r.damper.shown) > 2 { // those that the rules are not placed on
+		t.Errorf("what is shown of a spoke that is gone is kept: %+v", r.damper.shown)
+	}
+	for _, ar := range []*v1alpha1.AlertRule{top, lagging} {
+		if row := reconcileRule(t, r, ar).Status.Clusters[0]; row.Reason != v1alpha1.ReasonNotRegistered {
+			t.Errorf("the spoke is gone, and the row is %+v", row)
+		}
+	}
+}
+
 func testTemplate(t *testing.T, h *fleet.Member) {
+	t.Helper()
 	r := &TemplateReconciler{Client: h.Client}
 	art := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "down"}}
 	art.Spec.Alert, art.Spec.Expr = "Down", "up == 0"
