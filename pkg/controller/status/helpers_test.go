@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -115,13 +116,13 @@ func failed(spoke v1alpha1.ClusterName, reason, message string, generation int64
 
 // reasons returns the rule's conditions in short, as in True/Accepted.
 func reasons(ar *v1alpha1.AlertRule) string {
-	out := ""
+	var out []string
 	for _, kind := range []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionReady, v1alpha1.ConditionStalled} {
 		c := apimeta.FindStatusCondition(ar.Status.Conditions, kind)
 		if c == nil || c.ObservedGeneration != ar.Status.ObservedGeneration {
 			return fmt.Sprintf("%s is %+v", kind, c)
 		}
-		out += fmt.Sprintf("%s/%s ", c.Status, c.Reason)
+		out = append(out, fmt.Sprintf("%s/%s", c.Status, c.Reason))
 	}
-	return out[:len(out)-1]
+	return strings.Join(out, " ")
 }

@@ -181,7 +181,8 @@ func TestOneRuleOn1000Spokes(t *testing.T) {
 		}
 		must(t, r.hub.Audit().Reset())
 	}
-	if t.Logf("the largest: %d bytes", largest); largest >= maxObject {
+	t.Logf("the largest: %d bytes", largest)
+	if largest >= maxObject {
 		t.Errorf("the object takes up to %d bytes, more than %d", largest, maxObject)
 	}
 }
