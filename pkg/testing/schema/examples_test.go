@@ -146,6 +146,9 @@ func check(t *testing.T, o *unstructured.Unstructured) {
 		convert(t, o, ar)
 		checkRule(t, ar)
 	case "AlertRuleTemplate":
+		if bad := validate(t, o); bad != nil {
+			t.Errorf("AlertRuleTemplate %s is not valid: %v", o.GetName(), bad)
+		}
 		template := &v1alpha1.AlertRuleTemplate{}
 		convert(t, o, template)
 		checkTemplate(t, template)
@@ -172,7 +175,7 @@ var (
 
 func checkRule(t *testing.T, ar *v1alpha1.AlertRule) {
 	t.Helper()
-	if bad := rule.Validate(ar, rule.ValidateOptions{AdminNamespace: fleet.Namespace, GeneratedNamespace: fleet.GeneratedNamespace}); bad != nil {
+	if bad := rule.Validate(ar, validation); bad != nil {
 		t.Errorf("AlertRule %s is not valid: %v", ar.Name, bad)
 	}
 	if _, err := rule.Render(ar, cluster, options); err != nil {
@@ -180,12 +183,9 @@ func checkRule(t *testing.T, ar *v1alpha1.AlertRule) {
 	}
 }
 
-// checkTemplate checks a template, and what it makes for a Deployment.
+// checkTemplate checks what a template makes for a Deployment.
 func checkTemplate(t *testing.T, template *v1alpha1.AlertRuleTemplate) {
 	t.Helper()
-	if bad := rule.ValidateTemplate(template); bad != nil {
-		t.Errorf("AlertRuleTemplate %s is not valid: %v", template.Name, bad)
-	}
 	w := rule.Workload{
 		Cluster: cluster, Namespace: "payments", NamespaceLabels: map[string]string{"tier": "production"},
 		Name: "web.v2", Labels: map[string]string{"team": "shop"},

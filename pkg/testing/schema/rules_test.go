@@ -245,6 +245,9 @@ func TestWording(t *testing.T) {
 	t.Logf("the validator says the same of %d breaches", same)
 }
 
+// validation is as it is on the hub of these tests.
+var validation = rule.ValidateOptions{AdminNamespace: fleet.Namespace, GeneratedNamespace: fleet.GeneratedNamespace}
+
 func validate(t *testing.T, o *unstructured.Unstructured) *rule.Invalid {
 	t.Helper()
 	if o.GetKind() == "AlertRuleTemplate" {
@@ -254,7 +257,7 @@ func validate(t *testing.T, o *unstructured.Unstructured) *rule.Invalid {
 	}
 	ar := &v1alpha1.AlertRule{}
 	convert(t, o, ar)
-	return rule.Validate(ar, rule.ValidateOptions{AdminNamespace: fleet.Namespace, GeneratedNamespace: fleet.GeneratedNamespace})
+	return rule.Validate(ar, validation)
 }
 
 // TestPlacementCanChange changes an AlertRule that a person wrote: it has no workload,
