@@ -3,7 +3,6 @@ package rule
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -27,7 +26,6 @@ func FollowBuiltIn(present, builtIn *v1alpha1.AlertRuleTemplate) *v1alpha1.Alert
 	next := present.DeepCopy()
 	next.Spec = *builtIn.Spec.DeepCopy()
 	next.Spec.State = present.Spec.State
-	next.Annotations = maps.Clone(present.Annotations)
 	if next.Annotations == nil {
 		next.Annotations = map[string]string{}
 	}

@@ -1,7 +1,6 @@
 package rule
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +22,7 @@ const maxSelector = 512
 
 // selectorMatchers returns the matchers of a selector, in their order.
 func selectorMatchers(s string) ([]*labels.Matcher, error) {
-	const metric = "x"
+	const metric = "kube_pod_info"
 	const expected = `it has to be what stands between the braces of a PromQL selector, such as job="kube-state-metrics"`
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
@@ -38,16 +37,9 @@ func selectorMatchers(s string) ([]*labels.Matcher, error) {
 		return nil, fmt.Errorf("%q is not valid: %s; %s", excerpt(s), faultOf(err).message, expected)
 	}
 	selector, ok := tree.(*parser.VectorSelector)
-	if !ok || int(selector.PosRange.End) != len(text) || selector.Name != metric {
+	if !ok || int(selector.PosRange.End) != len(text) {
 		return nil, fmt.Errorf("%q is not valid: %s", excerpt(s), expected)
 	}
-	matchers := slices.DeleteFunc(selector.LabelMatchers, func(m *labels.Matcher) bool {
-		return m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual && m.Value == metric
-	})
-	for _, m := range matchers {
-		if m.Name == model.MetricNameLabel {
-			return nil, errors.New("it may not match on __name__: the expressions name their metrics")
-		}
-	}
-	return matchers, nil
+	// The parser refuses another matcher of the name.
+	return slices.DeleteFunc(selector.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel }), nil
 }
