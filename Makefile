@@ -78,7 +78,7 @@ test-units: promtool note-race ## Run the tests of all other packages.
 	@.ci/step 'tests (units)' go test $(RACE) -count=1 -timeout 5m $$(go list ./... | grep -Ev '/(pkg/rule|e2e)(/|$$)')
 
 .PHONY: test-e2e
-test-e2e: note-race ## Run the tests of the manager on real API servers. They measure time, so they run alone.
+test-e2e: promtool note-race ## Run the tests of the manager on real API servers. They measure time, so they run alone.
 	@.ci/step 'tests (end to end)' go test $(RACE) -count=1 -timeout 10m -v ./e2e
 
 .PHONY: note-race
