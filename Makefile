@@ -13,6 +13,7 @@ VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 API := ./api/v1alpha1
 APPLY_CONFIGURATION := api/v1alpha1/applyconfiguration
 CRDS := charts/rulefleet/files/crds
+WEBHOOKS := charts/rulefleet/files/webhook
 
 MODULES := $(patsubst %/go.mod,%,$(wildcard go.mod .ci/tools/go.mod e2e/controlplane/go.mod e2e/monitoring/go.mod e2e/prometheus/go.mod))
 MODULES := $(MODULES:go.mod=.)
@@ -33,12 +34,13 @@ build: ## Build the manager into bin/rulefleet-manager.
 	@.ci/step build env CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/rulefleet-manager ./cmd/manager
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Generate all that is made from the API types: code, CRDs and their reference.
-	@mkdir -p bin $(CRDS)
+generate: $(TOOLS)/controller-gen ## Generate all that is made from Go: code, CRDs and their reference, the webhooks' configuration.
+	@mkdir -p bin $(CRDS) $(WEBHOOKS)
 	@touch bin/.generate-started
 	$(TOOLS)/controller-gen object crd applyconfiguration paths=$(API) output:crd:dir=$(CRDS)
+	$(TOOLS)/controller-gen webhook paths=./pkg/webhook output:webhook:dir=$(WEBHOOKS)
 	@# What was not written again belongs to a type that is gone.
-	@find $(APPLY_CONFIGURATION) $(CRDS) -type f ! -newer bin/.generate-started -print -delete
+	@find $(APPLY_CONFIGURATION) $(CRDS) $(WEBHOOKS) -type f ! -newer bin/.generate-started -print -delete
 	$(MAKE) --no-print-directory docs/api.md
 
 # The reference is the kinds and types, and what crd-ref-docs leaves out: constants.
@@ -92,7 +94,7 @@ verify: verify-scripts verify-modules verify-generated vet lint verify-lint ## C
 
 .PHONY: verify-generated
 verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constants ## Check that what is generated is current.
-	@.ci/step 'generated files' .ci/unchanged api $(CRDS) docs/api.md -- $(MAKE) --no-print-directory generate
+	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/api.md -- $(MAKE) --no-print-directory generate
 
 .PHONY: verify-modules
 verify-modules: ## Check that every go.mod and go.sum is tidy.

@@ -5,8 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/zapr"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
 
 // options are the manager's flags.
@@ -30,6 +33,11 @@ type options struct {
 	metricsAddress     string
 	healthAddress      string
 	leaderElect        bool
+	webhookPort        int
+	webhookService     string
+	webhookConfig      string
+	webhookHosts       string
+	webhookLifetime    time.Duration
 	logFormat          string
 	logLevel           string
 	version            bool
@@ -54,6 +62,11 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	f.BoolVar(&o.leaderElect, "leader-elect", false, "let one of several replicas work at a time")
+	f.IntVar(&o.webhookPort, "webhook-port", 9443, "`port` of the admission webhook; 0 for none")
+	f.StringVar(&o.webhookService, "webhook-service", "rulefleet-webhook", "`name` of the Service, in the operator's namespace, that the hub's API server reaches the webhook by")
+	f.StringVar(&o.webhookConfig, "webhook-config", "rulefleet", "`name` of the ValidatingWebhookConfiguration to keep the caBundle of; there need not be one")
+	f.StringVar(&o.webhookHosts, "webhook-hosts", "", "further `names` and addresses of the webhook, between commas, where the API server reaches it by a URL")
+	f.DurationVar(&o.webhookLifetime, "webhook-cert-lifetime", 90*24*time.Hour, "how long the webhook's serving certificate is valid; it is replaced after about two thirds of that, and its authority lives four times as long")
 	f.StringVar(&o.logFormat, "log-format", "json", "json or console")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.BoolVar(&o.version, "version", false, "print the version and exit")
@@ -91,6 +104,7 @@ func (o *options) validate() error {
 	if err := rule.ValidateSelector(o.kubeStateMetrics); err != nil {
 		errs = append(errs, fmt.Errorf("--kube-state-metrics-selector: %w", err))
 	}
+	errs = append(errs, o.validateWebhook())
 	if o.logFormat != "json" && o.logFormat != "console" {
 		errs = append(errs, fmt.Errorf("--log-format: %q is neither json nor console", o.logFormat))
 	}
@@ -98,6 +112,35 @@ func (o *options) validate() error {
 		errs = append(errs, fmt.Errorf("--log-level: %q is none of debug, info, warn and error", o.logLevel))
 	}
 	return errors.Join(errs...)
+}
+
+func (o *options) validateWebhook() error {
+	if o.webhookPort == 0 {
+		return nil
+	}
+	var errs []error
+	if msgs := validation.IsValidPortNum(o.webhookPort); len(msgs) > 0 {
+		errs = append(errs, fmt.Errorf("--webhook-port: %d is no port: %s", o.webhookPort, strings.Join(msgs, "; ")))
+	}
+	if msgs := validation.IsDNS1035Label(o.webhookService); len(msgs) > 0 {
+		errs = append(errs, fmt.Errorf("--webhook-service: %q is no name of a Service: %s", o.webhookService, strings.Join(msgs, "; ")))
+	}
+	if msgs := validation.IsDNS1123Subdomain(o.webhookConfig); len(msgs) > 0 {
+		errs = append(errs, fmt.Errorf("--webhook-config: %q is no name of a ValidatingWebhookConfiguration: %s", o.webhookConfig, strings.Join(msgs, "; ")))
+	}
+	if l := o.webhookLifetime; l < certs.MinLifetime || l > certs.MaxLifetime {
+		errs = append(errs, fmt.Errorf("--webhook-cert-lifetime: %v is not between %v and %v", l, certs.MinLifetime, certs.MaxLifetime))
+	}
+	for _, host := range o.furtherHosts() {
+		if net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
+			errs = append(errs, fmt.Errorf("--webhook-hosts: %q is neither a DNS name nor an address", host))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o *options) furtherHosts() []string {
+	return strings.FieldsFunc(o.webhookHosts, func(r rune) bool { return r == ',' })
 }
 
 func ownNamespace() string {

@@ -32,6 +32,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/status"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
 
 // startTimeout bounds what has to be read and written on the hub before the manager
@@ -67,8 +68,12 @@ func run(ctx context.Context, o *options) error {
 	log.Info("starting", "version", version, "hub", hubID, "namespace", o.namespace)
 
 	provider := spoke.NewProvider(spoke.Options{HubID: hubID, UserAgent: userAgent(), Log: log})
-	mgr, err := newManager(cfg, provider, scheme, log, o)
+	keeper := &certs.Keeper{}
+	mgr, err := newManager(cfg, provider, scheme, keeper, log, o)
 	if err != nil {
+		return err
+	}
+	if err := setupWebhook(ctx, mgr.GetLocalManager(), keeper, o); err != nil {
 		return err
 	}
 	if err := setup(ctx, mgr, provider, hubID, o); err != nil {
@@ -98,7 +103,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	}
 	guard := hub.Guard{Reader: local.GetAPIReader()}
 	recorder := local.GetEventRecorder("rulefleet")
-	validate := rule.ValidateOptions{AdminNamespace: o.namespace, GeneratedNamespace: o.generatedNamespace}
+	validate := o.validateOptions()
 	board := status.NewBoard()
 
 	// (0) Secret → spoke
@@ -138,7 +143,7 @@ func newScheme() *runtime.Scheme {
 
 // newManager makes the manager. Its cache holds Secrets of the operator's own
 // namespace alone, and of them those that register a spoke.
-func newManager(cfg *rest.Config, provider *spoke.Provider, scheme *runtime.Scheme, log logr.Logger, o *options) (mcmanager.Manager, error) {
+func newManager(cfg *rest.Config, provider *spoke.Provider, scheme *runtime.Scheme, keeper *certs.Keeper, log logr.Logger, o *options) (mcmanager.Manager, error) {
 	shared := true // every reader copies before it changes anything
 	registered := labels.SelectorFromSet(labels.Set{v1alpha1.RegistrationLabel: "true"})
 	mgr, err := mcmanager.New(cfg, provider, manager.Options{
@@ -150,6 +155,7 @@ func newManager(cfg *rest.Config, provider *spoke.Provider, scheme *runtime.Sche
 		LeaderElectionReleaseOnCancel: true,
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
 		HealthProbeBindAddress:        o.healthAddress,
+		WebhookServer:                 webhookServer(keeper, o),
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {

@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
 
 const (
@@ -16,8 +17,8 @@ const (
 	SpokeUser = "rulefleet-spoke"
 )
 
-// hubAccess is all that the manager may do on the hub: its own kinds, and of Secrets
-// those of its own namespace.
+// hubAccess is all that the manager may do on the hub: its own kinds, of Secrets those
+// of its own namespace, and the configuration of its webhook.
 func hubAccess() []client.Object {
 	read := []string{"get", "list", "watch"}
 	return append([]client.Object{
@@ -26,6 +27,9 @@ func hubAccess() []client.Object {
 			ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: HubUser},
 			Rules: []rbacv1.PolicyRule{
 				{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: read},
+				// The webhook's certificates. What does not exist yet has no name to be allowed by.
+				{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
+				{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{certs.SecretName}, Verbs: []string{"update"}},
 				{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "patch"}},
 				{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}}, // of the leader election
 				{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
@@ -43,6 +47,10 @@ func hubAccess() []client.Object {
 		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"alertrules/status", "alertruletemplates/status", "spokeclusters/status"}, Verbs: []string{"patch"}},
 		rbacv1.PolicyRule{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"get"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "create"}},
+		rbacv1.PolicyRule{
+			APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"validatingwebhookconfigurations"},
+			ResourceNames: []string{webhookConfig}, Verbs: append([]string{"patch"}, read...),
+		},
 		rbacv1.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 	)...)
 }

@@ -3,7 +3,6 @@ package fleet
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -22,6 +21,9 @@ type ManagerOptions struct {
 	Path string
 	// HubID is the id of the hub; "" lets the manager make one.
 	HubID string
+	// Webhook is the loopback address, such as one of FreeAddress, to serve the
+	// admission webhook at; "" is none. InstallWebhook makes the hub ask it.
+	Webhook string
 	// Args are further flags.
 	Args []string
 	// Dir is where its kubeconfig and its log are kept; it must exist.
@@ -34,6 +36,8 @@ type Manager struct {
 	LogPath string
 	// MetricsURL is its metrics endpoint.
 	MetricsURL string
+	// ReadyURL is where it tells whether it is ready.
+	ReadyURL string
 
 	process *controlplane.Process
 }
@@ -51,15 +55,20 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
 		return nil, fmt.Errorf("writing the manager's kubeconfig: %w", err)
 	}
-	metrics, health, err := freeAddresses()
+	free, err := freeAddresses(2)
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{LogPath: filepath.Join(o.Dir, "manager.log"), MetricsURL: "http://" + metrics + "/metrics"}
+	metrics, health := free[0], free[1]
+	m := &Manager{LogPath: filepath.Join(o.Dir, "manager.log"), MetricsURL: "http://" + metrics + "/metrics", ReadyURL: "http://" + health + "/readyz"}
+	flags, err := webhookFlags(o.Webhook)
+	if err != nil {
+		return nil, err
+	}
 	args := append([]string{
 		"--kubeconfig=" + path, "--namespace=" + Namespace, "--generated-namespace=" + GeneratedNamespace,
 		"--hub-id=" + o.HubID, "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + health,
-	}, o.Args...)
+	}, append(flags, o.Args...)...)
 	// The process outlives ctx, which bounds the start alone.
 	m.process, err = controlplane.StartProcess(context.WithoutCancel(ctx), controlplane.ProcessOptions{
 		Name: "manager", Path: o.Path, Args: args, LogPath: m.LogPath,
@@ -121,19 +130,27 @@ func (m *Manager) Log() string {
 	return string(data)
 }
 
-// freeAddresses returns two loopback addresses that nobody listens on.
-func freeAddresses() (first, second string, err error) {
-	a, errA := net.Listen("tcp", "127.0.0.1:0")
-	b, errB := net.Listen("tcp", "127.0.0.1:0")
-	for _, l := range []net.Listener{a, b} {
-		if l != nil {
-			defer func() { _ = l.Close() }() //nolint:gocritic // there are two: both stay open until both are known
+// FreeAddress returns a loopback address that nobody listens on.
+func FreeAddress() (string, error) {
+	free, err := freeAddresses(1)
+	if err != nil {
+		return "", err
+	}
+	return free[0], nil
+}
+
+// freeAddresses returns loopback addresses that nobody listens on.
+func freeAddresses(n int) ([]string, error) {
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("finding a free port: %w", err)
 		}
+		defer func() { _ = l.Close() }() //nolint:gocritic // all stay open until all are known
+		out = append(out, l.Addr().String())
 	}
-	if err := errors.Join(errA, errB); err != nil {
-		return "", "", fmt.Errorf("finding free ports: %w", err)
-	}
-	return a.Addr().String(), b.Addr().String(), nil
+	return out, nil
 }
 
 // tail returns the last lines of a file.

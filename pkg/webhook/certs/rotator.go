@@ -1,0 +1,178 @@
+package certs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// contended is when to try again what somebody else has changed meanwhile.
+const contended = 200 * time.Millisecond
+
+// Rotator writes the Secret and the configuration's caBundle. It works in the leader
+// alone; should there be two for a moment, the API server refuses the slower one.
+type Rotator struct {
+	// Client reads past any cache, and writes.
+	Client client.Client
+	// Namespace is the Secret's.
+	Namespace string
+	// Config is the name of the ValidatingWebhookConfiguration.
+	Config string
+	// Webhooks are the names of the webhooks in it that are ours.
+	Webhooks []string
+	// Hosts are the DNS names and addresses that the webhook is reached by.
+	Hosts []string
+	// Lifetimes are those of the certificates.
+	Lifetimes Lifetimes
+	// Clock tells the time.
+	Clock clock.PassiveClock
+
+	trust   trust
+	looked  bool
+	missing bool
+}
+
+// Reconcile brings the Secret in line, and the configuration with it.
+func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	secret, err := r.secret(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	config, err := r.config(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	now := r.Clock.Now()
+	r.trust.observe(config, r.Webhooks, now)
+	in := Input{Now: now, Lifetimes: r.Lifetimes, Hosts: r.Hosts, Trusted: r.trust.since, Absent: r.trust.absent}
+	if secret != nil {
+		in.Data = secret.Data
+	}
+	d, err := Decide(in)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	// The Secret first: a bundle is of no use while nobody has the key to it.
+	err = r.write(ctx, secret, d)
+	if err == nil && config != nil {
+		err = r.inject(ctx, config, d.Bundle)
+	}
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return reconcile.Result{RequeueAfter: contended}, nil
+	}
+	return reconcile.Result{RequeueAfter: max(d.Again.Sub(now), time.Millisecond)}, err
+}
+
+func (r *Rotator) secret(ctx context.Context) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: SecretName}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading Secret %s: %w", SecretName, err)
+	}
+	return secret, nil
+}
+
+// config returns nil when there is no configuration: the webhook is optional.
+func (r *Rotator) config(ctx context.Context) (*admissionv1.ValidatingWebhookConfiguration, error) {
+	config := &admissionv1.ValidatingWebhookConfiguration{}
+	err := r.Client.Get(ctx, client.ObjectKey{Name: r.Config}, config)
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return nil, fmt.Errorf("reading ValidatingWebhookConfiguration %s: %w", r.Config, err)
+	}
+	if missing != r.missing || !r.looked {
+		log := ctrl.LoggerFrom(ctx)
+		if missing {
+			log.Info("nothing asks the webhook: there is no such ValidatingWebhookConfiguration", "configuration", r.Config)
+		} else {
+			log.Info("the webhook is asked", "configuration", r.Config)
+		}
+	}
+	r.looked, r.missing = true, missing
+	if missing {
+		return nil, nil
+	}
+	return config, nil
+}
+
+// write writes the Secret where it is not as it should be.
+func (r *Rotator) write(ctx context.Context, secret *corev1.Secret, d *Decision) error {
+	labeled := secret != nil && secret.Labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue
+	if len(d.Why) == 0 && labeled {
+		return nil
+	}
+	var err error
+	if next := r.next(secret, d); secret == nil {
+		err = r.Client.Create(ctx, next)
+	} else {
+		err = r.Client.Update(ctx, next) // by its resourceVersion
+	}
+	if err != nil {
+		return fmt.Errorf("writing Secret %s: %w", SecretName, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("wrote the webhook's certificates", "why", strings.Join(d.Why, "; "), "again", d.Again)
+	return nil
+}
+
+// next returns the Secret as it should be. What is none of ours in it stays.
+func (r *Rotator) next(secret *corev1.Secret, d *Decision) *corev1.Secret {
+	next := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: SecretName},
+		Type:       corev1.SecretTypeTLS,
+	}
+	if secret != nil {
+		next = secret.DeepCopy()
+	}
+	if next.Labels == nil {
+		next.Labels = map[string]string{}
+	}
+	next.Labels[v1alpha1.ManagedByLabel] = v1alpha1.ManagedByValue
+	if next.Data == nil {
+		next.Data = map[string][]byte{}
+	}
+	for _, key := range secretKeys {
+		delete(next.Data, key)
+	}
+	maps.Copy(next.Data, d.Data)
+	return next
+}
+
+// inject makes our webhooks in the configuration trust a bundle. Nothing else of it is
+// written.
+func (r *Rotator) inject(ctx context.Context, config *admissionv1.ValidatingWebhookConfiguration, bundle []byte) error {
+	next := config.DeepCopy()
+	changed := false
+	for i := range next.Webhooks {
+		w := &next.Webhooks[i]
+		if slices.Contains(r.Webhooks, w.Name) && !bytes.Equal(w.ClientConfig.CABundle, bundle) {
+			w.ClientConfig.CABundle, changed = bundle, true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	if err := r.Client.Patch(ctx, next, client.StrategicMergeFrom(config, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("injecting the caBundle into ValidatingWebhookConfiguration %s: %w", r.Config, err)
+	}
+	r.trust.observe(next, r.Webhooks, r.Clock.Now())
+	ctrl.LoggerFrom(ctx).Info("injected the caBundle", "configuration", r.Config)
+	return nil
+}

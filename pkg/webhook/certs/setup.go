@@ -1,0 +1,141 @@
+package certs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+const (
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 30 * time.Second
+)
+
+// Options say where the certificates are kept and for whom.
+type Options struct {
+	// Namespace is the operator's own: the Secret is kept there.
+	Namespace string
+	// Config is the name of the ValidatingWebhookConfiguration.
+	Config string
+	// Webhooks are the names of the webhooks in it that are ours.
+	Webhooks []string
+	// Hosts are the DNS names and addresses that the webhook is reached by.
+	Hosts []string
+	// Lifetimes are those of the certificates.
+	Lifetimes Lifetimes
+}
+
+// SetupWithManager adds what keeps the certificates to a manager: the Keeper follows
+// the Secret in every replica, and the Rotator works in the leader. Both have a cache
+// of their own, of those two objects alone.
+func SetupWithManager(ctx context.Context, mgr manager.Manager, keeper *Keeper, o Options) error {
+	objects, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Secret{}: {
+				Namespaces: map[string]cache.Config{o.Namespace: {}},
+				Field:      fields.OneTermEqualSelector("metadata.name", SecretName),
+				Transform:  cache.TransformStripManagedFields(),
+			},
+			&admissionv1.ValidatingWebhookConfiguration{}: {
+				Field:     fields.OneTermEqualSelector("metadata.name", o.Config),
+				Transform: cache.TransformStripManagedFields(),
+			},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("making a cache of the webhook's certificates: %w", err)
+	}
+	if err := mgr.Add(everywhere{objects}); err != nil {
+		return fmt.Errorf("adding the cache of the webhook's certificates: %w", err)
+	}
+	if err := keeper.follow(ctx, objects, mgr.GetLogger().WithName("webhook")); err != nil {
+		return err
+	}
+	direct, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("making a client for the webhook's certificates: %w", err)
+	}
+	r := &Rotator{
+		Client: direct, Namespace: o.Namespace, Config: o.Config, Webhooks: o.Webhooks, Hosts: o.Hosts,
+		Lifetimes: o.Lifetimes, Clock: clock.RealClock{},
+	}
+	return r.setup(mgr, objects)
+}
+
+// follow takes every certificate that appears in the Secret.
+func (k *Keeper) follow(ctx context.Context, objects cache.Cache, log logr.Logger) error {
+	informer, err := objects.GetInformer(ctx, &corev1.Secret{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching Secret %s: %w", SecretName, err)
+	}
+	take := func(o any) {
+		secret, ok := o.(*corev1.Secret)
+		if !ok {
+			return
+		}
+		changed, err := k.Take(secret)
+		if err != nil {
+			log.Error(err, "kept the certificate that was served before")
+		} else if changed {
+			c := k.current.Load()
+			log.Info("serves with another certificate", "until", c.Leaf.NotAfter)
+		}
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    take,
+		UpdateFunc: func(_, o any) { take(o) },
+	})
+	if err != nil {
+		return fmt.Errorf("watching Secret %s: %w", SecretName, err)
+	}
+	return nil
+}
+
+func (r *Rotator) setup(mgr manager.Manager, objects cache.Cache) error {
+	key := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: r.Namespace, Name: SecretName}}
+	always := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{key}
+	})
+	begin := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		q.Add(key) // there may be no object to begin with
+		return nil
+	})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("webhook-certificates").
+		WatchesRawSource(source.Kind[client.Object](objects, &corev1.Secret{}, always)).
+		WatchesRawSource(source.Kind[client.Object](objects, &admissionv1.ValidatingWebhookConfiguration{}, always)).
+		WatchesRawSource(begin).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 1, // r.trust is not for several
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
+			ReconciliationTimeout:   time.Minute,
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the rotation of the webhook's certificates: %w", err)
+	}
+	return nil
+}
+
+// everywhere is a cache that runs in every replica, leader or not.
+type everywhere struct{ cache.Cache }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (everywhere) NeedLeaderElection() bool { return false }

@@ -1,0 +1,57 @@
+package certs
+
+import (
+	"slices"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// trust remembers since when API servers could know of each authority. A new leader
+// begins anew, which only makes it wait for longer.
+type trust struct {
+	since  map[Fingerprint]time.Time
+	absent time.Time
+}
+
+// observe takes note of the configuration, of which nil or one without our webhooks is
+// none. An authority that one of our webhooks lacks is not trusted.
+func (t *trust) observe(config *admissionv1.ValidatingWebhookConfiguration, names []string, now time.Time) {
+	var bundles [][]byte
+	if config != nil {
+		for i := range config.Webhooks {
+			if slices.Contains(names, config.Webhooks[i].Name) {
+				bundles = append(bundles, config.Webhooks[i].ClientConfig.CABundle)
+			}
+		}
+	}
+	if len(bundles) == 0 {
+		if t.absent.IsZero() {
+			t.absent = now
+		}
+		t.since = nil
+		return
+	}
+	t.absent = time.Time{}
+	count := map[Fingerprint]int{}
+	for _, bundle := range bundles {
+		seen := map[Fingerprint]bool{}
+		for _, c := range decode(bundle) {
+			seen[fingerprint(c)] = true
+		}
+		for f := range seen {
+			count[f]++
+		}
+	}
+	before := t.since
+	t.since = map[Fingerprint]time.Time{}
+	for f, n := range count {
+		if n < len(bundles) {
+			continue
+		}
+		t.since[f] = now
+		if at, ok := before[f]; ok {
+			t.since[f] = at
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"slices"
+	"time"
+)
+
+const (
+	// authorityName is the common name of every authority that is made here.
+	authorityName = "rulefleet-webhook-ca"
+	// backdate is by how much the clock of an API server may be behind.
+	backdate = 5 * time.Minute
+
+	pemCertificate = "CERTIFICATE"
+	pemKey         = "PRIVATE KEY"
+)
+
+// authority is a certificate that signs others, with its key.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// newAuthority makes an authority.
+func newAuthority(now time.Time, lifetime time.Duration) (*authority, error) {
+	key, template, err := prepare(now)
+	if err != nil {
+		return nil, err
+	}
+	template.Subject = pkix.Name{CommonName: authorityName}
+	template.NotAfter = now.Add(lifetime)
+	template.IsCA, template.BasicConstraintsValid, template.MaxPathLenZero = true, true, true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
+	cert, err := sign(template, template, key, key)
+	if err != nil {
+		return nil, fmt.Errorf("making an authority: %w", err)
+	}
+	return &authority{cert: cert, key: key}, nil
+}
+
+// issue makes a serving certificate. It ends with its authority at the latest.
+func (a *authority) issue(now time.Time, lifetime time.Duration, hosts []string) (*pair, error) {
+	key, template, err := prepare(now)
+	if err != nil {
+		return nil, err
+	}
+	template.Subject = pkix.Name{CommonName: "rulefleet-webhook"}
+	template.NotAfter = a.end(now, lifetime)
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	cert, err := sign(template, a.cert, key, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("making a serving certificate: %w", err)
+	}
+	return newPair(cert, key)
+}
+
+// end is when a certificate that the authority signs now would expire.
+func (a *authority) end(now time.Time, lifetime time.Duration) time.Time {
+	end := now.Add(lifetime).Truncate(time.Second)
+	if a.cert.NotAfter.Before(end) {
+		return a.cert.NotAfter
+	}
+	return end
+}
+
+func prepare(now time.Time) (*ecdsa.PrivateKey, *x509.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a key: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a serial number: %w", err)
+	}
+	return key, &x509.Certificate{SerialNumber: serial, NotBefore: now.Add(-backdate)}, nil
+}
+
+func sign(template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
+	if err != nil {
+		return nil, fmt.Errorf("signing: %w", err)
+	}
+	return x509.ParseCertificate(der)
+}
+
+// pair is a certificate with its key, as they are written.
+type pair struct {
+	cert            *x509.Certificate
+	certPEM, keyPEM []byte
+}
+
+func newPair(cert *x509.Certificate, key *ecdsa.PrivateKey) (*pair, error) {
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return &pair{cert: cert, certPEM: encode(cert), keyPEM: keyPEM}, nil
+}
+
+// hosts are the names and addresses that a certificate is for.
+func hosts(c *x509.Certificate) []string {
+	out := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		out = append(out, ip.String())
+	}
+	return out
+}
+
+// verify says why a serving certificate is not trusted by a bundle at a time.
+func verify(c *x509.Certificate, bundle []*x509.Certificate, now time.Time) error {
+	roots := x509.NewCertPool()
+	for _, ca := range bundle {
+		roots.AddCert(ca)
+	}
+	_, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	return err
+}
+
+func encode(certs ...*x509.Certificate) []byte {
+	var out bytes.Buffer
+	for _, c := range certs {
+		out.Write(pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: c.Raw}))
+	}
+	return out.Bytes()
+}
+
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	if key == nil {
+		return nil, nil
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der}), nil
+}
+
+// decodeKey never quotes what it is given.
+func decodeKey(data []byte) (*ecdsa.PrivateKey, error) {
+	block, _ := pem.Decode(data)
+	if block == nil || block.Type != pemKey {
+		return nil, errors.New("there is no PEM block of a key")
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, errors.New("the key can't be read")
+	}
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("the key is of another kind than ECDSA")
+	}
+	return key, nil
+}
+
+// decode returns the certificates in a bundle. What is none is left out.
+func decode(data []byte) []*x509.Certificate {
+	var out []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			return out
+		}
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == pemCertificate {
+			out = append(out, c)
+		}
+	}
+}

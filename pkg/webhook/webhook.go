@@ -1,0 +1,151 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// +kubebuilder:webhook:mutating=false,name=alertrules.rulefleet.io,path=/validate-rulefleet-io-v1alpha1-alertrule,groups=rulefleet.io,versions=v1alpha1,resources=alertrules,verbs=create;update,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,admissionReviewVersions=v1,serviceName=rulefleet-webhook,serviceNamespace=rulefleet-system
+// +kubebuilder:webhook:mutating=false,name=alertruletemplates.rulefleet.io,path=/validate-rulefleet-io-v1alpha1-alertruletemplate,groups=rulefleet.io,versions=v1alpha1,resources=alertruletemplates,verbs=create;update,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,admissionReviewVersions=v1,serviceName=rulefleet-webhook,serviceNamespace=rulefleet-system
+
+// Names are the names of the webhooks, as they are in the ValidatingWebhookConfiguration.
+var Names = []string{"alertrules." + v1alpha1.Group, "alertruletemplates." + v1alpha1.Group}
+
+// Options are what validity depends on.
+type Options struct {
+	// Validate are the settings of the hub.
+	Validate rule.ValidateOptions
+	// Warn returns what is valid in an AlertRule and yet hardly meant; nil for nothing.
+	Warn func(*v1alpha1.AlertRule, rule.ValidateOptions) []string
+	// WarnTemplate is the same for an AlertRuleTemplate.
+	WarnTemplate func(*v1alpha1.AlertRuleTemplate) []string
+}
+
+// SetupWithManager serves the webhooks by a manager's webhook server.
+func SetupWithManager(mgr manager.Manager, o Options) error {
+	if err := ctrl.NewWebhookManagedBy(mgr, &v1alpha1.AlertRule{}).WithValidator(alertRules(o)).Complete(); err != nil {
+		return fmt.Errorf("setting up the webhook for AlertRules: %w", err)
+	}
+	if err := ctrl.NewWebhookManagedBy(mgr, &v1alpha1.AlertRuleTemplate{}).WithValidator(templates(o)).Complete(); err != nil {
+		return fmt.Errorf("setting up the webhook for AlertRuleTemplates: %w", err)
+	}
+	return nil
+}
+
+func alertRules(o Options) *validator[*v1alpha1.AlertRule] {
+	v := &validator[*v1alpha1.AlertRule]{
+		kind:  "AlertRule",
+		check: func(r *v1alpha1.AlertRule) *rule.Invalid { return rule.Validate(r, o.Validate) },
+		same: func(a, b *v1alpha1.AlertRule) bool {
+			return equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
+		},
+	}
+	if o.Warn != nil {
+		v.warn = func(r *v1alpha1.AlertRule) []string { return o.Warn(r, o.Validate) }
+	}
+	return v
+}
+
+func templates(o Options) *validator[*v1alpha1.AlertRuleTemplate] {
+	return &validator[*v1alpha1.AlertRuleTemplate]{
+		kind:  "AlertRuleTemplate",
+		check: rule.ValidateTemplate,
+		same: func(a, b *v1alpha1.AlertRuleTemplate) bool {
+			return equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
+		},
+		warn: o.WarnTemplate,
+	}
+}
+
+// validator is an admission.Validator by functions of package rule.
+type validator[T client.Object] struct {
+	kind  string
+	check func(T) *rule.Invalid
+	same  func(a, b T) bool
+	warn  func(T) []string
+}
+
+// ValidateCreate refuses what is not valid.
+func (v *validator[T]) ValidateCreate(ctx context.Context, o T) (admission.Warnings, error) {
+	return v.validate(ctx, o)
+}
+
+// ValidateUpdate refuses a spec that is not valid, unless it was the same before: what
+// came past validation can still be labeled, and lose its finalizers.
+func (v *validator[T]) ValidateUpdate(ctx context.Context, before, o T) (admission.Warnings, error) {
+	if v.same(before, o) {
+		return nil, nil
+	}
+	return v.validate(ctx, o)
+}
+
+// ValidateDelete refuses nothing, and is not asked.
+func (v *validator[T]) ValidateDelete(context.Context, T) (admission.Warnings, error) {
+	return nil, nil
+}
+
+func (v *validator[T]) validate(ctx context.Context, o T) (admission.Warnings, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err // nobody waits for the answer any more
+	}
+	if bad := v.check(o); bad != nil {
+		return nil, v.refusal(o, bad)
+	}
+	if v.warn == nil {
+		return nil, nil
+	}
+	var warnings admission.Warnings
+	for _, w := range v.warn(o) {
+		warnings = append(warnings, oneLine(w))
+	}
+	return warnings, nil
+}
+
+// refusal is the answer of an API server to an object that is not valid. kubectl
+// prints the causes, as "field: message", and keeps their line breaks; other clients
+// show the message. Both hold what the condition Accepted says.
+func (v *validator[T]) refusal(o T, bad *rule.Invalid) error {
+	cause := metav1.CauseTypeFieldValueInvalid
+	if bad.Reason == v1alpha1.ReasonNamespaceNotAllowed {
+		cause = metav1.CauseTypeForbidden
+	}
+	name := o.GetName()
+	if name == "" {
+		name = o.GetGenerateName()
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure,
+		Code:   http.StatusUnprocessableEntity,
+		Reason: metav1.StatusReasonInvalid,
+		Details: &metav1.StatusDetails{
+			Group: v1alpha1.Group, Kind: v.kind, Name: name,
+			Causes: []metav1.StatusCause{{Type: cause, Field: bad.Field, Message: bad.Message}},
+		},
+		Message: fmt.Sprintf("%s.%s %q is invalid: %s", v.kind, v1alpha1.Group, name, bad.Error()),
+	}}
+}
+
+// oneLine makes a warning fit into a header: API servers drop those that hold control
+// characters, without a word.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+}
