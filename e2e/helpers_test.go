@@ -326,7 +326,14 @@ func start(t *testing.T, o fleet.Options) *fleet.Fleet {
 // startManager starts a manager of a fleet, which has to end without a data race.
 func startManager(t *testing.T, f *fleet.Fleet, dir string) *fleet.Manager {
 	t.Helper()
-	m, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: raceManager, Dir: dir})
+	return startManagerWith(t, f, fleet.ManagerOptions{Dir: dir})
+}
+
+// startManagerWith is startManager with options.
+func startManagerWith(t *testing.T, f *fleet.Fleet, o fleet.ManagerOptions) *fleet.Manager {
+	t.Helper()
+	o.Path = raceManager
+	m, err := f.StartManager(t.Context(), o)
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, m.Kill())

@@ -52,8 +52,11 @@ func (k *Keeper) Take(secret *corev1.Secret) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("reading the serving certificate: %w", err)
 	}
-	before := k.current.Swap(&loaded)
-	return before == nil || !bytes.Equal(before.Leaf.Raw, loaded.Leaf.Raw), nil
+	if before := k.current.Load(); before != nil && bytes.Equal(before.Leaf.Raw, loaded.Leaf.Raw) {
+		return false, nil
+	}
+	k.current.Store(&loaded)
+	return true, nil
 }
 
 func (k *Keeper) now() time.Time {
