@@ -1,0 +1,303 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// late is how late an API server may be with hearing of a new caBundle in these tests.
+const late = 400 * time.Millisecond
+
+// traffic asks the webhook all the time: by requests to the hub, which the hub asks
+// the webhook about, and by connections, as an API server opens them that has just
+// been started, or is late with hearing of a new caBundle.
+type traffic struct {
+	hub     *fleet.Member
+	address string
+	done    context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu                    sync.Mutex
+	requests, connections int
+	failures              []error
+	authorities           map[string]bool // that signed what was served, by their key ids
+}
+
+func startTraffic(t *testing.T, hub *fleet.Member, address string) *traffic {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	tr := &traffic{hub: hub, address: address, done: cancel, authorities: map[string]bool{}}
+	for range 2 {
+		tr.wg.Go(func() { tr.repeat(ctx, &tr.requests, asked(hub)) })
+	}
+	tr.wg.Go(func() { tr.repeat(ctx, &tr.connections, tr.connector()) })
+	t.Cleanup(tr.stop)
+	return tr
+}
+
+func (tr *traffic) repeat(ctx context.Context, count *int, ask func(context.Context) error) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := ask(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		tr.mu.Lock()
+		*count++
+		if err != nil {
+			tr.failures = append(tr.failures, fmt.Errorf("%s: %w", time.Now().Format(time.StampMilli), err))
+		}
+		tr.mu.Unlock()
+	}
+}
+
+// connector returns what opens a connection to the webhook, by the caBundle of now and
+// by that which was in place before, for as long as an API server may be late.
+func (tr *traffic) connector() func(ctx context.Context) error {
+	var current, before []byte
+	var replaced time.Time
+	return func(ctx context.Context) error {
+		var config admissionregistrationv1.ValidatingWebhookConfiguration
+		asked := time.Now()
+		if err := tr.hub.Client.Get(ctx, client.ObjectKey{Name: "rulefleet"}, &config); err != nil {
+			return err
+		}
+		if bundle := config.Webhooks[0].ClientConfig.CABundle; string(bundle) != string(current) {
+			before, current, replaced = current, bundle, asked
+		}
+		errs := []error{tr.connect(ctx, current)}
+		if before != nil && time.Since(replaced) < late {
+			errs = append(errs, tr.connect(ctx, before))
+		}
+		return errors.Join(errs...)
+	}
+}
+
+func (tr *traffic) connect(ctx context.Context, bundle []byte) error {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots}}
+	conn, err := dialer.DialContext(ctx, "tcp", tr.address)
+	if err != nil {
+		return fmt.Errorf("connecting to the webhook: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.authorities[string(conn.(*tls.Conn).ConnectionState().PeerCertificates[0].AuthorityKeyId)] = true
+	return nil
+}
+
+func (tr *traffic) signers() int {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return len(tr.authorities)
+}
+
+func (tr *traffic) stop() {
+	tr.done()
+	tr.wg.Wait()
+}
+
+// expectNoFailure ends the traffic, and tells what became of it.
+func (tr *traffic) expectNoFailure(t *testing.T) {
+	t.Helper()
+	tr.stop()
+	t.Logf("%d requests (2 questions each) and %d connections through %d authorities; %d failures",
+		tr.requests, tr.connections, len(tr.authorities), len(tr.failures))
+	if tr.requests == 0 || tr.connections == 0 {
+		t.Error("nothing was asked")
+	}
+	if len(tr.failures) > 0 {
+		t.Errorf("the first failures are %v", tr.failures[:min(3, len(tr.failures))])
+	}
+}
+
+// certificates returns the Secret.
+func certificates(ctx context.Context, m *fleet.Member) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	return secret, read(ctx, m, client.ObjectKey{Namespace: fleet.Namespace, Name: "rulefleet-webhook-certs"}, secret)
+}
+
+// firstAuthority returns the first certificate of the bundle, as it is written.
+func firstAuthority(s *corev1.Secret) string {
+	const end = "-----END CERTIFICATE-----\n"
+	first, _, _ := strings.Cut(string(s.Data["ca.crt"]), end)
+	return first + end
+}
+
+// TestRotationCostsNoRequest lets certificates live for seconds, and asks the webhook
+// through all of their changes.
+func TestRotationCostsNoRequest(t *testing.T) {
+	t.Parallel()
+	f, address := start(t, fleet.Options{}), freeAddress(t)
+	startManagerWith(t, f, fleet.ManagerOptions{Dir: t.TempDir(), Webhook: address, Args: []string{"--webhook-cert-lifetime=6s"}})
+	must(t, f.InstallWebhook(t.Context(), address))
+	eventually(t, "the webhook is asked", asked(f.Hub))
+	secret, err := certificates(t.Context(), f.Hub)
+	must(t, err)
+
+	begun := time.Now()
+	tr := startTraffic(t, f.Hub, address)
+	within(t, 3*time.Minute, "two rotations of the authority, and the end of the first", func(ctx context.Context) error {
+		is, err := certificates(ctx, f.Hub)
+		if err != nil {
+			return err
+		}
+		if n := tr.signers(); n < 3 {
+			return fmt.Errorf("%d authorities have signed", n)
+		}
+		if strings.Contains(string(is.Data["ca.crt"]), firstAuthority(secret)) {
+			return errors.New("the first authority still is trusted")
+		}
+		return nil
+	})
+	t.Logf("two rotations took %v", time.Since(begun).Round(time.Millisecond))
+	tr.expectNoFailure(t)
+}
+
+// front is what a Service is to the webhook: an address that leads to one of several.
+type front struct {
+	listener net.Listener
+	mu       sync.Mutex
+	backend  string
+}
+
+func startFront(t *testing.T, backend string) *front {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	f := &front{listener: l, backend: backend}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go f.forward(conn)
+		}
+	}()
+	return f
+}
+
+func (f *front) lead(backend string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.backend = backend
+}
+
+func (f *front) forward(conn net.Conn) {
+	f.mu.Lock()
+	backend := f.backend
+	f.mu.Unlock()
+	to, err := net.Dial("tcp", backend)
+	if err != nil {
+		_ = conn.Close()
+		return
+	}
+	go func() {
+		_, _ = io.Copy(to, conn)
+		_ = to.Close()
+	}()
+	_, _ = io.Copy(conn, to)
+	_ = conn.Close()
+}
+
+// TestReplicasServeTheWebhook runs two managers, of which one leads, and kills it in
+// the middle of a rotation.
+func TestReplicasServeTheWebhook(t *testing.T) {
+	t.Parallel()
+	f := start(t, fleet.Options{})
+	hub := f.Hub
+	// As long as somebody else leads, nobody makes certificates.
+	seconds, now, somebody := int32(3600), metav1.NowMicro(), "somebody"
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "rulefleet-manager"},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &somebody, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now},
+	}
+	must(t, hub.Client.Create(t.Context(), lease))
+	replica := func() (*fleet.Manager, string) {
+		t.Helper()
+		address := freeAddress(t)
+		return startManagerWith(t, f, fleet.ManagerOptions{
+			// Long enough for the Lease of one that is killed to run out.
+			Dir: t.TempDir(), Webhook: address, Args: []string{"--leader-elect", "--webhook-cert-lifetime=1m"},
+		}), address
+	}
+	leader, leaderAddress := replica()
+	throughout(t, time.Second, "it is not ready without a certificate", func(ctx context.Context) error {
+		ok, body, err := readyz(ctx, leader)
+		if ok || (err == nil && !strings.Contains(body, "[-]webhook failed")) {
+			err = fmt.Errorf("it says %q", body)
+		}
+		return err
+	})
+	must(t, hub.Client.Delete(t.Context(), lease))
+	isReady := func(m *fleet.Manager) func(ctx context.Context) error {
+		return func(ctx context.Context) error {
+			ok, body, err := readyz(ctx, m)
+			if err == nil && !ok {
+				err = fmt.Errorf("it says %q", body)
+			}
+			return err
+		}
+	}
+	eventually(t, "the leader is ready", isReady(leader))
+	follower, followerAddress := replica()
+	eventually(t, "the follower is ready", isReady(follower))
+	if strings.Contains(follower.Log(), "wrote the webhook's certificates") {
+		t.Error("the follower writes certificates")
+	}
+
+	service := startFront(t, leaderAddress)
+	must(t, f.InstallWebhook(t.Context(), service.listener.Addr().String()))
+	eventually(t, "the leader is asked", asked(hub))
+	secret, err := certificates(t.Context(), hub)
+	must(t, err)
+
+	// The leader is taken out of the Service, and killed when it has begun to rotate. What
+	// has lost its authority's key is rotated at once.
+	tr := startTraffic(t, hub, followerAddress)
+	service.lead(followerAddress)
+	update(t, hub, secret, func(s *corev1.Secret) { delete(s.Data, "ca.key") })
+	eventually(t, "the rotation begins", func(ctx context.Context) error {
+		is, err := certificates(ctx, hub)
+		if err == nil && is.Data["next-ca.key"] == nil {
+			err = errors.New("no authority follows")
+		}
+		return err
+	})
+	must(t, leader.Kill())
+	within(t, time.Minute, "the rotation ends, and what the follower serves is of the new authority", func(ctx context.Context) error {
+		is, err := certificates(ctx, hub)
+		if err == nil && (is.Data["ca.key"] == nil || tr.signers() < 2) {
+			err = errors.New("the new authority does not sign yet")
+		}
+		return err
+	})
+	tr.expectNoFailure(t)
+}
