@@ -117,6 +117,12 @@ func (tr *traffic) signers() int {
 	return len(tr.authorities)
 }
 
+func (tr *traffic) asked() int {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.requests
+}
+
 func (tr *traffic) stop() {
 	tr.done()
 	tr.wg.Wait()
@@ -289,7 +295,19 @@ func TestReplicasServeTheWebhook(t *testing.T) {
 		if err == nil && is.Data["next-ca.key"] == nil {
 			err = errors.New("no authority follows")
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return configured(ctx, hub, is.Data["ca.crt"])
+	})
+	// With the new caBundle, the hub opens a new connection, to the follower. What was
+	// asked by the old one is answered before.
+	seen := tr.asked()
+	eventually(t, "the leader is asked no more", func(context.Context) error {
+		if n := tr.asked() - seen; n < 50 {
+			return fmt.Errorf("there were %d requests", n)
+		}
+		return nil
 	})
 	must(t, leader.Kill())
 	within(t, time.Minute, "the rotation ends, and what the follower serves is of the new authority", func(ctx context.Context) error {

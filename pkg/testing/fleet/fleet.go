@@ -23,6 +23,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -155,7 +156,9 @@ func (f *Fleet) startMember(ctx context.Context, name string, controllerManager 
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	direct, err := client.New(c.RESTConfig(), client.Options{Scheme: Scheme})
+	cfg := c.RESTConfig()
+	cfg.WarningHandlerWithContext = rest.NoWarnings{} // nobody reads them
+	direct, err := client.New(cfg, client.Options{Scheme: Scheme})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("making a client for %s: %w", name, err), c.Stop())
 	}

@@ -1,0 +1,191 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+func newRule(expr string) *v1alpha1.AlertRule {
+	return &v1alpha1.AlertRule{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+		Spec: v1alpha1.AlertRuleSpec{
+			AlertSpec: v1alpha1.AlertSpec{Alert: "Down", Expr: expr},
+			Placement: v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}},
+		},
+	}
+}
+
+func newTemplate(expr string) *v1alpha1.AlertRuleTemplate {
+	return &v1alpha1.AlertRuleTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec:       v1alpha1.AlertRuleTemplateSpec{AlertSpec: v1alpha1.AlertSpec{Alert: "Down", Expr: expr}},
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	o := Options{Validate: rule.ValidateOptions{AdminNamespace: "admin", GeneratedNamespace: "generated"}}
+	elsewhere := newRule("up")
+	elsewhere.Spec.RuleNamespace = "kube-system"
+	generated := newRule("up ==")
+	generated.Name, generated.GenerateName = "", "web-"
+	for name, c := range map[string]struct {
+		refuse     func(ctx context.Context) error
+		invalid    *rule.Invalid
+		kind, name string
+		cause      metav1.CauseType
+	}{
+		"expression": {
+			func(ctx context.Context) error {
+				_, err := alertRules(o).ValidateCreate(ctx, newRule("up =="))
+				return err
+			},
+			rule.Validate(newRule("up =="), o.Validate), "AlertRule", "web", metav1.CauseTypeFieldValueInvalid,
+		},
+		"tenancy": {
+			func(ctx context.Context) error { _, err := alertRules(o).ValidateCreate(ctx, elsewhere); return err },
+			rule.Validate(elsewhere, o.Validate), "AlertRule", "web", metav1.CauseTypeForbidden,
+		},
+		"a name that is made": {
+			func(ctx context.Context) error { _, err := alertRules(o).ValidateCreate(ctx, generated); return err },
+			rule.Validate(generated, o.Validate), "AlertRule", "web-", metav1.CauseTypeFieldValueInvalid,
+		},
+		"template": {
+			func(ctx context.Context) error {
+				_, err := templates(o).ValidateUpdate(ctx, newTemplate("up"), newTemplate("up =="))
+				return err
+			},
+			rule.ValidateTemplate(newTemplate("up ==")), "AlertRuleTemplate", "web", metav1.CauseTypeFieldValueInvalid,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var status *apierrors.StatusError
+			if err := c.refuse(t.Context()); !errors.As(err, &status) {
+				t.Fatalf("the answer is %v", err)
+			}
+			want := metav1.Status{
+				Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+				Message: c.kind + `.rulefleet.io "` + c.name + `" is invalid: ` + c.invalid.Error(),
+				Details: &metav1.StatusDetails{
+					Group: "rulefleet.io", Kind: c.kind, Name: c.name,
+					Causes: []metav1.StatusCause{{Type: c.cause, Field: c.invalid.Field, Message: c.invalid.Message}},
+				},
+			}
+			if !reflect.DeepEqual(status.ErrStatus, want) {
+				t.Errorf("the answer is\n%+v\nand not\n%+v", status.ErrStatus, want)
+			}
+		})
+	}
+}
+
+// TestRatchet changes objects that came past validation.
+func TestRatchet(t *testing.T) {
+	t.Parallel()
+	v, bad := alertRules(Options{}), newRule("up ==")
+	labeled := newRule("up ==")
+	labeled.Labels, labeled.Finalizers = map[string]string{"a": "b"}, []string{"example.com/mine"}
+	labeled.Spec.Labels = map[string]v1alpha1.LabelText{} // as good as none
+	worse := newRule("up ==")
+	worse.Spec.Placement.Selector = nil
+	for name, c := range map[string]struct {
+		after *v1alpha1.AlertRule
+		fine  bool
+	}{
+		"the same spec": {labeled, true},
+		"another spec":  {worse, false},
+		"corrected":     {newRule("up"), true},
+	} {
+		if _, err := v.ValidateUpdate(t.Context(), bad, c.after); (err == nil) != c.fine {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := v.ValidateDelete(t.Context(), bad); err != nil {
+		t.Errorf("it can't be deleted: %v", err)
+	}
+	if _, err := templates(Options{}).ValidateUpdate(t.Context(), newTemplate("up =="), newTemplate("up ==")); err != nil {
+		t.Errorf("a template that came past can't be labeled: %v", err)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	o := Options{
+		Validate: rule.ValidateOptions{AdminNamespace: "shop"},
+		Warn: func(_ *v1alpha1.AlertRule, o rule.ValidateOptions) []string {
+			return []string{o.AdminNamespace, "two\n\tlines \xff"}
+		},
+		WarnTemplate: func(*v1alpha1.AlertRuleTemplate) []string { return []string{"template"} },
+	}
+	for name, c := range map[string]struct {
+		ask  func() ([]string, error)
+		want []string
+	}{
+		"create": {func() ([]string, error) { return alertRules(o).ValidateCreate(t.Context(), newRule("up")) }, []string{"shop", "two  lines \uFFFD"}},
+		"update": {func() ([]string, error) {
+			return alertRules(o).ValidateUpdate(t.Context(), newRule("up"), newRule("up == 1"))
+		}, []string{"shop", "two  lines \uFFFD"}},
+		"nothing new": {func() ([]string, error) {
+			return alertRules(o).ValidateUpdate(t.Context(), newRule("up"), newRule("up"))
+		}, nil},
+		"template": {func() ([]string, error) { return templates(o).ValidateCreate(t.Context(), newTemplate("up")) }, []string{"template"}},
+		"none":     {func() ([]string, error) { return alertRules(Options{}).ValidateCreate(t.Context(), newRule("up")) }, nil},
+	} {
+		if got, err := c.ask(); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+func TestNobodyWaits(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := alertRules(Options{}).ValidateCreate(ctx, newRule("up")); !errors.Is(err, context.Canceled) {
+		t.Errorf("the answer is %v", err)
+	}
+}
+
+// TestManifest reads what is generated.
+func TestManifest(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../charts/rulefleet/files/webhook/manifests.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config admissionv1.ValidatingWebhookConfiguration
+	if err := yaml.UnmarshalStrict(data, &config); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range config.Webhooks {
+		w := &config.Webhooks[i]
+		names = append(names, w.Name)
+		r := w.Rules[0]
+		if len(w.Rules) != 1 || len(r.Resources) != 1 || strings.Contains(r.Resources[0], "/") || r.APIGroups[0] != v1alpha1.Group ||
+			!slices.Equal(r.Operations, []admissionv1.OperationType{admissionv1.Create, admissionv1.Update}) {
+			t.Errorf("%s is asked about %+v", w.Name, w.Rules)
+		}
+		if *w.FailurePolicy != admissionv1.Fail || *w.SideEffects != admissionv1.SideEffectClassNone ||
+			*w.MatchPolicy != admissionv1.Equivalent || *w.TimeoutSeconds > 10 {
+			t.Errorf("%s is %+v", w.Name, w)
+		}
+	}
+	if !slices.Equal(names, Names) {
+		t.Errorf("the webhooks are %v, and not %v", names, Names)
+	}
+}
