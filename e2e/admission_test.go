@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -374,7 +375,7 @@ func configured(ctx context.Context, m *fleet.Member, bundle []byte) error {
 		return err
 	}
 	for i := range config.Webhooks[:2] {
-		if string(config.Webhooks[i].ClientConfig.CABundle) != string(bundle) {
+		if !bytes.Equal(config.Webhooks[i].ClientConfig.CABundle, bundle) {
 			return fmt.Errorf("webhook %s has another caBundle", config.Webhooks[i].Name)
 		}
 	}

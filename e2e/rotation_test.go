@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -85,7 +87,7 @@ func (tr *traffic) connector() func(ctx context.Context) error {
 		if err := tr.hub.Client.Get(ctx, client.ObjectKey{Name: "rulefleet"}, &config); err != nil {
 			return err
 		}
-		if bundle := config.Webhooks[0].ClientConfig.CABundle; string(bundle) != string(current) {
+		if bundle := config.Webhooks[0].ClientConfig.CABundle; !bytes.Equal(bundle, current) {
 			before, current, replaced = current, bundle, asked
 		}
 		errs := []error{tr.connect(ctx, current)}
@@ -160,9 +162,13 @@ func firstAuthority(s *corev1.Secret) string {
 func TestRotationCostsNoRequest(t *testing.T) {
 	t.Parallel()
 	f, address := start(t, fleet.Options{}), freeAddress(t)
-	startManagerWith(t, f, fleet.ManagerOptions{Dir: t.TempDir(), Webhook: address, Args: []string{"--webhook-cert-lifetime=6s"}})
+	// The hub asks from the beginning, also about what the manager itself makes.
 	must(t, f.InstallWebhook(t.Context(), address))
+	startManagerWith(t, f, fleet.ManagerOptions{Dir: t.TempDir(), Webhook: address, Args: []string{"--webhook-cert-lifetime=6s"}})
 	eventually(t, "the webhook is asked", asked(f.Hub))
+	eventually(t, "the built-in template is made", func(ctx context.Context) error {
+		return f.Hub.Client.Get(ctx, client.ObjectKey{Name: "deployment-down"}, &v1alpha1.AlertRuleTemplate{})
+	})
 	secret, err := certificates(t.Context(), f.Hub)
 	must(t, err)
 
@@ -196,7 +202,7 @@ func startFront(t *testing.T, backend string) *front {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	f := &front{listener: l, backend: backend}
+	f, ctx := &front{listener: l, backend: backend}, t.Context()
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -204,7 +210,7 @@ func startFront(t *testing.T, backend string) *front {
 			if err != nil {
 				return
 			}
-			go f.forward(conn)
+			go f.forward(ctx, conn)
 		}
 	}()
 	return f
@@ -216,11 +222,11 @@ func (f *front) lead(backend string) {
 	f.backend = backend
 }
 
-func (f *front) forward(conn net.Conn) {
+func (f *front) forward(ctx context.Context, conn net.Conn) {
 	f.mu.Lock()
 	backend := f.backend
 	f.mu.Unlock()
-	to, err := net.Dial("tcp", backend)
+	to, err := (&net.Dialer{}).DialContext(ctx, "tcp", backend)
 	if err != nil {
 		_ = conn.Close()
 		return

@@ -60,7 +60,7 @@ func (f *Fleet) InstallWebhook(ctx context.Context, address string) error {
 // UninstallWebhook makes it ask nobody.
 func (f *Fleet) UninstallWebhook(ctx context.Context) error {
 	config := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: webhookConfig}}
-	if err := f.Hub.Client.Delete(ctx, config); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(f.Hub.Client.Delete(ctx, config)); err != nil {
 		return fmt.Errorf("deleting the webhook's configuration: %w", err)
 	}
 	return nil

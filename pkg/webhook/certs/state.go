@@ -81,7 +81,8 @@ func parsePair(data map[string][]byte, bundle []*x509.Certificate, now time.Time
 	return &pair{cert: loaded.Leaf, certPEM: data[servingCertKey], keyPEM: data[servingKeyKey]}, nil
 }
 
-// bundle returns all authorities that are to be trusted, that which signs first.
+// bundle returns all authorities that are to be trusted, the newest first: which of
+// them signs makes no difference to those who trust them.
 func (s *state) bundle() []*x509.Certificate {
 	var out []*x509.Certificate
 	for _, a := range []*authority{s.signer, s.next} {
@@ -89,7 +90,9 @@ func (s *state) bundle() []*x509.Certificate {
 			out = append(out, a.cert)
 		}
 	}
-	return append(out, s.retired...)
+	out = append(out, s.retired...)
+	slices.SortStableFunc(out, func(a, b *x509.Certificate) int { return b.NotAfter.Compare(a.NotAfter) })
+	return out
 }
 
 // data is how the state is written.
