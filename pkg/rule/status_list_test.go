@@ -155,6 +155,21 @@ func TestMoreLagThanFit(t *testing.T) {
 	s.is("edited", 100, 900, "0/1000 and 800 applied 0 failing 0 unreachable")
 }
 
+// All that are listed have one reason, and one that is not has another.
+func TestReasonOfWhatIsNotListed(t *testing.T) {
+	s := sequence(t, 300)
+	s.report(0, 120, pending("", "Conflict", 1, 0))
+	s.report(120, 300, applied("", 1, 0))
+	s.report(299, 300, pending("", "NamespaceMissing", 1, 0))
+	for _, what := range []string{"all reported", "restarted"} {
+		got := s.is(what, 100, 21, "179/300 and 179 applied 120 failing 0 unreachable")
+		if got.Conditions[1].Reason != v1alpha1.ReasonProgressing {
+			t.Errorf("%s: Ready is %+v", what, got.Conditions[1])
+		}
+		s.restart()
+	}
+}
+
 // The worst of them choose first, and what the status alone remembers keeps its place.
 func TestWhoIsListed(t *testing.T) {
 	s := sequence(t, 1000)
