@@ -83,6 +83,13 @@ test-units: promtool note-race ## Run the tests of all other packages.
 test-e2e: promtool note-race ## Run the tests of the manager on real API servers. They measure time, so they run alone.
 	@.ci/step 'tests (end to end)' go test $(RACE) -count=1 -timeout 10m -v ./e2e
 
+FUZZTIME ?= 10s
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target of pkg/rule for FUZZTIME (10s).
+	@targets=$$(go test -list '^Fuzz' ./pkg/rule | grep '^Fuzz'); \
+	for target in $$targets; do .ci/step "fuzzing: $$target" go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x ./pkg/rule; done
+
 .PHONY: note-race
 note-race:
 	@[[ -n "$(RACE)" ]] || echo "NOTE: no C compiler here, so the tests run without the race detector; install gcc and libc6-dev to have it"

@@ -41,6 +41,9 @@ type options struct {
 	logFormat          string
 	logLevel           string
 	version            bool
+
+	prometheusVersion, prometheusFeatures string
+	evaluator                             *rule.Evaluator // what they say
 }
 
 // inClusterNamespace is where a pod finds the name of its own namespace.
@@ -59,6 +62,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.clusterLabel, "cluster-label", "cluster", "`label` with the spoke's name that every pushed alert carries; empty for none")
 	f.StringVar(&o.kubeStateMetrics, "kube-state-metrics-selector", "", "PromQL `matchers`, such as job=\"kube-state-metrics\", that the built-in templates pick kube-state-metrics' series by; empty for none."+
 		" It has to fit every spoke. Built-in templates that nobody edited follow a change")
+	f.StringVar(&o.prometheusVersion, "prometheus-version", "", "`version` of the fleet's oldest Prometheus, such as 2.53: what it can't parse is refused; any is assumed when empty")
+	f.StringVar(&o.prometheusFeatures, "prometheus-features", "", "`names` of the features that every Prometheus of the fleet is started with (--enable-feature), such as promql-experimental-functions")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	f.BoolVar(&o.leaderElect, "leader-elect", false, "let one of several replicas work at a time")
@@ -105,6 +110,11 @@ func (o *options) validate() error {
 		errs = append(errs, fmt.Errorf("--kube-state-metrics-selector: %w", err))
 	}
 	errs = append(errs, o.validateWebhook())
+	evaluator, err := rule.ParseEvaluator(o.prometheusVersion, o.prometheusFeatures)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("--prometheus-version: %w", err))
+	}
+	o.evaluator = evaluator
 	if o.logFormat != "json" && o.logFormat != "console" {
 		errs = append(errs, fmt.Errorf("--log-format: %q is neither json nor console", o.logFormat))
 	}

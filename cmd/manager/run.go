@@ -114,6 +114,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	// (1) Deployment → AlertRule
 	generator := generate.NewReconciler(generate.Options{
 		Hub: local.GetClient(), Guard: guard, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
+		Validate: validate,
 	})
 	if err := generator.SetupWithManager(mgr, provider); err != nil {
 		return err
@@ -131,7 +132,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	if err := reconciler.SetupWithManager(local); err != nil {
 		return err
 	}
-	return (&status.TemplateReconciler{Client: local.GetClient()}).SetupWithManager(local)
+	return (&status.TemplateReconciler{Client: local.GetClient(), Validate: validate}).SetupWithManager(local)
 }
 
 func newScheme() *runtime.Scheme {

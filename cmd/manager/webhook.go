@@ -28,7 +28,7 @@ func setupWebhook(ctx context.Context, mgr manager.Manager, keeper *certs.Keeper
 	if o.webhookPort == 0 {
 		return nil
 	}
-	if err := webhook.SetupWithManager(mgr, webhook.Options{Validate: o.validateOptions()}); err != nil {
+	if err := webhook.SetupWithManager(mgr, o.validateOptions()); err != nil {
 		return err
 	}
 	err := certs.SetupWithManager(ctx, mgr, keeper, certs.Options{
@@ -58,5 +58,7 @@ func (o *options) hosts() []string {
 }
 
 func (o *options) validateOptions() rule.ValidateOptions {
-	return rule.ValidateOptions{AdminNamespace: o.namespace, GeneratedNamespace: o.generatedNamespace}
+	return rule.ValidateOptions{
+		AdminNamespace: o.namespace, GeneratedNamespace: o.generatedNamespace, ClusterLabel: o.clusterLabel, Evaluator: o.evaluator,
+	}
 }

@@ -107,9 +107,6 @@ func (a *adjustments) readFor(key, value string) {
 	a.wait = v1alpha1.Duration(value)
 }
 
-// maxDuration bounds a Duration in the API, in characters.
-const maxDuration = 32
-
 func (a *adjustments) readLabels(key, value string) {
 	for _, pair := range list(value) {
 		name, text, found := strings.Cut(pair, "=")

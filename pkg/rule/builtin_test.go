@@ -145,7 +145,7 @@ func TestBuiltIns(t *testing.T) {
 		for _, template := range BuiltIns(BuiltInOptions{KubeStateMetrics: selector}) {
 			spec := template.Spec
 			got = append(got, fmt.Sprint(template.Name, " ", spec.Alert, " ", spec.Severity, " ", spec.For, " ", spec.State))
-			if bad := ValidateTemplate(template); bad != nil {
+			if bad := ValidateTemplate(template, ValidateOptions{}); bad != nil {
 				t.Errorf("%s with %s: %v", template.Name, selector, bad)
 			}
 			for _, key := range []string{"summary", "description"} {

@@ -34,7 +34,7 @@ func TestGenerate(t *testing.T) {
 			newWorkload(func(w *Workload) { w.Cluster.Name, w.Namespace, w.Name = longName, strings.Repeat("n", 63), longName }),
 		},
 	} {
-		if bad := ValidateTemplate(c.template); bad != nil {
+		if bad := ValidateTemplate(c.template, ValidateOptions{}); bad != nil {
 			t.Errorf("%s: the test's template is not valid: %v", name, bad)
 		}
 		r, err := Generate(c.template, c.workload, "rulefleet-generated")

@@ -18,7 +18,8 @@ const maxMessage = 900
 //
 //nolint:errname // it is a verdict first, and an error to those who pass it on
 type Invalid struct {
-	// Reason is ReasonInvalidExpr, ReasonInvalidSpec or ReasonNamespaceNotAllowed.
+	// Reason is ReasonInvalidExpr, ReasonInvalidSpec, ReasonNamespaceNotAllowed or
+	// ReasonUnsupported.
 	Reason string
 	// Field is the path of the field, such as spec.annotations[summary].
 	Field string
@@ -38,13 +39,16 @@ func invalid(field, format string, args ...any) *Invalid {
 }
 
 // invalidExpr tells of a fault in an expression, and points at it.
-func invalidExpr(expr string, f *fault) *Invalid {
+func invalidExpr(expr string, f *fault) *Invalid { return invalidExprAt("spec.expr", expr, f) }
+
+// invalidExprAt is invalidExpr for another field.
+func invalidExprAt(field, expr string, f *fault) *Invalid {
 	message := f.message
 	if f.pos >= 0 {
 		at := posrange.PositionRange{Start: posrange.Pos(f.pos)}.StartPosInput(expr, 0)
 		message = at + ": " + bounded(message, maxMessage/2) + pointer(expr, f.pos)
 	}
-	bad := invalid("spec.expr", "%s", message)
+	bad := invalid(field, "%s", message)
 	bad.Reason = v1alpha1.ReasonInvalidExpr
 	return bad
 }

@@ -28,6 +28,7 @@ func TestNamesArePinned(t *testing.T) {
 }
 
 func TestNamesTellApart(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 253)
 	seen := map[string]string{}
 	check := func(from, name string) {

@@ -11,11 +11,13 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Cluster is a spoke as placement and rendering see it: the name and the labels of
-// its SpokeCluster.
+// Cluster is a spoke as placement and rendering see it.
 type Cluster struct {
+	// Name and Labels are those of its SpokeCluster.
 	Name   string
 	Labels map[string]string
+	// Evaluators are the Prometheus that evaluate rules there, as far as they are known.
+	Evaluators []Evaluator
 }
 
 // Places tells whether a selection picks a cluster: by name or by label. No selector

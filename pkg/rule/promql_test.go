@@ -154,6 +154,7 @@ func passExpr(expr string, w Workload) (string, error) {
 }
 
 func TestValuesStayLiteralInPromQL(t *testing.T) {
+	t.Parallel()
 	rnd := random()
 	quotes := []string{`"`, `'`, "`"}
 	literals := []string{"", "a", "x ", "é"}
@@ -204,10 +205,19 @@ func FuzzExpr(f *testing.F) {
 			for op, want := range map[string]string{"=": "<" + a + b + ">", "=~": "<" + regexp.QuoteMeta(a+b) + ">"} {
 				expr, err := passExpr("m{l"+op+literal+"}", w)
 				if err != nil {
+					if max(len(a), len(b)) < 300 {
+						t.Errorf("a %q, b %q: %v", a, b, err)
+					}
 					continue // too long: refused, and told
 				}
-				if m, err := matcher(expr); err != nil || m.Value != want {
+				m, err := matcher(expr)
+				if err != nil || m.Value != want {
 					t.Errorf("a %q, b %q: %s means %v, %v", a, b, expr, m, err)
+					continue
+				}
+				value := "<" + a + b + ">"
+				if !m.Matches(value) || m.Matches(value+"x") || m.Matches("x"+value) || m.Matches("") {
+					t.Errorf("a %q, b %q: %s does not match %q alone", a, b, expr, value)
 				}
 			}
 		}

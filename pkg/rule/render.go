@@ -57,7 +57,10 @@ func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.Pr
 			return nil, e.blame(bad)
 		}
 	}
-	return &monitoringv1.PrometheusRule{
+	if bad := checkEvaluators(alert, c); bad != nil {
+		return nil, e.blame(bad)
+	}
+	object := &monitoringv1.PrometheusRule{
 		TypeMeta: metav1.TypeMeta{
 			APIVersion: monitoring.GroupName + "/" + monitoringv1.Version,
 			Kind:       monitoringv1.PrometheusRuleKind,
@@ -87,7 +90,11 @@ func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.Pr
 				Annotations:   plainMap(alert.Annotations),
 			}},
 		}}},
-	}, nil
+	}
+	if bad := checkObjectSize(object); bad != nil {
+		return nil, bad
+	}
+	return object, nil
 }
 
 func duration[T ~string](d v1alpha1.Duration) *T {

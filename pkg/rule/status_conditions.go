@@ -15,8 +15,6 @@ const (
 	// told is how many rows a condition's message quotes, and toldBytes how much of each.
 	told      = 3
 	toldBytes = 256
-	// maxWarnings bounds the warnings in Accepted, in bytes with what is around them.
-	maxWarnings = 900
 )
 
 // accepted is the condition that tells of the spec alone.
@@ -24,11 +22,7 @@ func (in *StatusInput) accepted() metav1.Condition {
 	if in.Invalid != nil {
 		return condition(v1alpha1.ConditionAccepted, false, in.Invalid.Reason, in.Invalid.Error())
 	}
-	message := "the spec is valid"
-	if len(in.Warnings) > 0 {
-		message = bounded(message+"; warning: "+strings.Join(in.Warnings, "; "), maxWarnings)
-	}
-	return condition(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, message)
+	return condition(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, AcceptedMessage(in.Warnings))
 }
 
 // conclude sums up the rows: the summary, Ready and Stalled follow from the same

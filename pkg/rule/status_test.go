@@ -429,6 +429,7 @@ func many(n int) []SpokeState {
 // A status derived from itself does not change, whatever led to it. Between two steps
 // everything may change: spokes, verdicts, restarts, the spec.
 func TestStatusIsStable(t *testing.T) {
+	t.Parallel()
 	rnd := random()
 	reasons := []string{"", "", "", "", "Conflict", "NamespaceMissing", "Mutated", "Unreachable", "Error", "Waiting", "NotRegistered"}
 	for _, of := range []struct{ size, runs int }{{3, 100}, {130, 8}, {700, 4}} {

@@ -18,7 +18,7 @@ import (
 func prometheusText(t *testing.T, text string) (string, error) {
 	t.Helper()
 	data := template.AlertTemplateData(map[string]string{"job": "j"}, nil, "", promql.Sample{F: 7})
-	return template.NewTemplateExpander(t.Context(), goTemplateVariables+text, "text", data, model.Time(0), nil, &url.URL{}, nil).Expand()
+	return template.NewTemplateExpander(t.Context(), goTemplatePreamble+text, "text", data, model.Time(0), nil, &url.URL{}, nil).Expand()
 }
 
 // passText takes a text through both stages.
@@ -63,6 +63,7 @@ var literalTexts = map[string]string{
 // What a value says is what comes out of Prometheus, whatever it says, whatever
 // stands around it, and whichever stage it was inserted at.
 func TestValuesStayLiteralInTexts(t *testing.T) {
+	t.Parallel()
 	rnd := random()
 	var literals []string
 	for s := range literalTexts {
@@ -137,6 +138,7 @@ func TestPlaceholderInsideAnAction(t *testing.T) {
 // inAction has to agree with text/template: a word at the end of a text is text, or it
 // is not.
 func TestInActionAgreesWithGoTemplates(t *testing.T) {
+	t.Parallel()
 	rnd := random()
 	tokens := []string{
 		"{{", "}}", "{{", "}}", "{{-", "-}}", "{{- ", " -}}", "{", "}", " ", "\n", `"`, `"`, "`", "`", "'", `\`, `"x"`, "`x`", "'x'", "{{/*", "*/}}", "{{- /*", "*/ -}}", "/*", "*/", ".", "1", "x",
@@ -172,6 +174,10 @@ func TestInActionAgreesWithGoTemplates(t *testing.T) {
 	}
 }
 
+func testChecker() checker {
+	return checker{stage: sampleStage(true), budget: newBudget(), maxLabels: maxTexts}
+}
+
 func FuzzExpand(f *testing.F) {
 	for text := range literalTexts {
 		f.Add(text, "", "", "")
@@ -184,7 +190,7 @@ func FuzzExpand(f *testing.F) {
 	f.Fuzz(func(t *testing.T, before, a, b, after string) {
 		text := before + "$(deployment.annotations.a)$(cluster.labels.b)|" + after
 		alert := v1alpha1.AlertSpec{Alert: "A", Expr: "up", Annotations: map[string]v1alpha1.LabelText{"text": v1alpha1.LabelText(text)}}
-		if checkAlert(alert, sampleStage(true), maxTexts) != nil || strings.Contains(text, "-") || strings.Count(text, "$(") > 2 ||
+		if testChecker().alert(alert) != nil || strings.Contains(text, "-") || strings.Count(text, "$(") > 2 ||
 			len(text)+len(literalBrace)*maxValue > maxText {
 			t.Skip() // of trim markers and other placeholders, the outcome is not known here
 		}

@@ -2,15 +2,8 @@ package rule
 
 import (
 	"fmt"
-	"maps"
-	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
-
-	"github.com/prometheus/common/model"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -21,37 +14,56 @@ type ValidateOptions struct {
 	AdminNamespace string
 	// GeneratedNamespace is the hub's namespace for generated AlertRules.
 	GeneratedNamespace string
+	// ClusterLabel is the alert's label that holds the spoke's name. Empty turns it off.
+	ClusterLabel string
+	// Evaluator is what every Prometheus of the fleet can do at least. Nil is not known:
+	// any release is assumed then, with no features enabled.
+	Evaluator *Evaluator
 }
 
-// Limits of the API that Validate knows too: it also runs where no API server has
-// checked them, and they bound its work.
-const (
-	maxAlertName = 253
-	maxTexts     = 64
-	maxTemplate  = validation.LabelValueMaxLength
-)
-
-var severityPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,61}[a-zA-Z0-9])?$`)
-
 // Validate returns what is wrong with an AlertRule, or nil. Webhook, controller and
-// CLI use this one.
+// CLI use this one. It checks what the API server does too, because it also runs where
+// none has. Its time is bounded, whatever the object holds.
 func Validate(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
-	if bad := checkAlert(r.Spec.AlertSpec, sampleStage(false), maxTexts); bad != nil {
+	if bad := checkSpecSize(r.Spec.AlertSpec, r.Spec.Overrides); bad != nil {
+		return bad
+	}
+	c := checker{stage: sampleStage(false), budget: newBudget(), evaluator: o.Evaluator, maxLabels: maxTexts}
+	if bad := c.alert(r.Spec.AlertSpec); bad != nil {
+		return bad
+	}
+	if bad := checkState("spec.state", r.Spec.State); bad != nil {
 		return bad
 	}
 	if bad := checkSelection("spec.placement", r.Spec.Placement); bad != nil {
+		return bad
+	}
+	if bad := c.overrides(r.Spec); bad != nil {
+		return bad
+	}
+	if bad := checkPlace(r.Spec); bad != nil {
 		return bad
 	}
 	return checkTenancy(r, o)
 }
 
 // ValidateTemplate returns what is wrong with an AlertRuleTemplate, or nil.
-func ValidateTemplate(t *v1alpha1.AlertRuleTemplate) *Invalid {
+func ValidateTemplate(t *v1alpha1.AlertRuleTemplate, o ValidateOptions) *Invalid {
 	if len(t.Name) > maxTemplate {
 		return invalid("metadata.name", "a template's name has at most %d characters: it is the value of a label", maxTemplate)
 	}
+	if bad := checkSpecSize(t.Spec.AlertSpec, nil); bad != nil {
+		return bad
+	}
 	// Two labels are added to every alert that it makes.
-	if bad := checkAlert(t.Spec.AlertSpec, sampleStage(true), maxTexts-2); bad != nil {
+	c := checker{stage: sampleStage(true), budget: newBudget(), evaluator: o.Evaluator, maxLabels: maxTexts - 2}
+	if bad := c.alert(t.Spec.AlertSpec); bad != nil {
+		return bad
+	}
+	if bad := checkState("spec.state", t.Spec.State); bad != nil {
+		return bad
+	}
+	if bad := checkAllow(t.Spec.Allow); bad != nil {
 		return bad
 	}
 	if t.Spec.Clusters != nil {
@@ -59,166 +71,159 @@ func ValidateTemplate(t *v1alpha1.AlertRuleTemplate) *Invalid {
 			return bad
 		}
 	}
-	if t.Spec.Namespaces != nil {
-		if bad := checkSelector("spec.namespaces.selector", t.Spec.Namespaces.Selector); bad != nil {
-			return bad
-		}
+	if bad := checkNamespaces(t.Spec.Namespaces); bad != nil {
+		return bad
 	}
 	return checkSelector("spec.workloads", t.Spec.Workloads)
 }
 
-// checkAlert checks an alert as it was written, and as it is with its placeholders
+// checker checks the alerts of one object.
+type checker struct {
+	stage     stage
+	budget    *budget
+	evaluator *Evaluator
+	maxLabels int
+}
+
+// alert checks an alert as it was written, and as it is with its placeholders
 // replaced.
-func checkAlert(a v1alpha1.AlertSpec, st stage, maxLabels int) *Invalid {
-	if bad := checkFields(a); bad != nil {
-		return bad
-	}
-	if bad := checkTexts("spec.labels", a.Labels, maxLabels); bad != nil {
-		return bad
-	}
-	if bad := checkTexts("spec.annotations", a.Annotations, maxTexts); bad != nil {
+func (c checker) alert(a v1alpha1.AlertSpec) *Invalid {
+	if bad := checkAlertName(a.Alert); bad != nil {
 		return bad
 	}
 	if bad := checkSize(a.Expr); bad != nil {
 		return bad
 	}
-	expanded, bad := st.alert(a)
+	return c.part(a)
+}
+
+// part checks what is given of an alert: an override has neither a name nor, mostly, an
+// expression.
+func (c checker) part(a v1alpha1.AlertSpec) *Invalid {
+	if bad := checkFields(a); bad != nil {
+		return bad
+	}
+	if bad := checkTexts("spec.labels", a.Labels, c.maxLabels); bad != nil {
+		return bad
+	}
+	if bad := checkTexts("spec.annotations", a.Annotations, maxTexts); bad != nil {
+		return bad
+	}
+	expanded, bad := c.stage.alert(a)
 	if bad != nil {
 		return bad
 	}
-	if bad := checkExpr(expanded.Expr); bad != nil {
-		// The positions of what was written are of more use than those of what it became.
-		if own := checkExpr(a.Expr); own != nil {
-			return own
+	if a.Expr != "" {
+		if bad := c.expr(a.Expr, expanded.Expr); bad != nil {
+			return bad
 		}
+	}
+	if bad := checkGoTemplates("spec.labels", expanded.Labels, c.budget); bad != nil {
 		return bad
 	}
-	if bad := checkGoTemplates("spec.labels", expanded.Labels); bad != nil {
+	if bad := checkGoTemplates("spec.annotations", expanded.Annotations, c.budget); bad != nil {
 		return bad
 	}
-	return checkGoTemplates("spec.annotations", expanded.Annotations)
+	return c.evaluator.check("spec", expanded, ofFleet)
 }
 
-// checkFields checks what holds no placeholders.
-func checkFields(a v1alpha1.AlertSpec) *Invalid {
-	if bad := checkAlertName(a.Alert); bad != nil {
-		return bad
+func (c checker) expr(written, expanded string) *Invalid {
+	cost, f := exprCost(expanded)
+	if f == nil && cost > c.budget.totalExpr {
+		f = &fault{-1, "the expressions of this object together take too long to parse: make them simpler, or fewer"}
 	}
-	if a.For != "" {
-		if _, err := model.ParseDuration(string(a.For)); err != nil {
-			return invalid("spec.for", "%q is no duration as Prometheus writes it, such as 30s, 5m or 1h30m: %v", excerpt(string(a.For)), err)
+	if f != nil {
+		return invalidExpr(expanded, f)
+	}
+	c.budget.totalExpr -= cost
+	p := c.evaluator.parser()
+	_, f = parseExpr(expanded, p)
+	if f == nil {
+		return nil
+	}
+	// The positions of what was written are of more use than those of what it became.
+	if _, own := parseExpr(written, p); own != nil {
+		return invalidExpr(written, own)
+	}
+	return invalidExpr(expanded, f)
+}
+
+// overrides checks every override by itself, and together with the alert.
+func (c checker) overrides(s v1alpha1.AlertRuleSpec) *Invalid {
+	if len(s.Overrides) > maxOverrides {
+		return invalid("spec.overrides", "there are %d of them; %d are allowed", len(s.Overrides), maxOverrides)
+	}
+	for i, o := range s.Overrides {
+		if bad := c.override(s.AlertSpec, o); bad != nil {
+			bad.Field = fmt.Sprintf("spec.overrides[%d]", i) + strings.TrimPrefix(bad.Field, "spec")
+			return bad
 		}
-	}
-	if a.Severity != "" && !severityPattern.MatchString(string(a.Severity)) {
-		return invalid("spec.severity", "%q is not valid: letters, digits, and -, _ or . between them, 63 at most", excerpt(string(a.Severity)))
-	}
-	if _, twice := a.Labels[severityLabel]; twice && a.Severity != "" {
-		return invalid("spec.severity", "give the severity in severity or in labels.severity, not in both")
 	}
 	return nil
 }
 
-func checkAlertName(name string) *Invalid {
-	const field = "spec.alert"
-	switch {
-	case name == "":
-		return invalid(field, "an alert needs a name")
-	case utf8.RuneCountInString(name) > maxAlertName:
-		return invalid(field, "an alert's name has at most %d characters", maxAlertName)
-	case !utf8.ValidString(name):
-		return invalid(field, "the alert's name is not valid UTF-8")
-	case hasPlaceholder(name):
-		return invalid(field, "an alert's name holds no placeholder, so that routes can match it: put what differs into labels")
+// override checks an override as if its fields were those of a spec.
+func (c checker) override(base v1alpha1.AlertSpec, o v1alpha1.Override) *Invalid {
+	if bad := checkSelection("spec", o.ClusterSelection); bad != nil {
+		return bad
+	}
+	if len(setBy(o)) == 0 {
+		return invalid("spec", "an override has to change something: set state, expr, for, severity, labels or annotations")
+	}
+	if bad := checkState("spec.state", o.State); bad != nil {
+		return bad
+	}
+	part := v1alpha1.AlertSpec{Expr: o.Expr, For: o.For, Severity: o.Severity, Labels: o.Labels, Annotations: o.Annotations}
+	if o.Expr != "" {
+		if bad := checkSize(o.Expr); bad != nil {
+			return bad
+		}
+	}
+	if bad := c.part(part); bad != nil {
+		return bad
+	}
+	return c.merged(base, o)
+}
+
+// merged checks what an override makes of the alert.
+func (c checker) merged(base v1alpha1.AlertSpec, o v1alpha1.Override) *Invalid {
+	if n := mergedTexts(base.Labels, o.Labels); n > c.maxLabels {
+		return invalid("spec.labels", "together with the alert's own there are %d of them; %d are allowed", n, c.maxLabels)
+	}
+	if n := mergedTexts(base.Annotations, o.Annotations); n > maxTexts {
+		return invalid("spec.annotations", "together with the alert's own there are %d of them; %d are allowed", n, maxTexts)
 	}
 	return nil
 }
 
-// checkTexts checks the names of labels or annotations, and their size. Prometheus
-// before version 3 takes only the names of old.
-func checkTexts(field string, texts map[string]v1alpha1.LabelText, limit int) *Invalid {
-	if len(texts) > limit {
-		return invalid(field, "there are more than %d of them", limit)
+// mergedTexts counts what is left of texts after an override.
+func mergedTexts(base, override map[string]v1alpha1.LabelText) int {
+	n := 0
+	for key := range base {
+		if text, set := override[key]; !set || text != "" {
+			n++
+		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(texts)) {
+	for key, text := range override {
+		if _, set := base[key]; !set && text != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func checkAllow(allow []v1alpha1.Adjustment) *Invalid {
+	known := []v1alpha1.Adjustment{
+		v1alpha1.AdjustAlerts, v1alpha1.AdjustDisable, v1alpha1.AdjustSeverity, v1alpha1.AdjustFor, v1alpha1.AdjustLabels,
+	}
+	for i, a := range allow {
+		field := fmt.Sprintf("spec.allow[%d]", i)
 		switch {
-		case !model.LegacyValidation.IsValidLabelName(name):
-			return invalid(keyed(field, name), "the name is not valid: letters, digits and _, with no digit first")
-		case field != "spec.labels":
-		case strings.HasPrefix(name, model.ReservedLabelPrefix):
-			return invalid(keyed(field, name), "names that begin with %s are Prometheus' own", model.ReservedLabelPrefix)
-		case name == model.AlertNameLabel:
-			return invalid(keyed(field, name), "the label %s is the alert's name: set spec.alert", model.AlertNameLabel)
-		}
-		switch text := string(texts[name]); {
-		case utf8.RuneCountInString(text) > maxText:
-			return invalid(keyed(field, name), "it has more than %d characters", maxText)
-		case !utf8.ValidString(text):
-			return invalid(keyed(field, name), "it is not valid UTF-8")
+		case !slices.Contains(known, a):
+			return invalid(field, "%q is none of alerts, disable, severity, for and labels", excerpt(string(a)))
+		case slices.Contains(allow[:i], a):
+			return invalid(field, "%q is there twice", a)
 		}
 	}
 	return nil
-}
-
-func checkSelection(field string, s v1alpha1.ClusterSelection) *Invalid {
-	if len(s.Names) == 0 && s.Selector == nil {
-		return invalid(field, "name the clusters in names, or select them by label in selector; an empty selector ({}) is every cluster")
-	}
-	for i, name := range s.Names {
-		if errs := validation.IsDNS1123Subdomain(string(name)); len(errs) > 0 {
-			return invalid(fmt.Sprintf("%s.names[%d]", field, i), "%q is no name of a cluster: %s", excerpt(string(name)), errs[0])
-		}
-	}
-	return checkSelector(field+".selector", s.Selector)
-}
-
-func checkSelector(field string, s *metav1.LabelSelector) *Invalid {
-	if _, err := selectorOf(s); err != nil {
-		return invalid(field, "%v", err)
-	}
-	return nil
-}
-
-// checkGenerated keeps what is in the namespace of generated AlertRules to what
-// templates make: one rule, for a workload, where the workload is. People who may edit
-// those could write anywhere otherwise.
-func checkGenerated(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
-	w, p := r.Spec.WorkloadRef, r.Spec.Placement
-	var field string
-	switch {
-	case w == nil:
-		field = "spec.workloadRef"
-	case p.Selector != nil || len(p.Names) != 1 || p.Names[0] != w.Cluster:
-		field = "spec.placement"
-	case r.Spec.RuleNamespace != "" && r.Spec.RuleNamespace != w.Namespace:
-		field = "spec.ruleNamespace"
-	default:
-		return nil
-	}
-	bad := invalid(field, "namespace %s holds what templates make: an AlertRule for a workload, placed on its cluster and in its namespace; write others in the operator's namespace (%s)",
-		r.Namespace, o.AdminNamespace)
-	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
-	return bad
-}
-
-// checkTenancy lets an AlertRule of any other namespace than the operator's two
-// write to the spokes' namespace of the same name alone.
-func checkTenancy(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
-	if r.Namespace != "" && r.Namespace == o.AdminNamespace {
-		return nil
-	}
-	if r.Namespace != "" && r.Namespace == o.GeneratedNamespace {
-		return checkGenerated(r, o)
-	}
-	target := TargetNamespace(r, RenderOptions{AdminNamespace: o.AdminNamespace})
-	if target == r.Namespace {
-		return nil
-	}
-	field := "spec.ruleNamespace"
-	if r.Spec.RuleNamespace == "" {
-		field = "spec.workloadRef.namespace"
-	}
-	bad := invalid(field, "an AlertRule in namespace %s may write to the spokes' namespace %s alone, not to %s: move it to that namespace of the hub, or to the operator's (%s)",
-		r.Namespace, r.Namespace, target, o.AdminNamespace)
-	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
-	return bad
 }

@@ -8,8 +8,15 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// promQL takes what Prometheus takes with no feature flag.
-var promQL = parser.NewParser(parser.Options{})
+// promQL takes what Prometheus takes with no feature flag. anyPromQL takes what any
+// Prometheus takes.
+var (
+	promQL    = parser.NewParser(parser.Options{})
+	anyPromQL = parser.NewParser(parser.Options{
+		EnableExperimentalFunctions: true, ExperimentalDurationExpr: true,
+		EnableExtendedRangeSelectors: true, EnableBinopFillModifiers: true,
+	})
+)
 
 // checkSize checks an expression as it was written.
 func checkSize(expr string) *Invalid {
@@ -22,18 +29,45 @@ func checkSize(expr string) *Invalid {
 	return nil
 }
 
-// checkExpr checks an expression that has no placeholders any more.
+// checkExpr checks an expression that has no placeholders any more. It takes what any
+// Prometheus takes: whether the one at hand does is checkEvaluators' to say.
 func checkExpr(expr string) *Invalid {
-	tree, err := promQL.ParseExpr(expr)
+	_, f := parseExpr(expr, anyPromQL)
+	if f != nil {
+		return invalidExpr(expr, f)
+	}
+	return nil
+}
+
+// parseExpr parses the expression of an alert, without placeholders.
+func parseExpr(expr string, p parser.Parser) (parser.Expr, *fault) {
+	if f := checkCost(expr); f != nil {
+		return nil, f
+	}
+	tree, err := p.ParseExpr(expr)
 	if err != nil {
-		return invalidExpr(expr, faultOf(err))
+		return nil, faultOf(err)
 	}
 	switch t := tree.Type(); t {
 	case parser.ValueTypeVector, parser.ValueTypeScalar:
-		return nil
+		return tree, nil
 	default:
-		return invalidExpr(expr, &fault{0, fmt.Sprintf("it yields a %s, and an alert needs an instant vector or a scalar", parser.DocumentedType(t))})
+		return nil, &fault{0, fmt.Sprintf("it yields a %s, and an alert needs an instant vector or a scalar", parser.DocumentedType(t))}
 	}
+}
+
+// checkQuery checks a query of a template, which may be of any type.
+func checkQuery(query string) error {
+	if utf8.RuneCountInString(query) > maxExpr {
+		return fmt.Errorf("it has more than %d characters", maxExpr)
+	}
+	if f := checkCost(query); f != nil {
+		return f
+	}
+	if _, err := anyPromQL.ParseExpr(query); err != nil {
+		return faultOf(err)
+	}
+	return nil
 }
 
 // faultOf takes the first of Prometheus' errors apart.

@@ -25,18 +25,8 @@ import (
 // Names are the names of the webhooks, as they are in the ValidatingWebhookConfiguration.
 var Names = []string{"alertrules." + v1alpha1.Group, "alertruletemplates." + v1alpha1.Group}
 
-// Options are what validity depends on.
-type Options struct {
-	// Validate are the settings of the hub.
-	Validate rule.ValidateOptions
-	// Warn returns what is valid in an AlertRule and yet hardly meant; nil for nothing.
-	Warn func(*v1alpha1.AlertRule, rule.ValidateOptions) []string
-	// WarnTemplate is the same for an AlertRuleTemplate.
-	WarnTemplate func(*v1alpha1.AlertRuleTemplate) []string
-}
-
 // SetupWithManager serves the webhooks by a manager's webhook server.
-func SetupWithManager(mgr manager.Manager, o Options) error {
+func SetupWithManager(mgr manager.Manager, o rule.ValidateOptions) error {
 	if err := ctrl.NewWebhookManagedBy(mgr, &v1alpha1.AlertRule{}).WithValidator(alertRules(o)).Complete(); err != nil {
 		return fmt.Errorf("setting up the webhook for AlertRules: %w", err)
 	}
@@ -46,28 +36,25 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 	return nil
 }
 
-func alertRules(o Options) *validator[*v1alpha1.AlertRule] {
-	v := &validator[*v1alpha1.AlertRule]{
+func alertRules(o rule.ValidateOptions) *validator[*v1alpha1.AlertRule] {
+	return &validator[*v1alpha1.AlertRule]{
 		kind:  "AlertRule",
-		check: func(r *v1alpha1.AlertRule) *rule.Invalid { return rule.Validate(r, o.Validate) },
+		check: func(r *v1alpha1.AlertRule) *rule.Invalid { return rule.Validate(r, o) },
+		warn:  func(r *v1alpha1.AlertRule) []string { return rule.Warnings(r, o) },
 		same: func(a, b *v1alpha1.AlertRule) bool {
 			return equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
 		},
 	}
-	if o.Warn != nil {
-		v.warn = func(r *v1alpha1.AlertRule) []string { return o.Warn(r, o.Validate) }
-	}
-	return v
 }
 
-func templates(o Options) *validator[*v1alpha1.AlertRuleTemplate] {
+func templates(o rule.ValidateOptions) *validator[*v1alpha1.AlertRuleTemplate] {
 	return &validator[*v1alpha1.AlertRuleTemplate]{
 		kind:  "AlertRuleTemplate",
-		check: rule.ValidateTemplate,
+		check: func(t *v1alpha1.AlertRuleTemplate) *rule.Invalid { return rule.ValidateTemplate(t, o) },
+		warn:  func(t *v1alpha1.AlertRuleTemplate) []string { return rule.TemplateWarnings(t, o) },
 		same: func(a, b *v1alpha1.AlertRuleTemplate) bool {
 			return equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
 		},
-		warn: o.WarnTemplate,
 	}
 }
 

@@ -38,7 +38,7 @@ func newTemplate(expr string) *v1alpha1.AlertRuleTemplate {
 
 func TestRefusal(t *testing.T) {
 	t.Parallel()
-	o := Options{Validate: rule.ValidateOptions{AdminNamespace: "admin", GeneratedNamespace: "generated"}}
+	o := rule.ValidateOptions{AdminNamespace: "admin", GeneratedNamespace: "generated"}
 	elsewhere := newRule("up")
 	elsewhere.Spec.RuleNamespace = "kube-system"
 	generated := newRule("up ==")
@@ -54,22 +54,22 @@ func TestRefusal(t *testing.T) {
 				_, err := alertRules(o).ValidateCreate(ctx, newRule("up =="))
 				return err
 			},
-			rule.Validate(newRule("up =="), o.Validate), "AlertRule", "web", metav1.CauseTypeFieldValueInvalid,
+			rule.Validate(newRule("up =="), o), "AlertRule", "web", metav1.CauseTypeFieldValueInvalid,
 		},
 		"tenancy": {
 			func(ctx context.Context) error { _, err := alertRules(o).ValidateCreate(ctx, elsewhere); return err },
-			rule.Validate(elsewhere, o.Validate), "AlertRule", "web", metav1.CauseTypeForbidden,
+			rule.Validate(elsewhere, o), "AlertRule", "web", metav1.CauseTypeForbidden,
 		},
 		"a name that is made": {
 			func(ctx context.Context) error { _, err := alertRules(o).ValidateCreate(ctx, generated); return err },
-			rule.Validate(generated, o.Validate), "AlertRule", "web-", metav1.CauseTypeFieldValueInvalid,
+			rule.Validate(generated, o), "AlertRule", "web-", metav1.CauseTypeFieldValueInvalid,
 		},
 		"template": {
 			func(ctx context.Context) error {
 				_, err := templates(o).ValidateUpdate(ctx, newTemplate("up"), newTemplate("up =="))
 				return err
 			},
-			rule.ValidateTemplate(newTemplate("up ==")), "AlertRuleTemplate", "web", metav1.CauseTypeFieldValueInvalid,
+			rule.ValidateTemplate(newTemplate("up =="), rule.ValidateOptions{}), "AlertRuleTemplate", "web", metav1.CauseTypeFieldValueInvalid,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestRefusal(t *testing.T) {
 // TestRatchet changes objects that came past validation.
 func TestRatchet(t *testing.T) {
 	t.Parallel()
-	v, bad := alertRules(Options{}), newRule("up ==")
+	v, bad := alertRules(rule.ValidateOptions{}), newRule("up ==")
 	labeled := newRule("up ==")
 	labeled.Labels, labeled.Finalizers = map[string]string{"a": "b"}, []string{"example.com/mine"}
 	labeled.Spec.Labels = map[string]v1alpha1.LabelText{} // as good as none
@@ -117,33 +117,30 @@ func TestRatchet(t *testing.T) {
 	if _, err := v.ValidateDelete(t.Context(), bad); err != nil {
 		t.Errorf("it can't be deleted: %v", err)
 	}
-	if _, err := templates(Options{}).ValidateUpdate(t.Context(), newTemplate("up =="), newTemplate("up ==")); err != nil {
+	if _, err := templates(rule.ValidateOptions{}).ValidateUpdate(t.Context(), newTemplate("up =="), newTemplate("up ==")); err != nil {
 		t.Errorf("a template that came past can't be labeled: %v", err)
 	}
 }
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
-	o := Options{
-		Validate: rule.ValidateOptions{AdminNamespace: "shop"},
-		Warn: func(_ *v1alpha1.AlertRule, o rule.ValidateOptions) []string {
-			return []string{o.AdminNamespace, "two\n\tlines \xff"}
-		},
-		WarnTemplate: func(*v1alpha1.AlertRuleTemplate) []string { return []string{"template"} },
+	o := rule.ValidateOptions{AdminNamespace: "shop"}
+	warned := rule.Warnings(newRule("up"), o)
+	if len(warned) == 0 {
+		t.Fatal("there is nothing to warn of")
 	}
 	for name, c := range map[string]struct {
 		ask  func() ([]string, error)
 		want []string
 	}{
-		"create": {func() ([]string, error) { return alertRules(o).ValidateCreate(t.Context(), newRule("up")) }, []string{"shop", "two  lines \uFFFD"}},
+		"create": {func() ([]string, error) { return alertRules(o).ValidateCreate(t.Context(), newRule("up")) }, warned},
 		"update": {func() ([]string, error) {
 			return alertRules(o).ValidateUpdate(t.Context(), newRule("up"), newRule("up == 1"))
-		}, []string{"shop", "two  lines \uFFFD"}},
+		}, warned},
 		"nothing new": {func() ([]string, error) {
 			return alertRules(o).ValidateUpdate(t.Context(), newRule("up"), newRule("up"))
 		}, nil},
-		"template": {func() ([]string, error) { return templates(o).ValidateCreate(t.Context(), newTemplate("up")) }, []string{"template"}},
-		"none":     {func() ([]string, error) { return alertRules(Options{}).ValidateCreate(t.Context(), newRule("up")) }, nil},
+		"template": {func() ([]string, error) { return templates(o).ValidateCreate(t.Context(), newTemplate("up")) }, rule.TemplateWarnings(newTemplate("up"), o)},
 	} {
 		if got, err := c.ask(); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, %v", name, got, err)
@@ -155,7 +152,7 @@ func TestNobodyWaits(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := alertRules(Options{}).ValidateCreate(ctx, newRule("up")); !errors.Is(err, context.Canceled) {
+	if _, err := alertRules(rule.ValidateOptions{}).ValidateCreate(ctx, newRule("up")); !errors.Is(err, context.Canceled) {
 		t.Errorf("the answer is %v", err)
 	}
 }

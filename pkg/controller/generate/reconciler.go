@@ -54,6 +54,8 @@ type Options struct {
 	Recorder events.EventRecorder
 	// Namespace is where generated AlertRules live.
 	Namespace string
+	// Validate are the settings that a template's validity depends on.
+	Validate rule.ValidateOptions
 }
 
 // Reconciler keeps the AlertRules of one Deployment in one spoke.
@@ -147,7 +149,7 @@ func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]
 	}
 	for i := range templates.Items {
 		t := &templates.Items[i]
-		if rule.ValidateTemplate(t) != nil {
+		if rule.ValidateTemplate(t, r.Validate) != nil {
 			keep[t.Name] = true // status says so
 			continue
 		}

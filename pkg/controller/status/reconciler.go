@@ -198,6 +198,9 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 		Rule: ar, Invalid: rule.Validate(ar, r.Validate),
 		Verdicts: r.Board.rows(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()),
 	}
+	if in.Invalid == nil {
+		in.Warnings = rule.Warnings(ar, r.Validate)
+	}
 	if hub.Generated(ar) {
 		in.Overridden = rule.Overridden(ar)
 	}

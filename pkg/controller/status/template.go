@@ -22,6 +22,8 @@ import (
 type TemplateReconciler struct {
 	// Client reads the hub's cache and writes to the hub.
 	Client client.Client
+	// Validate are the settings that a template's validity depends on.
+	Validate rule.ValidateOptions
 }
 
 // SetupWithManager adds the TemplateReconciler to the hub's manager.
@@ -48,7 +50,7 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 	}
 	next := t.DeepCopy()
 	next.Status.ObservedGeneration = t.Generation
-	for _, c := range templateConditions(rule.ValidateTemplate(t)) {
+	for _, c := range r.conditions(t) {
 		c.ObservedGeneration = t.Generation
 		apimeta.SetStatusCondition(&next.Status.Conditions, c)
 	}
@@ -62,12 +64,16 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 	return reconcile.Result{}, nil
 }
 
-// templateConditions are those of a template that is or is not valid. Ready and Stalled
-// say the same as Accepted, for tools that know of no other.
-func templateConditions(invalid *rule.Invalid) []metav1.Condition {
+// conditions are those of a template. Ready and Stalled say the same as Accepted, for
+// tools that know of no other.
+func (r *TemplateReconciler) conditions(t *v1alpha1.AlertRuleTemplate) []metav1.Condition {
+	invalid := rule.ValidateTemplate(t, r.Validate)
 	if invalid == nil {
 		return []metav1.Condition{
-			{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, Message: "the template is valid"},
+			{
+				Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted,
+				Message: rule.AcceptedMessage(rule.TemplateWarnings(t, r.Validate)),
+			},
 			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, Message: "the template is in use"},
 			{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotStalled, Message: "the template is valid"},
 		}

@@ -253,7 +253,7 @@ func validate(t *testing.T, o *unstructured.Unstructured) *rule.Invalid {
 	if o.GetKind() == "AlertRuleTemplate" {
 		template := &v1alpha1.AlertRuleTemplate{}
 		convert(t, o, template)
-		return rule.ValidateTemplate(template)
+		return rule.ValidateTemplate(template, validation)
 	}
 	ar := &v1alpha1.AlertRule{}
 	convert(t, o, ar)

@@ -1,0 +1,170 @@
+package rule
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// exprDemands returns what an expression needs of Prometheus, by position. One that
+// does not parse needs nothing: that is told elsewhere.
+func exprDemands(expr string) []demand {
+	tree, err := anyPromQL.ParseExpr(expr)
+	if err != nil {
+		return nil
+	}
+	out := tokenDemands(expr)
+	parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {
+		if node == nil {
+			return nil
+		}
+		for _, d := range nodeDemands(node) {
+			if d.pos == 0 {
+				d.pos = int(node.PositionRange().Start)
+			}
+			out = append(out, d)
+		}
+		return nil
+	})
+	slices.SortStableFunc(out, func(a, b demand) int { return a.pos - b.pos })
+	return out
+}
+
+func nodeDemands(node parser.Node) []demand {
+	var out []demand
+	need := func(c came, format string, args ...any) {
+		if c != (came{}) { // it was always there
+			out = append(out, demand{what: fmt.Sprintf(format, args...), came: c})
+		}
+	}
+	switch n := node.(type) {
+	case *parser.Call:
+		need(functionCame[n.Func.Name], "function %q", n.Func.Name)
+	case *parser.AggregateExpr:
+		need(operatorCame[n.Op], "aggregation %q", n.Op.String())
+	case *parser.BinaryExpr:
+		need(operatorCame[n.Op], "operator %q", n.Op.String())
+		if m := n.VectorMatching; m != nil && (m.FillValues.LHS != nil || m.FillValues.RHS != nil) {
+			need(fillCame, `modifier "fill"`)
+		}
+	case *parser.VectorSelector:
+		timeDemands(n.Timestamp, n.StartOrEnd, n.OriginalOffset, n.OriginalOffsetExpr, need)
+		if n.Anchored || n.Smoothed {
+			need(extendedCame, `modifiers "anchored" and "smoothed"`)
+		}
+	case *parser.MatrixSelector:
+		durationDemands(n.RangeExpr, need)
+	case *parser.SubqueryExpr:
+		timeDemands(n.Timestamp, n.StartOrEnd, n.OriginalOffset, n.OriginalOffsetExpr, need)
+		durationDemands(n.RangeExpr, need)
+		durationDemands(n.StepExpr, need)
+	case *parser.NumberLiteral:
+		if n.Duration {
+			need(numbersCame, "duration in the place of a number")
+		}
+	}
+	return out
+}
+
+// timeDemands is for what follows a selector: @ and offset.
+func timeDemands(at *int64, startOrEnd parser.ItemType, offset time.Duration, offsetExpr *parser.DurationExpr, need func(came, string, ...any)) {
+	if at != nil || startOrEnd != 0 {
+		need(atModifierCame, `modifier "@"`)
+	}
+	if offset < 0 {
+		need(negativeOffsetCame, "negative offset")
+	}
+	durationDemands(offsetExpr, need)
+}
+
+func durationDemands(e *parser.DurationExpr, need func(came, string, ...any)) {
+	if e == nil {
+		return
+	}
+	need(durationExprCame, "arithmetic with durations")
+	switch e.Op {
+	case parser.STEP:
+		need(durationStepCame, `duration "step()"`)
+	case parser.MIN_OF, parser.MAX_OF:
+		need(durationMinMaxCame, "duration %q", e.Op.String()+"()")
+	}
+	for _, side := range []parser.Expr{e.LHS, e.RHS} {
+		if sub, ok := side.(*parser.DurationExpr); ok {
+			durationDemands(sub, need)
+		}
+	}
+}
+
+// What stands before the names in braces and parentheses, before parentheses that have
+// names, and before durations.
+var (
+	beforeNames     = []parser.ItemType{parser.LEFT_BRACE, parser.LEFT_PAREN, parser.COMMA}
+	beforeGroupings = []parser.ItemType{parser.BY, parser.WITHOUT, parser.ON, parser.IGNORING, parser.GROUP_LEFT, parser.GROUP_RIGHT}
+	beforeDurations = []parser.ItemType{parser.LEFT_BRACKET, parser.OFFSET, parser.COLON}
+)
+
+// tokenDemands returns what the tree does not tell of: quoted names, and how numbers
+// are written.
+func tokenDemands(expr string) []demand {
+	var (
+		out      []demand
+		item     parser.Item
+		last     parser.Item
+		brackets []bool // the open ones: whether names may stand in them
+	)
+	lexer := parser.Lex(expr)
+	for lexer.NextItem(&item); item.Typ != parser.EOF && item.Typ != parser.ERROR; lexer.NextItem(&item) {
+		switch item.Typ {
+		case parser.COMMENT:
+			continue
+		case parser.LEFT_BRACE:
+			brackets = append(brackets, true)
+		case parser.LEFT_PAREN:
+			brackets = append(brackets, slices.Contains(beforeGroupings, last.Typ))
+		case parser.RIGHT_BRACE, parser.RIGHT_PAREN:
+			brackets = brackets[:max(len(brackets)-1, 0)]
+		case parser.STRING:
+			if len(brackets) > 0 && brackets[len(brackets)-1] && slices.Contains(beforeNames, last.Typ) {
+				out = append(out, demand{int(item.Pos), `quoted name, as in {"a.b"}`, quotedNamesCame})
+			}
+		case parser.NUMBER:
+			switch {
+			case strings.Contains(item.Val, "_"):
+				out = append(out, demand{int(item.Pos), "underscore in numbers", numbersCame})
+			case slices.Contains(beforeDurations, last.Typ):
+				out = append(out, demand{int(item.Pos), "number in the place of a duration", numbersCame})
+			}
+		}
+		last = item
+	}
+	return out
+}
+
+// textDemands returns what a text needs of Prometheus' templates.
+func textDemands(text string) []demand {
+	if !strings.Contains(text, "{{") {
+		return nil
+	}
+	parsed, err := parseGoTemplate(text)
+	if err != nil {
+		return nil
+	}
+	if _, err := parsed.instrument(); err != nil {
+		return nil
+	}
+	var out []demand
+	for _, name := range slices.Sorted(maps.Keys(parsed.uses)) {
+		if c, ok := templateCame[name]; ok {
+			kind := "template function"
+			if strings.HasPrefix(name, "$") {
+				kind = "template variable"
+			}
+			out = append(out, demand{what: fmt.Sprintf("%s %q", kind, name), came: c})
+		}
+	}
+	return out
+}

@@ -1,0 +1,178 @@
+package rule
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+func TestEvaluatorRelease(t *testing.T) {
+	for version, want := range map[string]string{
+		"2.53.1": "2.53", "v3.14.0": "3.14", "2.30": "2.30", "v3.0.0-rc.1": "3.0", "v3.5.0-distroless": "3.5",
+		"": "", "main": "", "v2.53.1-dev": "", "2": "", "v0.39.2": "", "1.8.2": "", "v2.99999": "", "sha256:1.2": "", "2.30x": "",
+	} {
+		e := &Evaluator{Version: version}
+		got, known := e.release()
+		if known != (want != "") || known && got.String() != want {
+			t.Errorf("%q: got %v, %v", version, got, known)
+		}
+	}
+	if _, err := ParseEvaluator("latest", ""); err == nil {
+		t.Error("latest is taken for a release")
+	}
+	if e, err := ParseEvaluator("", ""); e != nil || err != nil {
+		t.Errorf("nothing: %v, %v", e, err)
+	}
+	if e, err := ParseEvaluator("", " a, b,"); err != nil || !slices.Equal(e.Features, []string{"a", "b"}) {
+		t.Errorf("features alone: %v, %v", e, err)
+	}
+}
+
+func TestEvaluators(t *testing.T) {
+	query := func(expr string) v1alpha1.AlertSpec { return v1alpha1.AlertSpec{Alert: "A", Expr: expr} }
+	note := func(text v1alpha1.LabelText) v1alpha1.AlertSpec {
+		return v1alpha1.AlertSpec{Alert: "A", Expr: "up", Annotations: texts{"a": text}}
+	}
+	const functions = "promql-experimental-functions"
+	for _, c := range []struct {
+		alert         v1alpha1.AlertSpec
+		takes, breaks string // releases, and features after a space
+		field, expect string
+	}{
+		{query("acos(up)"), "2.31", "2.30", "spec.expr", `1:1: Prometheus 2.30 of the spoke knows no function "acos"; it came with 2.31` + "\nacos(up)\n^"},
+		{query("up + (up atan2 up)"), "2.31", "2.30", "spec.expr", `1:7: Prometheus 2.30 of the spoke knows no operator "atan2"; it came with 2.31`},
+		{query("group(up)"), "2.20", "2.19", "spec.expr", `aggregation "group"; it came with 2.20`},
+		{query("last_over_time(up[5m])"), "2.26", "2.25", "spec.expr", "2.26"},
+		{query("present_over_time(up[5m])"), "2.29", "2.28", "spec.expr", "2.29"},
+		{query("day_of_year()"), "2.36", "", "", ""},
+		{query("histogram_fraction(0, 1, up)"), "2.40", "2.39", "spec.expr", "2.40"},
+		{query("histogram_stddev(up)"), "2.47", "2.46", "spec.expr", "2.47"},
+		{query("histogram_avg(up)"), "2.51", "2.50", "spec.expr", "2.51"},
+		{query("up @ 1"), "2.33", "2.32", "spec.expr", `modifier "@"`},
+		{query("up @ start()"), "2.25 promql-at-modifier", "2.25", "spec.expr", `has the modifier "@" with --enable-feature=promql-at-modifier alone`},
+		{query("max_over_time(up[5m:1m] @ end())"), "2.33", "2.24 promql-at-modifier", "spec.expr", `it came with 2.25`},
+		{query("up offset -5m"), "2.33", "2.32", "spec.expr", "negative offset"},
+		{query("rate(up[5m] offset -5m)"), "2.26 promql-negative-offset", "2.26", "spec.expr", "negative offset"},
+		{query("up offset 5m"), "2.0", "", "", ""},
+		{query(`{"a.b"}`), "3.0", "2.54", "spec.expr", `1:2: Prometheus 2.54 of the spoke knows no quoted name, as in {"a.b"}; it came with 2.55, behind --enable-feature=utf8-names`},
+		{query(`up{"a.b"="c"}`), "2.55 utf8-names", "2.55", "spec.expr", "1:4: "},
+		{query(`sum by (a, "b.c") (up)`), "3.14", "2.53", "spec.expr", "1:12: "},
+		{query(`up{a="b.c", d=~'x'} and on (e) label_replace(up, "a", "b", "c", "d")`), "2.0", "", "", ""},
+		{query("up > 1_000"), "2.54", "2.53", "spec.expr", "underscore in numbers"},
+		{query("time() - up > 10m"), "2.54", "2.53", "spec.expr", "duration in the place of a number"},
+		{query("rate(up[300])"), "2.54", "2.53", "spec.expr", "1:9: "},
+		{query("limitk(1, up)"), "2.54 " + functions, "2.54", "spec.expr", `has the aggregation "limitk" with --enable-feature=promql-experimental-functions alone`},
+		{query("sort_by_label(up, 'a')"), "2.49 x," + functions, "3.14", "spec.expr", functions},
+		{query("info(up)"), "2.55 " + functions, "2.54 " + functions, "spec.expr", "behind --enable-feature=" + functions},
+		{query("first_over_time(up[5m])"), "3.14", "3.13", "spec.expr", functions},
+		{query("first_over_time(up[5m])"), "3.7 " + functions, "3.6 " + functions, "spec.expr", "3.7"},
+		{query("ts_of_max_over_time(up[5m])"), "3.5 " + functions, "3.4 " + functions, "spec.expr", "3.5"},
+		{query("increase(up[5m] anchored)"), "3.7 promql-extended-range-selectors", "3.14", "spec.expr", "anchored"},
+		{query("up + fill(0) up"), "3.10 promql-binop-fill-modifiers", "3.9 promql-binop-fill-modifiers", "spec.expr", "fill"},
+		{query("rate(up[5m*2])"), "3.14", "3.13", "spec.expr", "arithmetic with durations"},
+		{query("rate(up[5m*2])"), "3.4 promql-duration-expr", "3.3 promql-duration-expr", "spec.expr", "arithmetic with durations"},
+		{query("rate(up[step()+1m])"), "3.6 promql-duration-expr", "3.5 promql-duration-expr", "spec.expr", `duration "step()"`},
+		{query("up >/ 1"), "3.11", "3.10", "spec.expr", `operator ">/"`},
+		{v1alpha1.AlertSpec{Alert: "A", Expr: "up", KeepFiringFor: "1m"}, "2.42", "2.41", "spec.keepFiringFor", "keep_firing_for; it came with 2.42"},
+		{note("{{ $value | toTime }}"), "2.38", "2.37", "spec.annotations[a]", `template function "toTime"; it came with 2.38`},
+		{note("{{ $externalURL }}"), "2.28", "2.27", "spec.annotations[a]", `template variable "$externalURL"`},
+		{note("{{ if $labels.now }}{{ end }}"), "2.5", "", "", ""},
+		{note("{{ now }}"), "3.6", "3.5", "spec.annotations[a]", "3.6"},
+		{note("{{ (stripDomain (urlQueryEscape $labels.a)) }}"), "3.8", "3.7", "spec.annotations[a]", "urlQueryEscape"},
+	} {
+		check := func(spec string) *Invalid {
+			version, features, _ := strings.Cut(spec, " ")
+			e := Evaluator{Version: version, Features: strings.Split(features, ",")}
+			return checkEvaluators(c.alert, Cluster{Name: "eu-1", Evaluators: []Evaluator{{Version: "main"}, e}})
+		}
+		if c.takes != "" {
+			if bad := check(c.takes); bad != nil {
+				t.Errorf("%s: %s: %v", c.alert.Expr, c.takes, bad)
+			}
+		}
+		if c.breaks == "" {
+			continue
+		}
+		bad := check(c.breaks)
+		if bad == nil || bad.Reason != v1alpha1.ReasonUnsupported || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {
+			t.Errorf("%s %s: %s: got %+v\nwant %s: %s", c.alert.Expr, c.alert.Annotations, c.breaks, bad, c.field, c.expect)
+		}
+	}
+}
+
+// A Prometheus of which nothing is known is not held against anything.
+func TestUnknownEvaluators(t *testing.T) {
+	alert := v1alpha1.AlertSpec{Alert: "A", Expr: `{"a.b"} @ 1`, KeepFiringFor: "1m"}
+	for _, version := range []string{"", "main", "v0.39.2"} {
+		if bad := checkEvaluators(alert, Cluster{Evaluators: []Evaluator{{Version: version}}}); bad != nil {
+			t.Errorf("%q: %v", version, bad)
+		}
+	}
+}
+
+func TestValidateForTheFleetsOldest(t *testing.T) {
+	r := newRule(func(r *v1alpha1.AlertRule) {
+		r.Spec.KeepFiringFor = "1m"
+		r.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: clusters("a"), Expr: "sort_by_label(up)"}}
+	})
+	for spec, want := range map[string]string{
+		"":                                     "spec.overrides[0].expr: 1:1: function \"sort_by_label\" is not enabled",
+		" promql-experimental-functions":       "",
+		"2.53":                                 `spec.overrides[0].expr: 1:1: Prometheus 2.53, the fleet's oldest (--prometheus-version), has the function "sort_by_label" with`,
+		"2.53 promql-experimental-functions":   "",
+		"2.41":                                 "spec.keepFiringFor: Prometheus 2.41, the fleet's oldest (--prometheus-version), knows no keep_firing_for; it came with 2.42",
+		"2.41.0 promql-experimental-functions": "spec.keepFiringFor: ",
+	} {
+		version, features, _ := strings.Cut(spec, " ")
+		o := tenancy
+		var err error
+		if o.Evaluator, err = ParseEvaluator(version, features); err != nil {
+			t.Fatal(err)
+		}
+		bad := Validate(r, o)
+		if (bad == nil) != (want == "") || bad != nil && !strings.HasPrefix(bad.Error(), want) {
+			t.Errorf("%q: got %v\nwant %s", spec, bad, want)
+		}
+	}
+}
+
+// TestRenderChecksEvaluators: the spoke's Prometheus has the last word.
+func TestRenderChecksEvaluators(t *testing.T) {
+	r := newRule(func(r *v1alpha1.AlertRule) { r.Spec.Expr = `acos(up{c="$(cluster.name)"})` })
+	_, err := Render(r, Cluster{Name: "eu-1", Evaluators: []Evaluator{{Version: "v2.30.0"}}}, options)
+	if err == nil || !strings.Contains(err.Error(), `Prometheus 2.30 of the spoke knows no function "acos"`) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := Render(r, Cluster{Name: "eu-1", Evaluators: []Evaluator{{Version: "v2.31.0"}}}, options); err != nil {
+		t.Error(err)
+	}
+}
+
+// Functions that came with Prometheus 2.0 or before. What a later version of the
+// library brings belongs into functionCame, with its release.
+var functionsOfOld = strings.Fields(`abs absent avg_over_time ceil changes clamp_max clamp_min count_over_time day_of_month
+	day_of_week day_of_year days_in_month delta deriv exp floor histogram_quantile hour idelta increase irate label_join label_replace ln
+	log10 log2 max_over_time min_over_time minute month predict_linear quantile_over_time rate resets round scalar sort
+	sort_desc sqrt stddev_over_time stdvar_over_time sum_over_time time timestamp vector year`)
+
+func TestFunctionsAreKnown(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(parser.Functions)) {
+		c, later := functionCame[name]
+		if later == slices.Contains(functionsOfOld, name) {
+			t.Errorf("%s: since which release does Prometheus have it?", name)
+		}
+		if needsFlag := c.flag != "" && c.stable == (release{}); later && needsFlag != parser.Functions[name].Experimental {
+			t.Errorf("%s: experimental here: %v, in the library: %v", name, needsFlag, parser.Functions[name].Experimental)
+		}
+	}
+	for name := range functionCame {
+		if parser.Functions[name] == nil {
+			t.Errorf("%s is no function", name)
+		}
+	}
+}

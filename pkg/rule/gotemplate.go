@@ -1,0 +1,230 @@
+package rule
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	prometheus "github.com/prometheus/prometheus/template"
+	"k8s.io/utils/lru"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// goTemplatePreamble is what Prometheus puts before a text (rules/alerting.go).
+const goTemplatePreamble = "{{$labels := .Labels}}{{$externalLabels := .ExternalLabels}}{{$externalURL := .ExternalURL}}{{$value := .Value}}"
+
+// checkGoTemplates renders texts as Prometheus does, with made-up data, and returns
+// what is wrong with the first that does not render.
+func checkGoTemplates(field string, texts map[string]v1alpha1.LabelText, b *budget) *Invalid {
+	for _, key := range slices.Sorted(maps.Keys(texts)) {
+		text := string(texts[key])
+		if !strings.Contains(text, "{{") {
+			continue
+		}
+		if err := rememberedGoTemplate(text, b); err != nil {
+			return invalid(keyed(field, key), "it is no valid Prometheus template: %v", err)
+		}
+	}
+	return nil
+}
+
+// rendered remembers what checkGoTemplate said of a text, by its digest. Controllers
+// validate the same rule for every spoke, and rendering takes a millisecond.
+var rendered = lru.New(8192)
+
+// renderedText is what checkGoTemplate said, and what it took.
+type renderedText struct {
+	err          error
+	steps, bytes int
+}
+
+// rememberedGoTemplate is checkGoTemplate. Its answer and what it takes of the budget
+// don't depend on what is remembered.
+func rememberedGoTemplate(text string, b *budget) error {
+	key := sha256.Sum256([]byte(text))
+	if found, ok := rendered.Get(key); ok {
+		r := found.(renderedText)
+		if r.steps <= b.totalSteps && r.bytes <= b.totalBytes {
+			b.totalSteps -= r.steps
+			b.totalBytes -= r.bytes
+			return r.err
+		}
+	}
+	r := renderedText{steps: b.totalSteps, bytes: b.totalBytes}
+	r.err = checkGoTemplate(text, b)
+	r.steps -= b.totalSteps
+	r.bytes -= b.totalBytes
+	if !b.exhausted {
+		rendered.Add(key, r)
+	}
+	return r.err
+}
+
+// checkGoTemplate refuses a text that Prometheus does not load, one that is wrong
+// whatever the data, and one that takes too much to render.
+func checkGoTemplate(text string, b *budget) error {
+	parsed, err := parseGoTemplate(text)
+	if err == nil {
+		err = trial{}.expander(goTemplatePreamble+text, nil).ParseTest() // there are such functions
+	}
+	if err != nil {
+		_, message, _ := strings.Cut(err.Error(), "template: "+mainTemplate+":")
+		return errors.New("line " + excerptLong(message))
+	}
+	instrumented, err := parsed.instrument()
+	if err != nil {
+		return err
+	}
+	return parsed.tryAll(instrumented, b)
+}
+
+// tryAll renders the text with one trial's data after the other. What depends on the data,
+// such as parseDuration of a label, has to work with one of them; a field that no data
+// has is wrong even where the others don't come by it.
+func (t *goTemplate) tryAll(instrumented string, b *budget) error {
+	var first, wrong error
+	worked := false
+	for _, s := range trials(t) {
+		err := s.run(t, instrumented, b)
+		switch {
+		case errors.Is(err, errBudget), errors.Is(err, errTotal):
+			return t.located(err, b.pos)
+		case err == nil:
+			worked = true
+		case structural(err) && wrong == nil:
+			wrong = t.located(err, b.pos)
+		case first == nil:
+			first = t.located(err, b.pos)
+		}
+	}
+	if worked && wrong == nil {
+		return nil
+	}
+	// What a plain number lacks, a native histogram may have.
+	if wrong == nil || strings.Contains(wrong.Error(), "in type float64") {
+		s := trial{labels: t.labels("1"), found: true, histogram: true}
+		if s.run(t, instrumented, b) == nil {
+			return nil
+		}
+	}
+	return cmp.Or(wrong, first)
+}
+
+// structural tells of an error that no data helps with.
+func structural(err error) bool {
+	message := err.Error()
+	return strings.Contains(message, "can't evaluate field") || strings.Contains(message, "not a method but has arguments") ||
+		strings.HasSuffix(message, " not defined")
+}
+
+// executing is what text/template says before what went wrong. Its position is that of
+// the instrumented text.
+var executing = regexp.MustCompile(`(?s)^.*template: .*: executing ".*?" at <.*?>: `)
+
+// located says where in the text as it was written an error is.
+func (t *goTemplate) located(err error, pos int) error {
+	message := err.Error()
+	switch {
+	case errors.Is(err, errBudget):
+		message = errBudget.Error()
+	case errors.Is(err, errTotal):
+		message = errTotal.Error()
+	default:
+		message = executing.ReplaceAllString(message, "")
+	}
+	pos = min(pos, len(t.text))
+	line := 1 + strings.Count(t.text[:pos], "\n")
+	near := t.text[max(strings.LastIndex(t.text[:pos], "{{"), 0):]
+	if end := strings.Index(near, "}}"); end >= 0 {
+		near = near[:end+len("}}")]
+	}
+	return fmt.Errorf("line %d: %s: %s", line, excerpt(near), excerptLong(message))
+}
+
+func excerptLong(s string) string { return bounded(s, maxMessage/2) }
+
+// trial is made-up data to render a text with.
+type trial struct {
+	labels    map[string]string
+	found     bool // whether queries find something
+	histogram bool // whether the value is a native histogram
+}
+
+// labels returns all labels that the text may mean, with a value.
+func (t *goTemplate) labels(value string) map[string]string {
+	out := make(map[string]string, len(t.words))
+	for word := range t.words {
+		out[word] = value
+	}
+	return out
+}
+
+// trials returns what to try a text with: all labels that it may mean have a value,
+// and then none; queries find something, and then nothing.
+func trials(t *goTemplate) []trial {
+	out := []trial{{labels: t.labels("1"), found: true}}
+	if len(t.words) > 0 {
+		out = append(out, trial{labels: t.labels("x"), found: true}, trial{labels: t.labels("1m"), found: true}, trial{found: true})
+	}
+	if strings.Contains(t.text, "query") {
+		out = append(out, trial{labels: t.labels("1")}, trial{labels: t.labels("x")})
+	}
+	return out
+}
+
+// expander is Prometheus' own, with no access to anything.
+func (s trial) expander(text string, query prometheus.QueryFunc) *prometheus.Expander {
+	smpl := promql.Sample{F: 1}
+	if s.histogram {
+		smpl.H = &histogram.FloatHistogram{Count: 1, Sum: 1}
+	}
+	external := &url.URL{Scheme: "http", Host: "prometheus.example.com"}
+	data := prometheus.AlertTemplateData(s.labels, s.labels, external.String(), smpl)
+	at := model.TimeFromUnix(1_700_000_000)
+	return prometheus.NewTemplateExpander(context.Background(), text, mainTemplate, data, at, query, external, nil)
+}
+
+// query checks a query in place of running it.
+func (s trial) query(b *budget) prometheus.QueryFunc {
+	return func(_ context.Context, query string, _ time.Time) (promql.Vector, error) {
+		// It takes longer to parse than to print.
+		if err := b.spend(20, 16*len(query)); err != nil {
+			return nil, err
+		}
+		if f := checkQuery(query); f != nil {
+			return nil, fmt.Errorf("the query %s: %w", excerpt(query), f)
+		}
+		if !s.found {
+			return nil, nil
+		}
+		return promql.Vector{{F: 1, Metric: labels.FromMap(s.labels)}}, nil
+	}
+}
+
+// run renders an instrumented text.
+func (s trial) run(t *goTemplate, instrumented string, b *budget) error {
+	_, err := s.render(t, instrumented, b)
+	return err
+}
+
+func (s trial) render(t *goTemplate, instrumented string, b *budget) (string, error) {
+	if err := b.next(t.nodes); err != nil {
+		return "", err
+	}
+	e := s.expander(instrumented, s.query(b))
+	e.Funcs(b.funcs())
+	return e.Expand()
+}

@@ -1,0 +1,202 @@
+package rule
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"regexp"
+	"strings"
+	"text/template"
+	"time"
+)
+
+// What rendering one text may take, and what all texts of an object may take together.
+// A text that people write takes some ten steps and some hundred bytes.
+const (
+	maxSteps      = 5_000
+	maxBytes      = 1 << 20
+	maxTotalSteps = 100_000
+	maxTotalBytes = 16 << 20
+)
+
+// errBudget ends the rendering of a text that takes too much.
+var errBudget = errors.New("it takes too long to render, or grows too large: loops and repetitions have to stay small")
+
+// errTotal ends the rendering of texts that take too much together.
+var errTotal = errors.New("the templates of this object together take too long to render: make them simpler, or fewer")
+
+// budget counts what the rendering of texts takes. text/template has no bound of its
+// own: it runs a loop of any length, and doubles a string as often as it is told to.
+type budget struct {
+	steps, bytes           int // left for the present text
+	totalSteps, totalBytes int // left for all of them
+	totalExpr              int // left for expressions: see exprCost
+	pos                    int // of the present step
+	exhausted              bool
+}
+
+func newBudget() *budget {
+	return &budget{steps: maxSteps, bytes: maxBytes, totalSteps: maxTotalSteps, totalBytes: maxTotalBytes, totalExpr: maxTotalExprCost}
+}
+
+// next begins a run of a text with so many nodes, which take a step each to parse.
+func (b *budget) next(nodes int) error {
+	b.steps, b.bytes, b.pos = maxSteps, maxBytes, 0
+	return b.spend(nodes, 0)
+}
+
+func (b *budget) spend(steps, bytes int) error {
+	if steps > b.steps || bytes > b.bytes {
+		return errBudget
+	}
+	if steps > b.totalSteps || bytes > b.totalBytes {
+		b.exhausted = true
+		return errTotal
+	}
+	b.steps -= steps
+	b.bytes -= bytes
+	b.totalSteps -= steps
+	b.totalBytes -= bytes
+	return nil
+}
+
+// funcs are the functions that count, and Prometheus' functions whose time or outcome
+// is not proportionate to what they are given.
+func (b *budget) funcs() template.FuncMap {
+	return template.FuncMap{
+		stepFunc: func(pos, bytes int) (string, error) {
+			b.pos = pos
+			return "", b.spend(1, bytes)
+		},
+		passFunc: func(v reflect.Value) (reflect.Value, error) {
+			return v, b.spend(1, sizeOf(v, b.bytes+1, 0))
+		},
+		"printf": func(format string, args ...any) (string, error) {
+			if printfBound(format, args) > maxObject {
+				return "", errBudget
+			}
+			return fmt.Sprintf(format, args...), nil
+		},
+		"match": func(pattern, text string) (bool, error) {
+			re, err := b.compile(pattern, text)
+			return err == nil && re.MatchString(text), err
+		},
+		"reReplaceAll": func(pattern, replacement, text string) (string, error) {
+			// An empty match between all characters, and what it captured once per $.
+			if 2*(len(text)+1)*(len(replacement)+1) > maxBytes {
+				return "", errBudget
+			}
+			if err := b.spend(1, 32*len(text)); err != nil {
+				return "", err
+			}
+			re, err := b.compile(pattern, text)
+			if err != nil {
+				return "", err
+			}
+			return re.ReplaceAllString(text, replacement), nil
+		},
+	}
+}
+
+// compile compiles a pattern that will be matched with a text.
+func (b *budget) compile(pattern, text string) (*regexp.Regexp, error) {
+	if len(pattern) > maxText {
+		return nil, errBudget
+	}
+	cost := regexCost(pattern)
+	if cost > maxExprCost {
+		return nil, errBudget
+	}
+	if err := b.spend(1, 16*len(pattern)+16*cost+cost*(len(text)+1)/4); err != nil {
+		return nil, err
+	}
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("compiling a regular expression: %w", err)
+	}
+	return re, nil
+}
+
+// printfBound returns what printf can make of its arguments at most, about.
+func printfBound(format string, args []any) int {
+	const limit = 1 << 30
+	widest, largest := 0, 0
+	for number, i := 0, 0; i < len(format); i++ {
+		if c := format[i]; c >= '0' && c <= '9' {
+			number = min(number*10+int(c-'0'), limit)
+			widest = max(widest, number)
+		} else {
+			number = 0
+		}
+	}
+	for _, arg := range args {
+		v := reflect.ValueOf(arg)
+		largest = max(largest, sizeOf(v, maxBytes, 0))
+		if v.CanInt() && strings.Contains(format, "*") {
+			widest = int(max(int64(widest), min(max(v.Int(), -v.Int()), limit)))
+		}
+	}
+	if widest > maxObject {
+		return limit
+	}
+	// A byte becomes up to 8 (\U0010ffff, 0x00), and a float up to 400.
+	return len(format) + strings.Count(format, "%")*(8*largest+400+widest)
+}
+
+// The size of a value of no size of its own, and how deep values may be nested.
+const (
+	wordSize     = 32
+	deepestValue = 100
+)
+
+// sizeOf returns about how many bytes a value takes when it is printed; what is above
+// the limit does not matter. A value that is in another one twice counts twice.
+func sizeOf(v reflect.Value, limit, depth int) int {
+	if limit <= 0 || depth > deepestValue {
+		return wordSize + max(limit, maxBytes)
+	}
+	size := wordSize
+	switch v.Kind() {
+	case reflect.String:
+		return size + v.Len()
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return size + v.Len()
+		}
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			return 2 * wordSize // its time zone is no part of it
+		}
+	}
+	for part := range partsOf(v) {
+		if size += sizeOf(part, limit-size, depth+1); size > limit {
+			break
+		}
+	}
+	return size
+}
+
+// partsOf returns the values in a value.
+func partsOf(v reflect.Value) iter.Seq[reflect.Value] {
+	return func(yield func(reflect.Value) bool) {
+		switch v.Kind() {
+		case reflect.Slice, reflect.Array:
+			for i := 0; i < v.Len() && yield(v.Index(i)); i++ {
+				continue
+			}
+		case reflect.Map:
+			for entries := v.MapRange(); entries.Next() && yield(entries.Key()) && yield(entries.Value()); {
+				continue
+			}
+		case reflect.Struct:
+			for i := 0; i < v.NumField() && yield(v.Field(i)); i++ {
+				continue
+			}
+		case reflect.Pointer, reflect.Interface:
+			if !v.IsNil() && v.Type() != reflect.TypeFor[*time.Location]() {
+				yield(v.Elem())
+			}
+		}
+	}
+}

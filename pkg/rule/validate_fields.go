@@ -1,0 +1,214 @@
+package rule
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/common/model"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// Limits of the API that Validate knows too: it also runs where no API server has
+// checked them, and they bound its work.
+const (
+	maxAlertName      = 253
+	maxLabelName      = 1024
+	maxTexts          = 64
+	maxOverrides      = 64
+	maxDuration       = 32
+	maxWorkloadName   = 253
+	maxClusterNames   = 1000
+	maxNamespaceNames = 256
+	maxTemplate       = validation.LabelValueMaxLength
+)
+
+var severityPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,61}[a-zA-Z0-9])?$`)
+
+// checkFields checks what holds no placeholders.
+func checkFields(a v1alpha1.AlertSpec) *Invalid {
+	for _, d := range []struct {
+		field string
+		value v1alpha1.Duration
+	}{{"spec.for", a.For}, {"spec.keepFiringFor", a.KeepFiringFor}, {"spec.interval", a.Interval}} {
+		length, bad := checkDuration(d.field, string(d.value))
+		switch {
+		case bad != nil:
+			return bad
+		case d.field == "spec.interval" && d.value != "" && length == 0:
+			return invalid(d.field, "an interval of zero evaluates nothing: leave it out to have Prometheus' own")
+		}
+	}
+	if a.Severity != "" && !severityPattern.MatchString(string(a.Severity)) {
+		return invalid("spec.severity", "%q is not valid: letters, digits, and -, _ or . between them, 63 at most", excerpt(string(a.Severity)))
+	}
+	if _, twice := a.Labels[severityLabel]; twice && a.Severity != "" {
+		return invalid("spec.severity", "give the severity in severity or in labels.severity, not in both")
+	}
+	return nil
+}
+
+// checkDuration reads a duration as Prometheus does; none is zero.
+func checkDuration(field, s string) (time.Duration, *Invalid) {
+	if s == "" {
+		return 0, nil
+	}
+	if len(s) > maxDuration {
+		return 0, invalid(field, "%q has more than %d characters", excerpt(s), maxDuration)
+	}
+	d, err := model.ParseDuration(s)
+	switch {
+	case err == nil:
+		return time.Duration(d), nil
+	case strings.Contains(err.Error(), "out of range"):
+		return 0, invalid(field, "%q is out of range: Prometheus takes up to 292y", s)
+	}
+	return 0, invalid(field, "%q is no duration as Prometheus writes it, such as 30s, 5m or 1h30m: %v", excerpt(s), err)
+}
+
+func checkState(field string, s v1alpha1.State) *Invalid {
+	switch s {
+	case "", v1alpha1.Enabled, v1alpha1.Disabled:
+		return nil
+	}
+	return invalid(field, "%q is neither %s nor %s", excerpt(string(s)), v1alpha1.Enabled, v1alpha1.Disabled)
+}
+
+func checkAlertName(name string) *Invalid {
+	const field = "spec.alert"
+	switch {
+	case name == "":
+		return invalid(field, "an alert needs a name")
+	case utf8.RuneCountInString(name) > maxAlertName:
+		return invalid(field, "an alert's name has at most %d characters", maxAlertName)
+	case !utf8.ValidString(name):
+		return invalid(field, "the alert's name is not valid UTF-8")
+	case hasPlaceholder(name):
+		return invalid(field, "an alert's name holds no placeholder, so that routes can match it: put what differs into labels")
+	}
+	return nil
+}
+
+// checkTexts checks the names of labels or annotations, and their size. Prometheus
+// before version 3 takes only the names of old.
+func checkTexts(field string, texts map[string]v1alpha1.LabelText, limit int) *Invalid {
+	if len(texts) > limit {
+		return invalid(field, "there are %d of them; %d are allowed", len(texts), limit)
+	}
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		switch {
+		case !model.LegacyValidation.IsValidLabelName(name):
+			return invalid(keyed(field, name), "the name is not valid: letters, digits and _, with no digit first")
+		case len(name) > maxLabelName:
+			return invalid(keyed(field, name), "the name has more than %d characters", maxLabelName)
+		case field != "spec.labels":
+		case strings.HasPrefix(name, model.ReservedLabelPrefix):
+			return invalid(keyed(field, name), "names that begin with %s are Prometheus' own", model.ReservedLabelPrefix)
+		case name == model.AlertNameLabel:
+			return invalid(keyed(field, name), "the label %s is the alert's name: set spec.alert", model.AlertNameLabel)
+		}
+		switch text := string(texts[name]); {
+		case utf8.RuneCountInString(text) > maxText:
+			return invalid(keyed(field, name), "it has more than %d characters", maxText)
+		case !utf8.ValidString(text):
+			return invalid(keyed(field, name), "it is not valid UTF-8")
+		}
+	}
+	return nil
+}
+
+func checkSelection(field string, s v1alpha1.ClusterSelection) *Invalid {
+	if len(s.Names) == 0 && s.Selector == nil {
+		return invalid(field, "name the clusters in names, or select them by label in selector; an empty selector ({}) is every cluster")
+	}
+	if bad := checkList(field+".names", s.Names, maxClusterNames, checkCluster); bad != nil {
+		return bad
+	}
+	return checkSelector(field+".selector", s.Selector)
+}
+
+func checkNamespaces(s *v1alpha1.NamespaceSelection) *Invalid {
+	if s == nil {
+		return nil
+	}
+	if bad := checkList("spec.namespaces.names", s.Names, maxNamespaceNames, checkNamespace); bad != nil {
+		return bad
+	}
+	if bad := checkList("spec.namespaces.exclude", s.Exclude, maxNamespaceNames, checkNamespace); bad != nil {
+		return bad
+	}
+	return checkSelector("spec.namespaces.selector", s.Selector)
+}
+
+// checkList checks a set of names.
+func checkList[S ~string](field string, names []S, limit int, check func(field, name string) *Invalid) *Invalid {
+	if len(names) > limit {
+		return invalid(field, "there are %d of them; %d are allowed", len(names), limit)
+	}
+	seen := make(map[S]bool, len(names))
+	for i, name := range names {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if bad := check(at, string(name)); bad != nil {
+			return bad
+		}
+		if seen[name] {
+			return invalid(at, "%q is there twice", name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+func checkCluster(field, name string) *Invalid {
+	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
+		return invalid(field, "%q is no name of a cluster: %s", excerpt(name), errs[0])
+	}
+	return nil
+}
+
+func checkNamespace(field, name string) *Invalid {
+	if errs := validation.IsDNS1123Label(name); len(errs) > 0 {
+		return invalid(field, "%q is no name of a namespace: %s", excerpt(name), errs[0])
+	}
+	return nil
+}
+
+func checkSelector(field string, s *metav1.LabelSelector) *Invalid {
+	if _, err := selectorOf(s); err != nil {
+		return invalid(field, "%v", err)
+	}
+	return nil
+}
+
+// checkPlace checks where in the spokes a rule goes, and what it is about.
+func checkPlace(s v1alpha1.AlertRuleSpec) *Invalid {
+	if s.RuleNamespace != "" {
+		if bad := checkNamespace("spec.ruleNamespace", string(s.RuleNamespace)); bad != nil {
+			return bad
+		}
+	}
+	w := s.WorkloadRef
+	if w == nil {
+		return nil
+	}
+	if bad := checkCluster("spec.workloadRef.cluster", string(w.Cluster)); bad != nil {
+		return bad
+	}
+	if w.Kind != deploymentKind {
+		return invalid("spec.workloadRef.kind", "%q is not %s", excerpt(w.Kind), deploymentKind)
+	}
+	if bad := checkNamespace("spec.workloadRef.namespace", string(w.Namespace)); bad != nil {
+		return bad
+	}
+	if n := utf8.RuneCountInString(w.Name); n == 0 || n > maxWorkloadName {
+		return invalid("spec.workloadRef.name", "it has %d characters; 1 to %d are allowed", n, maxWorkloadName)
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package rule
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+func clusters(names ...v1alpha1.ClusterName) v1alpha1.ClusterSelection {
+	return v1alpha1.ClusterSelection{Names: names}
+}
+
+func everyCluster() v1alpha1.ClusterSelection {
+	return v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}}
+}
+
+// withOverride adds an override for eu-1, after one that is well.
+func withOverride(edit func(*v1alpha1.Override)) func(*v1alpha1.AlertRule) {
+	return func(r *v1alpha1.AlertRule) {
+		o := v1alpha1.Override{ClusterSelection: clusters("eu-1")}
+		edit(&o)
+		r.Spec.Overrides = append(r.Spec.Overrides, v1alpha1.Override{ClusterSelection: clusters("us-1"), For: "1m"}, o)
+	}
+}
+
+func manyTexts(n int) texts {
+	out := texts{}
+	for i := range n {
+		out[fmt.Sprintf("l%d", i)] = "x"
+	}
+	return out
+}
+
+func TestValidateOverrides(t *testing.T) {
+	const spec, expr = v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonInvalidExpr
+	for name, c := range map[string]struct {
+		edit                  func(*v1alpha1.Override)
+		reason, field, expect string
+	}{
+		"all of it": {func(o *v1alpha1.Override) {
+			o.ClusterSelection = everyCluster()
+			o.State, o.Expr, o.For, o.Severity = v1alpha1.Disabled, `up{c="$(cluster.name)"} == 0`, "0s", "info"
+			o.Labels, o.Annotations = texts{"team": "", "b": "$(cluster.labels.b)"}, texts{"summary": "{{ $labels.job }} $(cluster.name)"}
+		}, "", "", ""},
+		"nobody":           {func(o *v1alpha1.Override) { o.ClusterSelection, o.For = v1alpha1.ClusterSelection{}, "1m" }, spec, "spec.overrides[1]", "name the clusters"},
+		"nothing":          {func(*v1alpha1.Override) {}, spec, "spec.overrides[1]", "has to change something"},
+		"name":             {func(o *v1alpha1.Override) { o.Names[0], o.For = "EU", "1m" }, spec, "spec.overrides[1].names[0]", "no name of a cluster"},
+		"selector":         {func(o *v1alpha1.Override) { o.Selector, o.For = badSelector, "1m" }, spec, "spec.overrides[1].selector", "not valid"},
+		"state":            {func(o *v1alpha1.Override) { o.State = "Off" }, spec, "spec.overrides[1].state", `"Off" is neither Enabled nor Disabled`},
+		"expr":             {func(o *v1alpha1.Override) { o.Expr = "up ==" }, expr, "spec.overrides[1].expr", "1:6: unexpected end of input\nup ==\n     ^"},
+		"expr, long":       {func(o *v1alpha1.Override) { o.Expr = "up" + long(" ", 16384) }, expr, "spec.overrides[1].expr", "more than 16384"},
+		"expr's value":     {func(o *v1alpha1.Override) { o.Expr = `up{a="$(deployment.name)"}` }, expr, "spec.overrides[1].expr", "belongs into an AlertRuleTemplate"},
+		"for":              {func(o *v1alpha1.Override) { o.For = "5 minutes" }, spec, "spec.overrides[1].for", "no duration"},
+		"severity":         {func(o *v1alpha1.Override) { o.Severity = "-" }, spec, "spec.overrides[1].severity", "not valid"},
+		"severity twice":   {func(o *v1alpha1.Override) { o.Severity, o.Labels = "info", texts{"severity": "x"} }, spec, "spec.overrides[1].severity", "not in both"},
+		"severity's label": {func(o *v1alpha1.Override) { o.Labels = texts{"severity": "x"} }, "", "", ""},
+		"label's name":     {func(o *v1alpha1.Override) { o.Labels = texts{"a-b": "x"} }, spec, "spec.overrides[1].labels[a-b]", "name is not valid"},
+		"reserved":         {func(o *v1alpha1.Override) { o.Labels = texts{"__name__": "x"} }, spec, "spec.overrides[1].labels[__name__]", "Prometheus' own"},
+		"alertname":        {func(o *v1alpha1.Override) { o.Labels = texts{"alertname": ""} }, spec, "spec.overrides[1].labels[alertname]", "set spec.alert"},
+		"label's template": {func(o *v1alpha1.Override) { o.Labels = texts{"team": "{{ nope }}"} }, spec, "spec.overrides[1].labels[team]", `function "nope" not defined`},
+		"annotation":       {func(o *v1alpha1.Override) { o.Annotations = texts{"a": "{{ .Nope }}"} }, spec, "spec.overrides[1].annotations[a]", "can't evaluate field Nope"},
+		"placeholder":      {func(o *v1alpha1.Override) { o.Annotations = texts{"a": "$(nope)"} }, spec, "spec.overrides[1].annotations[a]", "unknown placeholder"},
+		"too many labels":  {func(o *v1alpha1.Override) { o.Labels = manyTexts(64) }, spec, "spec.overrides[1].labels", "there are 65 of them"},
+		"many labels":      {func(o *v1alpha1.Override) { o.Labels = manyTexts(64); o.Labels["base"] = ""; delete(o.Labels, "l1") }, "", "", ""},
+		"too many notes":   {func(o *v1alpha1.Override) { o.Annotations = manyTexts(64) }, spec, "spec.overrides[1].annotations", "there are 65 of them"},
+	} {
+		bad := Validate(newRule(func(r *v1alpha1.AlertRule) {
+			r.Spec.Severity, r.Spec.Labels, r.Spec.Annotations = "critical", texts{"base": "x"}, texts{"base": "x"}
+			withOverride(c.edit)(r)
+		}), tenancy)
+		switch {
+		case c.reason == "" && bad == nil:
+		case bad == nil:
+			t.Errorf("%s: it is accepted", name)
+		case bad.Reason != c.reason || bad.Field != c.field || !strings.Contains(bad.Message, c.expect):
+			t.Errorf("%s: got %s, %v\nwant %s, %s: %s", name, bad.Reason, bad, c.reason, c.field, c.expect)
+		}
+	}
+	many := newRule(func(r *v1alpha1.AlertRule) {
+		for range 65 {
+			r.Spec.Overrides = append(r.Spec.Overrides, v1alpha1.Override{ClusterSelection: clusters("a"), For: "1m"})
+		}
+	})
+	if bad := Validate(many, tenancy); bad == nil || bad.Field != "spec.overrides" {
+		t.Errorf("65 overrides: %v", bad)
+	}
+}
+
+func TestValidateBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit          func(*v1alpha1.AlertRule)
+		field, expect string
+	}{
+		"keepFiringFor":       {func(r *v1alpha1.AlertRule) { r.Spec.KeepFiringFor = "5" }, "spec.keepFiringFor", "no duration"},
+		"keepFiringFor, huge": {func(r *v1alpha1.AlertRule) { r.Spec.KeepFiringFor = "300y" }, "spec.keepFiringFor", "up to 292y"},
+		"keepFiringFor, well": {func(r *v1alpha1.AlertRule) { r.Spec.KeepFiringFor = "0" }, "", ""},
+		"for, long":           {func(r *v1alpha1.AlertRule) { r.Spec.For = v1alpha1.Duration(long("1", 33) + "s") }, "spec.for", "more than 32"},
+		"interval":            {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "1h1" }, "spec.interval", "no duration"},
+		"interval, zero":      {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "0s" }, "spec.interval", "evaluates nothing"},
+		"interval, none":      {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "0" }, "spec.interval", "evaluates nothing"},
+		"interval, well":      {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "1ms" }, "", ""},
+		"interval, negative":  {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "-1m" }, "spec.interval", "no duration"},
+		"state":               {func(r *v1alpha1.AlertRule) { r.Spec.State = "enabled" }, "spec.state", "neither"},
+		"names twice":         {func(r *v1alpha1.AlertRule) { r.Spec.Placement = clusters("a", "b", "a") }, "spec.placement.names[2]", "there twice"},
+		"names": {func(r *v1alpha1.AlertRule) { r.Spec.Placement = clusters(make([]v1alpha1.ClusterName, 1001)...) },
+			"spec.placement.names", "1000 are allowed"},
+		"ruleNamespace": {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "a.b" }, "spec.ruleNamespace", "no name of a namespace"},
+		"workload's cluster": {func(r *v1alpha1.AlertRule) { r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{} },
+			"spec.workloadRef.cluster", "no name of a cluster"},
+		"workload's kind": {func(r *v1alpha1.AlertRule) {
+			generatedRule(r)
+			r.Spec.WorkloadRef.Kind = "Pod"
+		}, "spec.workloadRef.kind", "not Deployment"},
+		"workload's namespace": {func(r *v1alpha1.AlertRule) {
+			generatedRule(r)
+			r.Spec.WorkloadRef.Namespace = "A"
+		}, "spec.workloadRef.namespace", "no name of a namespace"},
+		"workload's name": {func(r *v1alpha1.AlertRule) {
+			generatedRule(r)
+			r.Spec.WorkloadRef.Name = ""
+		}, "spec.workloadRef.name", "1 to 253"},
+		"label's long name": {func(r *v1alpha1.AlertRule) { r.Spec.Labels = texts{long("a", 1025): "x"} }, "spec.labels[" + long("a", 80) + "…]", "more than 1024"},
+		"size": {func(r *v1alpha1.AlertRule) {
+			r.Spec.Annotations = texts{}
+			for i := range 33 {
+				r.Spec.Annotations[fmt.Sprintf("a%d", i)] = v1alpha1.LabelText(long("x", 8192))
+			}
+		}, "spec", "270439 bytes together; 262144 are allowed"},
+		"a costly expression": {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up{a=~"` + long(".{999}", 99) + `"}` }, "spec.expr", "regular expressions are too large"},
+		"many parts":          {func(r *v1alpha1.AlertRule) { r.Spec.Expr = long("-", 16000) + "a" }, "spec.expr", "too many parts"},
+	} {
+		bad := Validate(newRule(c.edit), tenancy)
+		if c.field == "" && bad == nil {
+			continue
+		}
+		if bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {
+			t.Errorf("%s: got %v\nwant %s: %s", name, bad, c.field, c.expect)
+		}
+	}
+	for name, c := range map[string]struct {
+		edit          func(*v1alpha1.AlertRuleTemplate)
+		field, expect string
+	}{
+		"state":       {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.State = "x" }, "spec.state", "neither"},
+		"allow":       {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Allow = []v1alpha1.Adjustment{"for", "expr"} }, "spec.allow[1]", "none of"},
+		"allow twice": {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Allow = []v1alpha1.Adjustment{"for", "for"} }, "spec.allow[1]", "there twice"},
+		"namespaces": {func(t *v1alpha1.AlertRuleTemplate) {
+			t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Names: []v1alpha1.NamespaceName{"a", "B"}}
+		},
+			"spec.namespaces.names[1]", "no name of a namespace"},
+		"exclude": {func(t *v1alpha1.AlertRuleTemplate) {
+			t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Exclude: []v1alpha1.NamespaceName{"a", "a"}}
+		},
+			"spec.namespaces.exclude[1]", "there twice"},
+	} {
+		if bad := ValidateTemplate(newTemplate(c.edit), tenancy); bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {
+			t.Errorf("%s: got %v\nwant %s: %s", name, bad, c.field, c.expect)
+		}
+	}
+}
+
+// What placeholders make of short texts has a bound too.
+func TestRenderBoundsTheObject(t *testing.T) {
+	r := newRule(func(r *v1alpha1.AlertRule) {
+		r.Spec.Annotations = texts{}
+		for i := range 9 {
+			r.Spec.Annotations[fmt.Sprintf("a%d", i)] = v1alpha1.LabelText(long("$(cluster.labels.x)", 60))
+		}
+	})
+	if bad := Validate(r, tenancy); bad != nil {
+		t.Fatal(bad)
+	}
+	_, err := Render(r, Cluster{Name: "eu-1", Labels: map[string]string{"x": long("v", 1000)}}, options)
+	if err == nil || !strings.Contains(err.Error(), "bytes; 262144 are allowed") {
+		t.Errorf("got %v", err)
+	}
+	if bad := checkObjectSize(&monitoringv1.PrometheusRule{}); bad != nil {
+		t.Error(bad)
+	}
+}

@@ -1,0 +1,47 @@
+package rule
+
+import (
+	"encoding/json"
+	"fmt"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// maxObject bounds a PrometheusRule, in bytes of JSON: prometheus-operator writes
+// several of them into one ConfigMap, which holds 1 MiB. It bounds the texts of an
+// AlertRule too, overrides included.
+const maxObject = 256 << 10
+
+// checkSpecSize refuses texts that are too much together, each of which may be fine.
+func checkSpecSize(a v1alpha1.AlertSpec, overrides []v1alpha1.Override) *Invalid {
+	size := len(a.Alert) + len(a.Expr) + textBytes(a.Labels) + textBytes(a.Annotations)
+	for _, o := range overrides {
+		size += len(o.Expr) + textBytes(o.Labels) + textBytes(o.Annotations)
+	}
+	if size > maxObject {
+		return invalid("spec", "its texts have %d bytes together; %d are allowed", size, maxObject)
+	}
+	return nil
+}
+
+func textBytes(texts map[string]v1alpha1.LabelText) int {
+	n := 0
+	for key, text := range texts {
+		n += len(key) + len(text)
+	}
+	return n
+}
+
+// checkObjectSize refuses a PrometheusRule that its placeholders have made too large.
+func checkObjectSize(p *monitoringv1.PrometheusRule) *Invalid {
+	data, err := json.Marshal(p)
+	if err != nil { // strings, numbers and maps of them: there is nothing to fail
+		panic(fmt.Sprintf("rule: size of a PrometheusRule: %v", err))
+	}
+	if len(data) > maxObject {
+		return invalid("spec", "with its placeholders replaced, the rule has %d bytes; %d are allowed", len(data), maxObject)
+	}
+	return nil
+}

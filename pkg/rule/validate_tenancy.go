@@ -1,0 +1,50 @@
+package rule
+
+import (
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// checkGenerated keeps what is in the namespace of generated AlertRules to what
+// templates make: one rule, for a workload, where the workload is. People who may edit
+// those could write anywhere otherwise.
+func checkGenerated(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
+	w, p := r.Spec.WorkloadRef, r.Spec.Placement
+	var field string
+	switch {
+	case w == nil:
+		field = "spec.workloadRef"
+	case p.Selector != nil || len(p.Names) != 1 || p.Names[0] != w.Cluster:
+		field = "spec.placement"
+	case r.Spec.RuleNamespace != "" && r.Spec.RuleNamespace != w.Namespace:
+		field = "spec.ruleNamespace"
+	default:
+		return nil
+	}
+	bad := invalid(field, "namespace %s holds what templates make: an AlertRule for a workload, placed on its cluster and in its namespace; write others in the operator's namespace (%s)",
+		r.Namespace, o.AdminNamespace)
+	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
+	return bad
+}
+
+// checkTenancy lets an AlertRule of any other namespace than the operator's two
+// write to the spokes' namespace of the same name alone.
+func checkTenancy(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
+	if r.Namespace != "" && r.Namespace == o.AdminNamespace {
+		return nil
+	}
+	if r.Namespace != "" && r.Namespace == o.GeneratedNamespace {
+		return checkGenerated(r, o)
+	}
+	target := TargetNamespace(r, RenderOptions{AdminNamespace: o.AdminNamespace})
+	if target == r.Namespace {
+		return nil
+	}
+	field := "spec.ruleNamespace"
+	if r.Spec.RuleNamespace == "" {
+		field = "spec.workloadRef.namespace"
+	}
+	bad := invalid(field, "an AlertRule in namespace %s may write to the spokes' namespace %s alone, not to %s: move it to that namespace of the hub, or to the operator's (%s)",
+		r.Namespace, r.Namespace, target, o.AdminNamespace)
+	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
+	return bad
+}

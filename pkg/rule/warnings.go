@@ -1,0 +1,226 @@
+package rule
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+const (
+	// maxWarnings bounds how many warnings there are for an object.
+	maxWarnings = 20
+	// maxWarning bounds one of them, in bytes.
+	maxWarning = 300
+	// maxWalks bounds how often expressions are searched for a label.
+	maxWalks = 1000
+	// maxAcceptedMessage bounds the message of Accepted, in bytes.
+	maxAcceptedMessage = 900
+)
+
+// Warnings returns what is legal in a valid AlertRule, and most likely not meant: one
+// sentence each, that begins with the field and says what to change, sorted, at most 20.
+func Warnings(r *v1alpha1.AlertRule, o ValidateOptions) []string {
+	w := &warnings{stage: sampleStage(false), evaluator: o.Evaluator}
+	w.alert(r.Spec.AlertSpec, r.Spec.Overrides)
+	if o.ClusterLabel != "" {
+		w.overwritten("spec", r.Spec.AlertSpec.Labels, o.ClusterLabel, "the spoke's name")
+	}
+	for i, override := range r.Spec.Overrides {
+		path := fmt.Sprintf("spec.overrides[%d]", i)
+		if o.ClusterLabel != "" {
+			w.overwritten(path, override.Labels, o.ClusterLabel, "the spoke's name")
+		}
+		w.override(path, r.Spec, override)
+		w.shadowed(path, override, r.Spec.Overrides[:i])
+	}
+	return w.sorted()
+}
+
+// TemplateWarnings is Warnings for an AlertRuleTemplate.
+func TemplateWarnings(t *v1alpha1.AlertRuleTemplate, o ValidateOptions) []string {
+	w := &warnings{stage: sampleStage(true), evaluator: o.Evaluator}
+	w.alert(t.Spec.AlertSpec, nil)
+	for label, value := range map[string]string{
+		o.ClusterLabel: "the spoke's name", namespaceLabel: "the Deployment's namespace", deploymentLabel: "the Deployment's name",
+	} {
+		if label != "" {
+			w.overwritten("spec", t.Spec.Labels, label, value)
+		}
+	}
+	return w.sorted()
+}
+
+// AcceptedMessage returns the message of Accepted=True with warnings, bounded.
+func AcceptedMessage(warnings []string) string {
+	const valid = "the spec is valid"
+	if len(warnings) == 0 {
+		return valid
+	}
+	return bounded(valid+"; warning: "+strings.Join(warnings, "; "), maxAcceptedMessage)
+}
+
+// warnings collects what Warnings returns.
+type warnings struct {
+	stage     stage
+	evaluator *Evaluator
+	walks     int // through expressions
+	out       []string
+}
+
+func (w *warnings) add(field, format string, args ...any) {
+	w.out = append(w.out, bounded(field+" "+fmt.Sprintf(format, args...), maxWarning))
+}
+
+func (w *warnings) sorted() []string {
+	slices.Sort(w.out)
+	w.out = slices.Compact(w.out)
+	return w.out[:min(len(w.out), maxWarnings)]
+}
+
+// alert warns of what concerns an alert and its texts.
+func (w *warnings) alert(a v1alpha1.AlertSpec, overrides []v1alpha1.Override) {
+	if a.For == "" && !everywhere(overrides, func(o v1alpha1.Override) bool { return o.For != "" }) {
+		w.add("spec.for", "is not set, so one evaluation that finds something fires the alert: set it, to 5m for example, or to 0s if that is meant")
+	}
+	if a.Severity == "" && a.Labels[severityLabel] == "" && !everywhere(overrides, givesSeverity) {
+		w.add("spec.severity", "is not set, so routes can't tell how urgent the alert is: set it, to warning for example")
+	}
+	w.expr("spec", a, nil)
+}
+
+// everywhere tells whether an override for every spoke does something.
+func everywhere(overrides []v1alpha1.Override, does func(v1alpha1.Override) bool) bool {
+	return slices.ContainsFunc(overrides, func(o v1alpha1.Override) bool { return picksAll(o) && does(o) })
+}
+
+func givesSeverity(o v1alpha1.Override) bool {
+	return o.Severity != "" || o.Labels[severityLabel] != ""
+}
+
+// picksAll tells whether an override has the selector {}.
+func picksAll(o v1alpha1.Override) bool {
+	return o.Selector != nil && len(o.Selector.MatchLabels) == 0 && len(o.Selector.MatchExpressions) == 0
+}
+
+// expr warns of an expression, and of texts that use labels which it has not. An
+// override without one has its texts rendered for the base's.
+func (w *warnings) expr(path string, a v1alpha1.AlertSpec, base *v1alpha1.AlertSpec) {
+	part := v1alpha1.AlertSpec{Expr: a.Expr, Labels: a.Labels, Annotations: a.Annotations}
+	if part.Expr == "" && base != nil {
+		part.Expr = base.Expr
+	}
+	expanded, bad := w.stage.alert(part)
+	if bad != nil {
+		return
+	}
+	tree, f := parseExpr(expanded.Expr, w.evaluator.parser())
+	if f != nil {
+		return
+	}
+	if a.Expr != "" {
+		if selector := namelessSelector(tree); selector != nil {
+			w.add(path+".expr", "names no metric in %s, which reads every series that there is: write the metric's name before the {", excerpt(selector.String()))
+		}
+	}
+	w.droppedLabels(path+".labels", expanded.Labels, tree)
+	w.droppedLabels(path+".annotations", expanded.Annotations, tree)
+}
+
+// namelessSelector finds a selector that picks series of any metric, or returns nil.
+func namelessSelector(tree parser.Expr) *parser.VectorSelector {
+	var nameless *parser.VectorSelector
+	parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {
+		s, ok := node.(*parser.VectorSelector)
+		if !ok || nameless != nil || s.BypassEmptyMatcherCheck || s.Name != "" {
+			return nil
+		}
+		named := slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool {
+			return m.Name == model.MetricNameLabel && (m.Type == labels.MatchEqual || m.Type == labels.MatchRegexp)
+		})
+		if !named {
+			nameless = s
+		}
+		return nil
+	})
+	return nameless
+}
+
+// droppedLabels warns of labels that are always empty where a text uses them. What an
+// alert's series has not is not there either when the alert's own labels have it.
+func (w *warnings) droppedLabels(field string, texts map[string]v1alpha1.LabelText, tree parser.Expr) {
+	for _, key := range slices.Sorted(maps.Keys(texts)) {
+		text := string(texts[key])
+		if !strings.Contains(text, "{{") {
+			continue
+		}
+		parsed, err := parseGoTemplate(text)
+		if err != nil {
+			continue
+		}
+		for _, label := range slices.Sorted(maps.Keys(mentionedLabels(parsed))) {
+			w.walks++
+			if w.walks <= maxWalks && !mayHaveLabel(tree, label) {
+				w.add(keyed(field, key), "uses the label %q, which no series of the expression has: keep it in the expression, or take it out of the text", excerpt(label))
+			}
+		}
+	}
+}
+
+func (w *warnings) overwritten(path string, texts map[string]v1alpha1.LabelText, label, with string) {
+	if _, set := texts[label]; set {
+		w.add(keyed(path+".labels", label), "is overwritten with %s: remove it, or use another name", with)
+	}
+}
+
+// override warns of an override by itself.
+func (w *warnings) override(path string, s v1alpha1.AlertRuleSpec, o v1alpha1.Override) {
+	if s.Placement.Selector == nil {
+		var strange []string
+		for _, name := range o.Names {
+			if !slices.Contains(s.Placement.Names, name) {
+				strange = append(strange, string(name))
+			}
+		}
+		if len(strange) > 0 {
+			w.add(path+".names", "has clusters that the alert is not placed on: remove them, or add them to spec.placement.names: %s", strings.Join(strange, ", "))
+		}
+	}
+	part := v1alpha1.AlertSpec{Expr: o.Expr, Labels: o.Labels, Annotations: o.Annotations}
+	w.expr(path, part, &s.AlertSpec)
+}
+
+// shadowed warns of fields that an earlier override sets for every spoke.
+func (w *warnings) shadowed(path string, o v1alpha1.Override, earlier []v1alpha1.Override) {
+	fields := setBy(o)
+	for i, first := range earlier {
+		if !picksAll(first) {
+			continue
+		}
+		for field := range setBy(first) {
+			if fields[field] {
+				delete(fields, field)
+				w.add(path+"."+field, "never has an effect, because spec.overrides[%d] sets it for every cluster: put this override before that one", i)
+			}
+		}
+	}
+}
+
+// setBy returns the fields that an override sets, texts one by one.
+func setBy(o v1alpha1.Override) map[string]bool {
+	fields := map[string]bool{"state": o.State != "", "expr": o.Expr != "", "for": o.For != "", "severity": o.Severity != ""}
+	for key := range o.Labels {
+		fields[keyed("labels", key)] = true
+	}
+	for key := range o.Annotations {
+		fields[keyed("annotations", key)] = true
+	}
+	maps.DeleteFunc(fields, func(_ string, set bool) bool { return !set })
+	return fields
+}

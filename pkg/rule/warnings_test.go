@@ -1,0 +1,215 @@
+package rule
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+func TestResultLabels(t *testing.T) {
+	for expr, c := range map[string]struct{ has, lacks string }{
+		`up`:                              {"a __name__", ""},
+		`up{a="", b="x", c!=""}`:          {"b c d", "a"},
+		`1 > bool 0`:                      {"", "a"},
+		`time()`:                          {"", "a"},
+		`vector(1)`:                       {"", "a"},
+		`up > 1`:                          {"a", ""},
+		`1 < -(up)`:                       {"a", ""},
+		`sum(up)`:                         {"", "a"},
+		`sum by (a) (up)`:                 {"a", "b"},
+		`sum without (a) (up)`:            {"b", "a __name__"},
+		`sum by (a, b) (up{a=""})`:        {"b", "a"},
+		`topk by (a) (1, up)`:             {"a b", ""},
+		`count_values("v", up)`:           {"v", "a"},
+		`count_values by (a) ("v", up)`:   {"v a", "b"},
+		`up and sum(up)`:                  {"a", ""},
+		`sum(up) and up`:                  {"", "a"},
+		`sum(up) or up`:                   {"a", ""},
+		`sum by (a) (up) unless up`:       {"a", "b"},
+		`up / on (a) up`:                  {"a", "b"},
+		`up == on (a) up`:                 {"a", "b"},
+		`up / ignoring (a) up`:            {"b", "a"},
+		`up / up`:                         {"a", ""},
+		`up / sum by (a) (up)`:            {"a b", ""},
+		`sum by (a) (up) / up`:            {"a", "b"},
+		`up * on (a) group_left (b) info`: {"a b c", ""},
+		`sum by (a) (up) * on (a) group_left (b) info`:  {"a b", "c"},
+		`up{b=""} * on (a) group_left (b) sum(up)`:      {"c", "b"},
+		`sum(up) * on () group_right (b) up`:            {"a", "b"},
+		`label_replace(sum(up), "a", "x", "b", "(.*)")`: {"a", "b"},
+		`label_join(sum(up), "a", ",", "b", "c")`:       {"a", "b"},
+		`absent(up{a="x", b=~"y", c=""})`:               {"a", "b c d"},
+		`absent_over_time(up{a="x"}[5m])`:               {"a", "b"},
+		`absent(sum(up{a="x"}))`:                        {"", "a"},
+		`rate(up[5m])`:                                  {"a", ""},
+		`max_over_time(sum by (a) (up)[5m:1m])`:         {"a", "b"},
+		`histogram_quantile(0.9, sum by (le) (up))`:     {"le", "a"},
+		`clamp_max(sum(up), 1)`:                         {"", "a"},
+		`hour() > 5`:                                    {"", "a"},
+		`info(sum(up))`:                                 {"a", ""},
+		`scalar(up) > bool 1`:                           {"", "a"},
+		`sum(up) > bool scalar(up)`:                     {"", "a"},
+		`up + fill(0) sum by (a) (up)`:                  {"a b", ""},
+	} {
+		tree, err := anyPromQL.ParseExpr(expr)
+		if err != nil {
+			t.Errorf("%s: %v", expr, err)
+			continue
+		}
+		for label := range strings.FieldsSeq(c.has) {
+			if !mayHaveLabel(tree, label) {
+				t.Errorf("%s: it is said to have no %s", expr, label)
+			}
+		}
+		for label := range strings.FieldsSeq(c.lacks) {
+			if mayHaveLabel(tree, label) {
+				t.Errorf("%s: it is said to have %s", expr, label)
+			}
+		}
+	}
+}
+
+// quiet returns a rule that nothing is to be said about.
+func quiet(edit func(*v1alpha1.AlertRule)) *v1alpha1.AlertRule {
+	return newRule(func(r *v1alpha1.AlertRule) {
+		r.Spec.For, r.Spec.Severity = "5m", "warning"
+		edit(r)
+	})
+}
+
+func TestWarnings(t *testing.T) {
+	o := tenancy
+	o.ClusterLabel = "cluster"
+	note := func(expr string, text v1alpha1.LabelText) func(*v1alpha1.AlertRule) {
+		return func(r *v1alpha1.AlertRule) { r.Spec.Expr, r.Spec.Annotations = expr, texts{"a": text} }
+	}
+	over := func(os ...v1alpha1.Override) func(*v1alpha1.AlertRule) {
+		return func(r *v1alpha1.AlertRule) { r.Spec.Overrides = os }
+	}
+	const dropped = `spec.annotations[a] uses the label "pod", which no series of the expression has`
+	for name, c := range map[string]struct {
+		edit func(*v1alpha1.AlertRule)
+		want []string // prefixes
+	}{
+		"nothing": {func(*v1alpha1.AlertRule) {}, nil},
+		"for":     {func(r *v1alpha1.AlertRule) { r.Spec.For = "" }, []string{"spec.for is not set"}},
+		"for 0":   {func(r *v1alpha1.AlertRule) { r.Spec.For = "0s" }, nil},
+		"for, overridden everywhere": {func(r *v1alpha1.AlertRule) {
+			r.Spec.For = ""
+			over(v1alpha1.Override{ClusterSelection: everyCluster(), For: "1m"})(r)
+		}, nil},
+		"for, overridden somewhere": {func(r *v1alpha1.AlertRule) {
+			r.Spec.For = ""
+			over(v1alpha1.Override{ClusterSelection: clusters("a"), For: "1m"})(r)
+		}, []string{"spec.for is not set"}},
+		"severity":            {func(r *v1alpha1.AlertRule) { r.Spec.Severity = "" }, []string{"spec.severity is not set"}},
+		"severity as a label": {func(r *v1alpha1.AlertRule) { r.Spec.Severity, r.Spec.Labels = "", texts{"severity": "x"} }, nil},
+		"no metric":           {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up + on (a) {a="b"}` }, []string{`spec.expr names no metric in {a="b"}`}},
+		"a metric by matcher": {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `{__name__=~"a|b"}` }, nil},
+		"not a metric":        {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `{__name__!="a", b="c"}` }, []string{"spec.expr names no metric"}},
+		"a quoted metric":     {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `{"a.b"}` }, nil},
+
+		"kept":              {note("sum by (pod) (up)", "{{ $labels.pod }}"), nil},
+		"dropped":           {note("sum(up)", "{{ $labels.pod }}"), []string{dropped}},
+		"dropped, by field": {note("sum(up)", "{{ .Labels.pod | toUpper }}"), []string{dropped}},
+		"dropped, by root":  {note("sum(up)", `{{ with 1 }}{{ printf "%s" ($.Labels.pod) }}{{ end }}`), []string{dropped}},
+		"dropped, in if":    {note("sum(up)", `{{ if 1 }}{{ else }}{{ (print $labels.pod) }}{{ end }}`), []string{dropped}},
+		"another dot":       {note("sum(up)", `{{ range query "up" }}{{ .Labels.pod }}{{ end }}`), nil},
+		"another $labels":   {note("sum(up)", `{{ $labels := args 1 }}{{ $labels.pod }}`), nil},
+		"in a define":       {note("sum(up)", `{{ define "x" }}{{ .Labels.pod }}{{ end }}`), nil},
+		"in a label": {func(r *v1alpha1.AlertRule) { r.Spec.Expr, r.Spec.Labels = "sum(up)", texts{"a": "{{ $labels.pod }}"} },
+			[]string{`spec.labels[a] uses the label "pod"`}},
+		"the alert's own label is not there": {func(r *v1alpha1.AlertRule) {
+			note("sum(up)", "{{ $labels.pod }}")(r)
+			r.Spec.Labels = texts{"pod": "x"}
+		}, []string{dropped}},
+		"in an override": {over(v1alpha1.Override{ClusterSelection: clusters("a"), Expr: "sum(up)", Annotations: texts{"a": "{{ $labels.pod }}"}}),
+			[]string{`spec.overrides[0].annotations[a] uses the label "pod"`}},
+		"in an override, for the base": {func(r *v1alpha1.AlertRule) {
+			r.Spec.Expr = "sum(up)"
+			over(v1alpha1.Override{ClusterSelection: clusters("a"), Annotations: texts{"a": "{{ $labels.pod }}"}})(r)
+		}, []string{`spec.overrides[0].annotations[a] uses the label "pod"`}},
+		"an override's metric": {over(v1alpha1.Override{ClusterSelection: clusters("a"), Expr: `{a="b"}`}), []string{"spec.overrides[0].expr names no metric"}},
+
+		"not placed there": {func(r *v1alpha1.AlertRule) {
+			r.Spec.Placement = clusters("a", "b")
+			over(v1alpha1.Override{ClusterSelection: clusters("b", "c", "d"), For: "1m"})(r)
+		}, []string{"spec.overrides[0].names has clusters that the alert is not placed on: remove them, or add them to spec.placement.names: c, d"}},
+		"shadowed": {over(
+			v1alpha1.Override{ClusterSelection: clusters("a"), For: "1m"},
+			v1alpha1.Override{ClusterSelection: everyCluster(), For: "2m", Labels: texts{"x": ""}},
+			v1alpha1.Override{ClusterSelection: clusters("b"), For: "3m", Labels: texts{"x": "", "y": ""}},
+			v1alpha1.Override{ClusterSelection: everyCluster(), Labels: texts{"x": ""}}),
+			[]string{
+				"spec.overrides[2].for never has an effect, because spec.overrides[1] sets it",
+				"spec.overrides[2].labels[x] never has an effect, because spec.overrides[1]",
+				"spec.overrides[3].labels[x] never has an effect, because spec.overrides[1]",
+			}},
+		"the cluster's label": {func(r *v1alpha1.AlertRule) {
+			r.Spec.Labels = texts{"cluster": "x"}
+			over(v1alpha1.Override{ClusterSelection: clusters("a"), Labels: texts{"cluster": "y"}})(r)
+		}, []string{"spec.labels[cluster] is overwritten with the spoke's name", "spec.overrides[0].labels[cluster] is overwritten"}},
+	} {
+		r := quiet(c.edit)
+		if bad := Validate(r, o); bad != nil {
+			t.Errorf("%s: %v", name, bad)
+		}
+		got := Warnings(r, o)
+		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+			t.Errorf("%s: got %q\nwant %q", name, got, c.want)
+		}
+	}
+}
+
+func TestTemplateWarnings(t *testing.T) {
+	template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
+		t.Spec.Labels = texts{"namespace": "x", "deployment": "y", "cluster": "z", "team": "a"}
+		t.Spec.Annotations = texts{"a": "$(deployment.name) {{ $labels.pod }}"}
+		t.Spec.Expr = `sum(up{n="$(deployment.namespace)"})`
+	})
+	want := []string{
+		`spec.annotations[a] uses the label "pod"`, "spec.for is not set",
+		"spec.labels[deployment] is overwritten with the Deployment's name", "spec.labels[namespace] is overwritten", "spec.severity is not set",
+	}
+	if got := TemplateWarnings(template, tenancy); !slices.EqualFunc(got, want, strings.HasPrefix) {
+		t.Errorf("got %q", got)
+	}
+	o := tenancy
+	o.ClusterLabel = "cluster"
+	if got := TemplateWarnings(template, o); len(got) != 6 {
+		t.Errorf("got %q", got)
+	}
+	for _, builtIn := range BuiltIns(BuiltInOptions{}) {
+		if got := TemplateWarnings(builtIn, o); len(got) > 0 {
+			t.Errorf("%s: %q", builtIn.Name, got)
+		}
+	}
+}
+
+func TestWarningsAreBounded(t *testing.T) {
+	r := newRule(func(r *v1alpha1.AlertRule) {
+		r.Spec.Expr = "sum(up)"
+		r.Spec.Annotations = texts{}
+		for i := range 40 {
+			r.Spec.Annotations[long("a", i+1)] = v1alpha1.LabelText("{{ $labels." + long("l", 200+i) + " }}")
+		}
+	})
+	got := Warnings(r, tenancy)
+	if len(got) != maxWarnings || !slices.IsSorted(got) {
+		t.Errorf("%d warnings: %q", len(got), got)
+	}
+	for range 5 {
+		if again := Warnings(r, tenancy); !slices.Equal(got, again) {
+			t.Errorf("they change: %q", again)
+		}
+	}
+	message := AcceptedMessage(got)
+	if len(message) > maxAcceptedMessage || !strings.HasPrefix(message, "the spec is valid; warning: spec.") {
+		t.Errorf("%d bytes: %s", len(message), message)
+	}
+	if message := AcceptedMessage(nil); message != "the spec is valid" {
+		t.Error(message)
+	}
+}
