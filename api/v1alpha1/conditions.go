@@ -104,6 +104,10 @@ const (
 	ReasonDuplicateCluster = "DuplicateCluster"
 	// ReasonServed is PrometheusRuleServed=True.
 	ReasonServed = "Served"
+	// ReasonDeletionsHeld is Ready=False: so many rules are to be deleted at once that
+	// it may be a mistake. They wait for a while, or for AcknowledgeDeletionsAnnotation;
+	// the message says until when. All else in the spoke goes on.
+	ReasonDeletionsHeld = "DeletionsHeld"
 	// ReasonReady is a SpokeCluster's Ready=True.
 	ReasonReady = "Ready"
 )

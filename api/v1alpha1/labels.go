@@ -50,6 +50,11 @@ const (
 // removes the annotation when it is done.
 const ResetFieldsAnnotation = Group + "/reset-fields"
 
+// AcknowledgeDeletionsAnnotation on a SpokeCluster, with any value but "", lets the
+// deletions pass that are held for that spoke at the time. The operator removes the
+// annotation, so that the next mass deletion is held again.
+const AcknowledgeDeletionsAnnotation = Group + "/acknowledge-deletions"
+
 // AdjustmentPrefix is what annotations of a Deployment begin with that adjust its
 // AlertRules; an Adjustment follows.
 const AdjustmentPrefix = Group + "/"

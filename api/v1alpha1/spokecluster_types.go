@@ -62,7 +62,7 @@ type SpokeClusterStatus struct {
 
 	// conditions are Connected (the spoke's API server answers, and what has to
 	// be read there can be), PrometheusRuleServed (it serves PrometheusRules) and
-	// Ready (both).
+	// Ready (both, and no deletion is held).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -92,8 +92,28 @@ type SpokeClusterStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Rules *int32 `json:"rules,omitempty"`
 
+	// pendingDeletions is what is held of the deletions that are due for this spoke. It
+	// is absent when nothing is.
+	// +optional
+	PendingDeletions *PendingDeletions `json:"pendingDeletions,omitempty"`
+
 	// lastContactTime is when the spoke last answered before the last transition
 	// of Connected. It is no heartbeat.
 	// +optional
 	LastContactTime metav1.Time `json:"lastContactTime,omitzero"`
+}
+
+// PendingDeletions are the rules of a spoke that are to be deleted and still are there.
+type PendingDeletions struct {
+	// count is the number of rules.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Count int32 `json:"count"`
+
+	// names are the AlertRules concerned, as namespace/name: the first 50 of them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MaxLength=317
+	Names []string `json:"names,omitempty"`
 }

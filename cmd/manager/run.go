@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +27,7 @@ import (
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/distribute"
 	"github.com/rulefleet/rulefleet/pkg/controller/generate"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
@@ -105,15 +107,16 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	recorder := local.GetEventRecorder("rulefleet")
 	validate := o.validateOptions()
 	board := status.NewBoard()
+	held := brake.New(clock.RealClock{}, o.deletionHold)
 
 	// (0) Secret → spoke
-	registrar := &spoke.Registrar{Client: local.GetClient(), Provider: provider, Namespace: o.namespace}
+	registrar := &spoke.Registrar{Client: local.GetClient(), Provider: provider, Namespace: o.namespace, Deletions: held}
 	if err := registrar.SetupWithManager(local); err != nil {
 		return err
 	}
 	// (1) Deployment → AlertRule
 	generator := generate.NewReconciler(generate.Options{
-		Hub: local.GetClient(), Guard: guard, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
+		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
 		Validate: validate,
 	})
 	if err := generator.SetupWithManager(mgr, provider); err != nil {
@@ -121,10 +124,15 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	}
 	// (2) AlertRule → PrometheusRule
 	distributor := distribute.NewReconciler(distribute.Options{
-		Hub: local.GetClient(), Guard: guard, Spokes: provider, Reporter: board, Validate: validate,
+		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Reporter: board, Validate: validate,
 		Render: rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
 	})
 	if err := distributor.SetupWithManager(ctx, mgr, provider); err != nil {
+		return err
+	}
+	// before the deletions of (1) and (2)
+	braker := &brake.Reconciler{Client: local.GetClient(), Brake: held, Changed: provider.Changed, Recorder: recorder}
+	if err := braker.SetupWithManager(local); err != nil {
 		return err
 	}
 	// (3) verdicts → status

@@ -32,8 +32,15 @@ var (
 		Name: "rulefleet_engaged_spokes",
 		Help: "Spokes that are connected and served.",
 	})
+
+	// HeldDeletions is the number of deletions that the brake holds, by spoke and by
+	// the controller that they are held of.
+	HeldDeletions = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "rulefleet_held_deletions",
+		Help: "Deletions that wait for an acknowledgement or for their time, because there are so many at once, by spoke and by hop (generate: AlertRules, distribute: PrometheusRules).",
+	}, []string{"cluster", "hop"})
 )
 
 func init() {
-	metrics.Registry.MustRegister(SpokeRequests, ParkedKeys, OpenCircuits, EngagedSpokes)
+	metrics.Registry.MustRegister(SpokeRequests, ParkedKeys, OpenCircuits, EngagedSpokes, HeldDeletions)
 }

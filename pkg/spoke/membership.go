@@ -77,9 +77,10 @@ func ownLabels(sc *v1alpha1.SpokeCluster) sets.Set[string] {
 // statusOf derives a SpokeCluster's status. seen is nil when nothing was seen of
 // the spoke since the operator started: then the status stays, because a restart of
 // the operator is no news of the spoke. finding is non-nil where the registration
-// itself is at fault.
-func statusOf(sc *v1alpha1.SpokeCluster, seen *Observation, finding *Finding, now metav1.Time) v1alpha1.SpokeClusterStatus {
+// itself is at fault. held is what the brake holds, or nil.
+func statusOf(sc *v1alpha1.SpokeCluster, seen *Observation, finding *Finding, held *Held, now metav1.Time) v1alpha1.SpokeClusterStatus {
 	out := *sc.Status.DeepCopy()
+	out.PendingDeletions = held.pending()
 	connected, serves := Finding{}, Finding{}
 	if seen != nil {
 		connected, serves = seen.Connected, seen.Served
@@ -123,12 +124,12 @@ func statusOf(sc *v1alpha1.SpokeCluster, seen *Observation, finding *Finding, no
 	if serves.Status != "" {
 		set(v1alpha1.ConditionPrometheusRuleServed, serves)
 	}
-	set(v1alpha1.ConditionReady, readiness(out.Conditions))
+	set(v1alpha1.ConditionReady, readiness(out.Conditions, held))
 	return out
 }
 
-// readiness is Ready: connected, and PrometheusRules are served.
-func readiness(conditions []metav1.Condition) Finding {
+// readiness is Ready: connected, PrometheusRules are served, and no deletion is held.
+func readiness(conditions []metav1.Condition, held *Held) Finding {
 	for _, kind := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed} {
 		c := meta.FindStatusCondition(conditions, kind)
 		if c == nil {
@@ -137,6 +138,9 @@ func readiness(conditions []metav1.Condition) Finding {
 		if c.Status != metav1.ConditionTrue {
 			return Finding{Status: c.Status, Reason: c.Reason, Message: c.Message}
 		}
+	}
+	if held != nil {
+		return Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonDeletionsHeld, Message: held.Message}
 	}
 	return Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "rules are kept in the spoke"}
 }

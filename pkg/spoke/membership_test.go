@@ -188,7 +188,7 @@ func member(seen *Observation) *v1alpha1.SpokeCluster {
 	sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s", Generation: 1}}
 	if seen != nil {
 		seen.Contact = longAgo.Time
-		sc.Status = statusOf(sc, seen, nil, longAgo)
+		sc.Status = statusOf(sc, seen, nil, nil, longAgo)
 	}
 	return sc
 }
@@ -207,6 +207,7 @@ func TestStatusOf(t *testing.T) {
 		sc      *v1alpha1.SpokeCluster
 		seen    *Observation
 		finding *Finding
+		held    *Held
 		want    map[string]string // conditions: status/reason
 		moved   []string          // those whose transition is now
 		contact metav1.Time
@@ -335,6 +336,45 @@ func TestStatusOf(t *testing.T) {
 			want:    map[string]string{connected: "False/InvalidKubeconfig", prs: "True/Served", ready: "False/InvalidKubeconfig"},
 			contact: longAgo,
 		},
+		"deletions are held": {
+			sc: well(), seen: good(), held: &Held{Count: 60, Names: []string{"a/b"}, Message: "60 deletions are held"},
+			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/DeletionsHeld"},
+			moved: []string{ready}, contact: longAgo,
+			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				want := &Held{Count: 60, Names: []string{"a/b"}, Message: "60 deletions are held"}
+				if got := heldIn(&s); !got.Equal(want) {
+					t.Errorf("the status tells of %+v, want %+v", got, want)
+				}
+			},
+		},
+		"deletions were held": {
+			sc: func() *v1alpha1.SpokeCluster {
+				sc := member(nil)
+				sc.Status = statusOf(sc, good(), nil, &Held{Count: 60, Message: "60"}, longAgo)
+				return sc
+			}(),
+			seen:  good(),
+			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
+			moved: []string{ready}, contact: contact,
+			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				if heldIn(&s) != nil {
+					t.Errorf("the status still has %+v", s.PendingDeletions)
+				}
+			},
+		},
+		"deletions are held in a spoke that is down": {
+			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), held: &Held{Count: 60, Message: "60"},
+			want:    map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
+			contact: longAgo,
+			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				if s.PendingDeletions == nil || s.PendingDeletions.Count != 60 {
+					t.Errorf("the status has %+v", s.PendingDeletions)
+				}
+			},
+		},
 		"a long text of the spoke's": {
 			sc: well(), seen: good(), finding: &Finding{Status: metav1.ConditionFalse, Reason: "X", Message: strings.Repeat("é", 5000)},
 			want:    map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
@@ -349,7 +389,7 @@ func TestStatusOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := tc.sc.DeepCopy()
-			got := statusOf(tc.sc, tc.seen, tc.finding, now)
+			got := statusOf(tc.sc, tc.seen, tc.finding, tc.held, now)
 			if !equality.Semantic.DeepEqual(tc.sc, before) {
 				t.Error("the SpokeCluster, which is the cache's, was changed")
 			}
@@ -378,7 +418,7 @@ func TestStatusOf(t *testing.T) {
 			if tc.seen != nil && !tc.seen.Contact.IsZero() {
 				tc.seen.Contact = tc.seen.Contact.Add(time.Hour)
 			}
-			again := statusOf(sc, tc.seen, tc.finding, metav1.NewTime(now.Add(time.Hour)))
+			again := statusOf(sc, tc.seen, tc.finding, tc.held, metav1.NewTime(now.Add(time.Hour)))
 			if !equality.Semantic.DeepEqual(again, got) {
 				t.Errorf("the second time it is\n%+v, and was\n%+v", again, got)
 			}
@@ -390,7 +430,7 @@ func TestStatusOf(t *testing.T) {
 func TestStatusAfterRestart(t *testing.T) {
 	sc := member(good())
 	sc.Generation = 2
-	if got := statusOf(sc, nil, nil, now); !equality.Semantic.DeepEqual(got, sc.Status) {
+	if got := statusOf(sc, nil, nil, nil, now); !equality.Semantic.DeepEqual(got, sc.Status) {
 		t.Errorf("got %+v, want %+v", got, sc.Status)
 	}
 }

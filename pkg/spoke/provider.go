@@ -111,6 +111,14 @@ func (p *Provider) OnChange(fn func(name string)) {
 	p.changed = fn
 }
 
+// Changed tells that something is to be shown of a spoke that others have seen.
+func (p *Provider) Changed(name string) {
+	p.mu.RLock()
+	changed := p.changed
+	p.mu.RUnlock()
+	changed(name)
+}
+
 // Start implements multicluster.ProviderRunnable: it lets spokes be engaged until
 // ctx ends.
 func (p *Provider) Start(ctx context.Context, aware multicluster.Aware) error {

@@ -33,6 +33,8 @@ type Registrar struct {
 	Provider *Provider
 	// Namespace is the operator's own: Secrets are read there alone.
 	Namespace string
+	// Deletions tells which deletions are held.
+	Deletions Deletions
 
 	mu      sync.Mutex
 	learned bool
@@ -69,6 +71,9 @@ func (r *Registrar) SetupWithManager(mgr manager.Manager) error {
 // Reconcile brings one membership in line. The request's name is that of the
 // Secret and of the SpokeCluster.
 func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.learn(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
 	secret, err := r.registered(ctx, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -81,7 +86,7 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	status := statusOf(sc, r.Provider.Observation(req.Name), finding, metav1.Now())
+	status := statusOf(sc, r.Provider.Observation(req.Name), finding, r.Deletions.Held(req.Name), metav1.Now())
 	if equality.Semantic.DeepEqual(status, sc.Status) {
 		return reconcile.Result{}, nil
 	}
@@ -94,9 +99,10 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	return reconcile.Result{}, nil
 }
 
-// learnIdentities tells the provider, before it registers the first spoke, which
-// clusters are known: the one that was first has to win whichever comes first now.
-func (r *Registrar) learnIdentities(ctx context.Context) error {
+// learn tells, before the first spoke is registered, what the statuses remember: which
+// clusters are known, because the one that was first has to win whichever comes first
+// now, and which deletions were held.
+func (r *Registrar) learn(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.learned {
@@ -108,6 +114,7 @@ func (r *Registrar) learnIdentities(ctx context.Context) error {
 	}
 	for i := range list.Items {
 		r.Provider.Known(list.Items[i].Name, list.Items[i].Status.Identity)
+		r.Deletions.Recall(list.Items[i].Name, heldIn(&list.Items[i].Status))
 	}
 	r.learned = true
 	return nil
@@ -168,9 +175,6 @@ func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secr
 			Message: fmt.Sprintf("no Secret %s/%s with label %s=true and key %s; nothing is removed from the spoke meanwhile",
 				r.Namespace, name, v1alpha1.RegistrationLabel, v1alpha1.KubeconfigKey),
 		}, nil
-	}
-	if err := r.learnIdentities(ctx); err != nil {
-		return nil, err
 	}
 	err := r.Provider.Register(ctx, name, secret.Data[v1alpha1.KubeconfigKey])
 	if _, refused := errors.AsType[*RefusedError](err); refused {

@@ -38,6 +38,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.NamespaceSelectionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Override"):
 		return &apiv1alpha1.OverrideApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PendingDeletions"):
+		return &apiv1alpha1.PendingDeletionsApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RuleSummary"):
 		return &apiv1alpha1.RuleSummaryApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SpokeCluster"):

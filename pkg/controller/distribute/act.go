@@ -1,6 +1,7 @@
 package distribute
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,9 +45,13 @@ const (
 // act carries a plan out: what should be there first, and only when that is done
 // what should not.
 func (r *Reconciler) act(ctx context.Context, t *task, plan rule.Plan) (reconcile.Result, error) {
+	wait, err := r.brake(ctx, t, plan)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	done, result, err := r.put(ctx, t, plan)
-	if !done {
-		return result, err
+	if !done || wait > 0 {
+		return cmp.Or(result, reconcile.Result{RequeueAfter: wait}), err
 	}
 	for _, o := range plan.Delete {
 		if result, err = r.remove(ctx, t, o); err != nil || result.RequeueAfter > 0 {

@@ -23,6 +23,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -53,6 +54,8 @@ type Options struct {
 	Guard hub.Guard
 	// Spokes are the engaged spokes.
 	Spokes Spokes
+	// Brake holds deletions that are too many at once.
+	Brake *brake.Brake
 	// Reporter takes the verdicts.
 	Reporter Reporter
 	// Render says how rules are rendered.
@@ -101,6 +104,8 @@ type task struct {
 	// existing has desired's name; claimed say that they are this AlertRule's.
 	existing *monitoringv1.PrometheusRule
 	claimed  []*monitoringv1.PrometheusRule
+	// kindSince is when the kind of the AlertRule that is gone was defined.
+	kindSince time.Time
 }
 
 // Reconcile brings one AlertRule on one spoke in line.
@@ -229,10 +234,11 @@ func (r *Reconciler) gone(ctx context.Context, t *task) (bool, error) {
 		r.remember(t.req, "")
 		return true, nil
 	}
-	gone, err := r.Guard.Gone(ctx, hub.AlertRules, t.req.NamespacedName)
+	gone, since, err := r.Guard.Gone(ctx, hub.AlertRules, t.req.NamespacedName)
 	if err != nil {
 		return false, fmt.Errorf("before removing its PrometheusRules: %w", err)
 	}
+	t.kindSince = since
 	return gone, nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/workqueue"
+	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -29,6 +30,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
@@ -51,6 +53,8 @@ type world struct {
 	*testing.T
 	*Reconciler
 
+	held   *brake.Brake
+	clock  *testingclock.FakePassiveClock // the brake's
 	hub    client.Client
 	server client.WithWatch
 	rules  *monitoringfake.Clientset
@@ -93,6 +97,7 @@ func newWorld(t *testing.T) *world {
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[mcreconcile.Request]()),
 		crd:   func(client.Object) error { return nil },
 		live:  func() error { return nil },
+		clock: testingclock.NewFakePassiveClock(time.Unix(1e9, 0)),
 	}
 	t.Cleanup(w.queue.ShutDown)
 	hubScheme := runtime.NewScheme()
@@ -105,6 +110,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.hub = builder.Build()
 	w.server = newClient(spoke.Scheme).Build()
+	w.held = brake.New(w.clock, 10*time.Minute)
 	w.rules = &monitoringfake.Clientset{}
 	w.rules.AddReactor("*", "prometheusrules", w.serve)
 	w.spoke = &spoke.Spoke{Name: "s", Rules: w.rules, RulesServed: true}
@@ -145,7 +151,7 @@ func (w *world) restart() {
 		},
 	})
 	w.Reconciler = NewReconciler(Options{
-		Hub: w.hub, Guard: hub.Guard{Reader: past}, Spokes: w, Reporter: w,
+		Hub: w.hub, Guard: hub.Guard{Reader: past}, Brake: w.held, Spokes: w, Reporter: w,
 		Render:   rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
 		Validate: rule.ValidateOptions{AdminNamespace: admin},
 	})

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
@@ -47,6 +48,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&monitoringv1.PrometheusRule{}, r.onPrometheusRule, hubNo, spokesYes, mcbuilder.WithClusterFilter(provider.RulesServed)).
 		WatchesMetadata(&corev1.Namespace{}, r.onNamespace, hubNo, spokesYes).
+		WatchesRawSource(r.Brake.Woken(brake.Distribute)).
 		WatchesRawSource(provider.Started()).
 		WithOptions(provider.ControllerOptions("distribute", mgr.GetLogger())).
 		Build(r)

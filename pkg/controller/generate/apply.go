@@ -193,9 +193,10 @@ func holds(have, want map[string]string) bool {
 	return true
 }
 
-// prune deletes the AlertRules that the Deployment should not have any more. It
-// returns for how long to wait for the cache to show a write that was made before.
-func (r *Reconciler) prune(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule, keep map[string]bool, existing []v1alpha1.AlertRule) (time.Duration, error) {
+// unfoundedOf returns those of the AlertRules of a Deployment that it should not have
+// any more, and for how long to wait where that can't be said yet.
+func (r *Reconciler) unfoundedOf(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule, keep map[string]bool, existing []v1alpha1.AlertRule) ([]doomed, time.Duration, error) {
+	var out []doomed
 	var wait time.Duration
 	for i := range existing {
 		ar := &existing[i]
@@ -207,21 +208,17 @@ func (r *Reconciler) prune(ctx context.Context, w *rule.Workload, desired map[st
 			wait = max(wait, left)
 			continue
 		}
-		unfounded, err := r.unfounded(ctx, w, template)
+		unfounded, since, err := r.unfounded(ctx, w, template)
 		if err != nil {
-			return 0, err
+			return nil, 0, err
 		}
 		if !unfounded {
 			wait = max(wait, guardRetry)
 			continue
 		}
-		left, err := r.remove(ctx, ar)
-		if err != nil {
-			return 0, err
-		}
-		wait = max(wait, left)
+		out = append(out, doomed{rule: ar, suspect: ar.CreationTimestamp.Time.Before(since)})
 	}
-	return wait, nil
+	return out, wait, nil
 }
 
 // remove deletes an AlertRule, if it still is as it was seen. If it is not, it returns
@@ -244,17 +241,18 @@ func (r *Reconciler) remove(ctx context.Context, ar *v1alpha1.AlertRule) (time.D
 }
 
 // unfounded tells whether an AlertRule has lost its ground: the Deployment is gone,
-// or the template is there and does not match it, or the template was deleted.
-func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, template string) (bool, error) {
+// or the template is there and does not match it, or the template was deleted. Then
+// since is when the kind of templates was defined.
+func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, template string) (lost bool, since time.Time, err error) {
 	if w == nil {
-		return true, nil
+		return true, time.Time{}, nil
 	}
-	err := r.Hub.Get(ctx, client.ObjectKey{Name: template}, &v1alpha1.AlertRuleTemplate{})
+	err = r.Hub.Get(ctx, client.ObjectKey{Name: template}, &v1alpha1.AlertRuleTemplate{})
 	switch {
 	case err == nil:
-		return true, nil
+		return true, time.Time{}, nil
 	case !apierrors.IsNotFound(err):
-		return false, fmt.Errorf("reading AlertRuleTemplate %s: %w", template, err)
+		return false, time.Time{}, fmt.Errorf("reading AlertRuleTemplate %s: %w", template, err)
 	}
 	return r.Guard.Gone(ctx, hub.AlertRuleTemplates, client.ObjectKey{Name: template})
 }

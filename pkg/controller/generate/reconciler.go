@@ -20,6 +20,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -50,6 +51,8 @@ type Options struct {
 	Guard hub.Guard
 	// Spokes are the engaged spokes.
 	Spokes Spokes
+	// Brake holds deletions that are too many at once.
+	Brake *brake.Brake
 	// Recorder tells of templates that can't be filled in for a Deployment.
 	Recorder events.EventRecorder
 	// Namespace is where generated AlertRules live.
@@ -95,11 +98,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	gone, err := r.prune(ctx, workload, desired, keep, existing)
+	unfounded, unsure, err := r.unfoundedOf(ctx, workload, desired, keep, existing)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: min(max(unseen, gone), staleRetry)}, nil
+	held, err := r.prune(ctx, req, unfounded)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: soonest(min(unseen, staleRetry), min(unsure, staleRetry), held)}, nil
 }
 
 // workload reads the Deployment and all that templates may ask of it. It is nil

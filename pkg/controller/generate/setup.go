@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -40,6 +41,7 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, hubYes, spokesNo, mcbuilder.WithPredicates(content)).
 		Watches(&v1alpha1.AlertRuleTemplate{}, r.onTemplate, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
+		WatchesRawSource(r.Brake.Woken(brake.Generate)).
 		WatchesRawSource(provider.Started()).
 		WithOptions(provider.ControllerOptions("generate", mgr.GetLogger())).
 		Build(r)

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,23 +39,26 @@ type Guard struct {
 //
 // The order matters: the definition is marked before the first of its objects goes,
 // so a definition that is well after the object was found gone had no part in it.
-func (g Guard) Gone(ctx context.Context, k Kind, key client.ObjectKey) (bool, error) {
+//
+// since is when the definition was made. What was made for the object before that has
+// survived a loss of the whole kind: then it may be a backup that lacks the object.
+func (g Guard) Gone(ctx context.Context, k Kind, key client.ObjectKey) (gone bool, since time.Time, err error) {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(k.kind))
 	switch err := g.Reader.Get(ctx, key, o); {
 	case err == nil:
-		return false, nil
+		return false, time.Time{}, nil
 	case !apierrors.IsNotFound(err):
-		return false, fmt.Errorf("making sure that %s %s is gone: %w", k.kind, key, err)
+		return false, time.Time{}, fmt.Errorf("making sure that %s %s is gone: %w", k.kind, key, err)
 	}
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(crdKind)
-	err := g.Reader.Get(ctx, client.ObjectKey{Name: k.crd}, crd)
+	err = g.Reader.Get(ctx, client.ObjectKey{Name: k.crd}, crd)
 	switch {
 	case apierrors.IsNotFound(err):
-		return false, nil
+		return false, time.Time{}, nil
 	case err != nil:
-		return false, fmt.Errorf("reading CustomResourceDefinition %s: %w", k.crd, err)
+		return false, time.Time{}, fmt.Errorf("reading CustomResourceDefinition %s: %w", k.crd, err)
 	}
-	return crd.DeletionTimestamp.IsZero(), nil
+	return crd.DeletionTimestamp.IsZero(), crd.CreationTimestamp.Time, nil
 }

@@ -39,7 +39,8 @@ func TestGuard(t *testing.T) {
 		crd2     = "CustomResourceDefinition.apiextensions.k8s.io /alertruletemplates.rulefleet.io"
 	)
 	var (
-		there       = func(client.Object) error { return nil }
+		made        = time.Unix(1000, 0)
+		there       = func(o client.Object) error { o.SetCreationTimestamp(metav1.NewTime(made)); return nil }
 		absent      = func(client.Object) error { return notFound("x") }
 		fails       = func(client.Object) error { return errors.New("no answer") }
 		refuses     = func(client.Object) error { return apierrors.NewForbidden(schema.GroupResource{}, "x", nil) }
@@ -73,9 +74,12 @@ func TestGuard(t *testing.T) {
 				}
 				return tc.object(o)
 			})}
-			gone, err := guard.Gone(t.Context(), tc.kind, client.ObjectKey{Namespace: "ns", Name: "name"})
+			gone, since, err := guard.Gone(t.Context(), tc.kind, client.ObjectKey{Namespace: "ns", Name: "name"})
 			if gone != tc.gone || (err != nil) != tc.err {
 				t.Errorf("got %v, %v, want %v, %v", gone, err, tc.gone, tc.err)
+			}
+			if gone && !since.Equal(made) {
+				t.Errorf("the definition was made at %v, want %v", since, made)
 			}
 			if !slices.Equal(reads, tc.reads) {
 				t.Errorf("read %q, want %q", reads, tc.reads)
@@ -101,7 +105,7 @@ func TestGuardBetweenTheReads(t *testing.T) {
 		return notFound("alertrules")
 	})}
 	for range 2 {
-		if gone, err := guard.Gone(t.Context(), AlertRules, client.ObjectKey{Name: "name"}); gone || err != nil {
+		if gone, _, err := guard.Gone(t.Context(), AlertRules, client.ObjectKey{Name: "name"}); gone || err != nil {
 			t.Errorf("got %v, %v", gone, err)
 		}
 	}

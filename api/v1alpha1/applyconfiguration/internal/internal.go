@@ -321,6 +321,18 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: state
       type:
         namedType: com.github.rulefleet.rulefleet.api.v1alpha1.State
+- name: com.github.rulefleet.rulefleet.api.v1alpha1.PendingDeletions
+  map:
+    fields:
+    - name: count
+      type:
+        scalar: numeric
+    - name: names
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.Phase
   scalar: string
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.RuleSummary
@@ -401,6 +413,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: pendingDeletions
+      type:
+        namedType: com.github.rulefleet.rulefleet.api.v1alpha1.PendingDeletions
     - name: rules
       type:
         scalar: numeric

@@ -17,7 +17,7 @@ type SpokeClusterStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions are Connected (the spoke's API server answers, and what has to
 	// be read there can be), PrometheusRuleServed (it serves PrometheusRules) and
-	// Ready (both).
+	// Ready (both, and no deletion is held).
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// kubernetesVersion is the version that the spoke's API server last gave.
 	KubernetesVersion *string `json:"kubernetesVersion,omitempty"`
@@ -30,6 +30,9 @@ type SpokeClusterStatusApplyConfiguration struct {
 	// rules is the number of this hub's PrometheusRules in the spoke. It follows
 	// within a minute or so.
 	Rules *int32 `json:"rules,omitempty"`
+	// pendingDeletions is what is held of the deletions that are due for this spoke. It
+	// is absent when nothing is.
+	PendingDeletions *PendingDeletionsApplyConfiguration `json:"pendingDeletions,omitempty"`
 	// lastContactTime is when the spoke last answered before the last transition
 	// of Connected. It is no heartbeat.
 	LastContactTime *metav1.Time `json:"lastContactTime,omitempty"`
@@ -91,6 +94,14 @@ func (b *SpokeClusterStatusApplyConfiguration) WithDeployments(value int32) *Spo
 // If called multiple times, the Rules field is set to the value of the last call.
 func (b *SpokeClusterStatusApplyConfiguration) WithRules(value int32) *SpokeClusterStatusApplyConfiguration {
 	b.Rules = &value
+	return b
+}
+
+// WithPendingDeletions sets the PendingDeletions field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PendingDeletions field is set to the value of the last call.
+func (b *SpokeClusterStatusApplyConfiguration) WithPendingDeletions(value *PendingDeletionsApplyConfiguration) *SpokeClusterStatusApplyConfiguration {
+	b.PendingDeletions = value
 	return b
 }
 

@@ -1,0 +1,332 @@
+// Package brake stands before the deletions that follow from an absence. A read that
+// succeeds can lie: an empty list, a restored backup or a template that was disabled by
+// mistake look like thousands of decisions, and are at most one. So when more is to be
+// deleted for one spoke within a while than people usually do, the rest is held: for
+// that while, or until a person acknowledges it (DESIGN §3.11).
+//
+// The Brake is told of everything that is to be deleted, and remembers in memory what
+// went and what is held. The Reconciler beside it shows that on the SpokeCluster, and
+// takes the acknowledgement.
+package brake
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// Hop is one of the two steps that delete. Each has its own count in each spoke.
+type Hop string
+
+const (
+	// Generate deletes AlertRules on the hub that have lost their ground.
+	Generate Hop = "generate"
+	// Distribute deletes PrometheusRules in the spoke, and what is counted are their
+	// AlertRules.
+	Distribute Hop = "distribute"
+)
+
+// hops are both, in order of the data flow.
+var hops = []Hop{Generate, Distribute}
+
+// what says what a hop deletes.
+var what = map[Hop]string{
+	Generate:   "AlertRules whose Deployment or template is gone or does not ask for them any more",
+	Distribute: "PrometheusRules whose AlertRule is gone, disabled or not placed in the spoke any more",
+}
+
+const (
+	// settling is for how long after a start that is shown which was held before: by
+	// then it is held again, or was put right.
+	settling = time.Minute
+	// maxNames bounds the names that are shown.
+	maxNames = 50
+)
+
+// Deletion is an object that is to be deleted, by its AlertRule.
+type Deletion struct {
+	Key types.NamespacedName
+	// Suspect is one that is held whatever the count: it is older than the kind of the
+	// object that is missed, which says that all objects of that kind were lost.
+	Suspect bool
+}
+
+// Question is what a reconcile wants to delete.
+type Question struct {
+	Hop   Hop
+	Spoke string
+	// Owner is the key of the reconcile. It is enqueued when what it wants may go.
+	Owner types.NamespacedName
+	// Deletions are all that the owner wants to delete at present; none takes back what
+	// it wanted before.
+	Deletions []Deletion
+	// UID is that of the owner's AlertRule, where there is one: a deletion that is
+	// vouched for by it is on its way, though the cache does not show it yet.
+	UID types.UID
+	// Holds counts what the spoke holds. It is not called every time, and never with
+	// a lock held.
+	Holds func() (int, error)
+}
+
+// Answer tells which deletions are held, by their keys, and when to ask again.
+type Answer struct {
+	Held sets.Set[types.NamespacedName]
+	Wait time.Duration
+}
+
+// Brake decides which deletions are held. New makes one.
+type Brake struct {
+	clock clock.PassiveClock
+	span  time.Duration
+
+	mu      sync.Mutex
+	spokes  map[string]*account
+	wake    map[Hop]func(spoke string, owners []types.NamespacedName)
+	changed func(spoke string)
+}
+
+// account is what is known of one spoke.
+type account struct {
+	ledgers map[Hop]*ledger
+	// shown is what the SpokeCluster shows.
+	shown *spoke.Held
+	// settled is when what was held before a start counts no more.
+	settled time.Time
+}
+
+// New returns a Brake that counts the deletions of the last span, and holds what is
+// too much for as long. A span of 0 lets all pass.
+func New(c clock.PassiveClock, span time.Duration) *Brake {
+	return &Brake{
+		clock: c, span: span, spokes: map[string]*account{},
+		wake: map[Hop]func(string, []types.NamespacedName){}, changed: func(string) {},
+	}
+}
+
+// Ask tells which of the deletions are held. It returns an error when Holds does.
+func (b *Brake) Ask(q Question) (Answer, error) {
+	if b.span <= 0 {
+		return Answer{}, nil
+	}
+	toCount := false
+	b.with(q.Spoke, len(q.Deletions) > 0, func(a *account, now time.Time) {
+		l := a.ledger(q.Hop, b.span)
+		l.roll(now)
+		toCount = l.toCount(now, q.Owner, q.Deletions)
+	})
+	holds := 0
+	if toCount {
+		var err error
+		if holds, err = q.Holds(); err != nil {
+			return Answer{}, fmt.Errorf("counting what spoke %s holds: %w", q.Spoke, err)
+		}
+	}
+	var answer Answer
+	b.with(q.Spoke, len(q.Deletions) > 0, func(a *account, now time.Time) {
+		l := a.ledger(q.Hop, b.span)
+		if toCount {
+			l.count(now, holds)
+		}
+		answer.Held, answer.Wait = l.ask(now, q.Owner, q.Deletions, q.UID)
+	})
+	return answer, nil
+}
+
+// with calls a function on a spoke's account, and tells afterwards, without the lock,
+// whom that concerns. Without an account, one is made if need be.
+func (b *Brake) with(name string, need bool, fn func(a *account, now time.Time)) {
+	b.mu.Lock()
+	a := b.spokes[name]
+	if a == nil && !need {
+		b.mu.Unlock()
+		return
+	}
+	if a == nil {
+		a = &account{ledgers: map[Hop]*ledger{}}
+		b.spokes[name] = a
+	}
+	before := a.mark()
+	fn(a, b.clock.Now())
+	changed := a.mark() != before
+	woken := map[Hop][]types.NamespacedName{}
+	for hop, l := range a.ledgers {
+		woken[hop] = l.takeWoken()
+	}
+	tell, wake := b.changed, b.wake
+	b.mu.Unlock()
+	for hop, owners := range woken {
+		if fn := wake[hop]; fn != nil && len(owners) > 0 {
+			fn(name, owners)
+		}
+	}
+	if changed {
+		tell(name)
+	}
+}
+
+// mark differs when something else is held than before.
+func (a *account) mark() (m [2]struct {
+	held  int
+	until time.Time
+}) {
+	for i, hop := range hops {
+		if l := a.ledgers[hop]; l != nil {
+			m[i].held, m[i].until = l.held, l.until
+		}
+	}
+	return m
+}
+
+func (a *account) ledger(hop Hop, span time.Duration) *ledger {
+	if a.ledgers[hop] == nil {
+		a.ledgers[hop] = newLedger(span)
+	}
+	return a.ledgers[hop]
+}
+
+func (a *account) held() int {
+	n := 0
+	for _, l := range a.ledgers {
+		n += l.held
+	}
+	return n
+}
+
+// Vouch lets the PrometheusRules of an AlertRule that Generate is about to delete
+// pass: they follow from the same cause, which was counted, and acknowledged if need be.
+func (b *Brake) Vouch(spoke string, rule types.NamespacedName, uid types.UID) {
+	if b.span > 0 {
+		b.with(spoke, true, func(a *account, now time.Time) { a.ledger(Distribute, b.span).vouch(now, rule, uid) })
+	}
+}
+
+// Withdraw takes a vouch back: the AlertRule was not deleted.
+func (b *Brake) Withdraw(spoke string, rule types.NamespacedName, uid types.UID) {
+	b.with(spoke, false, func(a *account, _ time.Time) { a.ledger(Distribute, b.span).withdraw(rule, uid) })
+}
+
+// Acknowledge lets all pass that is held for a spoke, and returns how much that was.
+func (b *Brake) Acknowledge(spoke string) int {
+	n := 0
+	b.with(spoke, false, func(a *account, _ time.Time) {
+		for _, l := range a.ledgers {
+			n += l.acknowledge()
+		}
+		a.settled = time.Time{}
+	})
+	return n
+}
+
+// Recall tells, before anything is asked, what was held for a spoke when the operator
+// ended: until the span is over, nothing passes there without an acknowledgement.
+// Otherwise every restart would let some of it slip through.
+func (b *Brake) Recall(name string, shown *spoke.Held) {
+	if b.span <= 0 || shown == nil {
+		return
+	}
+	b.with(name, true, func(a *account, now time.Time) {
+		a.shown, a.settled = shown, now.Add(settling)
+		for _, hop := range hops {
+			a.ledger(hop, b.span).wary = now.Add(b.span)
+		}
+	})
+}
+
+// Drop forgets a spoke.
+func (b *Brake) Drop(spoke string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.spokes, spoke)
+}
+
+// Held returns what the SpokeCluster shows, or nil.
+func (b *Brake) Held(name string) *spoke.Held {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.spokes[name]; a != nil {
+		return a.shown
+	}
+	return nil
+}
+
+// unsettled tells whether a start is so recent that what was held before it may not be
+// held again yet.
+func (b *Brake) unsettled(name string) (unsettled bool) {
+	b.with(name, false, func(a *account, now time.Time) { unsettled = a.unsettled(now) })
+	return unsettled
+}
+
+func (a *account) unsettled(now time.Time) bool { return a.held() == 0 && now.Before(a.settled) }
+
+// publication is a change of what a SpokeCluster shows.
+type publication struct {
+	was, is *spoke.Held
+	ended   outcome
+	// held is the number by hop.
+	held map[Hop]int
+	// next is when to look again; zero for when something changes.
+	next time.Duration
+}
+
+// publish brings what the SpokeCluster shows up to date.
+func (b *Brake) publish(name string) publication {
+	var p publication
+	b.with(name, false, func(a *account, now time.Time) {
+		p = a.publish(name, now)
+	})
+	return p
+}
+
+func (a *account) publish(name string, now time.Time) publication {
+	p := publication{was: a.shown, is: a.shown, held: map[Hop]int{}}
+	for hop, l := range a.ledgers {
+		l.roll(now)
+		if p.held[hop] = l.held; l.held == 0 && l.ended != "" {
+			p.ended = l.ended
+		}
+	}
+	if a.unsettled(now) {
+		p.next = a.settled.Sub(now)
+		return p
+	}
+	a.settled = time.Time{}
+	a.shown, p.next = a.show(name, now)
+	p.is = a.shown
+	return p
+}
+
+// show says in a condition's words what is held, and when that is to be looked at again.
+func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) {
+	if a.held() == 0 {
+		return nil, 0
+	}
+	held := &spoke.Held{Count: a.held()}
+	var parts []string
+	var next time.Duration
+	for _, hop := range hops {
+		l := a.ledgers[hop]
+		if l == nil || l.held == 0 {
+			continue
+		}
+		keys, until := l.names()
+		for _, k := range keys[:min(len(keys), maxNames-len(held.Names))] {
+			held.Names = append(held.Names, k.String())
+		}
+		if left := until.Sub(now); next == 0 || left < next {
+			next = left
+		}
+		parts = append(parts, fmt.Sprintf("%d of %d deletions of %s wait until %s",
+			l.held, l.held+len(l.gone), what[hop], until.UTC().Format(time.RFC3339)))
+	}
+	held.Message = fmt.Sprintf("%s. To let them pass now: kubectl annotate spoke %s %s=true. To keep the rules, bring back what they were made from.",
+		strings.Join(parts, ", and "), name, v1alpha1.AcknowledgeDeletionsAnnotation)
+	return held, max(next, time.Millisecond)
+}

@@ -1,0 +1,192 @@
+package brake
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// braked is a Brake with what it told.
+type braked struct {
+	*testing.T
+	*Brake
+
+	clock   *testingclock.FakePassiveClock
+	woken   map[string]int // by hop and spoke
+	changes int
+}
+
+func newBraked(t *testing.T, span time.Duration) *braked {
+	t.Helper()
+	b := &braked{T: t, clock: testingclock.NewFakePassiveClock(start), woken: map[string]int{}}
+	b.Brake = New(b.clock, span)
+	b.onChange(func(string) { b.Held("s"); b.changes++ }) // Held: the lock is free
+	for _, hop := range hops {
+		b.wake[hop] = func(spoke string, owners []types.NamespacedName) {
+			b.Held(spoke)
+			b.woken[string(hop)+" "+spoke] += len(owners)
+		}
+	}
+	return b
+}
+
+// mass asks for 60 deletions of a spoke that holds as many, and returns how many are held.
+func (b *braked) mass(hop Hop, spoke string) int {
+	b.Helper()
+	held := 0
+	for n := range 60 {
+		answer, err := b.Ask(Question{
+			Hop: hop, Spoke: spoke, Owner: name(n), Deletions: []Deletion{{Key: name(n)}},
+			Holds: func() (int, error) { b.Held(spoke); return 60, nil },
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if held += answer.Held.Len(); (answer.Held.Len() > 0) != (answer.Wait > 0) {
+			b.Fatalf("got %+v", answer)
+		}
+	}
+	return held
+}
+
+// Each spoke and each hop has its own count.
+func TestApart(t *testing.T) {
+	b := newBraked(t, span)
+	for _, name := range []string{"s", "other"} {
+		for _, hop := range hops {
+			if n := b.mass(hop, name); n != 40 {
+				t.Errorf("%s for %s: %d are held", hop, name, n)
+			}
+		}
+	}
+	if n := b.Acknowledge("s"); n != 80 || b.woken["generate s"] != 40 || b.woken["distribute s"] != 40 || len(b.woken) != 2 {
+		t.Errorf("%d acknowledged, and woken are %v", n, b.woken)
+	}
+	if b.mass(Generate, "s") != 0 || b.mass(Generate, "other") != 40 {
+		t.Error("the acknowledgement is not that spoke's")
+	}
+	b.Drop("other")
+	if b.mass(Generate, "other") != 40 || len(b.spokes) != 2 {
+		t.Error("a spoke that is gone is remembered")
+	}
+}
+
+// What the SpokeCluster shows.
+func TestPublish(t *testing.T) {
+	b := newBraked(t, span)
+	b.mass(Generate, "s")
+	b.mass(Distribute, "s")
+	if b.Held("s") != nil {
+		t.Error("it is shown already")
+	}
+	p := b.publish("s")
+	if p.was != nil || p.is == nil || p.is.Count != 80 || len(p.is.Names) != 50 || p.next != span || !p.is.Equal(b.Held("s")) {
+		t.Fatalf("got %+v with %+v", p, p.is)
+	}
+	for _, words := range []string{
+		"40 of 60 deletions of AlertRules whose", "40 of 60 deletions of PrometheusRules whose", "until 2001-09-09T01:56:40Z", "kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
+	} {
+		if !strings.Contains(p.is.Message, words) {
+			t.Errorf("it does not say %q: %s", words, p.is.Message)
+		}
+	}
+	if len(p.is.Message) > 1000 {
+		t.Errorf("the message has %d bytes, which an Event does not take", len(p.is.Message))
+	}
+	if again := b.publish("s"); !again.was.Equal(again.is) {
+		t.Errorf("it changed without a reason: %+v", again.is)
+	}
+	// Nobody asks any more when the time is over: the spoke is away, say.
+	b.clock.SetTime(at(span))
+	if p = b.publish("s"); p.was == nil || p.is != nil || p.ended != waited || b.woken["generate s"] != 40 || p.held[Generate] != 0 {
+		t.Errorf("got %+v, and woken are %v", p, b.woken)
+	}
+	if b.changes < 2 {
+		t.Errorf("it told of %d changes", b.changes)
+	}
+	changes := b.changes
+	if _, err := b.Ask(Question{Hop: Generate, Spoke: "new", Owner: name(1)}); err != nil || b.changes != changes || len(b.spokes) != 1 {
+		t.Errorf("a question without a deletion is kept, or told of: %v", err)
+	}
+}
+
+// What was held before a restart is shown until it is held again or was put right.
+func TestRecall(t *testing.T) {
+	shown := &spoke.Held{Count: 40, Names: []string{"a/b"}, Message: "held"}
+	b := newBraked(t, span)
+	b.Recall("s", shown)
+	b.Recall("well", nil)
+	if p := b.publish("s"); !b.unsettled("s") || !p.is.Equal(shown) || p.next != settling || len(b.spokes) != 1 {
+		t.Errorf("got %+v", p)
+	}
+	if n := b.mass(Generate, "s"); n != 60 {
+		t.Errorf("%d are held", n)
+	}
+	if p := b.publish("s"); b.unsettled("s") || !p.was.Equal(shown) || p.is.Count != 60 {
+		t.Errorf("got %+v", p)
+	}
+
+	b = newBraked(t, span)
+	b.Recall("s", shown)
+	b.clock.SetTime(at(settling))
+	if p := b.publish("s"); b.unsettled("s") || !p.was.Equal(shown) || p.is != nil {
+		t.Errorf("got %+v", p)
+	}
+}
+
+// Without a span there is no brake.
+func TestOff(t *testing.T) {
+	b := newBraked(t, 0)
+	b.Recall("s", &spoke.Held{Count: 1})
+	b.Vouch("s", name(1), "uid")
+	if n := b.mass(Generate, "s"); n != 0 || len(b.spokes) != 0 {
+		t.Errorf("%d are held", n)
+	}
+}
+
+func TestHoldsFails(t *testing.T) {
+	b := newBraked(t, span)
+	broken := errors.New("no answer")
+	_, err := b.Ask(Question{Hop: Generate, Spoke: "s", Owner: name(1), Deletions: []Deletion{{Key: name(1)}}, Holds: func() (int, error) { return 0, broken }})
+	if !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// However many workers ask at a time, no more go.
+func TestConcurrently(t *testing.T) {
+	b := newBraked(t, span)
+	b.onChange(func(string) {})
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var went []types.NamespacedName
+	for worker := range 8 {
+		wg.Go(func() {
+			for n := worker; n < 60; n += 8 {
+				answer, err := b.Ask(Question{
+					Hop: Generate, Spoke: "s", Owner: name(n), Deletions: []Deletion{{Key: name(n)}},
+					Holds: func() (int, error) { return 60, nil },
+				})
+				if err == nil && answer.Held.Len() == 0 {
+					mu.Lock()
+					went = append(went, name(n))
+					mu.Unlock()
+				}
+				b.publish("s")
+			}
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(went, compare)
+	if len(slices.Compact(went)) != free {
+		t.Errorf("%d went", len(went))
+	}
+}

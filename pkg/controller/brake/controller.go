@@ -1,0 +1,175 @@
+package brake
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/metrics"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+const (
+	// debounce gathers what is held within it into one write of a status.
+	debounce = 2 * time.Second
+	// retry is when to try again what somebody else's write got in the way of, and to
+	// look for what was held before a start.
+	retry = time.Second
+
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 30 * time.Second
+)
+
+// Woken is a source for the controller of a hop that enqueues the keys whose
+// deletions are not held any more.
+func (b *Brake) Woken(hop Hop) source.TypedSource[mcreconcile.Request] {
+	return source.TypedFunc[mcreconcile.Request](func(_ context.Context, q spoke.WorkQueue) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.wake[hop] = func(name string, owners []types.NamespacedName) {
+			for _, owner := range owners {
+				spoke.Enqueue(q, handler.LowPriority, name, owner)
+			}
+		}
+		return nil
+	})
+}
+
+// Reconciler shows on SpokeClusters what is held, and takes acknowledgements.
+type Reconciler struct {
+	// Client reads the hub's cache and writes to the hub.
+	Client client.Client
+	// Brake is the brake.
+	Brake *Brake
+	// Changed is told when the status of a SpokeCluster is to be written anew.
+	Changed func(spoke string)
+	// Recorder tells of what is held, and of acknowledgements.
+	Recorder events.EventRecorder
+}
+
+// SetupWithManager adds the Reconciler to the hub's manager.
+func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
+	changed := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		r.Brake.onChange(func(name string) {
+			q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, debounce)
+		})
+		return nil
+	})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("brake").
+		Watches(&v1alpha1.SpokeCluster{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(concerned)).
+		WatchesRawSource(changed).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 2,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
+			ReconciliationTimeout:   time.Minute,
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the brake: %w", err)
+	}
+	return nil
+}
+
+// concerned passes a SpokeCluster that comes or goes, and an acknowledgement.
+var concerned = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool { return acknowledges(e.ObjectNew) },
+}
+
+func acknowledges(o client.Object) bool {
+	return o.GetAnnotations()[v1alpha1.AcknowledgeDeletionsAnnotation] != ""
+}
+
+func (b *Brake) onChange(fn func(spoke string)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.changed = fn
+}
+
+// Reconcile takes an acknowledgement, and brings what is shown of one spoke in line.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	sc := &v1alpha1.SpokeCluster{}
+	err := r.Client.Get(ctx, req.NamespacedName, sc)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.Brake.Drop(req.Name)
+		metrics.HeldDeletions.DeletePartialMatch(map[string]string{"cluster": req.Name})
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("reading SpokeCluster %s: %w", req.Name, err)
+	}
+	wait := time.Duration(0)
+	if acknowledges(sc) {
+		if wait, err = r.acknowledge(ctx, sc); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	p := r.Brake.publish(req.Name)
+	for hop, n := range p.held {
+		metrics.HeldDeletions.WithLabelValues(req.Name, string(hop)).Set(float64(n))
+	}
+	r.tell(sc, p)
+	if !p.was.Equal(p.is) {
+		r.Changed(req.Name)
+	}
+	if wait == 0 {
+		wait = p.next
+	}
+	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+// acknowledge lets pass what is held, after it took the annotation off: the next mass
+// deletion needs another one. It returns when to try again, if that is to be done.
+func (r *Reconciler) acknowledge(ctx context.Context, sc *v1alpha1.SpokeCluster) (time.Duration, error) {
+	if r.Brake.unsettled(sc.Name) {
+		return retry, nil // what is acknowledged is shown, and not held again yet
+	}
+	next := sc.DeepCopy()
+	delete(next.Annotations, v1alpha1.AcknowledgeDeletionsAnnotation)
+	err := r.Client.Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsNotFound(err):
+		return 0, nil
+	case apierrors.IsConflict(err):
+		return retry, nil
+	case err != nil:
+		return 0, fmt.Errorf("taking the acknowledgement off SpokeCluster %s: %w", sc.Name, err)
+	}
+	if n := r.Brake.Acknowledge(sc.Name); n > 0 {
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsAcknowledged", "Release", "%d held deletions were acknowledged and go on", n)
+		return 0, nil
+	}
+	r.Recorder.Eventf(sc, nil, "Warning", "NothingHeld", "Release",
+		"annotation %s was removed without effect: no deletion is held; set it when one is", v1alpha1.AcknowledgeDeletionsAnnotation)
+	return 0, nil
+}
+
+// tell makes an Event of deletions that came to be held, and of their end.
+func (r *Reconciler) tell(sc *v1alpha1.SpokeCluster, p publication) {
+	switch {
+	case p.was == nil && p.is != nil:
+		r.Recorder.Eventf(sc, nil, "Warning", v1alpha1.ReasonDeletionsHeld, "Hold", "%s", p.is.Message)
+	case p.was == nil || p.is != nil:
+	case p.ended == waited:
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the deletions that were held have waited long enough and go on")
+	case p.ended != acknowledged: // that has its own
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "nothing is held any more: the rules are not to be deleted any more")
+	}
+}

@@ -1,0 +1,338 @@
+package brake
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+const (
+	// free is how many deletions within the span of a ledger are never held, and part
+	// is the part of what the spoke held, one in so many, that is not either.
+	free = 20
+	part = 4
+	// recount is the least time between two counts of what a spoke holds.
+	recount = 10 * time.Second
+	// vouchLife is for how long a deletion is vouched for: a spoke that is away for
+	// longer has it counted when it is back.
+	vouchLife = 24 * time.Hour
+)
+
+// key is a namespace and a name on the hub.
+type key = types.NamespacedName
+
+// outcome is how the holding of deletions ended.
+type outcome string
+
+const (
+	acknowledged outcome = "acknowledged" // by a person
+	waited       outcome = "waited"       // for as long as they are held
+	receded      outcome = "receded"      // too few are due any more
+)
+
+// entry is a deletion that the count alone did not let go.
+type entry struct {
+	// cleared lets it pass, whatever the count.
+	cleared bool
+	// suspect is held on its own, until a time of its own.
+	suspect bool
+	// uid is the object's, where a deletion is vouched for.
+	uid types.UID
+	// until is when a suspect goes by itself, or a vouch ends.
+	until time.Time
+}
+
+type passage struct {
+	key key
+	at  time.Time
+}
+
+// ledger is what is known of the deletions of one hop for one spoke. It decides
+// which may go. It has no clock and no lock: the Brake has.
+type ledger struct {
+	// span is for how long deletions count, and for how long they are held.
+	span time.Duration
+	// base is what the spoke held at the start of the span, as far as that was counted.
+	base    int
+	counted time.Time
+	// gone are the deletions within the last span that were let go, in order of time.
+	gone     []passage
+	goneKeys sets.Set[key]
+	// owners have the entries, by the key whose reconcile asked and by the object.
+	owners         map[key]map[key]*entry
+	held, suspects int
+	// until is when those that are held by the count go by themselves; zero while
+	// none is. soonest is no later than when the first suspect does.
+	until, soonest time.Time
+	// wary is until when nothing at all goes by the count: another life of the
+	// operator, of which no ledger is left, held deletions when it ended.
+	wary time.Time
+	// vouched are those that were vouched for, in order of time.
+	vouched []passage
+	// ended tells how the last holding ended.
+	ended outcome
+	// woken are the owners to be looked at again.
+	woken []key
+}
+
+func newLedger(span time.Duration) *ledger {
+	return &ledger{span: span, goneKeys: sets.New[key](), owners: map[key]map[key]*entry{}}
+}
+
+// limit is how many deletions within the span are let go.
+func (l *ledger) limit(now time.Time) int {
+	if now.Before(l.wary) {
+		return 0
+	}
+	return max(free, l.base/part)
+}
+
+func (l *ledger) tripped() bool { return !l.until.IsZero() }
+
+// toCount tells whether what the spoke holds has to be counted before the deletions
+// can be decided on: once in a span, and again when it may have grown so much that
+// there is no need to hold them.
+func (l *ledger) toCount(now time.Time, owner key, wants []Deletion) bool {
+	n := 0
+	for _, d := range wants {
+		if l.owners[owner][d.Key] == nil && !l.goneKeys.Has(d.Key) {
+			n++
+		}
+	}
+	age := now.Sub(l.counted)
+	switch {
+	case n == 0 || l.tripped():
+		return false
+	case l.counted.IsZero() || age >= l.span:
+		return true
+	}
+	return len(l.gone)+l.held+n > l.limit(now) && age >= recount
+}
+
+// count notes what the spoke holds. What has gone within the span was there at its start.
+func (l *ledger) count(now time.Time, holds int) {
+	l.base, l.counted = holds+len(l.gone), now
+}
+
+// ask decides which of the deletions that an owner wants are held, and returns them
+// with when to look at them again. What the owner wanted before and does not want any
+// more is forgotten, but for what is vouched for by the uid.
+func (l *ledger) ask(now time.Time, owner key, wants []Deletion, uid types.UID) (held sets.Set[key], wait time.Duration) {
+	l.settle(owner, wants, uid)
+	l.roll(now)
+	for _, d := range wants {
+		until := l.admit(now, owner, d)
+		if until.IsZero() {
+			continue
+		}
+		if left := until.Sub(now); held.Len() == 0 || left < wait {
+			wait = left
+		}
+		held = held.Union(sets.New(d.Key))
+	}
+	return held, wait
+}
+
+// admit returns zero when a deletion may go, and until when it is held when it may not.
+func (l *ledger) admit(now time.Time, owner key, d Deletion) time.Time {
+	e := l.owners[owner][d.Key]
+	switch {
+	case e != nil && e.cleared:
+		return time.Time{}
+	case e != nil && e.suspect:
+		return e.until
+	case e != nil:
+		return l.until
+	case l.goneKeys.Has(d.Key): // it was let go, and is tried again
+		return time.Time{}
+	case d.Suspect:
+		e := &entry{suspect: true, until: now.Add(l.span)}
+		l.put(owner, d.Key, e)
+		l.held++
+		l.suspects++
+		if l.suspects == 1 {
+			l.soonest = e.until
+		}
+		return e.until
+	case !l.tripped() && len(l.gone)+l.held < l.limit(now):
+		l.gone = append(l.gone, passage{d.Key, now})
+		l.goneKeys.Insert(d.Key)
+		return time.Time{}
+	case !l.tripped():
+		l.until = now.Add(l.span)
+	}
+	l.put(owner, d.Key, &entry{})
+	l.held++
+	return l.until
+}
+
+func (l *ledger) put(owner, k key, e *entry) {
+	if l.owners[owner] == nil {
+		l.owners[owner] = map[key]*entry{}
+	}
+	l.owners[owner][k] = e
+}
+
+// drop forgets a deletion.
+func (l *ledger) drop(owner, k key) {
+	if e := l.owners[owner][k]; e != nil {
+		l.clear(e)
+		delete(l.owners[owner], k)
+	}
+	if len(l.owners[owner]) == 0 {
+		delete(l.owners, owner)
+	}
+}
+
+// clear lets a deletion pass.
+func (l *ledger) clear(e *entry) {
+	if e.cleared {
+		return
+	}
+	e.cleared = true
+	l.held--
+	if e.suspect {
+		l.suspects--
+	}
+}
+
+// settle forgets what an owner does not want to delete any more.
+func (l *ledger) settle(owner key, wants []Deletion, uid types.UID) {
+	for k, e := range l.owners[owner] {
+		vouched := uid != "" && e.uid == uid
+		if !vouched && !slices.ContainsFunc(wants, func(d Deletion) bool { return d.Key == k }) {
+			l.drop(owner, k)
+		}
+	}
+}
+
+// roll moves the span on to now, and ends the holding where it is time.
+func (l *ledger) roll(now time.Time) {
+	old := 0
+	for old < len(l.gone) && now.Sub(l.gone[old].at) >= l.span {
+		l.goneKeys.Delete(l.gone[old].key)
+		old++
+	}
+	l.gone = l.gone[old:]
+	l.expireVouches(now)
+	if l.suspects > 0 && !now.Before(l.soonest) {
+		l.rollSuspects(now)
+	}
+	switch {
+	case !l.tripped():
+	case !now.Before(l.until):
+		l.each(func(owner, _ key, e *entry) {
+			if !e.suspect {
+				l.clear(e)
+				l.woken = append(l.woken, owner)
+			}
+		})
+		l.end(waited)
+		l.forgetGone()
+	case len(l.gone)+l.held <= l.limit(now):
+		l.each(func(owner, k key, e *entry) {
+			if !e.suspect {
+				l.drop(owner, k)
+				l.woken = append(l.woken, owner)
+			}
+		})
+		l.end(receded)
+	}
+}
+
+func (l *ledger) rollSuspects(now time.Time) {
+	l.soonest = now.Add(l.span)
+	l.each(func(owner, _ key, e *entry) {
+		switch {
+		case !e.suspect:
+		case !now.Before(e.until):
+			l.clear(e)
+			l.woken, l.ended = append(l.woken, owner), waited
+		case e.until.Before(l.soonest):
+			l.soonest = e.until
+		}
+	})
+}
+
+// each calls a function for every deletion that is held. It may drop it.
+func (l *ledger) each(fn func(owner, k key, e *entry)) {
+	for owner, entries := range l.owners {
+		for k, e := range entries {
+			if !e.cleared {
+				fn(owner, k, e)
+			}
+		}
+	}
+}
+
+func (l *ledger) end(how outcome) { l.until, l.ended = time.Time{}, how }
+
+// forgetGone starts a new span: what has gone was waited for, or acknowledged.
+func (l *ledger) forgetGone() {
+	l.gone, l.goneKeys, l.counted = nil, sets.New[key](), time.Time{}
+}
+
+// acknowledge lets all pass that is held, and returns how many that are.
+func (l *ledger) acknowledge() int {
+	n := l.held
+	l.wary = time.Time{}
+	l.each(func(owner, _ key, e *entry) {
+		l.clear(e)
+		l.woken = append(l.woken, owner)
+	})
+	if n > 0 {
+		l.end(acknowledged)
+		l.forgetGone()
+	}
+	return n
+}
+
+// vouch lets the deletion of an object pass.
+func (l *ledger) vouch(now time.Time, k key, uid types.UID) {
+	l.expireVouches(now)
+	l.drop(k, k)
+	l.put(k, k, &entry{cleared: true, uid: uid, until: now.Add(vouchLife)})
+	l.vouched = append(l.vouched, passage{k, now})
+}
+
+func (l *ledger) expireVouches(now time.Time) {
+	for len(l.vouched) > 0 && now.Sub(l.vouched[0].at) >= vouchLife {
+		k := l.vouched[0].key
+		if e := l.owners[k][k]; e != nil && e.uid != "" && !now.Before(e.until) {
+			l.drop(k, k)
+		}
+		l.vouched = l.vouched[1:]
+	}
+}
+
+// withdraw takes a vouch back.
+func (l *ledger) withdraw(k key, uid types.UID) {
+	if e := l.owners[k][k]; e != nil && e.uid == uid {
+		l.drop(k, k)
+	}
+}
+
+// takeWoken returns the owners to be looked at again.
+func (l *ledger) takeWoken() []key {
+	woken := l.woken
+	l.woken = nil
+	return woken
+}
+
+// names returns what is held, in order, and when the last of it goes by itself.
+func (l *ledger) names() (names []key, until time.Time) {
+	until = l.until
+	l.each(func(_, k key, e *entry) {
+		names = append(names, k)
+		if e.suspect && e.until.After(until) {
+			until = e.until
+		}
+	})
+	slices.SortFunc(names, func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return names, until
+}

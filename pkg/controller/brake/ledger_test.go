@@ -1,0 +1,334 @@
+package brake
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const span = 10 * time.Minute
+
+var start = time.Unix(1e9, 0)
+
+func at(d time.Duration) time.Time { return start.Add(d) }
+
+func name(n int) key { return key{Namespace: "g", Name: fmt.Sprintf("r-%04d", n)} }
+
+// want asks for the deletions from..to-1, each by an owner of its own, of a spoke that
+// holds so many. It returns how many are held.
+func want(l *ledger, now time.Time, holds, from, to int) int {
+	held := 0
+	for n := from; n < to; n++ {
+		held += ask(l, now, holds, name(n), Deletion{Key: name(n)})
+	}
+	return held
+}
+
+func ask(l *ledger, now time.Time, holds int, owner key, wants ...Deletion) int {
+	l.roll(now)
+	if l.toCount(now, owner, wants) {
+		l.count(now, holds)
+	}
+	held, _ := l.ask(now, owner, wants, "")
+	return held.Len()
+}
+
+// How many go of a mass, by what the spoke holds.
+func TestLimit(t *testing.T) {
+	for name, tc := range map[string]struct{ holds, wanted, held int }{
+		"one":                            {60, 1, 0},
+		"as many as are free":            {60, 20, 0},
+		"one more":                       {60, 21, 1},
+		"all of a few":                   {20, 20, 0},
+		"all":                            {60, 60, 40},
+		"a quarter of many":              {1000, 250, 0},
+		"more than a quarter of many":    {1000, 251, 1},
+		"a quarter that is no number":    {87, 22, 1},
+		"all of very many":               {20000, 20000, 15000},
+		"nothing is held by the spoke":   {0, 21, 1},
+		"just where a quarter gets more": {84, 21, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(span)
+			if held := want(l, start, tc.holds, 0, tc.wanted); held != tc.held || l.held != tc.held {
+				t.Errorf("%d are held (%d), want %d", held, l.held, tc.held)
+			}
+			if l.tripped() != (tc.held > 0) {
+				t.Errorf("tripped: %v", l.tripped())
+			}
+		})
+	}
+}
+
+// What comes after.
+func TestLedger(t *testing.T) {
+	mass := func(t *testing.T) *ledger {
+		t.Helper()
+		l := newLedger(span)
+		if held := want(l, start, 60, 0, 60); held != 40 {
+			t.Fatalf("%d are held", held)
+		}
+		return l
+	}
+	for name, tc := range map[string]struct {
+		then    func(l *ledger) int // returns how many are held of what it asked for
+		held    int
+		left    int // in the ledger
+		tripped bool
+		woken   int
+		ended   outcome
+	}{
+		"asked again": {
+			then: func(l *ledger) int { return want(l, at(span-1), 60, 0, 60) },
+			held: 40, left: 40, tripped: true,
+		},
+		"another one meanwhile": {
+			then: func(l *ledger) int { return want(l, at(time.Minute), 60, 60, 61) },
+			held: 1, left: 41, tripped: true,
+		},
+		"the time is over": {
+			then:  func(l *ledger) int { return want(l, at(span), 60, 20, 60) },
+			woken: 40, ended: waited,
+		},
+		"another mass when the time is over": {
+			then: func(l *ledger) int { return want(l, at(span), 40, 20, 60) + want(l, at(span), 100, 100, 200) },
+			held: 75, left: 75, tripped: true, woken: 40, ended: waited,
+		},
+		"acknowledged": {
+			then: func(l *ledger) int {
+				if n := l.acknowledge(); n != 40 {
+					t.Errorf("%d were acknowledged", n)
+				}
+				return want(l, at(1), 60, 20, 60)
+			},
+			woken: 40, ended: acknowledged,
+		},
+		"a few more, acknowledged": {
+			then:  func(l *ledger) int { l.acknowledge(); return want(l, at(1), 60, 60, 80) },
+			woken: 40, ended: acknowledged,
+		},
+		"another mass, acknowledged too early": {
+			then: func(l *ledger) int { l.acknowledge(); return want(l, at(1), 60, 60, 120) },
+			held: 40, left: 40, tripped: true, woken: 40, ended: acknowledged,
+		},
+		"all come back": {
+			then:  func(l *ledger) int { return back(l, at(1), 20, 60) },
+			ended: receded,
+		},
+		"all but one come back": {
+			then: func(l *ledger) int { return back(l, at(1), 20, 59) },
+			left: 1, tripped: true,
+		},
+		"some come back, and want it again": {
+			then: func(l *ledger) int { back(l, at(1), 20, 30); return want(l, at(2), 60, 20, 30) },
+			held: 10, left: 40, tripped: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := mass(t)
+			if held := tc.then(l); held != tc.held {
+				t.Errorf("%d are held, want %d", held, tc.held)
+			}
+			names, _ := l.names()
+			if l.held != tc.left || len(names) != tc.left || l.tripped() != tc.tripped || l.ended != tc.ended {
+				t.Errorf("in the ledger are %d (%d), tripped %v, ended %q", l.held, len(names), l.tripped(), l.ended)
+			}
+			woken := l.takeWoken()
+			slices.SortFunc(woken, compare)
+			if n := len(slices.Compact(woken)); n != tc.woken || n != len(woken) {
+				t.Errorf("%d are woken of %d, want %d", n, len(woken), tc.woken)
+			}
+		})
+	}
+}
+
+func compare(a, b key) int {
+	switch {
+	case a == b:
+		return 0
+	case a.Name < b.Name:
+		return -1
+	}
+	return 1
+}
+
+// back takes back what the owners from..to-1 wanted.
+func back(l *ledger, now time.Time, from, to int) int {
+	for n := from; n < to; n++ {
+		l.ask(now, name(n), nil, "")
+		l.roll(now)
+	}
+	return 0
+}
+
+// Few at a time, for long: what is older than the span counts no more, and of what the
+// spoke holds by now the part is taken.
+func TestSpan(t *testing.T) {
+	l := newLedger(span)
+	for n := range 300 { // two a minute: 20 within the span
+		if want(l, at(time.Duration(n)*span/free), 300-n, n, n+1) > 0 {
+			t.Fatalf("number %d is held", n)
+		}
+	}
+	if len(l.gone) > free || len(l.goneKeys) != len(l.gone) || len(l.owners) > 0 {
+		t.Errorf("it remembers %d, %d and %d", len(l.gone), len(l.goneKeys), len(l.owners))
+	}
+	l = newLedger(span)
+	for n := range 21 {
+		if held := want(l, at(time.Duration(n)*time.Second), 60, n, n+1); held != n/free {
+			t.Errorf("number %d: %d are held", n, held)
+		}
+	}
+	// The count is anew when the span is: 60 more would be a quarter of what there is.
+	l = newLedger(span)
+	want(l, start, 60, 0, 1)
+	if held := want(l, at(recount), 1000, 1, 240); held != 0 {
+		t.Errorf("%d are held though the spoke holds much more by now", held)
+	}
+	// A count is not asked for by every deletion.
+	l = newLedger(span)
+	counts := 0
+	for n := range 60 {
+		if l.toCount(start, name(n), []Deletion{{Key: name(n)}}) {
+			counts++
+			l.count(start, 1000)
+		}
+		l.ask(start, name(n), []Deletion{{Key: name(n)}}, "")
+	}
+	if counts != 1 {
+		t.Errorf("it was counted %d times", counts)
+	}
+}
+
+// A deletion that is let go and fails is tried again, and counts once.
+func TestTriedAgain(t *testing.T) {
+	l := newLedger(span)
+	for range 30 {
+		if want(l, start, 60, 0, free) > 0 {
+			t.Fatal("it is held")
+		}
+	}
+}
+
+// An owner has several: each is asked for, and taken back, on its own.
+func TestOwner(t *testing.T) {
+	l := newLedger(span)
+	want(l, start, 60, 0, free)
+	owner := key{Name: "web"}
+	a, b := Deletion{Key: name(100)}, Deletion{Key: name(101)}
+	if n := ask(l, start, 60, owner, a, b); n != 2 {
+		t.Errorf("%d are held", n)
+	}
+	if n := ask(l, start, 60, owner, b); n != 1 || l.held != 1 {
+		t.Errorf("%d are held (%d)", n, l.held)
+	}
+	if names, until := l.names(); !slices.Equal(names, []key{b.Key}) || !until.Equal(at(span)) {
+		t.Errorf("got %v until %v", names, until)
+	}
+}
+
+// What is older than the kind of what is missed is held on its own, and holds up
+// nothing else.
+func TestSuspects(t *testing.T) {
+	l := newLedger(span)
+	suspect := func(n int) Deletion { return Deletion{Key: name(n), Suspect: true} }
+	if ask(l, start, 60, name(0), suspect(0)) != 1 || ask(l, at(time.Minute), 60, name(1), suspect(1)) != 1 {
+		t.Error("it goes")
+	}
+	if want(l, at(time.Minute), 60, 10, 15) != 0 || l.tripped() {
+		t.Error("another one is held")
+	}
+	if ask(l, at(span), 60, name(0), suspect(0)) != 0 {
+		t.Error("it is held for too long")
+	}
+	if ask(l, at(span), 60, name(1), suspect(1)) != 1 || l.held != 1 {
+		t.Error("the later one goes too early")
+	}
+	if n := l.acknowledge(); n != 1 || ask(l, at(span), 60, name(1), suspect(1)) != 0 {
+		t.Errorf("%d acknowledged, and it is held", n)
+	}
+	// The end of what the count holds is not theirs.
+	l = newLedger(span)
+	want(l, start, 60, 100, 160)
+	ask(l, at(time.Minute), 60, name(0), suspect(0))
+	if want(l, at(span), 60, 120, 160) != 0 || ask(l, at(span), 60, name(0), suspect(0)) != 1 {
+		t.Error("it went with the others")
+	}
+	// With many of them, the count holds too.
+	l = newLedger(span)
+	for n := range 30 {
+		ask(l, start, 60, name(n), suspect(n))
+	}
+	if want(l, start, 60, 100, 101) != 1 || !l.tripped() {
+		t.Error("they don't count")
+	}
+	l.acknowledge()
+	if l.held != 0 || l.suspects != 0 {
+		t.Errorf("left are %d and %d", l.held, l.suspects)
+	}
+}
+
+// After a restart with deletions held, nothing goes by the count for a span.
+func TestWary(t *testing.T) {
+	l := newLedger(span)
+	l.wary = at(span)
+	if held := want(l, at(time.Minute), 60, 0, 15); held != 15 {
+		t.Errorf("%d are held", held)
+	}
+	if want(l, at(span), 60, 0, 15) != 0 { // few enough, after that
+		t.Error("they are held for too long")
+	}
+	l = newLedger(span)
+	l.wary = at(span)
+	l.acknowledge()
+	if want(l, start, 60, 0, 15) != 0 {
+		t.Error("the acknowledgement did not end it")
+	}
+}
+
+// What the hop before has let go is not counted again.
+func TestVouch(t *testing.T) {
+	l := newLedger(span)
+	for n := range 60 {
+		l.vouch(start, name(n), "uid")
+		l.ask(start, name(n), nil, "uid") // the cache still shows the AlertRule
+	}
+	if want(l, start, 60, 0, 60) != 0 || len(l.gone) != 0 {
+		t.Error("they are held, or count")
+	}
+	back(l, start, 0, 60) // they are gone
+	if len(l.owners) != 0 {
+		t.Errorf("%d are remembered", len(l.owners))
+	}
+
+	for title, then := range map[string]func(l *ledger){
+		"taken back":               func(l *ledger) { l.withdraw(name(0), "uid") },
+		"the AlertRule is another": func(l *ledger) { l.ask(start, name(0), nil, types.UID("other")) },
+		"a day later":              func(l *ledger) { l.roll(at(vouchLife)) },
+	} {
+		l := newLedger(span)
+		l.vouch(start, name(0), "uid")
+		then(l)
+		want(l, at(vouchLife), 60, 0, 1)
+		if len(l.gone) != 1 || len(l.owners) != 0 {
+			t.Errorf("%s: it is not counted", title)
+		}
+	}
+	l = newLedger(span)
+	l.vouch(start, name(0), "uid")
+	l.withdraw(name(0), "other")
+	want(l, start, 60, 0, 1)
+	if len(l.gone) != 0 {
+		t.Error("a vouch for another object was taken back")
+	}
+	// One that is held already goes now.
+	l = newLedger(span)
+	want(l, start, 60, 0, 60)
+	l.vouch(start, name(59), "uid")
+	if want(l, start, 60, 59, 60) != 0 || l.held != 39 {
+		t.Errorf("%d are held", l.held)
+	}
+}

@@ -1,0 +1,60 @@
+package distribute
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// brake asks whether what a plan deletes may go, and returns for how long it is held.
+// What is left of a rule that moved is not asked for: the rule is there, elsewhere.
+//
+// An object that is older than the kind AlertRule is a suspect. The two times are of
+// two API servers. No difference of their clocks is allowed for: an object would have to
+// be made within that difference to slip through, and then the count still stands; but
+// all rules of a new hub would be suspects for as long.
+func (r *Reconciler) brake(ctx context.Context, t *task, plan rule.Plan) (time.Duration, error) {
+	q := brake.Question{Hop: brake.Distribute, Spoke: t.spoke.Name, Owner: t.req.NamespacedName}
+	if t.rule != nil {
+		q.UID = t.rule.UID
+	}
+	if plan.Action == rule.None && len(plan.Delete) > 0 {
+		q.Deletions = []brake.Deletion{{
+			Key: t.req.NamespacedName,
+			Suspect: slices.ContainsFunc(plan.Delete, func(o *monitoringv1.PrometheusRule) bool {
+				return o.CreationTimestamp.Time.Before(t.kindSince)
+			}),
+		}}
+		q.Holds = func() (int, error) { return r.holds(ctx, t) }
+	}
+	answer, err := r.Brake.Ask(q)
+	if err != nil {
+		return 0, err //nolint:wrapcheck // it says all
+	}
+	return answer.Wait, nil
+}
+
+// holds counts the AlertRules of this hub that a spoke has PrometheusRules of.
+func (r *Reconciler) holds(ctx context.Context, t *task) (int, error) {
+	var list monitoringv1.PrometheusRuleList
+	err := t.spoke.Reader.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: r.Render.HubID})
+	if err != nil {
+		return 0, fmt.Errorf("listing PrometheusRules: %w", err)
+	}
+	rules := map[types.NamespacedName]bool{}
+	for i := range list.Items {
+		if key, ok := rule.ParseRuleKey(&list.Items[i]); ok {
+			rules[key] = true
+		}
+	}
+	return len(rules), nil
+}

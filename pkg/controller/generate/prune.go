@@ -1,0 +1,68 @@
+package generate
+
+import (
+	"context"
+	"time"
+
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+)
+
+// doomed is an AlertRule that is to be deleted.
+type doomed struct {
+	rule *v1alpha1.AlertRule
+	// suspect tells that it is older than the kind of the template that it lacks.
+	suspect bool
+}
+
+// prune deletes those of a Deployment's AlertRules that are doomed and that the brake
+// does not hold. It has to be asked when there are none, too: that takes back what was
+// asked before. It returns when to look again, or 0.
+func (r *Reconciler) prune(ctx context.Context, req mcreconcile.Request, rules []doomed) (time.Duration, error) {
+	cluster := req.ClusterName.String()
+	q := brake.Question{
+		Hop: brake.Generate, Spoke: cluster, Owner: req.NamespacedName,
+		Holds: func() (int, error) {
+			all, err := hub.GeneratedOn(ctx, r.Hub, cluster)
+			return len(all), err
+		},
+	}
+	for _, d := range rules {
+		q.Deletions = append(q.Deletions, brake.Deletion{Key: hub.Key(d.rule), Suspect: d.suspect})
+	}
+	answer, err := r.Brake.Ask(q)
+	if err != nil {
+		return 0, err //nolint:wrapcheck // it says all
+	}
+	wait := answer.Wait
+	for _, d := range rules {
+		key := hub.Key(d.rule)
+		if answer.Held.Has(key) {
+			continue
+		}
+		r.Brake.Vouch(cluster, key, d.rule.UID)
+		left, err := r.remove(ctx, d.rule)
+		if err != nil || left > 0 {
+			r.Brake.Withdraw(cluster, key, d.rule.UID)
+		}
+		if err != nil {
+			return 0, err
+		}
+		wait = soonest(wait, left)
+	}
+	return wait, nil
+}
+
+// soonest returns the shortest of the times that are not 0, or 0.
+func soonest(times ...time.Duration) time.Duration {
+	var out time.Duration
+	for _, t := range times {
+		if t > 0 && (out == 0 || t < out) {
+			out = t
+		}
+	}
+	return out
+}

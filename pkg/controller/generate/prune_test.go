@@ -1,0 +1,230 @@
+package generate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// pruning is a hub with AlertRules of a spoke, of Deployments web-0 and so on.
+type pruning struct {
+	*testing.T
+	*Reconciler
+
+	clock  *testingclock.FakePassiveClock
+	refuse error // what a deletion is answered with
+}
+
+type indexer struct{ *fake.ClientBuilder }
+
+func (i indexer) IndexField(_ context.Context, o client.Object, field string, fn client.IndexerFunc) error {
+	i.WithIndex(o, field, fn)
+	return nil
+}
+
+func newPruning(t *testing.T, rules int) *pruning {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	// The converter spares the fake client the making of all Kubernetes' types.
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter())
+	if err := hub.SetupIndexes(t.Context(), indexer{builder}, "hub"); err != nil {
+		t.Fatal(err)
+	}
+	for n := range rules {
+		ar := made()
+		ar.Name, ar.UID, ar.Spec.WorkloadRef.Name = fmt.Sprintf("down-%d", n), types.UID(fmt.Sprint(n)), fmt.Sprintf("web-%d", n)
+		builder.WithObjects(ar)
+	}
+	p := &pruning{T: t, clock: testingclock.NewFakePassiveClock(time.Unix(1e9, 0))}
+	builder.WithInterceptorFuncs(interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if p.refuse != nil {
+				return p.refuse
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	p.Reconciler = NewReconciler(Options{Hub: builder.Build(), Namespace: "rulefleet-generated", Brake: brake.New(p.clock, 10*time.Minute)})
+	return p
+}
+
+// prune has the AlertRules of Deployment n pruned, or what it asked for taken back.
+func (p *pruning) prune(n int, lost bool) (time.Duration, error) {
+	p.Helper()
+	req := mcreconcile.Request{ClusterName: "spoke"}
+	req.Namespace, req.Name = "shop", fmt.Sprintf("web-%d", n)
+	existing, err := hub.GeneratedFor(p.Context(), p.Hub, "spoke", req.Namespace, req.Name)
+	if err != nil {
+		p.Fatal(err)
+	}
+	var rules []doomed
+	for i := range existing {
+		if lost {
+			rules = append(rules, doomed{rule: &existing[i]})
+		}
+	}
+	return p.Reconciler.prune(p.Context(), req, rules)
+}
+
+func (p *pruning) mass(from, to int) (held int) {
+	p.Helper()
+	for n := from; n < to; n++ {
+		wait, err := p.prune(n, true)
+		if err != nil {
+			p.Fatal(err)
+		}
+		if wait > 0 {
+			held++
+		}
+	}
+	return held
+}
+
+// left returns the number of AlertRules.
+func (p *pruning) left() int {
+	p.Helper()
+	all, err := hub.GeneratedOn(p.Context(), p.Hub, "spoke")
+	if err != nil {
+		p.Fatal(err)
+	}
+	return len(all)
+}
+
+func TestPrune(t *testing.T) {
+	for name, tc := range map[string]struct{ rules, held int }{"a mass": {60, 40}, "a few": {20, 0}, "a mass of many": {200, 150}} {
+		t.Run(name, func(t *testing.T) {
+			p := newPruning(t, tc.rules)
+			if held := p.mass(0, tc.rules); held != tc.held || p.left() != tc.held {
+				t.Errorf("%d are held, and there are %d", held, p.left())
+			}
+			p.clock.SetTime(p.clock.Now().Add(10 * time.Minute))
+			if held := p.mass(0, tc.rules); held != 0 || p.left() != 0 {
+				t.Errorf("later %d are held, and there are %d", held, p.left())
+			}
+		})
+	}
+}
+
+// What comes back is not held any more.
+func TestPruneTakenBack(t *testing.T) {
+	p := newPruning(t, 60)
+	p.mass(0, 60)
+	for n := range 60 {
+		if wait, err := p.prune(n, false); wait != 0 || err != nil {
+			t.Errorf("got %v, %v", wait, err)
+		}
+	}
+	if n := p.Brake.Acknowledge("spoke"); n != 0 {
+		t.Errorf("%d are held", n)
+	}
+}
+
+// What goes here goes in the spoke, and what could not be deleted is not vouched for.
+func TestPruneVouches(t *testing.T) {
+	resource := v1alpha1.GroupVersion.WithResource("alertrules").GroupResource()
+	for name, tc := range map[string]struct {
+		refuse  error
+		fails   bool
+		vouched bool
+	}{
+		"deleted":          {vouched: true},
+		"it was gone":      {refuse: apierrors.NewNotFound(resource, "down"), vouched: true},
+		"it was changed":   {refuse: apierrors.NewConflict(resource, "down", errors.New("precondition"))},
+		"it can't be done": {refuse: errors.New("no answer"), fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPruning(t, 40)
+			p.refuse = tc.refuse
+			for _, held := range []bool{true, false} {
+				for n := range 40 {
+					if _, err := p.prune(n, true); (err != nil) != tc.fails && !(held && n >= 20) {
+						t.Fatal(err)
+					}
+				}
+				p.Brake.Acknowledge("spoke")
+			}
+			held := 0
+			for n := range 40 {
+				key := types.NamespacedName{Namespace: "rulefleet-generated", Name: fmt.Sprintf("down-%d", n)}
+				answer, err := p.Brake.Ask(brake.Question{
+					Hop: brake.Distribute, Spoke: "spoke", Owner: key, Deletions: []brake.Deletion{{Key: key}},
+					Holds: func() (int, error) { return 40, nil },
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				held += answer.Held.Len()
+			}
+			if (held == 0) != tc.vouched {
+				t.Errorf("%d are held", held)
+			}
+		})
+	}
+}
+
+// An AlertRule that is older than the kind of its template is a suspect where the
+// template is missed, and only there.
+func TestSuspect(t *testing.T) {
+	defined := time.Unix(1000, 0)
+	for name, tc := range map[string]struct {
+		made    time.Time
+		there   bool
+		suspect bool
+	}{
+		"older, and the template is gone":   {made: defined.Add(-time.Second), suspect: true},
+		"as old":                            {made: defined},
+		"older, and the template is there":  {made: defined.Add(-time.Second), there: true},
+		"younger, and the template is gone": {made: defined.Add(time.Second)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPruning(t, 0)
+			if tc.there {
+				if err := p.Hub.Create(t.Context(), &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "down"}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.Guard = hub.Guard{Reader: interceptor.NewClient(p.Hub.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if o.GetObjectKind().GroupVersionKind().Kind == "CustomResourceDefinition" {
+						o.SetCreationTimestamp(metav1.NewTime(defined))
+						return nil
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			})}
+			ar := made()
+			ar.CreationTimestamp = metav1.NewTime(tc.made)
+			got, wait, err := p.unfoundedOf(t.Context(), &rule.Workload{}, nil, nil, []v1alpha1.AlertRule{*ar})
+			if err != nil || wait != 0 || len(got) != 1 || got[0].suspect != tc.suspect {
+				t.Errorf("got %+v, %v, %v", got, wait, err)
+			}
+		})
+	}
+}
+
+func TestSoonest(t *testing.T) {
+	if soonest() != 0 || soonest(0, 0) != 0 || soonest(0, 2, 3) != 2 || soonest(3, 2) != 2 {
+		t.Error("it is another")
+	}
+}

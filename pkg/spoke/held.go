@@ -1,0 +1,54 @@
+package spoke
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// Held are deletions that wait, for they are so many that they may be a mistake.
+type Held struct {
+	// Count is their number, and Names are the AlertRules of the first of them.
+	Count int
+	Names []string
+	// Message says what is held, until when, and what to do about it.
+	Message string
+}
+
+// Deletions tells which deletions are held.
+type Deletions interface {
+	// Held returns what is held for a spoke, or nil.
+	Held(spoke string) *Held
+	// Recall tells what a SpokeCluster's status says is held. It is called before the
+	// first spoke is served.
+	Recall(spoke string, held *Held)
+}
+
+// Equal tells whether two say the same.
+func (h *Held) Equal(other *Held) bool {
+	if h == nil || other == nil {
+		return h == other
+	}
+	return h.Count == other.Count && h.Message == other.Message && slices.Equal(h.Names, other.Names)
+}
+
+func (h *Held) pending() *v1alpha1.PendingDeletions {
+	if h == nil {
+		return nil
+	}
+	return &v1alpha1.PendingDeletions{Count: int32(min(h.Count, 1<<30)), Names: h.Names}
+}
+
+// heldIn reads what a status says is held, or nil.
+func heldIn(s *v1alpha1.SpokeClusterStatus) *Held {
+	if s.PendingDeletions == nil {
+		return nil
+	}
+	held := &Held{Count: int(s.PendingDeletions.Count), Names: s.PendingDeletions.Names}
+	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c != nil && c.Reason == v1alpha1.ReasonDeletionsHeld {
+		held.Message = c.Message
+	}
+	return held
+}
