@@ -74,6 +74,7 @@ test: controlplane promtool build test-pure test-units test-e2e ## Run all tests
 .PHONY: test-pure
 test-pure: note-race ## Run the tests that need nothing: pkg/rule.
 	@.ci/step 'tests (pure)' env GORACE=atexit_sleep_ms=50 go test $(RACE) ./pkg/rule/... # by default the detector waits 1 s at the end
+	@.ci/step 'tests (pure) that measure' go test -run AreBounded ./pkg/rule
 
 .PHONY: test-units
 test-units: promtool note-race ## Run the tests of all other packages.

@@ -52,7 +52,7 @@ func TestBadRuleHarmsNoOther(t *testing.T) {
 }
 
 // TestContent has Deployments in a spoke with all that an API server takes: their
-// rules, and those of their neighbours, are such that Prometheus loads them.
+// rules, and those of their neighbors, are such that Prometheus loads them.
 func TestContent(t *testing.T) {
 	t.Parallel()
 	a, ns := shared.Spoke(spokeA), unique(t)
@@ -68,7 +68,7 @@ func TestContent(t *testing.T) {
 	create(t, shared.Hub, tpl)
 	teams := map[string]string{
 		"quotes": `"'` + "`", "backslashes": `\\\`, "lines": "a\r\nb\n", "open": "{{", "close": "}}", "action": "{{ .Labels }}",
-		"emoji": "🐎🚒👩‍👩‍👧", "placeholder": "$(cluster.name)", longest[:253]: "long", "huge": huge, "neighbour": "shop",
+		"emoji": "🐎🚒👩‍👩‍👧", "placeholder": "$(cluster.name)", longest[:253]: "long", "huge": huge, "neighbor": "shop",
 	}
 	var paths, names []string
 	for name, team := range teams {

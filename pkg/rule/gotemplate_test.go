@@ -1,7 +1,6 @@
 package rule
 
 import (
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -139,38 +138,6 @@ func cpuTime(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
-func TestGoTemplatesAreBounded(t *testing.T) {
-	limit, allocations := 100*time.Millisecond, uint64(24<<20)
-	if raceDetector { // under which sync.Pool forgets at random
-		limit, allocations = 10*limit, 10*allocations
-	}
-	for name, text := range monsters() {
-		if len(text) > 3*maxText {
-			t.Errorf("%s: %d bytes, which is refused before", name, len(text))
-		}
-		b := newBudget()
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		start := cpuTime(t)
-		err := checkGoTemplate(text, b)
-		took := cpuTime(t) - start
-		runtime.ReadMemStats(&after)
-		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > allocations {
-			t.Errorf("%s: it allocates %d MiB", name, allocated>>20)
-		}
-		if took > limit {
-			t.Errorf("%s: it takes %v", name, took)
-		}
-		if err == nil {
-			t.Errorf("%s: it is accepted", name)
-			continue
-		}
-		if len(err.Error()) > maxMessage || strings.Contains(err.Error(), stepFunc) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 }
 
 // TestInstrumentedRendersTheSame compares with the text as it was written.

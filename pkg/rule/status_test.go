@@ -432,7 +432,7 @@ func TestStatusIsStable(t *testing.T) {
 	t.Parallel()
 	rnd := random()
 	reasons := []string{"", "", "", "", "Conflict", "NamespaceMissing", "Mutated", "Unreachable", "Error", "Waiting", "NotRegistered"}
-	for _, of := range []struct{ size, runs int }{{3, 100}, {130, 8}, {700, 4}} {
+	for _, of := range []struct{ size, runs int }{{3, 40}, {130, 4}, {700, 1}} {
 		for range of.runs {
 			in := StatusInput{Rule: newRule(), Now: at(1), Memory: &Memory{}}
 			in.Rule.Generation = 2 // so that an older verdict has one too

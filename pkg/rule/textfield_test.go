@@ -73,7 +73,7 @@ func TestValuesStayLiteralInTexts(t *testing.T) {
 		s := literals[r.IntN(len(literals))]
 		return s, literalTexts[s]
 	}
-	for range 500 {
+	for range 200 {
 		w := newWorkload(func(w *Workload) {
 			w.Annotations = map[string]string{"a": nasty(rnd), "b": nasty(rnd)}
 			w.Cluster.Labels = map[string]string{"c": nasty(rnd), "d": nasty(rnd)}

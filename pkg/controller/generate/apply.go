@@ -22,10 +22,12 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// apply writes the AlertRules that differ from what they should be. It returns for
-// how long to wait for the cache to show a write that was made before.
+// apply writes the AlertRules that differ from what they should be: each, whatever
+// becomes of the others. It returns for how long to wait for the cache to show a write
+// that was made before.
 func (r *Reconciler) apply(ctx context.Context, desired map[string]*v1alpha1.AlertRule) (time.Duration, error) {
 	var wait time.Duration
+	var errs []error
 	for _, ar := range sorted(desired) {
 		// Ask first and look then: the cache shows every write that is not pending any more.
 		if left := r.writes.Pending(hub.Key(ar)); left > 0 {
@@ -40,12 +42,10 @@ func (r *Reconciler) apply(ctx context.Context, desired map[string]*v1alpha1.Ale
 			return 0, fmt.Errorf("reading AlertRule %s: %w", hub.Key(ar), err)
 		}
 		left, err := r.applyOne(ctx, ar, existing)
-		if err != nil {
-			return 0, err
-		}
+		errs = append(errs, err)
 		wait = max(wait, left)
 	}
-	return wait, nil
+	return wait, errors.Join(errs...)
 }
 
 // applyOne writes an AlertRule, if it differs from what it should be: at most once, as

@@ -7,6 +7,7 @@ package generate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -94,19 +95,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	unseen, err := r.apply(ctx, desired)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
+	unseen, failed := r.apply(ctx, desired)
 	unfounded, unsure, err := r.unfoundedOf(ctx, workload, desired, keep, existing)
 	if err != nil {
-		return reconcile.Result{}, err
+		return reconcile.Result{}, errors.Join(failed, err)
 	}
 	held, err := r.prune(ctx, req, unfounded)
-	if err != nil {
+	if err := errors.Join(failed, err); err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: soonest(min(unseen, staleRetry), min(unsure, staleRetry), held)}, nil
+	return reconcile.Result{RequeueAfter: soonest(min(unseen, staleRetry), unsure, held)}, nil
 }
 
 // workload reads the Deployment and all that templates may ask of it. It is nil
@@ -168,7 +166,7 @@ func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]
 		if !matches {
 			continue
 		}
-		ar, err := rule.Generate(t, *w, r.Namespace)
+		ar, err := r.made(t, *w)
 		if err != nil {
 			keep[t.Name] = true
 			note := fmt.Sprintf("Deployment %s/%s of spoke %s: %v", w.Namespace, w.Name, w.Cluster.Name, err)
@@ -178,4 +176,17 @@ func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]
 		desired[ar.Name] = ar
 	}
 	return desired, keep, nil
+}
+
+// made returns the AlertRule that a template makes for a workload. An error tells what
+// is wrong with the two together: the hub's own validation would refuse it.
+func (r *Reconciler) made(t *v1alpha1.AlertRuleTemplate, w rule.Workload) (*v1alpha1.AlertRule, error) {
+	ar, err := rule.Generate(t, w, r.Namespace)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says all
+	}
+	if bad := rule.Validate(ar, r.Validate); bad != nil {
+		return nil, bad
+	}
+	return ar, nil
 }
