@@ -81,7 +81,9 @@ func mistakes() map[string]client.Object {
 		"function":     rule(func(r *v1alpha1.AlertRule) { r.Spec.Expr = `nope("ü", "\"%s") > 1` }),
 		"range-vector": rule(func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up[5m]" }),
 		"placeholder":  rule(func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up{a="$(deployment.name)"}` }),
-		"label-name":   rule(func(r *v1alpha1.AlertRule) { r.Spec.Labels = map[string]v1alpha1.LabelText{"a-b": "x"} }),
+		"override": rule(func(r *v1alpha1.AlertRule) {
+			r.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: onNamed("a"), Labels: map[string]v1alpha1.LabelText{"team": "{{"}}}
+		}),
 		"go-template": rule(func(r *v1alpha1.AlertRule) {
 			r.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "{{ $labels.job | nope }}"}
 		}),
@@ -210,6 +212,7 @@ func TestAdmission(t *testing.T) {
 		})
 	}
 	t.Run("kubectl", func(t *testing.T) { kubectlShowsTheFault(t, hub, accepted["cut-off"]) })
+	t.Run("warnings", func(t *testing.T) { kubectlShowsWarnings(t, hub) })
 	t.Run("damage", func(t *testing.T) { damageIsHealed(t, f, address) })
 	t.Run("absence", func(t *testing.T) { absenceConcernsOurKindsAlone(t, f, manager, dir, address) })
 }
@@ -250,6 +253,54 @@ spec:
 	t.Logf("kubectl says:\n%s", out)
 	if want := `The AlertRule "by-hand" is invalid: ` + accepted.Message + "\n"; string(out) != want {
 		t.Errorf("kubectl says\n%s\nand not\n%s", out, want)
+	}
+}
+
+// kubectlShowsWarnings writes what is valid and hardly meant: kubectl says so, and in the
+// same words the condition Accepted does.
+func kubectlShowsWarnings(t *testing.T, hub *fleet.Member) {
+	t.Helper()
+	ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "warned"}}
+	remove(t, hub, ar)
+	cmd := hub.Kubectl(t.Context(), "apply", "-f", "-")
+	cmd.Stdin = strings.NewReader(`
+apiVersion: rulefleet.io/v1alpha1
+kind: AlertRule
+metadata: {name: warned, namespace: ` + fleet.Namespace + `}
+spec:
+  alert: TestAlert
+  expr: sum by (job) ({job="x"}) > 1
+  annotations: {summary: "{{ $labels.pod }} is slow"}
+  placement: {selector: {}}
+`)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl: %v\n%s", err, out)
+	}
+	t.Logf("kubectl says:\n%s", out)
+	c := &metav1.Condition{}
+	eventually(t, "the condition Accepted", func(ctx context.Context) error {
+		if err := read(ctx, hub, client.ObjectKeyFromObject(ar), ar); err != nil {
+			return err
+		}
+		if c = meta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionAccepted); c == nil || c.Status != metav1.ConditionTrue {
+			return fmt.Errorf("the conditions are %+v", ar.Status.Conditions)
+		}
+		return nil
+	})
+	warned := 0
+	for line := range strings.Lines(string(out)) {
+		warning, found := strings.CutPrefix(strings.TrimSpace(line), "Warning: ")
+		if !found {
+			continue
+		}
+		warned++
+		if !strings.Contains(c.Message, warning) {
+			t.Errorf("the condition says %q, and not %q", c.Message, warning)
+		}
+	}
+	if warned != 4 { // no for, no severity, no metric's name, and a label that is summed away
+		t.Errorf("there are %d warnings", warned)
 	}
 }
 

@@ -68,7 +68,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	f.BoolVar(&o.leaderElect, "leader-elect", false, "let one of several replicas work at a time")
-	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "for how long deletions are held that are more than a quarter of a spoke's rules, and more than 20, within as `long`; 0 holds none")
+	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "`duration` for which deletions are held that are more than a quarter of a spoke's rules, and more than 20, within as long; 0 holds none")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "`port` of the admission webhook; 0 for none")
 	f.StringVar(&o.webhookService, "webhook-service", "rulefleet-webhook", "`name` of the Service, in the operator's namespace, that the hub's API server reaches the webhook by")
 	f.StringVar(&o.webhookConfig, "webhook-config", "rulefleet", "`name` of the ValidatingWebhookConfiguration to keep the caBundle of; there need not be one")
