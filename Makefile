@@ -31,7 +31,7 @@ help: ## Show this help.
 
 .PHONY: build
 build: ## Build the manager into bin/rulefleet-manager.
-	@.ci/step build env CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/rulefleet-manager ./cmd/manager
+	@.ci/step build env CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/rulefleet-manager ./cmd/manager
 
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Generate all that is made from Go: code, CRDs and their reference, the webhooks' configuration.
@@ -98,7 +98,11 @@ note-race:
 ##@ Verify
 
 .PHONY: verify
-verify: verify-scripts verify-modules verify-generated vet lint verify-lint ## Check all that can be checked without running it.
+verify: verify-files verify-scripts verify-modules verify-generated vet lint verify-lint ## Check all that can be checked without running it.
+
+.PHONY: verify-files
+verify-files: ## Check that no binary or other large file is in git.
+	@.ci/step 'large files' bash -c '! git ls-files -z | xargs -0 -r stat --format="%s %n" | awk "\$$1 > 300000 { print; found = 1 } END { exit !found }"'
 
 .PHONY: verify-generated
 verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constants ## Check that what is generated is current.

@@ -68,7 +68,7 @@ func TestContent(t *testing.T) {
 	create(t, shared.Hub, tpl)
 	teams := map[string]string{
 		"quotes": `"'` + "`", "backslashes": `\\\`, "lines": "a\r\nb\n", "open": "{{", "close": "}}", "action": "{{ .Labels }}",
-		"emoji": "🐎🚒👩‍👩‍👧", "placeholder": "$(cluster.name)", longest[:253]: "long", "huge": huge, "neighbor": "shop",
+		"emoji": "🐎🚒👩‍👩‍👧", "placeholder": "$(cluster.name)", longest[:253]: "long", "huge": huge, "braces": strings.Repeat("{a", 512), "neighbor": "shop",
 	}
 	var paths, names []string
 	for name, team := range teams {

@@ -100,12 +100,12 @@ func run(ctx context.Context, o *options) error {
 // setup adds the controllers, in the order of the data flow.
 func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider, hubID string, o *options) error {
 	local := mgr.GetLocalManager()
-	if err := hub.SetupIndexes(ctx, local.GetFieldIndexer(), hubID); err != nil {
+	if err := hub.SetupIndexes(ctx, local.GetFieldIndexer(), hubID, o.generatedNamespace); err != nil {
 		return fmt.Errorf("setting up the hub's indexes: %w", err)
 	}
 	guard := hub.Guard{Reader: local.GetAPIReader()}
 	recorder := local.GetEventRecorder("rulefleet")
-	validate := o.validateOptions()
+	validator := rule.NewValidator(o.validateOptions())
 	board := status.NewBoard()
 	held := brake.New(clock.RealClock{}, o.deletionHold)
 
@@ -117,30 +117,33 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	// (1) Deployment → AlertRule
 	generator := generate.NewReconciler(generate.Options{
 		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
-		Validate: validate,
+		Validator: validator,
 	})
 	if err := generator.SetupWithManager(mgr, provider); err != nil {
 		return err
 	}
 	// (2) AlertRule → PrometheusRule
 	distributor := distribute.NewReconciler(distribute.Options{
-		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Reporter: board, Validate: validate,
+		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Reporter: board, Validator: validator,
 		Render: rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
 	})
 	if err := distributor.SetupWithManager(ctx, mgr, provider); err != nil {
 		return err
 	}
 	// before the deletions of (1) and (2)
-	braker := &brake.Reconciler{Client: local.GetClient(), Brake: held, Changed: provider.Changed, Recorder: recorder}
+	braker := &brake.Reconciler{
+		Client: local.GetClient(), Brake: held, Changed: provider.Changed, Recorder: recorder,
+		Engaged: func(name string) bool { return provider.Spoke(name) != nil },
+	}
 	if err := braker.SetupWithManager(local); err != nil {
 		return err
 	}
 	// (3) verdicts → status
-	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Recorder: recorder, Validate: validate}
+	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Recorder: recorder, Validator: validator}
 	if err := reconciler.SetupWithManager(local); err != nil {
 		return err
 	}
-	return (&status.TemplateReconciler{Client: local.GetClient(), Validate: validate}).SetupWithManager(local)
+	return (&status.TemplateReconciler{Client: local.GetClient(), Validator: validator}).SetupWithManager(local)
 }
 
 func newScheme() *runtime.Scheme {

@@ -26,6 +26,9 @@ type adjustments struct {
 	ignored []string
 }
 
+// content are the adjustments that change an alert's content.
+var content = []v1alpha1.Adjustment{v1alpha1.AdjustSeverity, v1alpha1.AdjustFor, v1alpha1.AdjustLabels}
+
 // The values of rulefleet.io/alerts.
 const (
 	alertsDisabled = "disabled"
@@ -47,6 +50,8 @@ func adjust(t *v1alpha1.AlertRuleTemplate, w Workload) adjustments {
 		switch {
 		case !known:
 			a.ignore(key, "there is no such annotation; there are alerts, disable, severity, for and labels")
+		case w.fault != nil && slices.Contains(content, v1alpha1.Adjustment(name)):
+			a.ignore(key, "what comes of it is not valid: %s", bounded(w.fault.Error(), maxValue/4))
 		case !a.allowed(v1alpha1.Adjustment(name)):
 			a.ignore(key, "the template %s does not allow it", t.Name)
 		default:

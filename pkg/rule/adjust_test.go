@@ -35,7 +35,7 @@ func TestAdjust(t *testing.T) {
 			annotations: []string{prefix + "labels", " team = shop , tier=1,,quote={{ $value }} $(cluster.name)"},
 			want: func(a alert) {
 				a.Labels["team"], a.Labels["tier"] = "shop", "1"
-				a.Labels["quote"] = `{{"{"}}{{"{"}} $value }} $$(cluster.name)`
+				a.Labels["quote"] = `{{"{{ $value }} $$(cluster.name)"}}`
 			},
 		},
 		"all alerts enabled": {annotations: []string{prefix + "alerts", "enabled"}},
@@ -110,6 +110,50 @@ func manyLabels(n int) string {
 		b.WriteString("l" + string(rune('0'+i/10)) + string(rune('0'+i%10)) + "=x")
 	}
 	return b.String()
+}
+
+// What is not valid with the Deployment's adjustments is made without them, and says so.
+func TestUnadjusted(t *testing.T) {
+	const prefix = v1alpha1.AdjustmentPrefix
+	w := annotated(prefix+"for", "1m", prefix+"severity", "page", prefix+"labels", "a=b", prefix+"disable", "stuck,nowhere", "example.com/x", "y")
+	r, err := Generate(newTemplate(), w.Unadjusted(invalid("spec.labels", "too much")), "generated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, _ := Generate(newTemplate(), newWorkload(), "generated")
+	if !reflect.DeepEqual(r.Spec, plain.Spec) {
+		t.Errorf("made %+v", r.Spec)
+	}
+	const not = "what comes of it is not valid: spec.labels: too much"
+	want := `rulefleet.io/disable: there is no template "nowhere"; rulefleet.io/for: ` + not + "; rulefleet.io/labels: " + not + "; rulefleet.io/severity: " + not
+	if got := r.Annotations[v1alpha1.IgnoredAnnotation]; got != want {
+		t.Errorf("told %q", got)
+	}
+	if ok, _ := Matches(newTemplate(func(t *v1alpha1.AlertRuleTemplate) { t.Name = "stuck" }), w.Unadjusted(nil)); ok {
+		t.Error("it can't be turned off any more")
+	}
+}
+
+// Values of braces fit into as many labels as an annotation may name.
+func TestBracesFit(t *testing.T) {
+	for name, value := range map[string]string{"open": long("{", 1024), "apart": long("{a", 512), "pairs": long("{{ ", 341), "both": long("{{}}", 256)} {
+		w := newWorkload(func(w *Workload) {
+			w.Annotations = map[string]string{v1alpha1.AdjustmentPrefix + "labels": "a=" + value + ",b=" + value + ",c=" + value, "x": value}
+		})
+		template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
+			t.Spec.Annotations = texts{"x": "$(deployment.annotations.x)"}
+		})
+		r, err := Generate(template, w, "generated")
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if bad := Validate(r, ValidateOptions{GeneratedNamespace: "generated"}); bad != nil {
+			t.Errorf("%s: %v", name, bad)
+		}
+		if got, err := prometheusText(t, string(r.Spec.Labels["a"])); err != nil || got != strings.TrimSpace(value) {
+			t.Errorf("%s: it comes out as %q, %v", name, got, err)
+		}
+	}
 }
 
 // An annotation turns a template off, where the template allows it.

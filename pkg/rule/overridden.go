@@ -44,6 +44,20 @@ func Overridden(r *v1alpha1.AlertRule) []string {
 	return slices.Sorted(maps.Keys(fields))
 }
 
+// LeftAlone returns the fields that the operator does not apply: those that are
+// overridden, and the other name of the severity where one of the two is. The API
+// refuses both together.
+func LeftAlone(r *v1alpha1.AlertRule) []string {
+	const field, label = "severity", "labels." + severityLabel
+	fields := Overridden(r)
+	for _, alias := range [][2]string{{field, label}, {label, field}} {
+		if slices.Contains(fields, alias[0]) && !slices.Contains(fields, alias[1]) {
+			return append(fields, alias[1])
+		}
+	}
+	return fields
+}
+
 // Applied returns the value of AppliedFieldsAnnotation for what a template makes: its
 // fields but those that others own. What was removed stays in it, to be known as such.
 func Applied(desired, existing *v1alpha1.AlertRule) string {

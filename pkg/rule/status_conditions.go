@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -53,8 +54,10 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 		return is(false, in.Invalid.Reason, "the spec is not valid, see Accepted; the spokes keep the last version that was")
 	case in.Invalid != nil:
 		return is(false, in.Invalid.Reason, "the spec is not valid, see Accepted")
+	case v.disabled && ptr.Deref(in.Rule.Spec.Suspend, false):
+		return is(false, v1alpha1.ReasonSuspended, "the rule is disabled, and suspended: spokes keep what they have of it")
 	case v.disabled:
-		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled: spokes don't have it, or lose it as soon as they can be reached")
+		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled: spokes don't have it, or lose it as soon as they can be reached and their SpokeCluster holds no deletions")
 	case all.spokes == 0:
 		return is(false, v1alpha1.ReasonNoClusters, "the placement picks no registered spoke")
 	case all.lagging == 0:

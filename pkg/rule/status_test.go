@@ -285,6 +285,13 @@ func TestStatus(t *testing.T) {
 			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
 			accepted: "True/Accepted", ready: "True/Disabled", stalled: "False/NotStalled",
 		},
+		"disabled and suspended": {
+			edit:     func(r *v1alpha1.AlertRule) { disable(r); r.Spec.Suspend = new(true) },
+			spokes:   spokes("a"),
+			before:   rows{applied("a", 1, 10)},
+			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
+			accepted: "True/Accepted", ready: "False/Suspended", stalled: "False/NotStalled",
+		},
 		"disabled and invalid": {
 			edit: disable, invalid: wrong,
 			spokes:   spokes("a"),

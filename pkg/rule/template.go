@@ -21,6 +21,16 @@ type Workload struct {
 	// Templates are the names of all templates, which tell a mistake in the annotation
 	// rulefleet.io/disable. Nil tells none.
 	Templates []string
+
+	// fault is why the annotations that adjust are ignored; nil while they are not.
+	fault *Invalid
+}
+
+// Unadjusted returns the workload as it is without the annotations that adjust its
+// AlertRules, because together with them a template made what is not valid.
+func (w Workload) Unadjusted(bad *Invalid) Workload {
+	w.fault = bad
+	return w
 }
 
 func (w Workload) describe() string {

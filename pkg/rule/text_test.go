@@ -130,7 +130,7 @@ func TestStageErrorsNameTheField(t *testing.T) {
 		},
 		"too long a text": {
 			generateStage(w), alert(func(a *v1alpha1.AlertSpec) {
-				a.Annotations["d"] = "$(deployment.annotations.brace)$(deployment.annotations.brace)"
+				a.Annotations["d"] = v1alpha1.LabelText(long("$(deployment.annotations.brace)", 9))
 			}),
 			"spec.annotations[d]", `with its placeholders replaced, it has more than 8192 characters`,
 		},

@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"strconv"
 	"strings"
 )
 
@@ -45,11 +46,15 @@ func (st stage) text(s string) (string, *fault) {
 	return st.finish(pieces), nil
 }
 
-// dataText writes a value so that Prometheus' templates render it as it is. Every
-// brace is written out, not only pairs: the next brace may come from elsewhere.
+// dataText writes a value so that Prometheus' templates render it as it is. One that
+// holds a brace becomes one string in one action, whatever it holds: the next brace may
+// come from elsewhere, and an action for each would make a text of a thousand actions.
 func dataText(value string) string {
 	value = cut(strings.ToValidUTF8(value, "\uFFFD"), maxValue)
-	return strings.ReplaceAll(value, "{", literalBrace)
+	if !strings.Contains(value, "{") {
+		return value
+	}
+	return "{{" + strconv.Quote(value) + "}}"
 }
 
 // inAction tells whether an action or a comment of a Go template is open at the end

@@ -92,9 +92,6 @@ func (v *validator[T]) validate(ctx context.Context, o T) (admission.Warnings, e
 	if bad := v.check(o); bad != nil {
 		return nil, v.refusal(o, bad)
 	}
-	if v.warn == nil {
-		return nil, nil
-	}
 	var warnings admission.Warnings
 	for _, w := range v.warn(o) {
 		warnings = append(warnings, oneLine(w))

@@ -233,11 +233,16 @@ func (b *Brake) Recall(name string, shown *spoke.Held) {
 		return
 	}
 	b.with(name, true, func(a *account, now time.Time) {
-		a.shown, a.settled = shown, now.Add(settling)
-		for _, hop := range hops {
-			a.ledger(hop, b.span).wary = now.Add(b.span)
-		}
+		a.shown = shown
+		a.recall(now, b.span)
 	})
+}
+
+func (a *account) recall(now time.Time, span time.Duration) {
+	a.settled = now.Add(settling)
+	for _, hop := range hops {
+		a.ledger(hop, span).wary = now.Add(span)
+	}
 }
 
 // Drop forgets a spoke.
@@ -276,10 +281,14 @@ type publication struct {
 	next time.Duration
 }
 
-// publish brings what the SpokeCluster shows up to date.
-func (b *Brake) publish(name string) publication {
+// publish brings what the SpokeCluster shows up to date. While the spoke is not engaged
+// nobody asks: then what was held when the operator ended still stands.
+func (b *Brake) publish(name string, engaged bool) publication {
 	var p publication
 	b.with(name, false, func(a *account, now time.Time) {
+		if !engaged && !a.settled.IsZero() {
+			a.recall(now, b.span)
+		}
 		p = a.publish(name, now)
 	})
 	return p

@@ -87,7 +87,7 @@ func TestPublish(t *testing.T) {
 	if b.Held("s") != nil {
 		t.Error("it is shown already")
 	}
-	p := b.publish("s")
+	p := b.publish("s", true)
 	if p.was != nil || p.is == nil || p.is.Count != 80 || len(p.is.Names) != 50 || p.next != span || !p.is.Equal(b.Held("s")) {
 		t.Fatalf("got %+v with %+v", p, p.is)
 	}
@@ -101,12 +101,12 @@ func TestPublish(t *testing.T) {
 	if len(p.is.Message) > 1000 {
 		t.Errorf("the message has %d bytes, which an Event does not take", len(p.is.Message))
 	}
-	if again := b.publish("s"); !again.was.Equal(again.is) {
+	if again := b.publish("s", true); !again.was.Equal(again.is) {
 		t.Errorf("it changed without a reason: %+v", again.is)
 	}
 	// Nobody asks any more when the time is over: the spoke is away, say.
 	b.clock.SetTime(at(span))
-	if p = b.publish("s"); p.was == nil || p.is != nil || p.ended != waited || b.woken["generate s"] != 40 || p.held[Generate] != 0 {
+	if p = b.publish("s", true); p.was == nil || p.is != nil || p.ended != waited || b.woken["generate s"] != 40 || p.held[Generate] != 0 {
 		t.Errorf("got %+v, and woken are %v", p, b.woken)
 	}
 	if b.changes < 2 {
@@ -124,21 +124,38 @@ func TestRecall(t *testing.T) {
 	b := newBraked(t, span)
 	b.Recall("s", shown)
 	b.Recall("well", nil)
-	if p := b.publish("s"); !b.unsettled("s") || !p.is.Equal(shown) || p.next != settling || len(b.spokes) != 1 {
+	if p := b.publish("s", true); !b.unsettled("s") || !p.is.Equal(shown) || p.next != settling || len(b.spokes) != 1 {
 		t.Errorf("got %+v", p)
 	}
 	if n := b.mass(Generate, "s"); n != 60 {
 		t.Errorf("%d are held", n)
 	}
-	if p := b.publish("s"); b.unsettled("s") || !p.was.Equal(shown) || p.is.Count != 60 {
+	if p := b.publish("s", true); b.unsettled("s") || !p.was.Equal(shown) || p.is.Count != 60 {
 		t.Errorf("got %+v", p)
 	}
 
 	b = newBraked(t, span)
 	b.Recall("s", shown)
 	b.clock.SetTime(at(settling))
-	if p := b.publish("s"); b.unsettled("s") || !p.was.Equal(shown) || p.is != nil {
+	if p := b.publish("s", true); b.unsettled("s") || !p.was.Equal(shown) || p.is != nil {
 		t.Errorf("got %+v", p)
+	}
+}
+
+// While the spoke is away nobody asks, and what was held still stands. When it is back,
+// nothing passes by the count either.
+func TestRecallOfASpokeThatIsAway(t *testing.T) {
+	shown := &spoke.Held{Count: 40, Names: []string{"a/b"}, Message: "held"}
+	b := newBraked(t, span)
+	b.Recall("s", shown)
+	for range 5 {
+		b.clock.SetTime(b.clock.Now().Add(span))
+		if p := b.publish("s", false); !b.unsettled("s") || !p.is.Equal(shown) || p.next != settling {
+			t.Fatalf("got %+v", p)
+		}
+	}
+	if n := b.mass(Generate, "s"); n != 60 {
+		t.Errorf("%d are held", n)
 	}
 }
 
@@ -180,7 +197,7 @@ func TestConcurrently(t *testing.T) {
 					went = append(went, name(n))
 					mu.Unlock()
 				}
-				b.publish("s")
+				b.publish("s", true)
 			}
 		})
 	}

@@ -58,6 +58,8 @@ type Reconciler struct {
 	Client client.Client
 	// Brake is the brake.
 	Brake *Brake
+	// Engaged tells whether the controllers work on a spoke at present.
+	Engaged func(spoke string) bool
 	// Changed is told when the status of a SpokeCluster is to be written anew.
 	Changed func(spoke string)
 	// Recorder tells of what is held, and of acknowledgements.
@@ -121,7 +123,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 	}
-	p := r.Brake.publish(req.Name)
+	p := r.Brake.publish(req.Name, r.Engaged(req.Name))
 	for hop, n := range p.held {
 		metrics.HeldDeletions.WithLabelValues(req.Name, string(hop)).Set(float64(n))
 	}

@@ -61,7 +61,7 @@ type Options struct {
 	// Render says how rules are rendered.
 	Render rule.RenderOptions
 	// Validate says what a valid rule is.
-	Validate rule.ValidateOptions
+	Validator *rule.Validator
 }
 
 // Reconciler pushes one AlertRule to one spoke.
@@ -165,7 +165,7 @@ func (r *Reconciler) want(ctx context.Context, t *task) (bool, error) {
 	if !rule.MaybeEnabled(ar) {
 		return true, nil
 	}
-	if rule.Validate(ar, r.Validate) != nil {
+	if r.Validator.Validate(ar) != nil {
 		return false, nil //nolint:nilerr // status says so; the last good rule stays
 	}
 	if t.placed, err = rule.PlacedIn(ar, *cluster); err != nil || !t.placed {

@@ -105,7 +105,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	builder := newClient(hubScheme)
-	if err := hub.SetupIndexes(t.Context(), indexer{builder}, hubID); err != nil {
+	if err := hub.SetupIndexes(t.Context(), indexer{builder}, hubID, "rulefleet-generated"); err != nil {
 		t.Fatal(err)
 	}
 	w.hub = builder.Build()
@@ -152,8 +152,8 @@ func (w *world) restart() {
 	})
 	w.Reconciler = NewReconciler(Options{
 		Hub: w.hub, Guard: hub.Guard{Reader: past}, Brake: w.held, Spokes: w, Reporter: w,
-		Render:   rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
-		Validate: rule.ValidateOptions{AdminNamespace: admin},
+		Render:    rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
+		Validator: rule.NewValidator(rule.ValidateOptions{AdminNamespace: admin}),
 	})
 }
 
@@ -780,7 +780,7 @@ func (w *world) drop(c client.Client, o client.Object) {
 // this AlertRule's tenant may use, too.
 func (w *world) moveToMonitoring() {
 	w.Helper()
-	w.Validate.AdminNamespace, w.Render.AdminNamespace = "shop", "shop"
+	w.Validator, w.Render.AdminNamespace = rule.NewValidator(rule.ValidateOptions{AdminNamespace: "shop"}), "shop"
 	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.RuleNamespace = "monitoring" })
 }
 

@@ -39,7 +39,8 @@ func (r *Reconciler) apply(ctx context.Context, desired map[string]*v1alpha1.Ale
 		case apierrors.IsNotFound(err):
 			existing = nil
 		case err != nil:
-			return 0, fmt.Errorf("reading AlertRule %s: %w", hub.Key(ar), err)
+			errs = append(errs, fmt.Errorf("reading AlertRule %s: %w", hub.Key(ar), err))
+			continue
 		}
 		left, err := r.applyOne(ctx, ar, existing)
 		errs = append(errs, err)
@@ -57,7 +58,7 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 		_, err := r.remove(ctx, existing)
 		return staleRetry, err // its event does not say whose place it took
 	case existing.Annotations[v1alpha1.ResetFieldsAnnotation] != "":
-		return 0, r.reset(ctx, ar, existing)
+		return r.reset(ctx, ar, existing)
 	}
 	fields, differs, err := difference(ar, existing)
 	if err != nil || !differs {
@@ -68,10 +69,7 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 	err = r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
 	if err != nil {
 		r.writes.Failed(hub.Key(ar))
-		if err := r.remakeNamespace(ctx, err); err != nil {
-			return 0, err
-		}
-		return 0, fmt.Errorf("applying AlertRule %s: %w", hub.Key(ar), err)
+		return r.refused(ctx, ar, existing, err)
 	}
 	r.writes.Wrote(hub.Key(ar), u.GetResourceVersion())
 	ignored := ar.Annotations[v1alpha1.IgnoredAnnotation]
@@ -83,19 +81,44 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 	return 0, nil
 }
 
+// refused sees to what the hub did not take, and returns when to look again.
+func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRule, err error) (time.Duration, error) {
+	switch {
+	case apierrors.IsConflict(err):
+		return staleRetry, nil // it was written meanwhile: what is people's there has to be found out anew
+	case apierrors.IsInvalid(err) && existing != nil:
+		// What people made their own and what the template says don't go together. Either
+		// has to change, which brings the key back.
+		r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, "NotApplied", "Generate", "%s",
+			spoke.Clip("what the template says does not go together with the fields in status.overriddenFields: "+err.Error(), maxNote))
+		return refusalRetry, nil
+	}
+	if err := r.remakeNamespace(ctx, err); err != nil {
+		return 0, err
+	}
+	return 0, fmt.Errorf("applying AlertRule %s: %w", hub.Key(ar), err)
+}
+
+// refusalRetry is when to try again what the hub found invalid: a new version of its
+// CustomResourceDefinition may take it.
+const refusalRetry = 10 * time.Minute
+
 // maxNote bounds an Event's note in the API, in bytes, less the mark of a cut.
 const maxNote = 1024 - len("…")
 
 // reset gives fields back to the template, as a person asked for by an annotation. What
 // the template says of them is applied when this write's own event comes.
-func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.AlertRule) error {
+func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.AlertRule) (time.Duration, error) {
 	next, given, unknown := rule.Reset(existing, desired)
 	// The lock is needed for more than order: managedFields are replaced whole.
 	patch := client.MergeFromWithOptions(existing, client.MergeFromWithOptimisticLock{})
 	r.writes.Begin(hub.Key(existing))
 	if err := r.Hub.Patch(ctx, next, patch, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
 		r.writes.Failed(hub.Key(existing))
-		return fmt.Errorf("giving fields of AlertRule %s back: %w", hub.Key(existing), err)
+		if apierrors.IsConflict(err) {
+			return staleRetry, nil
+		}
+		return 0, fmt.Errorf("giving fields of AlertRule %s back: %w", hub.Key(existing), err)
 	}
 	r.writes.Wrote(hub.Key(existing), next.ResourceVersion)
 	if len(given) > 0 {
@@ -106,7 +129,7 @@ func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.Aler
 		r.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "FieldsNotReset", "Generate", "%s",
 			spoke.Clip("status.overriddenFields, which lists what can be reset, does not have "+strings.Join(unknown, ", "), maxNote))
 	}
-	return nil
+	return 0, nil
 }
 
 // guardRetry is when to ask again whether a template that vanished together with its
@@ -160,9 +183,13 @@ func difference(desired, existing *v1alpha1.AlertRule) (map[string]any, bool, er
 	if err != nil {
 		return nil, false, fmt.Errorf("AlertRule %s: %w", hub.Key(existing), err)
 	}
+	// Without it, an edit that the cache does not show yet would be overwritten.
+	if err := unstructured.SetNestedField(fields, existing.ResourceVersion, "metadata", "resourceVersion"); err != nil {
+		return nil, false, fmt.Errorf("AlertRule %s: %w", hub.Key(existing), err)
+	}
 	want, _ := fields["spec"].(map[string]any)
 	have, _ := current["spec"].(map[string]any)
-	for _, field := range rule.Overridden(existing) {
+	for _, field := range rule.LeftAlone(existing) {
 		path := strings.SplitN(field, ".", 2)
 		unstructured.RemoveNestedField(want, path...)
 		unstructured.RemoveNestedField(have, path...)

@@ -123,6 +123,18 @@ func TestDifference(t *testing.T) {
 			existing: stored(func(ar *v1alpha1.AlertRule) { ar.Spec.Labels["owner"] = "jane" }, byKubectl(`{"f:spec":{"f:labels":{"f:owner":{}}}}`)),
 			differs:  true, left: []string{"spec.labels.owner"}, applied: []string{"spec.labels.namespace", "spec.labels.deployment", "spec.labels.team"},
 		},
+		"the label of an edited severity, which is the same": {
+			template: func(ar *v1alpha1.AlertRule) { ar.Spec.Severity, ar.Spec.Labels["severity"] = "", "page" },
+			existing: stored(func(ar *v1alpha1.AlertRule) { ar.Spec.Severity = "info" }, byKubectl(`{"f:spec":{"f:severity":{}}}`)),
+			differs:  true, left: []string{"spec.severity", "spec.labels.severity"},
+		},
+		"the severity of an edited label, which is the same": {
+			template: func(ar *v1alpha1.AlertRule) { ar.Spec.Severity = "page" },
+			existing: stored(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Severity, ar.Spec.Labels["severity"] = "", "info"
+			}, byKubectl(`{"f:spec":{"f:labels":{"f:severity":{}}}}`)),
+			left: []string{"spec.severity", "spec.labels.severity"},
+		},
 		"an edited label": {
 			existing: stored(func(ar *v1alpha1.AlertRule) { ar.Spec.Labels["team"] = "web" }, byKubectl(`{"f:spec":{"f:labels":{".":{},"f:team":{}}}}`)),
 			left:     []string{"spec.labels.team"}, applied: []string{"spec.labels.namespace", "spec.labels.deployment"},
@@ -221,10 +233,13 @@ func TestDifference(t *testing.T) {
 			if differs != tc.differs {
 				t.Errorf("differs: %v, want %v", differs, tc.differs)
 			}
-			for _, path := range append(tc.left, "status", "metadata.creationTimestamp", "metadata.resourceVersion", "metadata.uid", "metadata.managedFields") {
+			for _, path := range append(tc.left, "status", "metadata.creationTimestamp", "metadata.uid", "metadata.managedFields") {
 				if value, found := at(t, fields, path); found && value != nil {
 					t.Errorf("%s is applied: %v", path, value)
 				}
+			}
+			if version, found := at(t, fields, "metadata.resourceVersion"); found != (tc.existing != nil) || (found && version != "7") {
+				t.Errorf("it is applied to version %v", version)
 			}
 			want, _, _ := difference(desired, nil)
 			for _, path := range append(tc.applied, "apiVersion", "kind", "metadata.name", "metadata.namespace", "metadata.labels", "spec.placement.names", "spec.workloadRef") {

@@ -48,7 +48,7 @@ func newPruning(t *testing.T, rules int) *pruning {
 	}
 	// The converter spares the fake client the making of all Kubernetes' types.
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter())
-	if err := hub.SetupIndexes(t.Context(), indexer{builder}, "hub"); err != nil {
+	if err := hub.SetupIndexes(t.Context(), indexer{builder}, "hub", "rulefleet-generated"); err != nil {
 		t.Fatal(err)
 	}
 	for n := range rules {

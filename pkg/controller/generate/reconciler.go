@@ -59,7 +59,7 @@ type Options struct {
 	// Namespace is where generated AlertRules live.
 	Namespace string
 	// Validate are the settings that a template's validity depends on.
-	Validate rule.ValidateOptions
+	Validator *rule.Validator
 }
 
 // Reconciler keeps the AlertRules of one Deployment in one spoke.
@@ -154,7 +154,7 @@ func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]
 	}
 	for i := range templates.Items {
 		t := &templates.Items[i]
-		if rule.ValidateTemplate(t, r.Validate) != nil {
+		if r.Validator.ValidateTemplate(t) != nil {
 			keep[t.Name] = true // status says so
 			continue
 		}
@@ -179,13 +179,21 @@ func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]
 }
 
 // made returns the AlertRule that a template makes for a workload. An error tells what
-// is wrong with the two together: the hub's own validation would refuse it.
+// is wrong with the two together: the hub's own validation would refuse it. Where that
+// is the fault of the Deployment's adjustments, it is made without them.
 func (r *Reconciler) made(t *v1alpha1.AlertRuleTemplate, w rule.Workload) (*v1alpha1.AlertRule, error) {
 	ar, err := rule.Generate(t, w, r.Namespace)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says all
 	}
-	if bad := rule.Validate(ar, r.Validate); bad != nil {
+	bad := r.Validator.Validate(ar)
+	if bad == nil {
+		return ar, nil
+	}
+	if ar, err = rule.Generate(t, w.Unadjusted(bad), r.Namespace); err != nil {
+		return nil, err //nolint:wrapcheck // it says all
+	}
+	if bad := r.Validator.Validate(ar); bad != nil {
 		return nil, bad
 	}
 	return ar, nil

@@ -25,14 +25,22 @@ const (
 )
 
 // SetupIndexes adds the indexes that this package reads to the hub's cache.
-func SetupIndexes(ctx context.Context, indexer client.FieldIndexer, hubID string) error {
+func SetupIndexes(ctx context.Context, indexer client.FieldIndexer, hubID, generatedNamespace string) error {
+	generated := func(keys client.IndexerFunc) client.IndexerFunc {
+		return func(o client.Object) []string {
+			if o.GetNamespace() != generatedNamespace {
+				return nil // anybody can write our labels on their own
+			}
+			return keys(o)
+		}
+	}
 	for field, fn := range map[string]client.IndexerFunc{
 		objectIndex: func(o client.Object) []string {
 			return []string{rule.ObjectName(hubID, o.GetNamespace(), o.GetName())}
 		},
 		placementIndex: placementKeys,
-		workloadIndex:  workloadKeys,
-		templateIndex:  templateKeys,
+		workloadIndex:  generated(workloadKeys),
+		templateIndex:  generated(templateKeys),
 	} {
 		if err := indexer.IndexField(ctx, &v1alpha1.AlertRule{}, field, fn); err != nil {
 			return fmt.Errorf("indexing AlertRules by %s: %w", field, err)

@@ -32,7 +32,7 @@ func cache(t *testing.T, objects ...client.Object) client.WithWatch {
 		t.Fatal(err)
 	}
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...)
-	if err := SetupIndexes(t.Context(), indexer{builder}, "hub"); err != nil {
+	if err := SetupIndexes(t.Context(), indexer{builder}, "hub", "ns"); err != nil {
 		t.Fatal(err)
 	}
 	return builder.Build()
@@ -59,6 +59,21 @@ func generatedFrom(template string, cluster v1alpha1.ClusterName, workload strin
 	return func(ar *v1alpha1.AlertRule) {
 		ar.Labels = map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.TemplateLabel: template}
 		ar.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: cluster, Kind: "Deployment", Namespace: "shop", Name: workload}
+	}
+}
+
+func TestGeneratedElsewhereIsNobodys(t *testing.T) {
+	tenants := alertRule("a", generatedFrom("down", "s", "web"))
+	tenants.Namespace = "team-a"
+	c := cache(t, alertRule("b", generatedFrom("down", "s", "web")), tenants)
+	for _, list := range []func() ([]v1alpha1.AlertRule, error){
+		func() ([]v1alpha1.AlertRule, error) { return GeneratedOn(t.Context(), c, "s") },
+		func() ([]v1alpha1.AlertRule, error) { return GeneratedFor(t.Context(), c, "s", "shop", "web") },
+		func() ([]v1alpha1.AlertRule, error) { return GeneratedBy(t.Context(), c, "down") },
+	} {
+		if rules, err := list(); err != nil || len(rules) != 1 || rules[0].Namespace != "ns" {
+			t.Errorf("got %d, %v", len(rules), err)
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ func startHub(t *testing.T) *fleet.Member {
 // newReconciler returns a Reconciler that reads past any cache: one call of Reconcile
 // sees all that was written before.
 func newReconciler(c client.Client) *Reconciler {
-	return &Reconciler{Client: c, Board: NewBoard(), Recorder: events.NewFakeRecorder(100), Validate: validate}
+	return &Reconciler{Client: c, Board: NewBoard(), Recorder: events.NewFakeRecorder(100), Validator: rule.NewValidator(validate)}
 }
 
 var validate = rule.ValidateOptions{AdminNamespace: namespace, GeneratedNamespace: "generated"}

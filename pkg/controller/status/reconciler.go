@@ -46,7 +46,7 @@ type Reconciler struct {
 	// Recorder tells of rules that are not accepted.
 	Recorder events.EventRecorder
 	// Validate says what a valid rule is.
-	Validate rule.ValidateOptions
+	Validator *rule.Validator
 
 	damper   damper
 	memories sync.Map // of rule.Memory, by the rule's key
@@ -195,11 +195,11 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 		return rule.StatusInput{}, fmt.Errorf("listing SpokeClusters: %w", err)
 	}
 	in := rule.StatusInput{
-		Rule: ar, Invalid: rule.Validate(ar, r.Validate),
+		Rule: ar, Invalid: r.Validator.Validate(ar),
 		Verdicts: r.Board.rows(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()),
 	}
 	if in.Invalid == nil {
-		in.Warnings = rule.Warnings(ar, r.Validate)
+		in.Warnings = r.Validator.Warnings(ar)
 	}
 	if hub.Generated(ar) {
 		in.Overridden = rule.Overridden(ar)

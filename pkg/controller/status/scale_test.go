@@ -55,9 +55,9 @@ func startReconciler(t *testing.T) *running {
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	must(t, err)
-	must(t, hub.SetupIndexes(t.Context(), mgr.GetFieldIndexer(), "hub"))
+	must(t, hub.SetupIndexes(t.Context(), mgr.GetFieldIndexer(), "hub", "rulefleet-generated"))
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	r := &Reconciler{Client: mgr.GetClient(), Board: NewBoard(), Recorder: events.NewFakeRecorder(100), Validate: validate}
+	r := &Reconciler{Client: mgr.GetClient(), Board: NewBoard(), Recorder: events.NewFakeRecorder(100), Validator: rule.NewValidator(validate)}
 	r.damper.clock = clock
 	must(t, r.SetupWithManager(mgr))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -23,7 +23,7 @@ type TemplateReconciler struct {
 	// Client reads the hub's cache and writes to the hub.
 	Client client.Client
 	// Validate are the settings that a template's validity depends on.
-	Validate rule.ValidateOptions
+	Validator *rule.Validator
 }
 
 // SetupWithManager adds the TemplateReconciler to the hub's manager.
@@ -67,12 +67,12 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 // conditions are those of a template. Ready and Stalled say the same as Accepted, for
 // tools that know of no other.
 func (r *TemplateReconciler) conditions(t *v1alpha1.AlertRuleTemplate) []metav1.Condition {
-	invalid := rule.ValidateTemplate(t, r.Validate)
+	invalid := r.Validator.ValidateTemplate(t)
 	if invalid == nil {
 		return []metav1.Condition{
 			{
 				Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted,
-				Message: rule.AcceptedMessage(rule.TemplateWarnings(t, r.Validate)),
+				Message: rule.AcceptedMessage(r.Validator.TemplateWarnings(t)),
 			},
 			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, Message: "the template is in use"},
 			{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotStalled, Message: "the template is valid"},

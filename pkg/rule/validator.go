@@ -1,0 +1,68 @@
+package rule
+
+import (
+	"fmt"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// maxRemembered bounds how many answers a Validator remembers: a large hub's rules.
+const maxRemembered = 1 << 16
+
+// Validator is Validate and Warnings for objects that are looked at again and again: an
+// AlertRule is, once for each of its spokes. Validating takes up to half a second, so
+// the answer is remembered by UID and generation, which stand for the spec. NewValidator
+// makes one.
+type Validator struct {
+	options ValidateOptions
+	answers *lru.Cache
+	// asking keeps a hundred workers from looking for the same answer at once.
+	asking singleflight.Group
+}
+
+// NewValidator returns a Validator for the settings of a hub.
+func NewValidator(o ValidateOptions) *Validator {
+	return &Validator{options: o, answers: lru.New(maxRemembered)}
+}
+
+// Validate returns what is wrong with an AlertRule, or nil.
+func (v *Validator) Validate(r *v1alpha1.AlertRule) *Invalid {
+	return remembered(v, "rule", r.UID, r.Generation, func() *Invalid { return Validate(r, v.options) })
+}
+
+// Warnings returns what is legal in a valid AlertRule, and most likely not meant.
+func (v *Validator) Warnings(r *v1alpha1.AlertRule) []string {
+	return remembered(v, "rule's warnings", r.UID, r.Generation, func() []string { return Warnings(r, v.options) })
+}
+
+// ValidateTemplate returns what is wrong with an AlertRuleTemplate, or nil.
+func (v *Validator) ValidateTemplate(t *v1alpha1.AlertRuleTemplate) *Invalid {
+	return remembered(v, "template", t.UID, t.Generation, func() *Invalid { return ValidateTemplate(t, v.options) })
+}
+
+// TemplateWarnings is Warnings for an AlertRuleTemplate.
+func (v *Validator) TemplateWarnings(t *v1alpha1.AlertRuleTemplate) []string {
+	return remembered(v, "template's warnings", t.UID, t.Generation, func() []string { return TemplateWarnings(t, v.options) })
+}
+
+// remembered returns the answer to a question about an object. One that no API server
+// has seen is not remembered.
+func remembered[T any](v *Validator, question string, uid types.UID, generation int64, ask func() T) T {
+	if uid == "" || generation == 0 {
+		return ask()
+	}
+	key := fmt.Sprintf("%s/%s/%d", question, uid, generation)
+	if known, ok := v.answers.Get(key); ok {
+		return known.(T)
+	}
+	found, _, _ := v.asking.Do(key, func() (any, error) {
+		answer := ask()
+		v.answers.Add(key, answer)
+		return answer, nil
+	})
+	return found.(T)
+}
