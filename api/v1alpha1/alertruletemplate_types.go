@@ -138,7 +138,8 @@ type AlertRuleTemplateStatus struct {
 	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Accepted: the spec is valid.
+	// conditions are Accepted (the spec is valid), and Ready and Stalled, which say the
+	// same to tools that know of no other.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,6 +108,9 @@ func (o *options) validate() error {
 	}
 	if o.clusterLabel != "" && !model.LegacyValidation.IsValidLabelName(o.clusterLabel) {
 		errs = append(errs, fmt.Errorf("--cluster-label: %q is no name of a Prometheus label", o.clusterLabel))
+	}
+	if slices.Contains([]string{"alertname", "severity", "namespace", "deployment"}, o.clusterLabel) || strings.HasPrefix(o.clusterLabel, "__") {
+		errs = append(errs, fmt.Errorf("--cluster-label: %q means something else already", o.clusterLabel))
 	}
 	if o.deletionHold < 0 {
 		errs = append(errs, fmt.Errorf("--deletion-hold: %v is negative", o.deletionHold))

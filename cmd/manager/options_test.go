@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
+	"flag"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -30,5 +33,34 @@ func TestPrometheusFlags(t *testing.T) {
 	}
 	if _, err := parse([]string{"--prometheus-version=latest"}, io.Discard); err == nil || !strings.Contains(err.Error(), "--prometheus-version") {
 		t.Errorf("latest: %v", err)
+	}
+}
+
+func TestClusterLabel(t *testing.T) {
+	for _, bad := range []string{"severity", "alertname", "__name__", "a-b"} {
+		if _, err := parse([]string{"--cluster-label=" + bad}, io.Discard); err == nil || !strings.Contains(err.Error(), "--cluster-label") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	for _, good := range []string{"", "cluster", "k8s_cluster"} {
+		if _, err := parse([]string{"--cluster-label=" + good}, io.Discard); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+}
+
+// What README shows is what --help prints.
+func TestReadmeShowsTheFlags(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var help strings.Builder
+	if _, err := parse([]string{"--help"}, &help); !errors.Is(err, flag.ErrHelp) {
+		t.Fatal(err)
+	}
+	want := "$ bin/rulefleet-manager --help\n" + strings.ReplaceAll(help.String(), "    \t", "        ") + "```"
+	if !strings.Contains(string(readme), want) {
+		t.Errorf("README.md does not show\n%s", want)
 	}
 }

@@ -133,10 +133,10 @@ func (d *demo) show(ctx context.Context) error {
 // matches.
 func (d *demo) writeTemplate(ctx context.Context) error {
 	d.out.note("It is for Deployments with a label team, whatever its value.")
-	if err := d.file("rollout-stuck.yaml", templateYAML); err != nil {
+	if err := d.file("team-rollout-stuck.yaml", templateYAML); err != nil {
 		return err
 	}
-	if err := d.onHub(ctx, "apply", "-f", "rollout-stuck.yaml"); err != nil {
+	if err := d.onHub(ctx, "apply", "-f", "team-rollout-stuck.yaml"); err != nil {
 		return err
 	}
 	if err := d.await(ctx, "the templates are accepted", d.templatesAccepted); err != nil {

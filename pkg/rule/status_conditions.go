@@ -59,7 +59,7 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	case v.disabled:
 		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled: spokes don't have it, or lose it as soon as they can be reached and their SpokeCluster holds no deletions")
 	case all.spokes == 0:
-		return is(false, v1alpha1.ReasonNoClusters, "the placement picks no registered spoke")
+		return is(false, v1alpha1.ReasonNoClusters, "the placement picks no registered spoke; kubectl get spokes --show-labels shows what there is to pick")
 	case all.lagging == 0:
 		return is(true, v1alpha1.ReasonAllApplied, spokes)
 	}

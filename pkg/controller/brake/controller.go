@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -127,7 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	for hop, n := range p.held {
 		metrics.HeldDeletions.WithLabelValues(req.Name, string(hop)).Set(float64(n))
 	}
-	r.tell(sc, p)
+	r.tell(ctx, sc, p)
 	if !p.was.Equal(p.is) {
 		r.Changed(req.Name)
 	}
@@ -164,14 +165,20 @@ func (r *Reconciler) acknowledge(ctx context.Context, sc *v1alpha1.SpokeCluster)
 }
 
 // tell makes an Event of deletions that came to be held, and of their end.
-func (r *Reconciler) tell(sc *v1alpha1.SpokeCluster, p publication) {
+func (r *Reconciler) tell(ctx context.Context, sc *v1alpha1.SpokeCluster, p publication) {
+	log := log.FromContext(ctx).WithValues("cluster", sc.Name)
 	switch {
 	case p.was == nil && p.is != nil:
+		log.Info("deletions are held", "count", p.is.Count, "message", p.is.Message)
 		r.Recorder.Eventf(sc, nil, "Warning", v1alpha1.ReasonDeletionsHeld, "Hold", "%s", p.is.Message)
 	case p.was == nil || p.is != nil:
 	case p.ended == waited:
+		log.Info("held deletions have waited long enough and go on")
 		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the deletions that were held have waited long enough and go on")
-	case p.ended != acknowledged: // that has its own
+	case p.ended == acknowledged: // that has its own Event
+		log.Info("held deletions were acknowledged and go on")
+	default:
+		log.Info("deletions are held no more: there are too few, or none")
 		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "nothing is held any more: the rules are not to be deleted any more")
 	}
 }

@@ -68,13 +68,17 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 // tools that know of no other.
 func (r *TemplateReconciler) conditions(t *v1alpha1.AlertRuleTemplate) []metav1.Condition {
 	invalid := r.Validator.ValidateTemplate(t)
+	use := "the template is in use"
+	if t.Spec.State == v1alpha1.Disabled {
+		use = "the template is disabled: it makes no AlertRules"
+	}
 	if invalid == nil {
 		return []metav1.Condition{
 			{
 				Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted,
 				Message: rule.AcceptedMessage(r.Validator.TemplateWarnings(t)),
 			},
-			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, Message: "the template is in use"},
+			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, Message: use},
 			{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotStalled, Message: "the template is valid"},
 		}
 	}

@@ -14,7 +14,8 @@ type AlertRuleTemplateStatusApplyConfiguration struct {
 	// observedGeneration is the generation of the spec that this status tells of; -1
 	// is none, as long as the operator has not seen the object.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// conditions are Accepted: the spec is valid.
+	// conditions are Accepted (the spec is valid), and Ready and Stalled, which say the
+	// same to tools that know of no other.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
