@@ -18,13 +18,13 @@ const (
 // Severity is the value of an alert's label "severity".
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=63
-// +kubebuilder:validation:Pattern=`^[a-zA-Z0-9]([a-zA-Z0-9_.-]*[a-zA-Z0-9])?$`
+// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z0-9]([a-zA-Z0-9_.-]*[a-zA-Z0-9])?$')",message="a severity is letters and digits, with -, _ or . between them"
 type Severity string
 
 // Duration is a duration as Prometheus writes it: 30s, 5m, 1h30m, 0s.
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=32
-// +kubebuilder:validation:Pattern=`^(0|(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?)$`
+// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?)$')",message="it is no duration as Prometheus writes it, such as 30s, 5m or 1h30m"
 type Duration string
 
 // ClusterName is the name of a spoke: that of its SpokeCluster and of its Secret.

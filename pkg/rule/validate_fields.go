@@ -47,7 +47,7 @@ func checkFields(a v1alpha1.AlertSpec) *Invalid {
 		}
 	}
 	if a.Severity != "" && !severityPattern.MatchString(string(a.Severity)) {
-		return invalid("spec.severity", "%q is not valid: letters, digits, and -, _ or . between them, 63 at most", excerpt(string(a.Severity)))
+		return invalid("spec.severity", "a severity is letters and digits, with -, _ or . between them")
 	}
 	if _, twice := a.Labels[severityLabel]; twice && a.Severity != "" {
 		return invalid("spec.severity", "give the severity in severity or in labels.severity, not in both")
@@ -70,7 +70,7 @@ func checkDuration(field, s string) (time.Duration, *Invalid) {
 	case strings.Contains(err.Error(), "out of range"):
 		return 0, invalid(field, "%q is out of range: Prometheus takes up to 292y", s)
 	}
-	return 0, invalid(field, "%q is no duration as Prometheus writes it, such as 30s, 5m or 1h30m: %v", excerpt(s), err)
+	return 0, invalid(field, "it is no duration as Prometheus writes it, such as 30s, 5m or 1h30m")
 }
 
 func checkState(field string, s v1alpha1.State) *Invalid {

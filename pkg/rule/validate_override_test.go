@@ -56,7 +56,7 @@ func TestValidateOverrides(t *testing.T) {
 		"expr, long":       {func(o *v1alpha1.Override) { o.Expr = "up" + long(" ", 16384) }, expr, "spec.overrides[1].expr", "more than 16384"},
 		"expr's value":     {func(o *v1alpha1.Override) { o.Expr = `up{a="$(deployment.name)"}` }, expr, "spec.overrides[1].expr", "belongs into an AlertRuleTemplate"},
 		"for":              {func(o *v1alpha1.Override) { o.For = "5 minutes" }, spec, "spec.overrides[1].for", "no duration"},
-		"severity":         {func(o *v1alpha1.Override) { o.Severity = "-" }, spec, "spec.overrides[1].severity", "not valid"},
+		"severity":         {func(o *v1alpha1.Override) { o.Severity = "-" }, spec, "spec.overrides[1].severity", "a severity is letters and digits"},
 		"severity twice":   {func(o *v1alpha1.Override) { o.Severity, o.Labels = "info", texts{"severity": "x"} }, spec, "spec.overrides[1].severity", "not in both"},
 		"severity's label": {func(o *v1alpha1.Override) { o.Labels = texts{"severity": "x"} }, "", "", ""},
 		"label's name":     {func(o *v1alpha1.Override) { o.Labels = texts{"a-b": "x"} }, spec, "spec.overrides[1].labels[a-b]", "name is not valid"},

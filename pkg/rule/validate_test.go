@@ -104,9 +104,9 @@ func TestValidateRefuses(t *testing.T) {
 		"outside of a string":          {query("up > $(cluster.name)"), expr, "spec.expr", "1:6: a placeholder may stand in a string literal alone"},
 		"deployment in expression":     {query(`up{a="$(deployment.name)"}`), expr, "spec.expr", "belongs into an AlertRuleTemplate"},
 
-		"for":      {func(r *v1alpha1.AlertRule) { r.Spec.For = "5 minutes" }, spec, "spec.for", `"5 minutes" is no duration as Prometheus writes it`},
+		"for":      {func(r *v1alpha1.AlertRule) { r.Spec.For = "5 minutes" }, spec, "spec.for", "no duration as Prometheus writes it"},
 		"long for": {func(r *v1alpha1.AlertRule) { r.Spec.For = "999999999999y" }, spec, "spec.for", "out of range"},
-		"severity": {func(r *v1alpha1.AlertRule) { r.Spec.Severity = "{{x}}" }, spec, "spec.severity", "is not valid"},
+		"severity": {func(r *v1alpha1.AlertRule) { r.Spec.Severity = "{{x}}" }, spec, "spec.severity", "a severity is letters and digits"},
 		"severity twice": {func(r *v1alpha1.AlertRule) { r.Spec.Severity, r.Spec.Labels = "critical", texts{"severity": "warning"} },
 			spec, "spec.severity", "not in both"},
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -93,7 +94,7 @@ func testHealth(t *testing.T, h *fleet.Member) {
 
 func testTemplateHealth(t *testing.T, h *fleet.Member, checks map[string]string) {
 	t.Helper()
-	r := &TemplateReconciler{Client: h.Client}
+	r := &TemplateReconciler{Client: h.Client, Validator: rule.NewValidator(validate)}
 	for name, want := range map[string]health{"new": inProgress, "valid": current, "invalid": broken} {
 		t.Run("template "+name, func(t *testing.T) {
 			art := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "health-" + name}}

@@ -33,6 +33,8 @@ const (
 	tooLong     = "the name has more than 1024 characters"
 	fixedRef    = "workloadRef can't be changed: delete the AlertRule, and make another"
 	fixedPlace  = "the placement of an AlertRule with a workloadRef can't be changed: it belongs where its workload is"
+	duration    = "it is no duration as Prometheus writes it, such as 30s, 5m or 1h30m"
+	severity    = "a severity is letters and digits, with -, _ or . between them"
 	nothing     = "an override has to change something: set state, expr, for, severity, labels or annotations"
 )
 
@@ -75,9 +77,24 @@ func breaches() []breach {
 			out = append(out, breach{ruleID: ruleID{kind, "spec.interval", zero}, field: "spec.interval", change: change{path{"spec", "interval"}, none}})
 		}
 		out = append(out, badNames(kind, "spec", path{"spec"})...)
+		for _, field := range []string{"for", "keepFiringFor", "interval"} {
+			out = append(out, badTexts(kind, "spec", path{"spec"}, field, duration, "5 min", "5", "m", "-5m", "1.5h", "5s1m", "5M")...)
+		}
+		out = append(out, badTexts(kind, "spec", path{"spec"}, "severity", severity, "very bad", "-a", "a.", "é")...)
 	}
+	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "for", duration, "5 min", "1m ")...)
+	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "severity", severity, "_")...)
 	out = append(out, badNames("AlertRule", "spec.overrides[]", override)...)
 	return append(out, transitions()...)
+}
+
+// badTexts are values that a field can't have.
+func badTexts(kind, at string, p path, field, message string, values ...string) []breach {
+	var out []breach
+	for _, value := range values {
+		out = append(out, breach{ruleID: ruleID{kind, at + "." + field, message}, field: p.to(field).String(), change: change{p.to(field), value}})
+	}
+	return out
 }
 
 // badNames are names of labels and annotations that can't be.
