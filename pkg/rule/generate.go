@@ -68,6 +68,20 @@ func Generate(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1a
 	return ar, nil
 }
 
+// Sound tells whether what a valid template made for a workload is valid for sure: what
+// is inserted is escaped, so only its size and the Deployment's adjustments can spoil it.
+// Validating all of a fleet's rules would take a minute of every start.
+func Sound(r *v1alpha1.AlertRule, w Workload) bool {
+	const small = 4096
+	size := len(r.Spec.Expr)
+	for _, texts := range []map[string]v1alpha1.LabelText{r.Spec.Labels, r.Spec.Annotations} {
+		for key, text := range texts {
+			size += len(key) + len(text)
+		}
+	}
+	return size <= small && !w.adjusted()
+}
+
 // storedText writes a value into a text of an AlertRule, where placeholders are read
 // once more.
 func storedText(value string) v1alpha1.LabelText {

@@ -88,3 +88,59 @@ func TestGenerateLeavesTheTemplateAlone(t *testing.T) {
 		t.Errorf("the template has labels %v", template.Spec.Labels)
 	}
 }
+
+func TestSound(t *testing.T) {
+	for name, c := range map[string]struct {
+		w    Workload
+		want bool
+	}{
+		"plain":           {newWorkload(), true},
+		"others' notes":   {annotated("example.com/x", "y"), true},
+		"adjusted":        {annotated(v1alpha1.AdjustmentPrefix+"labels", "a=b"), false},
+		"a large text":    {newWorkload(func(w *Workload) { w.Annotations = map[string]string{"x": long("{", 1024)} }), true},
+		"five large ones": {newWorkload(func(w *Workload) { w.Annotations = map[string]string{"x": long("v", 1024)}; w.Name = "five" }), false},
+	} {
+		texts := texts{"a": "$(deployment.annotations.x)"}
+		switch name {
+		case "plain", "adjusted", "others' notes":
+			texts = nil
+		case "five large ones":
+			texts["a"] = "$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)"
+		}
+		r, err := Generate(newTemplate(func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Annotations = texts }), c.w, "generated")
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if got := Sound(r, c.w); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// What is sound is valid, whatever a Deployment's data are.
+func TestSoundIsValid(t *testing.T) {
+	rnd := random()
+	sound := 0
+	template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
+		t.Spec.Expr = `up{a="$(deployment.annotations.x)",b=~"$(deployment.annotations.y)+"} == 0`
+		t.Spec.Labels = texts{"x": "$(deployment.annotations.x)", "y": "{$(deployment.annotations.y){{ $value }}"}
+		t.Spec.Annotations = texts{"both": "$(deployment.annotations.x)$(deployment.annotations.y) {{ $labels.a }}"}
+	})
+	for range 100 {
+		w := newWorkload(func(w *Workload) { w.Annotations = map[string]string{"x": nasty(rnd), "y": nasty(rnd)} })
+		r, err := Generate(template, w, "generated")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !Sound(r, w) {
+			continue
+		}
+		sound++
+		if bad := Validate(r, ValidateOptions{GeneratedNamespace: "generated"}); bad != nil {
+			t.Errorf("%q: %v", w.Annotations, bad)
+		}
+	}
+	if sound == 0 {
+		t.Error("nothing is sound")
+	}
+}

@@ -3,6 +3,7 @@ package rule
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -31,6 +32,16 @@ type Workload struct {
 func (w Workload) Unadjusted(bad *Invalid) Workload {
 	w.fault = bad
 	return w
+}
+
+// adjusted tells whether the workload has annotations that adjust its AlertRules.
+func (w Workload) adjusted() bool {
+	for key := range w.Annotations {
+		if strings.HasPrefix(key, v1alpha1.AdjustmentPrefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func (w Workload) describe() string {

@@ -186,6 +186,9 @@ func (r *Reconciler) made(t *v1alpha1.AlertRuleTemplate, w rule.Workload) (*v1al
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says all
 	}
+	if rule.Sound(ar, w) {
+		return ar, nil
+	}
 	bad := r.Validator.Validate(ar)
 	if bad == nil {
 		return ar, nil
