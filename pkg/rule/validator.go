@@ -60,6 +60,9 @@ func remembered[T any](v *Validator, question string, uid types.UID, generation 
 		return known.(T)
 	}
 	found, _, _ := v.asking.Do(key, func() (any, error) {
+		if known, ok := v.answers.Get(key); ok { // it was found between the look and now
+			return known, nil
+		}
 		answer := ask()
 		v.answers.Add(key, answer)
 		return answer, nil
