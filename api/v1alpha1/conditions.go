@@ -75,17 +75,20 @@ const (
 	// webhook). It is not sent again until either side changes.
 	ReasonMutated = "Mutated"
 	// ReasonSuspended is a spoke that holds something else than the AlertRule says, and
-	// is left so because the AlertRule is suspended.
+	// is left so because the AlertRule or the spoke is suspended. On a SpokeCluster:
+	// nothing is written to the spoke, because its spec.suspend says so.
 	ReasonSuspended = "Suspended"
 	// ReasonUnsupported is a rule that the spoke's Prometheus, at its version and with
 	// its features, can't parse: one such rule would fail the reload of all of them.
 	ReasonUnsupported = "Unsupported"
+	// ReasonQuotaExceeded is a spoke whose ResourceQuota has no room for the rule.
+	ReasonQuotaExceeded = "QuotaExceeded"
 	// ReasonError is any other failure; it is tried again.
 	ReasonError = "Error"
 )
 
 // Reasons of the conditions of a SpokeCluster, beside ReasonUnreachable,
-// ReasonForbidden and ReasonCRDMissing.
+// ReasonForbidden, ReasonCRDMissing and ReasonSuspended.
 const (
 	// ReasonConnected is Connected=True.
 	ReasonConnected = "Connected"
@@ -108,6 +111,22 @@ const (
 	// it may be a mistake. They wait for a while, or for AcknowledgeDeletionsAnnotation;
 	// the message says until when. All else in the spoke goes on.
 	ReasonDeletionsHeld = "DeletionsHeld"
+	// ReasonIdentityChanged is Connected=False: the kubeconfig leads to another cluster
+	// than before. Nothing is written to either until a person confirms the new one by
+	// AcceptIdentityAnnotation.
+	ReasonIdentityChanged = "IdentityChanged"
+	// ReasonThrottled is Connected=False: the spoke's API server answers 429 (Too Many
+	// Requests). Nothing is sent until the time that it gave has passed.
+	ReasonThrottled = "Throttled"
+	// ReasonMaxRulesReached is Ready=False: the templates want more AlertRules for the
+	// spoke's Deployments than spec.maxRules allows. Those that exist stay.
+	ReasonMaxRulesReached = "MaxRulesReached"
+	// ReasonLeaving is Ready=False: the SpokeCluster is being deleted, and the spoke's rules
+	// with it, by its deletionPolicy.
+	ReasonLeaving = "Leaving"
+	// ReasonRulesFailing is Ready=True: the spoke can be served, and some rules are not in
+	// it all the same. The message says how many, why, and names one.
+	ReasonRulesFailing = "RulesFailing"
 	// ReasonReady is a SpokeCluster's Ready=True.
 	ReasonReady = "Ready"
 )

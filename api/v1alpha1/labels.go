@@ -23,6 +23,13 @@ const (
 	// AlertRuleAnnotation on a PrometheusRule is its AlertRule's namespace/name.
 	AlertRuleAnnotation = Group + "/alertrule"
 
+	// RuleLabelsAnnotation on a PrometheusRule lists, between commas, the labels that it has
+	// by SpokeCluster.spec.ruleLabels, so that one that is taken out there goes.
+	RuleLabelsAnnotation = Group + "/rule-labels"
+	// AdoptedFromAnnotation on a PrometheusRule is the id of the former hub that made it,
+	// and that gave it its name.
+	AdoptedFromAnnotation = Group + "/adopted-from"
+
 	// ClusterLabel on an AlertRule that a template made is the spoke's name, for
 	// selecting on. Names of more than 63 characters are no label values: they are
 	// left out.
@@ -54,6 +61,15 @@ const ResetFieldsAnnotation = Group + "/reset-fields"
 // deletions pass that are held for that spoke at the time. The operator removes the
 // annotation, so that the next mass deletion is held again.
 const AcknowledgeDeletionsAnnotation = Group + "/acknowledge-deletions"
+
+// AcceptIdentityAnnotation on a SpokeCluster confirms that its Secret is meant to lead to
+// another cluster than before. Its value is the UID of that cluster's namespace
+// kube-system, which the condition's message gives; any other is ignored.
+const AcceptIdentityAnnotation = Group + "/accept-identity"
+
+// LeaveFinalizer keeps a SpokeCluster that is deleted until its rules were removed from the
+// spoke, or that was tried for long enough.
+const LeaveFinalizer = Group + "/leave"
 
 // AdjustmentPrefix is what annotations of a Deployment begin with that adjust its
 // AlertRules; an Adjustment follows.

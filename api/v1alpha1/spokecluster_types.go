@@ -48,9 +48,93 @@ type SpokeClusterList struct {
 	Items []SpokeCluster `json:"items"`
 }
 
-// SpokeClusterSpec is what people decide about a spoke. It has no field in this
-// version: the object and its labels are the decision.
-type SpokeClusterSpec struct{}
+// SpokeClusterSpec is what people decide about a spoke. The operator never writes it.
+type SpokeClusterSpec struct {
+	// suspend stops all writes to the spoke: nothing is made, changed or removed there,
+	// not even when the SpokeCluster is deleted. The hub goes on following it.
+	// +optional
+	Suspend *bool `json:"suspend,omitempty"`
+
+	// deletionPolicy says what becomes of the rules in the spoke when the SpokeCluster is
+	// deleted: Delete removes them, as far as the spoke can be reached in time, Orphan
+	// leaves them.
+	// +optional
+	// +default="Delete"
+	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
+
+	// evaluatorRefs name which Prometheus or ThanosRuler of the spoke are to evaluate the
+	// rules, where there are several. This version keeps them, and does not act on them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	EvaluatorRefs []EvaluatorReference `json:"evaluatorRefs,omitempty"`
+
+	// ruleLabels are put on every PrometheusRule in the spoke, for the ruleSelector of a
+	// Prometheus to match, such as release: monitoring. They are labels of the object, not
+	// of the alert.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a name is no label's: letters, digits, -, _ and . of at most 63 characters, after a domain and / if need be"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))",message="a value is no label's: letters and digits, with -, _ or . between them"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k != 'app.kubernetes.io/managed-by' && !k.startsWith('rulefleet.io/'))",message="app.kubernetes.io/managed-by and labels of rulefleet.io are the operator's own"
+	RuleLabels map[string]RuleLabelValue `json:"ruleLabels,omitempty"`
+
+	// maxRules bounds the AlertRules that templates make for Deployments of the spoke, so
+	// that no spoke can flood the hub. At the limit, those that exist stay, and no other
+	// is made.
+	// +optional
+	// +default=10000
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	MaxRules *int32 `json:"maxRules,omitempty"`
+
+	// adoptHubIDs are the ids of former hubs whose PrometheusRules in the spoke this hub
+	// takes over: those that stand for an AlertRule of the same namespace and name here
+	// become its own. Make sure that the former hub writes no more.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	AdoptHubIDs []HubID `json:"adoptHubIDs,omitempty"`
+}
+
+// DeletionPolicy says what becomes of a spoke's rules when it leaves.
+// +kubebuilder:validation:Enum=Delete;Orphan
+type DeletionPolicy string
+
+const (
+	// DeletionPolicyDelete removes them. It is the default.
+	DeletionPolicyDelete DeletionPolicy = "Delete"
+	// DeletionPolicyOrphan leaves them.
+	DeletionPolicyOrphan DeletionPolicy = "Orphan"
+)
+
+// RuleLabelValue is the value of a label.
+// +kubebuilder:validation:MaxLength=63
+type RuleLabelValue string
+
+// HubID is the id of a hub, a label's value.
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+type HubID string
+
+// EvaluatorReference names what evaluates rules in a spoke.
+type EvaluatorReference struct {
+	// kind is Prometheus or ThanosRuler.
+	// +required
+	// +kubebuilder:validation:Enum=Prometheus;ThanosRuler
+	Kind string `json:"kind,omitempty"`
+
+	// namespace is that of the object in the spoke.
+	// +required
+	Namespace NamespaceName `json:"namespace,omitempty"`
+
+	// name is that of the object.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+}
 
 // SpokeClusterStatus is what the operator sees of a spoke.
 type SpokeClusterStatus struct {
@@ -62,7 +146,7 @@ type SpokeClusterStatus struct {
 
 	// conditions are Connected (the spoke's API server answers, and what has to
 	// be read there can be), PrometheusRuleServed (it serves PrometheusRules) and
-	// Ready (both, and no deletion is held).
+	// Ready (both, and the spoke can be served as it should be).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -92,8 +176,9 @@ type SpokeClusterStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Rules *int32 `json:"rules,omitempty"`
 
-	// pendingDeletions is what is held of the deletions that are due for this spoke. It
-	// is absent when nothing is.
+	// pendingDeletions is what still has to be removed from the spoke, and is not, because
+	// it can't be reached, is suspended or leaves, or because the deletions are held. It is
+	// absent when there is nothing.
 	// +optional
 	PendingDeletions *PendingDeletions `json:"pendingDeletions,omitempty"`
 
@@ -109,6 +194,11 @@ type PendingDeletions struct {
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Count int32 `json:"count"`
+
+	// held is how many of them wait because so many are to be deleted at once.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Held int32 `json:"held,omitempty"`
 
 	// names are the AlertRules concerned, as namespace/name: the first 50 of them.
 	// +optional

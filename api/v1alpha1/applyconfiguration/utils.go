@@ -34,6 +34,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ClusterSelectionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ClusterStatus"):
 		return &apiv1alpha1.ClusterStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EvaluatorReference"):
+		return &apiv1alpha1.EvaluatorReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NamespaceSelection"):
 		return &apiv1alpha1.NamespaceSelectionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Override"):
@@ -44,6 +46,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.RuleSummaryApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SpokeCluster"):
 		return &apiv1alpha1.SpokeClusterApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SpokeClusterSpec"):
+		return &apiv1alpha1.SpokeClusterSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SpokeClusterStatus"):
 		return &apiv1alpha1.SpokeClusterStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("WorkloadReference"):

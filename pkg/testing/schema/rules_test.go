@@ -35,6 +35,9 @@ const (
 	fixedPlace  = "the placement of an AlertRule with a workloadRef can't be changed: it belongs where its workload is"
 	duration    = "it is no duration as Prometheus writes it, such as 30s, 5m or 1h30m"
 	severity    = "a severity is letters and digits, with -, _ or . between them"
+	labelKey    = "a name is no label's: letters, digits, -, _ and . of at most 63 characters, after a domain and / if need be"
+	labelValue  = "a value is no label's: letters and digits, with -, _ or . between them"
+	reservedKey = "app.kubernetes.io/managed-by and labels of rulefleet.io are the operator's own"
 	nothing     = "an override has to change something: set state, expr, for, severity, labels or annotations"
 )
 
@@ -81,6 +84,16 @@ func breaches() []breach {
 			out = append(out, badTexts(kind, "spec", path{"spec"}, field, duration, "5 min", "5", "m", "-5m", "1.5h", "5s1m", "5M")...)
 		}
 		out = append(out, badTexts(kind, "spec", path{"spec"}, "severity", severity, "very bad", "-a", "a.", "é")...)
+	}
+	ruleLabels := path{"spec", "ruleLabels"}
+	for key, says := range map[string]string{
+		"": labelKey, "-a": labelKey, "a b": labelKey, "A.io/a": labelKey, strings.Repeat("k", 64): labelKey,
+		"app.kubernetes.io/managed-by": reservedKey, "rulefleet.io/hub": reservedKey,
+	} {
+		out = append(out, breach{ruleID: ruleID{"SpokeCluster", "spec.ruleLabels", says}, field: "spec.ruleLabels", change: change{ruleLabels.to(key), "x"}})
+	}
+	for _, value := range []string{"a b", "-a", "a-"} {
+		out = append(out, breach{ruleID: ruleID{"SpokeCluster", "spec.ruleLabels", labelValue}, field: "spec.ruleLabels", change: change{ruleLabels.to("release"), value}})
 	}
 	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "for", duration, "5 min", "1m ")...)
 	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "severity", severity, "_")...)

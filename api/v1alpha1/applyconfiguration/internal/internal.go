@@ -263,7 +263,23 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: rule
       type:
         scalar: string
+- name: com.github.rulefleet.rulefleet.api.v1alpha1.DeletionPolicy
+  scalar: string
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.Duration
+  scalar: string
+- name: com.github.rulefleet.rulefleet.api.v1alpha1.EvaluatorReference
+  map:
+    fields:
+    - name: kind
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+    - name: namespace
+      type:
+        namedType: com.github.rulefleet.rulefleet.api.v1alpha1.NamespaceName
+- name: com.github.rulefleet.rulefleet.api.v1alpha1.HubID
   scalar: string
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.LabelText
   scalar: string
@@ -327,6 +343,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: count
       type:
         scalar: numeric
+    - name: held
+      type:
+        scalar: numeric
     - name: names
       type:
         list:
@@ -334,6 +353,8 @@ var schemaYAML = typed.YAMLObject(`types:
             scalar: string
           elementRelationship: atomic
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.Phase
+  scalar: string
+- name: com.github.rulefleet.rulefleet.api.v1alpha1.RuleLabelValue
   scalar: string
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.RuleSummary
   map:
@@ -377,16 +398,35 @@ var schemaYAML = typed.YAMLObject(`types:
         observedGeneration: -1
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.SpokeClusterSpec
   map:
-    elementType:
-      scalar: untyped
-      list:
-        elementType:
-          namedType: __untyped_atomic_
-        elementRelationship: atomic
-      map:
-        elementType:
-          namedType: __untyped_deduced_
-        elementRelationship: separable
+    fields:
+    - name: adoptHubIDs
+      type:
+        list:
+          elementType:
+            namedType: com.github.rulefleet.rulefleet.api.v1alpha1.HubID
+          elementRelationship: associative
+    - name: deletionPolicy
+      type:
+        namedType: com.github.rulefleet.rulefleet.api.v1alpha1.DeletionPolicy
+      default: Delete
+    - name: evaluatorRefs
+      type:
+        list:
+          elementType:
+            namedType: com.github.rulefleet.rulefleet.api.v1alpha1.EvaluatorReference
+          elementRelationship: atomic
+    - name: maxRules
+      type:
+        scalar: numeric
+      default: 10000
+    - name: ruleLabels
+      type:
+        map:
+          elementType:
+            namedType: com.github.rulefleet.rulefleet.api.v1alpha1.RuleLabelValue
+    - name: suspend
+      type:
+        scalar: boolean
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.SpokeClusterStatus
   map:
     fields:

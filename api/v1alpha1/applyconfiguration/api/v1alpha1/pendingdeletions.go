@@ -9,6 +9,8 @@ package v1alpha1
 type PendingDeletionsApplyConfiguration struct {
 	// count is the number of rules.
 	Count *int32 `json:"count,omitempty"`
+	// held is how many of them wait because so many are to be deleted at once.
+	Held *int32 `json:"held,omitempty"`
 	// names are the AlertRules concerned, as namespace/name: the first 50 of them.
 	Names []string `json:"names,omitempty"`
 }
@@ -24,6 +26,14 @@ func PendingDeletions() *PendingDeletionsApplyConfiguration {
 // If called multiple times, the Count field is set to the value of the last call.
 func (b *PendingDeletionsApplyConfiguration) WithCount(value int32) *PendingDeletionsApplyConfiguration {
 	b.Count = &value
+	return b
+}
+
+// WithHeld sets the Held field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Held field is set to the value of the last call.
+func (b *PendingDeletionsApplyConfiguration) WithHeld(value int32) *PendingDeletionsApplyConfiguration {
+	b.Held = &value
 	return b
 }
 

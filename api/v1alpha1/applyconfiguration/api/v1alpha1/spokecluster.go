@@ -22,7 +22,7 @@ type SpokeClusterApplyConfiguration struct {
 	// metadata is the object's metadata. Its labels are what placement selects on.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is what people decide about the spoke.
-	Spec *apiv1alpha1.SpokeClusterSpec `json:"spec,omitempty"`
+	Spec *SpokeClusterSpecApplyConfiguration `json:"spec,omitempty"`
 	// status is what the operator sees of the spoke.
 	Status *SpokeClusterStatusApplyConfiguration `json:"status,omitempty"`
 }
@@ -240,8 +240,8 @@ func (b *SpokeClusterApplyConfiguration) ensureObjectMetaApplyConfigurationExist
 // WithSpec sets the Spec field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Spec field is set to the value of the last call.
-func (b *SpokeClusterApplyConfiguration) WithSpec(value apiv1alpha1.SpokeClusterSpec) *SpokeClusterApplyConfiguration {
-	b.Spec = &value
+func (b *SpokeClusterApplyConfiguration) WithSpec(value *SpokeClusterSpecApplyConfiguration) *SpokeClusterApplyConfiguration {
+	b.Spec = value
 	return b
 }
 

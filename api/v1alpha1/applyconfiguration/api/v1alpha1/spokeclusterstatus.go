@@ -17,7 +17,7 @@ type SpokeClusterStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions are Connected (the spoke's API server answers, and what has to
 	// be read there can be), PrometheusRuleServed (it serves PrometheusRules) and
-	// Ready (both, and no deletion is held).
+	// Ready (both, and the spoke can be served as it should be).
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// kubernetesVersion is the version that the spoke's API server last gave.
 	KubernetesVersion *string `json:"kubernetesVersion,omitempty"`
@@ -30,8 +30,9 @@ type SpokeClusterStatusApplyConfiguration struct {
 	// rules is the number of this hub's PrometheusRules in the spoke. It follows
 	// within a minute or so.
 	Rules *int32 `json:"rules,omitempty"`
-	// pendingDeletions is what is held of the deletions that are due for this spoke. It
-	// is absent when nothing is.
+	// pendingDeletions is what still has to be removed from the spoke, and is not, because
+	// it can't be reached, is suspended or leaves, or because the deletions are held. It is
+	// absent when there is nothing.
 	PendingDeletions *PendingDeletionsApplyConfiguration `json:"pendingDeletions,omitempty"`
 	// lastContactTime is when the spoke last answered before the last transition
 	// of Connected. It is no heartbeat.
