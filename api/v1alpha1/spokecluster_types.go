@@ -53,7 +53,7 @@ type SpokeClusterSpec struct {
 	// suspend stops all writes to the spoke: nothing is made, changed or removed there,
 	// not even when the SpokeCluster is deleted. The hub goes on following it.
 	// +optional
-	Suspend *bool `json:"suspend,omitempty"`
+	Suspend *bool `json:"suspend,omitempty"` //nolint:apiconventions // as in Jobs and Flux: there is no third way
 
 	// deletionPolicy says what becomes of the rules in the spoke when the SpokeCluster is
 	// deleted: Delete removes them, as far as the spoke can be reached in time, Orphan

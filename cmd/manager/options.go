@@ -35,6 +35,7 @@ type options struct {
 	healthAddress      string
 	leaderElect        bool
 	deletionHold       time.Duration
+	leaveTimeout       time.Duration
 	webhookPort        int
 	webhookService     string
 	webhookConfig      string
@@ -70,6 +71,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	f.BoolVar(&o.leaderElect, "leader-elect", false, "let one of several replicas work at a time")
 	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "`duration` for which deletions are held that are more than a quarter of a spoke's rules, and more than 20, within as long; 0 holds none")
+	f.DurationVar(&o.leaveTimeout, "leave-timeout", 2*time.Minute, "`duration` for which a spoke whose SpokeCluster is deleted is tried to be reached, to remove its rules; what is left then stays there")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "`port` of the admission webhook; 0 for none")
 	f.StringVar(&o.webhookService, "webhook-service", "rulefleet-webhook", "`name` of the Service, in the operator's namespace, that the hub's API server reaches the webhook by")
 	f.StringVar(&o.webhookConfig, "webhook-config", "rulefleet", "`name` of the ValidatingWebhookConfiguration to keep the caBundle of; there need not be one")
@@ -112,8 +114,10 @@ func (o *options) validate() error {
 	if slices.Contains([]string{"alertname", "severity", "namespace", "deployment"}, o.clusterLabel) || strings.HasPrefix(o.clusterLabel, "__") {
 		errs = append(errs, fmt.Errorf("--cluster-label: %q means something else already", o.clusterLabel))
 	}
-	if o.deletionHold < 0 {
-		errs = append(errs, fmt.Errorf("--deletion-hold: %v is negative", o.deletionHold))
+	for flagName, d := range map[string]time.Duration{"deletion-hold": o.deletionHold, "leave-timeout": o.leaveTimeout} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("--%s: %v is negative", flagName, d))
+		}
 	}
 	if err := rule.ValidateSelector(o.kubeStateMetrics); err != nil {
 		errs = append(errs, fmt.Errorf("--kube-state-metrics-selector: %w", err))

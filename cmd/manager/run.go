@@ -110,7 +110,11 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	held := brake.New(clock.RealClock{}, o.deletionHold)
 
 	// (0) Secret → spoke
-	registrar := &spoke.Registrar{Client: local.GetClient(), Provider: provider, Namespace: o.namespace, Deletions: held}
+	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard}
+	registrar := &spoke.Registrar{
+		Client: local.GetClient(), Provider: provider, Namespace: o.namespace, Deletions: held, Rules: rules,
+		Recorder: recorder, LeaveTimeout: o.leaveTimeout,
+	}
 	if err := registrar.SetupWithManager(local); err != nil {
 		return err
 	}
@@ -119,6 +123,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
 		Validator: validator,
 	})
+	rules.generator = generator
 	if err := generator.SetupWithManager(mgr, provider); err != nil {
 		return err
 	}
@@ -127,6 +132,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Reporter: board, Validator: validator,
 		Render: rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
 	})
+	rules.distributor = distributor
 	if err := distributor.SetupWithManager(ctx, mgr, provider); err != nil {
 		return err
 	}

@@ -3,8 +3,11 @@ package rule
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -31,12 +34,25 @@ func Digest(p *monitoringv1.PrometheusRule) string {
 	for _, key := range ownAnnotations {
 		content.Annotations = append(content.Annotations, p.Annotations[key])
 	}
+	for _, key := range extraLabels(p) {
+		content.Labels = append(content.Labels, key, p.Labels[key])
+	}
 	// JSON sorts the keys of maps, and leaves out what is nil or empty alike.
 	data, err := json.Marshal(content)
 	if err != nil { // strings, numbers and maps of them: there is nothing to fail
 		panic(fmt.Sprintf("rule: digest of a PrometheusRule: %v", err))
 	}
 	return digestOf(string(data))[:hashLength]
+}
+
+// extraLabels returns the labels that an object says it has for the spoke's sake, but
+// for those that Render sets on every one: the list stands where anybody can write.
+func extraLabels(o metav1.Object) []string {
+	list := o.GetAnnotations()[v1alpha1.RuleLabelsAnnotation]
+	if list == "" {
+		return nil
+	}
+	return slices.DeleteFunc(strings.Split(list, ","), func(key string) bool { return slices.Contains(ownLabels, key) })
 }
 
 // AnswerDigest tells what was sent to a spoke and what it made of it.

@@ -16,6 +16,15 @@ type Cluster struct {
 	// Name and Labels are those of its SpokeCluster.
 	Name   string
 	Labels map[string]string
+	// RuleLabels are put on the PrometheusRules there, as labels of the objects.
+	RuleLabels map[string]string
+	// Suspended tells that nothing is to be written there.
+	Suspended bool
+	// AdoptHubIDs are the ids of the former hubs whose PrometheusRules are to be taken over.
+	AdoptHubIDs []string
+	// MaxRules bounds the AlertRules that templates make for its Deployments; nil is no
+	// bound.
+	MaxRules *int32
 	// Evaluators are the Prometheus that evaluate rules there, as far as they are known.
 	Evaluators []Evaluator
 }

@@ -118,9 +118,39 @@ func updated(existing, desired *monitoringv1.PrometheusRule) *monitoringv1.Prome
 	o := existing.DeepCopy()
 	desired.Spec.DeepCopyInto(&o.Spec)
 	o.TypeMeta = desired.TypeMeta
-	o.Labels = withKeys(o.Labels, desired.Labels, ownLabels)
+	for _, key := range extraLabels(o) {
+		delete(o.Labels, key)
+	}
+	o.Labels = withKeys(o.Labels, desired.Labels, slices.Concat(extraLabels(desired), ownLabels))
+	delete(o.Annotations, v1alpha1.RuleLabelsAnnotation)
 	o.Annotations = withKeys(o.Annotations, desired.Annotations, ownAnnotations)
+	if list := desired.Annotations[v1alpha1.RuleLabelsAnnotation]; list != "" {
+		o.Annotations[v1alpha1.RuleLabelsAnnotation] = list
+	}
 	return o
+}
+
+// AdoptedName returns the name under which an object of this hub stands for an AlertRule
+// because it was taken over from a former hub that named it. ok is false where it was not.
+func AdoptedName(o metav1.Object, key types.NamespacedName) (name string, ok bool) {
+	former := o.GetAnnotations()[v1alpha1.AdoptedFromAnnotation]
+	name = o.GetName()
+	return name, former != "" && name == ObjectName(former, key.Namespace, key.Name)
+}
+
+// Adopts tells whether an object is what a former hub pushed for an AlertRule.
+func Adopts(o metav1.Object, formerHub string, key types.NamespacedName) bool {
+	of, ok := ParseRuleKey(o)
+	return ok && of == key && Owned(o, formerHub)
+}
+
+// Adopt returns the plan that makes a former hub's object, as the spoke has it, this
+// hub's: in place, so that the alert is neither gone for a moment nor there twice.
+// desired has the object's name.
+func Adopt(existing, desired *monitoringv1.PrometheusRule, claimed []*monitoringv1.PrometheusRule, hubID string) Plan {
+	object := updated(existing, desired)
+	object.Annotations[v1alpha1.AdoptedFromAnnotation] = existing.Labels[v1alpha1.HubLabel]
+	return Plan{Action: Update, Object: object, Delete: leftovers(claimed, desired, hubID)}
 }
 
 func withKeys(to, from map[string]string, keys []string) map[string]string {

@@ -2,6 +2,9 @@ package rule
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -68,14 +71,12 @@ func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.Pr
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: TargetNamespace(r, o),
 			Name:      ObjectName(o.HubID, r.Namespace, r.Name),
-			Labels: map[string]string{
+			Labels: withKeys(maps.Clone(c.RuleLabels), map[string]string{
 				v1alpha1.ManagedByLabel:     v1alpha1.ManagedByValue,
 				v1alpha1.HubLabel:           o.HubID,
 				v1alpha1.AlertRuleHashLabel: Hash(r.Namespace, r.Name),
-			},
-			Annotations: map[string]string{
-				v1alpha1.AlertRuleAnnotation: r.Namespace + "/" + r.Name,
-			},
+			}, ownLabels),
+			Annotations: objectAnnotations(r, c),
 		},
 		Spec: monitoringv1.PrometheusRuleSpec{Groups: []monitoringv1.RuleGroup{{
 			// Stable: Prometheus keeps an alert's "for" under group and alert names.
@@ -95,6 +96,15 @@ func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.Pr
 		return nil, bad
 	}
 	return object, nil
+}
+
+// objectAnnotations are those of the PrometheusRule itself.
+func objectAnnotations(r *v1alpha1.AlertRule, c Cluster) map[string]string {
+	out := map[string]string{v1alpha1.AlertRuleAnnotation: r.Namespace + "/" + r.Name}
+	if len(c.RuleLabels) > 0 {
+		out[v1alpha1.RuleLabelsAnnotation] = strings.Join(slices.Sorted(maps.Keys(c.RuleLabels)), ",")
+	}
+	return out
 }
 
 func duration[T ~string](d v1alpha1.Duration) *T {

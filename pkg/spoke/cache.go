@@ -104,7 +104,7 @@ func trimMetadata(in any) (any, error) {
 
 // trimRule keeps this hub's PrometheusRules as they are, because an update sends
 // them back whole, and of all others only the name, to see a conflict before it is
-// written.
+// written. Those of other hubs keep what tells whose they are, too.
 func trimRule(hubID string) func(any) (any, error) {
 	return func(in any) (any, error) {
 		r, ok := in.(*monitoringv1.PrometheusRule)
@@ -115,12 +115,29 @@ func trimRule(hubID string) func(any) (any, error) {
 		if r.Labels[v1alpha1.HubLabel] == hubID {
 			return r, nil
 		}
+		var labels, annotations map[string]string
+		if r.Labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue { // another hub's, which may be adopted
+			labels = keep(r.Labels, v1alpha1.ManagedByLabel, v1alpha1.HubLabel)
+			annotations = keep(r.Annotations, v1alpha1.AlertRuleAnnotation)
+		}
 		return &monitoringv1.PrometheusRule{
 			TypeMeta: r.TypeMeta,
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: r.Namespace, Name: r.Name, UID: r.UID,
 				ResourceVersion: r.ResourceVersion, CreationTimestamp: r.CreationTimestamp,
+				Labels: labels, Annotations: annotations,
 			},
 		}, nil
 	}
+}
+
+// keep returns the entries of a map with these keys.
+func keep(in map[string]string, keys ...string) map[string]string {
+	out := make(map[string]string, len(keys))
+	for _, key := range keys {
+		if value, ok := in[key]; ok {
+			out[key] = value
+		}
+	}
+	return out
 }

@@ -125,11 +125,15 @@ func (c *connection) run(ctx context.Context) {
 				return
 			}
 			finding := disconnected(err)
-			if finding.Reason == v1alpha1.ReasonDuplicateCluster {
+			switch finding.Reason {
+			case v1alpha1.ReasonDuplicateCluster:
 				c.seen.Identity = "" // the other spoke's
+			case v1alpha1.ReasonIdentityChanged:
+				c.seen.Identity = "" // not the spoke's yet
+				c.p.disown(c)
 			}
 			c.observe(finding)
-			pause(ctx, backoff.Step())
+			c.await(ctx, backoff.Step())
 			continue
 		}
 		if live != nil {
@@ -164,8 +168,8 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	if err := c.identify(ctx, cl); err != nil {
 		return nil, err
 	}
-	if other, found := c.p.duplicate(c.name, c.seen.Identity); found {
-		return nil, &DuplicateError{Other: other}
+	if err := c.p.admit(c.name, c.seen.Identity); err != nil {
+		return nil, err
 	}
 	sctx, stop := context.WithCancel(ctx)
 	s := &session{ctx: sctx, cluster: cl, rules: rules, stop: stop}
@@ -344,7 +348,10 @@ func (c *connection) identify(ctx context.Context, cl cluster.Cluster) error {
 	if err := cl.GetAPIReader().Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
 		return fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)
 	}
-	c.seen.Identity = Clip(string(ns.UID), maxIdentity)
+	if !uid.MatchString(string(ns.UID)) {
+		return fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, errNotKubernetes)
+	}
+	c.seen.Identity = string(ns.UID)
 	return nil
 }
 
@@ -372,11 +379,4 @@ func (c *connection) observe(f Finding) {
 // newBackoff is the delay between two probes of a spoke that does not answer.
 func newBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 100, Cap: maxBackoff * 4 / 5}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

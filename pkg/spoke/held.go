@@ -38,15 +38,16 @@ func (h *Held) pending() *v1alpha1.PendingDeletions {
 	if h == nil {
 		return nil
 	}
-	return &v1alpha1.PendingDeletions{Count: int32(min(h.Count, 1<<30)), Names: h.Names}
+	n := int32(min(h.Count, 1<<30))
+	return &v1alpha1.PendingDeletions{Count: n, Held: n, Names: h.Names}
 }
 
 // heldIn reads what a status says is held, or nil.
 func heldIn(s *v1alpha1.SpokeClusterStatus) *Held {
-	if s.PendingDeletions == nil {
+	if s.PendingDeletions == nil || s.PendingDeletions.Held == 0 {
 		return nil
 	}
-	held := &Held{Count: int(s.PendingDeletions.Count), Names: s.PendingDeletions.Names}
+	held := &Held{Count: int(s.PendingDeletions.Held), Names: s.PendingDeletions.Names}
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c != nil && c.Reason == v1alpha1.ReasonDeletionsHeld {
 		held.Message = c.Message
 	}

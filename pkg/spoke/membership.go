@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -74,31 +75,44 @@ func ownLabels(sc *v1alpha1.SpokeCluster) sets.Set[string] {
 	return ours
 }
 
-// statusOf derives a SpokeCluster's status. seen is nil when nothing was seen of
-// the spoke since the operator started: then the status stays, because a restart of
-// the operator is no news of the spoke. finding is non-nil where the registration
-// itself is at fault. held is what the brake holds, or nil.
-func statusOf(sc *v1alpha1.SpokeCluster, seen *Observation, finding *Finding, held *Held, now metav1.Time) v1alpha1.SpokeClusterStatus {
+// news is what a SpokeCluster's status is made of.
+type news struct {
+	// seen is nil when nothing was seen of the spoke since the operator started: then the
+	// status stays, because a restart of the operator is no news of the spoke.
+	seen *Observation
+	// finding is non-nil where the registration itself is at fault.
+	finding *Finding
+	// held is what the brake holds, or nil.
+	held *Held
+	// doomed are the AlertRules of what is to be removed, and can't be for now.
+	doomed      []string
+	doomedKnown bool
+	// refused is the number of Deployments that did not get all of their AlertRules.
+	refused int
+}
+
+// away tells whether nothing can be written to the spoke at present.
+func (n news) away() bool {
+	return n.seen == nil || n.seen.Connected.Status != metav1.ConditionTrue
+}
+
+// statusOf derives a SpokeCluster's status.
+func statusOf(sc *v1alpha1.SpokeCluster, n news, now metav1.Time) v1alpha1.SpokeClusterStatus {
 	out := *sc.Status.DeepCopy()
-	out.PendingDeletions = held.pending()
+	suspended := ptr.Deref(sc.Spec.Suspend, false)
+	out.PendingDeletions = n.pending(out.PendingDeletions, suspended)
 	connected, serves := Finding{}, Finding{}
-	if seen != nil {
-		connected, serves = seen.Connected, seen.Served
-		if seen.Version != "" {
-			out.KubernetesVersion = seen.Version
-		}
-		if seen.Identity != "" {
-			out.Identity = seen.Identity
-		}
-		seen.Counts.into(&out)
+	if n.seen != nil {
+		connected, serves = n.seen.Connected, n.seen.Served
+		n.seen.into(&out)
 	}
 	switch {
-	case finding == nil:
+	case n.finding == nil:
 	case connected.Status == metav1.ConditionTrue:
 		// The last good connection stays in use.
-		connected.Message = Clip("the last good kubeconfig stays in use; the new one is at fault: "+finding.Message, maxMessage)
+		connected.Message = Clip(lastGood+"the new one is at fault: "+n.finding.Message, maxMessage)
 	default:
-		connected = *finding
+		connected = *n.finding
 	}
 	if connected.Reason == v1alpha1.ReasonDuplicateCluster {
 		out.Identity = "" // the other spoke's
@@ -110,26 +124,77 @@ func statusOf(sc *v1alpha1.SpokeCluster, seen *Observation, finding *Finding, he
 		connected = Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "waiting for the spoke's first answer"}
 	}
 	out.ObservedGeneration = sc.Generation
-	set := func(kind string, f Finding) {
-		meta.SetStatusCondition(&out.Conditions, metav1.Condition{
-			Type: kind, Status: f.Status, Reason: f.Reason, Message: f.Message,
-			ObservedGeneration: sc.Generation, LastTransitionTime: now,
-		})
-	}
+	set := func(kind string, f Finding) { setCondition(&out, sc.Generation, kind, f, now) }
 	was := meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionConnected)
-	if (was == nil || was.Status != connected.Status) && seen != nil && !seen.Contact.IsZero() {
-		out.LastContactTime = metav1.NewTime(seen.Contact)
+	if (was == nil || was.Status != connected.Status) && n.seen != nil && !n.seen.Contact.IsZero() {
+		out.LastContactTime = metav1.NewTime(n.seen.Contact)
 	}
 	set(v1alpha1.ConditionConnected, connected)
 	if serves.Status != "" {
 		set(v1alpha1.ConditionPrometheusRuleServed, serves)
 	}
-	set(v1alpha1.ConditionReady, readiness(out.Conditions, held))
+	set(v1alpha1.ConditionReady, readiness(sc, out.Conditions, n))
 	return out
 }
 
-// readiness is Ready: connected, PrometheusRules are served, and no deletion is held.
-func readiness(conditions []metav1.Condition, held *Held) Finding {
+// lastGood begins the message of Connected where a new kubeconfig is not in use.
+const lastGood = "the last good kubeconfig stays in use; "
+
+func setCondition(s *v1alpha1.SpokeClusterStatus, generation int64, kind string, f Finding, now metav1.Time) {
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: kind, Status: f.Status, Reason: f.Reason, Message: f.Message,
+		ObservedGeneration: generation, LastTransitionTime: now,
+	})
+}
+
+// into writes what was read of a spoke into a status.
+func (o *Observation) into(s *v1alpha1.SpokeClusterStatus) {
+	if o.Version != "" {
+		s.KubernetesVersion = o.Version
+	}
+	if o.Identity != "" {
+		s.Identity = o.Identity
+	}
+	o.Counts.into(s)
+}
+
+// pending is what still has to be removed from the spoke. Where that can't be said, because
+// the spoke was not read since the operator started, it stays as it was.
+func (n news) pending(was *v1alpha1.PendingDeletions, suspended bool) *v1alpha1.PendingDeletions {
+	out := n.held.pending()
+	switch {
+	case !n.away() && !suspended:
+		return out
+	case !n.doomedKnown:
+		if out == nil {
+			return was
+		}
+	case len(n.doomed) > 0:
+		held := int32(0)
+		if out != nil {
+			held = out.Held
+		}
+		return pendingOf(n.doomed, held)
+	}
+	return out
+}
+
+// maxPending bounds the names in status.pendingDeletions.
+const maxPending = 50
+
+func pendingOf(rules []string, held int32) *v1alpha1.PendingDeletions {
+	return &v1alpha1.PendingDeletions{Count: int32(min(len(rules), 1<<30)), Held: held, Names: rules[:min(len(rules), maxPending)]}
+}
+
+// readiness is Ready: connected, PrometheusRules are served, and nothing stands in the way
+// of what is to be written.
+func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news) Finding {
+	if ptr.Deref(sc.Spec.Suspend, false) {
+		return Finding{
+			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonSuspended,
+			Message: "nothing is written to the spoke; to go on: kubectl patch spoke " + sc.Name + ` --type=merge -p '{"spec":{"suspend":false}}'`,
+		}
+	}
 	for _, kind := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed} {
 		c := meta.FindStatusCondition(conditions, kind)
 		if c == nil {
@@ -139,8 +204,23 @@ func readiness(conditions []metav1.Condition, held *Held) Finding {
 			return Finding{Status: c.Status, Reason: c.Reason, Message: c.Message}
 		}
 	}
-	if held != nil {
-		return Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonDeletionsHeld, Message: held.Message}
+	switch {
+	case n.held != nil:
+		return Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonDeletionsHeld, Message: n.held.Message}
+	case n.refused > 0:
+		return Finding{
+			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonMaxRulesReached,
+			Message: fmt.Sprintf("%s not all of their AlertRules: spec.maxRules of %d is reached. Those that exist stay."+
+				" To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":N}}'; to want fewer, narrow the templates",
+				deploymentsHave(n.refused), ptr.Deref(sc.Spec.MaxRules, 0), sc.Name),
+		}
 	}
 	return Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "rules are kept in the spoke"}
+}
+
+func deploymentsHave(n int) string {
+	if n == 1 {
+		return "1 Deployment has"
+	}
+	return fmt.Sprintf("%d Deployments have", n)
 }

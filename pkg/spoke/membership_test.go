@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -188,8 +189,32 @@ func member(seen *Observation) *v1alpha1.SpokeCluster {
 	sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s", Generation: 1}}
 	if seen != nil {
 		seen.Contact = longAgo.Time
-		sc.Status = statusOf(sc, seen, nil, nil, longAgo)
+		sc.Status = statusOf(sc, news{seen: seen}, longAgo)
 	}
+	return sc
+}
+
+// statusCase is a spoke's status, and what is news of it.
+type statusCase struct {
+	sc      *v1alpha1.SpokeCluster
+	seen    *Observation
+	finding *Finding
+	held    *Held
+	doomed  []string // nil: not known
+	refused int
+	want    map[string]string // conditions: status/reason
+	moved   []string          // those whose transition is now
+	contact metav1.Time
+	check   func(t *testing.T, s v1alpha1.SpokeClusterStatus)
+}
+
+func (c statusCase) news() news {
+	return news{seen: c.seen, finding: c.finding, held: c.held, doomed: c.doomed, doomedKnown: c.doomed != nil, refused: c.refused}
+}
+
+// spec changes the spec of a SpokeCluster, whose status is not written yet.
+func spec(sc *v1alpha1.SpokeCluster, change func(*v1alpha1.SpokeClusterSpec)) *v1alpha1.SpokeCluster {
+	change(&sc.Spec)
 	return sc
 }
 
@@ -203,16 +228,7 @@ func TestStatusOf(t *testing.T) {
 	down := func() *v1alpha1.SpokeCluster {
 		return member(with(good(), func(o *Observation) { o.Connected = unreachable }))
 	}
-	for name, tc := range map[string]struct {
-		sc      *v1alpha1.SpokeCluster
-		seen    *Observation
-		finding *Finding
-		held    *Held
-		want    map[string]string // conditions: status/reason
-		moved   []string          // those whose transition is now
-		contact metav1.Time
-		check   func(t *testing.T, s v1alpha1.SpokeClusterStatus)
-	}{
+	for name, tc := range map[string]statusCase{
 		"registered, and nothing seen yet": {
 			sc: never(), want: map[string]string{connected: unknown, ready: unknown}, moved: []string{connected, ready},
 		},
@@ -351,7 +367,7 @@ func TestStatusOf(t *testing.T) {
 		"deletions were held": {
 			sc: func() *v1alpha1.SpokeCluster {
 				sc := member(nil)
-				sc.Status = statusOf(sc, good(), nil, &Held{Count: 60, Message: "60"}, longAgo)
+				sc.Status = statusOf(sc, news{seen: good(), held: &Held{Count: 60, Message: "60"}}, longAgo)
 				return sc
 			}(),
 			seen:  good(),
@@ -375,6 +391,60 @@ func TestStatusOf(t *testing.T) {
 				}
 			},
 		},
+		"suspended": {
+			sc: spec(well(), suspend), seen: good(), doomed: []string{"a/b", "a/c"},
+			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/Suspended"},
+			moved: []string{ready}, contact: longAgo, check: pendingIs(2, 0, "a/b", "a/c"),
+		},
+		"suspended, and down": {
+			sc: spec(down(), suspend), seen: with(good(), func(o *Observation) { o.Connected = unreachable }),
+			want:    map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Suspended"},
+			contact: longAgo,
+		},
+		"rules were deleted while it is down": {
+			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), doomed: []string{"a/b"},
+			want:    map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
+			contact: longAgo, check: pendingIs(1, 0, "a/b"),
+		},
+		"rules were deleted while it is down, and more are held": {
+			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), doomed: []string{"a/b", "a/c"},
+			held:    &Held{Count: 60, Message: "60"},
+			want:    map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
+			contact: longAgo, check: pendingIs(2, 60, "a/b", "a/c"),
+		},
+		"down since before a restart, with rules to be deleted": {
+			sc: func() *v1alpha1.SpokeCluster {
+				sc := down()
+				sc.Status.PendingDeletions = pendingOf([]string{"a/b"}, 0)
+				return sc
+			}(),
+			seen: &Observation{Connected: unreachable},
+			want: map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
+
+			contact: longAgo, check: pendingIs(1, 0, "a/b"),
+		},
+		"back, with rules to be deleted": {
+			sc: func() *v1alpha1.SpokeCluster {
+				sc := down()
+				sc.Status.PendingDeletions = pendingOf([]string{"a/b"}, 0)
+				return sc
+			}(),
+			seen:  good(),
+			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
+			moved: []string{connected, ready}, contact: contact, check: pendingIs(0, 0),
+		},
+		"more rules are wanted than may be": {
+			sc: spec(well(), func(s *v1alpha1.SpokeClusterSpec) { s.MaxRules = ptr.To[int32](5) }), seen: good(), refused: 3,
+			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/MaxRulesReached"},
+			moved: []string{ready}, contact: longAgo,
+			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				message := meta.FindStatusCondition(s.Conditions, ready).Message
+				if !strings.HasPrefix(message, "3 Deployments have not all of their AlertRules: spec.maxRules of 5 is reached") {
+					t.Errorf("the message is %q", message)
+				}
+			},
+		},
 		"a long text of the spoke's": {
 			sc: well(), seen: good(), finding: &Finding{Status: metav1.ConditionFalse, Reason: "X", Message: strings.Repeat("é", 5000)},
 			want:    map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
@@ -389,7 +459,7 @@ func TestStatusOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := tc.sc.DeepCopy()
-			got := statusOf(tc.sc, tc.seen, tc.finding, tc.held, now)
+			got := statusOf(tc.sc, tc.news(), now)
 			if !equality.Semantic.DeepEqual(tc.sc, before) {
 				t.Error("the SpokeCluster, which is the cache's, was changed")
 			}
@@ -418,7 +488,7 @@ func TestStatusOf(t *testing.T) {
 			if tc.seen != nil && !tc.seen.Contact.IsZero() {
 				tc.seen.Contact = tc.seen.Contact.Add(time.Hour)
 			}
-			again := statusOf(sc, tc.seen, tc.finding, tc.held, metav1.NewTime(now.Add(time.Hour)))
+			again := statusOf(sc, tc.news(), metav1.NewTime(now.Add(time.Hour)))
 			if !equality.Semantic.DeepEqual(again, got) {
 				t.Errorf("the second time it is\n%+v, and was\n%+v", again, got)
 			}
@@ -426,11 +496,27 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
+func suspend(s *v1alpha1.SpokeClusterSpec) { s.Suspend = new(true) }
+
+// pendingIs checks what a status tells of what is to be removed.
+func pendingIs(count, held int32, names ...string) func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+	return func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+		t.Helper()
+		got := s.PendingDeletions
+		if got == nil {
+			got = &v1alpha1.PendingDeletions{}
+		}
+		if got.Count != count || got.Held != held || !slices.Equal(got.Names, names) {
+			t.Errorf("the status has %+v", got)
+		}
+	}
+}
+
 // A restart is no news of the spoke: not even of what its SpokeCluster is by now.
 func TestStatusAfterRestart(t *testing.T) {
 	sc := member(good())
 	sc.Generation = 2
-	if got := statusOf(sc, nil, nil, nil, now); !equality.Semantic.DeepEqual(got, sc.Status) {
+	if got := statusOf(sc, news{}, now); !equality.Semantic.DeepEqual(got, sc.Status) {
 		t.Errorf("got %+v, want %+v", got, sc.Status)
 	}
 }

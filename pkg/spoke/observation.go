@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -17,10 +18,12 @@ import (
 
 // These bound what a spoke's answers may add to a status, in bytes.
 const (
-	maxMessage  = 512
-	maxVersion  = 60
-	maxIdentity = 60
+	maxMessage = 512
+	maxVersion = 60
 )
+
+// uid is what an identity looks like. It is shown as part of a command.
+var uid = regexp.MustCompile(`^[0-9A-Za-z-]{1,60}$`)
 
 // Observation is what was last seen of a spoke.
 type Observation struct {
@@ -59,12 +62,29 @@ func (e *DuplicateError) Error() string {
 	return "this is the same cluster as spoke " + e.Other + ", which stays in charge; remove the Secret and the SpokeCluster of one of the two"
 }
 
+// IdentityError says that a spoke's kubeconfig leads to another cluster than before, by the
+// UID of its namespace kube-system.
+type IdentityError struct {
+	// Spoke is the spoke, and Was and Is are the two clusters.
+	Spoke, Was, Is string
+}
+
+// Error implements error.
+func (e *IdentityError) Error() string {
+	return fmt.Sprintf("the kubeconfig leads to another cluster (kube-system has UID %s, and had %s); nothing is written to either."+
+		" Put the former kubeconfig back, or confirm the new cluster: kubectl annotate --overwrite spoke %s %s=%s",
+		e.Is, e.Was, e.Spoke, v1alpha1.AcceptIdentityAnnotation, e.Is)
+}
+
 // disconnected says in a condition's words why a spoke can't be served.
 func disconnected(err error) Finding {
 	f := Finding{Status: metav1.ConditionFalse, Message: Clip(err.Error(), maxMessage)}
 	var refused *RefusedError
 	var duplicate *DuplicateError
+	var identity *IdentityError
 	switch {
+	case errors.As(err, &identity):
+		f.Reason = v1alpha1.ReasonIdentityChanged
 	case errors.As(err, &refused):
 		f.Reason = v1alpha1.ReasonInvalidKubeconfig
 		f.Message = Clip("the kubeconfig is refused: "+refused.Error(), maxMessage)

@@ -122,11 +122,18 @@ func TestClip(t *testing.T) {
 }
 
 // What the API bounds in a SpokeCluster's status is bounded before it is sent, or a
-// spoke that lies could keep its status from being written.
-func TestClipFitsTheAPI(t *testing.T) {
-	for name, limit := range map[string]int{"kubernetesVersion": maxVersion, "identity": maxIdentity} {
-		if n := len(Clip(strings.Repeat("é", 1000), limit)); n > 64 {
-			t.Errorf("%s: %d bytes", name, n)
+// spoke that lies could keep its status from being written. The identity is shown as part
+// of a command, too.
+func TestAnswersFitTheAPI(t *testing.T) {
+	if n := len(Clip(strings.Repeat("é", 1000), maxVersion)); n > 64 {
+		t.Errorf("the version has %d bytes", n)
+	}
+	if !uid.MatchString("7b3c3f5e-0d1c-4f4e-9d1e-5b8f0c1d2e3f") {
+		t.Error("a UID is none")
+	}
+	for _, bad := range []string{"", strings.Repeat("a", 61), "a b", "a;b", "$(a)", "a\n", "é"} {
+		if uid.MatchString(bad) {
+			t.Errorf("%q is a UID", bad)
 		}
 	}
 }

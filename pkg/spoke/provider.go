@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sort"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
@@ -57,11 +58,10 @@ type Provider struct {
 	mu       sync.RWMutex
 	entries  map[string]*entry
 	indexes  []index
-	changed  func(name string)
+	changed  func(name string, after time.Duration)
 	circuits []*Queue
-	// identities are those of the spokes that are served, or were when their status
-	// was last written.
-	identities map[string]string
+	members  members
+	leaving  map[string]*departure
 }
 
 // entry is all that is known of one registered spoke.
@@ -93,7 +93,10 @@ var _ multicluster.Provider = &Provider{}
 
 // NewProvider returns a Provider without spokes.
 func NewProvider(o Options) *Provider {
-	return &Provider{opts: o, log: o.Log, started: make(chan struct{}), entries: map[string]*entry{}, identities: map[string]string{}, changed: func(string) {}}
+	return &Provider{
+		opts: o, log: o.Log, started: make(chan struct{}), entries: map[string]*entry{}, members: newMembers(),
+		leaving: map[string]*departure{}, changed: func(string, time.Duration) {},
+	}
 }
 
 // follow makes a queue follow the circuits of the spokes.
@@ -103,20 +106,28 @@ func (p *Provider) follow(q *Queue) {
 	p.circuits = append(p.circuits, q)
 }
 
-// OnChange sets the function that is told when a spoke's Observation changed. It
-// has to return at once.
-func (p *Provider) OnChange(fn func(name string)) {
+// OnChange sets the function that is told when something else is to be shown of a spoke,
+// and how long that may wait. It has to return at once.
+func (p *Provider) OnChange(fn func(name string, after time.Duration)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.changed = fn
 }
 
 // Changed tells that something is to be shown of a spoke that others have seen.
-func (p *Provider) Changed(name string) {
+func (p *Provider) Changed(name string) { p.tell(name, 0) }
+
+// ChangedSoon is Changed for what comes in numbers: it may wait for more.
+func (p *Provider) ChangedSoon(name string) { p.tell(name, gather) }
+
+// gather is how long what is to be shown may wait for more of it.
+const gather = 2 * time.Second
+
+func (p *Provider) tell(name string, after time.Duration) {
 	p.mu.RLock()
 	changed := p.changed
 	p.mu.RUnlock()
-	changed(name)
+	changed(name, after)
 }
 
 // Start implements multicluster.ProviderRunnable: it lets spokes be engaged until
@@ -175,6 +186,14 @@ func (p *Provider) Spokes() []*Spoke {
 	return out
 }
 
+// Away tells whether an engaged spoke does not answer at present.
+func (p *Provider) Away(name string) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	e, ok := p.entries[name]
+	return ok && e.open
+}
+
 // RulesServed is a filter for watches of PrometheusRules.
 func (p *Provider) RulesServed(name multicluster.ClusterName, _ cluster.Cluster) bool {
 	s := p.Spoke(name.String())
@@ -228,6 +247,7 @@ func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte)
 		e.pending.cancel()
 	}
 	e.hash, e.pending, e.fault = hash, &registration{conn: conn, cancel: cancel}, ""
+	p.members.released.Delete(name)
 	p.mu.Unlock()
 	go conn.run(run)
 	return nil
@@ -249,54 +269,20 @@ func (p *Provider) Remove(name string) {
 		}
 		r.cancel()
 	}
+	e.uncount()
+	for _, q := range circuits {
+		q.ForgetSpoke(multicluster.ClusterName(name))
+	}
+}
+
+// uncount takes an entry out of the metrics.
+func (e *entry) uncount() {
 	if e.open {
 		metrics.OpenCircuits.Dec()
 	}
 	if e.spoke != nil {
 		metrics.EngagedSpokes.Dec()
 	}
-	for _, q := range circuits {
-		q.ForgetSpoke(multicluster.ClusterName(name))
-	}
-}
-
-// Known tells which identity a spoke is known to have, from its status: it is the
-// first of its kind, whichever answers first after a restart.
-func (p *Provider) Known(name, identity string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.identities[name] == "" && identity != "" {
-		p.identities[name] = identity
-	}
-}
-
-// Gone forgets the identity of a spoke whose SpokeCluster is gone. That its Secret is
-// gone is not enough: what it has in the cluster stays its own.
-func (p *Provider) Gone(name string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.identities, name)
-}
-
-func (p *Provider) duplicate(name, identity string) (string, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.duplicateLocked(name, identity)
-}
-
-// duplicateLocked returns the name of another spoke that is the same cluster, and
-// was there first. Two of one cluster would take each other's rules for leftovers.
-func (p *Provider) duplicateLocked(name, identity string) (string, bool) {
-	for other, known := range p.identities {
-		if other == name || known != identity || identity == "" {
-			continue
-		}
-		e := p.entries[other]
-		if (e != nil && e.current != nil) || p.identities[name] != identity {
-			return other, true
-		}
-	}
-	return "", false
 }
 
 // publish engages a session of a connection. It tells false when the connection is
@@ -308,11 +294,11 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 		p.mu.Unlock()
 		return false, nil //nolint:nilerr // that ctx ended is the reason, and no error
 	}
-	if other, found := p.duplicateLocked(c.name, c.seen.Identity); found {
+	if err := p.admitLocked(c.name, c.seen.Identity); err != nil {
 		p.mu.Unlock()
-		return true, &DuplicateError{Other: other}
+		return true, err
 	}
-	p.identities[c.name] = c.seen.Identity
+	p.members.identities[c.name] = c.seen.Identity
 	var old *registration
 	if e.pending != nil && e.pending.conn == c {
 		old, e.current, e.pending, e.fault = e.current, e.pending, nil, ""
@@ -324,6 +310,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	e.spoke = &Spoke{Name: c.name, Reader: s.cluster.GetClient(), Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served}
 	p.mu.Unlock()
 
+	p.tellPredecessors(c.name)
 	p.circuit(c)
 	// All caches have synced, so Engage returns soon; the session's own context ends
 	// what it starts.
@@ -359,7 +346,7 @@ func (e *entry) observation() *Observation {
 	switch {
 	case e.fault == "":
 	case seen.Connected.Status == metav1.ConditionTrue:
-		seen.Connected.Message = Clip("the last good kubeconfig stays in use; the new one: "+e.fault, maxMessage)
+		seen.Connected.Message = Clip(lastGood+"the new one: "+e.fault, maxMessage)
 	default:
 		seen.Connected.Message = Clip(seen.Connected.Message+"; the new kubeconfig: "+e.fault, maxMessage)
 	}
@@ -411,7 +398,7 @@ func (p *Provider) observe(c *connection, seen Observation) {
 	changed := p.changed
 	p.mu.Unlock()
 	if news {
-		changed(c.name)
+		changed(c.name, 0)
 	}
 }
 

@@ -1,9 +1,11 @@
 package spoke
 
 import (
+	"errors"
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -17,7 +19,7 @@ func watched(t *testing.T) (p *Provider, current, pending *connection, news func
 	t.Helper()
 	p = NewProvider(Options{})
 	count := 0
-	p.OnChange(func(name string) {
+	p.OnChange(func(name string, _ time.Duration) {
 		if name != "s" {
 			t.Errorf("news of %s", name)
 		}
@@ -155,6 +157,7 @@ func TestProviderDuplicate(t *testing.T) {
 		known      map[string]string // identities
 		registered []string
 		served     []string
+		released   string
 		want       string
 	}{
 		"alone":                              {identity: uid, registered: []string{"s"}},
@@ -164,23 +167,33 @@ func TestProviderDuplicate(t *testing.T) {
 		"was served under another name":      {identity: uid, known: map[string]string{"t": uid}, registered: []string{"s", "t"}, want: "t"},
 		"was served under both":              {identity: uid, known: map[string]string{"s": uid, "t": uid}, registered: []string{"s", "t"}},
 		"was served under both, and one is":  {identity: uid, known: map[string]string{"s": uid, "t": uid}, registered: []string{"s", "t"}, served: []string{"t"}, want: "t"},
-		"the other's Secret is gone":         {identity: uid, known: map[string]string{"t": uid}, registered: []string{"s"}, want: "t"},
+		"the other is not looked at yet":     {identity: uid, known: map[string]string{"t": uid}, registered: []string{"s"}, want: "t"},
+		"the other's Secret is gone":         {identity: uid, known: map[string]string{"t": uid}, registered: []string{"s"}, released: "t"},
 		"it is not known what cluster it is": {known: map[string]string{"t": ""}, registered: []string{"s", "t"}, served: []string{"t"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := NewProvider(Options{})
-			maps.Copy(p.identities, tc.known)
+			maps.Copy(p.members.identities, tc.known)
 			for _, name := range tc.registered {
 				p.entries[name] = &entry{}
+			}
+			if tc.released != "" {
+				p.Release(tc.released)
 			}
 			for _, name := range tc.served {
 				p.entries[name].current = &registration{cancel: func() {}}
 			}
 			p.mu.Lock()
-			got, found := p.duplicateLocked("s", tc.identity)
+			err := p.admitLocked("s", tc.identity)
 			p.mu.Unlock()
-			if got != tc.want || found != (tc.want != "") {
-				t.Errorf("got %q, %v, want %q", got, found, tc.want)
+			got := ""
+			if duplicate, ok := errors.AsType[*DuplicateError](err); ok {
+				got = duplicate.Other
+			} else if err != nil {
+				got = err.Error()
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
 	}
@@ -190,15 +203,15 @@ func TestProviderDuplicate(t *testing.T) {
 		p.Known("s", uid)
 		p.Known("s", "other")
 		p.Known("s", "")
-		if got := p.identities["s"]; got != uid {
+		if got := p.members.identities["s"]; got != uid {
 			t.Errorf("got %q", got)
 		}
 		p.Remove("s")
-		if p.identities["s"] != uid {
+		if p.members.identities["s"] != uid {
 			t.Error("it was forgotten with the Secret")
 		}
 		p.Gone("s")
-		if p.identities["s"] != "" {
+		if p.members.identities["s"] != "" {
 			t.Error("it is known still")
 		}
 	})

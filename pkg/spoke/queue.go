@@ -124,6 +124,16 @@ func (q *Queue) Parked(name multicluster.ClusterName) int {
 	return 0
 }
 
+// InFlight returns the number of keys of a spoke that are handed out.
+func (q *Queue) InFlight(name multicluster.ClusterName) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l, ok := q.lanes[name]; ok {
+		return l.inFlight
+	}
+	return 0
+}
+
 func (q *Queue) laneLocked(name multicluster.ClusterName) *lane {
 	l, ok := q.lanes[name]
 	if !ok {

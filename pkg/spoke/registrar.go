@@ -11,10 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -35,9 +38,32 @@ type Registrar struct {
 	Namespace string
 	// Deletions tells which deletions are held.
 	Deletions Deletions
+	// Rules tells of the AlertRules on the hub.
+	Rules Rules
+	// Recorder tells of transitions, by Events on the SpokeCluster and on the Secret.
+	Recorder events.EventRecorder
+	// LeaveTimeout is how long a spoke that leaves is tried to be reached.
+	LeaveTimeout time.Duration
 
 	mu      sync.Mutex
 	learned bool
+}
+
+// Rules tells of the AlertRules on the hub, as far as a membership has to do with them.
+type Rules interface {
+	// Served tells whether the hub serves the operator's kinds, none of which is being
+	// deleted. While one is, nothing is removed because of that.
+	Served(ctx context.Context) (bool, error)
+	// Generated returns the AlertRules that templates made for Deployments of a spoke.
+	Generated(ctx context.Context, spoke string) ([]v1alpha1.AlertRule, error)
+	// Placed returns the AlertRules, as namespace/name, that are placed on a spoke.
+	Placed(ctx context.Context, spoke string) ([]string, error)
+	// Doomed returns the AlertRules, as namespace/name, of which a spoke still has something
+	// that is to be removed. known is false where that can't be said.
+	Doomed(ctx context.Context, spoke string) (rules []string, known bool)
+	// Refused returns the number of Deployments of a spoke that did not get all of their
+	// AlertRules, because of its maxRules.
+	Refused(spoke string) int
 }
 
 // SetupWithManager adds the Registrar to the hub's manager.
@@ -46,8 +72,8 @@ func (r *Registrar) SetupWithManager(mgr manager.Manager) error {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.GetName()}}}
 	})
 	seen := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		r.Provider.OnChange(func(name string) {
-			q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+		r.Provider.OnChange(func(name string, after time.Duration) {
+			q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, after)
 		})
 		return nil
 	})
@@ -82,21 +108,36 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if err != nil || sc == nil {
 		return reconcile.Result{}, err
 	}
-	finding, err := r.connect(ctx, sc, secret)
-	if err != nil {
+	if !sc.DeletionTimestamp.IsZero() {
+		return r.leave(ctx, sc, secret)
+	}
+	n := news{held: r.Deletions.Held(req.Name), refused: r.Rules.Refused(req.Name)}
+	if n.finding, err = r.connect(ctx, sc, secret); err != nil {
 		return reconcile.Result{}, err
 	}
-	status := statusOf(sc, r.Provider.Observation(req.Name), finding, r.Deletions.Held(req.Name), metav1.Now())
+	n.seen = r.Provider.Observation(req.Name)
+	if n.away() || ptr.Deref(sc.Spec.Suspend, false) {
+		n.doomed, n.doomedKnown = r.Rules.Doomed(ctx, req.Name)
+	}
+	return reconcile.Result{}, r.show(ctx, sc, secret, statusOf(sc, n, metav1.Now()))
+}
+
+// show writes a status, if it differs, and tells of transitions.
+func (r *Registrar) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status v1alpha1.SpokeClusterStatus) error {
 	if equality.Semantic.DeepEqual(status, sc.Status) {
-		return reconcile.Result{}, nil
+		return nil
 	}
 	next := sc.DeepCopy()
 	next.Status = status
-	err = r.Client.Status().Patch(ctx, next, client.MergeFrom(sc))
-	if client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("writing the status of SpokeCluster %s: %w", req.Name, err)
+	err := r.Client.Status().Patch(ctx, next, client.MergeFrom(sc))
+	if apierrors.IsNotFound(err) {
+		return nil
 	}
-	return reconcile.Result{}, nil
+	if err != nil {
+		return fmt.Errorf("writing the status of SpokeCluster %s: %w", sc.Name, err)
+	}
+	r.announce(sc, secret, status.Conditions)
+	return nil
 }
 
 // learn tells, before the first spoke is registered, what the statuses remember: which
@@ -129,7 +170,7 @@ func (r *Registrar) registered(ctx context.Context, name string) (*corev1.Secret
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s/%s: %w", r.Namespace, name, err)
-	case !secret.DeletionTimestamp.IsZero(), secret.Labels[v1alpha1.RegistrationLabel] != "true", len(secret.Data[v1alpha1.KubeconfigKey]) == 0:
+	case !secret.DeletionTimestamp.IsZero(), secret.Labels[v1alpha1.RegistrationLabel] != "true":
 		return nil, nil
 	}
 	return secret, nil
@@ -145,17 +186,16 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 	case err != nil && !missing:
 		return nil, fmt.Errorf("reading SpokeCluster %s: %w", name, err)
 	case missing && secret == nil:
-		r.Provider.Remove(name)
 		r.Provider.Gone(name)
 		return nil, nil
 	case secret == nil, !sc.DeletionTimestamp.IsZero():
 		return sc, nil
 	}
 	labels, changed := mirrored(secret.Labels, sc)
-	if !missing && !changed {
+	if !missing && !changed && controllerutil.ContainsFinalizer(sc, v1alpha1.LeaveFinalizer) {
 		return sc, nil
 	}
-	apply := applyv1alpha1.SpokeCluster(name).WithLabels(labels)
+	apply := applyv1alpha1.SpokeCluster(name).WithLabels(labels).WithFinalizers(v1alpha1.LeaveFinalizer)
 	// Without force: a label that somebody has just set is theirs, though the cache does
 	// not show it yet. The conflict has it looked at again.
 	if err := r.Client.Apply(ctx, apply, client.FieldOwner(mirrorManager)); err != nil {
@@ -168,18 +208,28 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 // registration itself is at fault.
 func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (*Finding, error) {
 	name := sc.Name
-	if secret == nil {
-		r.Provider.Remove(name)
-		return &Finding{
-			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing,
-			Message: fmt.Sprintf("no Secret %s/%s with label %s=true and key %s; nothing is removed from the spoke meanwhile",
-				r.Namespace, name, v1alpha1.RegistrationLabel, v1alpha1.KubeconfigKey),
-		}, nil
+	if secret == nil || len(secret.Data[v1alpha1.KubeconfigKey]) == 0 {
+		r.Provider.Release(name)
+		return r.missing(name, secret != nil), nil
 	}
+	r.Provider.Accept(name, sc.Annotations[v1alpha1.AcceptIdentityAnnotation])
 	err := r.Provider.Register(ctx, name, secret.Data[v1alpha1.KubeconfigKey])
 	if _, refused := errors.AsType[*RefusedError](err); refused {
 		finding := disconnected(err)
 		return &finding, nil
 	}
 	return nil, err
+}
+
+// missing says what there is not, and what becomes of the spoke meanwhile.
+func (r *Registrar) missing(name string, secret bool) *Finding {
+	message := fmt.Sprintf("no Secret %s/%s with label %s=true", r.Namespace, name, v1alpha1.RegistrationLabel)
+	if secret {
+		message = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey)
+	}
+	message += "; nothing is removed from the spoke meanwhile"
+	if successor := r.Provider.Successor(name); successor != "" {
+		message += fmt.Sprintf(". SpokeCluster %s is the same cluster and keeps its rules: what is left of this one goes by kubectl delete spoke %s", successor, name)
+	}
+	return &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: message}
 }

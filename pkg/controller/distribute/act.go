@@ -81,7 +81,11 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 		if t.existing != nil {
 			phase = v1alpha1.PhaseApplied
 		}
-		r.report(t, phase, v1alpha1.ReasonSuspended, "the AlertRule is suspended: the spoke keeps what it has; set spec.suspend to false")
+		who := "the AlertRule"
+		if t.cluster.Suspended {
+			who = "SpokeCluster " + t.spoke.Name
+		}
+		r.report(t, phase, v1alpha1.ReasonSuspended, who+" is suspended: the spoke keeps what it has; set its spec.suspend to false")
 	case rule.Mutated:
 		r.mutated(t)
 	case rule.Terminating:

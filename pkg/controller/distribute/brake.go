@@ -16,7 +16,8 @@ import (
 )
 
 // brake asks whether what a plan deletes may go, and returns for how long it is held.
-// What is left of a rule that moved is not asked for: the rule is there, elsewhere.
+// What is left of a rule that moved is not asked for: the rule is there, elsewhere or under
+// another name.
 //
 // An object that is older than the kind AlertRule is a suspect. The two times are of
 // two API servers. No difference of their clocks is allowed for: an object would have to
@@ -27,7 +28,7 @@ func (r *Reconciler) brake(ctx context.Context, t *task, plan rule.Plan) (time.D
 	if t.rule != nil {
 		q.UID = t.rule.UID
 	}
-	if plan.Action == rule.None && len(plan.Delete) > 0 {
+	if plan.Action == rule.None && len(plan.Delete) > 0 && !t.moved {
 		q.Deletions = []brake.Deletion{{
 			Key: t.req.NamespacedName,
 			Suspect: slices.ContainsFunc(plan.Delete, func(o *monitoringv1.PrometheusRule) bool {

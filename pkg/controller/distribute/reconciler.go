@@ -36,6 +36,13 @@ type Spokes interface {
 	Spoke(name string) *spoke.Spoke
 	// Spokes returns all engaged spokes.
 	Spokes() []*spoke.Spoke
+	// Predecessors returns the spokes that an engaged one took over from: those that are
+	// the same cluster, and have no Secret any more.
+	Predecessors(name string) []string
+	// Away tells whether an engaged spoke does not answer at present.
+	Away(name string) bool
+	// ChangedSoon tells that something else is to be shown of a spoke.
+	ChangedSoon(name string)
 }
 
 // Reporter takes verdicts: how far a rule got in a spoke.
@@ -93,8 +100,9 @@ func NewReconciler(o Options) *Reconciler {
 
 // task is one AlertRule on one spoke, with all that is known of the two.
 type task struct {
-	req   mcreconcile.Request
-	spoke *spoke.Spoke
+	req     mcreconcile.Request
+	spoke   *spoke.Spoke
+	cluster rule.Cluster
 	// rule is nil when the AlertRule is gone.
 	rule *v1alpha1.AlertRule
 	// placed tells whether the rule is meant to be in the spoke, and desired is what
@@ -104,6 +112,10 @@ type task struct {
 	// existing has desired's name; claimed say that they are this AlertRule's.
 	existing *monitoringv1.PrometheusRule
 	claimed  []*monitoringv1.PrometheusRule
+	// adopting is a former hub's object that has desired's name and is to be taken over.
+	adopting *monitoringv1.PrometheusRule
+	// moved tells that what is to be deleted stands under another rule already.
+	moved bool
 	// kindSince is when the kind of the AlertRule that is gone was defined.
 	kindSince time.Time
 }
@@ -140,11 +152,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if !gone {
 		return reconcile.Result{RequeueAfter: guardRetry}, nil
 	}
-	plan := rule.Decide(t.desired, t.existing, t.claimed, r.Render.HubID, r.answer(t))
-	if t.rule != nil && ptr.Deref(t.rule.Spec.Suspend, false) {
-		plan = plan.Suspend()
+	plan, wait, err := r.inherit(ctx, t, r.plan(t))
+	if err != nil || wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	return r.act(ctx, t, plan)
+}
+
+// plan compares what should be in the spoke with what is.
+func (r *Reconciler) plan(t *task) rule.Plan {
+	plan := rule.Decide(t.desired, t.existing, t.claimed, r.Render.HubID, r.answer(t))
+	if t.adopting != nil {
+		plan = rule.Adopt(t.adopting, t.desired, t.claimed, r.Render.HubID)
+	}
+	if t.cluster.Suspended || (t.rule != nil && ptr.Deref(t.rule.Spec.Suspend, false)) {
+		plan = plan.Suspend()
+	}
+	return plan
 }
 
 // want finds out what should be in the spoke. It tells false when that can't be
@@ -154,6 +178,7 @@ func (r *Reconciler) want(ctx context.Context, t *task) (bool, error) {
 	if err != nil || cluster == nil {
 		return false, err
 	}
+	t.cluster = *cluster
 	ar := &v1alpha1.AlertRule{}
 	if err := r.Hub.Get(ctx, t.req.NamespacedName, ar); err != nil {
 		if client.IgnoreNotFound(err) != nil {
@@ -200,6 +225,9 @@ func (r *Reconciler) find(ctx context.Context, t *task) error {
 	}
 	if t.desired == nil {
 		return nil
+	}
+	if err := r.place(ctx, t); err != nil {
+		return err
 	}
 	existing := &monitoringv1.PrometheusRule{}
 	switch err := t.spoke.Reader.Get(ctx, client.ObjectKeyFromObject(t.desired), existing); {

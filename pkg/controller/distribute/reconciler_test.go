@@ -65,6 +65,10 @@ type world struct {
 	cached  map[types.NamespacedName]*monitoringv1.PrometheusRule
 	uids    int
 
+	predecessors []string
+	away         bool
+	changed      []string
+
 	mutate func(*monitoringv1.PrometheusRule) // the spoke's mutating webhook
 	refuse map[string]error                   // by verb
 	crd    func(o client.Object) error        // reads the definition of AlertRules, past the cache
@@ -80,6 +84,11 @@ func (w *world) Spoke(name string) *spoke.Spoke {
 }
 
 func (w *world) Spokes() []*spoke.Spoke { return []*spoke.Spoke{w.spoke} }
+
+// Predecessors, Away and ChangedSoon implement Spokes.
+func (w *world) Predecessors(string) []string { return w.predecessors }
+func (w *world) Away(string) bool             { return w.away }
+func (w *world) ChangedSoon(name string)      { w.changed = append(w.changed, name) }
 
 func (w *world) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
 	w.reports[key.Name+" in "+string(row.Name)] = &row

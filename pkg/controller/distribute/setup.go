@@ -45,7 +45,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 	c, err := mcbuilder.ControllerManagedBy(mgr).
 		Named("distribute").
 		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, hubYes, spokesNo, mcbuilder.WithPredicates(decided)).
 		Watches(&monitoringv1.PrometheusRule{}, r.onPrometheusRule, hubNo, spokesYes, mcbuilder.WithClusterFilter(provider.RulesServed)).
 		WatchesMetadata(&corev1.Namespace{}, r.onNamespace, hubNo, spokesYes).
 		WatchesRawSource(r.Brake.Woken(brake.Distribute)).
@@ -60,6 +60,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 	}
 	return nil
 }
+
+// decided passes what people decide about a spoke.
+var decided = predicate.Or(predicate.LabelChangedPredicate{}, predicate.GenerationChangedPredicate{})
 
 // replay enqueues every AlertRule that may be placed on a spoke.
 func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue) {
@@ -82,16 +85,25 @@ func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spok
 			// As are all that templates make. A spoke that holds something of it, and is
 			// not named, said so when it was engaged.
 			for _, name := range ar.Spec.Placement.Names {
-				spoke.Enqueue(q, 0, string(name), key)
+				r.enqueue(ctx, q, string(name), key)
 			}
 			return
 		}
 		for _, s := range r.Spokes.Spokes() {
 			if r.concerns(ctx, s, key, versions) {
-				spoke.Enqueue(q, 0, s.Name, key)
+				r.enqueue(ctx, q, s.Name, key)
 			}
 		}
 	})
+}
+
+// enqueue adds an AlertRule that changed. Where the spoke will not be written to for now,
+// what it still has to lose is shown.
+func (r *Reconciler) enqueue(ctx context.Context, q spoke.WorkQueue, name string, key types.NamespacedName) {
+	spoke.Enqueue(q, 0, name, key)
+	if c, err := hub.Cluster(ctx, r.Hub, name); r.Spokes.Away(name) || (err == nil && c != nil && c.Suspended) {
+		r.Spokes.ChangedSoon(name)
+	}
 }
 
 // concerns tells whether a spoke has to do with any version of an AlertRule.
@@ -113,14 +125,35 @@ func (r *Reconciler) concerns(ctx context.Context, s *spoke.Spoke, key types.Nam
 	return err != nil || len(held.Items) > 0
 }
 
-// onSpokeCluster enqueues, when a spoke's labels changed, every AlertRule that may
-// be placed on it now or may have been before.
+// onSpokeCluster enqueues, when a spoke's labels or its spec changed, every AlertRule that
+// may be placed on it now or may have been before.
 func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
 	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
-		if name := versions[0].GetName(); r.Spokes.Spoke(name) != nil {
-			r.replay(ctx, name, q)
+		name := versions[0].GetName()
+		s := r.Spokes.Spoke(name)
+		if s == nil {
+			return
+		}
+		r.replay(ctx, name, q)
+		if len(versions) == 2 && versions[0].GetGeneration() != versions[1].GetGeneration() {
+			r.replayHeld(ctx, s, q)
+			r.Spokes.ChangedSoon(name)
 		}
 	})
+}
+
+// replayHeld enqueues every AlertRule that a spoke has something of, among them those that
+// are gone: a spoke that is not suspended any more has yet to lose theirs.
+func (r *Reconciler) replayHeld(ctx context.Context, s *spoke.Spoke, q spoke.WorkQueue) {
+	var held monitoringv1.PrometheusRuleList
+	if !s.RulesServed || s.Reader.List(ctx, &held, client.MatchingLabels{v1alpha1.HubLabel: r.Render.HubID}) != nil {
+		return // as in replay
+	}
+	for i := range held.Items {
+		if key, ok := rule.ParseRuleKey(&held.Items[i]); ok {
+			spoke.Enqueue(q, handler.LowPriority, s.Name, key)
+		}
+	}
 }
 
 // onPrometheusRule enqueues the AlertRule in whose place a PrometheusRule stands, and

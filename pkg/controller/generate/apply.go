@@ -24,9 +24,8 @@ import (
 
 // apply writes the AlertRules that differ from what they should be: each, whatever
 // becomes of the others. It returns for how long to wait for the cache to show a write
-// that was made before.
-func (r *Reconciler) apply(ctx context.Context, desired map[string]*v1alpha1.AlertRule) (time.Duration, error) {
-	var wait time.Duration
+// that was made before, and whether the spoke's quota has no room for one.
+func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule) (wait time.Duration, refused bool, err error) {
 	var errs []error
 	for _, ar := range sorted(desired) {
 		// Ask first and look then: the cache shows every write that is not pending any more.
@@ -42,11 +41,18 @@ func (r *Reconciler) apply(ctx context.Context, desired map[string]*v1alpha1.Ale
 			errs = append(errs, fmt.Errorf("reading AlertRule %s: %w", hub.Key(ar), err))
 			continue
 		}
+		if existing == nil && !r.quota.take(w.Cluster.Name, w.Cluster.MaxRules, hub.Key(ar)) {
+			refused = true
+			continue
+		}
 		left, err := r.applyOne(ctx, ar, existing)
+		if err != nil && existing == nil {
+			r.quota.release(w.Cluster.Name, hub.Key(ar))
+		}
 		errs = append(errs, err)
 		wait = max(wait, left)
 	}
-	return wait, errors.Join(errs...)
+	return wait, refused, errors.Join(errs...)
 }
 
 // applyOne writes an AlertRule, if it differs from what it should be: at most once, as

@@ -42,6 +42,8 @@ type Spokes interface {
 	Spoke(name string) *spoke.Spoke
 	// Spokes returns all engaged spokes.
 	Spokes() []*spoke.Spoke
+	// ChangedSoon tells that something else is to be shown of a spoke.
+	ChangedSoon(name string)
 }
 
 // Options are what the Reconciler works with.
@@ -67,11 +69,18 @@ type Reconciler struct {
 	Options
 
 	writes *expect.Writes[types.NamespacedName]
+	quota  quota
 }
+
+// Refused returns the number of Deployments of a spoke that did not get all of their
+// AlertRules, because of its maxRules.
+func (r *Reconciler) Refused(spoke string) int { return r.quota.refusedOf(spoke) }
 
 // NewReconciler returns a Reconciler.
 func NewReconciler(o Options) *Reconciler {
-	return &Reconciler{Options: o, writes: expect.New[types.NamespacedName](clock.RealClock{})}
+	r := &Reconciler{Options: o, writes: expect.New[types.NamespacedName](clock.RealClock{})}
+	r.quota.changed = func(name string) { r.Spokes.ChangedSoon(name) }
+	return r
 }
 
 // Reconcile brings the AlertRules of one Deployment in line.
@@ -95,7 +104,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	unseen, failed := r.apply(ctx, desired)
+	unseen, refused, failed := r.apply(ctx, workload, desired)
+	r.quota.settle(s.Name, req.NamespacedName, refused)
 	unfounded, unsure, err := r.unfoundedOf(ctx, workload, desired, keep, existing)
 	if err != nil {
 		return reconcile.Result{}, errors.Join(failed, err)

@@ -18,6 +18,7 @@ import (
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
@@ -40,7 +41,7 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 		WatchesMetadata(&corev1.Namespace{}, r.onNamespace, hubNo, spokesYes, mcbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, hubYes, spokesNo, mcbuilder.WithPredicates(content)).
 		Watches(&v1alpha1.AlertRuleTemplate{}, r.onTemplate, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, hubYes, spokesNo, mcbuilder.WithPredicates(decided)).
 		WatchesRawSource(r.Brake.Woken(brake.Generate)).
 		WatchesRawSource(provider.Started()).
 		WithOptions(provider.ControllerOptions("generate", mgr.GetLogger())).
@@ -53,6 +54,9 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 	}
 	return nil
 }
+
+// decided passes what people decide about a spoke.
+var decided = predicate.Or(predicate.LabelChangedPredicate{}, predicate.GenerationChangedPredicate{})
 
 // read passes the updates of what templates can read of a Deployment: its labels
 // and annotations. Its status changes all the time, and is nobody's business here.
@@ -74,6 +78,9 @@ func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue)
 	}
 	for i := range rules {
 		enqueueWorkload(q, &rules[i])
+	}
+	for _, workload := range r.quota.waiting(name) { // they may be gone, and have no AlertRule
+		spoke.Enqueue(q, handler.LowPriority, name, workload)
 	}
 }
 
@@ -99,14 +106,45 @@ func (r *Reconciler) onNamespace(name multicluster.ClusterName, _ cluster.Cluste
 // onAlertRule enqueues the workload of a generated AlertRule that was changed or
 // deleted, and notes the echo of the operator's own writes.
 func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
-	return spoke.OnEvent(func(_ context.Context, q spoke.WorkQueue, versions ...client.Object) {
+	seen := func(q spoke.WorkQueue, versions ...client.Object) {
 		r.writes.Seen(hub.Key(versions[0]), versions[0].GetResourceVersion())
 		for _, v := range versions {
 			if ar, ok := v.(*v1alpha1.AlertRule); ok && hub.Generated(ar) {
 				enqueueWorkload(q, ar)
 			}
 		}
-	})
+	}
+	return handler.TypedFuncs[client.Object, mcreconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[client.Object], q spoke.WorkQueue) {
+			r.count(e.Object)
+			seen(q, e.Object)
+		},
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[client.Object], q spoke.WorkQueue) {
+			seen(q, e.ObjectNew, e.ObjectOld)
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[client.Object], q spoke.WorkQueue) {
+			r.discount(q, e.Object)
+			seen(q, e.Object)
+		},
+	}
+}
+
+// count and discount keep the quota of the spoke that a generated AlertRule is for.
+func (r *Reconciler) count(o client.Object) {
+	if ar, ok := o.(*v1alpha1.AlertRule); ok && hub.Generated(ar) && ar.Namespace == r.Namespace {
+		r.quota.add(string(ar.Spec.WorkloadRef.Cluster), hub.Key(ar))
+	}
+}
+
+func (r *Reconciler) discount(q spoke.WorkQueue, o client.Object) {
+	ar, ok := o.(*v1alpha1.AlertRule)
+	if !ok || ar.Spec.WorkloadRef == nil || ar.Namespace != r.Namespace {
+		return
+	}
+	name := string(ar.Spec.WorkloadRef.Cluster)
+	if workload, found := r.quota.drop(name, hub.Key(ar)); found {
+		spoke.Enqueue(q, handler.LowPriority, name, workload)
+	}
 }
 
 // onTemplate enqueues every Deployment, and every workload that has an AlertRule of

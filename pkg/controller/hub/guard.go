@@ -22,6 +22,7 @@ type Kind struct {
 var (
 	AlertRules         = Kind{kind: "AlertRule", crd: "alertrules." + v1alpha1.Group}
 	AlertRuleTemplates = Kind{kind: "AlertRuleTemplate", crd: "alertruletemplates." + v1alpha1.Group}
+	SpokeClusters      = Kind{kind: "SpokeCluster", crd: "spokeclusters." + v1alpha1.Group}
 )
 
 var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
@@ -51,6 +52,22 @@ func (g Guard) Gone(ctx context.Context, k Kind, key client.ObjectKey) (gone boo
 	case !apierrors.IsNotFound(err):
 		return false, time.Time{}, fmt.Errorf("making sure that %s %s is gone: %w", k.kind, key, err)
 	}
+	return g.served(ctx, k)
+}
+
+// Served tells whether the hub serves all of the operator's kinds, and none of them is
+// being deleted: what is deleted meanwhile may be deleted with its kind.
+func (g Guard) Served(ctx context.Context) (bool, error) {
+	for _, k := range []Kind{AlertRules, AlertRuleTemplates, SpokeClusters} {
+		if served, _, err := g.served(ctx, k); err != nil || !served {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// served tells whether a kind is there to stay, and since when.
+func (g Guard) served(ctx context.Context, k Kind) (served bool, since time.Time, err error) {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(crdKind)
 	err = g.Reader.Get(ctx, client.ObjectKey{Name: k.crd}, crd)

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -169,7 +170,24 @@ func Cluster(ctx context.Context, reader client.Reader, name string) (*rule.Clus
 		}
 		return nil, fmt.Errorf("reading SpokeCluster %s: %w", name, err)
 	}
-	return &rule.Cluster{Name: sc.Name, Labels: sc.Labels}, nil
+	return clusterOf(&sc), nil
+}
+
+func clusterOf(sc *v1alpha1.SpokeCluster) *rule.Cluster {
+	c := &rule.Cluster{
+		Name: sc.Name, Labels: sc.Labels, MaxRules: sc.Spec.MaxRules,
+		Suspended: ptr.Deref(sc.Spec.Suspend, false),
+	}
+	for key, value := range sc.Spec.RuleLabels {
+		if c.RuleLabels == nil {
+			c.RuleLabels = make(map[string]string, len(sc.Spec.RuleLabels))
+		}
+		c.RuleLabels[key] = string(value)
+	}
+	for _, id := range sc.Spec.AdoptHubIDs {
+		c.AdoptHubIDs = append(c.AdoptHubIDs, string(id))
+	}
+	return c
 }
 
 // Key returns an object's namespace and name.

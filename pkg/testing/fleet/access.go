@@ -29,6 +29,8 @@ func hubAccess() []client.Object {
 				{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: read},
 				// The webhook's certificates. What does not exist yet has no name to be allowed by.
 				{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
+				// The registration label of a spoke that has left.
+				{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"patch"}},
 				{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{certs.SecretName}, Verbs: []string{"update"}},
 				{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "patch"}},
 				{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}}, // of the leader election

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/distribute"
+	"github.com/rulefleet/rulefleet/pkg/controller/generate"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// rulesOfSpokes tells the registrar of AlertRules: the two come from different packages,
+// neither of which imports the other.
+type rulesOfSpokes struct {
+	hub         client.Reader
+	guard       hub.Guard
+	generator   *generate.Reconciler
+	distributor *distribute.Reconciler
+}
+
+var _ spoke.Rules = &rulesOfSpokes{}
+
+// Served implements spoke.Rules.
+func (r *rulesOfSpokes) Served(ctx context.Context) (bool, error) {
+	return r.guard.Served(ctx) //nolint:wrapcheck // it says all
+}
+
+// Generated implements spoke.Rules.
+func (r *rulesOfSpokes) Generated(ctx context.Context, name string) ([]v1alpha1.AlertRule, error) {
+	return hub.GeneratedOn(ctx, r.hub, name) //nolint:wrapcheck // it says all
+}
+
+// Placed implements spoke.Rules.
+func (r *rulesOfSpokes) Placed(ctx context.Context, name string) ([]string, error) {
+	cluster, err := hub.Cluster(ctx, r.hub, name)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the AlertRules on spoke %s: %w", name, err)
+	}
+	if cluster == nil {
+		cluster = &rule.Cluster{Name: name}
+	}
+	rules, err := hub.RulesOn(ctx, r.hub, *cluster)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the AlertRules on spoke %s: %w", name, err)
+	}
+	var out []string
+	for i := range rules {
+		out = append(out, hub.Key(&rules[i]).String())
+	}
+	return out, nil
+}
+
+// Doomed implements spoke.Rules.
+func (r *rulesOfSpokes) Doomed(ctx context.Context, name string) (rules []string, known bool) {
+	return r.distributor.Doomed(ctx, name)
+}
+
+// Refused implements spoke.Rules.
+func (r *rulesOfSpokes) Refused(name string) int { return r.generator.Refused(name) }

@@ -1,0 +1,56 @@
+package distribute
+
+import (
+	"context"
+	"slices"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// Doomed returns the AlertRules, as namespace/name, of which a spoke still has something
+// that is to be removed. known is false where the spoke was not read since the operator
+// started.
+func (r *Reconciler) Doomed(ctx context.Context, name string) (rules []string, known bool) {
+	s := r.Spokes.Spoke(name)
+	if s == nil || !s.RulesServed {
+		return nil, false
+	}
+	cluster, err := hub.Cluster(ctx, r.Hub, name)
+	if err != nil || cluster == nil {
+		return nil, false
+	}
+	var list monitoringv1.PrometheusRuleList
+	if err := s.Reader.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: r.Render.HubID}); err != nil {
+		return nil, false
+	}
+	for i := range list.Items {
+		key, ok := rule.ParseRuleKey(&list.Items[i])
+		if ok && r.doomed(ctx, key, *cluster) {
+			rules = append(rules, key.String())
+		}
+	}
+	slices.Sort(rules)
+	return slices.Compact(rules), true
+}
+
+func (r *Reconciler) doomed(ctx context.Context, key types.NamespacedName, cluster rule.Cluster) bool {
+	ar := &v1alpha1.AlertRule{}
+	if err := r.Hub.Get(ctx, key, ar); err != nil {
+		return apierrors.IsNotFound(err)
+	}
+	if !rule.MaybeEnabled(ar) {
+		return true
+	}
+	if r.Validator.Validate(ar) != nil {
+		return false // the last good rule stays
+	}
+	placed, err := rule.PlacedIn(ar, cluster)
+	return err == nil && !placed
+}

@@ -1,0 +1,83 @@
+package spoke
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// announce tells of the transitions of a spoke, by Events on its SpokeCluster and, as far
+// as the kubeconfig has to do with it, on its Secret, if there is one.
+func (r *Registrar) announce(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, conditions []metav1.Condition) {
+	find := func(kind string) (was, is *metav1.Condition) {
+		return meta.FindStatusCondition(sc.Status.Conditions, kind), meta.FindStatusCondition(conditions, kind)
+	}
+	was, connected := find(v1alpha1.ConditionConnected)
+	switch {
+	case transition(was, connected):
+		r.event(sc, secret, connected.Status, connected.Reason, connected.Message)
+		r.eventOnSecret(sc, secret, connected.Status, connected.Reason, connected.Message)
+	case refusal(was) == "" && refusal(connected) != "":
+		r.event(sc, secret, metav1.ConditionFalse, "KubeconfigNotUsed", connected.Message)
+		r.eventOnSecret(sc, secret, metav1.ConditionFalse, "KubeconfigNotUsed", connected.Message)
+	}
+	for _, kind := range []string{v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady} {
+		was, is := find(kind)
+		if !transition(was, is) || (connected != nil && is.Reason == connected.Reason) {
+			continue
+		}
+		if served := meta.FindStatusCondition(conditions, v1alpha1.ConditionPrometheusRuleServed); kind == v1alpha1.ConditionReady && served != nil && served.Reason == is.Reason {
+			continue
+		}
+		r.event(sc, secret, is.Status, is.Reason, is.Message)
+	}
+}
+
+// transition tells whether a condition says something else than before. What is not known
+// yet is no news.
+func transition(was, is *metav1.Condition) bool {
+	switch {
+	case is == nil || is.Status == metav1.ConditionUnknown:
+		return false
+	case was == nil:
+		return true
+	}
+	return was.Status != is.Status || was.Reason != is.Reason
+}
+
+// refusal returns the message where a new kubeconfig is not in use, or "".
+func refusal(c *metav1.Condition) string {
+	if c != nil && c.Status == metav1.ConditionTrue && strings.HasPrefix(c.Message, lastGood) {
+		return c.Message
+	}
+	return ""
+}
+
+func (r *Registrar) event(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status metav1.ConditionStatus, reason, note string) {
+	var related runtime.Object
+	if secret != nil {
+		related = secret
+	}
+	r.Recorder.Eventf(sc, related, eventType(status), reason, "Register", "%s", Clip(note, maxNote))
+}
+
+func (r *Registrar) eventOnSecret(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status metav1.ConditionStatus, reason, note string) {
+	if secret != nil {
+		r.Recorder.Eventf(secret, sc, eventType(status), reason, "Register", "%s", Clip(note, maxNote))
+	}
+}
+
+func eventType(status metav1.ConditionStatus) string {
+	if status == metav1.ConditionTrue {
+		return corev1.EventTypeNormal
+	}
+	return corev1.EventTypeWarning
+}
+
+// maxNote bounds an Event's note in the API, in bytes, less the mark of a cut.
+const maxNote = 1024 - len("…")

@@ -1,0 +1,164 @@
+package spoke
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+const (
+	// leaveRetry is when to look again at what a spoke that leaves still has on the hub.
+	leaveRetry = time.Second
+	// leaveBatch bounds the AlertRules that one reconcile deletes.
+	leaveBatch = 200
+)
+
+// leave lets a spoke go whose SpokeCluster is deleted: its rules are removed from it by its
+// deletionPolicy, then what was generated from it is removed from the hub, then its Secret
+// registers it no more, and then the SpokeCluster goes. That a person deleted it is their
+// decision, so no brake holds it. Each step is taken again until it has nothing left to do.
+func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (reconcile.Result, error) {
+	if !controllerutil.ContainsFinalizer(sc, v1alpha1.LeaveFinalizer) {
+		r.Provider.Remove(sc.Name) // it waits for others
+		return reconcile.Result{}, nil
+	}
+	served, err := r.Rules.Served(ctx)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("before SpokeCluster %s leaves: %w", sc.Name, err)
+	}
+	if !served {
+		// The kinds themselves are being deleted: that is nobody's decision about the spoke.
+		r.Provider.Remove(sc.Name)
+		return reconcile.Result{}, r.free(ctx, sc)
+	}
+	d, err := r.depart(ctx, sc, secret)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !d.Done {
+		return reconcile.Result{}, r.show(ctx, sc, secret, leavingStatus(sc, d, r.deadline(sc), metav1.Now()))
+	}
+	if left, err := r.deleteGenerated(ctx, sc.Name); err != nil || left {
+		return reconcile.Result{RequeueAfter: leaveRetry}, err
+	}
+	if secret != nil {
+		return reconcile.Result{RequeueAfter: leaveRetry}, r.deregister(ctx, secret)
+	}
+	r.farewell(sc, d)
+	return reconcile.Result{}, r.free(ctx, sc)
+}
+
+func (r *Registrar) deadline(sc *v1alpha1.SpokeCluster) time.Time {
+	return sc.DeletionTimestamp.Add(r.LeaveTimeout)
+}
+
+// depart removes the rules from the spoke, as far as they are to be removed.
+func (r *Registrar) depart(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (Departure, error) {
+	stays := ""
+	switch {
+	case sc.Spec.DeletionPolicy == v1alpha1.DeletionPolicyOrphan:
+		stays = "its deletionPolicy is Orphan"
+	case ptr.Deref(sc.Spec.Suspend, false):
+		stays = "it was suspended"
+	case r.Provider.Successor(sc.Name) != "":
+		stays = "SpokeCluster " + r.Provider.Successor(sc.Name) + " is the same cluster, and keeps them"
+	}
+	placed, err := r.Rules.Placed(ctx, sc.Name)
+	if err != nil {
+		return Departure{}, err //nolint:wrapcheck // it says all
+	}
+	o := DepartOptions{Stays: stays, Placed: placed, Deadline: r.deadline(sc)}
+	if secret != nil {
+		o.Kubeconfig = secret.Data[v1alpha1.KubeconfigKey]
+	}
+	return r.Provider.Depart(ctx, sc.Name, o)
+}
+
+// leavingStatus shows what is still to be removed.
+func leavingStatus(sc *v1alpha1.SpokeCluster, d Departure, deadline time.Time, now metav1.Time) v1alpha1.SpokeClusterStatus {
+	out := *sc.Status.DeepCopy()
+	out.ObservedGeneration = sc.Generation
+	out.PendingDeletions = nil
+	what := "its rules are"
+	if d.Known {
+		what = fmt.Sprintf("%d rules are", len(d.Left))
+		if len(d.Left) > 0 {
+			out.PendingDeletions = pendingOf(d.Left, 0)
+		}
+	}
+	message := fmt.Sprintf("the SpokeCluster is deleted: %s being removed from the spoke, until %s", what, deadline.UTC().Format(time.RFC3339))
+	if d.Why != "" {
+		message += ". It does not go on: " + d.Why
+	}
+	setCondition(&out, sc.Generation, v1alpha1.ConditionReady,
+		Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonLeaving, Message: Clip(message, maxMessage)}, now)
+	return out
+}
+
+// deleteGenerated deletes some of the AlertRules that were generated from a spoke, and
+// tells whether there may be more.
+func (r *Registrar) deleteGenerated(ctx context.Context, name string) (left bool, err error) {
+	rules, err := r.Rules.Generated(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	for i := range rules[:min(len(rules), leaveBatch)] {
+		ar := &rules[i]
+		err := r.Client.Delete(ctx, ar, client.Preconditions{UID: &ar.UID})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return true, fmt.Errorf("deleting AlertRule %s, which was generated from spoke %s: %w", client.ObjectKeyFromObject(ar), name, err)
+		}
+	}
+	return len(rules) > 0, nil
+}
+
+// deregister takes the registration label off a Secret, so that it does not bring the
+// SpokeCluster back.
+func (r *Registrar) deregister(ctx context.Context, secret *corev1.Secret) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, v1alpha1.RegistrationLabel)
+	err := r.Client.Patch(ctx, secret.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("taking the registration off Secret %s: %w", client.ObjectKeyFromObject(secret), err)
+	}
+	r.Recorder.Eventf(secret, nil, corev1.EventTypeNormal, "Deregistered", "Leave", "%s", "SpokeCluster "+secret.Name+" was deleted")
+	return nil
+}
+
+// farewell tells what was removed from a spoke that has left, and what was not.
+func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
+	never := !d.Known && sc.Status.Identity == "" // connected
+	if d.Why == "" || len(d.Left) == 0 || never {
+		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "%d PrometheusRules were removed from the spoke, and none is left", d.Removed)
+		return
+	}
+	what := fmt.Sprintf("%d PrometheusRules", len(d.Left))
+	if !d.Known {
+		what = fmt.Sprintf("the PrometheusRules of up to %d AlertRules", len(d.Left))
+	}
+	note := fmt.Sprintf("%s were left in the spoke: %s. To remove them there: kubectl delete prometheusrules -A -l %s=%s. They are of %s",
+		what, d.Why, v1alpha1.HubLabel, r.Provider.opts.HubID, strings.Join(d.Left, ", "))
+	r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, "LeftBehind", "Leave", "%s", Clip(note, maxNote))
+}
+
+// free lets the SpokeCluster go.
+func (r *Registrar) free(ctx context.Context, sc *v1alpha1.SpokeCluster) error {
+	next := sc.DeepCopy()
+	controllerutil.RemoveFinalizer(next, v1alpha1.LeaveFinalizer)
+	err := r.Client.Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{}))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("freeing SpokeCluster %s: %w", sc.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package spoke
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+)
+
+// members is what is known of which spoke is which cluster. The Provider's lock guards it.
+type members struct {
+	// identities are those of the spokes that are served, or were when their status
+	// was last written.
+	identities map[string]string
+	// accepted are those that a person confirmed.
+	accepted map[string]string
+	// released are the spokes that have no Secret any more, but a SpokeCluster.
+	released sets.Set[string]
+}
+
+func newMembers() members {
+	return members{identities: map[string]string{}, accepted: map[string]string{}, released: sets.New[string]()}
+}
+
+// Known tells which identity a spoke is known to have, from its status: it is the
+// first of its kind, whichever answers first after a restart.
+func (p *Provider) Known(name, identity string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.members.identities[name] == "" && identity != "" {
+		p.members.identities[name] = identity
+	}
+}
+
+// Accept tells which identity a person confirmed for a spoke, or "" for none.
+func (p *Provider) Accept(name, identity string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.members.accepted[name] == identity {
+		return
+	}
+	p.members.accepted[name] = identity
+	p.kickLocked(name)
+}
+
+// Release disengages a spoke that has no Secret any more. What it has in the cluster stays
+// its own, unless another spoke turns out to be the same cluster: then its Secret was
+// renamed, and the other takes over.
+func (p *Provider) Release(name string) {
+	p.Remove(name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.members.released.Has(name) {
+		return
+	}
+	p.members.released.Insert(name)
+	for other := range p.entries {
+		p.kickLocked(other)
+	}
+}
+
+// Gone forgets a spoke whose SpokeCluster is gone.
+func (p *Provider) Gone(name string) {
+	p.Remove(name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.members.identities, name)
+	delete(p.members.accepted, name)
+	p.members.released.Delete(name)
+	p.endDepartureLocked(name)
+}
+
+// kickLocked has a spoke that is not served look again at once.
+func (p *Provider) kickLocked(name string) {
+	e := p.entries[name]
+	if e == nil {
+		return
+	}
+	for _, r := range []*registration{e.pending, e.current} {
+		if r == nil || (r == e.current && e.spoke != nil) {
+			continue
+		}
+		select {
+		case r.conn.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Predecessors returns the spokes that are the same cluster as an engaged one, and have no
+// Secret any more, in order of their names.
+func (p *Provider) Predecessors(name string) []string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	identity := p.members.identities[name]
+	if e := p.entries[name]; e == nil || e.spoke == nil || identity == "" {
+		return nil
+	}
+	var out []string
+	for other := range p.members.released {
+		if other != name && p.members.identities[other] == identity {
+			out = append(out, other)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// tellPredecessors has those shown anew whose successor is engaged.
+func (p *Provider) tellPredecessors(name string) {
+	for _, former := range p.Predecessors(name) {
+		p.Changed(former)
+	}
+}
+
+// Successor returns the engaged spoke that is the same cluster as one that has no Secret
+// any more, or "".
+func (p *Provider) Successor(name string) string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	identity := p.members.identities[name]
+	for other, known := range p.members.identities {
+		if e := p.entries[other]; other != name && identity != "" && known == identity && e != nil && e.spoke != nil {
+			return other
+		}
+	}
+	return ""
+}
+
+// admit tells whether a spoke may be served as the cluster that it was found to be.
+func (p *Provider) admit(name, identity string) error {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.admitLocked(name, identity)
+}
+
+// admitLocked returns a *DuplicateError where another spoke is the same cluster, and was
+// there first: two of one cluster would take each other's rules for leftovers. It returns an
+// *IdentityError where the spoke was another cluster before.
+func (p *Provider) admitLocked(name, identity string) error {
+	m := &p.members
+	if was := m.identities[name]; was != "" && was != identity && m.accepted[name] != identity {
+		return &IdentityError{Was: was, Is: identity, Spoke: name}
+	}
+	for other, known := range m.identities {
+		if other == name || known != identity || identity == "" || m.released.Has(other) {
+			continue
+		}
+		e := p.entries[other]
+		if (e != nil && e.current != nil) || m.identities[name] != identity {
+			return &DuplicateError{Other: other}
+		}
+	}
+	return nil
+}
+
+// disown ends what a spoke's former kubeconfig has engaged, because its new one leads to
+// another cluster: which of the two is meant is for a person to say, and neither is written
+// to until then.
+func (p *Provider) disown(c *connection) {
+	p.mu.Lock()
+	e, ok := p.entries[c.name]
+	if !ok || e.current == nil || !e.has(c) {
+		p.mu.Unlock()
+		return
+	}
+	former := e.current
+	if former.conn != c {
+		former.cancel()
+		e.current = nil
+	}
+	e.uncount()
+	e.cluster, e.spoke, e.open, e.seen, e.fault = nil, nil, false, nil, ""
+	circuits := p.circuits
+	p.mu.Unlock()
+	for _, q := range circuits {
+		q.ForgetSpoke(multicluster.ClusterName(c.name))
+	}
+}
