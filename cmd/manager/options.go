@@ -114,11 +114,7 @@ func (o *options) validate() error {
 	if slices.Contains([]string{"alertname", "severity", "namespace", "deployment"}, o.clusterLabel) || strings.HasPrefix(o.clusterLabel, "__") {
 		errs = append(errs, fmt.Errorf("--cluster-label: %q means something else already", o.clusterLabel))
 	}
-	for flagName, d := range map[string]time.Duration{"deletion-hold": o.deletionHold, "leave-timeout": o.leaveTimeout} {
-		if d < 0 {
-			errs = append(errs, fmt.Errorf("--%s: %v is negative", flagName, d))
-		}
-	}
+	errs = append(errs, o.validateDurations())
 	if err := rule.ValidateSelector(o.kubeStateMetrics); err != nil {
 		errs = append(errs, fmt.Errorf("--kube-state-metrics-selector: %w", err))
 	}
@@ -133,6 +129,16 @@ func (o *options) validate() error {
 	}
 	if _, err := zapcore.ParseLevel(o.logLevel); err != nil {
 		errs = append(errs, fmt.Errorf("--log-level: %q is none of debug, info, warn and error", o.logLevel))
+	}
+	return errors.Join(errs...)
+}
+
+func (o *options) validateDurations() error {
+	var errs []error
+	for flagName, d := range map[string]time.Duration{"deletion-hold": o.deletionHold, "leave-timeout": o.leaveTimeout} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("--%s: %v is negative", flagName, d))
+		}
 	}
 	return errors.Join(errs...)
 }

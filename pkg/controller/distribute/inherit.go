@@ -38,6 +38,7 @@ func (r *Reconciler) inherit(ctx context.Context, t *task, plan rule.Plan) (rule
 		if placed, err := rule.PlacedIn(t.rule, *c); err != nil || !placed {
 			continue // one that can't be told to be placed is left to Validate, which stops before
 		}
+		r.waiting.add(namespaceKey{spoke: former}, t.req) // for any news of its SpokeCluster
 		if !hub.Generated(t.rule) {
 			plan.Delete = nil
 			return plan, 0, nil

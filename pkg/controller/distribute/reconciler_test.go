@@ -162,7 +162,7 @@ func (w *world) restart() {
 	w.Reconciler = NewReconciler(Options{
 		Hub: w.hub, Guard: hub.Guard{Reader: past}, Brake: w.held, Spokes: w, Reporter: w,
 		Render:    rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
-		Validator: rule.NewValidator(rule.ValidateOptions{AdminNamespace: admin}),
+		Validator: rule.NewValidator(rule.ValidateOptions{AdminNamespace: admin, GeneratedNamespace: "rulefleet-generated"}),
 	})
 }
 
@@ -187,6 +187,9 @@ func (w *world) serve(action clienttesting.Action) (bool, runtime.Object, error)
 			w.mutate(o)
 		}
 		return true, o, w.server.Update(ctx, o)
+	case clienttesting.GetActionImpl:
+		o := &monitoringv1.PrometheusRule{}
+		return true, o, w.server.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, o)
 	case clienttesting.DeleteActionImpl:
 		o := &monitoringv1.PrometheusRule{}
 		if err := w.server.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, o); err != nil {

@@ -7,12 +7,12 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
-// namespaceKey is a namespace in a spoke.
+// namespaceKey is a namespace in a spoke; without one, the spoke's SpokeCluster.
 type namespaceKey struct {
 	spoke, namespace string
 }
 
-// waiting are the keys that wait for a namespace to come. It spares every event of a
+// waiting are the keys that wait for a namespace to come, or for a SpokeCluster to go. It spares every event of a
 // namespace a walk over all rules. The zero value is ready to use.
 type waiting struct {
 	mu   sync.Mutex
