@@ -74,7 +74,7 @@ test: controlplane promtool build test-pure test-units test-e2e ## Run all tests
 .PHONY: test-pure
 test-pure: note-race ## Run the tests that need nothing: pkg/rule.
 	@.ci/step 'tests (pure)' env GORACE=atexit_sleep_ms=50 go test $(RACE) ./pkg/rule/... # by default the detector waits 1 s at the end
-	@.ci/step 'tests (pure) that measure' go test -run AreBounded ./pkg/rule
+	@.ci/step 'tests (pure) that measure' go test -run AreBounded ./pkg/rule ./pkg/spoke
 
 .PHONY: test-units
 test-units: promtool note-race ## Run the tests of all other packages.
@@ -87,9 +87,11 @@ test-e2e: promtool note-race ## Run the tests of the manager on real API servers
 FUZZTIME ?= 10s
 
 .PHONY: fuzz
-fuzz: ## Fuzz each target of pkg/rule for FUZZTIME (10s).
-	@targets=$$(go test -list '^Fuzz' ./pkg/rule | grep '^Fuzz'); \
-	for target in $$targets; do .ci/step "fuzzing: $$target" go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x ./pkg/rule; done
+fuzz: ## Fuzz each target of pkg/rule and pkg/spoke for FUZZTIME (10s).
+	@for package in ./pkg/rule ./pkg/spoke; do \
+		targets=$$(go test -list '^Fuzz' $$package | grep '^Fuzz'); \
+		for target in $$targets; do .ci/step "fuzzing: $$target" go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x $$package; done; \
+	done
 
 .PHONY: note-race
 note-race:

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
 
@@ -47,6 +48,9 @@ type options struct {
 
 	prometheusVersion, prometheusFeatures string
 	evaluator                             *rule.Evaluator // what they say
+
+	allowKubeconfig string
+	allow           spoke.Allowance // what it says
 }
 
 // inClusterNamespace is where a pod finds the name of its own namespace.
@@ -67,6 +71,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 		" It has to fit every spoke. Built-in templates that nobody edited follow a change")
 	f.StringVar(&o.prometheusVersion, "prometheus-version", "", "`version` of the fleet's oldest Prometheus, such as 2.53: what it can't parse is refused; any is assumed when empty")
 	f.StringVar(&o.prometheusFeatures, "prometheus-features", "", "`names` of the features that every Prometheus of the fleet is started with (--enable-feature), such as promql-experimental-functions")
+	f.StringVar(&o.allowKubeconfig, "allow-kubeconfig", "", "`names`, between commas, of what a spoke's kubeconfig may have that is refused otherwise: loopback, link-local (addresses of the server),"+
+		" http (plain http), insecure-tls (insecure-skip-tls-verify), proxy-url")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	f.BoolVar(&o.leaderElect, "leader-elect", false, "let one of several replicas work at a time")
@@ -118,7 +124,7 @@ func (o *options) validate() error {
 	if err := rule.ValidateSelector(o.kubeStateMetrics); err != nil {
 		errs = append(errs, fmt.Errorf("--kube-state-metrics-selector: %w", err))
 	}
-	errs = append(errs, o.validateWebhook())
+	errs = append(errs, o.validateKubeconfigs(), o.validateWebhook())
 	evaluator, err := rule.ParseEvaluator(o.prometheusVersion, o.prometheusFeatures)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("--prometheus-version: %w", err))
@@ -141,6 +147,15 @@ func (o *options) validateDurations() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (o *options) validateKubeconfigs() error {
+	allow, err := spoke.ParseAllowance(o.allowKubeconfig)
+	if err != nil {
+		return fmt.Errorf("--allow-kubeconfig: %w", err)
+	}
+	o.allow = allow
+	return nil
 }
 
 func (o *options) validateWebhook() error {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 func TestKubeStateMetricsSelector(t *testing.T) {
@@ -33,6 +35,19 @@ func TestPrometheusFlags(t *testing.T) {
 	}
 	if _, err := parse([]string{"--prometheus-version=latest"}, io.Discard); err == nil || !strings.Contains(err.Error(), "--prometheus-version") {
 		t.Errorf("latest: %v", err)
+	}
+}
+
+func TestAllowKubeconfig(t *testing.T) {
+	o, err := parse([]string{"--allow-kubeconfig=loopback, proxy-url"}, io.Discard)
+	if want := (spoke.Allowance{Loopback: true, ProxyURL: true}); err != nil || o.allow != want {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	if o, err := parse(nil, io.Discard); err != nil || o.allow != (spoke.Allowance{}) {
+		t.Errorf("with no flag: %+v, %v", o, err)
+	}
+	if _, err := parse([]string{"--allow-kubeconfig=exec"}, io.Discard); err == nil || !strings.Contains(err.Error(), `--allow-kubeconfig: "exec" is none of http, insecure-tls`) {
+		t.Errorf("exec: %v", err)
 	}
 }
 

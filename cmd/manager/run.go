@@ -69,7 +69,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	log.Info("starting", "version", version, "hub", hubID, "namespace", o.namespace)
 
-	provider := spoke.NewProvider(spoke.Options{HubID: hubID, UserAgent: userAgent(), Log: log})
+	provider := spoke.NewProvider(spoke.Options{HubID: hubID, UserAgent: userAgent(), Allow: o.allow, Log: log})
 	keeper := &certs.Keeper{}
 	mgr, err := newManager(cfg, provider, scheme, keeper, log, o)
 	if err != nil {

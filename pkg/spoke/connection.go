@@ -14,11 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/connrotation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
@@ -33,6 +35,9 @@ const (
 	syncTimeout = time.Minute
 	// probeInterval is the time between two probes of a spoke that answers.
 	probeInterval = 10 * time.Second
+	// lastAnswer is how long an answer is waited for on a connection that is not in use
+	// any more: as long as a write may take, and a little.
+	lastAnswer = 20 * time.Second
 	// recheckInterval is the time between two looks at whether what is watched may
 	// still be read.
 	recheckInterval = time.Minute
@@ -45,6 +50,7 @@ type connection struct {
 	log     logr.Logger
 	cfg     *rest.Config
 	http    *http.Client
+	conns   *connrotation.Dialer
 	probes  rest.Interface
 	breaker *Breaker
 	kick    chan struct{} // the circuit changed: probe now
@@ -79,6 +85,8 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	// bounded by the queue, and the spoke's priority and fairness does the rest.
 	cfg.QPS = -1
 	cfg.UserAgent = p.opts.UserAgent
+	c.conns = connrotation.NewDialer(cfg.Dial)
+	cfg.Dial = c.conns.DialContext
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &observer{next: next, breaker: c.breaker, count: func(method, code string) {
 			metrics.SpokeRequests.WithLabelValues(method, code).Inc()
@@ -100,7 +108,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 
 // run opens the connection, publishes every session that works, and tends it.
 func (c *connection) run(ctx context.Context) {
-	defer c.http.CloseIdleConnections()
+	defer c.disconnect()
 	var live *session
 	defer func() {
 		if live != nil {
@@ -144,6 +152,16 @@ func (c *connection) run(ctx context.Context) {
 		c.connected()
 		c.tend(ctx, live)
 	}
+}
+
+// disconnect closes the connections to the spoke that this one alone has. What is on its
+// way is still answered, if that is soon.
+func (c *connection) disconnect() {
+	transport := c.http.Transport // Client.CloseIdleConnections does not look through wrappers
+	utilnet.CloseIdleConnectionsFor(transport)
+	// By then the watches have ended, and most of all else.
+	time.AfterFunc(time.Second, func() { utilnet.CloseIdleConnectionsFor(transport) })
+	time.AfterFunc(lastAnswer, c.conns.CloseAll)
 }
 
 // open makes a session: every read that can fail is tried first with a deadline,

@@ -1,18 +1,20 @@
 package spoke
 
 import (
-	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// maxKubeconfigBytes bounds what is parsed. A kubeconfig with one context, its CA
-// and a client certificate takes less than 16 KiB.
-const maxKubeconfigBytes = 256 << 10
+// The fields that are refused in more than one place.
+const (
+	fieldServer   = "cluster.server"
+	fieldProxy    = "cluster.proxy-url"
+	fieldInsecure = "cluster.insecure-skip-tls-verify"
+)
 
 // RefusedError says which field of a kubeconfig is not accepted, and what to put
 // there instead. It never holds a field's content.
@@ -33,15 +35,21 @@ func refuse(field, message string) error { return &RefusedError{Field: field, Me
 
 // RESTConfig makes a client configuration out of a kubeconfig. A kubeconfig is
 // untrusted input: it could name a program to run, a file of the operator's to send
-// away, or a proxy. So the configuration is built anew, from the fields that are
-// allowed; any other field that would change the connection is refused with a
-// RefusedError.
-func RESTConfig(kubeconfig []byte) (*rest.Config, error) {
+// away, or an address that only the operator can reach. So the configuration is built
+// anew, from the fields that are allowed; any other field that would change the
+// connection is refused with a RefusedError. What a name in it leads to shows when it is
+// dialed, and is refused then, in the same way.
+func RESTConfig(kubeconfig []byte, allow Allowance) (*rest.Config, error) {
 	cluster, user, err := currentContext(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkCluster(cluster); err != nil {
+	server, err := checkCluster(cluster, allow)
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := checkProxy(cluster.ProxyURL, allow)
+	if err != nil {
 		return nil, err
 	}
 	if err := checkUser(user); err != nil {
@@ -50,33 +58,31 @@ func RESTConfig(kubeconfig []byte) (*rest.Config, error) {
 	if err := checkCredential(user); err != nil {
 		return nil, err
 	}
-	return &rest.Config{
+	cfg := &rest.Config{
 		Host:        cluster.Server,
 		BearerToken: user.Token,
 		Username:    user.Username,
 		Password:    user.Password,
 		TLSClientConfig: rest.TLSClientConfig{
+			Insecure:   cluster.InsecureSkipTLSVerify,
 			ServerName: cluster.TLSServerName,
 			CAData:     cluster.CertificateAuthorityData,
 			CertData:   user.ClientCertificateData,
 			KeyData:    user.ClientKeyData,
 		},
 		DisableCompression: cluster.DisableCompression,
-	}, nil
+	}
+	// client-go keeps no transport that has a proxy of its own: so every connection has
+	// one to itself, which ends with it.
+	cfg.Proxy, cfg.Dial = allow.route(server, proxy)
+	return cfg, nil
 }
 
 // currentContext returns the cluster and the user of the current context.
 func currentContext(kubeconfig []byte) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error) {
-	if len(kubeconfig) == 0 {
-		return nil, nil, refuse("", "the kubeconfig is empty")
-	}
-	if len(kubeconfig) > maxKubeconfigBytes {
-		return nil, nil, refuse("", fmt.Sprintf("the kubeconfig has %d bytes; at most %d are read", len(kubeconfig), maxKubeconfigBytes))
-	}
-	cfg, err := clientcmd.Load(kubeconfig)
+	cfg, err := parse(kubeconfig)
 	if err != nil {
-		// The parser's message may quote the content, which may be a credential.
-		return nil, nil, refuse("", "the kubeconfig can't be parsed as YAML of kind Config")
+		return nil, nil, err
 	}
 	kctx := cfg.Contexts[cfg.CurrentContext]
 	if kctx == nil {
@@ -93,28 +99,45 @@ func currentContext(kubeconfig []byte) (*clientcmdapi.Cluster, *clientcmdapi.Aut
 	return cluster, user, nil
 }
 
-func checkCluster(c *clientcmdapi.Cluster) error {
+// checkCluster checks all of a cluster but its proxy, and returns the server.
+func checkCluster(c *clientcmdapi.Cluster, allow Allowance) (*url.URL, error) {
 	server, err := url.Parse(c.Server)
 	switch {
 	case err != nil || server.Hostname() == "":
-		return refuse("cluster.server", "is no URL; give it as https://host:port")
-	case server.Scheme != "https":
-		return refuse("cluster.server", "has to begin with https://")
+		return nil, refuse(fieldServer, "is no URL; give it as https://host:port")
+	case server.Scheme != "https" && (server.Scheme != "http" || !allow.HTTP):
+		return nil, refuse(fieldServer, "has to begin with https://, or the credential can be read on its way; plain http is accepted with --allow-kubeconfig="+allowHTTP+" alone")
 	case server.User != nil || server.RawQuery != "" || server.Fragment != "":
 		// Errors quote the address.
-		return refuse("cluster.server", "holds more than an address; give it as https://host:port, and the credential in the user")
-	case c.InsecureSkipTLSVerify:
-		return refuse("cluster.insecure-skip-tls-verify", "is not accepted; give the CA in certificate-authority-data")
+		return nil, refuse(fieldServer, "holds more than an address; give it as https://host:port, and the credential in the user")
+	case c.InsecureSkipTLSVerify && !allow.InsecureTLS:
+		return nil, refuse(fieldInsecure, "is not accepted; give the CA in certificate-authority-data"+orAllow(allowInsecureTLS))
+	case c.InsecureSkipTLSVerify && len(c.CertificateAuthorityData) > 0:
+		return nil, refuse(fieldInsecure, "contradicts certificate-authority-data; take one of the two out")
 	case c.CertificateAuthority != "":
-		return refuse("cluster.certificate-authority", "names a file; embed it as certificate-authority-data ('kubectl config view --flatten --minify')")
-	case c.ProxyURL != "":
-		return refuse("cluster.proxy-url", "is not accepted")
+		return nil, refuse("cluster.certificate-authority", "names a file; embed it as certificate-authority-data ('kubectl config view --raw --flatten --minify')")
 	}
-	return nil
+	return server, allow.checkHost(fieldServer, server.Hostname())
+}
+
+// checkProxy returns the proxy of a cluster, or nil. It is dialed in the server's place,
+// so it may be no other address than that.
+func checkProxy(text string, allow Allowance) (*url.URL, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if !allow.ProxyURL {
+		return nil, refuse(fieldProxy, "is not accepted; let the spoke be reached without a proxy, or by that of the operator's HTTPS_PROXY"+orAllow(allowProxyURL))
+	}
+	proxy, err := url.Parse(text)
+	if err != nil || proxy.Hostname() == "" || !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) {
+		return nil, refuse(fieldProxy, "is no URL of a proxy; give it as http://host:port, https://host:port or socks5://host:port")
+	}
+	return proxy, allow.checkHost(fieldProxy, proxy.Hostname())
 }
 
 func checkUser(u *clientcmdapi.AuthInfo) error {
-	const embed = "names a file; embed it ('kubectl config view --flatten --minify')"
+	const embed = "names a file; embed it ('kubectl config view --raw --flatten --minify')"
 	switch {
 	case u.Exec != nil:
 		return refuse("user.exec", "would run a program in the operator; use a ServiceAccount's token or a client certificate")

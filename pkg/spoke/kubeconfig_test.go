@@ -4,7 +4,12 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"net/url"
 	"reflect"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,15 +103,25 @@ unknown: c4n4ry
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := RESTConfig([]byte(tc.kubeconfig))
+			got, err := RESTConfig([]byte(tc.kubeconfig), Allowance{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Every field that is not in want has to be zero.
-			if !reflect.DeepEqual(*got, tc.want) {
-				t.Errorf("got %#v, want %#v", *got, tc.want)
-			}
+			checkConfig(t, got, tc.want)
 		})
+	}
+}
+
+// checkConfig wants every field that is not in want to be zero, but for what connects.
+func checkConfig(t *testing.T, got *rest.Config, want rest.Config) {
+	t.Helper()
+	if got.Dial == nil || got.Proxy == nil {
+		t.Error("client-go's own dialer would connect, or its cache would keep the transport")
+	}
+	rest := *got
+	rest.Dial, rest.Proxy = nil, nil
+	if !reflect.DeepEqual(rest, want) {
+		t.Errorf("got %#v, want %#v", rest, want)
 	}
 }
 
@@ -178,7 +193,7 @@ func TestRESTConfigRefused(t *testing.T) {
 		"extra to act as":             {kubeconfig: kubeconfig(goodCluster, goodUser+", as-user-extra: {scopes: ["+canary+"]}"), field: "user.as"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := RESTConfig([]byte(tc.kubeconfig))
+			cfg, err := RESTConfig([]byte(tc.kubeconfig), Allowance{})
 			checkRefused(t, err, tc.field)
 			if cfg != nil {
 				t.Error("a configuration came with the error")
@@ -221,7 +236,7 @@ func TestUnusableCredential(t *testing.T) {
 		"a token and a password":         {cluster: goodCluster, user: goodUser + ", username: admin, password: " + canary},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := RESTConfig([]byte(kubeconfig(tc.cluster, tc.user)))
+			cfg, err := RESTConfig([]byte(kubeconfig(tc.cluster, tc.user)), Allowance{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -232,75 +247,151 @@ func TestUnusableCredential(t *testing.T) {
 }
 
 // What costs much time or memory to parse is given up early.
-func TestRESTConfigIsBounded(t *testing.T) {
-	bomb := &strings.Builder{}
-	bomb.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
-	for i := 1; i < 20; i++ {
-		alias := fmt.Sprintf("*a%d", i-1)
-		fmt.Fprintf(bomb, "a%d: &a%d [%s]\n", i, i, strings.Join([]string{alias, alias, alias, alias, alias, alias, alias, alias, alias}, ", "))
+func TestKubeconfigsAreBounded(t *testing.T) {
+	most, longest := uint64(32<<20), 500*time.Millisecond
+	if raceDetector {
+		longest *= 10
 	}
-	contexts := &strings.Builder{}
-	contexts.WriteString("{current-context: c9999, clusters: [{name: k, cluster: {" + goodCluster + "}}], users: [{name: u, user: {token: secret}}], contexts: [")
-	for i := range 9999 {
-		fmt.Fprintf(contexts, "{name: c%d},\n", i)
+	fill := func(before, what string) string {
+		return before + strings.Repeat(what, (maxKubeconfigBytes-len(before))/len(what))
 	}
-	contexts.WriteString("{name: c9999, context: {cluster: k, user: u}}]}")
-
+	good := kubeconfig(goodCluster, goodUser)
+	contexts := func(n int) string {
+		b := &strings.Builder{}
+		for i := range n {
+			fmt.Fprintf(b, "{name: c%d},\n", i)
+		}
+		return "{current-context: c, clusters: [{name: k, cluster: {" + goodCluster + "}}], users: [{name: u, user: {token: secret}}], contexts: [" +
+			b.String() + "{name: c, context: {cluster: k, user: u}}]}"
+	}
 	for name, tc := range map[string]struct {
 		kubeconfig string
-		refused    bool
+		accepted   bool
 	}{
-		"aliases of aliases":  {kubeconfig: bomb.String() + kubeconfig(goodCluster, goodUser), refused: true},
-		"10,000 contexts":     {kubeconfig: contexts.String()},
-		"deep nesting":        {kubeconfig: strings.Repeat("[", maxKubeconfigBytes), refused: true},
-		"deep nesting, empty": {kubeconfig: strings.Repeat("{a: ", 1<<15), refused: true},
+		"1,000 contexts":          {kubeconfig: contexts(1000), accepted: true},
+		"10,000 contexts":         {kubeconfig: contexts(10_000)},
+		"1 MiB":                   {kubeconfig: good + strings.Repeat("#"+canary+"\n", 1<<17)},
+		"a CA of 200 KiB":         {kubeconfig: kubeconfig(goodCluster+", certificate-authority-data: "+b64(strings.Repeat("x", 150<<10)), goodUser), accepted: true},
+		"comments":                {kubeconfig: fill(good, "#\n")},
+		"long comments":           {kubeconfig: fill(good, "# 4567\n"), accepted: true},
+		"aliases of aliases":      {kubeconfig: bomb() + good},
+		"an anchor alone":         {kubeconfig: good + "x: &a " + canary + "\n"},
+		"an alias of itself":      {kubeconfig: good + "x: &a [*a]\n"},
+		"anchors":                 {kubeconfig: fill(good, "- &a a\n")},
+		"a merge":                 {kubeconfig: good + "x: &a {b: c}\ny: {<<: *a}\n"},
+		"100 levels":              {kubeconfig: good + "x: " + strings.Repeat("[", 100) + strings.Repeat("]", 100)},
+		"9,000 levels":            {kubeconfig: good + "x: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000)},
+		"endless lists":           {kubeconfig: strings.Repeat("[", maxKubeconfigBytes)},
+		"endless mappings":        {kubeconfig: fill("", "{a: ")},
+		"a list of much":          {kubeconfig: fill("[", "a,")},
+		"a mapping of much":       {kubeconfig: fill("{", "a,")},
+		"as much as is parsed":    {kubeconfig: "{" + strings.Repeat("a,", maxSeparators-2) + "}"},
+		"a list with comments":    {kubeconfig: fill("", "- a #b\n")},
+		"keys that are mappings":  {kubeconfig: fill("", "{}: {}\n")},
+		"one key again and again": {kubeconfig: fill("", "a: b\n")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if len(tc.kubeconfig) > maxKubeconfigBytes {
-				t.Fatalf("%d bytes: refused for another reason", len(tc.kubeconfig))
+			start, before := time.Now(), allocated()
+			_, err := RESTConfig([]byte(tc.kubeconfig), Allowance{})
+			took, memory := time.Since(start), allocated()-before
+			t.Logf("%d bytes: %v, %d KiB: %v", len(tc.kubeconfig), took, memory>>10, err)
+			if took > longest || memory > most {
+				t.Errorf("it took %v and %d bytes", took, memory)
 			}
-			start := time.Now()
-			_, err := RESTConfig([]byte(tc.kubeconfig))
-			if took := time.Since(start); took > 10*time.Second { // of a machine that is busy
-				t.Errorf("it took %s", took)
-			}
-			if tc.refused {
-				checkRefused(t, err, "")
-			} else if err != nil {
+			if tc.accepted && err != nil {
 				t.Error(err)
+			} else if !tc.accepted {
+				checkRefused(t, err, "")
 			}
 		})
 	}
 }
 
-func FuzzRESTConfig(f *testing.F) {
-	f.Add([]byte(""))
-	f.Add([]byte(kubeconfig(goodCluster, goodUser)))
-	f.Add([]byte(kubeconfig(goodCluster+", certificate-authority-data: "+b64("ca"), "client-certificate-data: "+b64("cert")+", client-key-data: "+b64("key"))))
-	f.Add([]byte(kubeconfig("server: 'http://[::1]:80', insecure-skip-tls-verify: true, proxy-url: 'socks5://x'", "exec: {command: sh}, as-user-extra: {a: [b]}")))
-	f.Add([]byte(kubeconfig("extensions: [{name: x, extension: {kind: Y, apiVersion: v1}}]", "auth-provider: {name: x, config: null}, exec: null")))
-	f.Add([]byte(`{"apiVersion":"v1","kind":"Config","contexts":[null],"clusters":[{}],"users":null}`))
-	f.Add([]byte("a: &a [*a]\n<<: *a\n? {}\n: !!binary =\n"))
-	f.Fuzz(func(t *testing.T, kubeconfig []byte) {
-		cfg, err := RESTConfig(kubeconfig)
-		if _, refused := errors.AsType[*RefusedError](err); err != nil && !refused {
-			t.Errorf("%T: %v", err, err)
+// bomb is small, and would be 9^20 strings.
+func bomb() string {
+	b := &strings.Builder{}
+	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
+	for i := 1; i < 20; i++ {
+		alias := fmt.Sprintf("*a%d", i-1)
+		fmt.Fprintf(b, "a%d: &a%d [%s]\n", i, i, strings.Join(slices.Repeat([]string{alias}, 9), ", "))
+	}
+	return b.String()
+}
+
+// allocated returns how many bytes were ever allocated.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
+}
+
+func FuzzKubeconfig(f *testing.F) {
+	const all = 1<<5 - 1
+	user := goodUser + ", client-key-data: '" + b64(canary) + "'"
+	for _, s := range []string{
+		"",
+		kubeconfig(goodCluster, goodUser),
+		kubeconfig(goodCluster+", certificate-authority-data: "+b64("ca"), "client-certificate-data: "+b64("cert")+", client-key-data: "+b64(canary)),
+		kubeconfig("server: 'http://[::1]:80', insecure-skip-tls-verify: true, proxy-url: 'socks5://x'", "exec: {command: "+canary+"}, as-user-extra: {a: ["+canary+"]}"),
+		kubeconfig("server: 'https://127.1', proxy-url: 'http://admin:"+canary+"@169.254.169.254'", user),
+		kubeconfig("server: 'https://[fe80::1%25eth0]', tls-server-name: x", "username: a, password: "+canary),
+		kubeconfig("extensions: [{name: x, extension: {kind: Y, apiVersion: v1}}]", "auth-provider: {name: x, config: null}, exec: null"),
+		kubeconfig(goodCluster+", certificate-authority: /"+canary, "tokenFile: /"+canary+", client-key: /"+canary+", as: "+canary),
+		`{"apiVersion":"v1","kind":"Config","contexts":[null],"clusters":[{}],"users":null}`,
+		"a: &a [*a]\n<<: *a\n? {}\n: !!binary =\n",
+		bomb(),
+	} {
+		f.Add([]byte(s), byte(0))
+		f.Add([]byte(s), byte(all))
+	}
+	f.Fuzz(func(t *testing.T, kubeconfig []byte, bits byte) {
+		bit := func(n int) bool { return bits&(1<<n) != 0 }
+		allow := Allowance{Loopback: bit(0), LinkLocal: bit(1), HTTP: bit(2), InsecureTLS: bit(3), ProxyURL: bit(4)}
+		start := time.Now()
+		cfg, err := RESTConfig(kubeconfig, allow)
+		if took := time.Since(start); took > 5*time.Second { // of a machine that fuzzes
+			t.Errorf("it took %v", took)
 		}
 		if (cfg == nil) == (err == nil) {
-			t.Errorf("got both or neither of %v and %v", cfg, err)
+			t.Fatalf("got both or neither of %v and %v", cfg, err)
 		}
-		if cfg == nil {
+		if err != nil {
+			checkFuzzed(t, err)
 			return
 		}
-		allowed := rest.Config{
+		checkConfig(t, cfg, rest.Config{
 			Host: cfg.Host, BearerToken: cfg.BearerToken, Username: cfg.Username, Password: cfg.Password, DisableCompression: cfg.DisableCompression,
-			TLSClientConfig: rest.TLSClientConfig{ServerName: cfg.ServerName, CAData: cfg.CAData, CertData: cfg.CertData, KeyData: cfg.KeyData},
+			TLSClientConfig: rest.TLSClientConfig{
+				ServerName: cfg.ServerName, CAData: cfg.CAData, CertData: cfg.CertData, KeyData: cfg.KeyData, Insecure: cfg.Insecure && allow.InsecureTLS,
+			},
+		})
+		server, err := url.Parse(cfg.Host)
+		if err != nil || (server.Scheme != "https" && (server.Scheme != "http" || !allow.HTTP)) {
+			t.Errorf("the host is %q: %v", cfg.Host, err)
 		}
-		if !reflect.DeepEqual(*cfg, allowed) {
-			t.Errorf("a field is set that is not allowed: %#v", *cfg)
+		proxy, err := cfg.Proxy(&http.Request{URL: server})
+		if err != nil || (proxy != nil && !allow.ProxyURL) {
+			t.Errorf("the proxy is %v: %v", proxy, err)
 		}
-		if !strings.HasPrefix(strings.ToLower(cfg.Host), "https://") {
-			t.Errorf("the host is %q", cfg.Host)
+		for _, u := range []*url.URL{server, proxy} {
+			if u == nil {
+				continue
+			}
+			if ip := net.ParseIP(u.Hostname()); !allow.Loopback && ip.IsLoopback() || !allow.LinkLocal && ip.IsLinkLocalUnicast() {
+				t.Errorf("it leads to %v", ip)
+			}
 		}
 	})
+}
+
+// checkFuzzed wants an error that quotes no credential.
+func checkFuzzed(t *testing.T, err error) {
+	t.Helper()
+	refused, ok := errors.AsType[*RefusedError](err)
+	if !ok || refused.Message == "" {
+		t.Errorf("%T: %v", err, err)
+	}
+	if text := disconnected(err).Message; strings.Contains(text, canary) || strings.Contains(text, b64(canary)) {
+		t.Errorf("%q quotes the kubeconfig", text)
+	}
 }

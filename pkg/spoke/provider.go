@@ -25,6 +25,8 @@ type Options struct {
 	HubID string
 	// UserAgent is how the operator presents itself to spokes.
 	UserAgent string
+	// Allow is what kubeconfigs may have that is refused otherwise.
+	Allow Allowance
 	// Log is the logger.
 	Log logr.Logger
 }
@@ -229,7 +231,7 @@ func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte)
 	if same {
 		return nil
 	}
-	cfg, err := RESTConfig(kubeconfig)
+	cfg, err := RESTConfig(kubeconfig, p.opts.Allow)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -27,7 +26,11 @@ func watched(t *testing.T) (p *Provider, current, pending *connection, news func
 		count++
 	})
 	connect := func() *connection {
-		c, err := p.newConnection("s", &rest.Config{Host: "https://spoke", BearerToken: "x"})
+		cfg, err := RESTConfig([]byte(kubeconfig(goodCluster, goodUser)), Allowance{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := p.newConnection("s", cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -67,6 +67,7 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 	}
 	args := append([]string{
 		"--kubeconfig=" + path, "--namespace=" + Namespace, "--generated-namespace=" + GeneratedNamespace,
+		"--allow-kubeconfig=loopback", // the spokes are on this machine
 		"--hub-id=" + o.HubID, "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + health,
 	}, append(flags, o.Args...)...)
 	// The process outlives ctx, which bounds the start alone.

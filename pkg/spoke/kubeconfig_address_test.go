@@ -1,0 +1,203 @@
+package spoke
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+func TestAllowance(t *testing.T) {
+	for text, want := range map[string]Allowance{
+		"":                       {},
+		" ":                      {},
+		"loopback":               {Loopback: true},
+		"link-local, http":       {LinkLocal: true, HTTP: true},
+		"insecure-tls,proxy-url": {InsecureTLS: true, ProxyURL: true},
+	} {
+		if got, err := ParseAllowance(text); err != nil || got != want {
+			t.Errorf("%q: got %+v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"exec", "loopback,", "Loopback", "loopback http", "loopback,all"} {
+		if got, err := ParseAllowance(text); err == nil || got != (Allowance{}) {
+			t.Errorf("%q: got %+v, %v", text, got, err)
+		}
+	}
+}
+
+// What is refused by default is accepted with its own name, and with no other.
+func TestRESTConfigAllowed(t *testing.T) {
+	all := Allowance{Loopback: true, LinkLocal: true, HTTP: true, InsecureTLS: true, ProxyURL: true}
+	loopback := func(a *Allowance) *bool { return &a.Loopback }
+	linkLocal := func(a *Allowance) *bool { return &a.LinkLocal }
+	for name, tc := range map[string]struct {
+		cluster, field string
+		of             func(a *Allowance) *bool
+		flag           string
+	}{
+		"plain http":   {"server: 'http://spoke'", fieldServer, func(a *Allowance) *bool { return &a.HTTP }, "http"},
+		"insecure TLS": {goodCluster + ", insecure-skip-tls-verify: true", fieldInsecure, func(a *Allowance) *bool { return &a.InsecureTLS }, "insecure-tls"},
+		"a proxy":      {goodCluster + ", proxy-url: 'http://u:" + canary + "@proxy'", fieldProxy, func(a *Allowance) *bool { return &a.ProxyURL }, "proxy-url"},
+
+		"127.0.0.1":           {server("127.0.0.1"), fieldServer, loopback, "loopback"},
+		"127.255.255.254":     {server("127.255.255.254:6443"), fieldServer, loopback, "loopback"},
+		"::1":                 {server("[::1]"), fieldServer, loopback, "loopback"},
+		"::1, in full":        {server("[0:0:0:0:0:0:0:1]:6443"), fieldServer, loopback, "loopback"},
+		"0.0.0.0":             {server("0.0.0.0"), fieldServer, loopback, "loopback"},
+		"0.1.2.3":             {server("0.1.2.3"), fieldServer, loopback, "loopback"},
+		"::":                  {server("[::]"), fieldServer, loopback, "loopback"},
+		"IPv4-mapped":         {server("[::ffff:127.0.0.1]"), fieldServer, loopback, "loopback"},
+		"IPv4-mapped, as hex": {server("[::ffff:7f00:1]"), fieldServer, loopback, "loopback"},
+		"IPv4-compatible":     {server("[::127.0.0.1]"), fieldServer, loopback, "loopback"},
+		"NAT64":               {server("[64:ff9b::127.0.0.1]"), fieldServer, loopback, "loopback"},
+		"localhost":           {server("localhost:6443"), fieldServer, loopback, "loopback"},
+		"LocalHost.":          {server("LocalHost."), fieldServer, loopback, "loopback"},
+		"under localhost":     {server("api.localhost"), fieldServer, loopback, "loopback"},
+		"a proxy at loopback": {goodCluster + ", proxy-url: 'http://127.0.0.1:3128'", fieldProxy, loopback, "loopback"},
+
+		"169.254.169.254":            {server("169.254.169.254"), fieldServer, linkLocal, "link-local"},
+		"IPv4-mapped link-local":     {server("[::ffff:a9fe:a9fe]"), fieldServer, linkLocal, "link-local"},
+		"NAT64 link-local":           {server("[64:ff9b::a9fe:a9fe]"), fieldServer, linkLocal, "link-local"},
+		"fe80::1":                    {server("[fe80::1]"), fieldServer, linkLocal, "link-local"},
+		"a zone":                     {server("[fe80::1%25eth0]"), fieldServer, linkLocal, "link-local"},
+		"a zone where it has no use": {server("[fd00::1%25eth0]"), fieldServer, linkLocal, "link-local"},
+		"224.0.0.1":                  {server("224.0.0.1"), fieldServer, linkLocal, "link-local"},
+		"a link-local proxy":         {goodCluster + ", proxy-url: 'socks5://[fe80::1]:1080'", fieldProxy, linkLocal, "link-local"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := []byte(kubeconfig(tc.cluster, goodUser))
+			others := all
+			*tc.of(&others) = false
+			_, err := RESTConfig(text, others)
+			checkRefused(t, err, tc.field)
+			if !strings.Contains(err.Error(), "--allow-kubeconfig="+tc.flag) {
+				t.Errorf("%q does not say how to allow it", err)
+			}
+			if _, err := RESTConfig(text, all); err != nil {
+				t.Errorf("all is allowed, and still: %v", err)
+			}
+		})
+	}
+	cfg, err := RESTConfig([]byte(kubeconfig(goodCluster+", insecure-skip-tls-verify: true, proxy-url: 'socks5://proxy:1080'", "token: secret")), all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if proxy, err := cfg.Proxy(&http.Request{URL: &url.URL{Scheme: "https", Host: "spoke"}}); err != nil || proxy.String() != "socks5://proxy:1080" {
+		t.Errorf("the proxy is %v, %v", proxy, err)
+	}
+	checkConfig(t, cfg, rest.Config{Host: "https://spoke:6443", BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+}
+
+func server(host string) string { return "server: 'https://" + host + "'" }
+
+// What no flag allows.
+func TestHostsRefused(t *testing.T) {
+	all := Allowance{Loopback: true, LinkLocal: true, HTTP: true, InsecureTLS: true, ProxyURL: true}
+	for _, host := range []string{"127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "127.0.0.1.", "127.0.0.01", "10.1", "spoke.0x", "1.2.3.4.5", "256.1.1.1", "１２７.0.0.1", "spöke.example"} {
+		_, err := RESTConfig([]byte(kubeconfig(server(host), goodUser)), all)
+		checkRefused(t, err, fieldServer)
+		_, err = RESTConfig([]byte(kubeconfig(goodCluster+", proxy-url: 'http://"+host+"'", goodUser)), all)
+		checkRefused(t, err, fieldProxy)
+	}
+	for cluster, field := range map[string]string{
+		goodCluster + ", insecure-skip-tls-verify: true, certificate-authority-data: " + b64(canary): fieldInsecure,
+		goodCluster + ", proxy-url: 'ftp://proxy'":                                                   fieldProxy,
+		goodCluster + ", proxy-url: 'proxy:" + canary + "'":                                          fieldProxy,
+		goodCluster + ", proxy-url: 'http://:3128'":                                                  fieldProxy,
+		"server: 'ftp://spoke'":                                                                      fieldServer,
+	} {
+		_, err := RESTConfig([]byte(kubeconfig(cluster, goodUser)), all)
+		checkRefused(t, err, field)
+	}
+	// Nor does it take what only looks like it.
+	for _, host := range []string{"10.0.0.1", "192.168.1.1:6443", "[fd00::1]", "[2001:db8::1]:6443", "localhost.example", "mylocalhost", "1.example", "spoke-1", "0xspoke", "face", "xn--spke-6qa.example", "[::ffff:10.0.0.1]", "[64:ff9b::10.0.0.1]"} {
+		if _, err := RESTConfig([]byte(kubeconfig(server(host), goodUser)), Allowance{}); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+}
+
+// resolving makes a configuration's server, or its proxy, resolve to an address.
+func resolving(cfg *rest.Config, address string) *rest.Config {
+	dial := cfg.Dial
+	cfg.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, address) }
+	return cfg
+}
+
+// An innocent name that leads to a loopback or a link-local address is caught when it is
+// dialed, and shows as a fault of the kubeconfig.
+func TestResolvedAddresses(t *testing.T) {
+	asked := 0
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+	defer target.Close()
+	here := target.Listener.Addr().String()
+	_, port, err := net.SplitHostPort(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		cluster, address, field string
+		allow                   Allowance
+	}{
+		"loopback":             {cluster: goodCluster, address: here, field: fieldServer, allow: Allowance{LinkLocal: true}},
+		"unspecified":          {cluster: goodCluster, address: "0.0.0.0:" + port, field: fieldServer},
+		"IPv6 loopback":        {cluster: goodCluster, address: "[::1]:" + port, field: fieldServer},
+		"IPv4-mapped":          {cluster: goodCluster, address: "[::ffff:127.0.0.1]:" + port, field: fieldServer},
+		"plain http, loopback": {cluster: "server: 'http://spoke'", address: here, field: fieldServer, allow: Allowance{HTTP: true}},
+		"link-local":           {cluster: goodCluster, address: "169.254.169.254:80", field: fieldServer, allow: Allowance{Loopback: true}},
+		"a proxy at loopback":  {cluster: goodCluster + ", proxy-url: 'http://proxy'", address: here, field: fieldProxy, allow: Allowance{ProxyURL: true}},
+		"a SOCKS proxy there":  {cluster: goodCluster + ", proxy-url: 'socks5://proxy'", address: here, field: fieldProxy, allow: Allowance{ProxyURL: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := RESTConfig([]byte(kubeconfig(tc.cluster, goodUser)), tc.allow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := NewProvider(Options{}).newConnection("s", resolving(cfg, tc.address))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.disconnect()
+			err = c.probe(t.Context())
+			checkRefused(t, err, tc.field)
+			if f := disconnected(err); f.Reason != v1alpha1.ReasonInvalidKubeconfig || !strings.Contains(f.Message, tc.field) || !strings.Contains(f.Message, "--allow-kubeconfig=") {
+				t.Errorf("it shows as %+v", f)
+			}
+		})
+	}
+	if asked > 0 {
+		t.Errorf("the target was asked %d times", asked)
+	}
+}
+
+// The operator's own proxy is where its administrator put it.
+func TestProxyOfTheEnvironment(t *testing.T) {
+	// ProxyFromEnvironment reads the environment once in a process.
+	was := fromEnvironment
+	defer func() { fromEnvironment = was }()
+	fromEnvironment = func(*http.Request) (*url.URL, error) { return url.Parse("http://127.0.0.1:3128") }
+	target, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = target.Close() }()
+	cfg, err := RESTConfig([]byte(kubeconfig(goodCluster, goodUser)), Allowance{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := cfg.Dial(t.Context(), "tcp", target.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	_, err = RESTConfig([]byte(kubeconfig(server("127.0.0.1"), goodUser)), Allowance{})
+	checkRefused(t, err, fieldServer)
+}

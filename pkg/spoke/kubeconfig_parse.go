@@ -1,0 +1,88 @@
+package spoke
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// These bound what is parsed. A kubeconfig with one context, its CA and a client
+// certificate takes less than 16 KiB, 50 nodes of YAML, and 10 levels.
+const (
+	maxKubeconfigBytes = 256 << 10
+	maxKubeconfigNodes = 20_000
+	maxKubeconfigDepth = 64
+)
+
+// maxSeparators bounds what stands between nodes, before there are any: each takes a
+// hundred times the memory of its text.
+const maxSeparators = 3 * maxKubeconfigNodes
+
+// keepOne says how to make a kubeconfig of a size that is accepted.
+const keepOne = "; keep the one context that is needed ('kubectl config view --raw --flatten --minify')"
+
+// parse reads a kubeconfig within bounds of time and memory. What the parser says is
+// never passed on: it may quote the content, which may be a credential.
+func parse(kubeconfig []byte) (*clientcmdapi.Config, error) {
+	if len(kubeconfig) == 0 {
+		return nil, refuse("", "the kubeconfig is empty")
+	}
+	if len(kubeconfig) > maxKubeconfigBytes {
+		return nil, refuse("", fmt.Sprintf("the kubeconfig has %d bytes; at most %d are read", len(kubeconfig), maxKubeconfigBytes)+keepOne)
+	}
+	if err := checkYAML(kubeconfig); err != nil {
+		return nil, err
+	}
+	cfg, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil, errNoKubeconfig
+	}
+	return cfg, nil
+}
+
+var (
+	errNoKubeconfig = refuse("", "the kubeconfig can't be parsed as YAML of kind Config")
+	errTooMuch      = refuse("", fmt.Sprintf("the kubeconfig has more than %d keys and values", maxKubeconfigNodes)+keepOne)
+)
+
+// checkYAML looks at the tree of nodes, in which nothing is expanded yet: what is
+// small may become large by aliases, and what is flat to us may be deep to a decoder.
+func checkYAML(kubeconfig []byte) error {
+	separators := 0
+	for _, b := range kubeconfig {
+		if strings.IndexByte(",:-?[{\n", b) >= 0 {
+			separators++
+		}
+	}
+	if separators > maxSeparators {
+		return errTooMuch
+	}
+	var document yaml.Node
+	if err := yaml.NewDecoder(bytes.NewReader(kubeconfig)).Decode(&document); err != nil {
+		return errNoKubeconfig
+	}
+	nodes := 0
+	return checkNode(&document, &nodes, 0)
+}
+
+func checkNode(n *yaml.Node, nodes *int, depth int) error {
+	*nodes++
+	switch {
+	case n.Kind == yaml.AliasNode || n.Anchor != "":
+		return refuse("", "the kubeconfig has YAML anchors or aliases, which are not accepted; write out what they stand for")
+	case *nodes > maxKubeconfigNodes:
+		return errTooMuch
+	case depth > maxKubeconfigDepth:
+		return refuse("", fmt.Sprintf("the kubeconfig is nested more than %d levels deep", maxKubeconfigDepth)+keepOne)
+	}
+	for _, child := range n.Content {
+		if err := checkNode(child, nodes, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
