@@ -257,7 +257,7 @@ func TestReplicasServeTheWebhook(t *testing.T) {
 		address := freeAddress(t)
 		return startManagerWith(t, f, fleet.ManagerOptions{
 			// Long enough for the Lease of one that is killed to run out.
-			Dir: t.TempDir(), Webhook: address, Args: []string{"--leader-elect", "--webhook-cert-lifetime=1m"},
+			Dir: t.TempDir(), Webhook: address, LeaderElect: true, Args: []string{"--webhook-cert-lifetime=1m"},
 		}), address
 	}
 	leader, leaderAddress := replica()

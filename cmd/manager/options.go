@@ -75,7 +75,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 		" http (plain http), insecure-tls (insecure-skip-tls-verify), proxy-url")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
-	f.BoolVar(&o.leaderElect, "leader-elect", false, "let one of several replicas work at a time")
+	f.BoolVar(&o.leaderElect, "leader-elect", true, "let one of several replicas work at a time, by a Lease in the operator's namespace")
 	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "`duration` for which deletions are held that are more than a quarter of a spoke's rules, and more than 20, within as long; 0 holds none")
 	f.DurationVar(&o.leaveTimeout, "leave-timeout", 2*time.Minute, "`duration` for which a spoke whose SpokeCluster is deleted is tried to be reached, to remove its rules; what is left then stays there")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "`port` of the admission webhook; 0 for none")

@@ -51,6 +51,16 @@ func TestAllowKubeconfig(t *testing.T) {
 	}
 }
 
+// Two replicas must not both work because of a flag that nobody gave.
+func TestLeaderElectionIsOn(t *testing.T) {
+	if o, err := parse(nil, io.Discard); err != nil || !o.leaderElect {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	if o, err := parse([]string{"--leader-elect=false"}, io.Discard); err != nil || o.leaderElect {
+		t.Errorf("got %+v, %v", o, err)
+	}
+}
+
 func TestClusterLabel(t *testing.T) {
 	for _, bad := range []string{"severity", "alertname", "__name__", "a-b"} {
 		if _, err := parse([]string{"--cluster-label=" + bad}, io.Discard); err == nil || !strings.Contains(err.Error(), "--cluster-label") {

@@ -16,6 +16,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -32,6 +33,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/generate"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/controller/status"
+	"github.com/rulefleet/rulefleet/pkg/leader"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
@@ -44,6 +46,9 @@ const startTimeout = 30 * time.Second
 // readyTimeout bounds a check of /readyz.
 const readyTimeout = time.Second
 
+// leaseName is the Lease by which replicas agree on a leader.
+const leaseName = "rulefleet-manager"
+
 // run puts the manager together and runs it until ctx ends.
 func run(ctx context.Context, o *options) error {
 	log, err := o.logger()
@@ -54,11 +59,16 @@ func run(ctx context.Context, o *options) error {
 	klog.SetLogger(log)
 	noticeDeadConnections()
 
-	cfg, err := hubConfig(o)
+	identity, err := leader.Identity()
+	if err != nil {
+		return err
+	}
+	cfg, err := hubConfig(o, identity)
 	if err != nil {
 		return err
 	}
 	scheme := newScheme()
+	// A standby too: it makes what there has to be before anybody can work.
 	state, err := prepareHub(ctx, cfg, scheme, o)
 	if err != nil {
 		return err
@@ -67,11 +77,16 @@ func run(ctx context.Context, o *options) error {
 	if hubID == "" {
 		hubID = state.Data[hubIDKey]
 	}
-	log.Info("starting", "version", version, "hub", hubID, "namespace", o.namespace)
+	log.Info("starting", "version", version, "hub", hubID, "namespace", o.namespace, "replica", identity)
 
-	provider := spoke.NewProvider(spoke.Options{HubID: hubID, UserAgent: userAgent(), Allow: o.allow, Log: log})
+	fence, lock, err := election(cfg, identity, o)
+	if err != nil {
+		return err
+	}
+	cfg.Wrap(fence.Wrap) // what is written from here on, the leader writes
+	provider := spoke.NewProvider(spoke.Options{HubID: hubID, UserAgent: cfg.UserAgent, Allow: o.allow, Wrap: fence.Wrap, Log: log})
 	keeper := &certs.Keeper{}
-	mgr, err := newManager(cfg, provider, scheme, keeper, log, o)
+	mgr, err := newManager(cfg, provider, scheme, keeper, lock, log, o)
 	if err != nil {
 		return err
 	}
@@ -90,11 +105,38 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the built-in templates: %w", err)
 	}
-	if err := mgr.Start(ctx); err != nil {
-		return fmt.Errorf("running: %w", err)
+	if err := work(ctx, mgr, fence); err != nil {
+		return err
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// election returns the lock by which replicas agree on a leader, and the fence that stands
+// before the writes of one that does not lead. Both are nil without leader election.
+func election(cfg *rest.Config, identity string, o *options) (*leader.Fence, resourcelock.Interface, error) {
+	if !o.leaderElect {
+		return nil, nil, nil
+	}
+	fence := leader.NewFence(clock.RealClock{}, leader.RenewDeadline)
+	lock, err := leader.NewLock(cfg, client.ObjectKey{Namespace: o.namespace, Name: leaseName}, identity, fence)
+	return fence, lock, err
+}
+
+// work runs the manager until ctx ends or the lease is lost. In the latter case it waits
+// for nothing: what is under way may not write any more.
+func work(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence) error {
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	select {
+	case <-fence.Lost():
+		return leader.ErrLost
+	case err := <-ended:
+		if err != nil {
+			return fmt.Errorf("running: %w", err)
+		}
+		return nil
+	}
 }
 
 // setup adds the controllers, in the order of the data flow.
@@ -161,19 +203,25 @@ func newScheme() *runtime.Scheme {
 
 // newManager makes the manager. Its cache holds Secrets of the operator's own
 // namespace alone, and of them those that register a spoke.
-func newManager(cfg *rest.Config, provider *spoke.Provider, scheme *runtime.Scheme, keeper *certs.Keeper, log logr.Logger, o *options) (mcmanager.Manager, error) {
+func newManager(
+	cfg *rest.Config, provider *spoke.Provider, scheme *runtime.Scheme, keeper *certs.Keeper, lock resourcelock.Interface, log logr.Logger, o *options,
+) (mcmanager.Manager, error) {
 	shared := true // every reader copies before it changes anything
+	lease, renew, retry := leader.LeaseDuration, leader.RenewDeadline, leader.RetryPeriod
 	registered := labels.SelectorFromSet(labels.Set{v1alpha1.RegistrationLabel: "true"})
 	mgr, err := mcmanager.New(cfg, provider, manager.Options{
-		Scheme:                        scheme,
-		Logger:                        log,
-		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              "rulefleet-manager",
-		LeaderElectionNamespace:       o.namespace,
-		LeaderElectionReleaseOnCancel: true,
-		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
-		HealthProbeBindAddress:        o.healthAddress,
-		WebhookServer:                 webhookServer(keeper, o),
+		Scheme:                              scheme,
+		Logger:                              log,
+		LeaderElection:                      lock != nil,
+		LeaderElectionID:                    leaseName, // in metrics; the lock has its own
+		LeaderElectionResourceLockInterface: lock,
+		LeaderElectionReleaseOnCancel:       true,
+		LeaseDuration:                       &lease,
+		RenewDeadline:                       &renew,
+		RetryPeriod:                         &retry,
+		Metrics:                             metricsserver.Options{BindAddress: o.metricsAddress},
+		HealthProbeBindAddress:              o.healthAddress,
+		WebhookServer:                       webhookServer(keeper, o),
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {
@@ -213,14 +261,15 @@ func cacheReady(c cache.Cache) healthz.Checker {
 }
 
 // hubConfig says how to reach the hub.
-func hubConfig(o *options) (*rest.Config, error) {
+func hubConfig(o *options, identity string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("finding the hub (--kubeconfig): %w", err)
 	}
-	cfg.UserAgent = userAgent()
+	// Audit logs tell replicas apart by it.
+	cfg.UserAgent = "rulefleet-manager/" + version + " (" + identity + ")"
 	// The number of reconciles at a time bounds the requests; the API server's own
 	// priority and fairness does the rest.
 	cfg.QPS = -1
@@ -243,8 +292,6 @@ func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o
 	}
 	return hubState(ctx, c, o)
 }
-
-func userAgent() string { return "rulefleet-manager/" + version }
 
 // noticeDeadConnections makes client-go notice within seconds that the other end of
 // a connection is gone; its defaults take 45 s, which is longer than a spoke's

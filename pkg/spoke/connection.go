@@ -92,6 +92,8 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 			metrics.SpokeRequests.WithLabelValues(method, code).Inc()
 		}}
 	})
+	// Outermost, for what it refuses says nothing about the spoke.
+	cfg.Wrap(p.opts.Wrap)
 	var err error
 	if c.http, err = rest.HTTPClientFor(cfg); err != nil {
 		return nil, refuse("", "the credential or the CA in it can't be used")

@@ -56,6 +56,7 @@ func TestRESTConfigAllowed(t *testing.T) {
 		"::":                  {server("[::]"), fieldServer, loopback, "loopback"},
 		"IPv4-mapped":         {server("[::ffff:127.0.0.1]"), fieldServer, loopback, "loopback"},
 		"IPv4-mapped, as hex": {server("[::ffff:7f00:1]"), fieldServer, loopback, "loopback"},
+		"IPv4-mapped 0.1.2.3": {server("[::ffff:0.1.2.3]"), fieldServer, loopback, "loopback"},
 		"IPv4-compatible":     {server("[::127.0.0.1]"), fieldServer, loopback, "loopback"},
 		"NAT64":               {server("[64:ff9b::127.0.0.1]"), fieldServer, loopback, "loopback"},
 		"localhost":           {server("localhost:6443"), fieldServer, loopback, "loopback"},

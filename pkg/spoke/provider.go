@@ -12,6 +12,7 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
@@ -27,6 +28,8 @@ type Options struct {
 	UserAgent string
 	// Allow is what kubeconfigs may have that is refused otherwise.
 	Allow Allowance
+	// Wrap is put around every transport to a spoke; nil for none.
+	Wrap transport.WrapperFunc
 	// Log is the logger.
 	Log logr.Logger
 }

@@ -33,7 +33,6 @@ func hubAccess() []client.Object {
 				{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"patch"}},
 				{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{certs.SecretName}, Verbs: []string{"update"}},
 				{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "patch"}},
-				{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}}, // of the leader election
 				{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
 			},
 		},

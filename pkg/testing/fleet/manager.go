@@ -24,6 +24,9 @@ type ManagerOptions struct {
 	// Webhook is the loopback address, such as one of FreeAddress, to serve the
 	// admission webhook at; "" is none. InstallWebhook makes the hub ask it.
 	Webhook string
+	// LeaderElect makes it one of several replicas. Without, it works at once, also
+	// after another one was killed.
+	LeaderElect bool
 	// Args are further flags.
 	Args []string
 	// Dir is where its kubeconfig and its log are kept; it must exist.
@@ -68,6 +71,7 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 	args := append([]string{
 		"--kubeconfig=" + path, "--namespace=" + Namespace, "--generated-namespace=" + GeneratedNamespace,
 		"--allow-kubeconfig=loopback", // the spokes are on this machine
+		fmt.Sprintf("--leader-elect=%t", o.LeaderElect),
 		"--hub-id=" + o.HubID, "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + health,
 	}, append(flags, o.Args...)...)
 	// The process outlives ctx, which bounds the start alone.
@@ -115,6 +119,12 @@ func (m *Manager) Kill() error { return m.process.Kill() }
 
 // Stop ends the manager as Kubernetes would: by SIGTERM, and a while to finish.
 func (m *Manager) Stop() error { return m.process.Stop(20 * time.Second) }
+
+// Pause freezes the manager, as a machine may that is out of memory or is moved.
+func (m *Manager) Pause() error { return m.process.Pause() }
+
+// Resume lets it go on.
+func (m *Manager) Resume() error { return m.process.Resume() }
 
 // Done is closed when the manager has ended.
 func (m *Manager) Done() <-chan struct{} { return m.process.Done() }

@@ -1,0 +1,293 @@
+package leader
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+const deadline = 10 * time.Second
+
+var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// lease is a Lease that several replicas share.
+type lease struct {
+	record *resourcelock.LeaderElectionRecord
+	writes int
+	err    error
+}
+
+// replica is one of those who would lead.
+type replica struct {
+	resourcelock.Interface // what is not overridden is not used
+	name                   string
+	lease                  *lease
+	during                 func() // while a write is on its way
+}
+
+func (r *replica) Identity() string { return r.name }
+
+func (r *replica) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if r.lease.err != nil {
+		return nil, nil, r.lease.err
+	}
+	record := *r.lease.record
+	return &record, nil, nil
+}
+
+func (r *replica) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return r.Update(ctx, record)
+}
+
+func (r *replica) Update(_ context.Context, record resourcelock.LeaderElectionRecord) error {
+	if r.during != nil {
+		r.during()
+	}
+	if r.lease.err != nil {
+		return r.lease.err
+	}
+	r.lease.record = &record
+	r.lease.writes++
+	return nil
+}
+
+// term is a replica's record in the lease.
+func term(name string, n int) resourcelock.LeaderElectionRecord {
+	return resourcelock.LeaderElectionRecord{HolderIdentity: name, LeaderTransitions: n}
+}
+
+func setup() (*clocktesting.FakePassiveClock, *Fence, *replica, *lock) {
+	c := clocktesting.NewFakePassiveClock(begin)
+	f := NewFence(c, deadline)
+	r := &replica{name: "a", lease: &lease{record: &resourcelock.LeaderElectionRecord{}}}
+	return c, f, r, f.watch(r)
+}
+
+func expect(t *testing.T, f *Fence, open, lost bool) {
+	t.Helper()
+	if err := f.Check(); (err == nil) != open || (err != nil && !errors.Is(err, ErrNotLeading)) {
+		t.Errorf("the fence says %v; it is to be open: %v", err, open)
+	}
+	select {
+	case <-f.Lost():
+		if !lost {
+			t.Error("it is told as lost")
+		}
+	default:
+		if lost {
+			t.Error("it is not told as lost")
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFenceFollowsTheLease(t *testing.T) {
+	c, f, r, l := setup()
+	expect(t, f, false, false) // a standby
+	r.lease.record = &resourcelock.LeaderElectionRecord{HolderIdentity: "b"}
+	_, _, err := l.Get(t.Context())
+	must(t, err)
+	expect(t, f, false, false)
+
+	must(t, l.Update(t.Context(), term("a", 3)))
+	expect(t, f, true, false)
+	c.SetTime(begin.Add(deadline - 1))
+	expect(t, f, true, false)
+	c.SetTime(begin.Add(deadline))
+	expect(t, f, false, false) // the renewal is late
+	must(t, l.Update(t.Context(), term("a", 3)))
+	expect(t, f, true, false) // and came before anybody else
+
+	r.lease.err = errors.New("no answer")
+	c.SetTime(begin.Add(2*deadline - 1))
+	if l.Update(t.Context(), term("a", 3)) == nil {
+		t.Error("the failure is lost")
+	}
+	expect(t, f, true, false)
+	c.SetTime(begin.Add(2 * deadline))
+	expect(t, f, false, false) // what failed is no renewal
+}
+
+// What counts is when a renewal was sent: its answer may be late.
+func TestRenewalCountsFromItsSending(t *testing.T) {
+	c, f, r, l := setup()
+	r.during = func() { c.SetTime(begin.Add(deadline)) }
+	must(t, l.Create(t.Context(), term("a", 0)))
+	expect(t, f, false, false)
+}
+
+// The monotonic clock stands still while a machine sleeps, and the other may be set back.
+func TestBothClocksCount(t *testing.T) {
+	c, f, _, l := setup()
+	now := time.Now()
+	c.SetTime(now)
+	must(t, l.Create(t.Context(), term("a", 0)))
+	c.SetTime(now.Round(0).Add(deadline)) // has no monotonic reading
+	expect(t, f, false, false)
+	c.SetTime(now.Add(deadline - 1))
+	expect(t, f, true, false)
+}
+
+func TestAnotherReplicaLeads(t *testing.T) {
+	for name, take := range map[string]func(t *testing.T, r *replica, l *lock){
+		"it is seen": func(t *testing.T, r *replica, l *lock) {
+			t.Helper()
+			r.lease.record = &resourcelock.LeaderElectionRecord{HolderIdentity: "b", LeaderTransitions: 1}
+			_, _, err := l.Get(t.Context())
+			must(t, err)
+		},
+		"it came and went": func(t *testing.T, r *replica, l *lock) {
+			t.Helper()
+			r.lease.record = &resourcelock.LeaderElectionRecord{LeaderTransitions: 1}
+			_, _, err := l.Get(t.Context())
+			must(t, err)
+			before := r.lease.writes
+			if err := l.Update(t.Context(), term("a", 2)); !errors.Is(err, errNewTerm) || r.lease.writes != before {
+				t.Errorf("the lease is got anew: %v", err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, f, r, l := setup()
+			must(t, l.Create(t.Context(), term("a", 0)))
+			expect(t, f, true, false)
+			take(t, r, l)
+			expect(t, f, false, true)
+			f.renew(begin, 0) // for good
+			expect(t, f, false, true)
+		})
+	}
+}
+
+func TestRelease(t *testing.T) {
+	_, f, r, l := setup()
+	must(t, l.Create(t.Context(), term("a", 0)))
+	// client-go reads the lease first.
+	_, _, err := l.Get(t.Context())
+	must(t, err)
+	r.during = func() { expect(t, f, false, false) } // nothing is written from when the release is sent
+	must(t, l.Update(t.Context(), resourcelock.LeaderElectionRecord{}))
+	if r.lease.record.HolderIdentity != "" {
+		t.Error("it is not released")
+	}
+	expect(t, f, false, false)
+}
+
+// client-go does not look at who holds the lease that it releases.
+func TestAnothersLeaseIsNotReleased(t *testing.T) {
+	_, f, r, l := setup()
+	must(t, l.Create(t.Context(), term("a", 0)))
+	r.lease.record = &resourcelock.LeaderElectionRecord{HolderIdentity: "b", LeaderTransitions: 1}
+	_, _, err := l.Get(t.Context())
+	must(t, err)
+	if err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{}); !errors.Is(err, errForeign) || r.lease.record.HolderIdentity != "b" {
+		t.Errorf("got %v, and the holder is %q", err, r.lease.record.HolderIdentity)
+	}
+	expect(t, f, false, true)
+}
+
+// What goes through, and what does not, while the fence is closed.
+func TestTransport(t *testing.T) {
+	const api = "/apis/monitoring.coreos.com/v1/namespaces/shop/prometheusrules"
+	_, f, _, l := setup()
+	var got []string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { got = append(got, req.Method+" "+req.URL.Path) }))
+	defer server.Close()
+	c := &http.Client{Transport: f.Wrap(http.DefaultTransport)}
+	send := func(method, path string) error {
+		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader("{}"))
+		must(t, err)
+		resp, err := c.Do(req)
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	}
+	reads := []string{
+		"GET " + api, "HEAD " + api, "OPTIONS " + api,
+		"POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+		"POST /k8s/clusters/c-1/apis/authentication.k8s.io/v1beta1/selfsubjectreviews",
+	}
+	writes := []string{
+		"POST " + api, "PUT " + api + "/web", "PATCH " + api + "/web", "DELETE " + api + "/web", "DELETE " + api,
+		"POST /apis/authorization.k8s.io/v1/subjectaccessreviews", "PUT /apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+		"POST /api/v1/namespaces/shop/serviceaccounts/rulefleet/token", "POST " + api + "/selfsubjectreviews",
+	}
+	for _, open := range []bool{false, true} {
+		got = nil
+		want := append([]string{}, reads...)
+		if open {
+			must(t, l.Create(t.Context(), term("a", 0)))
+			want = append(want, writes...)
+		}
+		for _, r := range append(append([]string{}, reads...), writes...) {
+			method, path, _ := strings.Cut(r, " ")
+			if err := send(method, path); err != nil && !errors.Is(err, ErrNotLeading) {
+				t.Errorf("%s: %v", r, err)
+			}
+		}
+		if strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("open: %v; the server got\n%s", open, strings.Join(got, "\n"))
+		}
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// It may take long until a request has a connection to be sent by. Its body is what the
+// API server acts on.
+func TestFenceClosesBeforeTheBody(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		c, f, _, l := setup()
+		must(t, l.Create(t.Context(), term("a", 0)))
+		late := f.Wrap(roundTripper(func(req *http.Request) (*http.Response, error) {
+			if first, err := io.ReadAll(req.Body); err != nil || string(first) != "{}" {
+				t.Errorf("while it is open: %q, %v", first, err)
+			}
+			c.SetTime(begin.Add(deadline))
+			body, err := req.Body, error(nil)
+			if again { // as on another connection, when the first was closed
+				body, err = req.GetBody()
+				must(t, err)
+			}
+			_, err = io.ReadAll(body)
+			return nil, err
+		}))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://spoke/apis", bytes.NewReader([]byte("{}")))
+		must(t, err)
+		resp, err := late.RoundTrip(req)
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		if !errors.Is(err, ErrNotLeading) {
+			t.Errorf("once more: %v; got %v", again, err)
+		}
+		if _, guarded := req.Body.(*body); guarded {
+			t.Error("the caller's request was changed")
+		}
+	}
+}
+
+func TestNoFence(t *testing.T) {
+	var f *Fence
+	if f.Check() != nil || f.Lost() != nil || f.Wrap(http.DefaultTransport) != http.DefaultTransport {
+		t.Error("it stands in the way")
+	}
+}

@@ -1,0 +1,119 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// How long a leader may be silent before another takes over, how long it tries to renew
+// before it gives up, and how often: client-go's defaults.
+const (
+	LeaseDuration = 15 * time.Second
+	RenewDeadline = 10 * time.Second
+	RetryPeriod   = 2 * time.Second
+)
+
+var (
+	errForeign = errors.New("another replica holds the lease: it is not this one's to give up")
+	errNewTerm = errors.New("the lease was another replica's meanwhile: what this one knows is of before")
+)
+
+// Identity returns a name for this replica that no other has, nor this one when it is
+// started again.
+func Identity() (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("finding a name for this replica: %w", err)
+	}
+	return host + "_" + string(uuid.NewUUID()), nil
+}
+
+// NewLock returns the lock by which replicas agree on a leader, with what it learns told
+// to the fence. The configuration has to be one that no fence stands before. It emits no
+// Events: the last would be a write of one that leads no more.
+func NewLock(cfg *rest.Config, lease client.ObjectKey, identity string, fence *Fence) (resourcelock.Interface, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.UserAgent += " leader-election"
+	cfg.Timeout = RenewDeadline / 2 // a request that hangs leaves time for another
+	c, err := coordinationv1.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for the leader election: %w", err)
+	}
+	return fence.watch(&resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
+		Client:     c,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+	}), nil
+}
+
+func (f *Fence) watch(l resourcelock.Interface) *lock { return &lock{Interface: l, fence: f} }
+
+// lock tells a fence what becomes of the lease. It is used by one goroutine, the elector's.
+type lock struct {
+	resourcelock.Interface
+	fence *Fence
+	// holder is who was last seen to hold the lease.
+	holder string
+}
+
+// Get implements resourcelock.Interface.
+func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.holder = record.HolderIdentity
+	if _, ever := l.fence.held(); ever && l.holder != "" && l.holder != l.Identity() {
+		l.fence.lose()
+	}
+	return record, raw, nil
+}
+
+// Create implements resourcelock.Interface.
+func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, record, l.Interface.Create)
+}
+
+// Update implements resourcelock.Interface.
+func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity != l.Identity() {
+		return l.giveUp(ctx, record)
+	}
+	if term, ever := l.fence.held(); ever && record.LeaderTransitions != term {
+		l.fence.lose()
+		return errNewTerm
+	}
+	return l.write(ctx, record, l.Interface.Update)
+}
+
+// write gets or renews the lease. What counts is when that was sent: others count from
+// when they see it.
+func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+	sent := l.fence.clock.Now()
+	if err := write(ctx, record); err != nil {
+		return err
+	}
+	l.holder = record.HolderIdentity
+	l.fence.renew(sent, record.LeaderTransitions)
+	return nil
+}
+
+// giveUp releases the lease: nothing is written from then on. client-go would release
+// another's lease too, when the one that stops had no time to notice that it lost its own.
+func (l *lock) giveUp(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	l.fence.release()
+	if l.holder != l.Identity() {
+		return errForeign
+	}
+	return l.Interface.Update(ctx, record)
+}
