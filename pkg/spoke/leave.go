@@ -159,7 +159,7 @@ func (p *Provider) lastConnectionLocked(name string, kubeconfig []byte) (*connec
 	if len(kubeconfig) == 0 {
 		return nil, errors.New("there is no kubeconfig to reach it with")
 	}
-	cfg, err := RESTConfig(kubeconfig)
+	cfg, err := RESTConfig(kubeconfig, p.opts.Allow)
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig is refused: %w", err)
 	}
