@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
+	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/connrotation"
@@ -33,14 +34,23 @@ const (
 	requestTimeout = 5 * time.Second
 	// syncTimeout bounds the first list of a kind, which is large in a large spoke.
 	syncTimeout = time.Minute
-	// probeInterval is the time between two probes of a spoke that answers.
-	probeInterval = 10 * time.Second
+	// probeInterval is the time between two probes of a spoke that answers. With
+	// probeRetry it bounds how long a silent spoke goes unnoticed: until three probes in
+	// a row had no answer, 22 s at worst.
+	probeInterval = 5 * time.Second
+	// probeRetry is the time after a probe that failed, until the circuit opens.
+	probeRetry = 500 * time.Millisecond
+	// recheckInterval is the time between two looks at what can change in a spoke that
+	// answers: with a probeInterval on top of it, it is below the 30 s within which
+	// people have to see that.
+	recheckInterval = 18 * time.Second
+	// throttleShown is for how long a spoke may throttle before that is shown.
+	throttleShown = 10 * time.Second
+	// throttledProbe is the longest time between two probes of a spoke that throttles.
+	throttledProbe = 30 * time.Second
 	// lastAnswer is how long an answer is waited for on a connection that is not in use
 	// any more: as long as a write may take, and a little.
 	lastAnswer = 20 * time.Second
-	// recheckInterval is the time between two looks at whether what is watched may
-	// still be read.
-	recheckInterval = time.Minute
 )
 
 // connection is one kubeconfig's way to a spoke. run opens it and tends it until
@@ -52,8 +62,9 @@ type connection struct {
 	http    *http.Client
 	conns   *connrotation.Dialer
 	probes  rest.Interface
+	reviews authorization.SelfSubjectRulesReviewInterface
 	breaker *Breaker
-	kick    chan struct{} // the circuit changed: probe now
+	kick    chan struct{} // the circuit changed: look now
 	p       *Provider
 
 	seen Observation
@@ -65,8 +76,13 @@ type session struct {
 	cluster cluster.Cluster
 	rules   monitoring.Interface
 	served  bool
-	stop    context.CancelFunc
-	tally   tally
+	// identity is the cluster's.
+	identity string
+	// lacked tells that something that is watched could not be read at the last look. A
+	// watch that is refused backs off for up to a minute: a new session is there sooner.
+	lacked bool
+	stop   context.CancelFunc
+	tally  tally
 }
 
 func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, error) {
@@ -105,12 +121,18 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 		return nil, refuse("cluster.server", "is no usable address")
 	}
 	c.probes = d.RESTClient()
+	reviews, err := authorization.NewForConfigAndClient(cfg, c.http)
+	if err != nil {
+		return nil, refuse("cluster.server", "is no usable address")
+	}
+	c.reviews = reviews.SelfSubjectRulesReviews()
 	return c, nil
 }
 
 // run opens the connection, publishes every session that works, and tends it.
 func (c *connection) run(ctx context.Context) {
 	defer c.disconnect()
+	defer c.breaker.Stop()
 	var live *session
 	defer func() {
 		if live != nil {
@@ -134,16 +156,7 @@ func (c *connection) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			finding := disconnected(err)
-			switch finding.Reason {
-			case v1alpha1.ReasonDuplicateCluster:
-				c.seen.Identity = "" // the other spoke's
-			case v1alpha1.ReasonIdentityChanged:
-				c.seen.Identity = "" // not the spoke's yet
-				c.p.disown(c)
-			}
-			c.observe(finding)
-			c.await(ctx, backoff.Step())
+			c.failed(ctx, err, backoff)
 			continue
 		}
 		if live != nil {
@@ -152,7 +165,11 @@ func (c *connection) run(ctx context.Context) {
 		live, backoff = next, newBackoff()
 		c.seen.Counts = live.tally.first(time.Now())
 		c.connected()
-		c.tend(ctx, live)
+		if err := c.tend(ctx, live); err != nil {
+			c.end(live)
+			live = nil
+			c.failed(ctx, err, backoff)
+		}
 	}
 }
 
@@ -166,12 +183,60 @@ func (c *connection) disconnect() {
 	time.AfterFunc(lastAnswer, c.conns.CloseAll)
 }
 
+// failed tells why there is no session, and waits until one may be tried again.
+func (c *connection) failed(ctx context.Context, err error, backoff *wait.Backoff) {
+	finding := disconnected(err)
+	switch finding.Reason {
+	case v1alpha1.ReasonDuplicateCluster:
+		c.seen.Identity = "" // the other spoke's
+	case v1alpha1.ReasonIdentityChanged:
+		c.seen.Identity = "" // not the spoke's yet
+		c.p.disown(c)
+	}
+	c.observe(finding)
+	left, _ := c.breaker.Throttled()
+	c.await(ctx, max(backoff.Step(), min(left, throttledProbe)))
+}
+
+// end ends a session that must not be served any more, whatever is under way.
+func (c *connection) end(s *session) {
+	c.breaker.Trip() // a worker that has it in hand writes nothing, either
+	c.p.withdraw(c.name, s)
+	s.stop()
+}
+
 // open makes a session: every read that can fail is tried first with a deadline,
 // so that its error can be told, before an informer is left to retry it for ever.
 func (c *connection) open(ctx context.Context) (*session, error) {
-	if err := c.probe(ctx); err != nil {
+	if err := c.probe(asProbe(ctx)); err != nil {
 		return nil, err
 	}
+	cl, err := c.cluster()
+	if err != nil {
+		return nil, err
+	}
+	rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for PrometheusRules: %w", err)
+	}
+	if err := c.identify(asProbe(ctx), cl, ""); err != nil {
+		return nil, err
+	}
+	if err := c.p.admit(c.name, c.seen.Identity); err != nil {
+		return nil, err
+	}
+	c.breaker.Close()
+	sctx, stop := context.WithCancel(ctx)
+	s := &session{ctx: sctx, cluster: cl, rules: rules, identity: c.seen.Identity, stop: stop}
+	if err := c.sync(sctx, s); err != nil {
+		stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// cluster makes the clients and the cache of a session.
+func (c *connection) cluster() (cluster.Cluster, error) {
 	cl, err := cluster.New(c.cfg, func(o *cluster.Options) {
 		o.Scheme = Scheme
 		o.HTTPClient = c.http
@@ -181,23 +246,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for PrometheusRules: %w", err)
-	}
-	if err := c.identify(ctx, cl); err != nil {
-		return nil, err
-	}
-	if err := c.p.admit(c.name, c.seen.Identity); err != nil {
-		return nil, err
-	}
-	sctx, stop := context.WithCancel(ctx)
-	s := &session{ctx: sctx, cluster: cl, rules: rules, stop: stop}
-	if err := c.sync(sctx, s); err != nil {
-		stop()
-		return nil, err
-	}
-	return s, nil
+	return cl, nil
 }
 
 // sync starts the session's cache and waits for it.
@@ -211,13 +260,23 @@ func (c *connection) sync(ctx context.Context, s *session) error {
 	if !s.cluster.GetCache().WaitForCacheSync(ctx) {
 		return fmt.Errorf("starting the cache: %w", ctx.Err())
 	}
+	granted, err := c.review(ctx)
+	if err != nil {
+		return err
+	}
+	if err := granted.lack(readsWorkloads); err != nil {
+		return err
+	}
+	c.seen.Writes = granted.writes()
 	if err := c.syncKind(ctx, s.cluster, DeploymentMetadata(), s.tally.deployments()); err != nil {
 		return err
 	}
 	if err := c.syncKind(ctx, s.cluster, NamespaceMetadata(), nil); err != nil {
 		return err
 	}
-	err := c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{}, s.tally.rules(c.p.opts.HubID))
+	if err = granted.lack(readsRules); err == nil {
+		err = c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{}, s.tally.rules(c.p.opts.HubID))
+	}
 	// An informer that did not sync in time is told as a timeout of the API's.
 	if err != nil && (!answered(err) || apierrors.IsTimeout(err)) {
 		return err
@@ -273,31 +332,38 @@ func tryList(ctx context.Context, cl cluster.Cluster, gvk schema.GroupVersionKin
 	return nil
 }
 
-// tend watches over a session until its context ends, or a better one can be had.
-func (c *connection) tend(ctx context.Context, s *session) {
+// tend watches over a session until its context ends, or a better one can be had. An
+// error tells that the session must not be served any more.
+func (c *connection) tend(ctx context.Context, s *session) error {
 	backoff := newBackoff()
-	delay, recheck := wait.Jitter(probeInterval/2, 0.1), time.Now().Add(recheckInterval)
+	delay, probed, recheck := wait.Jitter(probeInterval/2, 0.1), time.Now(), time.Now().Add(recheckInterval)
 	for c.await(ctx, delay) {
-		err := c.probe(ctx)
+		if delay = c.holdOff(probed); delay > 0 {
+			continue
+		}
+		probed = time.Now()
+		err := c.checkup(ctx, s)
 		switch {
 		case ctx.Err() != nil:
-			return
-		case err != nil && (answered(err) || c.breaker.Open()):
-			c.observe(disconnected(err))
-			delay = backoff.Step()
-			continue
+			continue // ends
+		case isIdentity(err):
+			return err
 		case err != nil:
-			delay = time.Second
+			delay = c.missed(err, backoff)
 			continue
 		}
 		backoff, delay = newBackoff(), wait.Jitter(probeInterval, 0.1)
-		if now := time.Now(); !s.served || now.After(recheck) {
+		if now := time.Now(); (!s.served || now.After(recheck)) && !c.breaker.Shut() {
 			recheck = now.Add(recheckInterval)
-			reopen, err := c.recheck(ctx, s)
-			if reopen || ctx.Err() != nil {
-				return
-			}
-			if err != nil {
+			better, err := c.recheck(ctx, s)
+			switch {
+			case better:
+				return nil
+			case ctx.Err() != nil:
+				continue // ends
+			case isIdentity(err):
+				return err
+			case err != nil:
 				c.observe(disconnected(err))
 				continue
 			}
@@ -307,6 +373,53 @@ func (c *connection) tend(ctx context.Context, s *session) {
 		}
 		c.connected()
 	}
+	return nil
+}
+
+// checkup probes the spoke. After an outage, it is the same cluster before anything else
+// is sent there.
+func (c *connection) checkup(ctx context.Context, s *session) error {
+	ctx = asProbe(ctx)
+	if err := c.probe(ctx); err != nil {
+		return err
+	}
+	if !c.breaker.Open() {
+		c.breaker.Probed(true)
+		return nil
+	}
+	if err := c.identify(ctx, s.cluster, s.identity); err != nil {
+		return err
+	}
+	c.breaker.Close()
+	return nil
+}
+
+// missed counts a probe that failed, and returns when the next one is due. One may fail
+// by chance: it is shown with the circuit open.
+func (c *connection) missed(err error, backoff *wait.Backoff) time.Duration {
+	if apierrors.IsTooManyRequests(err) {
+		c.observe(throttled)
+		return probeRetry
+	}
+	c.breaker.Probed(false)
+	if !c.breaker.Open() {
+		return probeRetry
+	}
+	c.observe(disconnected(err))
+	return backoff.Step()
+}
+
+// holdOff returns for how long not even the probe is to be sent, because the spoke said
+// so, and shows it if that lasts.
+func (c *connection) holdOff(probed time.Time) time.Duration {
+	left, lasted := c.breaker.Throttled()
+	if left == 0 {
+		return 0
+	}
+	if lasted >= throttleShown {
+		c.observe(throttled)
+	}
+	return max(0, min(left, throttledProbe-time.Since(probed), throttleShown))
 }
 
 // await waits for the time of the next probe, or for the circuit to change. It tells
@@ -314,29 +427,55 @@ func (c *connection) tend(ctx context.Context, s *session) {
 func (c *connection) await(ctx context.Context, delay time.Duration) bool {
 	select {
 	case <-ctx.Done():
-		return false
 	case <-c.kick:
-		return true
 	case <-time.After(delay):
-		return true
 	}
+	return ctx.Err() == nil
 }
 
-// recheck finds out whether what is watched may still be read: a watch that is
-// refused retries in silence. It tells to reopen when PrometheusRules are served now,
-// and were not before. The error is an answer that refuses what a spoke can't do
-// without.
-func (c *connection) recheck(ctx context.Context, s *session) (reopen bool, err error) {
+// recheck finds out what can have changed in a spoke that answers: whether it is the
+// same cluster, and whether what is watched may still be read, for a watch that is
+// refused retries in silence. It tells when another session would be better than this
+// one. The error is an answer that refuses what a spoke can't do without.
+func (c *connection) recheck(ctx context.Context, s *session) (better bool, err error) {
+	if err := c.identify(ctx, s.cluster, s.identity); isIdentity(err) {
+		return false, err
+	}
+	granted, err := c.review(ctx)
+	if err != nil {
+		return false, nil //nolint:nilerr // no answer: the next probe finds out
+	}
+	c.seen.Writes = granted.writes()
+	if err := c.mayRead(ctx, s, granted); err != nil {
+		s.lacked = true
+		return false, err
+	}
+	if err = granted.lack(readsRules); err == nil {
+		err = tryList(ctx, s.cluster, ruleKind)
+	}
+	switch {
+	case err == nil:
+		c.seen.Served = served(nil)
+		return s.lacked || !s.served, nil
+	case answered(err):
+		c.seen.Served = served(err)
+		s.lacked = true
+	}
+	return false, nil
+}
+
+// mayRead tells whether Deployments and Namespaces may be read: by what is granted or,
+// where the spoke does not say, by trying.
+func (c *connection) mayRead(ctx context.Context, s *session, granted grants) error {
+	if granted.known {
+		return granted.lack(readsWorkloads)
+	}
 	for _, o := range []client.Object{DeploymentMetadata(), NamespaceMetadata()} {
 		if err := tryList(ctx, s.cluster, o.GetObjectKind().GroupVersionKind()); err != nil && answered(err) {
-			return false, err
+			return err
 		}
 	}
-	err = tryList(ctx, s.cluster, ruleKind)
-	if err == nil || answered(err) {
-		c.seen.Served = served(err)
-	}
-	return err == nil && !s.served, nil
+	return nil
 }
 
 // probe asks for the version, which every account may read by default. An answer
@@ -360,23 +499,32 @@ func (c *connection) probe(ctx context.Context) error {
 	return nil
 }
 
-// identify reads the cluster's identity: the UID of its namespace kube-system.
-func (c *connection) identify(ctx context.Context, cl cluster.Cluster) error {
+// identify reads the cluster's identity: the UID of its namespace kube-system. It has to
+// be what it was, unless nothing is known of that.
+func (c *connection) identify(ctx context.Context, cl cluster.Cluster, was string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	ns := NamespaceMetadata()
 	if err := cl.GetAPIReader().Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
 		return fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)
 	}
-	if !uid.MatchString(string(ns.UID)) {
+	is := string(ns.UID)
+	if !uid.MatchString(is) {
 		return fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, errNotKubernetes)
 	}
-	c.seen.Identity = string(ns.UID)
+	if was != "" && is != was {
+		return &IdentityError{Spoke: c.name, Was: was, Is: is}
+	}
+	c.seen.Identity = is
 	return nil
 }
 
-// connected tells that all is well.
+// connected tells that all is well, unless the spoke throttles.
 func (c *connection) connected() {
+	if _, lasted := c.breaker.Throttled(); lasted >= throttleShown {
+		c.observe(throttled)
+		return
+	}
 	c.observe(Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected, Message: "the spoke answers"})
 }
 
@@ -396,7 +544,8 @@ func (c *connection) observe(f Finding) {
 	c.p.observe(c, c.seen)
 }
 
-// newBackoff is the delay between two probes of a spoke that does not answer.
+// newBackoff is the delay between two probes of a spoke that does not answer: at most
+// 20 s, so that its recovery is noticed within 30.
 func newBackoff() *wait.Backoff {
-	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 100, Cap: maxBackoff * 4 / 5}
+	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 100, Cap: 16 * time.Second}
 }

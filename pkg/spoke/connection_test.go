@@ -1,162 +1,322 @@
 package spoke
 
 import (
-	"context"
-	"encoding/pem"
-	"fmt"
-	"net"
+	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// connectTo returns a connection to a server of this test, by a user's fields.
-func connectTo(t *testing.T, server *httptest.Server, user string) *connection {
-	t.Helper()
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	cfg, err := RESTConfig([]byte(kubeconfig("server: '"+server.URL+"', certificate-authority-data: "+b64(string(ca)), user)), Allowance{Loopback: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := NewProvider(Options{}).newConnection("s", cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+// standIn answers in place of an API server, by path, as a test wants it to.
+type standIn struct {
+	mu      sync.Mutex
+	uid     types.UID
+	grants  []authorizationv1.ResourceRule
+	partial bool
+	refuse  map[string]int // path → code
+	asked   []string
 }
 
-// A spoke that redirects gets no request to its target, least of all with the
-// credential: client-go would add that anew.
-func TestRedirectsAreNotFollowed(t *testing.T) {
-	var mu sync.Mutex
-	var followed []string
-	target := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		followed = append(followed, fmt.Sprintf("%s %s with %q", req.Method, req.URL, req.Header))
-	}))
-	defer target.Close()
-	for _, code := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
-		asked := 0
-		spoke := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			mu.Lock()
-			defer mu.Unlock()
-			asked++
-			if !strings.Contains(req.Header.Get("Authorization"), canary) {
-				t.Error("the spoke itself gets no credential")
-			}
-			http.Redirect(w, req, target.URL+req.URL.Path, code)
-		}))
-		spoke.EnableHTTP2 = true
-		spoke.StartTLS()
-		c := connectTo(t, spoke, goodUser)
-		if err := c.probe(t.Context()); err == nil {
-			t.Errorf("%d: taken for an answer", code)
+func (s *standIn) set(change func(s *standIn)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+}
+
+// ServeHTTP implements http.Handler.
+func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, r.Method+" "+r.URL.Path)
+	if code := s.refuse[r.URL.Path]; code != 0 {
+		w.WriteHeader(code)
+		return
+	}
+	var out any = &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}}
+	switch {
+	case r.URL.Path == "/version":
+		out = map[string]string{"gitVersion": "v1.36.3"}
+	case strings.HasSuffix(r.URL.Path, "/namespaces/kube-system"):
+		o := NamespaceMetadata()
+		o.APIVersion, o.Kind = "meta.k8s.io/v1", "PartialObjectMetadata"
+		o.Name, o.UID = metav1.NamespaceSystem, s.uid
+		out = o
+	case strings.HasSuffix(r.URL.Path, "/selfsubjectrulesreviews"):
+		out = &authorizationv1.SelfSubjectRulesReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectRulesReview"},
+			Status:   authorizationv1.SubjectRulesReviewStatus{ResourceRules: s.grants, Incomplete: s.partial},
 		}
-		rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(out)
+}
+
+const (
+	pathVersion     = "/version"
+	pathSystem      = "/api/v1/namespaces/kube-system"
+	pathNamespaces  = "/api/v1/namespaces"
+	pathDeployments = "/apis/apps/v1/deployments"
+	pathRules       = "/apis/monitoring.coreos.com/v1/prometheusrules"
+	pathReview      = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+)
+
+// connectTo returns a connection to a stand-in that is well, with a session that was
+// never started.
+func connectTo(t *testing.T) (*standIn, *connection, *session) {
+	t.Helper()
+	s := &standIn{uid: "uid", refuse: map[string]int{}, grants: []authorizationv1.ResourceRule{allowed("*", "*", "*")}}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	c, err := NewProvider(Options{}).newConnection("s", &rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.breaker.Stop)
+	t.Cleanup(c.http.CloseIdleConnections)
+	cl, err := c.cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, c, &session{cluster: cl, identity: "uid", served: true}
+}
+
+// After an outage, nothing is sent before the spoke is known to be the same cluster.
+func TestCheckup(t *testing.T) {
+	s, c, session := connectTo(t)
+	expect := func(open bool) {
+		t.Helper()
+		if c.breaker.Open() != open {
+			t.Errorf("open: %v", c.breaker.Open())
+		}
+	}
+	if err := c.checkup(t.Context(), session); err != nil || len(s.asked) != 1 {
+		t.Errorf("got %v, asked for %v", err, s.asked)
+	}
+	c.breaker.Trip()
+	s.set(func(s *standIn) { s.refuse[pathVersion] = 500 })
+	if err := c.checkup(t.Context(), session); disconnected(err).Reason != v1alpha1.ReasonUnreachable {
+		t.Errorf("got %v", err)
+	}
+	expect(true)
+	s.set(func(s *standIn) { s.refuse = map[string]int{pathSystem: 403} })
+	if err := c.checkup(t.Context(), session); disconnected(err).Reason != v1alpha1.ReasonForbidden {
+		t.Errorf("got %v", err)
+	}
+	expect(true)
+	s.set(func(s *standIn) { s.refuse, s.uid = map[string]int{}, "another" })
+	err := c.checkup(t.Context(), session)
+	if is, ok := errors.AsType[*IdentityError](err); !ok || is.Was != "uid" || is.Is != "another" || is.Spoke != "s" {
+		t.Errorf("got %v", err)
+	}
+	expect(true)
+	if c.seen.Identity == "another" {
+		t.Error("the other cluster's identity was taken over")
+	}
+	s.set(func(s *standIn) { s.uid = "uid" })
+	if err := c.checkup(t.Context(), session); err != nil {
+		t.Error(err)
+	}
+	expect(false)
+}
+
+// A probe may fail by chance. It counts as a failure, whatever its answer is.
+func TestMissed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err    error
+		reason string
+	}{
+		"the credential":       {err: errUnauthorized, reason: v1alpha1.ReasonAuthFailed},
+		"not an API server's":  {err: errNotKubernetes, reason: v1alpha1.ReasonUnreachable},
+		"an error of the net":  {err: errors.New("refused"), reason: v1alpha1.ReasonUnreachable},
+		"another's permission": {err: errForbidden, reason: v1alpha1.ReasonForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, c, _ := connectTo(t)
+			backoff := newBackoff()
+			for n := 1; n < breakerThreshold; n++ {
+				if delay := c.missed(tc.err, backoff); delay != probeRetry || c.seen.Connected.Reason != "" {
+					t.Errorf("the next probe is after %v, and it shows %+v", delay, c.seen.Connected)
+				}
+			}
+			if delay := c.missed(tc.err, backoff); delay < time.Second || c.seen.Connected.Reason != tc.reason || !c.breaker.Open() {
+				t.Errorf("the next probe is after %v, and it shows %+v", delay, c.seen.Connected)
+			}
+		})
+	}
+}
+
+// Recovery is noticed within 30 s, however long the outage was.
+func TestBackoffOfTheProbe(t *testing.T) {
+	backoff := newBackoff()
+	for range 100 {
+		if delay := backoff.Step(); delay > 20*time.Second || delay < time.Second {
+			t.Fatalf("%v", delay)
+		}
+	}
+}
+
+// The times that are shown to people are bounded by DESIGN.
+func TestSilenceIsNoticed(t *testing.T) {
+	longest := time.Duration(float64(probeInterval) * 1.1)
+	if silent := longest + 3*requestTimeout + 2*probeRetry; silent >= 25*time.Second {
+		t.Errorf("a silent spoke is noticed after %v", silent)
+	}
+	if revoked := recheckInterval + longest; revoked >= 25*time.Second {
+		t.Errorf("what was revoked is noticed after %v", revoked)
+	}
+}
+
+func TestRecheck(t *testing.T) {
+	reads := []authorizationv1.ResourceRule{allowed("apps", "deployments", "get list watch"), allowed("", "namespaces", "get list watch")}
+	const rules = "monitoring.coreos.com"
+	for name, tc := range map[string]struct {
+		set                       func(s *standIn)
+		unserved                  bool
+		identity, better          bool
+		connected, served, writes string // reasons
+		contains                  string
+	}{
+		"all is well": {set: func(*standIn) {}, served: v1alpha1.ReasonServed},
+		"rules are served now": {
+			set: func(*standIn) {}, unserved: true, better: true, served: v1alpha1.ReasonServed,
+		},
+		"no CRD": {
+			set: func(s *standIn) { s.refuse[pathRules] = 404 }, served: v1alpha1.ReasonCRDMissing,
+		},
+		"another cluster": {set: func(s *standIn) { s.uid = "another" }, identity: true},
+		"no reading": {
+			set: func(s *standIn) {
+				s.grants = []authorizationv1.ResourceRule{allowed("apps", "deployments", "get list")}
+			},
+			connected: v1alpha1.ReasonForbidden, contains: "watch deployments.apps, get namespaces", writes: v1alpha1.ReasonForbidden,
+		},
+		"no reading of rules": {
+			set: func(s *standIn) {
+				s.grants = slices.Concat(reads, []authorizationv1.ResourceRule{allowed(rules, "prometheusrules", "list get create update delete")})
+			},
+			served: v1alpha1.ReasonForbidden,
+		},
+		"no writing of rules": {
+			set: func(s *standIn) {
+				s.grants = slices.Concat(reads, []authorizationv1.ResourceRule{allowed(rules, "prometheusrules", "list get watch create")})
+			},
+			served: v1alpha1.ReasonServed, writes: v1alpha1.ReasonForbidden,
+		},
+		"it does not say, and refuses": {
+			set:       func(s *standIn) { s.partial, s.grants = true, reads; s.refuse[pathNamespaces] = 403 },
+			connected: v1alpha1.ReasonForbidden,
+		},
+		"it does not say, and all can be read": {
+			set: func(s *standIn) { s.partial, s.grants = true, reads }, served: v1alpha1.ReasonServed,
+		},
+		"it may not say, and refuses": {
+			set:       func(s *standIn) { s.refuse[pathReview], s.refuse[pathDeployments] = 403, 403 },
+			connected: v1alpha1.ReasonForbidden,
+		},
+		"nothing is listed": {set: func(s *standIn) { s.grants = nil }, served: v1alpha1.ReasonServed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, c, session := connectTo(t)
+			s.set(tc.set)
+			session.served = !tc.unserved
+			better, err := c.recheck(t.Context(), session)
+			if isIdentity(err) != tc.identity || better != tc.better {
+				t.Fatalf("got %v, %v", better, err)
+			}
+			if tc.identity {
+				return
+			}
+			connected := ""
+			if err != nil {
+				f := disconnected(err)
+				if connected = f.Reason; !strings.Contains(f.Message, tc.contains) {
+					t.Errorf("the message is %s", f.Message)
+				}
+			}
+			if connected != tc.connected || c.seen.Served.Reason != tc.served || c.seen.Writes.Reason != tc.writes {
+				t.Errorf("got %v and %+v", err, c.seen)
+			}
+			if refused := tc.connected != "" || tc.served != v1alpha1.ReasonServed; session.lacked != refused {
+				t.Errorf("lacked: %v", session.lacked)
+			}
+			// When it is put right, a new session is better than watches that back off.
+			s.set(func(s *standIn) {
+				s.refuse, s.partial, s.grants = map[string]int{}, false, []authorizationv1.ResourceRule{allowed("*", "*", "*")}
+			})
+			again, err := c.recheck(t.Context(), session)
+			if want := session.lacked || tc.unserved; err != nil || again != want || c.seen.Served.Reason != v1alpha1.ReasonServed || c.seen.Writes.Reason != "" {
+				t.Errorf("put right: %v, %v, %+v", again, err, c.seen)
+			}
+		})
+	}
+}
+
+// No answer is no news: the probe finds out about that.
+func TestRecheckWithoutAnswer(t *testing.T) {
+	s, c, session := connectTo(t)
+	s.set(func(s *standIn) { s.grants = []authorizationv1.ResourceRule{allowed("*", "*", "get list watch")} })
+	if _, err := c.recheck(t.Context(), session); err != nil || c.seen.Writes.Reason == "" {
+		t.Fatal(err, c.seen)
+	}
+	c.breaker.Trip()
+	was := c.seen
+	if better, err := c.recheck(t.Context(), session); better || err != nil || c.seen != was {
+		t.Errorf("got %v, %v, %+v", better, err, c.seen)
+	}
+}
+
+// A spoke that throttles is shown so after a while, and is probed now and then.
+func TestHoldOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewProvider(Options{}).newConnection("s", &rest.Config{Host: "https://spoke"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		api := rules.MonitoringV1().PrometheusRules("default")
-		if _, err := api.Create(t.Context(), &monitoringv1.PrometheusRule{}, metav1.CreateOptions{}); err == nil {
-			t.Errorf("%d: a redirected write is taken for done", code)
+		probed := time.Now()
+		expect := func(want time.Duration, shown string) {
+			t.Helper()
+			if got := c.holdOff(probed); got != want || c.seen.Connected.Reason != shown {
+				t.Errorf("after %v: hold off for %v, and it shows %+v", time.Since(probed), got, c.seen.Connected)
+			}
 		}
-		if _, err := api.Watch(t.Context(), metav1.ListOptions{}); err == nil {
-			t.Errorf("%d: a redirected watch is taken for one", code)
+		wait := func(d time.Duration) { time.Sleep(d); synctest.Wait() } //nolint:forbidigo // the test's own time
+		expect(0, "")
+		c.breaker.Throttle(4 * time.Second)
+		expect(4*time.Second, "")
+		wait(4 * time.Second)
+		expect(0, "")
+		c.breaker.Observe(true)
+		c.breaker.Throttle(time.Minute)
+		expect(throttleShown, "")
+		wait(throttleShown)
+		expect(throttleShown, v1alpha1.ReasonThrottled)
+		wait(throttleShown)
+		expect(throttledProbe-24*time.Second, v1alpha1.ReasonThrottled)
+		wait(6 * time.Second)
+		expect(0, v1alpha1.ReasonThrottled)
+		// The probe is answered, and the spoke still wants to be left alone.
+		probed = time.Now()
+		c.connected()
+		expect(throttleShown, v1alpha1.ReasonThrottled)
+		wait(34 * time.Second)
+		expect(0, v1alpha1.ReasonThrottled)
+		c.connected()
+		if c.seen.Connected.Reason != v1alpha1.ReasonConnected {
+			t.Errorf("it shows %+v", c.seen.Connected)
 		}
-		c.disconnect()
-		spoke.Close()
-		if asked != 3 {
-			t.Errorf("%d: the spoke was asked %d times", code, asked)
-		}
-	}
-	if len(followed) > 0 {
-		t.Errorf("the target was asked:\n%s", strings.Join(followed, "\n"))
-	}
-}
-
-// crowd counts the connections to a server.
-type crowd struct {
-	mu   sync.Mutex
-	open map[net.Conn]bool
-	ever int
-}
-
-func (c *crowd) note(conn net.Conn, state http.ConnState) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch state {
-	case http.StateNew:
-		c.open[conn] = true
-		c.ever++
-	case http.StateClosed, http.StateHijacked:
-		delete(c.open, conn)
-	default:
-	}
-}
-
-func (c *crowd) count() (open, ever int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.open), c.ever
-}
-
-// Every kubeconfig has a transport of its own, and takes it along when it goes, with its
-// connections: also that on which something is still on its way.
-func TestRotationsLeaveNothing(t *testing.T) {
-	rotations := 500
-	if raceDetector {
-		rotations = 100
-	}
-	asked := make(chan struct{}, 1)
-	conns := &crowd{open: map[net.Conn]bool{}}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		asked <- struct{}{}
-		if strings.HasSuffix(req.Header.Get("Authorization"), "0") {
-			<-req.Context().Done()
-		}
-		w.WriteHeader(http.StatusUnauthorized)
-	}))
-	server.EnableHTTP2 = true
-	server.Config.ConnState = conns.note
-	server.StartTLS()
-	defer server.Close()
-	rotate := func(n int) {
-		c := connectTo(t, server, fmt.Sprintf("token: secret-%d", n))
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			c.run(ctx)
-		}()
-		<-asked
-		cancel()
-		<-done
-	}
-	rotate(1)
-	goroutines := runtime.NumGoroutine()
-	for n := range rotations {
-		rotate(n)
-	}
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-		open, _ := conns.count()
-		return open == 0 && runtime.NumGoroutine() < goroutines+10, nil
+		c.breaker.Stop()
 	})
-	open, ever := conns.count()
-	t.Logf("%d connections, of which %d are open; %d goroutines, and %d before", ever, open, runtime.NumGoroutine(), goroutines)
-	if err != nil {
-		t.Error("they have not ended")
-	}
-	if ever < rotations {
-		t.Error("two kubeconfigs share a connection")
-	}
 }

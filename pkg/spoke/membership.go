@@ -205,6 +205,8 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 		}
 	}
 	switch {
+	case n.seen != nil && n.seen.Writes.Status != "":
+		return n.seen.Writes
 	case n.held != nil:
 		return Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonDeletionsHeld, Message: n.held.Message}
 	case n.refused > 0:

@@ -279,6 +279,11 @@ func TestStatusOf(t *testing.T) {
 			want:  map[string]string{connected: "True/Connected", prs: "False/Forbidden", ready: "False/Forbidden"},
 			moved: []string{prs, ready}, contact: longAgo,
 		},
+		"PrometheusRules may not be written": {
+			sc: well(), seen: with(good(), func(o *Observation) { o.Writes = (grants{missing: writesRules}).writes() }),
+			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/Forbidden"},
+			moved: []string{ready}, contact: longAgo,
+		},
 		"not reached any more": {
 			sc: well(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }),
 			want:  map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},

@@ -29,6 +29,9 @@ var uid = regexp.MustCompile(`^[0-9A-Za-z-]{1,60}$`)
 type Observation struct {
 	// Connected and Served are the conditions of the same names; their type is left out.
 	Connected, Served Finding
+	// Writes says what keeps rules from being written to the spoke. It is zero when
+	// nothing is known to.
+	Writes Finding
 	// Version and Identity are empty until they were read.
 	Version, Identity string
 	// Counts are of what the spoke holds.
@@ -39,7 +42,7 @@ type Observation struct {
 
 // equal tells whether two observations say the same. When the contact was is no news.
 func (o Observation) equal(other Observation) bool {
-	return o.Connected == other.Connected && o.Served == other.Served &&
+	return o.Connected == other.Connected && o.Served == other.Served && o.Writes == other.Writes &&
 		o.Version == other.Version && o.Identity == other.Identity && o.Counts == other.Counts
 }
 
@@ -76,15 +79,25 @@ func (e *IdentityError) Error() string {
 		e.Is, e.Was, e.Spoke, v1alpha1.AcceptIdentityAnnotation, e.Is)
 }
 
-// disconnected says in a condition's words why a spoke can't be served.
+func isIdentity(err error) bool {
+	_, ok := errors.AsType[*IdentityError](err)
+	return ok
+}
+
+// disconnected says in a condition's words why a spoke can't be served, and what to do.
 func disconnected(err error) Finding {
 	f := Finding{Status: metav1.ConditionFalse, Message: Clip(err.Error(), maxMessage)}
 	var refused *RefusedError
 	var duplicate *DuplicateError
 	var identity *IdentityError
+	var lacking *grantError
 	switch {
 	case errors.As(err, &identity):
 		f.Reason = v1alpha1.ReasonIdentityChanged
+	case errors.As(err, &lacking):
+		f.Reason = v1alpha1.ReasonForbidden
+	case apierrors.IsTooManyRequests(err), errors.Is(err, errThrottled):
+		return throttled
 	case errors.As(err, &refused):
 		f.Reason = v1alpha1.ReasonInvalidKubeconfig
 		f.Message = Clip("the kubeconfig is refused: "+refused.Error(), maxMessage)
@@ -95,14 +108,37 @@ func disconnected(err error) Finding {
 		f.Message = "the spoke does not accept the credential (401); put a valid one into the Secret"
 	case apierrors.IsForbidden(err):
 		f.Reason = v1alpha1.ReasonForbidden
-		f.Message = Clip("the spoke's RBAC refuses: "+err.Error(), maxMessage)
+		f.Message = advise("the spoke's RBAC refuses: "+err.Error(), "grant it to the operator's account there")
+	case errors.Is(err, errNotKubernetes):
+		f.Reason = v1alpha1.ReasonUnreachable
+		f.Message = advise(err.Error(), "look what the address in the kubeconfig leads to")
+	case answered(err):
+		f.Reason = v1alpha1.ReasonUnreachable
+		f.Message = advise("the spoke's API server, or a proxy before it, can't answer: "+err.Error(), "see its logs")
 	case errors.Is(err, context.DeadlineExceeded):
 		f.Reason = v1alpha1.ReasonUnreachable
-		f.Message = Clip("no answer in time: "+err.Error(), maxMessage)
+		f.Message = advise("no answer in time: "+err.Error(), reach)
 	default:
 		f.Reason = v1alpha1.ReasonUnreachable
+		f.Message = advise(err.Error(), reach)
 	}
 	return f
+}
+
+// reach is what to do about a spoke that does not answer.
+const reach = "look whether its API server runs, and whether the hub can reach it at the address in the kubeconfig"
+
+// throttled is what is shown of a spoke that throttles. The times would change with every
+// request.
+var throttled = Finding{
+	Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonThrottled,
+	Message: "the spoke answers 429 (Too Many Requests), and is left alone for as long as it says; if that goes on, " +
+		"look what overloads its API server, or give the operator's account a FlowSchema of its own there",
+}
+
+// advise clips what a spoke said, and adds what to do about it.
+func advise(what, todo string) string {
+	return Clip(what, maxMessage-len(todo)-len("…; ")) + "; " + todo
 }
 
 // served says in a condition's words whether a spoke serves PrometheusRules.
@@ -124,7 +160,8 @@ func served(err error) Finding {
 // lack of one.
 func answered(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) || errors.Is(err, errNotKubernetes)
+	var lacking *grantError
+	return errors.As(err, &status) || errors.As(err, &lacking) || errors.Is(err, errNotKubernetes)
 }
 
 // errNotKubernetes is an answer that no API server gives.

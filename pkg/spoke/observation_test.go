@@ -24,9 +24,14 @@ func TestDisconnected(t *testing.T) {
 		"another's cluster":      {err: fmt.Errorf("x: %w", &DuplicateError{Other: "first"}), reason: v1alpha1.ReasonDuplicateCluster, contains: "spoke first"},
 		"the credential (401)":   {err: errUnauthorized, reason: v1alpha1.ReasonAuthFailed, contains: "401", answered: true},
 		"the permissions (403)":  {err: errForbidden, reason: v1alpha1.ReasonForbidden, contains: "RBAC", answered: true},
+		"another cluster":        {err: fmt.Errorf("x: %w", &IdentityError{Spoke: "eu-1", Was: "uid-1", Is: "uid-2"}), reason: v1alpha1.ReasonIdentityChanged, contains: "kubectl annotate spoke eu-1 rulefleet.io/accept-identity=uid-2"},
+		"what is not granted":    {err: fmt.Errorf("x: %w", (grants{missing: readsRules}).lack(readsRules)), reason: v1alpha1.ReasonForbidden, contains: "watch prometheusrules.monitoring.coreos.com", answered: true},
+		"throttled":              {err: apierrors.NewTooManyRequests("slow down", 7), reason: v1alpha1.ReasonThrottled, contains: "FlowSchema", answered: true},
+		"left alone":             {err: fmt.Errorf("x: %w", errThrottled), reason: v1alpha1.ReasonThrottled, contains: "FlowSchema"},
+		"no Kubernetes":          {err: errNotKubernetes, reason: v1alpha1.ReasonUnreachable, contains: "leads to", answered: true},
 		"silence":                {err: fmt.Errorf("listing: %w", context.DeadlineExceeded), reason: v1alpha1.ReasonUnreachable, contains: "no answer in time"},
-		"an error of the server": {err: apierrors.NewInternalError(errors.New("etcd")), reason: v1alpha1.ReasonUnreachable, contains: "etcd", answered: true},
-		"an error of the net":    {err: errors.New("dial tcp: refused"), reason: v1alpha1.ReasonUnreachable, contains: "refused"},
+		"an error of the server": {err: apierrors.NewInternalError(errors.New("etcd")), reason: v1alpha1.ReasonUnreachable, contains: "etcd; see its logs", answered: true},
+		"an error of the net":    {err: errors.New("dial tcp: refused"), reason: v1alpha1.ReasonUnreachable, contains: "refused; look whether"},
 		"a lie":                  {err: errors.New("\x1b[2J" + strings.Repeat("x", 1<<14)), reason: v1alpha1.ReasonUnreachable, contains: "xxx"},
 		"a long lie (403)":       {err: apierrors.NewForbidden(resource, "", errors.New(strings.Repeat("\x1bx", 1<<14))), reason: v1alpha1.ReasonForbidden, contains: "x x", answered: true},
 	} {
@@ -79,6 +84,7 @@ func TestObservationEqual(t *testing.T) {
 		"another identity":   {change: func(o *Observation) { o.Identity = "other" }},
 		"not connected":      {change: func(o *Observation) { o.Connected = unreachable }},
 		"another message":    {change: func(o *Observation) { o.Connected.Message += "!" }},
+		"no writing":         {change: func(o *Observation) { o.Writes = (grants{missing: writesRules}).writes() }},
 		"no PrometheusRules": {change: func(o *Observation) { o.Served = served(errNotFound) }},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,6 +40,8 @@ type Spoke struct {
 	Name string
 	// Reader reads the spoke's cache. What it returns is shared: copy before changing.
 	Reader client.Reader
+	// Live reads the spoke itself, past the cache: Deployments' and Namespaces' metadata.
+	Live client.Reader
 	// Rules writes PrometheusRules, past the cache.
 	Rules monitoring.Interface
 	// RulesServed tells whether the spoke serves PrometheusRules. If not, they are
@@ -312,7 +314,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 		metrics.EngagedSpokes.Inc()
 	}
 	e.cluster = s.cluster
-	e.spoke = &Spoke{Name: c.name, Reader: s.cluster.GetClient(), Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served}
+	e.spoke = &Spoke{Name: c.name, Reader: s.cluster.GetClient(), Live: s.cluster.GetAPIReader(), Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served}
 	p.mu.Unlock()
 
 	p.tellPredecessors(c.name)
@@ -369,7 +371,7 @@ func (p *Provider) circuit(c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e, ok := p.entries[c.name]
-	open := c.breaker.Open()
+	open := c.breaker.Shut()
 	if !ok || e.current == nil || e.current.conn != c || e.open == open {
 		return
 	}

@@ -137,16 +137,21 @@ func TestProviderCircuit(t *testing.T) {
 	default:
 		t.Error("the connection was not told to probe")
 	}
-	current.breaker.Observe(true)
+	current.breaker.Close()
 	if open() {
 		t.Error("not closed")
+	}
+	current.breaker.Throttle(time.Minute)
+	t.Cleanup(current.breaker.Stop)
+	if !open() {
+		t.Error("not parked, though the spoke throttles")
 	}
 	trip(current)
 	p.Remove("s")
 	if lanes(q) != 0 {
 		t.Error("the queue remembers a spoke that was removed")
 	}
-	current.breaker.Observe(true)
+	current.breaker.Close()
 	if lanes(q) != 0 {
 		t.Error("the queue heard of a spoke that was removed")
 	}

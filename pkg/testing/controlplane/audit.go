@@ -90,8 +90,12 @@ type AuditStatus struct {
 }
 
 // IsWrite reports whether the request asked for a change (create, update, patch,
-// delete or deletecollection), whether or not it was granted.
+// delete or deletecollection), whether or not it was granted. A review of permissions
+// is created, and changes nothing.
 func (e AuditEvent) IsWrite() bool {
+	if e.ObjectRef.APIGroup == "authorization.k8s.io" {
+		return false
+	}
 	switch e.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
 		return true

@@ -115,6 +115,10 @@ func TestIsWrite(t *testing.T) {
 			t.Errorf("%q: got %t, want %t", verb, got, want)
 		}
 	}
+	review := AuditEvent{Verb: "create", ObjectRef: AuditObject{APIGroup: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"}}
+	if review.IsWrite() {
+		t.Error("a review of permissions is taken for a write")
+	}
 }
 
 func auditFile(t *testing.T, content string) string {

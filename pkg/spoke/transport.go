@@ -1,0 +1,113 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// probeKey marks a context whose requests are the probe's: they pass an open circuit.
+type probeKey struct{}
+
+// asProbe marks the requests made with a context as the probe's. Their outcome is for
+// whoever probes to count.
+func asProbe(ctx context.Context) context.Context { return context.WithValue(ctx, probeKey{}, true) }
+
+// observer is a transport that tells a Breaker and a counter of every request, and
+// sends none but the probe's while the circuit is shut.
+type observer struct {
+	next    http.RoundTripper
+	breaker *Breaker
+	count   func(verb, code string)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
+	probe := req.Context().Value(probeKey{}) != nil
+	if !probe {
+		if err := o.breaker.pass(req.Context()); err != nil {
+			if req.Body != nil {
+				_ = req.Body.Close() // as a transport has to
+			}
+			return nil, err
+		}
+	}
+	resp, err := o.next.RoundTrip(req)
+	switch {
+	case err == nil:
+		o.count(req.Method, statusClass(resp.StatusCode))
+		o.answered(resp, probe)
+	case errors.Is(err, context.Canceled):
+		// The operator gave up (it stops, or the spoke is disengaged), not the spoke.
+		o.count(req.Method, "canceled")
+	default:
+		o.count(req.Method, "error")
+		if !probe {
+			o.breaker.Observe(false)
+		}
+	}
+	return resp, err
+}
+
+// answered tells the circuit of an answer.
+func (o *observer) answered(resp *http.Response, probe bool) {
+	if resp.StatusCode == http.StatusTooManyRequests {
+		o.breaker.Throttle(retryAfter(resp.Header, time.Now()))
+	}
+	// client-go would wait within the request, with a worker, and try again up to ten
+	// times. To wait is the circuit's part, for all requests at once.
+	resp.Header.Del("Retry-After")
+	switch code := resp.StatusCode; {
+	case probe:
+	case unavailable(code):
+		o.breaker.Observe(false)
+	case code == http.StatusTooManyRequests, code == http.StatusUnauthorized, code >= http.StatusInternalServerError:
+		// It says nothing of whether the spoke works: one rule's admission webhook may
+		// fail with a 500, and a whole API server, too. The probe tells the two apart.
+	default:
+		o.breaker.Observe(true)
+	}
+}
+
+// WrappedRoundTripper lets client-go find the transport beneath.
+func (o *observer) WrappedRoundTripper() http.RoundTripper { return o.next }
+
+// retryAfter reads for how long a server wants to be left alone: in seconds or, as a
+// proxy may say it, until a date. It is 0 where that can't be told.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	value := h.Get("Retry-After")
+	if seconds, err := strconv.ParseInt(value, 10, 32); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if date, err := http.ParseTime(value); err == nil {
+		return date.Sub(now)
+	}
+	return 0
+}
+
+// unavailable tells of an answer that a proxy gives in place of an API server that
+// does not.
+func unavailable(code int) bool {
+	return code == http.StatusBadGateway || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
+}
+
+// statusClass keeps the cardinality of the metric bounded whatever a spoke answers.
+func statusClass(code int) string {
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict,
+		http.StatusUnprocessableEntity, http.StatusTooManyRequests:
+		return http.StatusText(code)
+	}
+	switch code / 100 {
+	case 2:
+		return "2xx"
+	case 3:
+		return "3xx"
+	case 4:
+		return "4xx"
+	default:
+		return "5xx"
+	}
+}
