@@ -110,11 +110,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, errors.Join(failed, err)
 	}
+	unfounded, unconfirmed, err := r.confirmed(ctx, s, req.NamespacedName, workload, unfounded)
+	if err != nil {
+		return reconcile.Result{}, errors.Join(failed, err)
+	}
 	held, err := r.prune(ctx, req, unfounded)
 	if err := errors.Join(failed, err); err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: soonest(min(unseen, staleRetry), unsure, held)}, nil
+	return reconcile.Result{RequeueAfter: soonest(min(unseen, staleRetry), unsure, unconfirmed, held)}, nil
 }
 
 // workload reads the Deployment and all that templates may ask of it. It is nil
