@@ -63,6 +63,9 @@ func (r *Reconciler) act(ctx context.Context, t *task, plan rule.Plan) (reconcil
 
 // put sees to it that what should be there is. It tells false when it is not.
 func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done bool, result reconcile.Result, err error) {
+	if plan.Action != rule.Create {
+		r.hidden.forget(t.req)
+	}
 	switch plan.Action {
 	case rule.Create:
 		if ready, err := r.namespaceReady(ctx, t); err != nil || !ready {
@@ -190,15 +193,20 @@ func (r *Reconciler) refused(t *task, err error) (reconcile.Result, error) {
 	reason, retry := verdict(err)
 	switch reason {
 	case "":
+		if apierrors.IsAlreadyExists(err) && r.hidden.again(t.req) {
+			r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonError, words(fmt.Errorf(
+				"the spoke says that the rule exists, and does not list it; look whether a proxy or a cache before its API server answers in its place: %w", err)))
+			retry = worldRetry
+		}
 		return reconcile.Result{RequeueAfter: retry}, nil
 	case v1alpha1.ReasonUnreachable:
 		// The spoke's own condition shows it; the row keeps what was last seen.
 		return reconcile.Result{}, err
 	case v1alpha1.ReasonError:
-		r.report(t, v1alpha1.PhasePending, reason, words(err))
+		r.report(t, v1alpha1.PhasePending, reason, explain(reason, err))
 		return reconcile.Result{}, err
 	}
-	r.report(t, v1alpha1.PhasePending, reason, words(err))
+	r.report(t, v1alpha1.PhasePending, reason, explain(reason, err))
 	return reconcile.Result{RequeueAfter: retry}, nil
 }
 
@@ -217,6 +225,8 @@ func verdict(err error) (reason string, retry time.Duration) {
 		return v1alpha1.ReasonNamespaceMissing, worldRetry
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return v1alpha1.ReasonRejected, refusalRetry
+	case outOfQuota(err):
+		return v1alpha1.ReasonQuotaExceeded, worldRetry
 	case apierrors.IsForbidden(err):
 		return v1alpha1.ReasonForbidden, worldRetry
 	case apierrors.IsNotFound(err):

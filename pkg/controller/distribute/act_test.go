@@ -78,7 +78,7 @@ func TestVerdict(t *testing.T) {
 		"RBAC": {err: answer(403, metav1.StatusReasonForbidden, rbac, details("prometheusrules")), reason: v1alpha1.ReasonForbidden, retry: worldRetry},
 		"a quota": {
 			err:    apierrors.NewForbidden(resource, "web", errors.New("exceeded quota: q, requested: count/prometheusrules=1, used: 5, limited: 5")),
-			reason: v1alpha1.ReasonForbidden, retry: worldRetry,
+			reason: v1alpha1.ReasonQuotaExceeded, retry: worldRetry,
 		},
 		"a webhook (403)":                 {err: answer(403, metav1.StatusReasonForbidden, webhook, nil), reason: v1alpha1.ReasonRejected, retry: worldRetry},
 		"a webhook (400), without reason": {err: answer(400, "", webhook, nil), reason: v1alpha1.ReasonRejected, retry: worldRetry},

@@ -77,6 +77,7 @@ type Reconciler struct {
 
 	writes  *expect.Writes[objectKey]
 	waiting waiting
+	hidden  hidden
 
 	mu sync.Mutex
 	// answers remembers what a spoke made of what was sent, where that differs.

@@ -1,0 +1,63 @@
+package distribute
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// hiddenTries is the number of times in a row that a spoke may say of an object that it
+// exists, and not list it, before that is told.
+const hiddenTries = 5
+
+// hidden counts how often a spoke refused to make an object because it exists, while its
+// list lacks it. A cache is behind for a moment; more than that is a list that lies. The
+// zero value is ready to use.
+type hidden struct {
+	mu    sync.Mutex
+	tries map[mcreconcile.Request]int
+}
+
+// again tells whether it happened too often by now.
+func (h *hidden) again(req mcreconcile.Request) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.tries == nil {
+		h.tries = map[mcreconcile.Request]int{}
+	}
+	h.tries[req]++
+	return h.tries[req] >= hiddenTries
+}
+
+// forget begins anew: the object is there to be seen, or is not wanted any more.
+func (h *hidden) forget(req mcreconcile.Request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.tries, req)
+}
+
+// outOfQuota tells whether a refusal is that of a ResourceQuota, which has no reason of
+// its own.
+func outOfQuota(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: ")
+}
+
+// failedWebhook finds the name of an admission webhook that could not be asked.
+var failedWebhook = regexp.MustCompile(`failed calling webhook "([^"]{1,253})"`)
+
+// explain says what a spoke's refusal means, with what to do where its own words don't say.
+func explain(reason string, err error) string {
+	switch webhook := failedWebhook.FindStringSubmatch(err.Error()); {
+	case reason == v1alpha1.ReasonQuotaExceeded:
+		return words(fmt.Errorf("a ResourceQuota in the spoke has no room for the rule; raise it, or make room: %w", err))
+	case reason == v1alpha1.ReasonError && webhook != nil:
+		return words(fmt.Errorf("the spoke's admission webhook %s can't be asked; put it right, or have its failurePolicy ignore that: %w", webhook[1], err))
+	}
+	return words(err)
+}
