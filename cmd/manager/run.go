@@ -149,12 +149,13 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	recorder := local.GetEventRecorder("rulefleet")
 	validator := rule.NewValidator(o.validateOptions())
 	board := status.NewBoard()
+	failures := status.NewFailures(board, provider.Changed)
 	held := brake.New(clock.RealClock{}, o.deletionHold)
 
 	// (0) Secret → spoke
 	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard}
 	registrar := &spoke.Registrar{
-		Client: local.GetClient(), Provider: provider, Namespace: o.namespace, Deletions: held, Rules: rules,
+		Client: local.GetClient(), Provider: provider, Namespace: o.namespace, Deletions: held, Rules: rules, Failures: failures,
 		Recorder: recorder, LeaveTimeout: o.leaveTimeout,
 	}
 	if err := registrar.SetupWithManager(local); err != nil {
@@ -171,7 +172,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	}
 	// (2) AlertRule → PrometheusRule
 	distributor := distribute.NewReconciler(distribute.Options{
-		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Reporter: board, Validator: validator,
+		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Reporter: failures, Validator: validator,
 		Render: rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
 	})
 	rules.distributor = distributor
@@ -187,7 +188,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 		return err
 	}
 	// (3) verdicts → status
-	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Recorder: recorder, Validator: validator}
+	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator}
 	if err := reconciler.SetupWithManager(local); err != nil {
 		return err
 	}

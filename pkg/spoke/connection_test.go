@@ -3,6 +3,7 @@ package spoke
 import (
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -80,7 +81,7 @@ func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	s := &standIn{uid: "uid", refuse: map[string]int{}, grants: []authorizationv1.ResourceRule{allowed("*", "*", "*")}}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	c, err := NewProvider(Options{}).newConnection("s", &rest.Config{Host: server.URL})
+	c, err := NewProvider(Options{}).newConnection("s", &rest.Config{Host: server.URL, Dial: (&net.Dialer{}).DialContext})
 	if err != nil {
 		t.Fatal(err)
 	}

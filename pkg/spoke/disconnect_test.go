@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// connectTo returns a connection to a server of this test, by a user's fields.
+// connectWith returns a connection to a server of this test, by a user's fields.
 func connectWith(t *testing.T, server *httptest.Server, user string) *connection {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})

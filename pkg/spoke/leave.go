@@ -50,7 +50,7 @@ type Departure struct {
 type DepartOptions struct {
 	// Stays is why its rules are left where they are, or "".
 	Stays string
-	// Kubeconfig is what the spoke is reached by where no connection is in use.
+	// Kubeconfig is what the spoke is reached by where none is in use.
 	Kubeconfig []byte
 	// Placed are the AlertRules, as namespace/name, that are placed on it.
 	Placed []string
@@ -67,7 +67,7 @@ type departure struct {
 
 // Depart removes this hub's PrometheusRules from a spoke, which no controller works on from
 // now on, until the deadline. It returns at once with how far that got; OnChange tells when
-// there is news. The connection that is in use serves, or else the kubeconfig.
+// there is news. The kubeconfig that is in use serves, or else the one in the options.
 func (p *Provider) Depart(ctx context.Context, name string, o DepartOptions) (Departure, error) {
 	select {
 	case <-p.started:
@@ -151,10 +151,11 @@ func rulesOf(objects []monitoringv1.PrometheusRule) []string {
 // maxRuleName bounds the names that are read from annotations, in bytes.
 const maxRuleName = 317
 
-// lastConnectionLocked returns the connection that is in use, or else makes one.
+// lastConnectionLocked makes a connection by the kubeconfig that is in use, or else by the
+// one at hand.
 func (p *Provider) lastConnectionLocked(name string, kubeconfig []byte) (*connection, error) {
 	if e := p.entries[name]; e != nil && e.current != nil {
-		return e.current.conn, nil
+		kubeconfig = e.current.kubeconfig
 	}
 	if len(kubeconfig) == 0 {
 		return nil, errors.New("there is no kubeconfig to reach it with")
@@ -170,7 +171,8 @@ func (p *Provider) lastConnectionLocked(name string, kubeconfig []byte) (*connec
 func (p *Provider) depart(ctx context.Context, name string, c *connection, d *departure) {
 	defer d.cancel()
 	p.Remove(name)
-	defer c.http.CloseIdleConnections()
+	defer c.disconnect()
+	defer c.breaker.Stop()
 	p.awaitIdle(ctx, name)
 	backoff := newBackoff()
 	for {
@@ -228,6 +230,7 @@ func (c *connection) prune(ctx context.Context, identity string, told func(remov
 	if err := c.isStill(ctx, identity); err != nil {
 		return err
 	}
+	c.breaker.Close()
 	rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
 	if err != nil {
 		return fmt.Errorf("making a client for PrometheusRules: %w", err)
@@ -292,7 +295,7 @@ func (c *connection) removeAll(ctx context.Context, rules monitoring.Interface, 
 // isStill makes sure that a connection leads to the cluster that a spoke is known to be,
 // and that no other spoke is in charge of it.
 func (c *connection) isStill(ctx context.Context, identity string) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(asProbe(ctx), requestTimeout)
 	defer cancel()
 	body, err := c.probes.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {

@@ -24,7 +24,7 @@ func TestDisconnected(t *testing.T) {
 		"another's cluster":      {err: fmt.Errorf("x: %w", &DuplicateError{Other: "first"}), reason: v1alpha1.ReasonDuplicateCluster, contains: "spoke first"},
 		"the credential (401)":   {err: errUnauthorized, reason: v1alpha1.ReasonAuthFailed, contains: "401", answered: true},
 		"the permissions (403)":  {err: errForbidden, reason: v1alpha1.ReasonForbidden, contains: "RBAC", answered: true},
-		"another cluster":        {err: fmt.Errorf("x: %w", &IdentityError{Spoke: "eu-1", Was: "uid-1", Is: "uid-2"}), reason: v1alpha1.ReasonIdentityChanged, contains: "kubectl annotate spoke eu-1 rulefleet.io/accept-identity=uid-2"},
+		"another cluster":        {err: fmt.Errorf("x: %w", &IdentityError{Spoke: "eu-1", Was: "uid-1", Is: "uid-2"}), reason: v1alpha1.ReasonIdentityChanged, contains: "kubectl annotate --overwrite spoke eu-1 rulefleet.io/accept-identity=uid-2"},
 		"what is not granted":    {err: fmt.Errorf("x: %w", (grants{missing: readsRules}).lack(readsRules)), reason: v1alpha1.ReasonForbidden, contains: "watch prometheusrules.monitoring.coreos.com", answered: true},
 		"throttled":              {err: apierrors.NewTooManyRequests("slow down", 7), reason: v1alpha1.ReasonThrottled, contains: "FlowSchema", answered: true},
 		"left alone":             {err: fmt.Errorf("x: %w", errThrottled), reason: v1alpha1.ReasonThrottled, contains: "FlowSchema"},

@@ -85,8 +85,9 @@ type entry struct {
 
 // registration is one kubeconfig's connection, and how to end it.
 type registration struct {
-	conn   *connection
-	cancel context.CancelFunc
+	conn       *connection
+	cancel     context.CancelFunc
+	kubeconfig []byte
 }
 
 type index struct {
@@ -253,7 +254,7 @@ func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte)
 	if e.pending != nil {
 		e.pending.cancel()
 	}
-	e.hash, e.pending, e.fault = hash, &registration{conn: conn, cancel: cancel}, ""
+	e.hash, e.pending, e.fault = hash, &registration{conn: conn, cancel: cancel, kubeconfig: kubeconfig}, ""
 	p.members.released.Delete(name)
 	p.mu.Unlock()
 	go conn.run(run)

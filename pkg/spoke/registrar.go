@@ -38,6 +38,8 @@ type Registrar struct {
 	Namespace string
 	// Deletions tells which deletions are held.
 	Deletions Deletions
+	// Failures tells which rules fail; nil for none.
+	Failures Failures
 	// Rules tells of the AlertRules on the hub.
 	Rules Rules
 	// Recorder tells of transitions, by Events on the SpokeCluster and on the Secret.
@@ -119,7 +121,9 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if n.away() || ptr.Deref(sc.Spec.Suspend, false) {
 		n.doomed, n.doomedKnown = r.Rules.Doomed(ctx, req.Name)
 	}
-	return reconcile.Result{}, r.show(ctx, sc, secret, statusOf(sc, n, metav1.Now()))
+	status := statusOf(sc, n, metav1.Now())
+	tellFailing(&status, failing(r.Failures, sc, n.seen))
+	return reconcile.Result{}, r.show(ctx, sc, secret, status)
 }
 
 // show writes a status, if it differs, and tells of transitions.

@@ -249,7 +249,7 @@ func TestThrottledRequestReturns(t *testing.T) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}))
 	t.Cleanup(server.Close)
-	c, err := NewProvider(Options{}).newConnection("s", &rest.Config{Host: server.URL})
+	c, err := NewProvider(Options{}).newConnection("s", &rest.Config{Host: server.URL, Dial: (&net.Dialer{}).DialContext})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,6 +43,8 @@ type Reconciler struct {
 	Client client.Client
 	// Board holds the verdicts.
 	Board *Board
+	// Failures hold those that failed, and are told which rules and spokes are gone.
+	Failures *Failures
 	// Recorder tells of rules that are not accepted.
 	Recorder events.EventRecorder
 	// Validate says what a valid rule is.
@@ -84,7 +86,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	if err != nil {
 		return fmt.Errorf("setting up status: %w", err)
 	}
-	return (&spokes{reader: r.Client, damper: &r.damper, notify: r.onShown}).setup(mgr)
+	return (&spokes{reader: r.Client, damper: &r.damper, failures: r.Failures, notify: r.onShown}).setup(mgr)
 }
 
 // onShown enqueues the rules on a spoke of which something else is shown now.
@@ -158,6 +160,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, fmt.Errorf("reading AlertRule %s: %w", req, err)
 		}
 		r.Board.drop(req.NamespacedName)
+		r.Failures.drop(req.NamespacedName)
 		r.memories.Delete(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}

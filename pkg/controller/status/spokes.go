@@ -78,9 +78,10 @@ func (d *damper) now() time.Time {
 // spokes reconciles SpokeClusters: it tells the rules on a spoke when what they show of
 // its outage changes, and comes back when that is due with no news of the spoke.
 type spokes struct {
-	reader client.Reader
-	damper *damper
-	notify func(ctx context.Context, name string)
+	reader   client.Reader
+	damper   *damper
+	failures *Failures
+	notify   func(ctx context.Context, name string)
 }
 
 func (s *spokes) setup(mgr ctrl.Manager) error {
@@ -119,6 +120,7 @@ func (s *spokes) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 			return reconcile.Result{}, fmt.Errorf("reading SpokeCluster %s: %w", req.Name, err)
 		}
 		s.damper.forget(req.Name)
+		s.failures.forgetSpoke(req.Name)
 		return reconcile.Result{}, nil
 	}
 	changed, result := s.damper.observe(sc)

@@ -159,7 +159,7 @@ func check(t *testing.T, o *unstructured.Unstructured) {
 		if o.GetLabels()[v1alpha1.RegistrationLabel] != "true" || o.GetNamespace() != fleet.Namespace {
 			t.Errorf("Secret %s registers nothing", o.GetName())
 		}
-		if _, err := spoke.RESTConfig([]byte(kubeconfig)); err != nil {
+		if _, err := spoke.RESTConfig([]byte(kubeconfig), spoke.Allowance{}); err != nil {
 			t.Errorf("the kubeconfig in Secret %s is refused: %v", o.GetName(), err)
 		}
 	case "SpokeCluster":
