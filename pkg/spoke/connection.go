@@ -78,6 +78,8 @@ type session struct {
 	served  bool
 	// identity is the cluster's.
 	identity string
+	// refused is why Deployments or Namespaces could not be read at the last look.
+	refused error
 	// lacked tells that something that is watched could not be read at the last look. A
 	// watch that is refused backs off for up to a minute: a new session is there sooner.
 	lacked bool
@@ -363,10 +365,11 @@ func (c *connection) tend(ctx context.Context, s *session) error {
 				continue // ends
 			case isIdentity(err):
 				return err
-			case err != nil:
-				c.observe(disconnected(err))
-				continue
 			}
+		}
+		if s.refused != nil { // until the next look
+			c.observe(disconnected(s.refused))
+			continue
 		}
 		if counts, news := s.tally.next(time.Now()); news {
 			c.seen.Counts = counts
@@ -436,7 +439,7 @@ func (c *connection) await(ctx context.Context, delay time.Duration) bool {
 // recheck finds out what can have changed in a spoke that answers: whether it is the
 // same cluster, and whether what is watched may still be read, for a watch that is
 // refused retries in silence. It tells when another session would be better than this
-// one. The error is an answer that refuses what a spoke can't do without.
+// one. The error is an IdentityError.
 func (c *connection) recheck(ctx context.Context, s *session) (better bool, err error) {
 	if err := c.identify(ctx, s.cluster, s.identity); isIdentity(err) {
 		return false, err
@@ -446,9 +449,9 @@ func (c *connection) recheck(ctx context.Context, s *session) (better bool, err 
 		return false, nil //nolint:nilerr // no answer: the next probe finds out
 	}
 	c.seen.Writes = granted.writes()
-	if err := c.mayRead(ctx, s, granted); err != nil {
+	if s.refused = c.mayRead(ctx, s, granted); s.refused != nil {
 		s.lacked = true
-		return false, err
+		return false, nil
 	}
 	if err = granted.lack(readsRules); err == nil {
 		err = tryList(ctx, s.cluster, ruleKind)

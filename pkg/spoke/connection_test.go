@@ -241,14 +241,14 @@ func TestRecheck(t *testing.T) {
 				return
 			}
 			connected := ""
-			if err != nil {
-				f := disconnected(err)
+			if session.refused != nil {
+				f := disconnected(session.refused)
 				if connected = f.Reason; !strings.Contains(f.Message, tc.contains) {
 					t.Errorf("the message is %s", f.Message)
 				}
 			}
 			if connected != tc.connected || c.seen.Served.Reason != tc.served || c.seen.Writes.Reason != tc.writes {
-				t.Errorf("got %v and %+v", err, c.seen)
+				t.Errorf("got %v and %+v", session.refused, c.seen)
 			}
 			if refused := tc.connected != "" || tc.served != v1alpha1.ReasonServed; session.lacked != refused {
 				t.Errorf("lacked: %v", session.lacked)
