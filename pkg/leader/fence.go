@@ -27,13 +27,15 @@ var ErrLost = errors.New("this replica has lost its lease to another one; it end
 // the deadline, which is shorter than the lease. A nil Fence is always open: without
 // leader election there is nobody to be in the way of.
 type Fence struct {
-	clock    clock.PassiveClock
-	deadline time.Duration
-	lost     chan struct{}
+	// clock goes by the monotonic clock, and wall by that which people set. The former
+	// stands still while a machine is suspended, and the latter may be set back.
+	clock, wall clock.PassiveClock
+	deadline    time.Duration
+	lost        chan struct{}
 
 	mu sync.Mutex
-	// renewed is when the last renewal that succeeded was sent; zero before the first.
-	renewed time.Time
+	// renewed is when the last renewal that succeeded was sent; nil before the first.
+	renewed *moment
 	// term is the number of the lease's holders when it was got.
 	term int
 	// closed is for good: the lease was released, or is another replica's.
@@ -42,7 +44,7 @@ type Fence struct {
 
 // NewFence returns a fence that is closed until the lease is got.
 func NewFence(c clock.PassiveClock, deadline time.Duration) *Fence {
-	return &Fence{clock: c, deadline: deadline, lost: make(chan struct{})}
+	return &Fence{clock: c, wall: c, deadline: deadline, lost: make(chan struct{})}
 }
 
 // Lost is closed when another replica was seen to hold the lease that this one held.
@@ -60,31 +62,34 @@ func (f *Fence) Check() error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || f.renewed.IsZero() || f.age() >= f.deadline {
+	if f.closed || f.renewed == nil || f.now().since(*f.renewed) >= f.deadline {
 		return ErrNotLeading
 	}
 	return nil
 }
 
-// age is the time since the last renewal, by whichever clock says more: the monotonic
-// one stands still while a machine is suspended, and the other one can be set back.
-func (f *Fence) age() time.Duration {
-	now := f.clock.Now()
-	return max(now.Sub(f.renewed), now.Round(0).Sub(f.renewed.Round(0)))
+// moment is a time by either clock.
+type moment struct{ clock, wall time.Time }
+
+func (f *Fence) now() moment { return moment{clock: f.clock.Now(), wall: f.wall.Now().Round(0)} }
+
+// since is the time by whichever clock says more.
+func (m moment) since(earlier moment) time.Duration {
+	return max(m.clock.Sub(earlier.clock), m.wall.Sub(earlier.wall))
 }
 
 // held tells whether the lease was got ever, and in which term.
 func (f *Fence) held() (term int, ever bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.term, !f.renewed.IsZero()
+	return f.term, f.renewed != nil
 }
 
 // renew notes that the lease was got or renewed by a request that was sent then.
-func (f *Fence) renew(sent time.Time, term int) {
+func (f *Fence) renew(sent moment, term int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.renewed, f.term = sent, term
+	f.renewed, f.term = &sent, term
 }
 
 // release closes the fence for good.

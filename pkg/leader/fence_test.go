@@ -60,16 +60,17 @@ func (r *replica) Update(_ context.Context, record resourcelock.LeaderElectionRe
 	return nil
 }
 
-// term is a replica's record in the lease.
-func term(name string, n int) resourcelock.LeaderElectionRecord {
-	return resourcelock.LeaderElectionRecord{HolderIdentity: name, LeaderTransitions: n}
+// term is a's record in the lease.
+func term(n int) resourcelock.LeaderElectionRecord {
+	return resourcelock.LeaderElectionRecord{HolderIdentity: "a", LeaderTransitions: n}
 }
 
 func setup() (*clocktesting.FakePassiveClock, *Fence, *replica, *lock) {
 	c := clocktesting.NewFakePassiveClock(begin)
 	f := NewFence(c, deadline)
 	r := &replica{name: "a", lease: &lease{record: &resourcelock.LeaderElectionRecord{}}}
-	return c, f, r, f.watch(r)
+	l := f.watch(r)
+	return c, f, r, l
 }
 
 func expect(t *testing.T, f *Fence, open, lost bool) {
@@ -104,18 +105,18 @@ func TestFenceFollowsTheLease(t *testing.T) {
 	must(t, err)
 	expect(t, f, false, false)
 
-	must(t, l.Update(t.Context(), term("a", 3)))
+	must(t, l.Update(t.Context(), term(3)))
 	expect(t, f, true, false)
 	c.SetTime(begin.Add(deadline - 1))
 	expect(t, f, true, false)
 	c.SetTime(begin.Add(deadline))
 	expect(t, f, false, false) // the renewal is late
-	must(t, l.Update(t.Context(), term("a", 3)))
+	must(t, l.Update(t.Context(), term(3)))
 	expect(t, f, true, false) // and came before anybody else
 
 	r.lease.err = errors.New("no answer")
 	c.SetTime(begin.Add(2*deadline - 1))
-	if l.Update(t.Context(), term("a", 3)) == nil {
+	if l.Update(t.Context(), term(3)) == nil {
 		t.Error("the failure is lost")
 	}
 	expect(t, f, true, false)
@@ -127,20 +128,29 @@ func TestFenceFollowsTheLease(t *testing.T) {
 func TestRenewalCountsFromItsSending(t *testing.T) {
 	c, f, r, l := setup()
 	r.during = func() { c.SetTime(begin.Add(deadline)) }
-	must(t, l.Create(t.Context(), term("a", 0)))
+	must(t, l.Create(t.Context(), term(0)))
 	expect(t, f, false, false)
 }
 
 // The monotonic clock stands still while a machine sleeps, and the other may be set back.
 func TestBothClocksCount(t *testing.T) {
-	c, f, _, l := setup()
-	now := time.Now()
-	c.SetTime(now)
-	must(t, l.Create(t.Context(), term("a", 0)))
-	c.SetTime(now.Round(0).Add(deadline)) // has no monotonic reading
-	expect(t, f, false, false)
-	c.SetTime(now.Add(deadline - 1))
-	expect(t, f, true, false)
+	for name, move := range map[string]func(c, wall *clocktesting.FakePassiveClock){
+		"asleep": func(_, wall *clocktesting.FakePassiveClock) { wall.SetTime(begin.Add(deadline)) },
+		"set back": func(c, wall *clocktesting.FakePassiveClock) {
+			c.SetTime(begin.Add(deadline))
+			wall.SetTime(begin.Add(-deadline))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, f, _, l := setup()
+			wall := clocktesting.NewFakePassiveClock(begin)
+			f.wall = wall
+			must(t, l.Create(t.Context(), term(0)))
+			expect(t, f, true, false)
+			move(c, wall)
+			expect(t, f, false, false)
+		})
+	}
 }
 
 func TestAnotherReplicaLeads(t *testing.T) {
@@ -157,18 +167,18 @@ func TestAnotherReplicaLeads(t *testing.T) {
 			_, _, err := l.Get(t.Context())
 			must(t, err)
 			before := r.lease.writes
-			if err := l.Update(t.Context(), term("a", 2)); !errors.Is(err, errNewTerm) || r.lease.writes != before {
+			if err := l.Update(t.Context(), term(2)); !errors.Is(err, errNewTerm) || r.lease.writes != before {
 				t.Errorf("the lease is got anew: %v", err)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, f, r, l := setup()
-			must(t, l.Create(t.Context(), term("a", 0)))
+			must(t, l.Create(t.Context(), term(0)))
 			expect(t, f, true, false)
 			take(t, r, l)
 			expect(t, f, false, true)
-			f.renew(begin, 0) // for good
+			f.renew(f.now(), 0) // for good
 			expect(t, f, false, true)
 		})
 	}
@@ -176,7 +186,7 @@ func TestAnotherReplicaLeads(t *testing.T) {
 
 func TestRelease(t *testing.T) {
 	_, f, r, l := setup()
-	must(t, l.Create(t.Context(), term("a", 0)))
+	must(t, l.Create(t.Context(), term(0)))
 	// client-go reads the lease first.
 	_, _, err := l.Get(t.Context())
 	must(t, err)
@@ -191,7 +201,7 @@ func TestRelease(t *testing.T) {
 // client-go does not look at who holds the lease that it releases.
 func TestAnothersLeaseIsNotReleased(t *testing.T) {
 	_, f, r, l := setup()
-	must(t, l.Create(t.Context(), term("a", 0)))
+	must(t, l.Create(t.Context(), term(0)))
 	r.lease.record = &resourcelock.LeaderElectionRecord{HolderIdentity: "b", LeaderTransitions: 1}
 	_, _, err := l.Get(t.Context())
 	must(t, err)
@@ -227,12 +237,13 @@ func TestTransport(t *testing.T) {
 		"POST " + api, "PUT " + api + "/web", "PATCH " + api + "/web", "DELETE " + api + "/web", "DELETE " + api,
 		"POST /apis/authorization.k8s.io/v1/subjectaccessreviews", "PUT /apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 		"POST /api/v1/namespaces/shop/serviceaccounts/rulefleet/token", "POST " + api + "/selfsubjectreviews",
+		"POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews/more",
 	}
 	for _, open := range []bool{false, true} {
 		got = nil
 		want := append([]string{}, reads...)
 		if open {
-			must(t, l.Create(t.Context(), term("a", 0)))
+			must(t, l.Create(t.Context(), term(0)))
 			want = append(want, writes...)
 		}
 		for _, r := range append(append([]string{}, reads...), writes...) {
@@ -256,18 +267,19 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 func TestFenceClosesBeforeTheBody(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		c, f, _, l := setup()
-		must(t, l.Create(t.Context(), term("a", 0)))
+		must(t, l.Create(t.Context(), term(0)))
 		late := f.Wrap(roundTripper(func(req *http.Request) (*http.Response, error) {
 			if first, err := io.ReadAll(req.Body); err != nil || string(first) != "{}" {
 				t.Errorf("while it is open: %q, %v", first, err)
 			}
 			c.SetTime(begin.Add(deadline))
-			body, err := req.Body, error(nil)
+			body := req.Body
 			if again { // as on another connection, when the first was closed
+				var err error
 				body, err = req.GetBody()
 				must(t, err)
 			}
-			_, err = io.ReadAll(body)
+			_, err := io.ReadAll(body)
 			return nil, err
 		}))
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://spoke/apis", bytes.NewReader([]byte("{}")))

@@ -99,7 +99,7 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 // write gets or renews the lease. What counts is when that was sent: others count from
 // when they see it.
 func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
-	sent := l.fence.clock.Now()
+	sent := l.fence.now()
 	if err := write(ctx, record); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package spoke
 import (
 	"context"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,17 +18,18 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/transport"
 )
 
 // connectWith returns a connection to a server of this test, by a user's fields.
-func connectWith(t *testing.T, server *httptest.Server, user string) *connection {
+func connectWith(t *testing.T, server *httptest.Server, user string, wrap ...transport.WrapperFunc) *connection {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	cfg, err := RESTConfig([]byte(kubeconfig("server: '"+server.URL+"', certificate-authority-data: "+b64(string(ca)), user)), Allowance{Loopback: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := NewProvider(Options{}).newConnection("s", cfg)
+	c, err := NewProvider(Options{Wrap: transport.Wrappers(wrap...)}).newConnection("s", cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +85,27 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		t.Errorf("the target was asked:\n%s", strings.Join(followed, "\n"))
 	}
 }
+
+// What the operator refuses to send says nothing about the spoke, and opens no circuit.
+func TestWrapIsOutermost(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	closed := errors.New("closed")
+	c := connectWith(t, server, goodUser, func(http.RoundTripper) http.RoundTripper { return refusing{closed} })
+	defer c.disconnect()
+	for range 2 * breakerThreshold {
+		if err := c.probes.Get().AbsPath("/version").Do(t.Context()).Error(); !errors.Is(err, closed) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if c.breaker.Open() {
+		t.Error("the circuit is open")
+	}
+}
+
+type refusing struct{ err error }
+
+func (r refusing) RoundTrip(*http.Request) (*http.Response, error) { return nil, r.err }
 
 // crowd counts the connections to a server.
 type crowd struct {

@@ -59,6 +59,7 @@ func TestRESTConfigAllowed(t *testing.T) {
 		"IPv4-mapped 0.1.2.3": {server("[::ffff:0.1.2.3]"), fieldServer, loopback, "loopback"},
 		"IPv4-compatible":     {server("[::127.0.0.1]"), fieldServer, loopback, "loopback"},
 		"NAT64":               {server("[64:ff9b::127.0.0.1]"), fieldServer, loopback, "loopback"},
+		"NAT64 with a zone":   {server("[64:ff9b::7f00:1%25eth0]"), fieldServer, loopback, "loopback"},
 		"localhost":           {server("localhost:6443"), fieldServer, loopback, "loopback"},
 		"LocalHost.":          {server("LocalHost."), fieldServer, loopback, "loopback"},
 		"under localhost":     {server("api.localhost"), fieldServer, loopback, "loopback"},
