@@ -449,8 +449,7 @@ func (c *connection) recheck(ctx context.Context, s *session) (better bool, err 
 		return false, nil //nolint:nilerr // no answer: the next probe finds out
 	}
 	c.seen.Writes = granted.writes()
-	if s.refused = c.mayRead(ctx, s, granted); s.refused != nil {
-		s.lacked = true
+	if !c.mayRead(ctx, s, granted) {
 		return false, nil
 	}
 	if err = granted.lack(readsRules); err == nil {
@@ -467,18 +466,20 @@ func (c *connection) recheck(ctx context.Context, s *session) (better bool, err 
 	return false, nil
 }
 
-// mayRead tells whether Deployments and Namespaces may be read: by what is granted or,
+// mayRead finds out whether Deployments and Namespaces may be read: by what is granted or,
 // where the spoke does not say, by trying.
-func (c *connection) mayRead(ctx context.Context, s *session, granted grants) error {
-	if granted.known {
-		return granted.lack(readsWorkloads)
-	}
+func (c *connection) mayRead(ctx context.Context, s *session, granted grants) bool {
+	s.refused = granted.lack(readsWorkloads)
 	for _, o := range []client.Object{DeploymentMetadata(), NamespaceMetadata()} {
-		if err := tryList(ctx, s.cluster, o.GetObjectKind().GroupVersionKind()); err != nil && answered(err) {
-			return err
+		if granted.known || s.refused != nil {
+			break
+		}
+		if err := tryList(ctx, s.cluster, o.GetObjectKind().GroupVersionKind()); answered(err) {
+			s.refused = err
 		}
 	}
-	return nil
+	s.lacked = s.lacked || s.refused != nil
+	return s.refused == nil
 }
 
 // probe asks for the version, which every account may read by default. An answer

@@ -35,7 +35,8 @@ func TestHidden(t *testing.T) {
 	for n := range 2 * hiddenTries {
 		got := w.want("create shop")
 		if told := n >= hiddenTries-1; !told {
-			if w.wantRow(""); got.RequeueAfter != staleRetry {
+			w.wantRow("")
+			if got.RequeueAfter != staleRetry {
 				t.Errorf("got %+v", got)
 			}
 			continue
