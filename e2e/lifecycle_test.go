@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -59,6 +61,7 @@ func TestLifecycle(t *testing.T) {
 	t.Run("LeaveWithoutSecret", f.leaveWithoutSecret)
 	t.Run("AdoptFormerHub", f.adoptFormerHub)
 	t.Run("KindDeleted", f.kindDeleted)
+	t.Run("Freed", f.freed)
 }
 
 // join registers a spoke, and ends its membership with the test.
@@ -679,4 +682,47 @@ func (f *lifecycle) neverWithout(ctx context.Context, m *fleet.Member, name stri
 		}
 	}
 	return nil
+}
+
+// freed deletes a SpokeCluster when the manager is gone already, and frees it as
+// docs/operations.md says. Nothing else could keep a namespace.
+func (f *lifecycle) freed(t *testing.T) {
+	m, _, _ := f.joined(t, "stuck")
+	must(t, f.manager.Kill())
+	t.Cleanup(f.restart)
+	for _, member := range []*fleet.Member{f.Hub, m} {
+		lists := []client.ObjectList{&corev1.SecretList{}, &corev1.ConfigMapList{}}
+		if member == f.Hub {
+			lists = append(lists, &v1alpha1.AlertRuleList{}, &v1alpha1.AlertRuleTemplateList{})
+		} else {
+			lists = append(lists, &monitoringv1.PrometheusRuleList{})
+		}
+		for _, list := range lists {
+			must(t, member.Client.List(t.Context(), list))
+			must(t, meta.EachListItem(list, func(o runtime.Object) error {
+				if o := o.(client.Object); len(o.GetFinalizers()) > 0 || len(o.GetOwnerReferences()) > 0 {
+					t.Errorf("%T %s/%s in %s has finalizers %q and owners %v", o, o.GetNamespace(), o.GetName(), member.Name(), o.GetFinalizers(), o.GetOwnerReferences())
+				}
+				return nil
+			}))
+		}
+	}
+	must(t, f.Hub.Client.Delete(t.Context(), membership("stuck")))
+	sc := membership("stuck")
+	must(t, f.Hub.Client.Get(t.Context(), client.ObjectKeyFromObject(sc), sc))
+
+	doc, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
+	must(t, err)
+	args := []string{"patch", "spoke", "eu-prod-1", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`}
+	if want := strings.Join(args[:5], " ") + " '" + args[5] + "'"; !strings.Contains(string(doc), "kubectl "+want) {
+		t.Errorf("docs/operations.md does not have: kubectl %s", want)
+	}
+	args[2] = "stuck"
+	out, err := f.Hub.Kubectl(t.Context(), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	expectGone(t, f.Hub, membership("stuck"))
+	must(t, ownedBy(t.Context(), m, 2))
+	must(t, f.Hub.Client.Delete(t.Context(), registration("stuck"))) // or it would be registered anew
 }

@@ -235,26 +235,49 @@ func (c *connection) prune(ctx context.Context, identity string, told func(remov
 	if err != nil {
 		return fmt.Errorf("making a client for PrometheusRules: %w", err)
 	}
+	return pruneAll(ctx, rules, c.p.opts.HubID, told)
+}
+
+// pruneAll removes a hub's PrometheusRules. What is being deleted already, and waits for its
+// finalizers, is an error.
+func pruneAll(ctx context.Context, rules monitoring.Interface, hubID string, told func(removed int, left []string)) error {
 	for {
-		page, err := c.ownRules(ctx, rules)
+		page, err := ownRules(ctx, rules, hubID)
 		if err != nil || len(page.Items) == 0 {
 			return err
 		}
-		removed, err := c.removeAll(ctx, rules, page.Items)
-		told(removed, rulesOf(page.Items[removed:]))
-		if err != nil {
+		live, ending := partition(page.Items)
+		removed, err := removeAll(ctx, rules, live)
+		told(removed, rulesOf(slices.Concat(live[removed:], ending)))
+		switch {
+		case err != nil:
 			return err
+		case len(live) == 0:
+			return fmt.Errorf("%d PrometheusRules are being deleted, and wait for their finalizers, such as %s/%s",
+				len(ending), ending[0].Namespace, ending[0].Name)
 		}
 	}
 }
 
+// partition tells what is being deleted from what is not.
+func partition(objects []monitoringv1.PrometheusRule) (live, ending []monitoringv1.PrometheusRule) {
+	for _, o := range objects {
+		if o.DeletionTimestamp == nil {
+			live = append(live, o)
+		} else {
+			ending = append(ending, o)
+		}
+	}
+	return live, ending
+}
+
 // ownRules lists some of this hub's PrometheusRules. Without the kind there are none.
-func (c *connection) ownRules(ctx context.Context, rules monitoring.Interface) (*monitoringv1.PrometheusRuleList, error) {
+func ownRules(ctx context.Context, rules monitoring.Interface, hubID string) (*monitoringv1.PrometheusRuleList, error) {
 	ctx, cancel := context.WithTimeout(ctx, lastTry)
 	defer cancel()
 	list, err := rules.MonitoringV1().PrometheusRules(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: map[string]string{
-			v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: c.p.opts.HubID,
+			v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: hubID,
 		}}),
 		Limit: prunePage,
 	})
@@ -269,7 +292,7 @@ func (c *connection) ownRules(ctx context.Context, rules monitoring.Interface) (
 
 // removeAll deletes objects, each if it still is as it was listed. The first of them, as
 // many as it returns, are gone.
-func (c *connection) removeAll(ctx context.Context, rules monitoring.Interface, objects []monitoringv1.PrometheusRule) (int, error) {
+func removeAll(ctx context.Context, rules monitoring.Interface, objects []monitoringv1.PrometheusRule) (int, error) {
 	for start := 0; start < len(objects); start += pruneAtOnce {
 		g, gctx := errgroup.WithContext(ctx)
 		for _, o := range objects[start:min(start+pruneAtOnce, len(objects))] {

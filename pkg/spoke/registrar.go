@@ -189,9 +189,11 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 	switch {
 	case err != nil && !missing:
 		return nil, fmt.Errorf("reading SpokeCluster %s: %w", name, err)
-	case missing && secret == nil:
-		r.Provider.Gone(name)
-		return nil, nil
+	case missing:
+		r.Provider.Gone(name) // or what is known of a former one would be taken for this one's
+		if secret == nil {
+			return nil, nil
+		}
 	case secret == nil, !sc.DeletionTimestamp.IsZero():
 		return sc, nil
 	}

@@ -1,0 +1,87 @@
+package spoke
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	monitoringfake "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned/fake"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// ruleOf returns a PrometheusRule of a hub.
+func ruleOf(hub, name string) *monitoringv1.PrometheusRule {
+	return &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: name, UID: "uid", ResourceVersion: "1",
+		Labels:      map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: hub},
+		Annotations: map[string]string{v1alpha1.AlertRuleAnnotation: "shop/" + name},
+	}}
+}
+
+// pruned removes hub's rules from a spoke, and returns what is left there and what was told.
+func pruned(t *testing.T, rules *monitoringfake.Clientset) (left []string, removed int, told []string, err error) {
+	t.Helper()
+	err = pruneAll(t.Context(), rules, "hub", func(n int, names []string) { removed += n; told = names })
+	list, listErr := rules.MonitoringV1().PrometheusRules("").List(t.Context(), metav1.ListOptions{})
+	if listErr != nil {
+		t.Fatal(listErr)
+	}
+	for i := range list.Items {
+		left = append(left, list.Items[i].Name)
+	}
+	return left, removed, told, err
+}
+
+func TestPruneAll(t *testing.T) {
+	var objects []runtime.Object
+	for i := range 10 {
+		objects = append(objects, ruleOf("hub", fmt.Sprintf("own-%d", i)))
+	}
+	objects = append(objects, ruleOf("another", "foreign"))
+	rules := monitoringfake.NewClientset(objects...)
+	left, removed, told, err := pruned(t, rules)
+	if err != nil || removed != 10 || len(told) > 0 || !slices.Equal(left, []string{"foreign"}) {
+		t.Errorf("%q are left, %d were removed, told %q: %v", left, removed, told, err)
+	}
+	for _, a := range rules.Actions() {
+		d, ok := a.(clienttesting.DeleteActionImpl)
+		if ok && (d.DeleteOptions.Preconditions == nil || *d.DeleteOptions.Preconditions.UID != "uid" || *d.DeleteOptions.Preconditions.ResourceVersion != "1") {
+			t.Errorf("%s was deleted whatever it is by now", d.Name)
+		}
+	}
+}
+
+// One that waits for its finalizers is asked for again later, not all the time.
+func TestPruneAllWaitsForFinalizers(t *testing.T) {
+	ending := ruleOf("hub", "ending")
+	ending.DeletionTimestamp, ending.Finalizers = new(metav1.Now()), []string{"example.com/f"}
+	left, removed, told, err := pruned(t, monitoringfake.NewClientset(ending, ruleOf("hub", "own")))
+	if err == nil || !strings.Contains(err.Error(), "shop/ending") || removed != 1 || !slices.Equal(told, []string{"shop/ending"}) || !slices.Equal(left, []string{"ending"}) {
+		t.Errorf("%q are left, %d were removed, told %q: %v", left, removed, told, err)
+	}
+}
+
+func TestPruneAllIsRefused(t *testing.T) {
+	rules := monitoringfake.NewClientset(ruleOf("hub", "a"), ruleOf("hub", "b"))
+	rules.PrependReactor("delete", "prometheusrules", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(resource, "a", nil)
+	})
+	left, removed, told, err := pruned(t, rules)
+	if !apierrors.IsForbidden(err) || removed != 0 || !slices.Equal(told, []string{"shop/a", "shop/b"}) || len(left) != 2 {
+		t.Errorf("%q are left, %d were removed, told %q: %v", left, removed, told, err)
+	}
+	gone := monitoringfake.NewClientset()
+	gone.PrependReactor("list", "prometheusrules", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errNotFound
+	})
+	if err := pruneAll(t.Context(), gone, "hub", func(int, []string) {}); err != nil {
+		t.Errorf("without the kind: %v", err)
+	}
+}
