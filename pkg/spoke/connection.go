@@ -158,6 +158,10 @@ func (c *connection) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
+			if live != nil && isIdentity(err) {
+				c.end(live)
+				live = nil
+			}
 			c.failed(ctx, err, backoff)
 			continue
 		}

@@ -173,6 +173,7 @@ func (p *Provider) disown(c *connection) {
 	e.cluster, e.spoke, e.open, e.seen, e.fault = nil, nil, false, nil, ""
 	circuits := p.circuits
 	p.mu.Unlock()
+	former.conn.breaker.Trip() // a worker that has the spoke in hand writes nothing, either
 	for _, q := range circuits {
 		q.ForgetSpoke(multicluster.ClusterName(c.name))
 	}

@@ -1,10 +1,12 @@
 package spoke
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -67,6 +69,24 @@ func TestDisown(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	p.disown(pending) // there is nothing left
+}
+
+// A worker that has a spoke in hand while it is disowned sends nothing more there.
+func TestDisownStopsWhatIsUnderWay(t *testing.T) {
+	for name, by := range map[string]func(current, pending *connection) *connection{
+		"by its new kubeconfig":      func(_, pending *connection) *connection { return pending },
+		"by the connection's repair": func(current, _ *connection) *connection { return current },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, current, pending, _ := watched(t)
+			p.disown(by(current, pending))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := current.breaker.pass(ctx); !errors.Is(err, errShut) {
+				t.Errorf("it may pass: %v", err)
+			}
+		})
+	}
 }
 
 // A Secret that was renamed: the same cluster, under another name.
