@@ -185,7 +185,9 @@ func TestFailuresAfterRestart(t *testing.T) {
 func TestFailuresOfASpokeThatIsGone(t *testing.T) {
 	withFailures(t, func(h *told) {
 		h.report("a", "web", v1alpha1.ReasonRejected, "no")
+		was := h.spokes["a"]
 		h.forgetSpoke("a")
+		h.look("a", was) // its timer went off meanwhile
 		h.drop(types.NamespacedName{Namespace: "shop", Name: "web"})
 		h.wait(time.Hour)
 		if len(h.spokes) > 0 {
