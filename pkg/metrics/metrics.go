@@ -21,10 +21,10 @@ var (
 		Help: "Keys that wait because their spoke is at its limit or its circuit is open, by controller.",
 	}, []string{"controller"})
 
-	// OpenCircuits is the number of spokes whose circuit is open.
+	// OpenCircuits is the number of spokes whose circuit is open, or which throttle.
 	OpenCircuits = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "rulefleet_open_circuits",
-		Help: "Spokes whose circuit is open: they don't answer, and are probed alone.",
+		Help: "Spokes whose circuit is open: they don't answer, or say 429, and are probed alone.",
 	})
 
 	// EngagedSpokes is the number of spokes that are engaged.
