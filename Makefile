@@ -69,7 +69,7 @@ demo: controlplane build ## Run a hub and spokes on this machine, with Rulefleet
 RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 
 .PHONY: test
-test: controlplane promtool build test-pure test-units test-e2e ## Run all tests.
+test: controlplane promtool build test-pure test-units test-e2e test-faults ## Run all tests.
 
 .PHONY: test-pure
 test-pure: note-race ## Run the tests that need nothing: pkg/rule.
@@ -82,7 +82,12 @@ test-units: promtool note-race ## Run the tests of all other packages.
 
 .PHONY: test-e2e
 test-e2e: promtool note-race ## Run the tests of the manager on real API servers. They measure time, so they run alone.
-	@.ci/step 'tests (end to end)' go test $(RACE) -count=1 -timeout 10m -v ./e2e
+	@.ci/step 'tests (end to end)' go test $(RACE) -count=1 -timeout 10m -v -skip '^TestFault' ./e2e
+
+.PHONY: test-faults
+test-faults: note-race ## Break spokes and the hub in every way we know of, and print what came of it.
+	@# Faults of different spokes overlap: each waits, most of the time.
+	@.ci/step 'tests (faults)' go test $(RACE) -count=1 -timeout 25m -parallel 32 -v -run '^TestFault' ./e2e -faults
 
 FUZZTIME ?= 10s
 

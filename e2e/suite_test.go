@@ -64,6 +64,10 @@ func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
 	if err := buildManager(ctx, plainManager); err != nil {
 		return 1, err
 	}
+	if *faults {
+		defer printTable(os.Stdout)
+		return m.Run(), nil
+	}
 	shared, err = fleet.Start(ctx, fleet.Options{Spokes: []string{spokeA, spokeB}, ControllerManager: true})
 	if err != nil {
 		return 1, fmt.Errorf("starting the shared fleet: %w", err)

@@ -19,6 +19,8 @@ import (
 type ManagerOptions struct {
 	// Path is the program; "" is bin/rulefleet-manager.
 	Path string
+	// Kubeconfig is how the manager reaches the hub; nil is directly, as HubUser.
+	Kubeconfig []byte
 	// HubID is the id of the hub; "" lets the manager make one.
 	HubID string
 	// Webhook is the loopback address, such as one of FreeAddress, to serve the
@@ -50,12 +52,15 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 	if o.Path == "" {
 		o.Path = filepath.Join(f.root, "bin", "rulefleet-manager")
 	}
-	kubeconfig, err := f.Hub.UserKubeconfig(HubUser)
-	if err != nil {
-		return nil, fmt.Errorf("making a kubeconfig for the manager: %w", err)
+	if o.Kubeconfig == nil {
+		kubeconfig, err := f.Hub.UserKubeconfig(HubUser)
+		if err != nil {
+			return nil, fmt.Errorf("making a kubeconfig for the manager: %w", err)
+		}
+		o.Kubeconfig = kubeconfig
 	}
 	path := filepath.Join(o.Dir, "manager.kubeconfig")
-	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
+	if err := os.WriteFile(path, o.Kubeconfig, 0o600); err != nil {
 		return nil, fmt.Errorf("writing the manager's kubeconfig: %w", err)
 	}
 	free, err := freeAddresses(2)

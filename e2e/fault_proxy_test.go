@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	urlpath "path"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// lane runs rows of one spoke, one after the other, beside those of other spokes.
+func (f *faulty) lane(t *testing.T, at *place, rows func(t *testing.T)) {
+	t.Helper()
+	t.Run(at.name, func(t *testing.T) {
+		t.Parallel()
+		rows(t)
+	})
+}
+
+// behind puts a proxy between the manager and a place.
+func (at *place) behind(t *testing.T) *faultproxy.Proxy {
+	t.Helper()
+	kubeconfig, err := at.m.UserKubeconfig(fleet.SpokeUser)
+	must(t, err)
+	token := "canary-proxy-" + at.name
+	at.canaries.add(token)
+	p, err := faultproxy.Start(kubeconfig, token)
+	must(t, err)
+	t.Cleanup(p.Close)
+	at.kubeconfig, err = p.Kubeconfig()
+	must(t, err)
+	return p
+}
+
+// TestFaultProxies has something between the manager and its spokes that does not do as
+// it should.
+func TestFaultProxies(t *testing.T) {
+	f := startFaulty(t, fleet.Options{Spokes: []string{"broken", "busy", "failing", "slow", "silent", "hole"}})
+	f.manage(t)
+	places, proxies := map[string]*place{}, map[string]*faultproxy.Proxy{}
+	for _, name := range []string{"broken", "busy", "failing", "slow", "silent", "hole"} {
+		places[name] = f.place(t, name)
+	}
+	for name, at := range places {
+		proxies[name] = at.behind(t)
+		if name != "silent" && name != "hole" { // they begin by another address
+			at.register(t)
+		}
+	}
+	for _, name := range []string{"broken", "busy", "failing", "slow"} {
+		places[name].settle(t)
+	}
+	f.measure(t)
+	t.Run("rows", func(t *testing.T) {
+		f.lane(t, places["broken"], func(t *testing.T) {
+			at, p := places["broken"], proxies["broken"]
+			at.row(t, "an empty list with 200", rowOptions{}, func(r *fault) {
+				lies := &lies{}
+				r.proxied(p, lies.tell, func() { r.disbelieves(lies) })
+			})
+			at.row(t, "connections are reset at random", rowOptions{}, func(r *fault) { r.proxied(p, faultproxy.Reset(0.4, 11), r.none) })
+		})
+		f.lane(t, places["busy"], func(t *testing.T) {
+			at, p := places["busy"], proxies["busy"]
+			at.row(t, "429", rowOptions{}, func(r *fault) {
+				r.proxied(p, faultproxy.TooManyRequests(5*time.Second), func() { r.expectShown(metav1.ConditionFalse, v1alpha1.ReasonThrottled) })
+			})
+			at.row(t, "410 Gone", rowOptions{}, func(r *fault) { r.proxied(p, faultproxy.Gone, func() { r.stays(20 * time.Second) }) })
+		})
+		f.lane(t, places["failing"], func(t *testing.T) {
+			at, p := places["failing"], proxies["failing"]
+			at.row(t, "a storm of 500 and 503", rowOptions{}, func(r *fault) { r.proxied(p, faultproxy.Storm(12), r.unreachable) })
+		})
+		f.lane(t, places["slow"], func(t *testing.T) {
+			at, p := places["slow"], proxies["slow"]
+			at.row(t, "2 s latency", rowOptions{}, func(r *fault) {
+				r.proxied(p, faultproxy.Latency(2*time.Second), func() { r.stays(35 * time.Second) })
+			})
+		})
+		f.lane(t, places["silent"], func(t *testing.T) {
+			silent, err := faultproxy.Silent()
+			must(t, err)
+			places["silent"].row(t, "a listener that stays silent", rowOptions{unregistered: true}, func(r *fault) { r.dead(silent) })
+			places["silent"].row(t, "truncated JSON", rowOptions{}, func(r *fault) { r.proxied(proxies["silent"], faultproxy.Truncated, r.unreachable) })
+		})
+		f.lane(t, places["hole"], func(t *testing.T) {
+			hole, err := faultproxy.BlackHole(t.Context())
+			must(t, err)
+			places["hole"].row(t, "a black hole", rowOptions{unregistered: true}, func(r *fault) { r.dead(hole) })
+		})
+	})
+}
+
+// maxRate is how many requests a second a spoke may be sent that does not do as it should.
+const maxRate = 10
+
+// proxied lets a proxy misbehave, and changes what the spoke should follow.
+func (r *fault) proxied(p *faultproxy.Proxy, f faultproxy.Fault, during func()) {
+	r.t.Helper()
+	before := p.Requests()
+	r.inject(func() { p.Set(f); p.EndWatches() }, func() { p.Set(faultproxy.Pass) })
+	r.change()
+	during()
+	r.changeSpoke()
+	r.hold(20 * time.Second)
+	r.over()
+	rate := float64(p.Requests()-before) / r.healed.Sub(r.injected).Seconds()
+	r.t.Logf("%s: the spoke was sent %.1f requests a second meanwhile", r.title, rate)
+	if rate > maxRate {
+		r.t.Errorf("the spoke was sent %.0f requests a second, and there is nothing to gain by more than %d", rate, maxRate)
+	}
+}
+
+func (r *fault) none() {}
+
+func (r *fault) unreachable() {
+	r.t.Helper()
+	r.expectShown(metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
+}
+
+// lies counts the whole lists that were answered by an empty one, by kind.
+type lies struct {
+	mu    sync.Mutex
+	lists map[string]int
+}
+
+func (l *lies) tell(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if q := r.URL.Query(); r.Method == http.MethodGet && q.Get("limit") != "1" && q.Get("watch") == "" {
+		l.mu.Lock()
+		if l.lists == nil {
+			l.lists = map[string]int{}
+		}
+		l.lists[urlpath.Base(r.URL.Path)]++
+		l.mu.Unlock()
+	}
+	faultproxy.EmptyLists(w, r, next)
+}
+
+func (l *lies) told() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, kind := range []string{"deployments", "namespaces", "prometheusrules"} {
+		if l.lists[kind] == 0 {
+			return fmt.Errorf("the lists that were asked for are %v", l.lists)
+		}
+	}
+	return nil
+}
+
+// disbelieves checks that what is said to be gone stays where it is, on the hub and in
+// the spoke.
+func (r *fault) disbelieves(l *lies) {
+	r.t.Helper()
+	ar, err := generated(r.t.Context(), r.Fleet, r.name, r.name, "web-0")
+	must(r.t, err)
+	if len(ar) != 1 {
+		r.t.Fatalf("there are %d AlertRules of Deployment web-0", len(ar))
+	}
+	stays := func(ctx context.Context) error {
+		now, err := generated(ctx, r.Fleet, r.name, r.name, "web-0")
+		if err == nil && (len(now) != 1 || now[0].UID != ar[0].UID) {
+			err = fmt.Errorf("of Deployment web-0 there are %d AlertRules", len(now))
+		}
+		return errors.Join(err, r.keptAsItWas())
+	}
+	within(r.t, shownWithin, "the caches are lied to", func(context.Context) error {
+		if err := stays(r.t.Context()); err != nil {
+			r.t.Fatal(err)
+		}
+		return l.told()
+	})
+	throughout(r.t, 15*time.Second, "nothing is deleted", stays)
+}
+
+// dead registers the spoke by an address that nobody answers at, and then by its own.
+func (r *fault) dead(d *faultproxy.Dead) {
+	r.t.Helper()
+	r.t.Cleanup(func() { _ = d.Close() })
+	cfg, err := clientcmd.Load(r.kubeconfig)
+	must(r.t, err)
+	for _, c := range cfg.Clusters {
+		c.Server = d.URL()
+	}
+	kubeconfig, err := clientcmd.Write(*cfg)
+	must(r.t, err)
+	r.inject(func() { r.put(r.t, r.name, kubeconfig) }, func() {})
+	r.unreachable()
+	r.change()
+	r.hold(20 * time.Second)
+	r.put(r.t, r.name, r.kubeconfig)
+	r.over()
+}

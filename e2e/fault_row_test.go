@@ -1,0 +1,282 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// fault is one row of the table: something breaks, is shown, and is put right.
+type fault struct {
+	*place
+	t *testing.T
+	outcome
+	options rowOptions
+
+	number           int
+	gone             *v1alpha1.AlertRule // is deleted during the fault
+	kept             map[string]version  // what nobody changes
+	injected, healed time.Time
+	heal             func()
+}
+
+// rowOptions say what a row is excused from.
+type rowOptions struct {
+	// unregistered rows register their spoke themselves: there is nothing before.
+	unregistered bool
+	// rewritten rows lose the spoke's PrometheusRules with their CRD.
+	rewritten bool
+	// hubDown rows leave nobody who could serve the healthy spoke: it is measured when the
+	// fault is over.
+	hubDown bool
+}
+
+type version struct {
+	uid             types.UID
+	resourceVersion string
+}
+
+// row runs a row, and checks what has to hold of all of them.
+func (at *place) row(t *testing.T, name string, o rowOptions, run func(r *fault)) {
+	t.Helper()
+	t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+		at.rows++
+		r := &fault{place: at, t: t, options: o, number: at.rows, heal: func() {}}
+		r.outcome = outcome{title: name, shown: "-", before: at.before}
+		r.gone = at.rule(t, fmt.Sprintf("gone-%d", r.number))
+		if !o.unregistered {
+			at.settle(t)
+			r.remember()
+		}
+		defer func() {
+			table.Lock()
+			defer table.Unlock()
+			if t.Failed() {
+				r.title += " (FAILED)"
+			}
+			table.rows = append(table.rows, r.outcome)
+		}()
+		run(r)
+		r.verify()
+	})
+}
+
+// remember takes note of what is in the spoke, and is not changed by the row.
+func (r *fault) remember() {
+	r.t.Helper()
+	rules, err := r.rules(r.t.Context())
+	must(r.t, err)
+	r.kept = map[string]version{}
+	for _, pr := range rules {
+		switch pr.Annotations[v1alpha1.AlertRuleAnnotation] {
+		case client.ObjectKeyFromObject(r.gone).String(), fleet.Namespace + "/" + r.name + "-rule-0":
+		default:
+			r.kept[pr.Name] = version{pr.UID, pr.ResourceVersion}
+		}
+	}
+}
+
+// inject begins the fault. What heals it is called by over, or when the test fails.
+func (r *fault) inject(inject, heal func()) {
+	r.t.Helper()
+	r.heal = sync.OnceFunc(heal)
+	r.t.Cleanup(r.heal)
+	r.injected = time.Now()
+	inject()
+}
+
+// expectShown waits until the SpokeCluster is Ready=status for a reason, with words in
+// its message: this is what a person sees of it.
+func (r *fault) expectShown(status metav1.ConditionStatus, reason string, words ...string) {
+	r.t.Helper()
+	r.expectCondition(v1alpha1.ConditionReady, status, reason, words...)
+}
+
+func (r *fault) expectCondition(kind string, status metav1.ConditionStatus, reason string, words ...string) {
+	r.t.Helper()
+	r.expectOf(r.name, kind, status, reason, words...)
+}
+
+// expectOf is expectCondition of any SpokeCluster.
+func (r *fault) expectOf(name, kind string, status metav1.ConditionStatus, reason string, words ...string) {
+	r.t.Helper()
+	within(r.t, time.Until(r.injected.Add(shownWithin)), fmt.Sprintf("%s: %s=%s, reason %s, %q", name, kind, status, reason, words), func(ctx context.Context) error {
+		sc := membership(name)
+		if err := read(ctx, r.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(sc.Status.Conditions, kind)
+		if c == nil || c.Status != status || c.Reason != reason {
+			return fmt.Errorf("the conditions are %s", conditions(sc))
+		}
+		for _, word := range words {
+			if !strings.Contains(c.Message, word) {
+				return fmt.Errorf("the message does not say %q: %s", word, c.Message)
+			}
+		}
+		r.shown, r.after = fmt.Sprintf("%s=%s/%s", kind, status, reason), time.Since(r.injected)
+		r.t.Logf("%s: after %s it says: %s", r.title, seconds(r.after), c.Message)
+		return nil
+	})
+}
+
+// stays checks that a person sees nothing else than Ready for as long as the fault lasts.
+func (r *fault) stays(d time.Duration) {
+	r.t.Helper()
+	throughout(r.t, time.Until(r.injected.Add(d)), r.name+" stays ready", func(ctx context.Context) error {
+		sc := membership(r.name)
+		if err := read(ctx, r.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(sc.Status.Conditions, v1alpha1.ConditionReady) {
+			return fmt.Errorf("the conditions are %s", conditions(sc))
+		}
+		return nil
+	})
+	r.shown = "stays Ready"
+}
+
+// change does on the hub what the spoke has to follow when it can.
+func (r *fault) change() {
+	r.t.Helper()
+	r.rule(r.t, fmt.Sprintf("new-%d", r.number))
+	must(r.t, r.Hub.Client.Delete(r.t.Context(), r.gone))
+	edited := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: r.name + "-rule-0"}}
+	update(r.t, r.Hub, edited, func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = fmt.Sprintf("up == %d", r.number) })
+}
+
+// changeSpoke does the same in the spoke.
+func (r *fault) changeSpoke() {
+	r.t.Helper()
+	must(r.t, r.m.Client.Create(r.t.Context(), deployment(r.name, fmt.Sprintf("new-%d", r.number))))
+}
+
+// hold lets the fault last for so long in all.
+func (r *fault) hold(d time.Duration) {
+	r.t.Helper()
+	if left := time.Until(r.injected.Add(d)); left > 0 {
+		pause(r.t, left)
+	}
+}
+
+// over ends the fault.
+func (r *fault) over() {
+	r.heal()
+	r.healed = time.Now()
+}
+
+// verify checks what has to hold after every fault.
+func (r *fault) verify() {
+	r.t.Helper()
+	within(r.t, time.Until(r.healed.Add(convergedWithin)), r.name+" is as it should be again", r.converged)
+	r.took = time.Since(r.healed)
+	r.staysQuiet()
+	if r.options.hubDown {
+		r.during = p99(r.sampler.between(r.healed.Add(r.took), time.Now().Add(-time.Second)))
+	} else {
+		r.during = p99(r.sampler.between(r.injected, r.healed))
+	}
+	r.t.Logf("%s: converged %s after its end; p99 of the healthy spoke %v before and %v with the fault", r.title, seconds(r.took), r.before, r.during)
+	if slower(r.before, r.during) {
+		r.t.Errorf("the healthy spoke is slower: p99 is %v, and was %v", r.during, r.before)
+	}
+	if err := r.keptAsItWas(); err != nil {
+		r.t.Error(err)
+	}
+	for _, m := range []*fleet.Member{r.m, r.healthy.m} {
+		if err := r.foreignUntouched(r.t.Context(), m, r.options.rewritten); err != nil {
+			r.t.Errorf("what is not ours was touched: %v", err)
+		}
+	}
+	if err := r.noCanary(r.t.Context()); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// keptAsItWas tells whether what nobody changed was not written, nor made anew.
+func (r *fault) keptAsItWas() error {
+	if r.options.unregistered || r.options.rewritten {
+		return nil
+	}
+	rules, err := r.rules(r.t.Context())
+	if err != nil {
+		return err
+	}
+	now := map[string]version{}
+	for _, pr := range rules {
+		now[pr.Name] = version{pr.UID, pr.ResourceVersion}
+	}
+	var errs []error
+	for name, was := range r.kept {
+		if now[name] != was {
+			errs = append(errs, fmt.Errorf("PrometheusRule %s was %v and is %v, and nobody had changed it", name, was, now[name]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// staysQuiet checks that when all is done, and told in the statuses, nobody writes.
+func (r *fault) staysQuiet() {
+	r.t.Helper()
+	pause(r.t, statusWithin)
+	spoke, err := controlplane.NewAuditCursor(r.m.AuditLog())
+	must(r.t, err)
+	hub, err := controlplane.NewAuditCursor(r.Hub.AuditLog())
+	must(r.t, err)
+	pause(r.t, quiet)
+	inSpoke, err := spoke.Events(wroteHere)
+	must(r.t, err)
+	onHub, err := hub.Events(func(e controlplane.AuditEvent) bool { return wroteHere(e) && strings.Contains(e.RequestURI, r.name) })
+	must(r.t, err)
+	counts := 0
+	for _, e := range append(inSpoke, onHub...) {
+		if e.ObjectRef.Resource == "spokeclusters" && e.ObjectRef.Subresource == "status" {
+			counts++ // of Deployments and rules
+			continue
+		}
+		r.t.Errorf("written though all is done: %s %s", e.Verb, e.RequestURI)
+	}
+	if counts > 1 {
+		r.t.Errorf("the SpokeCluster's status was written %d times though all is done", counts)
+	}
+}
+
+// wroteHere tells of a write of the manager's that changes something: its reviews of
+// what it may do, its Lease and its Events don't.
+func wroteHere(e controlplane.AuditEvent) bool {
+	switch e.ObjectRef.Resource {
+	case "leases", "events", "selfsubjectrulesreviews", "selfsubjectaccessreviews":
+		return false
+	}
+	return e.IsWrite() && strings.HasPrefix(e.UserAgent, "rulefleet-manager/") && e.ObjectRef.Namespace != sampleNamespace && !strings.HasPrefix(e.ObjectRef.Name, samplePrefix)
+}
+
+// writes returns what the manager writes to a cluster from now on.
+func writes(t *testing.T, m *fleet.Member) func() []string {
+	t.Helper()
+	cursor, err := controlplane.NewAuditCursor(m.AuditLog())
+	must(t, err)
+	return func() []string {
+		t.Helper()
+		events, err := cursor.Events(wroteHere)
+		must(t, err)
+		out := make([]string, 0, len(events))
+		for _, e := range events {
+			out = append(out, e.Verb+" "+e.RequestURI)
+		}
+		return out
+	}
+}

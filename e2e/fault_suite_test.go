@@ -1,0 +1,472 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// The fault suite: every TestFault… breaks something of a fleet of its own. `make
+// test-faults` runs it.
+var faults = flag.Bool("faults", false, "run the fault suite (TestFault…), which needs no shared fleet, and print its table")
+
+const (
+	// shownWithin is how soon a fault has to be readable on its SpokeCluster.
+	shownWithin = 30 * time.Second
+	// convergedWithin is how soon after a fault's end all has to be as it should.
+	convergedWithin = time.Minute
+	// baseline is for how long the healthy spoke is measured before there is any fault.
+	baseline = 12 * time.Second
+	// statusWithin is how long a status takes to follow what it tells of.
+	statusWithin = 3 * time.Second
+	// quiet is for how long, after that, nobody may write.
+	quiet = 8 * time.Second
+
+	healthyName = "healthy"
+	hubID       = "faulty"
+)
+
+// faulty is a fleet on which faults are tried. Its healthy spoke is measured all the
+// time; each of the others is a place for faults.
+type faulty struct {
+	*fleet.Fleet
+	options  fleet.ManagerOptions
+	sampler  *sampler
+	canaries *canaries
+	foreign  []foreign
+	healthy  *place
+	before   time.Duration // p99 with no fault
+
+	mu      sync.Mutex
+	manager *fleet.Manager
+}
+
+// place is a spoke that faults are tried on, with rules that are kept in it. All that
+// is its own bears its name.
+type place struct {
+	*faulty
+	m          *fleet.Member
+	name       string
+	kubeconfig []byte
+	rows       int
+}
+
+// startFaulty starts a fleet with a healthy spoke and others, and none registered yet.
+func startFaulty(t *testing.T, o fleet.Options) *faulty {
+	t.Helper()
+	if !*faults {
+		t.Skip("make test-faults runs it")
+	}
+	o.Spokes, o.Audit = append([]string{healthyName}, o.Spokes...), true
+	f := &faulty{Fleet: start(t, o), canaries: &canaries{}}
+	f.options = fleet.ManagerOptions{
+		Path: plainManager, Dir: t.TempDir(), HubID: hubID,
+		Args: []string{"--log-level=debug", "--leader-elect=false"},
+	}
+	return f
+}
+
+// manage starts the manager, with a healthy spoke that is measured from then on.
+func (f *faulty) manage(t *testing.T) {
+	t.Helper()
+	f.start(t)
+	t.Cleanup(func() {
+		must(t, f.current().Kill())
+		if t.Failed() {
+			t.Logf("the end of the manager's log:\n%s", lastLines(f.current().Log(), 60))
+		}
+	})
+	f.healthy = f.place(t, healthyName)
+	f.healthy.register(t)
+	f.healthy.settle(t)
+	f.sampler = startSampler(t, f.Hub, f.healthy.m)
+}
+
+// measure measures the healthy spoke while there is no fault.
+func (f *faulty) measure(t *testing.T) {
+	t.Helper()
+	f.sampler.warm(t)
+	begun := time.Now()
+	pause(t, baseline)
+	f.before = p99(f.sampler.between(begun, time.Now()))
+	t.Logf("%s: p99 with no fault is %v", t.Name(), f.before)
+}
+
+// start starts the manager, again where there was one before.
+func (f *faulty) start(t *testing.T) {
+	t.Helper()
+	m, err := f.StartManager(t.Context(), f.options)
+	must(t, err)
+	f.adopt(m)
+}
+
+func (f *faulty) adopt(m *fleet.Manager) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.manager = m
+}
+
+func (f *faulty) current() *fleet.Manager {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.manager
+}
+
+// place makes a spoke a place for faults: with what is somebody else's, with
+// Deployments, and with AlertRules on the hub that are placed on it.
+func (f *faulty) place(t *testing.T, name string) *place {
+	t.Helper()
+	at := &place{faulty: f, m: f.Spoke(name), name: name}
+	kubeconfig, err := at.m.UserKubeconfig(fleet.SpokeUser)
+	must(t, err)
+	at.kubeconfig = f.canaries.into(t, kubeconfig, name)
+	namespace(t, name, at.m)
+	f.plantForeign(t, at.m)
+	for i := range 3 {
+		must(t, at.m.Client.Create(t.Context(), deployment(name, fmt.Sprintf("web-%d", i))))
+	}
+	for i := range 4 {
+		at.rule(t, fmt.Sprintf("rule-%d", i))
+	}
+	return at
+}
+
+// rule puts an AlertRule on the hub that is placed on the spoke.
+func (at *place) rule(t *testing.T, suffix string) *v1alpha1.AlertRule {
+	t.Helper()
+	ar := alertRule(at.name+"-"+suffix, at.name, onNamed(v1alpha1.ClusterName(at.name)))
+	must(t, at.Hub.Client.Create(t.Context(), ar))
+	return ar
+}
+
+// register puts the place's kubeconfig into its Secret.
+func (at *place) register(t *testing.T) {
+	t.Helper()
+	at.put(t, at.name, at.kubeconfig)
+}
+
+// put registers any spoke by any kubeconfig, for the first time or again.
+func (f *faulty) put(t *testing.T, name string, kubeconfig []byte) {
+	t.Helper()
+	secret := registration(name)
+	if err := read(t.Context(), f.Hub, client.ObjectKeyFromObject(secret), secret); err != nil {
+		must(t, client.IgnoreNotFound(err))
+		must(t, f.RegisterKubeconfig(t.Context(), name, kubeconfig, nil))
+		return
+	}
+	update(t, f.Hub, secret, func(s *corev1.Secret) { s.Data = map[string][]byte{v1alpha1.KubeconfigKey: kubeconfig} })
+}
+
+// settle waits until the place is as it should be.
+func (at *place) settle(t *testing.T) {
+	t.Helper()
+	within(t, convergedWithin, at.name+" is as it should be", at.converged)
+}
+
+// converged tells whether the spoke has exactly the rules that it should, and the hub
+// says so.
+func (at *place) converged(ctx context.Context) error {
+	sc := membership(at.name)
+	if err := read(ctx, at.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
+		return err
+	}
+	if c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady); c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonReady {
+		return fmt.Errorf("SpokeCluster %s: %+v", at.name, c)
+	}
+	want, err := at.wanted(ctx)
+	if err != nil {
+		return err
+	}
+	got, err := at.rules(ctx)
+	if err != nil {
+		return err
+	}
+	for _, pr := range got {
+		key := pr.Annotations[v1alpha1.AlertRuleAnnotation]
+		ar := want[key]
+		if ar == nil {
+			return fmt.Errorf("%s is in %s for %q, of which there is no AlertRule, or twice", pr.Name, at.name, key)
+		}
+		if r := pr.Spec.Groups[0].Rules[0]; ar.Spec.WorkloadRef == nil && r.Expr.String() != ar.Spec.Expr {
+			return fmt.Errorf("%s in %s is %q, not %q", key, at.name, r.Expr.String(), ar.Spec.Expr)
+		}
+		delete(want, key)
+	}
+	if len(want) > 0 {
+		return fmt.Errorf("%s lacks %v", at.name, slices.Sorted(maps.Keys(want)))
+	}
+	return nil
+}
+
+// wanted returns the AlertRules of the place, all of which are ready, and all of the
+// Deployments' are there.
+func (at *place) wanted(ctx context.Context) (map[string]*v1alpha1.AlertRule, error) {
+	var list v1alpha1.AlertRuleList
+	if err := at.Hub.Client.List(ctx, &list); err != nil {
+		return nil, err
+	}
+	var deployments appsv1.DeploymentList
+	if err := at.m.Client.List(ctx, &deployments, client.InNamespace(at.name)); err != nil {
+		return nil, err
+	}
+	want, made := map[string]*v1alpha1.AlertRule{}, map[string]bool{}
+	for i := range list.Items {
+		ar := &list.Items[i]
+		if !slices.Contains(ar.Spec.Placement.Names, v1alpha1.ClusterName(at.name)) || strings.HasPrefix(ar.Name, samplePrefix) {
+			continue
+		}
+		c, r := meta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionReady), row(ar, at.name)
+		if c == nil || c.Status != metav1.ConditionTrue || ar.Status.ObservedGeneration != ar.Generation ||
+			r == nil || r.Phase != v1alpha1.PhaseApplied || r.ObservedGeneration != ar.Generation {
+			return nil, fmt.Errorf("AlertRule %s at generation %d: %+v", ar.Name, ar.Generation, ar.Status)
+		}
+		want[client.ObjectKeyFromObject(ar).String()] = ar
+		if ar.Spec.WorkloadRef != nil {
+			made[ar.Spec.WorkloadRef.Name] = true
+		}
+	}
+	for i := range deployments.Items {
+		if !made[deployments.Items[i].Name] {
+			return nil, fmt.Errorf("Deployment %s of %s has no AlertRule", deployments.Items[i].Name, at.name)
+		}
+	}
+	if len(made) != len(deployments.Items) {
+		return nil, fmt.Errorf("%s has %d Deployments, and AlertRules of %v", at.name, len(deployments.Items), made)
+	}
+	return want, nil
+}
+
+// rules returns this hub's PrometheusRules in the spoke, less the samples.
+func (at *place) rules(ctx context.Context) ([]monitoringv1.PrometheusRule, error) {
+	var list monitoringv1.PrometheusRuleList
+	err := at.m.Client.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: hubID})
+	return slices.DeleteFunc(list.Items, func(pr monitoringv1.PrometheusRule) bool { return pr.Namespace == sampleNamespace }), err
+}
+
+// foreign is an object that is not ours in a cluster.
+type foreign struct {
+	m *fleet.Member
+	o client.Object
+}
+
+// plantForeign makes what has to stay as it is: rules of nobody's and of another hub's,
+// and what is no rule.
+func (f *faulty) plantForeign(t *testing.T, m *fleet.Member) {
+	t.Helper()
+	const ns = "foreign"
+	objects := []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "config"}},
+	}
+	for name, labels := range map[string]map[string]string{
+		"nobodys":   nil,
+		"anothers":  {v1alpha1.HubLabel: "another", v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue},
+		"lookalike": {v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue},
+	} {
+		objects = append(objects, &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
+			Namespace: ns, Name: name, Labels: labels,
+			Annotations: map[string]string{v1alpha1.AlertRuleAnnotation: fleet.Namespace + "/" + m.Name() + "-rule-0"},
+		}})
+	}
+	for _, o := range objects {
+		err := m.Client.Create(t.Context(), o)
+		if meta.IsNoMatchError(err) || (err != nil && strings.Contains(err.Error(), "could not find the requested resource")) {
+			continue // it has no PrometheusRules yet
+		}
+		must(t, err)
+		f.mu.Lock()
+		f.foreign = append(f.foreign, foreign{m, o})
+		f.mu.Unlock()
+	}
+}
+
+// foreignUntouched tells whether all that is not ours in a cluster is as it was. A
+// CRD that was deleted took its objects with it.
+func (f *faulty) foreignUntouched(ctx context.Context, m *fleet.Member, withoutRules bool) error {
+	f.mu.Lock()
+	all := slices.Clone(f.foreign)
+	f.mu.Unlock()
+	var errs []error
+	for _, x := range all {
+		if _, isRule := x.o.(*monitoringv1.PrometheusRule); x.m == m && !(isRule && withoutRules) {
+			errs = append(errs, untouched(ctx, m, x.o))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// canaries are texts in credentials that must never be seen outside of them.
+type canaries struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (c *canaries) add(texts ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, texts...)
+}
+
+// into adds a token to a kubeconfig that has a client certificate, which counts, and
+// takes note of the key as well.
+func (c *canaries) into(t *testing.T, kubeconfig []byte, name string) []byte {
+	t.Helper()
+	cfg, err := clientcmd.Load(kubeconfig)
+	must(t, err)
+	for _, u := range cfg.AuthInfos {
+		u.Token = "canary-token-" + name
+		c.add(u.Token, strings.Split(string(u.ClientKeyData), "\n")[1])
+	}
+	out, err := clientcmd.Write(*cfg)
+	must(t, err)
+	return out
+}
+
+// found tells where a canary is seen.
+func (c *canaries) found(where string, text string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, canary := range c.all {
+		if i := strings.Index(text, canary); i >= 0 {
+			return fmt.Errorf("the credential %q is in %s: …%s…", canary, where, text[max(0, i-100):min(len(text), i+len(canary)+20)])
+		}
+	}
+	return nil
+}
+
+// seen are the places where a person or a program could read a credential, and a word
+// that has to be there, so that none of them is empty for another reason.
+func (f *faulty) seen(ctx context.Context) (map[string]string, error) {
+	out := map[string]string{"the manager's log": f.current().Log()}
+	for where, path := range map[string]string{
+		"Events":          "/api/v1/events",
+		"AlertRules":      "/apis/rulefleet.io/v1alpha1/alertrules",
+		"SpokeClusters":   "/apis/rulefleet.io/v1alpha1/spokeclusters",
+		"AlertTemplates":  "/apis/rulefleet.io/v1alpha1/alertruletemplates",
+		"ConfigMaps":      "/api/v1/namespaces/" + fleet.Namespace + "/configmaps",
+		"leases":          "/apis/coordination.k8s.io/v1/leases",
+		"healthy's rules": "",
+	} {
+		from := f.Hub
+		if path == "" {
+			from, path = f.healthy.m, "/apis/monitoring.coreos.com/v1/prometheusrules"
+		}
+		body, err := raw(ctx, from, path)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", where, err)
+		}
+		out[where] = body
+	}
+	metrics, err := metricsText(ctx, f.current())
+	out["metrics"] = metrics
+	return out, err
+}
+
+// noCanary checks that no credential is to be seen anywhere.
+func (f *faulty) noCanary(ctx context.Context) error {
+	texts, err := f.seen(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for where, text := range texts {
+		errs = append(errs, f.canaries.found(where, text))
+	}
+	for where, word := range map[string]string{
+		"the manager's log": healthyName, "AlertRules": healthyName, "SpokeClusters": healthyName, "metrics": "rulefleet_engaged_spokes", "ConfigMaps": "rulefleet-hub",
+	} {
+		if !strings.Contains(texts[where], word) {
+			errs = append(errs, fmt.Errorf("%s does not hold %q: was it read?", where, word))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// outcome is a line of the table.
+type outcome struct {
+	title, shown   string
+	after, took    time.Duration // until it was shown, and until all was well again
+	before, during time.Duration // p99 of the healthy spoke
+}
+
+var table = struct {
+	sync.Mutex
+	rows []outcome
+}{}
+
+// printTable prints what all rows came to.
+func printTable(w io.Writer) {
+	table.Lock()
+	defer table.Unlock()
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(out, "FAULT\tSHOWN\tAFTER\tCONVERGED AFTER\tP99 BEFORE\tDURING\tRATIO")
+	for _, o := range table.rows {
+		ratio := "-"
+		if o.before > 0 && o.during > 0 {
+			ratio = fmt.Sprintf("%.2f", float64(o.during)/float64(o.before))
+		}
+		_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o.title, o.shown, seconds(o.after), seconds(o.took), millis(o.before), millis(o.during), ratio)
+	}
+	_ = out.Flush()
+}
+
+func seconds(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}
+
+func millis(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d ms", d.Milliseconds())
+}
+
+// pause lets time pass in which something is measured, or must not happen.
+func pause(t *testing.T, d time.Duration) {
+	t.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.Context().Done():
+		t.Fatal("the test ends")
+	}
+}
+
+func lastLines(s string, n int) string {
+	lines := strings.Split(s, "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// conditions says in one line what a SpokeCluster shows.
+func conditions(sc *v1alpha1.SpokeCluster) string {
+	out, err := json.Marshal(sc.Status.Conditions)
+	if err != nil {
+		return err.Error()
+	}
+	return string(out)
+}

@@ -1,0 +1,181 @@
+package faultproxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Fault is what a request meets on its way. next is the way to the API server.
+type Fault func(w http.ResponseWriter, r *http.Request, next http.Handler)
+
+// Pass is no fault.
+func Pass(w http.ResponseWriter, r *http.Request, next http.Handler) { next.ServeHTTP(w, r) }
+
+// chance is a coin that is the same in every run.
+type chance struct {
+	mu  sync.Mutex
+	rnd *rand.Rand
+}
+
+func newChance(seed uint64) *chance { return &chance{rnd: rand.New(rand.NewPCG(seed, seed))} }
+
+func (c *chance) below(p float64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rnd.Float64() < p
+}
+
+// Reset resets the connection of a part of the requests, by RST: half of those before
+// they were forwarded, half when the API server has done what they ask for.
+func Reset(part float64, seed uint64) Fault {
+	coin := newChance(seed)
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if !coin.below(part) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if coin.below(0.5) && !isWatch(r) {
+			next.ServeHTTP(nowhere{}, r)
+		}
+		if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+			reset(conn)
+		}
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// nowhere is where an answer is lost.
+type nowhere struct{}
+
+func (nowhere) Header() http.Header         { return http.Header{} }
+func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+func (nowhere) WriteHeader(int)             {}
+func (nowhere) FlushError() error           { return nil }
+
+// TooManyRequests answers 429 with a Retry-After to all requests.
+func TooManyRequests(retryAfter time.Duration) Fault {
+	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+		answer(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "Too many requests, please try again later.")
+	}
+}
+
+// Storm answers 500 to one half of the requests, and 503 to the other.
+func Storm(seed uint64) Fault {
+	coin := newChance(seed)
+	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		if coin.below(0.5) {
+			answer(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the server is currently unable to handle the request")
+			return
+		}
+		answer(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred")
+	}
+}
+
+// Latency lets every request wait before it is forwarded.
+func Latency(d time.Duration) Fault {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if hold(r.Context(), d) == nil {
+			next.ServeHTTP(w, r)
+		}
+	}
+}
+
+// Gone answers 410 to all watches, and to lists that begin at a version.
+func Gone(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	version := r.URL.Query().Get("resourceVersion")
+	if isWatch(r) || (isList(r) && version != "" && version != "0") || r.URL.Query().Get("continue") != "" {
+		answer(w, http.StatusGone, metav1.StatusReasonExpired, "The resourceVersion for the provided watch is too old.")
+		return
+	}
+	next.ServeHTTP(w, r)
+}
+
+// Truncated sends half of every answer, and calls that all of it.
+func Truncated(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if isWatch(r) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"type":"ADDED","object":{"kind":`)
+		return
+	}
+	rewrite(w, r, next, func(body []byte) []byte { return body[:len(body)/2] })
+}
+
+// EmptyLists answers every list with 200 and without an object. Watches are refused, so
+// that there are lists: those that would begin with a list as a server does that has no
+// such watches. A single object can be read as it is.
+func EmptyLists(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	switch {
+	case isWatch(r) && r.URL.Query().Get("sendInitialEvents") == "true":
+		answer(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch")
+	case isWatch(r):
+		answer(w, http.StatusGone, metav1.StatusReasonExpired, "The resourceVersion for the provided watch is too old.")
+	case isList(r):
+		rewrite(w, r, next, withoutItems)
+	default:
+		next.ServeHTTP(w, r)
+	}
+}
+
+func withoutItems(body []byte) []byte {
+	var list map[string]json.RawMessage
+	if err := json.Unmarshal(body, &list); err != nil || list["items"] == nil {
+		return body
+	}
+	list["items"] = json.RawMessage("[]")
+	out, err := json.Marshal(list)
+	if err != nil {
+		return body
+	}
+	return out
+}
+
+// rewrite passes a request on as one for JSON, and changes the body of the answer.
+func rewrite(w http.ResponseWriter, r *http.Request, next http.Handler, change func([]byte) []byte) {
+	askForJSON(r)
+	kept := &keeper{header: http.Header{}, code: http.StatusOK}
+	next.ServeHTTP(kept, r)
+	body := change(kept.body.Bytes())
+	for name, values := range kept.header {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(kept.code)
+	_, _ = w.Write(body)
+}
+
+// keeper keeps an answer.
+type keeper struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+func (k *keeper) Header() http.Header         { return k.header }
+func (k *keeper) Write(b []byte) (int, error) { return k.body.Write(b) }
+func (k *keeper) WriteHeader(code int)        { k.code = code }
+func (k *keeper) FlushError() error           { return nil }
+
+// answer is that of an API server that refuses.
+func answer(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
+	body, err := json.Marshal(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
+	})
+	if err != nil {
+		panic(fmt.Sprintf("a status can't be written: %v", err))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(body)
+}
