@@ -184,14 +184,15 @@ func (r *fault) verify() {
 	within(r.t, time.Until(r.healed.Add(convergedWithin)), r.name+" is as it should be again", r.converged)
 	r.took = time.Since(r.healed)
 	r.staysQuiet()
+	from, to := r.injected, r.healed
 	if r.options.hubDown {
-		r.during = p99(r.sampler.between(r.healed.Add(r.took), time.Now().Add(-time.Second)))
-	} else {
-		r.during = p99(r.sampler.between(r.injected, r.healed))
+		from, to = r.healed.Add(r.took), time.Now().Add(-time.Second)
 	}
+	samples := r.sampler.between(from, to)
+	r.during = p99(samples)
 	r.t.Logf("%s: converged %s after its end; p99 of the healthy spoke %v before and %v with the fault", r.title, seconds(r.took), r.before, r.during)
-	if slower(r.before, r.during) {
-		r.t.Errorf("the healthy spoke is slower: p99 is %v, and was %v", r.during, r.before)
+	if err := slower(r.before, samples); err != nil {
+		r.t.Error(err)
 	}
 	if err := r.keptAsItWas(); err != nil {
 		r.t.Error(err)

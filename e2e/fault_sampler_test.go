@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -106,21 +108,21 @@ func (s *sampler) arrived(key string) {
 	}
 }
 
-// between returns how long those took that were created in a span of time. One that
-// has not arrived took until now, at least.
+// between returns how long those took, in their order, that were created in a span of
+// time. One that has not arrived took until now, at least.
 func (s *sampler) between(from, to time.Time) []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []time.Duration
+	var in []*sample
 	for _, x := range s.samples {
-		if x.at.Before(from) || x.at.After(to) {
-			continue
+		if !x.at.Before(from) && !x.at.After(to) {
+			in = append(in, x)
 		}
-		if x.took == 0 {
-			out = append(out, time.Since(x.at))
-			continue
-		}
-		out = append(out, x.took)
+	}
+	slices.SortFunc(in, func(a, b *sample) int { return a.at.Compare(b.at) })
+	out := make([]time.Duration, 0, len(in))
+	for _, x := range in {
+		out = append(out, cmp.Or(x.took, time.Since(x.at)))
 	}
 	return out
 }
@@ -153,18 +155,39 @@ func (s *sampler) isStopped() bool {
 	return s.stopped
 }
 
-// p99 of nothing is 0.
+// spell is how many samples a p99 is taken of: 5 s of them.
+const spell = 25
+
+// p99 is the median of the p99 of every spell: what else the machine does spoils some of
+// them, and a spoke that is held up by another is so in all.
 func p99(of []time.Duration) time.Duration {
-	if len(of) == 0 {
+	var all []time.Duration
+	for chunk := range slices.Chunk(of, spell) {
+		if len(chunk) == spell || len(all) == 0 {
+			all = append(all, p(99, chunk))
+		}
+	}
+	if len(all) == 0 {
 		return 0
 	}
-	return p(99, of)
+	return p(50, all)
 }
+
+// stall is how long the slowest one in a hundred may take, whatever else the machine
+// does: who waits for another spoke's answer waits for 5 s, and more.
+const stall = 4 * time.Second
 
 // slower tells whether the healthy spoke is slower by more than what the machine's
 // other doings account for.
-func slower(before, during time.Duration) bool {
-	return float64(during) > 1.2*float64(before) && during > before+noise
+func slower(before time.Duration, during []time.Duration) error {
+	is := p99(during)
+	if float64(is) > 1.2*float64(before) && is > before+noise {
+		return fmt.Errorf("the healthy spoke is slower: p99 is %v, and was %v", is, before)
+	}
+	if len(during) > 0 && p(99, during) > stall {
+		return fmt.Errorf("the healthy spoke was held up: p99 of all is %v", p(99, during))
+	}
+	return nil
 }
 
 // raw reads what an API server says of a path.

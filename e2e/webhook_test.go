@@ -64,10 +64,7 @@ func serveHook(t *testing.T, name string, review func(ctx context.Context, r *ad
 	return h
 }
 
-var (
-	noSideEffects = admissionregistrationv1.SideEffectClassNone
-	longest       = int32(30)
-)
+var noSideEffects = admissionregistrationv1.SideEffectClassNone
 
 func hookRules(operations ...admissionregistrationv1.OperationType) []admissionregistrationv1.RuleWithOperations {
 	return []admissionregistrationv1.RuleWithOperations{{
@@ -79,11 +76,14 @@ func hookRules(operations ...admissionregistrationv1.OperationType) []admissionr
 }
 
 // validating is the hook as it is registered to allow or deny.
-func (h *hook) validating() client.Object {
+func (h *hook) validating() client.Object { return h.validatingWithin(30) }
+
+// validatingWithin is validating with another time to answer in, in seconds.
+func (h *hook) validatingWithin(timeout int32) client.Object {
 	return &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: h.name},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: h.name + ".example.com", ClientConfig: h.config, TimeoutSeconds: &longest, SideEffects: &noSideEffects,
+			Name: h.name + ".example.com", ClientConfig: h.config, TimeoutSeconds: &timeout, SideEffects: &noSideEffects,
 			Rules:                   hookRules(admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
 			AdmissionReviewVersions: []string{"v1"},
 		}},

@@ -3,6 +3,7 @@ package fleet
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -91,7 +92,7 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 	f.managers = append(f.managers, m)
 	f.mu.Unlock()
 	if err := m.waitHealthy(ctx, "http://"+health+"/healthz"); err != nil {
-		return nil, err
+		return nil, errors.Join(err, m.process.Kill())
 	}
 	return m, nil
 }

@@ -1,0 +1,197 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// TestFaultAPI has spokes whose API servers are well, and do not take the rules: all
+// that kube-controller-manager and admission do to them.
+func TestFaultAPI(t *testing.T) {
+	f := startFaulty(t, fleet.Options{Spokes: []string{"homeless", "full", "denied"}, ControllerManager: true})
+	f.refusesLoopback(t)
+	f.manage(t)
+	places := map[string]*place{}
+	for _, name := range []string{"homeless", "full", "denied"} {
+		places[name] = f.place(t, name)
+	}
+	f.measure(t)
+	f.refusesKubeconfigs(t, places["homeless"])
+	for _, at := range places {
+		at.register(t)
+		at.settle(t)
+	}
+	collected := f.startCollecting(t, places)
+	t.Run("rows", func(t *testing.T) {
+		for name, rows := range map[string]func(t *testing.T, at *place){"homeless": homelessRows, "full": fullRows, "denied": deniedRows} {
+			f.lane(t, places[name], func(t *testing.T) { rows(t, places[name]) })
+		}
+	})
+	collected(t)
+}
+
+// readyWith is what the SpokeCluster shows when a rule is not in the spoke.
+func (r *fault) readyWith(words ...string) {
+	r.t.Helper()
+	r.expectShown(metav1.ConditionTrue, v1alpha1.ReasonRulesFailing, words...)
+}
+
+func homelessRows(t *testing.T, at *place) {
+	ns := func(r *fault) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name + "-home"}}
+	}
+	homeless := func(r *fault) client.ObjectKey {
+		ar := alertRule(r.name+"-homeless", r.name+"-home", onNamed(v1alpha1.ClusterName(r.name)))
+		must(r.t, r.Hub.Client.Create(r.t.Context(), ar))
+		return client.ObjectKeyFromObject(ar)
+	}
+	at.row(t, "a namespace is missing", rowOptions{}, func(r *fault) {
+		var key client.ObjectKey
+		r.inject(func() { key = homeless(r) }, func() {})
+		r.change()
+		r.readyWith(v1alpha1.ReasonNamespaceMissing, r.name+"-homeless")
+		expectRow(r.t, r.Fleet, key, r.name, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing)
+		r.hold(15 * time.Second)
+		must(r.t, r.m.Client.Create(r.t.Context(), ns(r)))
+		r.over()
+	})
+	at.row(t, "a namespace is terminating", rowOptions{rewritten: true}, func(r *fault) {
+		guest := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.name + "-home", Name: "guest", Finalizers: []string{"example.com/stays"}}}
+		must(r.t, r.m.Client.Create(r.t.Context(), guest))
+		free := func() {
+			if err := r.m.Client.Get(context.WithoutCancel(r.t.Context()), client.ObjectKeyFromObject(guest), guest); err == nil {
+				guest.Finalizers = nil
+				_ = r.m.Client.Update(context.WithoutCancel(r.t.Context()), guest)
+			}
+		}
+		r.inject(func() { must(r.t, r.m.Client.Delete(r.t.Context(), ns(r))) }, free)
+		r.change()
+		r.readyWith(v1alpha1.ReasonNamespaceMissing, "being deleted")
+		r.hold(15 * time.Second)
+		free()
+		within(r.t, patience, "the namespace is gone", func(ctx context.Context) error {
+			if err := r.m.Client.Get(ctx, client.ObjectKeyFromObject(ns(r)), &corev1.Namespace{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it is there: %w", err)
+			}
+			return nil
+		})
+		must(r.t, r.m.Client.Create(r.t.Context(), ns(r)))
+		r.over()
+	})
+}
+
+func fullRows(t *testing.T, at *place) {
+	const counted = "count/prometheusrules.monitoring.coreos.com"
+	at.row(t, "a ResourceQuota is full", rowOptions{}, func(r *fault) {
+		quota := &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Namespace: r.name, Name: "rules"},
+			Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{counted: resource.MustParse("1")}},
+		}
+		must(r.t, r.m.Client.Create(r.t.Context(), quota))
+		within(r.t, convergedWithin, "the quota is counted", func(ctx context.Context) error {
+			if err := read(ctx, r.m, client.ObjectKeyFromObject(quota), quota); err != nil {
+				return err
+			}
+			if used := quota.Status.Used[counted]; used.IsZero() {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		r.inject(func() { r.rule(r.t, "one-more") }, func() {})
+		r.readyWith(v1alpha1.ReasonQuotaExceeded, r.name+"-one-more")
+		r.change()
+		r.changeSpoke()
+		r.hold(15 * time.Second)
+		update(r.t, r.m, quota, func(q *corev1.ResourceQuota) { q.Spec.Hard[counted] = resource.MustParse("1000") })
+		r.over()
+	})
+}
+
+func deniedRows(t *testing.T, at *place) {
+	at.row(t, "an admission webhook denies", rowOptions{}, func(r *fault) {
+		h := serveHook(r.t, "deny", func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "not on a Friday"}}
+		})
+		config := h.validating()
+		h.install(r.t, r.m, config)
+		r.inject(r.change, func() {})
+		r.readyWith(v1alpha1.ReasonRejected, "not on a Friday")
+		r.changeSpoke()
+		r.hold(15 * time.Second)
+		h.uninstall(r.t, r.m, config)
+		r.over()
+	})
+	at.row(t, "an admission webhook times out", rowOptions{}, func(r *fault) {
+		asked := atomic.Int32{}
+		h := serveHook(r.t, "hang", func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			asked.Add(1)
+			<-ctx.Done() // the API server gives up
+			return nil
+		})
+		config := h.validatingWithin(2)
+		h.install(r.t, r.m, config)
+		r.inject(r.change, func() {})
+		r.readyWith(v1alpha1.ReasonError, "hang.example.com")
+		r.changeSpoke()
+		r.hold(20 * time.Second)
+		r.t.Logf("the webhook was asked %d times", asked.Load())
+		h.uninstall(r.t, r.m, config)
+		r.over()
+	})
+}
+
+// startCollecting puts an object into each spoke that its garbage collector has to
+// collect, and returns what checks that it did, and collected nothing of ours.
+func (f *faulty) startCollecting(t *testing.T, places map[string]*place) func(t *testing.T) {
+	t.Helper()
+	yes := true
+	garbage := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "garbage", OwnerReferences: []metav1.OwnerReference{{
+		APIVersion: "v1", Kind: "ConfigMap", Name: "nobody", UID: "00000000-0000-0000-0000-000000000000", Controller: &yes,
+	}}}}
+	var kept []client.Object
+	members := map[client.Object]*fleet.Member{}
+	for _, at := range places {
+		must(t, at.m.Client.Create(t.Context(), garbage.DeepCopy()))
+		rules, err := at.rules(t.Context())
+		must(t, err)
+		for i := range rules {
+			if key := rules[i].Annotations[v1alpha1.AlertRuleAnnotation]; strings.Contains(key, "-rule-0") || strings.Contains(key, "-gone-") {
+				continue
+			}
+			if len(rules[i].OwnerReferences) > 0 {
+				t.Errorf("%s has owners: %v", rules[i].Name, rules[i].OwnerReferences)
+			}
+			kept, members[&rules[i]] = append(kept, &rules[i]), at.m
+		}
+	}
+	begun := time.Now()
+	return func(t *testing.T) {
+		t.Helper()
+		for _, at := range places {
+			if err := at.m.Client.Get(t.Context(), client.ObjectKeyFromObject(garbage), garbage.DeepCopy()); !apierrors.IsNotFound(err) {
+				t.Errorf("the garbage collector of %s does not run: %v", at.name, err)
+			}
+		}
+		for _, o := range kept {
+			if err := untouched(t.Context(), members[o], o); err != nil {
+				t.Errorf("after %s with a garbage collector: %v", seconds(time.Since(begun)), err)
+			}
+		}
+		t.Logf("%d rules are as they were after %s with a garbage collector", len(kept), seconds(time.Since(begun)))
+	}
+}

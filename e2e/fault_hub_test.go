@@ -1,0 +1,233 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// TestFaultHub breaks the hub, and the manager. That a leader who was away writes nothing
+// has a test of its own (TestFormerLeader…).
+func TestFaultHub(t *testing.T) {
+	f := startFaulty(t, fleet.Options{Spokes: []string{"remote"}})
+	front := f.frontHub(t)
+	f.manage(t)
+	at := f.place(t, "remote")
+	behind := at.behind(t)
+	at.register(t)
+	at.settle(t)
+	f.measure(t)
+	at.row(t, "the manager is killed between two writes", rowOptions{hubDown: true}, func(r *fault) {
+		f.sampler.stop()
+		r.inject(func() { r.killAtEveryPoint(front, behind) }, func() {})
+		r.change()
+		r.over()
+		f.sampler.resume()
+	})
+	must(t, f.current().Stop())
+	f.options.Kubeconfig = nil // past the proxy
+	f.start(t)
+	at.row(t, "the hub's API server is restarted", rowOptions{hubDown: true}, func(r *fault) {
+		r.inject(func() { must(r.t, f.Hub.Kill()) }, func() { _ = f.Hub.Restart(context.WithoutCancel(r.t.Context())) })
+		r.changeSpoke()
+		r.hold(5 * time.Second)
+		r.over()
+		r.change()
+	})
+	at.row(t, "the kind AlertRule is deleted and restored", rowOptions{hubDown: true}, kindLost)
+	must(t, f.current().Stop())
+	f.options.Args = slices.DeleteFunc(f.options.Args, func(arg string) bool { return strings.HasPrefix(arg, "--leader-elect") })
+	f.options.Args = append(f.options.Args, "--leader-elect")
+	f.keepRunning(t)
+	at.row(t, "the hub is down for 75 s", rowOptions{hubDown: true}, func(r *fault) {
+		r.inject(func() { must(r.t, f.Hub.Kill()) }, func() { _ = f.Hub.Restart(context.WithoutCancel(r.t.Context())) })
+		r.changeSpoke()
+		r.hold(75 * time.Second)
+		must(r.t, r.keptAsItWas())
+		r.over()
+		r.change()
+	})
+}
+
+// frontHub puts a proxy between the manager and the hub.
+func (f *faulty) frontHub(t *testing.T) *faultproxy.Proxy {
+	t.Helper()
+	kubeconfig, err := f.Hub.UserKubeconfig(fleet.HubUser)
+	must(t, err)
+	const token = "canary-proxy-hub"
+	f.canaries.add(token)
+	p, err := faultproxy.Start(kubeconfig, token)
+	must(t, err)
+	t.Cleanup(p.Close)
+	f.options.Kubeconfig, err = p.Kubeconfig()
+	must(t, err)
+	return p
+}
+
+// killPoint is a write of the manager's, and what has it written when that is prepared.
+type killPoint struct {
+	proxy            *faultproxy.Proxy
+	method, resource string
+	prepare          func(suffix string) (trigger func())
+}
+
+// killAtEveryPoint kills the manager before each kind of write is sent, and when it was
+// done and its answer is not in yet; and each time it has to find its way.
+func (r *fault) killAtEveryPoint(hub, spoke *faultproxy.Proxy) {
+	r.t.Helper()
+	web := func(suffix string) client.Object { return deployment(r.name, "kill-"+suffix) }
+	for _, k := range []killPoint{
+		{hub, http.MethodPatch, "alertrules", func(s string) func() {
+			return func() { must(r.t, r.m.Client.Create(r.t.Context(), web(s))) }
+		}},
+		{spoke, http.MethodPost, "prometheusrules", func(s string) func() { return func() { r.rule(r.t, "kill-"+s) } }},
+		{spoke, http.MethodPut, "prometheusrules", func(s string) func() {
+			ar := r.rule(r.t, "kill-"+s)
+			r.settle(r.t)
+			return func() { update(r.t, r.Hub, ar, func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up == 7" }) }
+		}},
+		{spoke, http.MethodDelete, "prometheusrules", func(s string) func() {
+			ar := r.rule(r.t, "kill-"+s)
+			r.settle(r.t)
+			return func() { must(r.t, r.Hub.Client.Delete(r.t.Context(), ar)) }
+		}},
+		{hub, http.MethodDelete, "alertrules", func(s string) func() {
+			must(r.t, r.m.Client.Create(r.t.Context(), web(s)))
+			r.settle(r.t)
+			return func() { must(r.t, r.m.Client.Delete(r.t.Context(), web(s))) }
+		}},
+		{hub, http.MethodPatch, "alertrules/status", func(s string) func() { return func() { r.rule(r.t, "kill-"+s) } }},
+		{hub, http.MethodPatch, "spokeclusters/status", func(string) func() { return func() { spoke.Set(faultproxy.Storm(5)) } }},
+	} {
+		for _, after := range []bool{false, true} {
+			r.killAt(k, after)
+			spoke.Set(faultproxy.Pass)
+			r.start(r.t)
+			begun := time.Now()
+			within(r.t, convergedWithin, "all is as it should be again", r.converged)
+			r.t.Logf("killed %s: converged %s after it was back", k.moment(after), seconds(time.Since(begun)))
+		}
+	}
+}
+
+func (k killPoint) moment(after bool) string {
+	if after {
+		return "when " + k.method + " " + k.resource + " was done"
+	}
+	return "before " + k.method + " " + k.resource
+}
+
+// killAt kills the manager at a point that the trigger makes it come by.
+func (r *fault) killAt(k killPoint, after bool) {
+	r.t.Helper()
+	suffix := fmt.Sprintf("%s-%s-%t", strings.ToLower(k.method), strings.ReplaceAll(k.resource, "/", "-"), after)
+	m := r.current()
+	trigger := k.prepare(suffix)
+	done := k.proxy.At(faultproxy.Point{Method: k.method, Resource: k.resource, After: after}, func() bool {
+		_ = m.Kill()
+		return false
+	})
+	trigger()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		k.proxy.Forget()
+		r.t.Errorf("nothing came %s", k.moment(after))
+		must(r.t, m.Kill())
+	}
+}
+
+// kindLost deletes the CustomResourceDefinition of AlertRules, with all that there are,
+// and restores both as from a backup.
+func kindLost(r *fault) {
+	f, ctx := r.faulty, context.WithoutCancel(r.t.Context())
+	f.sampler.stop()
+	defer f.sampler.resume()
+	pause(r.t, 2*time.Second) // those on their way arrive
+	var backup v1alpha1.AlertRuleList
+	must(r.t, r.Hub.Client.List(ctx, &backup))
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "alertrules." + v1alpha1.Group}}
+	restore := func() error {
+		return r.Hub.InstallCRDs(ctx, filepath.Join("..", "charts", "rulefleet", "files", "crds"), "*_alertrules.yaml")
+	}
+	healthy, err := f.healthy.rules(ctx)
+	must(r.t, err)
+	r.inject(func() {
+		must(r.t, r.Hub.Client.Delete(ctx, crd))
+		eventually(r.t, "the CRD is gone", func(ctx context.Context) error {
+			if err := read(ctx, r.Hub, client.ObjectKeyFromObject(crd), crd); client.IgnoreNotFound(err) != nil || err == nil {
+				return fmt.Errorf("it is there: %w", err)
+			}
+			return nil
+		})
+	}, func() { _ = restore() })
+	stay := func(context.Context) error {
+		now, err := f.healthy.rules(ctx)
+		if err == nil && len(now) != len(healthy) {
+			err = fmt.Errorf("of %d rules of the healthy spoke there are %d", len(healthy), len(now))
+		}
+		return errors.Join(err, r.keptAsItWas())
+	}
+	throughout(r.t, 10*time.Second, "the spokes' rules stay", stay)
+	must(r.t, restore())
+	r.heal = func() {}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for i := range backup.Items {
+		ar := &backup.Items[i]
+		ar.ResourceVersion, ar.UID, ar.Status = "", "", v1alpha1.AlertRuleStatus{}
+		g.Go(func() error { return client.IgnoreAlreadyExists(r.Hub.Client.Create(gctx, ar)) })
+	}
+	must(r.t, g.Wait())
+	r.over()
+	must(r.t, stay(ctx))
+	r.change()
+}
+
+// keepRunning starts the manager, and again whenever it ends, as a kubelet does.
+func (f *faulty) keepRunning(t *testing.T) {
+	t.Helper()
+	f.start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-f.current().Done():
+			}
+			t.Logf("%s the manager ended: %v", time.Now().Format(time.TimeOnly), f.current().ExitErr())
+			m, err := f.StartManager(ctx, f.options)
+			for err != nil && ctx.Err() == nil {
+				t.Logf("%s it does not start: %s", time.Now().Format(time.TimeOnly), firstLine(err.Error()))
+				m, err = f.StartManager(ctx, f.options)
+			}
+			if err == nil {
+				f.adopt(m)
+			}
+		}
+	})
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
