@@ -197,7 +197,9 @@ func kindLost(r *fault) {
 	must(r.t, g.Wait())
 	r.over()
 	must(r.t, stay(ctx))
-	r.change()
+	// What is deleted now is older in the spoke than its kind on the hub, so the brake
+	// holds it; what is made is not.
+	r.rule(r.t, fmt.Sprintf("new-%d", r.number))
 }
 
 // keepRunning starts the manager, and again whenever it ends, as a kubelet does.
