@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,8 +51,7 @@ func TestFaultHub(t *testing.T) {
 	})
 	at.row(t, "the kind AlertRule is deleted and restored", rowOptions{hubDown: true}, kindLost)
 	must(t, f.current().Stop())
-	f.options.Args = slices.DeleteFunc(f.options.Args, func(arg string) bool { return strings.HasPrefix(arg, "--leader-elect") })
-	f.options.Args = append(f.options.Args, "--leader-elect")
+	f.options.LeaderElect = true
 	f.keepRunning(t)
 	at.row(t, "the hub is down for 75 s", rowOptions{hubDown: true}, func(r *fault) {
 		r.inject(func() { must(r.t, f.Hub.Kill()) }, func() { _ = f.Hub.Restart(context.WithoutCancel(r.t.Context())) })

@@ -127,7 +127,9 @@ func (r *fault) expectOf(name, kind string, status metav1.ConditionStatus, reaso
 				return fmt.Errorf("the message does not say %q: %s", word, c.Message)
 			}
 		}
-		r.shown, r.after = fmt.Sprintf("%s=%s/%s", kind, status, reason), time.Since(r.injected)
+		if r.after == 0 {
+			r.shown, r.after = fmt.Sprintf("%s=%s/%s", kind, status, reason), time.Since(r.injected)
+		}
 		r.t.Logf("%s: after %s it says: %s", r.title, seconds(r.after), c.Message)
 		return nil
 	})

@@ -82,7 +82,7 @@ func startFaulty(t *testing.T, o fleet.Options) *faulty {
 	f := &faulty{Fleet: start(t, o), canaries: &canaries{}}
 	f.options = fleet.ManagerOptions{
 		Path: plainManager, Dir: t.TempDir(), HubID: hubID,
-		Args: []string{"--log-level=debug", "--leader-elect=false"},
+		Args: []string{"--log-level=debug"},
 	}
 	return f
 }
