@@ -23,6 +23,7 @@ import (
 // TestFaultAPI has spokes whose API servers are well, and do not take the rules: all
 // that kube-controller-manager and admission do to them.
 func TestFaultAPI(t *testing.T) {
+	t.Parallel() // both wait, most of the time
 	f := startFaulty(t, fleet.Options{Spokes: []string{"homeless", "full", "denied"}, ControllerManager: true})
 	f.refusesLoopback(t)
 	f.manage(t)
@@ -38,8 +39,8 @@ func TestFaultAPI(t *testing.T) {
 	}
 	collected := f.startCollecting(t, places)
 	t.Run("rows", func(t *testing.T) {
-		for name, rows := range map[string]func(t *testing.T, at *place){"homeless": homelessRows, "full": fullRows, "denied": deniedRows} {
-			f.lane(t, places[name], func(t *testing.T) { rows(t, places[name]) })
+		for name, rows := range map[string]func(at *place){"homeless": homelessRows, "full": fullRows, "denied": deniedRows} {
+			f.lane(t, places[name], rows)
 		}
 	})
 	collected(t)
@@ -51,7 +52,7 @@ func (r *fault) readyWith(words ...string) {
 	r.expectShown(metav1.ConditionTrue, v1alpha1.ReasonRulesFailing, words...)
 }
 
-func homelessRows(t *testing.T, at *place) {
+func homelessRows(at *place) {
 	ns := func(r *fault) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name + "-home"}}
 	}
@@ -60,7 +61,7 @@ func homelessRows(t *testing.T, at *place) {
 		must(r.t, r.Hub.Client.Create(r.t.Context(), ar))
 		return client.ObjectKeyFromObject(ar)
 	}
-	at.row(t, "a namespace is missing", rowOptions{}, func(r *fault) {
+	at.row("a namespace is missing", rowOptions{}, func(r *fault) {
 		var key client.ObjectKey
 		r.inject(func() { key = homeless(r) }, func() { _ = r.m.Client.Create(context.WithoutCancel(r.t.Context()), ns(r)) })
 		r.change()
@@ -69,7 +70,7 @@ func homelessRows(t *testing.T, at *place) {
 		r.hold(15 * time.Second)
 		r.over()
 	})
-	at.row(t, "a namespace is terminating", rowOptions{rewritten: true}, func(r *fault) {
+	at.row("a namespace is terminating", rowOptions{rewritten: true}, func(r *fault) {
 		guest := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.name + "-home", Name: "guest", Finalizers: []string{"example.com/stays"}}}
 		must(r.t, r.m.Client.Create(r.t.Context(), guest))
 		free := func() {
@@ -94,9 +95,9 @@ func homelessRows(t *testing.T, at *place) {
 	})
 }
 
-func fullRows(t *testing.T, at *place) {
+func fullRows(at *place) {
 	const counted = "count/prometheusrules.monitoring.coreos.com"
-	at.row(t, "a ResourceQuota is full", rowOptions{}, func(r *fault) {
+	at.row("a ResourceQuota is full", rowOptions{}, func(r *fault) {
 		quota := &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Namespace: r.name, Name: "rules"},
 			Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{counted: resource.MustParse("1")}},
@@ -122,8 +123,8 @@ func fullRows(t *testing.T, at *place) {
 	})
 }
 
-func deniedRows(t *testing.T, at *place) {
-	at.row(t, "an admission webhook denies", rowOptions{}, func(r *fault) {
+func deniedRows(at *place) {
+	at.row("an admission webhook denies", rowOptions{}, func(r *fault) {
 		h := serveHook(r.t, "deny", func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "not on a Friday"}}
 		})
@@ -136,7 +137,7 @@ func deniedRows(t *testing.T, at *place) {
 		h.uninstall(r.t, r.m, config)
 		r.over()
 	})
-	at.row(t, "an admission webhook times out", rowOptions{}, func(r *fault) {
+	at.row("an admission webhook times out", rowOptions{}, func(r *fault) {
 		asked := atomic.Int32{}
 		h := serveHook(r.t, "hang", func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			asked.Add(1)

@@ -24,6 +24,7 @@ import (
 // TestFaultHub breaks the hub, and the manager. That a leader who was away writes nothing
 // has a test of its own (TestFormerLeader…).
 func TestFaultHub(t *testing.T) {
+	t.Parallel() // both wait, most of the time
 	f := startFaulty(t, fleet.Options{Spokes: []string{"remote"}})
 	front := f.frontHub(t)
 	f.manage(t)
@@ -32,7 +33,7 @@ func TestFaultHub(t *testing.T) {
 	at.register(t)
 	at.settle(t)
 	f.measure(t)
-	at.row(t, "the manager is killed between two writes", rowOptions{hubDown: true}, func(r *fault) {
+	at.row("the manager is killed between two writes", rowOptions{hubDown: true}, func(r *fault) {
 		f.sampler.stop()
 		r.inject(func() { r.killAtEveryPoint(front, behind) }, func() {})
 		r.change()
@@ -42,18 +43,18 @@ func TestFaultHub(t *testing.T) {
 	must(t, f.current().Stop())
 	f.options.Kubeconfig = nil // past the proxy
 	f.start(t)
-	at.row(t, "the hub's API server is restarted", rowOptions{hubDown: true}, func(r *fault) {
+	at.row("the hub's API server is restarted", rowOptions{hubDown: true}, func(r *fault) {
 		r.inject(func() { must(r.t, f.Hub.Kill()) }, func() { _ = f.Hub.Restart(context.WithoutCancel(r.t.Context())) })
 		r.changeSpoke()
 		r.hold(5 * time.Second)
 		r.over()
 		r.change()
 	})
-	at.row(t, "the kind AlertRule is deleted and restored", rowOptions{hubDown: true}, kindLost)
+	at.row("the kind AlertRule is deleted and restored", rowOptions{hubDown: true}, kindLost)
 	must(t, f.current().Stop())
 	f.options.LeaderElect = true
 	f.keepRunning(t)
-	at.row(t, "the hub is down for 75 s", rowOptions{hubDown: true}, func(r *fault) {
+	at.row("the hub is down for 75 s", rowOptions{hubDown: true}, func(r *fault) {
 		r.inject(func() { must(r.t, f.Hub.Kill()) }, func() { _ = f.Hub.Restart(context.WithoutCancel(r.t.Context())) })
 		r.changeSpoke()
 		r.hold(75 * time.Second)

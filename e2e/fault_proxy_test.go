@@ -19,11 +19,12 @@ import (
 )
 
 // lane runs rows of one spoke, one after the other, beside those of other spokes.
-func (f *faulty) lane(t *testing.T, at *place, rows func(t *testing.T)) {
+func (f *faulty) lane(t *testing.T, at *place, rows func(at *place)) {
 	t.Helper()
 	t.Run(at.name, func(t *testing.T) {
 		t.Parallel()
-		rows(t)
+		at.t = t
+		rows(at)
 	})
 }
 
@@ -62,41 +63,41 @@ func TestFaultProxies(t *testing.T) {
 	}
 	f.measure(t)
 	t.Run("rows", func(t *testing.T) {
-		f.lane(t, places["broken"], func(t *testing.T) {
-			at, p := places["broken"], proxies["broken"]
-			at.row(t, "an empty list with 200", rowOptions{}, func(r *fault) {
+		f.lane(t, places["broken"], func(at *place) {
+			p := proxies["broken"]
+			at.row("an empty list with 200", rowOptions{}, func(r *fault) {
 				lies := &lies{}
 				r.proxied(p, lies.tell, func() { r.disbelieves(lies) })
 			})
-			at.row(t, "connections are reset at random", rowOptions{}, func(r *fault) { r.proxied(p, faultproxy.Reset(0.4, 11), r.none) })
+			at.row("connections are reset at random", rowOptions{}, func(r *fault) { r.proxied(p, faultproxy.Reset(0.4, 11), r.none) })
 		})
-		f.lane(t, places["busy"], func(t *testing.T) {
-			at, p := places["busy"], proxies["busy"]
-			at.row(t, "429", rowOptions{}, func(r *fault) {
+		f.lane(t, places["busy"], func(at *place) {
+			p := proxies["busy"]
+			at.row("429", rowOptions{}, func(r *fault) {
 				r.proxied(p, faultproxy.TooManyRequests(5*time.Second), func() { r.expectShown(metav1.ConditionFalse, v1alpha1.ReasonThrottled) })
 			})
-			at.row(t, "410 Gone", rowOptions{}, func(r *fault) { r.proxied(p, faultproxy.Gone, func() { r.stays(20 * time.Second) }) })
+			at.row("410 Gone", rowOptions{}, func(r *fault) { r.proxied(p, faultproxy.Gone, func() { r.stays(20 * time.Second) }) })
 		})
-		f.lane(t, places["failing"], func(t *testing.T) {
-			at, p := places["failing"], proxies["failing"]
-			at.row(t, "a storm of 500 and 503", rowOptions{}, func(r *fault) { r.proxied(p, faultproxy.Storm(12), r.unreachable) })
+		f.lane(t, places["failing"], func(at *place) {
+			p := proxies["failing"]
+			at.row("a storm of 500 and 503", rowOptions{}, func(r *fault) { r.proxied(p, faultproxy.Storm(12), r.unreachable) })
 		})
-		f.lane(t, places["slow"], func(t *testing.T) {
-			at, p := places["slow"], proxies["slow"]
-			at.row(t, "2 s latency", rowOptions{}, func(r *fault) {
+		f.lane(t, places["slow"], func(at *place) {
+			p := proxies["slow"]
+			at.row("2 s latency", rowOptions{}, func(r *fault) {
 				r.proxied(p, faultproxy.Latency(2*time.Second), func() { r.stays(35 * time.Second) })
 			})
 		})
-		f.lane(t, places["silent"], func(t *testing.T) {
+		f.lane(t, places["silent"], func(at *place) {
 			silent, err := faultproxy.Silent()
-			must(t, err)
-			places["silent"].row(t, "a listener that stays silent", rowOptions{unregistered: true}, func(r *fault) { r.dead(silent) })
-			places["silent"].row(t, "truncated JSON", rowOptions{}, func(r *fault) { r.proxied(proxies["silent"], faultproxy.Truncated, r.unreachable) })
+			must(at.t, err)
+			at.row("a listener that stays silent", rowOptions{unregistered: true}, func(r *fault) { r.dead(silent) })
+			at.row("truncated JSON", rowOptions{}, func(r *fault) { r.proxied(proxies["silent"], faultproxy.Truncated, r.unreachable) })
 		})
-		f.lane(t, places["hole"], func(t *testing.T) {
-			hole, err := faultproxy.BlackHole(t.Context())
-			must(t, err)
-			places["hole"].row(t, "a black hole", rowOptions{unregistered: true}, func(r *fault) { r.dead(hole) })
+		f.lane(t, places["hole"], func(at *place) {
+			hole, err := faultproxy.BlackHole(at.t.Context())
+			must(at.t, err)
+			at.row("a black hole", rowOptions{unregistered: true}, func(r *fault) { r.dead(hole) })
 		})
 	})
 }

@@ -50,9 +50,9 @@ type version struct {
 }
 
 // row runs a row, and checks what has to hold of all of them.
-func (at *place) row(t *testing.T, name string, o rowOptions, run func(r *fault)) {
-	t.Helper()
-	t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+func (at *place) row(name string, o rowOptions, run func(r *fault)) {
+	at.t.Helper()
+	at.t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 		at.rows++
 		r := &fault{place: at, t: t, options: o, number: at.rows, heal: func() {}}
 		r.outcome = outcome{title: name, shown: "-", before: at.before}

@@ -28,7 +28,7 @@ import (
 
 // TestFaultSpokes breaks the spokes themselves, and what the hub knows of them.
 func TestFaultSpokes(t *testing.T) {
-	ready := []string{"frozen", "killed", "granted", "token", "rotated", "moved"}
+	ready := []string{"frozen", "killed", "granted", "token", "rotated", "spun", "moved"}
 	f := startFaulty(t, fleet.Options{Spokes: append([]string{"other"}, ready...)})
 	_, err := f.StartSpoke(t.Context(), "bare")
 	must(t, err)
@@ -46,13 +46,15 @@ func TestFaultSpokes(t *testing.T) {
 	}
 	f.measure(t)
 	t.Run("rows", func(t *testing.T) {
-		for name, rows := range map[string]func(t *testing.T, at *place){
-			"frozen": frozenRows, "killed": killedRows, "bare": bareRows, "granted": grantedRows, "token": tokenRows, "rotated": rotatedRows, "moved": movedRows,
+		for name, rows := range map[string]func(at *place){
+			"frozen": frozenRows, "killed": killedRows, "bare": bareRows, "granted": grantedRows, "token": tokenRows, "moved": movedRows,
+			"rotated": func(at *place) { rotatedRows(at, places["spun"]) },
 		} {
-			f.lane(t, places[name], func(t *testing.T) { rows(t, places[name]) })
+			f.lane(t, places[name], rows)
 		}
 	})
-	places["killed"].row(t, "killed, and back after the manager was restarted", rowOptions{hubDown: true}, func(r *fault) {
+	places["killed"].t = t
+	places["killed"].row("killed, and back after the manager was restarted", rowOptions{hubDown: true}, func(r *fault) {
 		r.inject(func() { must(t, r.m.Kill()) }, func() { _ = r.m.Restart(context.WithoutCancel(t.Context())) })
 		r.expectShown(metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
 		r.change()
@@ -64,8 +66,8 @@ func TestFaultSpokes(t *testing.T) {
 	})
 }
 
-func frozenRows(t *testing.T, at *place) {
-	at.row(t, "SIGSTOP for 2 minutes", rowOptions{}, func(r *fault) {
+func frozenRows(at *place) {
+	at.row("SIGSTOP for 2 minutes", rowOptions{}, func(r *fault) {
 		r.inject(func() { must(r.t, r.m.Pause()) }, func() { _ = r.m.Resume() })
 		r.change()
 		r.expectShown(metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
@@ -75,8 +77,8 @@ func frozenRows(t *testing.T, at *place) {
 	})
 }
 
-func killedRows(t *testing.T, at *place) {
-	at.row(t, "SIGSTOP in the middle of a write", rowOptions{}, func(r *fault) {
+func killedRows(at *place) {
+	at.row("SIGSTOP in the middle of a write", rowOptions{}, func(r *fault) {
 		arrived, answered := make(chan struct{}), make(chan struct{})
 		arrive, answer := sync.OnceFunc(func() { close(arrived) }), sync.OnceFunc(func() { close(answered) })
 		h := serveHook(r.t, "stop", func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -99,7 +101,7 @@ func killedRows(t *testing.T, at *place) {
 		r.over()
 		h.uninstall(r.t, r.m, config)
 	})
-	at.row(t, "killed, and back", rowOptions{}, func(r *fault) {
+	at.row("killed, and back", rowOptions{}, func(r *fault) {
 		r.inject(func() { must(r.t, r.m.Kill()) }, func() { _ = r.m.Restart(context.WithoutCancel(r.t.Context())) })
 		r.change()
 		r.expectShown(metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
@@ -109,8 +111,8 @@ func killedRows(t *testing.T, at *place) {
 	})
 }
 
-func bareRows(t *testing.T, at *place) {
-	at.row(t, "its CRD is absent at registration", rowOptions{unregistered: true}, func(r *fault) {
+func bareRows(at *place) {
+	at.row("its CRD is absent at registration", rowOptions{unregistered: true}, func(r *fault) {
 		r.inject(func() { r.register(r.t) }, func() {})
 		r.expectShown(metav1.ConditionFalse, v1alpha1.ReasonCRDMissing, "prometheusrules.monitoring.coreos.com")
 		r.change()
@@ -118,7 +120,7 @@ func bareRows(t *testing.T, at *place) {
 		must(r.t, r.InstallMonitoringCRD(r.t.Context(), r.m, "prometheusrules"))
 		r.over()
 	})
-	at.row(t, "its CRD is deleted", rowOptions{rewritten: true}, func(r *fault) {
+	at.row("its CRD is deleted", rowOptions{rewritten: true}, func(r *fault) {
 		install := func() { _ = r.InstallMonitoringCRD(context.WithoutCancel(r.t.Context()), r.m, "prometheusrules") }
 		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "prometheusrules.monitoring.coreos.com"}}
 		r.inject(func() { must(r.t, r.m.Client.Delete(r.t.Context(), crd)) }, install)
@@ -129,11 +131,11 @@ func bareRows(t *testing.T, at *place) {
 }
 
 // grantedRows takes verbs away. That each of them is noticed has a test of its own.
-func grantedRows(t *testing.T, at *place) {
+func grantedRows(at *place) {
 	for _, c := range []struct{ group, resource, verb string }{
 		{"apps", "deployments", "watch"}, {"monitoring.coreos.com", "prometheusrules", "update"}, {"", "namespaces", "list"},
 	} {
-		at.row(t, "no longer allowed to "+c.verb+" "+c.resource, rowOptions{}, func(r *fault) {
+		at.row("no longer allowed to "+c.verb+" "+c.resource, rowOptions{}, func(r *fault) {
 			role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: fleet.SpokeUser}}
 			must(r.t, read(r.t.Context(), r.m, client.ObjectKeyFromObject(role), role))
 			all := role.DeepCopy().Rules
@@ -182,8 +184,8 @@ func (at *place) account(t *testing.T, name string) []byte {
 	return out
 }
 
-func tokenRows(t *testing.T, at *place) {
-	at.row(t, "the credential is revoked, and then rotated", rowOptions{}, func(r *fault) {
+func tokenRows(at *place) {
+	at.row("the credential is revoked, and then rotated", rowOptions{}, func(r *fault) {
 		sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "first"}}
 		r.inject(func() { must(r.t, r.m.Client.Delete(r.t.Context(), sa)) }, func() {})
 		r.change()
@@ -194,7 +196,7 @@ func tokenRows(t *testing.T, at *place) {
 		r.over()
 		r.changeSpoke()
 	})
-	at.row(t, "garbage in place of a good kubeconfig", rowOptions{}, func(r *fault) {
+	at.row("garbage in place of a good kubeconfig", rowOptions{}, func(r *fault) {
 		const canary = "canary-in-garbage"
 		r.canaries.add(canary)
 		garbage := []byte("{{ users:\n- token: " + canary + "\x00")
@@ -209,68 +211,96 @@ func tokenRows(t *testing.T, at *place) {
 	})
 }
 
-// rotations is how often the kubeconfig is replaced.
+// rotations is how often a kubeconfig is replaced.
 const rotations = 500
 
-func rotatedRows(t *testing.T, at *place) {
-	at.row(t, strconv.Itoa(rotations)+" rotations", rowOptions{}, func(r *fault) {
-		users, kubeconfigs := r.rotating(4)
-		cursor, err := controlplane.NewAuditCursor(r.m.AuditLog())
-		must(r.t, err)
-		written := writes(r.t, r.m)
+// rotatedRows rotates the kubeconfigs of two spokes by turns: a takeover waits, most of
+// the time.
+func rotatedRows(at, beside *place) {
+	at.row(strconv.Itoa(rotations)+" rotations", rowOptions{}, func(r *fault) {
+		rotated := []*rotation{at.rotation(r.t), beside.rotation(r.t)}
 		rotate := func(from, to int) {
-			for i := from; i < to; i++ {
-				must(r.t, cursor.Reset())
-				r.put(r.t, r.name, kubeconfigs[i%len(users)])
-				within(r.t, patience, fmt.Sprintf("rotation %d is taken over", i), func(context.Context) error {
-					events, err := cursor.Events(func(e controlplane.AuditEvent) bool {
-						return e.User.Username == users[i%len(users)] && e.Verb == "watch" && e.ObjectRef.Resource == "prometheusrules"
-					})
-					if err == nil && len(events) == 0 {
-						err = errors.New("nothing is watched by the new credential")
-					}
-					return err
-				})
+			for i := from; i < to; i += len(rotated) {
+				for _, x := range rotated {
+					x.begin(r.t, i)
+				}
+				for _, x := range rotated {
+					x.await(r.t, i)
+				}
 			}
 		}
-		var before, after map[string]float64
+		var before map[string]float64
 		r.inject(func() {
 			rotate(0, rotations/10)
 			before = r.usage()
 			rotate(rotations/10, rotations)
 		}, func() {})
 		r.t.Logf("%d rotations took %s", rotations, seconds(time.Since(r.injected)))
-		after = r.usage()
+		after := r.usage()
 		for name, room := range map[string]float64{"go_goroutines": 40, "process_open_fds": 10, "process_resident_memory_bytes": 48 << 20} {
 			r.t.Logf("%s: %.0f after %d rotations, %.0f after %d", name, before[name], rotations/10, after[name], rotations)
 			if after[name] > before[name]+room {
 				r.t.Errorf("%s has grown from %.0f to %.0f", name, before[name], after[name])
 			}
 		}
-		if w := written(); len(w) > 0 {
-			r.t.Errorf("a rotation is no change, and yet there were %d writes: %v", len(w), w[0])
+		for _, x := range rotated {
+			if w := x.written(); len(w) > 0 {
+				r.t.Errorf("a rotation is no change, and yet there were %d writes to %s: %v", len(w), x.name, w[0])
+			}
 		}
 		r.change()
 		r.over()
 	})
 }
 
-// rotating returns users of the spoke that may do what the operator needs, and a
-// kubeconfig of each.
-func (r *fault) rotating(n int) (users []string, kubeconfigs [][]byte) {
-	r.t.Helper()
-	for i := range n {
+// rotation replaces a place's kubeconfig by others that are as good.
+type rotation struct {
+	*place
+	users       []string
+	kubeconfigs [][]byte
+	cursor      *controlplane.AuditCursor
+	written     func() []string
+}
+
+// rotation makes users of the spoke that may do what the operator needs.
+func (at *place) rotation(t *testing.T) *rotation {
+	t.Helper()
+	x := &rotation{place: at, written: writes(t, at.m)}
+	for i := range 4 {
 		user := fmt.Sprintf("%s-%d", fleet.SpokeUser, i)
-		must(r.t, r.m.Client.Create(r.t.Context(), &rbacv1.ClusterRoleBinding{
+		must(t, at.m.Client.Create(t.Context(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: user},
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user}},
 			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: fleet.SpokeUser},
 		}))
-		kubeconfig, err := r.m.UserKubeconfig(user)
-		must(r.t, err)
-		users, kubeconfigs = append(users, user), append(kubeconfigs, r.canaries.into(r.t, kubeconfig, user))
+		kubeconfig, err := at.m.UserKubeconfig(user)
+		must(t, err)
+		x.users, x.kubeconfigs = append(x.users, user), append(x.kubeconfigs, at.canaries.into(t, kubeconfig, at.name+user))
 	}
-	return users, kubeconfigs
+	var err error
+	x.cursor, err = controlplane.NewAuditCursor(at.m.AuditLog())
+	must(t, err)
+	return x
+}
+
+func (x *rotation) begin(t *testing.T, i int) {
+	t.Helper()
+	must(t, x.cursor.Reset())
+	x.put(t, x.name, x.kubeconfigs[i/2%len(x.users)])
+}
+
+// await waits until the kubeconfig was taken over.
+func (x *rotation) await(t *testing.T, i int) {
+	t.Helper()
+	within(t, patience, fmt.Sprintf("rotation %d of %s is taken over", i, x.name), func(context.Context) error {
+		events, err := x.cursor.Events(func(e controlplane.AuditEvent) bool {
+			return e.User.Username == x.users[i/2%len(x.users)] && e.Verb == "watch" && e.ObjectRef.Resource == "prometheusrules"
+		})
+		if err == nil && len(events) == 0 {
+			err = errors.New("nothing is watched by the new credential")
+		}
+		return err
+	})
 }
 
 // usage is what the manager takes up, when what just ended had time to go.
@@ -286,8 +316,8 @@ func (r *fault) usage() map[string]float64 {
 	return out
 }
 
-func movedRows(t *testing.T, at *place) {
-	at.row(t, "the same cluster is registered twice", rowOptions{}, func(r *fault) {
+func movedRows(at *place) {
+	at.row("the same cluster is registered twice", rowOptions{}, func(r *fault) {
 		must(r.t, r.Hub.Client.Create(r.t.Context(), alertRule("twin-rule", r.name, onNamed("twin"))))
 		written := writes(r.t, r.m)
 		twin := membership("twin")
@@ -304,7 +334,7 @@ func movedRows(t *testing.T, at *place) {
 		r.change()
 		r.over()
 	})
-	at.row(t, "its Secret leads to another cluster", rowOptions{}, func(r *fault) {
+	at.row("its Secret leads to another cluster", rowOptions{}, func(r *fault) {
 		other := r.Spoke("other")
 		r.plantForeign(r.t, other)
 		kubeconfig, err := other.UserKubeconfig(fleet.SpokeUser)

@@ -66,6 +66,7 @@ type faulty struct {
 // is its own bears its name.
 type place struct {
 	*faulty
+	t          *testing.T // whose rows it has
 	m          *fleet.Member
 	name       string
 	kubeconfig []byte
@@ -137,7 +138,7 @@ func (f *faulty) current() *fleet.Manager {
 // Deployments, and with AlertRules on the hub that are placed on it.
 func (f *faulty) place(t *testing.T, name string) *place {
 	t.Helper()
-	at := &place{faulty: f, m: f.Spoke(name), name: name}
+	at := &place{faulty: f, t: t, m: f.Spoke(name), name: name}
 	kubeconfig, err := at.m.UserKubeconfig(fleet.SpokeUser)
 	must(t, err)
 	at.kubeconfig = f.canaries.into(t, kubeconfig, name)
@@ -344,7 +345,7 @@ func (c *canaries) into(t *testing.T, kubeconfig []byte, name string) []byte {
 }
 
 // found tells where a canary is seen.
-func (c *canaries) found(where string, text string) error {
+func (c *canaries) found(where, text string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, canary := range c.all {

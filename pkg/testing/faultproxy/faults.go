@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -146,9 +147,7 @@ func rewrite(w http.ResponseWriter, r *http.Request, next http.Handler, change f
 	kept := &keeper{header: http.Header{}, code: http.StatusOK}
 	next.ServeHTTP(kept, r)
 	body := change(kept.body.Bytes())
-	for name, values := range kept.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), kept.header)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(kept.code)
 	_, _ = w.Write(body)

@@ -242,11 +242,13 @@ func (p *Proxy) reached(r *http.Request, after bool) bool {
 		if candidate.After != after || candidate.Method != r.Method || candidate.Resource != parse(r.URL.Path).resource {
 			continue
 		}
-		if candidate.Skip--; candidate.Skip < 0 {
-			at = candidate
-			p.points = slices.Delete(p.points, i, i+1)
-			break
+		if candidate.Skip > 0 {
+			candidate.Skip--
+			continue
 		}
+		at = candidate
+		p.points = slices.Delete(p.points, i, i+1)
+		break
 	}
 	p.mu.Unlock()
 	if at == nil {
