@@ -61,6 +61,7 @@ func cacheOptions(hubID string) cache.Options {
 	shared := true // every reader copies before it changes anything
 	return cache.Options{
 		ReaderFailOnMissingInformer: true,
+		NewInformer:                 newInformer,
 		ByObject: map[client.Object]cache.ByObject{
 			DeploymentMetadata():           {Transform: trimMetadata, UnsafeDisableDeepCopy: &shared},
 			NamespaceMetadata():            {Transform: trimMetadata, UnsafeDisableDeepCopy: &shared},

@@ -1,0 +1,86 @@
+package spoke
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+// runInformer runs an informer of newInformer over watches that are opened by open.
+func runInformer(t *testing.T, open func() (watch.Interface, error)) (stop func()) {
+	t.Helper()
+	informer := newInformer(&toolscache.ListWatch{
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (kruntime.Object, error) {
+			return &metav1.PartialObjectMetadataList{}, nil
+		},
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return open() },
+	}, &metav1.PartialObjectMetadata{}, 0, toolscache.Indexers{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { informer.RunWithContext(ctx); close(done) }()
+	return func() { cancel(); <-done }
+}
+
+func TestWatchesThatAreRefusedAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		watches := 0
+		stop := runInformer(t, func() (watch.Interface, error) {
+			watches++
+			return nil, apierrors.NewResourceExpired("too old")
+		})
+		time.Sleep(10 * time.Minute) //nolint:forbidigo // of the bubble's clock
+		stop()
+		if limit := int(10*60*watchesPerSecond) + watchesAtOnce + 1; watches < 2 || watches > limit {
+			t.Errorf("there were %d watches, of at most %d", watches, limit)
+		}
+	})
+}
+
+// parting is a watch that has something in hand when it is stopped.
+type parting struct {
+	events chan watch.Event
+	once   sync.Once
+}
+
+func (p *parting) ResultChan() <-chan watch.Event { return p.events }
+
+func (p *parting) Stop() {
+	p.once.Do(func() {
+		go func() {
+			p.events <- watch.Event{Type: watch.Error, Object: &metav1.Status{}}
+			close(p.events)
+		}()
+	})
+}
+
+func TestStoppedWatchLeavesNothing(t *testing.T) {
+	opened := make(chan bool, 10)
+	stop := runInformer(t, func() (watch.Interface, error) {
+		w := watch.Filter(&parting{events: make(chan watch.Event)}, func(in watch.Event) (watch.Event, bool) { return in, true })
+		opened <- true
+		return w, nil
+	})
+	<-opened
+	stop()
+	// The watch's own goroutine ends though nobody reads what it had in hand.
+	for deadline := time.Now().Add(5 * time.Second); ; runtime.Gosched() {
+		stacks := make([]byte, 1<<20)
+		left := strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "filteredWatch")
+		if left == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines of watches are left", left)
+		}
+	}
+}
