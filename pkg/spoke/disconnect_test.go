@@ -93,8 +93,10 @@ func TestWrapIsOutermost(t *testing.T) {
 	closed := errors.New("closed")
 	c := connectWith(t, server, goodUser, func(http.RoundTripper) http.RoundTripper { return refusing{closed} })
 	defer c.disconnect()
+	ctx, cancel := context.WithTimeout(t.Context(), requestTimeout)
+	defer cancel()
 	for range 2 * breakerThreshold {
-		if err := c.probes.Get().AbsPath("/version").Do(t.Context()).Error(); !errors.Is(err, closed) {
+		if err := c.probes.Get().AbsPath("/version").Do(ctx).Error(); !errors.Is(err, closed) {
 			t.Errorf("got %v", err)
 		}
 	}
