@@ -243,8 +243,9 @@ func (r *replicas) kill(t *testing.T, m, next *fleet.Manager) {
 	r.expectLeader(t, next)
 	took := time.Since(begun)
 	t.Logf("killed: the other leads after %v", took.Round(time.Millisecond))
-	// It looks every 2 s and a little, and counts from when it saw the last renewal.
-	if limit := leader.LeaseDuration + 2*leader.RetryPeriod + time.Second; took > limit {
+	// It looks every 2.4 s at worst, counts from when it saw the last renewal, and this
+	// machine may be busy.
+	if limit := leader.LeaseDuration + 2*leader.RetryPeriod + 5*time.Second; took > limit {
 		t.Errorf("the other took over after %v, and not within %v", took, limit)
 	}
 	r.expectWork(t)
