@@ -79,11 +79,9 @@ func (r *Registrar) depart(ctx context.Context, sc *v1alpha1.SpokeCluster, secre
 	if err != nil {
 		return Departure{}, err //nolint:wrapcheck // it says all
 	}
-	o := DepartOptions{Stays: stays, Placed: placed, Deadline: r.deadline(sc)}
-	if secret != nil {
-		o.Kubeconfig = secret.Data[v1alpha1.KubeconfigKey]
-	}
-	return r.Provider.Depart(ctx, sc.Name, o)
+	return r.Provider.Depart(ctx, sc.Name, DepartOptions{
+		Stays: stays, Kubeconfig: kubeconfigIn(secret), Placed: placed, Deadline: r.deadline(sc),
+	})
 }
 
 // leavingStatus shows what is still to be removed.

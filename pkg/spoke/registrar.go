@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
@@ -49,6 +50,8 @@ type Registrar struct {
 
 	mu      sync.Mutex
 	learned bool
+	// uids are those of the SpokeClusters that were seen last.
+	uids map[string]types.UID
 }
 
 // Rules tells of the AlertRules on the hub, as far as a membership has to do with them.
@@ -126,15 +129,17 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	return reconcile.Result{}, r.show(ctx, sc, secret, status)
 }
 
-// show writes a status, if it differs, and tells of transitions.
+// show writes a status, if it differs, and tells of transitions. Where the cache is behind,
+// its next event brings the SpokeCluster back here: by an older status, what was told
+// already would be told again.
 func (r *Registrar) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status v1alpha1.SpokeClusterStatus) error {
 	if equality.Semantic.DeepEqual(status, sc.Status) {
 		return nil
 	}
 	next := sc.DeepCopy()
 	next.Status = status
-	err := r.Client.Status().Patch(ctx, next, client.MergeFrom(sc))
-	if apierrors.IsNotFound(err) {
+	err := r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	if err != nil {
@@ -146,7 +151,8 @@ func (r *Registrar) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret 
 
 // learn tells, before the first spoke is registered, what the statuses remember: which
 // clusters are known, because the one that was first has to win whichever comes first
-// now, and which deletions were held.
+// now, and which deletions were held. Which spokes have no Secret any more is told with it:
+// one that took over from them, and is engaged before, would take their rules for leftovers.
 func (r *Registrar) learn(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,12 +163,48 @@ func (r *Registrar) learn(ctx context.Context) error {
 	if err := r.Client.List(ctx, &list); err != nil {
 		return fmt.Errorf("listing SpokeClusters: %w", err)
 	}
+	r.uids = make(map[string]types.UID, len(list.Items))
 	for i := range list.Items {
-		r.Provider.Known(list.Items[i].Name, list.Items[i].Status.Identity)
-		r.Deletions.Recall(list.Items[i].Name, heldIn(&list.Items[i].Status))
+		sc := &list.Items[i]
+		secret, err := r.registered(ctx, sc.Name)
+		if err != nil {
+			return err
+		}
+		r.uids[sc.Name] = sc.UID
+		r.Provider.Known(sc.Name, sc.Status.Identity)
+		r.Deletions.Recall(sc.Name, heldIn(&sc.Status))
+		if len(kubeconfigIn(secret)) == 0 {
+			r.Provider.Release(sc.Name)
+		}
 	}
 	r.learned = true
 	return nil
+}
+
+// replaced tells whether a SpokeCluster is another one than was seen last under its name:
+// one event may be all that is seen of a deletion and of what came after it.
+func (r *Registrar) replaced(sc *v1alpha1.SpokeCluster) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, seen := r.uids[sc.Name]
+	r.uids[sc.Name] = sc.UID
+	return seen && was != sc.UID
+}
+
+// gone forgets a SpokeCluster.
+func (r *Registrar) gone(name string) {
+	r.mu.Lock()
+	delete(r.uids, name)
+	r.mu.Unlock()
+	r.Provider.Gone(name)
+}
+
+// kubeconfigIn returns what a Secret, if there is one, holds to reach the spoke with.
+func kubeconfigIn(secret *corev1.Secret) []byte {
+	if secret == nil {
+		return nil
+	}
+	return secret.Data[v1alpha1.KubeconfigKey]
 }
 
 // registered returns the Secret that registers a spoke, or nil.
@@ -190,11 +232,14 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 	case err != nil && !missing:
 		return nil, fmt.Errorf("reading SpokeCluster %s: %w", name, err)
 	case missing:
-		r.Provider.Gone(name) // or what is known of a former one would be taken for this one's
+		r.gone(name) // or what is known of a former one would be taken for this one's
 		if secret == nil {
 			return nil, nil
 		}
-	case secret == nil, !sc.DeletionTimestamp.IsZero():
+	case r.replaced(sc):
+		r.Provider.Gone(name) // as above
+	}
+	if !missing && (secret == nil || !sc.DeletionTimestamp.IsZero()) {
 		return sc, nil
 	}
 	labels, changed := mirrored(secret.Labels, sc)
@@ -214,12 +259,13 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 // registration itself is at fault.
 func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (*Finding, error) {
 	name := sc.Name
-	if secret == nil || len(secret.Data[v1alpha1.KubeconfigKey]) == 0 {
+	kubeconfig := kubeconfigIn(secret)
+	if len(kubeconfig) == 0 {
 		r.Provider.Release(name)
 		return r.missing(name, secret != nil), nil
 	}
 	r.Provider.Accept(name, sc.Annotations[v1alpha1.AcceptIdentityAnnotation])
-	err := r.Provider.Register(ctx, name, secret.Data[v1alpha1.KubeconfigKey])
+	err := r.Provider.Register(ctx, name, kubeconfig)
 	if _, refused := errors.AsType[*RefusedError](err); refused {
 		finding := disconnected(err)
 		return &finding, nil

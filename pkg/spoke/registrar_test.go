@@ -1,0 +1,126 @@
+package spoke
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// noDeletions are held.
+type noDeletions struct{}
+
+func (noDeletions) Held(string) *Held    { return nil }
+func (noDeletions) Recall(string, *Held) {}
+
+// registrar returns one whose Provider serves nothing yet, on a hub with these objects.
+func registrar(t *testing.T, objects ...client.Object) (*Registrar, *events.FakeRecorder) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.SpokeCluster{}).Build()
+	recorder := events.NewFakeRecorder(10)
+	return &Registrar{Client: c, Provider: NewProvider(Options{}), Namespace: "operator", Deletions: noDeletions{}, Recorder: recorder}, recorder
+}
+
+// memberOf returns a SpokeCluster that is known to be a cluster.
+func memberOf(name, identity string) *v1alpha1.SpokeCluster {
+	return &v1alpha1.SpokeCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name), Finalizers: []string{v1alpha1.LeaveFinalizer}},
+		Status:     v1alpha1.SpokeClusterStatus{Identity: identity},
+	}
+}
+
+func secretOf(name string, data map[string][]byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "operator", Name: name, Labels: map[string]string{v1alpha1.RegistrationLabel: "true"}},
+		Data:       data,
+	}
+}
+
+// After a restart, a spoke that took over from others knows of them before it is served, or
+// it would remove what is placed on them.
+func TestLearnPredecessors(t *testing.T) {
+	unlabeled := secretOf("unlabeled", map[string][]byte{v1alpha1.KubeconfigKey: []byte("k")})
+	unlabeled.Labels = nil
+	r, _ := registrar(t,
+		memberOf("former", "c"), memberOf("unlabeled", "c"), unlabeled, memberOf("keyless", "c"), secretOf("keyless", nil),
+		memberOf("s", "c"), secretOf("s", map[string][]byte{v1alpha1.KubeconfigKey: []byte("k")}),
+	)
+	if err := r.learn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Provider.admit("s", "c"); err != nil {
+		t.Errorf("it is not admitted: %v", err)
+	}
+	engagedAs(r.Provider, "s", "c")
+	if got := r.Provider.Predecessors("s"); len(got) != 3 {
+		t.Errorf("it took over from %q", got)
+	}
+}
+
+// A SpokeCluster that was deleted and made again is another one, though no reconcile came
+// between the two: it is not what the former was, and has not left.
+func TestReplacedSpokeCluster(t *testing.T) {
+	r, _ := registrar(t, memberOf("s", "was"))
+	if err := r.learn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	departed := &departure{state: Departure{Done: true}, cancel: func() {}}
+	r.Provider.leaving["s"] = departed
+	sc, err := r.member(t.Context(), "s", nil)
+	if err != nil || r.Provider.leaving["s"] != departed || r.Provider.admit("s", "is") == nil {
+		t.Fatalf("the same one is forgotten: %v", err)
+	}
+	sc.Finalizers = nil
+	if err := r.Client.Update(t.Context(), sc); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Client.Delete(t.Context(), sc); err != nil {
+		t.Fatal(err)
+	}
+	again := memberOf("s", "")
+	again.UID = "another"
+	if err := r.Client.Create(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.member(t.Context(), "s", nil); err != nil {
+		t.Fatal(err)
+	}
+	if r.Provider.leaving["s"] != nil {
+		t.Error("it has left already")
+	}
+	if err := r.Provider.admit("s", "is"); err != nil {
+		t.Errorf("it is taken for the former: %v", err)
+	}
+}
+
+// A cache that is behind has nothing told twice.
+func TestShowWithAnOldCache(t *testing.T) {
+	r, recorder := registrar(t, memberOf("s", ""))
+	old := &v1alpha1.SpokeCluster{}
+	if err := r.Client.Get(t.Context(), client.ObjectKey{Name: "s"}, old); err != nil {
+		t.Fatal(err)
+	}
+	finding := &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: "no Secret"}
+	for range 2 {
+		status := statusOf(old, news{finding: finding}, metav1.Now())
+		if err := r.show(t.Context(), old, nil, status); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(recorder.Events); n != 1 {
+		t.Errorf("%d Events", n)
+	}
+}
