@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
@@ -25,9 +26,10 @@ const (
 	// operator may have been away meanwhile.
 	lastTry = 15 * time.Second
 	// prunePage is how many PrometheusRules are listed, and pruneAtOnce how many are
-	// deleted, at a time.
+	// deleted, at a time. After every pruneStep it is told how far that got.
 	prunePage   = 500
 	pruneAtOnce = perSpoke
+	pruneStep   = 100
 	// idlePoll is how often is looked whether the workers are done with a spoke.
 	idlePoll = 20 * time.Millisecond
 )
@@ -135,14 +137,24 @@ func (p *Provider) heldLocked(name string) ([]string, bool) {
 	if err != nil {
 		return nil, false
 	}
-	return rulesOf(list.Items), true
+	out := make([]string, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, alertRuleOf(&list.Items[i]))
+	}
+	slices.Sort(out)
+	return out, true
 }
 
-// rulesOf returns the AlertRules that objects say they stand for.
-func rulesOf(objects []monitoringv1.PrometheusRule) []string {
+// alertRuleOf returns the AlertRule that an object says it stands for.
+func alertRuleOf(o *monitoringv1.PrometheusRule) string {
+	return Clip(o.Annotations[v1alpha1.AlertRuleAnnotation], maxRuleName)
+}
+
+// alertRulesOf returns the AlertRules that objects say they stand for.
+func alertRulesOf(objects []ownRule) []string {
 	out := make([]string, 0, len(objects))
-	for i := range objects {
-		out = append(out, Clip(objects[i].Annotations[v1alpha1.AlertRuleAnnotation], maxRuleName))
+	for _, o := range objects {
+		out = append(out, o.alertRule)
 	}
 	slices.Sort(out)
 	return out
@@ -179,23 +191,37 @@ func (p *Provider) depart(ctx context.Context, name string, c *connection, d *de
 		err := c.prune(ctx, d.identity, func(removed int, left []string) {
 			p.progress(name, d, func(s *Departure) { s.Removed += removed; s.Left, s.Known = left, true })
 		})
-		if err == nil || ctx.Err() != nil {
+		if p.base.Err() != nil {
+			return // the operator ends: whoever comes after it goes on
+		}
+		if err == nil || ctx.Err() != nil || isDuplicate(err) {
 			p.progress(name, d, func(s *Departure) {
 				s.Done = true
-				if err == nil {
+				switch {
+				case err == nil:
 					s.Why = ""
-				} else if s.Why == "" {
+				case isDuplicate(err):
+					s.Why = err.Error()
+				case s.Why == "":
 					s.Why = "not all of them could be removed in time"
 				}
 			})
 			return
 		}
-		p.progress(name, d, func(s *Departure) { s.Why = disconnected(err).Message })
+		p.progress(name, d, func(s *Departure) { s.Why = whyLeft(err) })
 		select {
 		case <-ctx.Done():
 		case <-time.After(backoff.Step()):
 		}
 	}
+}
+
+// whyLeft says why something is still in a spoke that leaves.
+func whyLeft(err error) string {
+	if isEnding(err) {
+		return Clip(err.Error(), maxMessage)
+	}
+	return disconnected(err).Message
 }
 
 // progress changes a departure's state, and tells of it.
@@ -238,81 +264,142 @@ func (c *connection) prune(ctx context.Context, identity string, told func(remov
 	return pruneAll(ctx, rules, c.p.opts.HubID, told)
 }
 
-// pruneAll removes a hub's PrometheusRules. What is being deleted already, and waits for its
-// finalizers, is an error.
+// ownRule is a PrometheusRule of this hub's, as it was listed.
+type ownRule struct {
+	namespace, name string
+	uid             types.UID
+	resourceVersion string
+	alertRule       string
+	ending          bool // it is being deleted, and waits for its finalizers
+}
+
+// endingError says that an object is being deleted, and still there.
+type endingError struct{ object string }
+
+// Error implements error.
+func (e *endingError) Error() string {
+	return "PrometheusRule " + e.object + " is being deleted, and waits for its finalizers"
+}
+
+func isEnding(err error) bool {
+	_, ok := errors.AsType[*endingError](err)
+	return ok
+}
+
+// pruneAll removes a hub's PrometheusRules. What can't be removed is an error, and keeps
+// none of the others.
 func pruneAll(ctx context.Context, rules monitoring.Interface, hubID string, told func(removed int, left []string)) error {
 	for {
-		page, err := ownRules(ctx, rules, hubID)
-		if err != nil || len(page.Items) == 0 {
+		objects, err := ownRules(ctx, rules, hubID)
+		if err != nil || len(objects) == 0 {
 			return err
 		}
-		live, ending := partition(page.Items)
-		removed, err := removeAll(ctx, rules, live)
-		told(removed, rulesOf(slices.Concat(live[removed:], ending)))
-		switch {
-		case err != nil:
+		if err := removeAll(ctx, rules, objects, told); err != nil {
 			return err
-		case len(live) == 0:
-			return fmt.Errorf("%d PrometheusRules are being deleted, and wait for their finalizers, such as %s/%s",
-				len(ending), ending[0].Namespace, ending[0].Name)
 		}
 	}
 }
 
-// partition tells what is being deleted from what is not.
-func partition(objects []monitoringv1.PrometheusRule) (live, ending []monitoringv1.PrometheusRule) {
-	for _, o := range objects {
-		if o.DeletionTimestamp == nil {
-			live = append(live, o)
-		} else {
-			ending = append(ending, o)
-		}
-	}
-	return live, ending
-}
-
-// ownRules lists some of this hub's PrometheusRules. Without the kind there are none.
-func ownRules(ctx context.Context, rules monitoring.Interface, hubID string) (*monitoringv1.PrometheusRuleList, error) {
-	ctx, cancel := context.WithTimeout(ctx, lastTry)
-	defer cancel()
-	list, err := rules.MonitoringV1().PrometheusRules(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+// ownRules lists this hub's PrometheusRules. Without the kind there are none.
+func ownRules(ctx context.Context, rules monitoring.Interface, hubID string) ([]ownRule, error) {
+	var out []ownRule
+	options := metav1.ListOptions{
 		LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: map[string]string{
 			v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: hubID,
 		}}),
 		Limit: prunePage,
-	})
-	switch {
-	case apierrors.IsNotFound(err):
-		return &monitoringv1.PrometheusRuleList{}, nil
-	case err != nil:
-		return nil, fmt.Errorf("listing PrometheusRules: %w", err)
 	}
-	return list, nil
-}
-
-// removeAll deletes objects, each if it still is as it was listed. The first of them, as
-// many as it returns, are gone.
-func removeAll(ctx context.Context, rules monitoring.Interface, objects []monitoringv1.PrometheusRule) (int, error) {
-	for start := 0; start < len(objects); start += pruneAtOnce {
-		g, gctx := errgroup.WithContext(ctx)
-		for _, o := range objects[start:min(start+pruneAtOnce, len(objects))] {
-			g.Go(func() error {
-				ctx, cancel := context.WithTimeout(gctx, lastTry)
-				defer cancel()
-				err := rules.MonitoringV1().PrometheusRules(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{
-					Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion},
-				})
-				if err != nil && !apierrors.IsNotFound(err) {
-					return fmt.Errorf("deleting PrometheusRule %s/%s: %w", o.Namespace, o.Name, err)
-				}
-				return nil
+	for {
+		page, err := listRules(ctx, rules, options)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("listing PrometheusRules: %w", err)
+		}
+		for i := range page.Items {
+			o := &page.Items[i]
+			out = append(out, ownRule{
+				namespace: o.Namespace, name: o.Name, uid: o.UID, resourceVersion: o.ResourceVersion,
+				alertRule: alertRuleOf(o), ending: o.DeletionTimestamp != nil,
 			})
 		}
-		if err := g.Wait(); err != nil {
-			return start, err //nolint:wrapcheck // it says all
+		if options.Continue = page.Continue; options.Continue == "" {
+			return out, nil
 		}
 	}
-	return len(objects), nil
+}
+
+func listRules(ctx context.Context, rules monitoring.Interface, options metav1.ListOptions) (*monitoringv1.PrometheusRuleList, error) {
+	ctx, cancel := context.WithTimeout(ctx, lastTry)
+	defer cancel()
+	return rules.MonitoringV1().PrometheusRules(metav1.NamespaceAll).List(ctx, options) //nolint:wrapcheck // its caller does
+}
+
+// removeAll deletes objects, and tells now and then how many more are gone, and of which
+// AlertRules the rest is. One that the spoke refuses to delete does not keep the others. The
+// error is the first one.
+func removeAll(ctx context.Context, rules monitoring.Interface, objects []ownRule, told func(removed int, left []string)) error {
+	var left []ownRule
+	var first error
+	for len(objects) > 0 {
+		n := min(len(objects), pruneStep)
+		kept, err := removeSome(ctx, rules, objects[:n])
+		objects, left = objects[n:], append(left, kept...)
+		told(n-len(kept), alertRulesOf(slices.Concat(left, objects)))
+		if first == nil {
+			first = err
+		}
+		if err != nil && !refused(err) {
+			return err // the spoke itself is at fault
+		}
+	}
+	return first
+}
+
+// removeSome deletes objects, a few at a time, and returns those that are still there.
+func removeSome(ctx context.Context, rules monitoring.Interface, objects []ownRule) ([]ownRule, error) {
+	errs := make([]error, len(objects))
+	var g errgroup.Group
+	g.SetLimit(pruneAtOnce)
+	for i, o := range objects {
+		g.Go(func() error {
+			errs[i] = o.remove(ctx, rules)
+			return nil
+		})
+	}
+	_ = g.Wait() // errs has them
+	var kept []ownRule
+	var first error
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		kept = append(kept, objects[i])
+		if first == nil || (refused(first) && !refused(err)) {
+			first = err
+		}
+	}
+	return kept, first
+}
+
+// refused tells whether an error is about one object alone.
+func refused(err error) bool { return answered(err) || isEnding(err) }
+
+// remove deletes an object, if it still is as it was listed.
+func (o ownRule) remove(ctx context.Context, rules monitoring.Interface) error {
+	if o.ending {
+		return &endingError{object: o.namespace + "/" + o.name}
+	}
+	ctx, cancel := context.WithTimeout(ctx, lastTry)
+	defer cancel()
+	err := rules.MonitoringV1().PrometheusRules(o.namespace).Delete(ctx, o.name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &o.uid, ResourceVersion: &o.resourceVersion},
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting PrometheusRule %s/%s: %w", o.namespace, o.name, err)
+	}
+	return nil
 }
 
 // isStill makes sure that a connection leads to the cluster that a spoke is known to be,
@@ -331,18 +418,19 @@ func (c *connection) isStill(ctx context.Context, identity string) error {
 	if is := string(ns.UID); identity != "" && is != identity {
 		return &IdentityError{Spoke: c.name, Was: identity, Is: is}
 	}
-	if other := c.p.inCharge(c.name, string(ns.UID)); other != "" {
+	if other := c.p.inCharge(c.name, string(ns.UID), identity != ""); other != "" {
 		return &DuplicateError{Other: other}
 	}
 	return nil
 }
 
-// inCharge returns another spoke that is known to be a cluster, and has a Secret, or "".
-func (p *Provider) inCharge(name, identity string) string {
+// inCharge returns another spoke that is known to be a cluster, or "". Where the one that asks
+// is known to be it as well, the other has to have a Secret: else it is a predecessor.
+func (p *Provider) inCharge(name, identity string, known bool) string {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	for other, known := range p.members.identities {
-		if other != name && known == identity && !p.members.released.Has(other) {
+	for other, is := range p.members.identities {
+		if other != name && is == identity && !(known && p.members.released.Has(other)) {
 			return other
 		}
 	}

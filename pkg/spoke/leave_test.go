@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,5 +84,68 @@ func TestPruneAllIsRefused(t *testing.T) {
 	})
 	if err := pruneAll(t.Context(), gone, "hub", func(int, []string) {}); err != nil {
 		t.Errorf("without the kind: %v", err)
+	}
+}
+
+// One that the spoke refuses to delete does not keep the others, and what is told to be left
+// is all that is.
+func TestPruneAllGoesOn(t *testing.T) {
+	var objects []runtime.Object
+	for i := range 2 * pruneStep {
+		objects = append(objects, ruleOf("hub", fmt.Sprintf("own-%03d", i)))
+	}
+	rules := monitoringfake.NewClientset(objects...)
+	rules.PrependReactor("delete", "prometheusrules", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		d, ok := a.(clienttesting.DeleteActionImpl)
+		return ok && d.Name == "own-001", nil, apierrors.NewForbidden(resource, "own-001", nil)
+	})
+	var steps []int
+	err := pruneAll(t.Context(), rules, "hub", func(_ int, left []string) { steps = append(steps, len(left)) })
+	left, _, _, _ := pruned(t, rules)
+	if !apierrors.IsForbidden(err) || !slices.Equal(left, []string{"own-001"}) || !slices.Equal(steps, []int{pruneStep + 1, 1}) {
+		t.Errorf("%q are left, told %v: %v", left, steps, err)
+	}
+}
+
+// A spoke that does not answer is not asked for every object.
+func TestPruneAllGivesUp(t *testing.T) {
+	var objects []runtime.Object
+	for i := range 2 * pruneStep {
+		objects = append(objects, ruleOf("hub", fmt.Sprintf("own-%03d", i)))
+	}
+	rules := monitoringfake.NewClientset(objects...)
+	rules.PrependReactor("delete", "prometheusrules", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errShut
+	})
+	_, removed, told, err := pruned(t, rules)
+	if !errors.Is(err, errShut) || removed != 0 || len(told) != 2*pruneStep {
+		t.Errorf("%d were removed, told %d: %v", removed, len(told), err)
+	}
+	if n := len(rules.Actions()); n > pruneStep+2 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// A spoke that was never known to be a cluster removes nothing from one that another spoke
+// is, whether that has a Secret at present or not.
+func TestInCharge(t *testing.T) {
+	p := NewProvider(Options{})
+	p.Known("other", "c")
+	for _, tc := range []struct {
+		released, known bool
+		want            string
+	}{
+		{released: false, known: true, want: "other"}, {released: false, known: false, want: "other"},
+		{released: true, known: true, want: ""}, {released: true, known: false, want: "other"},
+	} {
+		if tc.released {
+			p.Release("other")
+		}
+		if got := p.inCharge("s", "c", tc.known); got != tc.want {
+			t.Errorf("%+v: %q is in charge", tc, got)
+		}
+	}
+	if got := p.inCharge("other", "c", true) + p.inCharge("s", "d", false); got != "" {
+		t.Errorf("%q is in charge", got)
 	}
 }

@@ -79,6 +79,11 @@ func (e *IdentityError) Error() string {
 		e.Is, e.Was, e.Spoke, v1alpha1.AcceptIdentityAnnotation, e.Is)
 }
 
+func isDuplicate(err error) bool {
+	_, ok := errors.AsType[*DuplicateError](err)
+	return ok
+}
+
 func isIdentity(err error) bool {
 	_, ok := errors.AsType[*IdentityError](err)
 	return ok
