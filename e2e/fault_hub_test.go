@@ -201,6 +201,10 @@ func kindLost(r *fault) {
 	r.rule(r.t, fmt.Sprintf("new-%d", r.number))
 }
 
+// restartDelay is the time between two starts of the manager by keepRunning. A kubelet
+// waits for longer the more often it fails.
+const restartDelay = 5 * time.Second
+
 // keepRunning starts the manager, and again whenever it ends, as a kubelet does.
 func (f *faulty) keepRunning(t *testing.T) {
 	t.Helper()
@@ -209,23 +213,36 @@ func (f *faulty) keepRunning(t *testing.T) {
 	var wg sync.WaitGroup
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	wg.Go(func() {
-		for {
+		for ctx.Err() == nil {
 			select {
 			case <-ctx.Done():
 				return
 			case <-f.current().Done():
 			}
 			t.Logf("%s the manager ended: %v", time.Now().Format(time.TimeOnly), f.current().ExitErr())
-			m, err := f.StartManager(ctx, f.options)
-			for err != nil && ctx.Err() == nil {
-				t.Logf("%s it does not start: %s", time.Now().Format(time.TimeOnly), firstLine(err.Error()))
-				m, err = f.StartManager(ctx, f.options)
-			}
-			if err == nil {
-				f.adopt(m)
-			}
+			f.restart(t, ctx)
 		}
 	})
+}
+
+// restart tries to start the manager every few seconds until it starts.
+func (f *faulty) restart(t *testing.T, ctx context.Context) { //nolint:revive // t comes first in tests
+	t.Helper()
+	tick := time.NewTicker(restartDelay)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		m, err := f.StartManager(ctx, f.options)
+		if err == nil {
+			f.adopt(m)
+			return
+		}
+		t.Logf("%s it does not start: %s", time.Now().Format(time.TimeOnly), firstLine(err.Error()))
+	}
 }
 
 func firstLine(s string) string {
