@@ -222,10 +222,10 @@ func rotatedRows(at, beside *place) {
 		rotate := func(from, to int) {
 			for i := from; i < to; i += len(rotated) {
 				for _, x := range rotated {
-					x.begin(r.t, i)
+					x.begin(r.t)
 				}
 				for _, x := range rotated {
-					x.await(r.t, i)
+					x.await(r.t)
 				}
 			}
 		}
@@ -258,6 +258,7 @@ type rotation struct {
 	*place
 	users       []string
 	kubeconfigs [][]byte
+	done        int
 	cursor      *controlplane.AuditCursor
 	written     func() []string
 }
@@ -283,18 +284,19 @@ func (at *place) rotation(t *testing.T) *rotation {
 	return x
 }
 
-func (x *rotation) begin(t *testing.T, i int) {
+func (x *rotation) begin(t *testing.T) {
 	t.Helper()
+	x.done++
 	must(t, x.cursor.Reset())
-	x.put(t, x.name, x.kubeconfigs[i/2%len(x.users)])
+	x.put(t, x.name, x.kubeconfigs[x.done%len(x.users)])
 }
 
 // await waits until the kubeconfig was taken over.
-func (x *rotation) await(t *testing.T, i int) {
+func (x *rotation) await(t *testing.T) {
 	t.Helper()
-	within(t, patience, fmt.Sprintf("rotation %d of %s is taken over", i, x.name), func(context.Context) error {
+	within(t, patience, fmt.Sprintf("rotation %d of %s is taken over", x.done, x.name), func(context.Context) error {
 		events, err := x.cursor.Events(func(e controlplane.AuditEvent) bool {
-			return e.User.Username == x.users[i/2%len(x.users)] && e.Verb == "watch" && e.ObjectRef.Resource == "prometheusrules"
+			return e.User.Username == x.users[x.done%len(x.users)] && e.Verb == "watch" && e.ObjectRef.Resource == "prometheusrules"
 		})
 		if err == nil && len(events) == 0 {
 			err = errors.New("nothing is watched by the new credential")
