@@ -21,14 +21,15 @@ type quota struct {
 type share struct {
 	// rules are its AlertRules: those on the hub, and those that are being made.
 	rules sets.Set[types.NamespacedName]
-	// refused are the workloads that did not get all of theirs.
-	refused sets.Set[types.NamespacedName]
+	// refused are the workloads that did not get all of theirs, and woken are those of them
+	// that are to be looked at again.
+	refused, woken sets.Set[types.NamespacedName]
 }
 
 func (q *quota) shareLocked(spoke string) *share {
 	s := q.spokes[spoke]
 	if s == nil {
-		s = &share{rules: sets.New[types.NamespacedName](), refused: sets.New[types.NamespacedName]()}
+		s = &share{rules: sets.New[types.NamespacedName](), refused: sets.New[types.NamespacedName](), woken: sets.New[types.NamespacedName]()}
 		if q.spokes == nil {
 			q.spokes = map[string]*share{}
 		}
@@ -44,7 +45,8 @@ func (q *quota) add(spoke string, rule types.NamespacedName) {
 	q.shareLocked(spoke).rules.Insert(rule)
 }
 
-// drop stops counting an AlertRule, and returns a workload that there is room for now.
+// drop stops counting an AlertRule, and returns a workload that there is room for now:
+// another one each time, or the room that several leave would be one's alone.
 func (q *quota) drop(spoke string, rule types.NamespacedName) (workload types.NamespacedName, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -54,9 +56,12 @@ func (q *quota) drop(spoke string, rule types.NamespacedName) (workload types.Na
 	}
 	s.rules.Delete(rule)
 	for workload := range s.refused {
-		return workload, true // it is refused until it was looked at again
+		if !s.woken.Has(workload) {
+			s.woken.Insert(workload)
+			return workload, true // it is refused until it was looked at again
+		}
 	}
-	if s.rules.Len() == 0 {
+	if s.rules.Len() == 0 && s.refused.Len() == 0 {
 		delete(q.spokes, spoke)
 	}
 	return workload, false
@@ -85,6 +90,7 @@ func (q *quota) settle(spoke string, workload types.NamespacedName, refused bool
 	}
 	s = q.shareLocked(spoke)
 	before := s.refused.Len()
+	s.woken.Delete(workload)
 	if refused {
 		s.refused.Insert(workload)
 	} else {

@@ -62,6 +62,29 @@ func TestQuota(t *testing.T) {
 	}
 }
 
+// As many are looked at again as there is room for.
+func TestQuotaWakesOneForEachPlace(t *testing.T) {
+	q := &quota{}
+	for _, name := range []string{"a", "b", "c"} {
+		q.add("s", named(name))
+		q.settle("s", named("web-"+name), true)
+	}
+	woken := map[types.NamespacedName]bool{}
+	for _, name := range []string{"a", "b"} {
+		workload, ok := q.drop("s", named(name))
+		woken[workload] = ok
+	}
+	if len(woken) != 2 {
+		t.Errorf("woken are %v", woken)
+	}
+	for workload := range woken {
+		q.settle("s", workload, true) // somebody else was faster
+	}
+	if _, ok := q.drop("s", named("c")); !ok {
+		t.Error("none is woken any more")
+	}
+}
+
 // Keys at work side by side don't pass the limit together.
 func TestQuotaSideBySide(t *testing.T) {
 	q := &quota{}

@@ -36,6 +36,10 @@ const namespaceLag = time.Second
 // write's event brings the key back, but for one that another key has made.
 const staleRetry = time.Second
 
+// refusedRetry is when to look again at a Deployment that the spoke's quota refused. It is
+// woken when there is room; this is for room that whoever was woken did not take.
+const refusedRetry = 5 * time.Minute
+
 // Spokes are the engaged spokes.
 type Spokes interface {
 	// Spoke returns an engaged spoke, or nil.
@@ -118,7 +122,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if err := errors.Join(failed, err); err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: soonest(min(unseen, staleRetry), unsure, unconfirmed, held)}, nil
+	later := time.Duration(0)
+	if refused {
+		later = refusedRetry
+	}
+	return reconcile.Result{RequeueAfter: soonest(min(unseen, staleRetry), unsure, unconfirmed, held, later)}, nil
 }
 
 // workload reads the Deployment and all that templates may ask of it. It is nil
