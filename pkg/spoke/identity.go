@@ -119,8 +119,8 @@ func (p *Provider) Successor(name string) string {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	identity := p.members.identities[name]
-	for other, known := range p.members.identities {
-		if e := p.entries[other]; other != name && identity != "" && known == identity && e != nil && e.spoke != nil {
+	for other, e := range p.entries {
+		if other != name && e.spoke != nil && identity != "" && p.members.identities[other] == identity {
 			return other
 		}
 	}

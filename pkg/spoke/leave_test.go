@@ -1,11 +1,13 @@
 package spoke
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	monitoringfake "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned/fake"
@@ -147,5 +149,33 @@ func TestInCharge(t *testing.T) {
 	}
 	if got := p.inCharge("other", "c", true) + p.inCharge("s", "d", false); got != "" {
 		t.Errorf("%q is in charge", got)
+	}
+}
+
+// A spoke that turns out to be another's cluster leaves at once, and nothing is removed.
+func TestDepartOfADuplicate(t *testing.T) {
+	s, c, _ := connectTo(t)
+	p := c.p
+	p.base = t.Context()
+	engagedAs(p, "other", "uid")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	d := &departure{cancel: func() {}}
+	p.depart(ctx, "s", c, d)
+	if !d.state.Done || ctx.Err() != nil || !strings.Contains(d.state.Why, "other") || len(s.asked) != 1 {
+		t.Errorf("got %+v, asked for %q", d.state, s.asked)
+	}
+}
+
+// The end of the operator is not the end of a departure.
+func TestDepartIsInterrupted(t *testing.T) {
+	_, c, _ := connectTo(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c.p.base = ctx
+	d := &departure{cancel: func() {}}
+	c.p.depart(ctx, "s", c, d)
+	if d.state.Done {
+		t.Errorf("got %+v", d.state)
 	}
 }

@@ -28,17 +28,21 @@ func (r *Reconciler) inherit(ctx context.Context, t *task, plan rule.Plan) (rule
 		return plan, 0, nil
 	}
 	for _, former := range r.Spokes.Predecessors(t.spoke.Name) {
+		// For any news of its SpokeCluster. Wait first and look then, as for a namespace.
+		news := namespaceKey{spoke: former}
+		r.waiting.add(news, t.req)
 		c, err := hub.Cluster(ctx, r.Hub, former)
 		if err != nil {
 			return plan, 0, err
 		}
-		if c == nil {
-			continue
+		placed := false
+		if c != nil {
+			placed, err = rule.PlacedIn(t.rule, *c)
 		}
-		if placed, err := rule.PlacedIn(t.rule, *c); err != nil || !placed {
+		if err != nil || !placed {
+			r.waiting.drop(news, t.req)
 			continue // one that can't be told to be placed is left to Validate, which stops before
 		}
-		r.waiting.add(namespaceKey{spoke: former}, t.req) // for any news of its SpokeCluster
 		if !hub.Generated(t.rule) {
 			plan.Delete = nil
 			return plan, 0, nil

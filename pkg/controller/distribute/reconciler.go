@@ -39,6 +39,8 @@ type Spokes interface {
 	// Predecessors returns the spokes that an engaged one took over from: those that are
 	// the same cluster, and have no Secret any more.
 	Predecessors(name string) []string
+	// Successor returns the engaged spoke that is the same cluster as another one, or "".
+	Successor(name string) string
 	// Away tells whether an engaged spoke does not answer at present.
 	Away(name string) bool
 	// ChangedSoon tells that something else is to be shown of a spoke.

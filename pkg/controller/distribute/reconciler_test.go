@@ -66,6 +66,7 @@ type world struct {
 	uids    int
 
 	predecessors []string
+	successors   map[string]string
 	away         bool
 	changed      []string
 
@@ -85,8 +86,9 @@ func (w *world) Spoke(name string) *spoke.Spoke {
 
 func (w *world) Spokes() []*spoke.Spoke { return []*spoke.Spoke{w.spoke} }
 
-// Predecessors, Away and ChangedSoon implement Spokes.
+// Predecessors, Successor, Away and ChangedSoon implement Spokes.
 func (w *world) Predecessors(string) []string { return w.predecessors }
+func (w *world) Successor(name string) string { return w.successors[name] }
 func (w *world) Away(string) bool             { return w.away }
 func (w *world) ChangedSoon(name string)      { w.changed = append(w.changed, name) }
 

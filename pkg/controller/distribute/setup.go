@@ -86,6 +86,13 @@ func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spok
 			// not named, said so when it was engaged.
 			for _, name := range ar.Spec.Placement.Names {
 				r.enqueue(ctx, q, string(name), key)
+				if r.Spokes.Spoke(string(name)) != nil {
+					continue
+				}
+				// What is in its cluster may be another spoke's to remove by now.
+				if successor := r.Spokes.Successor(string(name)); successor != "" {
+					r.enqueue(ctx, q, successor, key)
+				}
 			}
 			return
 		}

@@ -72,6 +72,17 @@ func TestOnAlertRule(t *testing.T) {
 	}
 }
 
+// What is placed on a spoke by the name that it had is its successor's to remove.
+func TestOnAlertRuleOfAPredecessor(t *testing.T) {
+	w := applied(t)
+	w.successors = map[string]string{"former": "s"}
+	ar := placed(v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"former", "other"}})
+	w.onAlertRule("", nil).Delete(t.Context(), event.TypedDeleteEvent[client.Object]{Object: ar}, w.queue)
+	if got := w.enqueued(); !slices.Contains(got, "down in s") {
+		t.Errorf("enqueued %q", got)
+	}
+}
+
 // Every rule that may be placed on a spoke is looked at when the spoke is engaged,
 // or its labels change, once each.
 func TestReplay(t *testing.T) {
