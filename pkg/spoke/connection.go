@@ -105,8 +105,9 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	cfg.UserAgent = p.opts.UserAgent
 	c.conns = connrotation.NewDialer(cfg.Dial)
 	cfg.Dial = c.conns.DialContext
+	secrets := secretsOf(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &observer{next: next, breaker: c.breaker, count: func(method, code string) {
+		return &observer{next: next, breaker: c.breaker, secrets: secrets, count: func(method, code string) {
 			metrics.SpokeRequests.WithLabelValues(method, code).Inc()
 		}}
 	})

@@ -21,6 +21,7 @@ type observer struct {
 	next    http.RoundTripper
 	breaker *Breaker
 	count   func(verb, code string)
+	secrets [][]byte
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -39,6 +40,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case err == nil:
 		o.count(req.Method, statusClass(resp.StatusCode))
 		o.answered(resp, probe)
+		redact(resp, o.secrets)
 	case errors.Is(err, context.Canceled):
 		// The operator gave up (it stops, or the spoke is disengaged), not the spoke.
 		o.count(req.Method, "canceled")

@@ -32,7 +32,7 @@ type walker struct {
 // known are the keywords of a schema that the walker makes violations of, or that
 // bound nothing. Rules in CEL have a test of their own.
 var known = strings.Fields(`description type properties items additionalProperties default format
-	required enum minLength maxLength pattern minItems maxItems maxProperties minimum
+	required enum minLength maxLength pattern minItems maxItems maxProperties minimum maximum
 	x-kubernetes-list-type x-kubernetes-list-map-keys x-kubernetes-map-type x-kubernetes-validations`)
 
 func (w *walker) walk(s *apiextensionsv1.JSONSchemaProps, at path, value any) {
@@ -52,6 +52,9 @@ func (w *walker) walk(s *apiextensionsv1.JSONSchemaProps, at path, value any) {
 			return
 		}
 		w.add("minimum", at, int64(*s.Minimum)-1, "should be greater than or equal to")
+		if s.Maximum != nil {
+			w.add("maximum", at, int64(*s.Maximum)+1, "should be less than or equal to")
+		}
 	case "boolean":
 	default:
 		w.t.Fatalf("%s: teach this test what bounds a %q", at, s.Type)
