@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -14,6 +13,7 @@ import (
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	mcsource "sigs.k8s.io/multicluster-runtime/pkg/source"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
@@ -40,14 +40,11 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 	if err != nil {
 		return fmt.Errorf("indexing PrometheusRules: %w", err)
 	}
-	hubYes, hubNo := mcbuilder.WithEngageWithLocalCluster(true), mcbuilder.WithEngageWithLocalCluster(false)
-	spokesYes, spokesNo := mcbuilder.WithEngageWithProviderClusters(true), mcbuilder.WithEngageWithProviderClusters(false)
+	onHub, notInSpokes := mcbuilder.WithEngageWithLocalCluster(true), mcbuilder.WithEngageWithProviderClusters(false)
 	c, err := mcbuilder.ControllerManagedBy(mgr).
 		Named("distribute").
-		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, hubYes, spokesNo, mcbuilder.WithPredicates(decided)).
-		Watches(&monitoringv1.PrometheusRule{}, r.onPrometheusRule, hubNo, spokesYes, mcbuilder.WithClusterFilter(provider.RulesServed)).
-		WatchesMetadata(&corev1.Namespace{}, r.onNamespace, hubNo, spokesYes).
+		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, onHub, notInSpokes, mcbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, onHub, notInSpokes, mcbuilder.WithPredicates(decided)).
 		WatchesRawSource(r.Brake.Woken(brake.Distribute)).
 		WatchesRawSource(provider.Started()).
 		WithOptions(provider.ControllerOptions("distribute", mgr.GetLogger())).
@@ -55,7 +52,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 	if err != nil {
 		return fmt.Errorf("setting up distribute: %w", err)
 	}
-	if err := c.MultiClusterWatch(spoke.Engaged(r.replay)); err != nil {
+	rules := mcsource.Kind[client.Object](&monitoringv1.PrometheusRule{}, r.onPrometheusRule).WithClusterFilter(provider.RulesServed)
+	namespaces := mcsource.Kind[client.Object](spoke.NamespaceMetadata(), r.onNamespace)
+	if err := spoke.Watch(mgr, c, rules, namespaces, spoke.Engaged(r.replay)); err != nil {
 		return fmt.Errorf("setting up distribute: %w", err)
 	}
 	return nil

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +17,7 @@ import (
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+	mcsource "sigs.k8s.io/multicluster-runtime/pkg/source"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
@@ -32,16 +31,13 @@ const recent = 5 * time.Minute
 
 // SetupWithManager adds the Reconciler to the manager.
 func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Provider) error {
-	hubYes, hubNo := mcbuilder.WithEngageWithLocalCluster(true), mcbuilder.WithEngageWithLocalCluster(false)
-	spokesYes, spokesNo := mcbuilder.WithEngageWithProviderClusters(true), mcbuilder.WithEngageWithProviderClusters(false)
+	onHub, notInSpokes := mcbuilder.WithEngageWithLocalCluster(true), mcbuilder.WithEngageWithProviderClusters(false)
 	content := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	c, err := mcbuilder.ControllerManagedBy(mgr).
 		Named("generate").
-		WatchesMetadata(&appsv1.Deployment{}, r.onDeployment, hubNo, spokesYes, mcbuilder.WithPredicates(read)).
-		WatchesMetadata(&corev1.Namespace{}, r.onNamespace, hubNo, spokesYes, mcbuilder.WithPredicates(predicate.LabelChangedPredicate{})).
-		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, hubYes, spokesNo, mcbuilder.WithPredicates(content)).
-		Watches(&v1alpha1.AlertRuleTemplate{}, r.onTemplate, hubYes, spokesNo, mcbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, hubYes, spokesNo, mcbuilder.WithPredicates(decided)).
+		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, onHub, notInSpokes, mcbuilder.WithPredicates(content)).
+		Watches(&v1alpha1.AlertRuleTemplate{}, r.onTemplate, onHub, notInSpokes, mcbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, onHub, notInSpokes, mcbuilder.WithPredicates(decided)).
 		WatchesRawSource(r.Brake.Woken(brake.Generate)).
 		WatchesRawSource(provider.Started()).
 		WithOptions(provider.ControllerOptions("generate", mgr.GetLogger())).
@@ -49,7 +45,9 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 	if err != nil {
 		return fmt.Errorf("setting up generate: %w", err)
 	}
-	if err := c.MultiClusterWatch(spoke.Engaged(r.replay)); err != nil {
+	deployments := mcsource.Kind[client.Object](spoke.DeploymentMetadata(), r.onDeployment, read)
+	namespaces := mcsource.Kind[client.Object](spoke.NamespaceMetadata(), r.onNamespace, predicate.LabelChangedPredicate{})
+	if err := spoke.Watch(mgr, c, deployments, namespaces, spoke.Engaged(r.replay)); err != nil {
 		return fmt.Errorf("setting up generate: %w", err)
 	}
 	return nil
