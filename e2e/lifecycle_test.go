@@ -183,7 +183,17 @@ func (f *lifecycle) leaveOrphan(t *testing.T) {
 	m, rules, foreign := f.joined(t, "orphan")
 	update(t, f.Hub, registration("orphan"), func(s *corev1.Secret) { s.Labels["theirs"] = "too" })
 	f.change(t, "orphan", func(sc *v1alpha1.SpokeCluster) { sc.Spec.DeletionPolicy = v1alpha1.DeletionPolicyOrphan })
-	f.leavesAll(t, "orphan", m, rules, foreign, "its deletionPolicy is Orphan")
+	there := f.leavesAll(t, "orphan", m, rules, foreign, "its deletionPolicy is Orphan")
+
+	// When it is back, what it kept is as good as ever.
+	update(t, f.Hub, registration("orphan"), func(s *corev1.Secret) { s.Labels[v1alpha1.RegistrationLabel] = "true" })
+	f.ready(t, "orphan", metav1.ConditionTrue, v1alpha1.ReasonReady)
+	for _, key := range rules {
+		expectReady(t, f.Fleet, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	}
+	for _, pr := range there {
+		must(t, untouched(t.Context(), m, pr))
+	}
 }
 
 func (f *lifecycle) leaveSuspended(t *testing.T) {
@@ -195,7 +205,7 @@ func (f *lifecycle) leaveSuspended(t *testing.T) {
 }
 
 // leavesAll deletes a SpokeCluster, which changes nothing in the spoke.
-func (f *lifecycle) leavesAll(t *testing.T, name string, m *fleet.Member, rules []client.ObjectKey, foreign *monitoringv1.PrometheusRule, why string) {
+func (f *lifecycle) leavesAll(t *testing.T, name string, m *fleet.Member, rules []client.ObjectKey, foreign *monitoringv1.PrometheusRule, why string) []*monitoringv1.PrometheusRule {
 	t.Helper()
 	var there []*monitoringv1.PrometheusRule
 	for _, key := range rules {
@@ -207,6 +217,7 @@ func (f *lifecycle) leavesAll(t *testing.T, name string, m *fleet.Member, rules 
 		must(t, untouched(t.Context(), m, pr))
 	}
 	expectEvent(t, f.Hub, "SpokeCluster", name, "LeftBehind", append(keyNames(rules), "2 PrometheusRules were left", why)...)
+	return there
 }
 
 // leaveUnreachable deletes the SpokeCluster of a spoke that does not answer.
@@ -477,7 +488,7 @@ func (f *lifecycle) maxRules(t *testing.T) {
 			return err
 		}
 		c = meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
-		if !strings.HasPrefix(c.Message, "7 Deployments have not all") {
+		if !strings.HasPrefix(c.Message, "7 Deployments have not got all") {
 			return errors.New(c.Message)
 		}
 		return nil
@@ -524,7 +535,7 @@ func expectEventually6Refused(t *testing.T, f *lifecycle) {
 			return err
 		}
 		c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
-		if !strings.HasPrefix(c.Message, "6 Deployments have not all") || !strings.Contains(c.Message, "maxRules of 2") {
+		if !strings.HasPrefix(c.Message, "6 Deployments have not got all") || !strings.Contains(c.Message, "maxRules of 2") {
 			return errors.New(c.Message)
 		}
 		return nil
@@ -580,6 +591,13 @@ func (f *lifecycle) repointed(t *testing.T) {
 	})
 	f.ready(t, "one", metav1.ConditionTrue, v1alpha1.ReasonReady)
 	expectPushed(t, two, hand, 1)
+	eventually(t, "the confirmation is taken off", func(ctx context.Context) error {
+		sc := membership("one")
+		if err := read(ctx, f.Hub, client.ObjectKeyFromObject(sc), sc); err != nil || sc.Annotations[v1alpha1.AcceptIdentityAnnotation] != "" {
+			return fmt.Errorf("it has %v: %w", sc.Annotations, err)
+		}
+		return nil
+	})
 	expectGenerated(t, f.Fleet, "one", "shop", "repointed", 0) // two has no such Deployment
 	eventually(t, "the identity is shown", func(ctx context.Context) error {
 		sc := membership("one")

@@ -64,7 +64,8 @@ const AcknowledgeDeletionsAnnotation = Group + "/acknowledge-deletions"
 
 // AcceptIdentityAnnotation on a SpokeCluster confirms that its Secret is meant to lead to
 // another cluster than before. Its value is the UID of that cluster's namespace
-// kube-system, which the condition's message gives; any other is ignored.
+// kube-system, which the condition's message gives; any other is ignored. The operator
+// removes the annotation when the spoke is connected.
 const AcceptIdentityAnnotation = Group + "/accept-identity"
 
 // LeaveFinalizer keeps a SpokeCluster that is deleted until its rules were removed from the

@@ -66,21 +66,21 @@ func (r *Registrar) deadline(sc *v1alpha1.SpokeCluster) time.Time {
 
 // depart removes the rules from the spoke, as far as they are to be removed.
 func (r *Registrar) depart(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (Departure, error) {
-	stays := ""
+	stays, kept := "", false
 	switch {
 	case sc.Spec.DeletionPolicy == v1alpha1.DeletionPolicyOrphan:
 		stays = "its deletionPolicy is Orphan"
 	case ptr.Deref(sc.Spec.Suspend, false):
 		stays = "it was suspended"
 	case r.Provider.Successor(sc.Name) != "":
-		stays = "SpokeCluster " + r.Provider.Successor(sc.Name) + " is the same cluster, and keeps them"
+		stays, kept = "SpokeCluster "+r.Provider.Successor(sc.Name)+" is the same cluster, and keeps them", true
 	}
 	placed, err := r.Rules.Placed(ctx, sc.Name)
 	if err != nil {
 		return Departure{}, err //nolint:wrapcheck // it says all
 	}
 	return r.Provider.Depart(ctx, sc.Name, DepartOptions{
-		Stays: stays, Kubeconfig: kubeconfigIn(secret), Placed: placed, Deadline: r.deadline(sc),
+		Stays: stays, Kept: kept, Kubeconfig: kubeconfigIn(secret), Placed: placed, Deadline: r.deadline(sc),
 	})
 }
 
@@ -136,8 +136,13 @@ func (r *Registrar) deregister(ctx context.Context, secret *corev1.Secret) error
 
 // farewell tells what was removed from a spoke that has left, and what was not.
 func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
+	r.Provider.log.Info("the spoke has left", "cluster", sc.Name, "removed", d.Removed, "left", len(d.Left), "why", d.Why)
 	never := !d.Known && sc.Status.Identity == "" // connected
-	if d.Why == "" || len(d.Left) == 0 || never {
+	switch {
+	case d.Kept:
+		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "its rules stay in the spoke: %s", Clip(d.Why, maxNote/2))
+		return
+	case d.Why == "", len(d.Left) == 0, never:
 		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "%d PrometheusRules were removed from the spoke, and none is left", d.Removed)
 		return
 	}
@@ -145,9 +150,10 @@ func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
 	if !d.Known {
 		what = fmt.Sprintf("the PrometheusRules of up to %d AlertRules", len(d.Left))
 	}
-	note := fmt.Sprintf("%s were left in the spoke: %s. To remove them there: kubectl delete prometheusrules -A -l %s=%s. They are of %s",
-		what, d.Why, v1alpha1.HubLabel, r.Provider.opts.HubID, strings.Join(d.Left, ", "))
-	r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, "LeftBehind", "Leave", "%s", Clip(note, maxNote))
+	// The command comes last, so that it can be copied, and is not to be cut off.
+	command := fmt.Sprintf(". To remove all of this hub's there: kubectl delete prometheusrules -A -l %s=%s", v1alpha1.HubLabel, r.Provider.opts.HubID)
+	note := fmt.Sprintf("%s were left in the spoke: %s. They are of %s", what, Clip(d.Why, maxNote/3), strings.Join(d.Left, ", "))
+	r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, "LeftBehind", "Leave", "%s", Clip(note, maxNote-len(command))+command)
 }
 
 // free lets the SpokeCluster go.

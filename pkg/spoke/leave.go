@@ -44,14 +44,18 @@ type Departure struct {
 	// false, they are those of what may be there.
 	Left  []string
 	Known bool
+	// Kept tells that another spoke is the same cluster, and keeps what is there.
+	Kept bool
 	// Why is why nothing could be removed last, or "".
 	Why string
 }
 
 // DepartOptions say how a spoke leaves.
 type DepartOptions struct {
-	// Stays is why its rules are left where they are, or "".
+	// Stays is why its rules are left where they are, or "". Kept tells that another spoke
+	// keeps them.
 	Stays string
+	Kept  bool
 	// Kubeconfig is what the spoke is reached by where none is in use.
 	Kubeconfig []byte
 	// Placed are the AlertRules, as namespace/name, that are placed on it.
@@ -92,7 +96,7 @@ func (p *Provider) Depart(ctx context.Context, name string, o DepartOptions) (De
 		stays = err.Error()
 	}
 	if stays != "" {
-		d.state.Why = stays
+		d.state.Why, d.state.Kept = stays, o.Kept
 		go p.stay(p.base, name, d)
 		return d.state, nil
 	}
@@ -201,7 +205,7 @@ func (p *Provider) depart(ctx context.Context, name string, c *connection, d *de
 				case err == nil:
 					s.Why = ""
 				case isDuplicate(err):
-					s.Why = err.Error()
+					s.Why, s.Kept = err.Error(), true
 				case s.Why == "":
 					s.Why = "not all of them could be removed in time"
 				}

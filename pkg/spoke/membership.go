@@ -212,12 +212,18 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 	case n.refused > 0:
 		return Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonMaxRulesReached,
-			Message: fmt.Sprintf("%s not all of their AlertRules: spec.maxRules of %d is reached. Those that exist stay."+
-				" To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":N}}'; to want fewer, narrow the templates",
-				deploymentsHave(n.refused), ptr.Deref(sc.Spec.MaxRules, 0), sc.Name),
+			Message: fmt.Sprintf("%s not got all AlertRules: spec.maxRules of %d is reached. Those that exist stay."+
+				" To want fewer, narrow the templates. To allow more, such as: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'",
+				deploymentsHave(n.refused), ptr.Deref(sc.Spec.MaxRules, 0), sc.Name, more(ptr.Deref(sc.Spec.MaxRules, 0), n.refused)),
 		}
 	}
 	return Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "rules are kept in the spoke"}
+}
+
+// more is a limit that would do, with some room: as many AlertRules as Deployments are
+// refused is the least.
+func more(limit int32, refused int) int32 {
+	return min(max(2*limit, limit+2*int32(min(refused, 1<<20))), 100_000)
 }
 
 func deploymentsHave(n int) string {

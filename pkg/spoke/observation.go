@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"regexp"
@@ -62,7 +63,7 @@ type DuplicateError struct {
 
 // Error implements error.
 func (e *DuplicateError) Error() string {
-	return "this is the same cluster as spoke " + e.Other + ", which stays in charge; remove the Secret and the SpokeCluster of one of the two"
+	return "this is the same cluster as spoke " + e.Other + ", which stays in charge; delete the Secret of one of the two, and when the other is Ready the SpokeCluster of that name"
 }
 
 // IdentityError says that a spoke's kubeconfig leads to another cluster than before, by the
@@ -123,11 +124,19 @@ func disconnected(err error) Finding {
 	case errors.Is(err, context.DeadlineExceeded):
 		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise("no answer in time: "+err.Error(), reach)
+	case isUntrusted(err):
+		f.Reason = v1alpha1.ReasonUnreachable
+		f.Message = advise(err.Error(), "put the CA that signed the API server's certificate into certificate-authority-data of the kubeconfig")
 	default:
 		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise(err.Error(), reach)
 	}
 	return f
+}
+
+func isUntrusted(err error) bool {
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	return ok
 }
 
 // reach is what to do about a spoke that does not answer.

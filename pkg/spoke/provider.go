@@ -48,6 +48,8 @@ type Spoke struct {
 	// not in the cache, and Reader refuses to read them; WhyNot tells why.
 	RulesServed bool
 	WhyNot      Finding
+	// Since is when the spoke was engaged.
+	Since time.Time
 }
 
 // Provider is the multicluster.Provider of registered spokes. Each has a goroutine
@@ -256,6 +258,9 @@ func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte)
 	}
 	e.hash, e.pending, e.fault = hash, &registration{conn: conn, cancel: cancel, kubeconfig: kubeconfig}, ""
 	p.members.released.Delete(name)
+	if e.current == nil {
+		e.seen = nil // it was by the one before
+	}
 	p.mu.Unlock()
 	go conn.run(run)
 	return nil
@@ -315,7 +320,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 		metrics.EngagedSpokes.Inc()
 	}
 	e.cluster = s.cluster
-	e.spoke = &Spoke{Name: c.name, Reader: s.cluster.GetClient(), Live: s.cluster.GetAPIReader(), Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served}
+	e.spoke = &Spoke{Name: c.name, Reader: s.cluster.GetClient(), Live: s.cluster.GetAPIReader(), Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now()}
 	p.mu.Unlock()
 
 	p.tellPredecessors(c.name)

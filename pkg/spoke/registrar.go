@@ -121,6 +121,9 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{}, err
 	}
 	n.seen = r.Provider.Observation(req.Name)
+	if !n.away() && sc.Annotations[v1alpha1.AcceptIdentityAnnotation] != "" {
+		return reconcile.Result{}, r.accepted(ctx, sc) // its event brings the SpokeCluster back here
+	}
 	if n.away() || ptr.Deref(sc.Spec.Suspend, false) {
 		n.doomed, n.doomedKnown = r.Rules.Doomed(ctx, req.Name)
 	}
@@ -173,7 +176,7 @@ func (r *Registrar) learn(ctx context.Context) error {
 		r.uids[sc.Name] = sc.UID
 		r.Provider.Known(sc.Name, sc.Status.Identity)
 		r.Deletions.Recall(sc.Name, heldIn(&sc.Status))
-		if len(kubeconfigIn(secret)) == 0 {
+		if kubeconfigIn(secret) == nil {
 			r.Provider.Release(sc.Name)
 		}
 	}
@@ -199,12 +202,17 @@ func (r *Registrar) gone(name string) {
 	r.Provider.Gone(name)
 }
 
-// kubeconfigIn returns what a Secret, if there is one, holds to reach the spoke with.
+// kubeconfigIn returns what a Secret, if there is one, holds to reach the spoke with: nil
+// where it has no such key.
 func kubeconfigIn(secret *corev1.Secret) []byte {
 	if secret == nil {
 		return nil
 	}
-	return secret.Data[v1alpha1.KubeconfigKey]
+	kubeconfig, ok := secret.Data[v1alpha1.KubeconfigKey]
+	if ok && kubeconfig == nil {
+		return []byte{} // an empty one is refused as any other that is no good
+	}
+	return kubeconfig
 }
 
 // registered returns the Secret that registers a spoke, or nil.
@@ -260,7 +268,7 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (*Finding, error) {
 	name := sc.Name
 	kubeconfig := kubeconfigIn(secret)
-	if len(kubeconfig) == 0 {
+	if kubeconfig == nil {
 		r.Provider.Release(name)
 		return r.missing(name, secret != nil), nil
 	}
@@ -279,9 +287,20 @@ func (r *Registrar) missing(name string, secret bool) *Finding {
 	if secret {
 		message = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey)
 	}
-	message += "; nothing is removed from the spoke meanwhile"
+	message += "; nothing is removed from the spoke meanwhile. Put it back, or let the spoke leave: kubectl delete spoke " + name
 	if successor := r.Provider.Successor(name); successor != "" {
-		message += fmt.Sprintf(". SpokeCluster %s is the same cluster and keeps its rules: what is left of this one goes by kubectl delete spoke %s", successor, name)
+		message = fmt.Sprintf("SpokeCluster %s is the same cluster and keeps its rules. What is left of this one on the hub goes by: kubectl delete spoke %s", successor, name)
 	}
 	return &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: message}
+}
+
+// accepted takes a confirmation off a spoke that is connected: it was used, or is not needed.
+// Left there, it would confirm that cluster once more, some day.
+func (r *Registrar) accepted(ctx context.Context, sc *v1alpha1.SpokeCluster) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AcceptIdentityAnnotation)
+	err := r.Client.Patch(ctx, sc.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("taking the confirmation off SpokeCluster %s: %w", sc.Name, err)
+	}
+	return nil
 }

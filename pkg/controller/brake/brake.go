@@ -335,7 +335,7 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 		parts = append(parts, fmt.Sprintf("%d of %d deletions of %s wait until %s",
 			l.held, l.held+len(l.gone), what[hop], until.UTC().Format(time.RFC3339)))
 	}
-	held.Message = fmt.Sprintf("%s. To let them pass now: kubectl annotate spoke %s %s=true. To keep the rules, bring back what they were made from.",
+	held.Message = fmt.Sprintf("%s. To keep the rules, bring back what they were made from. To let them pass now: kubectl annotate spoke %s %s=true",
 		strings.Join(parts, ", and "), name, v1alpha1.AcknowledgeDeletionsAnnotation)
 	return held, max(next, time.Millisecond)
 }

@@ -32,6 +32,9 @@ const (
 	// worldRetry is when to try again what somebody in the spoke has to put right,
 	// where no event will tell that they did.
 	worldRetry = 30 * time.Second
+	// settle is how long after a spoke was engaged its Deployments are being looked at. It
+	// takes some milliseconds each.
+	settle = 10 * time.Second
 	// guardRetry is when to ask again whether an AlertRule that vanished together with
 	// its CustomResourceDefinition is to be missed.
 	guardRetry = 2 * time.Minute

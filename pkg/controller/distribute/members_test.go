@@ -3,6 +3,7 @@ package distribute
 import (
 	"slices"
 	"testing"
+	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -340,4 +341,44 @@ func deleted(o client.Object) event.TypedDeleteEvent[client.Object] {
 
 func updated(before, after client.Object) event.TypedUpdateEvent[client.Object] {
 	return event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}
+}
+
+// What a spoke brought along stays while the templates are still at work on it.
+func TestSettling(t *testing.T) {
+	orphan := func(w *world) (wait bool) {
+		w.Helper()
+		ar := w.successor()
+		pr, err := rule.Render(ar, rule.Cluster{Name: "s"}, w.Render)
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.put(w.server, pr)
+		w.sync()
+		req := request("s", ar.Name)
+		req.Namespace = ar.Namespace
+		w.rules.ClearActions()
+		result, err := w.Reconcile(w.Context(), req)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if (result.RequeueAfter > 0) == (len(w.rules.Actions()) > 0) {
+			w.Errorf("%d writes, and it looks again after %v", len(w.rules.Actions()), result.RequeueAfter)
+		}
+		return result.RequeueAfter > 0
+	}
+	w := newWorld(t)
+	w.spoke.Since = time.Now()
+	if !orphan(w) {
+		t.Error("removed as soon as the spoke came")
+	}
+	w = newWorld(t)
+	w.spoke.Since = time.Now().Add(-settle)
+	if orphan(w) {
+		t.Error("it stays")
+	}
+	// What a person wrote and deleted meanwhile goes at once.
+	w = applied(t)
+	w.spoke.Since = time.Now()
+	w.drop(w.hub, alertRule())
+	w.want("delete shop")
 }

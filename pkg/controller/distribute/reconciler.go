@@ -67,6 +67,8 @@ type Options struct {
 	Brake *brake.Brake
 	// Reporter takes the verdicts.
 	Reporter Reporter
+	// Generated is the hub's namespace of the AlertRules that templates make.
+	Generated string
 	// Render says how rules are rendered.
 	Render rule.RenderOptions
 	// Validate says what a valid rule is.
@@ -154,6 +156,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	}
 	if !gone {
 		return reconcile.Result{RequeueAfter: guardRetry}, nil
+	}
+	if left := r.settling(t); left > 0 {
+		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	plan, wait, err := r.inherit(ctx, t, r.plan(t))
 	if err != nil || wait > 0 {
@@ -271,6 +276,16 @@ func (r *Reconciler) gone(ctx context.Context, t *task) (bool, error) {
 	}
 	t.kindSince = since
 	return gone, nil
+}
+
+// settling returns for how long to wait before what stands for a generated AlertRule that
+// there is not is removed: in a spoke that came just now, its template may be about to make
+// it, as when a spoke is back that had left with its rules in place.
+func (r *Reconciler) settling(t *task) time.Duration {
+	if t.rule != nil || len(t.claimed) == 0 || t.req.Namespace != r.Generated {
+		return 0
+	}
+	return settle - time.Since(t.spoke.Since)
 }
 
 // report tells how far the rule got.

@@ -165,6 +165,7 @@ func (w *world) restart() {
 		Hub: w.hub, Guard: hub.Guard{Reader: past}, Brake: w.held, Spokes: w, Reporter: w,
 		Render:    rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
 		Validator: rule.NewValidator(rule.ValidateOptions{AdminNamespace: admin, GeneratedNamespace: "rulefleet-generated"}),
+		Generated: "rulefleet-generated",
 	})
 }
 
