@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,11 +54,15 @@ func TestSameClusterTwice(t *testing.T) {
 	})
 
 	must(t, f.Hub.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "first"}}))
-	// A Secret that is gone may come back: what the first has in the cluster stays.
+	// Then the other takes over, as after a rename: the rule is the same object, of the other's
+	// name.
 	expectConnected(t, f, "first", metav1.ConditionFalse, v1alpha1.ReasonKubeconfigMissing)
-	throughout(t, time.Second, "the rule is left alone", func(ctx context.Context) error {
-		return errors.Join(connected(ctx, f, "again", metav1.ConditionFalse, v1alpha1.ReasonDuplicateCluster), untouched(ctx, first, pr))
-	})
-	must(t, f.Hub.Client.Delete(t.Context(), &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "first"}}))
 	expectConnected(t, f, "again", metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	renamed := expectRule(t, first, key, "the other's name", func(r *monitoringv1.Rule) bool { return r.Labels["cluster"] == "again" })
+	if renamed.UID != pr.UID {
+		t.Error("it was made anew")
+	}
+	must(t, f.Hub.Client.Delete(t.Context(), &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "first"}}))
+	expectGone(t, f.Hub, membership("first"))
+	throughout(t, time.Second, "the rule is left alone", func(ctx context.Context) error { return untouched(ctx, first, renamed) })
 }
