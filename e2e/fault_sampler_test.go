@@ -177,11 +177,16 @@ func p99(of []time.Duration) time.Duration {
 // does: who waits for another spoke's answer waits for 5 s, and more.
 const stall = 4 * time.Second
 
+// jitter is by how much p99 was seen to differ with nothing broken, in a suite that runs a
+// dozen control planes side by side on two cores: from 47 to 446 ms, from one run to the
+// next. Who waits for a bad spoke waits for seconds.
+const jitter = 600 * time.Millisecond
+
 // slower tells whether the healthy spoke is slower by more than what the machine's
 // other doings account for.
 func slower(before time.Duration, during []time.Duration) error {
 	is := p99(during)
-	if float64(is) > 1.2*float64(before) && is > before+noise {
+	if float64(is) > 1.2*float64(before) && is > before+jitter {
 		return fmt.Errorf("the healthy spoke is slower: p99 is %v, and was %v", is, before)
 	}
 	if len(during) > 0 && p(99, during) > stall {
