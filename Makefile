@@ -14,11 +14,13 @@ API := ./api/v1alpha1
 APPLY_CONFIGURATION := api/v1alpha1/applyconfiguration
 CRDS := charts/rulefleet/files/crds
 WEBHOOKS := charts/rulefleet/files/webhook
+CHART := charts/rulefleet
 
-MODULES := $(patsubst %/go.mod,%,$(wildcard go.mod .ci/tools/go.mod e2e/controlplane/go.mod e2e/monitoring/go.mod e2e/prometheus/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard go.mod .ci/tools/go.mod .ci/chart-tools/go.mod e2e/controlplane/go.mod e2e/monitoring/go.mod e2e/prometheus/go.mod))
 MODULES := $(MODULES:go.mod=.)
 
 TOOLS := bin/tools
+CHART_TOOL_SOURCES := $(wildcard .ci/chart-tools/go.*)
 TOOL_SOURCES := $(filter-out %_test.go,$(wildcard .ci/tools/go.* .ci/tools/*/*.go .ci/tools/*/*/*.go))
 
 ##@ Build
@@ -34,14 +36,14 @@ build: ## Build the manager into bin/rulefleet-manager.
 	@.ci/step build env CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/rulefleet-manager ./cmd/manager
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Generate all that is made from Go: code, CRDs and their reference, the webhooks' configuration.
+generate: $(TOOLS)/controller-gen ## Generate all that is made: code, CRDs and their reference, the webhooks' configuration, the chart's schema and README.
 	@mkdir -p bin $(CRDS) $(WEBHOOKS)
 	@touch bin/.generate-started
 	$(TOOLS)/controller-gen object crd applyconfiguration paths=$(API) output:crd:dir=$(CRDS)
 	$(TOOLS)/controller-gen webhook paths=./pkg/webhook output:webhook:dir=$(WEBHOOKS)
 	@# What was not written again belongs to a type that is gone.
 	@find $(APPLY_CONFIGURATION) $(CRDS) $(WEBHOOKS) -type f ! -newer bin/.generate-started -print -delete
-	$(MAKE) --no-print-directory docs/api.md
+	$(MAKE) --no-print-directory docs/api.md chart-docs
 
 # The reference is the kinds and types, and what crd-ref-docs leaves out: constants.
 .PHONY: docs/api.md
@@ -49,6 +51,12 @@ docs/api.md: $(TOOLS)/crd-ref-docs $(TOOLS)/constants
 	@$(TOOLS)/crd-ref-docs --log-level ERROR --renderer markdown --source-path $(API) \
 		--config .ci/crd-ref-docs/config.yaml --templates-dir .ci/crd-ref-docs --output-path $@
 	@$(TOOLS)/constants $(API) 'conditions.go=Conditions and reasons' 'labels.go=Labels and annotations' >>$@
+
+# The chart's schema and README come from the comments in its values.yaml.
+.PHONY: chart-docs
+chart-docs: $(TOOLS)/helm-docs $(TOOLS)/helm-schema
+	@cd $(CHART) && out=$$($(CURDIR)/$(TOOLS)/helm-schema 2>&1) || { echo "$$out"; exit 1; }
+	@$(TOOLS)/helm-docs --chart-search-root $(CHART) --log-level warning --sort-values-order file
 
 .PHONY: controlplane
 controlplane: ## Build the control planes that tests run against into bin/k8s.
@@ -82,7 +90,7 @@ test-units: promtool note-race ## Run the tests of all other packages.
 
 .PHONY: test-e2e
 test-e2e: promtool note-race ## Run the tests of the manager on real API servers. They measure time, so they run alone.
-	@.ci/step 'tests (end to end)' go test $(RACE) -count=1 -timeout 10m -v -skip '^TestFault' ./e2e
+	@.ci/step 'tests (end to end)' go test $(RACE) -count=1 -timeout 25m -parallel 4 -v -skip '^TestFault' ./e2e
 
 .PHONY: test-faults
 test-faults: note-race ## Break spokes and the hub in every way we know of, and print what came of it.
@@ -112,8 +120,8 @@ verify-files: ## Check that no binary or other large file is in git.
 	@.ci/step 'large files' bash -c '! git ls-files -z | xargs -0 -r stat --format="%s %n" | awk "\$$1 > 300000 { print; found = 1 } END { exit !found }"'
 
 .PHONY: verify-generated
-verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constants ## Check that what is generated is current.
-	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/api.md -- $(MAKE) --no-print-directory generate
+verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constants $(TOOLS)/helm-docs $(TOOLS)/helm-schema ## Check that what is generated is current.
+	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/api.md $(CHART)/README.md $(CHART)/values.schema.json -- $(MAKE) --no-print-directory generate
 
 .PHONY: verify-modules
 verify-modules: ## Check that every go.mod and go.sum is tidy.
@@ -163,3 +171,9 @@ $(TOOLS)/constants: .ci/tool $(TOOL_SOURCES)
 
 $(TOOLS)/golangci-lint: .ci/tool $(TOOL_SOURCES)
 	@.ci/step 'tool golangci-lint' .ci/tool golangci-lint ./lint
+
+$(TOOLS)/helm-docs: .ci/tool $(CHART_TOOL_SOURCES)
+	@.ci/step 'tool helm-docs' .ci/tool helm-docs github.com/norwoodj/helm-docs/cmd/helm-docs chart-tools
+
+$(TOOLS)/helm-schema: .ci/tool $(CHART_TOOL_SOURCES)
+	@.ci/step 'tool helm-schema' .ci/tool helm-schema github.com/losisin/helm-values-schema-json/v2 chart-tools

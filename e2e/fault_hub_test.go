@@ -67,7 +67,7 @@ func TestFaultHub(t *testing.T) {
 // frontHub puts a proxy between the manager and the hub.
 func (f *faulty) frontHub(t *testing.T) *faultproxy.Proxy {
 	t.Helper()
-	kubeconfig, err := f.Hub.UserKubeconfig(fleet.HubUser)
+	kubeconfig, err := f.HubKubeconfig(t.Context())
 	must(t, err)
 	const token = "canary-proxy-hub"
 	f.canaries.add(token)

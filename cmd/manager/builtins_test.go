@@ -46,7 +46,7 @@ func TestBuiltIns(t *testing.T) {
 
 func managerClient(t *testing.T, f *fleet.Fleet) client.Client {
 	t.Helper()
-	kubeconfig, err := f.Hub.UserKubeconfig(fleet.HubUser)
+	kubeconfig, err := f.HubKubeconfig(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func checkCRDs(ctx context.Context, c client.Client) error {
 		err := c.Get(ctx, client.ObjectKey{Name: name}, crd)
 		switch {
 		case apierrors.IsNotFound(err):
-			return fmt.Errorf("the hub has no CustomResourceDefinition %s: apply those in charts/rulefleet/files/crds first", name)
+			return fmt.Errorf("the hub has no CustomResourceDefinition %s: the Helm chart installs it unless crds.enabled is false, and it is in charts/rulefleet/files/crds", name)
 		case err != nil:
 			return fmt.Errorf("looking for CustomResourceDefinition %s: %w", name, err)
 		}

@@ -26,7 +26,11 @@ func main() {
 		fmt.Println("rulefleet-manager", version)
 		return
 	}
-	if err := run(ctrl.SetupSignalHandler(), o); err != nil {
+	act := run
+	if o.releaseSpokes {
+		act = releaseSpokes
+	}
+	if err := act(ctrl.SetupSignalHandler(), o); err != nil {
 		fmt.Fprintln(os.Stderr, "rulefleet-manager:", err)
 		os.Exit(1)
 	}

@@ -33,6 +33,8 @@ type options struct {
 	clusterLabel       string
 	kubeStateMetrics   string
 	metricsAddress     string
+	metricsSecure      bool
+	metricsService     string
 	healthAddress      string
 	leaderElect        bool
 	deletionHold       time.Duration
@@ -42,9 +44,14 @@ type options struct {
 	webhookConfig      string
 	webhookHosts       string
 	webhookLifetime    time.Duration
+	webhookCertDir     string
 	logFormat          string
 	logLevel           string
 	version            bool
+	releaseSpokes      bool
+
+	builtInTemplates string
+	enabledTemplates []string // what it says
 
 	prometheusVersion, prometheusFeatures string
 	evaluator                             *rule.Evaluator // what they say
@@ -69,11 +76,15 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.clusterLabel, "cluster-label", "cluster", "`label` with the spoke's name that every pushed alert carries; empty for none")
 	f.StringVar(&o.kubeStateMetrics, "kube-state-metrics-selector", "", "PromQL `matchers`, such as job=\"kube-state-metrics\", that the built-in templates pick kube-state-metrics' series by; empty for none."+
 		" It has to fit every spoke. Built-in templates that nobody edited follow a change")
+	f.StringVar(&o.builtInTemplates, "built-in-templates", strings.Join(rule.EnabledBuiltIns(), ","), "`names`, between commas, of the built-in templates that are enabled, of "+
+		strings.Join(rule.BuiltInNames(), ", ")+". Those that nobody edited follow a change")
 	f.StringVar(&o.prometheusVersion, "prometheus-version", "", "`version` of the fleet's oldest Prometheus, such as 2.53: what it can't parse is refused; any is assumed when empty")
 	f.StringVar(&o.prometheusFeatures, "prometheus-features", "", "`names` of the features that every Prometheus of the fleet is started with (--enable-feature), such as promql-experimental-functions")
 	f.StringVar(&o.allowKubeconfig, "allow-kubeconfig", "", "`names`, between commas, of what a spoke's kubeconfig may have that is refused otherwise: loopback, link-local (addresses of the server),"+
 		" http (plain http), insecure-tls (insecure-skip-tls-verify), proxy-url")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
+	f.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve metrics by https, to those alone who may get /metrics on the hub")
+	f.StringVar(&o.metricsService, "metrics-service", "rulefleet-metrics", "`name` of the Service, in the operator's namespace, that metrics are scraped by: https has a certificate for it, of the webhook's authority")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "let one of several replicas work at a time, by a Lease in the operator's namespace")
 	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "`duration` for which deletions are held that are more than a quarter of a spoke's rules, and more than 20, within as long; 0 holds none")
@@ -83,8 +94,10 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.webhookConfig, "webhook-config", "rulefleet", "`name` of the ValidatingWebhookConfiguration to keep the caBundle of; there need not be one")
 	f.StringVar(&o.webhookHosts, "webhook-hosts", "", "further `names` and addresses of the webhook, between commas, where the API server reaches it by a URL")
 	f.DurationVar(&o.webhookLifetime, "webhook-cert-lifetime", 90*24*time.Hour, "how long the webhook's serving certificate is valid; it is replaced after about two thirds of that, and its authority lives four times as long")
+	f.StringVar(&o.webhookCertDir, "webhook-cert-dir", "", "`folder` with tls.crt and tls.key for the webhook, which somebody else keeps, such as cert-manager, and the caBundle too; when empty, the manager does")
 	f.StringVar(&o.logFormat, "log-format", "json", "json or console")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.BoolVar(&o.releaseSpokes, "release-spokes", false, "take the operator's finalizer off every SpokeCluster and exit: for when the operator is gone for good. It changes nothing in the spokes")
 	f.BoolVar(&o.version, "version", false, "print the version and exit")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -120,7 +133,7 @@ func (o *options) validate() error {
 	if slices.Contains([]string{"alertname", "severity", "namespace", "deployment"}, o.clusterLabel) || strings.HasPrefix(o.clusterLabel, "__") {
 		errs = append(errs, fmt.Errorf("--cluster-label: %q means something else already", o.clusterLabel))
 	}
-	errs = append(errs, o.validateDurations())
+	errs = append(errs, o.validateDurations(), o.validateBuiltIns())
 	if err := rule.ValidateSelector(o.kubeStateMetrics); err != nil {
 		errs = append(errs, fmt.Errorf("--kube-state-metrics-selector: %w", err))
 	}
@@ -149,6 +162,16 @@ func (o *options) validateDurations() error {
 	return errors.Join(errs...)
 }
 
+func (o *options) validateBuiltIns() error {
+	o.enabledTemplates = fields(o.builtInTemplates)
+	for _, name := range o.enabledTemplates {
+		if !slices.Contains(rule.BuiltInNames(), name) {
+			return fmt.Errorf("--built-in-templates: %q is none of %s", name, strings.Join(rule.BuiltInNames(), ", "))
+		}
+	}
+	return nil
+}
+
 func (o *options) validateKubeconfigs() error {
 	allow, err := spoke.ParseAllowance(o.allowKubeconfig)
 	if err != nil {
@@ -172,6 +195,9 @@ func (o *options) validateWebhook() error {
 	if msgs := validation.IsDNS1123Subdomain(o.webhookConfig); len(msgs) > 0 {
 		errs = append(errs, fmt.Errorf("--webhook-config: %q is no name of a ValidatingWebhookConfiguration: %s", o.webhookConfig, strings.Join(msgs, "; ")))
 	}
+	if msgs := validation.IsDNS1035Label(o.metricsService); len(msgs) > 0 {
+		errs = append(errs, fmt.Errorf("--metrics-service: %q is no name of a Service: %s", o.metricsService, strings.Join(msgs, "; ")))
+	}
 	if l := o.webhookLifetime; l < certs.MinLifetime || l > certs.MaxLifetime {
 		errs = append(errs, fmt.Errorf("--webhook-cert-lifetime: %v is not between %v and %v", l, certs.MinLifetime, certs.MaxLifetime))
 	}
@@ -183,8 +209,14 @@ func (o *options) validateWebhook() error {
 	return errors.Join(errs...)
 }
 
-func (o *options) furtherHosts() []string {
-	return strings.FieldsFunc(o.webhookHosts, func(r rune) bool { return r == ',' })
+func (o *options) furtherHosts() []string { return fields(o.webhookHosts) }
+
+// ownCertificate tells whether the manager makes the webhook's certificate itself.
+func (o *options) ownCertificate() bool { return o.webhookPort != 0 && o.webhookCertDir == "" }
+
+// fields are what is between the commas of a flag.
+func fields(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 }
 
 func ownNamespace() string {

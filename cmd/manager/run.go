@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -99,7 +98,7 @@ func run(ctx context.Context, o *options) error {
 	local := mgr.GetLocalManager()
 	err = local.Add(&builtIns{
 		client: local.GetClient(), reader: local.GetAPIReader(), backoff: builtInsBackoff, log: log,
-		templates: rule.BuiltIns(rule.BuiltInOptions{KubeStateMetrics: o.kubeStateMetrics}),
+		templates: rule.BuiltIns(rule.BuiltInOptions{KubeStateMetrics: o.kubeStateMetrics, Enabled: o.enabledTemplates}),
 		configMap: client.ObjectKeyFromObject(state),
 	})
 	if err != nil {
@@ -220,7 +219,7 @@ func newManager(
 		LeaseDuration:                       &lease,
 		RenewDeadline:                       &renew,
 		RetryPeriod:                         &retry,
-		Metrics:                             metricsserver.Options{BindAddress: o.metricsAddress},
+		Metrics:                             metricsOptions(keeper, o),
 		HealthProbeBindAddress:              o.healthAddress,
 		WebhookServer:                       webhookServer(keeper, o),
 		Cache: cache.Options{

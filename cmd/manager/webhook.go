@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net/http"
 
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	webhookserver "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -14,13 +17,29 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
 
-// webhookServer serves with what the keeper holds. It listens in every replica, as
-// soon as something is registered with it.
+// webhookServer serves with what the keeper holds, or with what is in a folder. It listens
+// in every replica, as soon as something is registered with it.
 func webhookServer(keeper *certs.Keeper, o *options) webhookserver.Server {
-	return webhookserver.NewServer(webhookserver.Options{
-		Port:    o.webhookPort,
-		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = keeper.GetCertificate }},
-	})
+	return webhookserver.NewServer(webhookserver.Options{Port: o.webhookPort, CertDir: o.webhookCertDir, TLSOpts: servedBy(keeper, o)})
+}
+
+// metricsOptions say how metrics are served: by https, they ask for a credential, and for
+// the permission to get /metrics. Without a certificate of the keeper's the server makes
+// itself one, which nobody can verify.
+func metricsOptions(keeper *certs.Keeper, o *options) metricsserver.Options {
+	if !o.metricsSecure {
+		return metricsserver.Options{BindAddress: o.metricsAddress}
+	}
+	return metricsserver.Options{
+		BindAddress: o.metricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization, TLSOpts: servedBy(keeper, o),
+	}
+}
+
+func servedBy(keeper *certs.Keeper, o *options) []func(*tls.Config) {
+	if !o.ownCertificate() {
+		return nil
+	}
+	return []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = keeper.GetCertificate }}
 }
 
 // setupWebhook adds the admission webhook and what keeps its certificates, unless it is off.
@@ -31,6 +50,10 @@ func setupWebhook(ctx context.Context, mgr manager.Manager, keeper *certs.Keeper
 	if err := webhook.SetupWithManager(mgr, o.validateOptions()); err != nil {
 		return err
 	}
+	started := mgr.GetWebhookServer().StartedChecker()
+	if !o.ownCertificate() {
+		return addReady(mgr, started)
+	}
 	err := certs.SetupWithManager(ctx, mgr, keeper, certs.Options{
 		Namespace: o.namespace, Config: o.webhookConfig, Webhooks: webhook.Names,
 		Hosts: o.hosts(), Lifetimes: certs.LifetimesOf(o.webhookLifetime),
@@ -38,23 +61,30 @@ func setupWebhook(ctx context.Context, mgr manager.Manager, keeper *certs.Keeper
 	if err != nil {
 		return err
 	}
-	started := mgr.GetWebhookServer().StartedChecker()
-	err = mgr.AddReadyzCheck("webhook", func(req *http.Request) error {
+	return addReady(mgr, func(req *http.Request) error {
 		if err := keeper.Ready(); err != nil {
 			return err
 		}
 		return started(req)
 	})
-	if err != nil {
+}
+
+func addReady(mgr manager.Manager, check healthz.Checker) error {
+	if err := mgr.AddReadyzCheck("webhook", check); err != nil {
 		return fmt.Errorf("adding /readyz: %w", err)
 	}
 	return nil
 }
 
-// hosts are the names and addresses that the hub's API server reaches the webhook by.
+// hosts are the names and addresses that the hub's API server reaches the webhook by, and
+// Prometheus the metrics.
 func (o *options) hosts() []string {
 	service := o.webhookService + "." + o.namespace + ".svc"
-	return append([]string{service, service + ".cluster.local"}, o.furtherHosts()...)
+	hosts := append([]string{service, service + ".cluster.local"}, o.furtherHosts()...)
+	if o.metricsSecure {
+		hosts = append(hosts, o.metricsService+"."+o.namespace+".svc")
+	}
+	return hosts
 }
 
 func (o *options) validateOptions() rule.ValidateOptions {

@@ -1,6 +1,8 @@
 package rule
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -12,22 +14,47 @@ type BuiltInOptions struct {
 	// kube-state-metrics, such as job="kube-state-metrics". Empty is no restriction.
 	// It has passed ValidateSelector.
 	KubeStateMetrics string
+	// Enabled are the names of those that are enabled; nil is EnabledBuiltIns.
+	Enabled []string
 }
 
-// BuiltIns returns the templates that the operator brings along, as new objects. Only
-// the first, deployment-down, is enabled. They can be edited and disabled on the hub,
-// and carry an annotation by which FollowBuiltIn tells that somebody did.
+// EnabledBuiltIns are the names of the built-in templates that are enabled by default.
+func EnabledBuiltIns() []string { return []string{"deployment-down"} }
+
+// BuiltInNames are the names of all built-in templates.
+func BuiltInNames() []string {
+	var names []string
+	for _, t := range BuiltIns(BuiltInOptions{}) {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// BuiltIns returns the templates that the operator brings along, as new objects. They can
+// be edited, enabled and disabled on the hub, and carry an annotation by which
+// FollowBuiltIn tells that somebody did.
 func BuiltIns(o BuiltInOptions) []*v1alpha1.AlertRuleTemplate {
 	m := newMetrics(o.KubeStateMetrics)
-	return []*v1alpha1.AlertRuleTemplate{
-		builtIn("deployment-down", v1alpha1.Enabled, deploymentDown(m)),
-		builtIn("replicas-mismatch", v1alpha1.Disabled, replicasMismatch(m)),
-		builtIn("rollout-stuck", v1alpha1.Disabled, rolloutStuck(m)),
-		builtIn("generation-mismatch", v1alpha1.Disabled, generationMismatch(m)),
-		builtIn("crash-looping", v1alpha1.Disabled, crashLooping(m)),
-		builtIn("container-waiting", v1alpha1.Disabled, containerWaiting(m)),
-		builtIn("hpa-maxed-out", v1alpha1.Disabled, hpaMaxedOut(m)),
+	enabled := o.Enabled
+	if enabled == nil {
+		enabled = EnabledBuiltIns()
 	}
+	var all []*v1alpha1.AlertRuleTemplate
+	add := func(name string, alert v1alpha1.AlertSpec) {
+		state := v1alpha1.Disabled
+		if slices.Contains(enabled, name) {
+			state = v1alpha1.Enabled
+		}
+		all = append(all, builtIn(name, state, alert))
+	}
+	add("deployment-down", deploymentDown(m))
+	add("replicas-mismatch", replicasMismatch(m))
+	add("rollout-stuck", rolloutStuck(m))
+	add("generation-mismatch", generationMismatch(m))
+	add("crash-looping", crashLooping(m))
+	add("container-waiting", containerWaiting(m))
+	add("hpa-maxed-out", hpaMaxedOut(m))
+	return all
 }
 
 func builtIn(name string, state v1alpha1.State, alert v1alpha1.AlertSpec) *v1alpha1.AlertRuleTemplate {

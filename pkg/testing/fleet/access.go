@@ -1,59 +1,83 @@
 package fleet
 
 import (
+	"context"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
+	"github.com/rulefleet/rulefleet/pkg/testing/chart"
 )
 
 const (
-	// HubUser is who the manager is on the hub.
-	HubUser = "rulefleet-manager"
+	// Release is the name of the chart's release.
+	Release = "rulefleet"
+	// HubUser is who the manager is on the hub: the chart's ServiceAccount.
+	HubUser = "system:serviceaccount:" + Namespace + ":" + Release
 	// SpokeUser is who the manager is in the spokes.
 	SpokeUser = "rulefleet-spoke"
 )
 
-// hubAccess is all that the manager may do on the hub: its own kinds, of Secrets those
-// of its own namespace, and the configuration of its webhook.
-func hubAccess() []client.Object {
-	read := []string{"get", "list", "watch"}
-	return append([]client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}},
-		&rbacv1.Role{
-			ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: HubUser},
-			Rules: []rbacv1.PolicyRule{
-				{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: read},
-				// The webhook's certificates. What does not exist yet has no name to be allowed by.
-				{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
-				// The registration label of a spoke that has left.
-				{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"patch"}},
-				{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{certs.SecretName}, Verbs: []string{"update"}},
-				{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "patch"}},
-				{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
-			},
-		},
-		&rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: HubUser},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: HubUser}},
-			RoleRef:    rbacv1.RoleRef{Kind: "Role", Name: HubUser},
-		},
-	}, clusterAccess(HubUser,
-		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"alertrules"}, Verbs: append([]string{"patch", "create", "delete"}, read...)},
-		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"alertruletemplates"}, Verbs: append([]string{"create", "patch"}, read...)},
-		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"spokeclusters"}, Verbs: append([]string{"create", "patch"}, read...)},
-		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"alertrules/status", "alertruletemplates/status", "spokeclusters/status"}, Verbs: []string{"patch"}},
-		rbacv1.PolicyRule{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"get"}},
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "create"}},
-		rbacv1.PolicyRule{
-			APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"validatingwebhookconfigurations"},
-			ResourceNames: []string{webhookConfig}, Verbs: append([]string{"patch"}, read...),
-		},
-		rbacv1.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
-	)...)
+// tokenLifetime is more than any test takes.
+const tokenLifetime = 24 * time.Hour
+
+// hubObjects are what the chart gives the manager on the hub: the CustomResourceDefinitions,
+// its account, and what that may do. What calls the manager, or runs it, is left out.
+func hubObjects(root string) (crds, access []client.Object, err error) {
+	c, err := chart.Load(root)
+	if err != nil {
+		return nil, nil, err
+	}
+	rendered, err := chart.Render(c, chart.Release{Name: Release, Namespace: Namespace})
+	if err != nil {
+		return nil, nil, err
+	}
+	access = append(access, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}})
+	for _, o := range rendered.Objects {
+		if o.GetAnnotations()[chart.HookAnnotation] != "" {
+			continue
+		}
+		switch o.GetKind() {
+		case "CustomResourceDefinition":
+			crds = append(crds, o)
+		case "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding":
+			access = append(access, o)
+		}
+	}
+	return crds, access, nil
+}
+
+// ServiceAccountKubeconfig returns a kubeconfig with a token of a ServiceAccount.
+func (m *Member) ServiceAccountKubeconfig(ctx context.Context, key client.ObjectKey) ([]byte, error) {
+	seconds := int64(tokenLifetime.Seconds())
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	if err := m.Client.SubResource("token").Create(ctx, account, request); err != nil {
+		return nil, fmt.Errorf("asking %s for a token of ServiceAccount %s: %w", m.Name(), key, err)
+	}
+	cfg, name := m.RESTConfig(), m.Name()
+	config := api.NewConfig()
+	config.Clusters[name] = &api.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
+	config.AuthInfos[key.Name] = &api.AuthInfo{Token: request.Status.Token}
+	config.Contexts[name] = &api.Context{Cluster: name, AuthInfo: key.Name}
+	config.CurrentContext = name
+	out, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("writing a kubeconfig for ServiceAccount %s: %w", key, err)
+	}
+	return out, nil
+}
+
+// HubKubeconfig returns a kubeconfig by which its bearer is the manager on the hub.
+func (f *Fleet) HubKubeconfig(ctx context.Context) ([]byte, error) {
+	return f.Hub.ServiceAccountKubeconfig(ctx, client.ObjectKey{Namespace: Namespace, Name: Release})
 }
 
 // spokeAccess is all that the manager may do in a spoke (DESIGN §3.9).

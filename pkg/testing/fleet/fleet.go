@@ -111,10 +111,19 @@ func (f *Fleet) startHub(ctx context.Context) error {
 	f.mu.Lock()
 	f.Hub = hub
 	f.mu.Unlock()
-	if err := hub.InstallCRDs(ctx, filepath.Join(f.root, "charts", "rulefleet", "files", "crds"), "*"); err != nil {
+	crds, access, err := hubObjects(f.root)
+	if err != nil {
 		return err
 	}
-	return hub.create(ctx, hubAccess()...)
+	if err := hub.create(ctx, append(crds, access...)...); err != nil {
+		return err
+	}
+	for _, crd := range crds {
+		if err := hub.waitEstablished(ctx, crd.GetName()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // StartSpoke brings up another spoke, with those of prometheus-operator's CRDs that

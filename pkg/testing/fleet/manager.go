@@ -54,7 +54,7 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 		o.Path = filepath.Join(f.root, "bin", "rulefleet-manager")
 	}
 	if o.Kubeconfig == nil {
-		kubeconfig, err := f.Hub.UserKubeconfig(HubUser)
+		kubeconfig, err := f.HubKubeconfig(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("making a kubeconfig for the manager: %w", err)
 		}

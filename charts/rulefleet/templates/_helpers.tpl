@@ -1,0 +1,102 @@
+{{/* The name of the chart. */}}
+{{- define "rulefleet.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* What the names of all objects begin with. */}}
+{{- define "rulefleet.fullname" -}}
+{{- $name := include "rulefleet.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The labels that select the manager's pods. They never change: a Deployment's selector can't. */}}
+{{- define "rulefleet.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "rulefleet.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: manager
+{{- end -}}
+
+{{/* The labels of every object. */}}
+{{- define "rulefleet.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/name: {{ include "rulefleet.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: rulefleet
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "rulefleet.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "rulefleet.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.name has to be given where serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "rulefleet.image" -}}
+{{- $registry := default .Values.global.imageRegistry .Values.image.registry -}}
+{{- with $registry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{- .Values.image.repository -}}
+{{- if .Values.image.digest -}}
+@{{ .Values.image.digest }}
+{{- else -}}
+:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the manager makes the webhook's certificate itself. */}}
+{{- define "rulefleet.ownCertificate" -}}
+{{- if and .Values.webhook.enabled (not .Values.webhook.certManager.enabled) }}true{{ end -}}
+{{- end -}}
+
+{{/* What every pod and container of the chart may do: what the restricted Pod Security Standard asks for, and a read-only root. */}}
+{{- define "rulefleet.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "rulefleet.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* Mistakes that the schema can't see. */}}
+{{- define "rulefleet.validate" -}}
+{{- if eq .Values.generatedNamespace .Release.Namespace -}}
+{{- fail (printf "generatedNamespace has to be another namespace than the release's (%s), whose AlertRules may go anywhere" .Release.Namespace) -}}
+{{- end -}}
+{{- if and .Values.webhook.enabled .Values.metrics.enabled (eq (int .Values.webhook.port) (int .Values.metrics.port)) -}}
+{{- fail (printf "webhook.port and metrics.port are both %d" (int .Values.webhook.port)) -}}
+{{- end -}}
+{{- if or (and .Values.webhook.enabled (eq (int .Values.webhook.port) 8081)) (and .Values.metrics.enabled (eq (int .Values.metrics.port) 8081)) -}}
+{{- fail "port 8081 is the one of the probes: give webhook.port and metrics.port another" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The names of the built-in templates that are enabled, between commas. */}}
+{{- define "rulefleet.enabledTemplates" -}}
+{{- $enabled := list -}}
+{{- range $name, $state := .Values.builtInTemplates -}}
+{{- if eq $state "Enabled" -}}{{- $enabled = append $enabled $name -}}{{- end -}}
+{{- end -}}
+{{- join "," $enabled -}}
+{{- end -}}
+
+{{/* The annotations of what runs after an uninstallation, by its weight. */}}
+{{- define "rulefleet.releaseHook" -}}
+helm.sh/hook: post-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
+{{- end -}}

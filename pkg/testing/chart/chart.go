@@ -1,0 +1,105 @@
+// Package chart renders the Helm chart for tests, as helm template does: what tests run
+// under is what users install.
+package chart
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	helmchart "helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// HookAnnotation marks what Helm makes at an event alone, such as an uninstallation.
+const HookAnnotation = "helm.sh/hook"
+
+// Release is what a chart is rendered for.
+type Release struct {
+	// Name and Namespace are the release's.
+	Name, Namespace string
+	// Values go before the chart's own.
+	Values map[string]any
+}
+
+// Rendered is a chart that was rendered.
+type Rendered struct {
+	// Objects are in the order of the chart's files, and hooks are among them.
+	Objects []*unstructured.Unstructured
+	// Notes are what helm install prints.
+	Notes string
+}
+
+// Load reads the chart from its folder below the module's root.
+func Load(root string) (*helmchart.Chart, error) {
+	c, err := loader.Load(filepath.Join(root, "charts", "rulefleet"))
+	if err != nil {
+		return nil, fmt.Errorf("loading the chart: %w", err)
+	}
+	return c, nil
+}
+
+// Render renders a chart. Values that the schema refuses are an error.
+func Render(c *helmchart.Chart, r Release) (*Rendered, error) {
+	values, err := chartutil.ToRenderValues(c, r.Values, chartutil.ReleaseOptions{Name: r.Name, Namespace: r.Namespace, IsInstall: true, Revision: 1}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("checking the values: %w", err)
+	}
+	files, err := engine.Render(c, values)
+	if err != nil {
+		return nil, fmt.Errorf("rendering the chart: %w", err)
+	}
+	out := &Rendered{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		switch {
+		case strings.HasPrefix(path.Base(name), "_"):
+		case strings.HasSuffix(name, "NOTES.txt"):
+			out.Notes = files[name]
+		default:
+			objects, err := decode(files[name])
+			if err != nil {
+				return nil, fmt.Errorf("reading what %s was rendered to: %w", name, err)
+			}
+			out.Objects = append(out.Objects, objects...)
+		}
+	}
+	return out, nil
+}
+
+func decode(file string) ([]*unstructured.Unstructured, error) {
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(file), 4096)
+	var out []*unstructured.Unstructured
+	for {
+		o := &unstructured.Unstructured{}
+		err := decoder.Decode(&o.Object)
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(o.Object) > 0 {
+			out = append(out, o)
+		}
+	}
+}
+
+// Kind returns the objects of a kind.
+func (r *Rendered) Kind(kind string) []*unstructured.Unstructured {
+	var out []*unstructured.Unstructured
+	for _, o := range r.Objects {
+		if o.GetKind() == kind {
+			out = append(out, o)
+		}
+	}
+	return out
+}
