@@ -33,6 +33,14 @@ help: ## Show this help.
 build: ## Build the manager into bin/rulefleet-manager.
 	@.ci/step build env CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/rulefleet-manager ./cmd/manager
 
+# The image of the manager, and what it stands on: see Dockerfile.
+IMAGE ?= rulefleet/manager:$(VERSION)
+BASE ?= scratch
+
+.PHONY: image
+image: build ## Build the image IMAGE (rulefleet/manager:VERSION) from that, on BASE (scratch).
+	@.ci/step image .ci/image $(IMAGE) $(VERSION) $(BASE)
+
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Generate all that is made from Go: code, CRDs and their reference, the webhooks' configuration.
 	@mkdir -p bin $(CRDS) $(WEBHOOKS)
