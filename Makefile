@@ -35,6 +35,14 @@ help: ## Show this help.
 build: ## Build the manager into bin/rulefleet-manager.
 	@.ci/step build env CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/rulefleet-manager ./cmd/manager
 
+# The image of the manager, and what it stands on: see Dockerfile.
+IMAGE ?= rulefleet/manager:$(VERSION)
+BASE ?= scratch
+
+.PHONY: image
+image: build ## Build the image IMAGE (rulefleet/manager:VERSION) from that, on BASE (scratch).
+	@.ci/step image .ci/image $(IMAGE) $(VERSION) $(BASE)
+
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Generate all that is made: code, CRDs and their reference, the webhooks' configuration, the chart's schema and README.
 	@mkdir -p bin $(CRDS) $(WEBHOOKS)
@@ -96,6 +104,40 @@ test-e2e: promtool note-race ## Run the tests of the manager on real API servers
 test-faults: note-race ## Break spokes and the hub in every way we know of, and print what came of it.
 	@# Faults of different spokes overlap: each waits, most of the time.
 	@.ci/step 'tests (faults)' go test $(RACE) -count=1 -timeout 25m -parallel 32 -v -run '^TestFault' ./e2e -faults
+
+# On clusters of kind: Docker is needed, and E2E_NODE_IMAGE where kind's own image can't be pulled.
+E2E := E2E_IMAGE=$(IMAGE) e2e/kind.sh
+
+.PHONY: e2e
+e2e: e2e-build ## Create a hub and spokes by kind, run the end-to-end tests there, and remove them (KEEP=1: don't).
+	@$(E2E) all
+
+.PHONY: e2e-build
+e2e-build: controlplane promtool image
+	@.ci/step 'e2e: build' go test -c -o bin/e2e.test ./e2e
+
+.PHONY: e2e-start
+e2e-start: e2e-build ## Create those clusters, load the image, install the chart, register the spokes.
+	@$(E2E) start
+
+.PHONY: e2e-test
+e2e-test: e2e-build ## Run the end-to-end tests on those clusters; the last uninstalls the chart.
+	@$(E2E) test
+
+.PHONY: e2e-logs
+e2e-logs: ## Collect the logs, events and objects of those clusters into a folder.
+	@$(E2E) logs
+
+.PHONY: e2e-stop
+e2e-stop: ## Remove those clusters.
+	@$(E2E) stop
+
+# Where no registry answers.
+KIND_NODE_BUILDER ?= ../shared/kind-node/build-node-image.sh
+
+.PHONY: node-image
+node-image: ## Build an image of kind's nodes by KIND_NODE_BUILDER, in a docker daemon of its own.
+	@.ci/step 'node image' env WORK=$$RULEFLEET_CACHE/kind-node $(KIND_NODE_BUILDER)
 
 FUZZTIME ?= 10s
 

@@ -30,6 +30,7 @@ type audited struct {
 
 func startAudited(t *testing.T) *audited {
 	t.Helper()
+	onProcesses(t)
 	f, err := fleet.Start(t.Context(), fleet.Options{Spokes: []string{spokeA}, Audit: true})
 	must(t, err)
 	t.Cleanup(func() {

@@ -21,9 +21,7 @@ import (
 // name would take the other's rules for leftovers, without end.
 func TestSameClusterTwice(t *testing.T) {
 	t.Parallel()
-	f, err := fleet.Start(t.Context(), fleet.Options{Spokes: []string{"first"}})
-	must(t, err)
-	t.Cleanup(func() { must(t, f.Stop()) })
+	f := start(t, fleet.Options{Spokes: []string{"first"}})
 	dir := t.TempDir()
 	m, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: raceManager, Dir: dir})
 	must(t, err)

@@ -68,11 +68,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// testLabel marks the namespaces of tests.
+const testLabel = "rulefleet-e2e"
+
 // namespace makes a namespace of that name in the clusters.
 func namespace(t *testing.T, name string, members ...*fleet.Member) {
 	t.Helper()
 	for _, m := range members {
-		must(t, m.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+		must(t, m.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{testLabel: ""}}}))
 	}
 }
 
@@ -314,9 +317,19 @@ func untouched(ctx context.Context, m *fleet.Member, o client.Object) error {
 	return nil
 }
 
+// onProcesses skips a test that stops API servers, reads their audit logs or has spokes of
+// its own, where the clusters are not processes.
+func onProcesses(t *testing.T) {
+	t.Helper()
+	if *provider != providerProcesses {
+		t.Skip("needs a fleet of its own, as processes")
+	}
+}
+
 // start starts a fleet that a test has to itself.
 func start(t *testing.T, o fleet.Options) *fleet.Fleet {
 	t.Helper()
+	onProcesses(t)
 	f, err := fleet.Start(t.Context(), o)
 	must(t, err)
 	t.Cleanup(func() { must(t, f.Stop()) })

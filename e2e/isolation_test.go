@@ -44,10 +44,8 @@ func startSilent(t *testing.T) string {
 // TestBadSpokesDoNotDelayAGoodOne registers a silent spoke and one that answers 403
 // before a good one.
 func TestBadSpokesDoNotDelayAGoodOne(t *testing.T) {
-	f, err := fleet.Start(t.Context(), fleet.Options{Spokes: []string{"forbidden", "good"}})
-	must(t, err)
-	t.Cleanup(func() { must(t, f.Stop()) })
-	_, err = f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: t.TempDir()})
+	f := start(t, fleet.Options{Spokes: []string{"forbidden", "good"}})
+	_, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: t.TempDir()})
 	must(t, err)
 
 	kubeconfig, err := f.Spoke("good").UserKubeconfig(fleet.SpokeUser)
@@ -152,9 +150,7 @@ func TestFrozenSpokeDoesNotSlowAHealthyOne(t *testing.T) {
 // cost of one write on the hub.
 func startLoaded(t *testing.T) (*fleet.Fleet, *fleet.Manager) {
 	t.Helper()
-	f, err := fleet.Start(t.Context(), fleet.Options{Spokes: []string{"healthy", "frozen"}})
-	must(t, err)
-	t.Cleanup(func() { must(t, f.Stop()) })
+	f := start(t, fleet.Options{Spokes: []string{"healthy", "frozen"}})
 	m, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: t.TempDir()})
 	must(t, err)
 	for _, name := range []string{"healthy", "frozen"} {

@@ -1,6 +1,7 @@
-// Package e2e proves the whole operator on real API servers: the manager runs as a
-// process against a hub and spokes that run as processes, under accounts that may do
-// no more than it needs.
+// Package e2e proves the whole operator on real API servers, of two providers. By default
+// the manager runs as a process against a hub and spokes that run as processes, under
+// accounts that may do no more than it needs. With -provider=kind it runs in pods of a hub
+// of kind, installed by the chart, against spokes of kind: kind.sh starts them.
 package e2e
 
 import (
@@ -29,6 +30,13 @@ var spokeLabels = map[string]map[string]string{
 	spokeB: {"env": "dev", "region": "us"},
 }
 
+const (
+	providerProcesses = "processes"
+	providerKind      = "kind"
+)
+
+var provider = flag.String("provider", providerProcesses, "where the clusters `run`: processes, or kind")
+
 // shared is the fleet that the tests share which do no harm to it. Each works in
 // namespaces of its own.
 var shared *fleet.Fleet
@@ -48,6 +56,13 @@ func TestMain(m *testing.M) {
 }
 
 func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
+	switch *provider {
+	case providerKind:
+		return runOnKind(ctx, m)
+	case providerProcesses:
+	default:
+		return 1, fmt.Errorf("-provider=%s: there is %s and %s", *provider, providerProcesses, providerKind)
+	}
 	dir, err := os.MkdirTemp("", "rulefleet-e2e-")
 	if err != nil {
 		return 1, fmt.Errorf("making a work folder: %w", err)
@@ -68,6 +83,11 @@ func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
 		defer printTable(os.Stdout)
 		return m.Run(), nil
 	}
+	return runOnProcesses(ctx, m, dir)
+}
+
+// runOnProcesses starts the shared fleet and its manager, and runs the tests.
+func runOnProcesses(ctx context.Context, m *testing.M, dir string) (code int, err error) {
 	shared, err = fleet.Start(ctx, fleet.Options{Spokes: []string{spokeA, spokeB}, ControllerManager: true})
 	if err != nil {
 		return 1, fmt.Errorf("starting the shared fleet: %w", err)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
@@ -64,8 +65,47 @@ type Options struct {
 
 // Member is a cluster of the fleet, with a client that may do all, past any cache.
 type Member struct {
+	// Cluster is the processes that the cluster is; nil for a cluster of kind.
 	*controlplane.Cluster
 	Client client.Client
+
+	access access
+}
+
+// access is what every cluster offers, wherever it runs.
+type access interface {
+	Name() string
+	RESTConfig() *rest.Config
+	Kubectl(ctx context.Context, args ...string) *exec.Cmd
+}
+
+func newMember(a access) (*Member, error) {
+	cfg := a.RESTConfig()
+	cfg.WarningHandlerWithContext = rest.NoWarnings{} // nobody reads them
+	direct, err := client.New(cfg, client.Options{Scheme: Scheme})
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", a.Name(), err)
+	}
+	return &Member{Client: direct, access: a}, nil
+}
+
+// Name returns the cluster's name, which is a spoke's in the fleet.
+func (m *Member) Name() string { return m.access.Name() }
+
+// RESTConfig returns a new configuration for clients that act as an administrator.
+func (m *Member) RESTConfig() *rest.Config { return m.access.RESTConfig() }
+
+// stop ends the processes that the cluster is. One of kind is not the fleet's to end.
+func (m *Member) stop() error {
+	if m.Cluster == nil {
+		return nil
+	}
+	return m.Stop()
+}
+
+// Kubectl returns a command, not yet started, that runs kubectl as an administrator.
+func (m *Member) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
+	return m.access.Kubectl(ctx, args...)
 }
 
 // Fleet is a hub with its spokes.
@@ -165,13 +205,12 @@ func (f *Fleet) startMember(ctx context.Context, name string, controllerManager 
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	cfg := c.RESTConfig()
-	cfg.WarningHandlerWithContext = rest.NoWarnings{} // nobody reads them
-	direct, err := client.New(cfg, client.Options{Scheme: Scheme})
+	m, err := newMember(c)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("making a client for %s: %w", name, err), c.Stop())
+		return nil, errors.Join(err, c.Stop())
 	}
-	return &Member{Cluster: c, Client: direct}, nil
+	m.Cluster = c
+	return m, nil
 }
 
 // Spoke returns a spoke that was started.
@@ -215,10 +254,10 @@ func (f *Fleet) Stop() error {
 		errs = append(errs, m.process.Kill())
 	}
 	for _, s := range spokes {
-		errs = append(errs, s.Stop())
+		errs = append(errs, s.stop())
 	}
 	if hub != nil {
-		errs = append(errs, hub.Stop())
+		errs = append(errs, hub.stop())
 	}
 	return errors.Join(errs...)
 }

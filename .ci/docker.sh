@@ -1,0 +1,28 @@
+# .ci/docker.sh is sourced by scripts that need Docker.
+#
+# Where no registry answers, 'make node-image' has built an image of kind's nodes, and has
+# started a docker daemon that holds it; env.sh says how to reach that. It is used while it
+# answers, unless DOCKER_HOST names another.
+use_built_node_image() {
+	local env=${RULEFLEET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rulefleet}/kind-node/env.sh
+	# shellcheck disable=SC1090
+	if [[ -z ${DOCKER_HOST:-} && -e $env ]] && (source "$env" && docker_answers); then
+		source "$env"
+		export E2E_NODE_IMAGE=${E2E_NODE_IMAGE:-kindest/node:local}
+	fi
+}
+
+docker_answers() { docker version --format '{{ .Server.Version }}' >/dev/null 2>&1; }
+
+require_docker() {
+	if ! command -v docker >/dev/null; then
+		echo "${0##*/}: there is no docker" >&2
+		exit 1
+	fi
+	if ! docker_answers; then
+		echo "${0##*/}: the docker daemon does not answer${DOCKER_HOST:+ at $DOCKER_HOST}; without a registry, 'make node-image' starts one" >&2
+		exit 1
+	fi
+}
+
+use_built_node_image

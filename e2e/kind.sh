@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# e2e/kind.sh start|test|logs|stop|all: the end-to-end tests on clusters of kind. 'make e2e'
+# and its parts call it. E2E_IMAGE names the image of the manager, which is built already;
+# what kind/common.sh reads from the environment counts too.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../kind/common.sh"
+cd "$root"
+
+# As in e2e/suite_test.go.
+declare -A spokes=([eu-1]='env=prod region=eu' [us-1]='env=dev region=us')
+binary=$root/bin/e2e.test
+
+step() { .ci/step "$@"; }
+
+# As a platform team would that is strict: pods have to be restricted.
+prepare_hub() {
+	on hub create namespace "$namespace" --dry-run=client -o yaml | on hub apply --server-side -f - >/dev/null
+	on hub label --overwrite namespace "$namespace" pod-security.kubernetes.io/enforce=restricted \
+		pod-security.kubernetes.io/enforce-version=latest >/dev/null
+	local name
+	for name in "${!spokes[@]}"; do
+		# shellcheck disable=SC2086
+		kind/register "$name" ${spokes[$name]}
+	done
+}
+
+load() { kind load docker-image --quiet --name "$prefix-hub" "$E2E_IMAGE"; }
+
+suite() { (cd e2e && "$binary" -provider=kind "$@"); }
+
+start() {
+	require_image
+	step 'e2e: clusters' kind/up "${!spokes[@]}"
+	step 'e2e: image into the hub' "$0" load
+	step 'e2e: registration' "$0" prepare
+	step 'e2e: chart' "$0" suite -test.run '^$'
+}
+
+# tests runs the suite that runs on processes, too, and then what is about kind alone, which
+# ends with an uninstallation. It prints how many tests ran, and fails if none did.
+tests() {
+	require_image
+	local log
+	log=$(mktemp)
+	# shellcheck disable=SC2064
+	trap "rm -f '$log'" RETURN
+	"$0" prepare
+	step 'e2e: suite' "$0" suite -test.v -test.timeout 20m -test.skip '^Test(Fault|Kind)' | tee "$log"
+	count "$log" 'suite on kind'
+	step 'e2e: installation' "$0" suite -test.v -test.timeout 20m -test.run '^TestKind' | tee "$log"
+	count "$log" 'tests of the installation'
+}
+
+count() {
+	local passed skipped
+	passed=$(grep -c '^--- PASS: ' "$1" || true)
+	skipped=$(grep -c '^--- SKIP: ' "$1" || true)
+	echo "e2e: $2: $passed tests ran, $skipped did not (they need fleets of their own, as processes)"
+	((passed > 0)) || fail "no test ran"
+}
+
+# logs collects what there is to know, and never fails.
+logs() {
+	local out name kinds=alertrules,alertruletemplates,spokeclusters
+	out=$dir/logs-$(date +%Y%m%d-%H%M%S)
+	mkdir -p "$out"
+	for name in $(clusters); do
+		if [[ $name != hub ]]; then kinds=prometheusrules,deployments; fi
+		docker unpause "$prefix-$name-control-plane" >/dev/null 2>&1 || true
+		timeout 60 "$0" export "$name" "$out/$name" >/dev/null 2>&1 || true
+		on "$name" get events -A --sort-by=.lastTimestamp --request-timeout 10s >"$out/$name-events.txt" 2>&1 || true
+		on "$name" get pods -A -o wide --request-timeout 10s >"$out/$name-pods.txt" 2>&1 || true
+		on "$name" get "$kinds" -A -o yaml --request-timeout 10s >"$out/$name-objects.yaml" 2>&1 || true
+		kinds=alertrules,alertruletemplates,spokeclusters
+	done
+	for name in $(on hub -n "$namespace" get pods -o name --request-timeout 10s 2>/dev/null || true); do
+		on hub -n "$namespace" logs "$name" --all-containers >"$out/hub-${name##*/}.log" 2>&1 || true
+		on hub -n "$namespace" logs "$name" --all-containers --previous >"$out/hub-${name##*/}-previous.log" 2>/dev/null || true
+	done
+	find "$out" -type f -empty -delete
+	say "the logs of all clusters are in $out"
+}
+
+stop() { step 'e2e: clusters removed' kind/down; }
+
+# all stops what it started, however it ends, unless KEEP=1.
+all() {
+	trap 'end' EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+	start
+	tests
+}
+
+end() {
+	local code=$?
+	trap '' INT TERM
+	if ((code != 0 && code != 130 && code != 143)); then logs; fi
+	if [[ ${KEEP:-} == 1 ]]; then
+		say "KEEP=1: the clusters stay; 'make e2e-stop' removes them"
+	else
+		stop || code=1
+	fi
+	exit "$code"
+}
+
+require_image() {
+	[[ -n ${E2E_IMAGE:-} ]] || fail "E2E_IMAGE is not set; call this by make"
+	require_docker
+	docker image inspect "$E2E_IMAGE" >/dev/null 2>&1 || fail "there is no image $E2E_IMAGE; 'make image' builds it"
+	# Built here, so that the tests' time is their own.
+	[[ -x $binary ]] || fail "there is no $binary; 'make e2e-build' builds it"
+}
+
+case ${1:-} in
+start | logs | stop | all | load) "$1" ;;
+test) tests ;;
+prepare) prepare_hub ;;
+suite) shift && suite "$@" ;;
+export) kind export logs --quiet --name "$prefix-$2" "$3" ;;
+*) fail "usage: e2e/kind.sh start|test|logs|stop|all" ;;
+esac

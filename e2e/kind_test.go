@@ -1,0 +1,503 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"golang.org/x/sync/errgroup"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+	"github.com/rulefleet/rulefleet/pkg/testing/helm"
+)
+
+// minutes is how long is waited for what pods and nodes have a part in.
+const minutes = 2 * time.Minute
+
+// each is how many Deployments and how many AlertRules there are before anything happens.
+const each = 20
+
+// installed is the operator as the chart installs it, in clusters of kind.
+type installed struct {
+	*fleet.Fleet
+	release *helm.Release
+	ns      string // of the tests, in both spokes
+
+	before map[string]string // what there was, to compare with
+}
+
+// TestKind goes through what happens to an installation, from its first upgrade until it is
+// uninstalled. Each step stands on those before it.
+func TestKind(t *testing.T) {
+	if *provider != providerKind {
+		t.Skip("needs clusters of kind: make e2e")
+	}
+	release, err := operator()
+	must(t, err)
+	f := &installed{Fleet: shared, release: release, ns: unique(t)}
+	namespace(t, f.ns, f.Spoke(spokeA), f.Spoke(spokeB))
+	f.fill(t)
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"UpgradeWritesNoRule", f.upgrade},
+		{"PodsAreRestricted", f.restricted},
+		{"SelectorReachesTheRightSpokes", f.selects},
+		{"DeploymentGetsItsRule", f.deployment},
+		{"WebhookRefusesBadPromQL", f.refuses},
+		{"LeaderIsKilledInMidRollout", f.killLeader},
+		{"NodeIsPaused", f.pauseNode},
+		{"UninstallLeavesTheRules", f.uninstall},
+		{"InstalledAgainWritesNoRule", f.reinstall},
+		{"NothingIsStuck", f.remove},
+	} {
+		begin := time.Now()
+		if !t.Run(step.name, step.run) {
+			t.FailNow()
+		}
+		t.Logf("%s: %.1f s", step.name, time.Since(begin).Seconds())
+	}
+}
+
+func (f *installed) spokes() []*fleet.Member {
+	return []*fleet.Member{f.Spoke(spokeA), f.Spoke(spokeB)}
+}
+
+// fill makes what the upgrade must not touch: Deployments with their rules, and rules of a
+// person's in every spoke.
+func (f *installed) fill(t *testing.T) {
+	t.Helper()
+	for i := range each {
+		must(t, f.Spoke(spokeA).Client.Create(t.Context(), deployment(f.ns, fmt.Sprintf("web-%d", i))))
+		must(t, f.Hub.Client.Create(t.Context(), alertRule(fmt.Sprintf("%s-%d", f.ns, i), f.ns, onEvery())))
+	}
+	within(t, minutes, "the rules are ready", func(ctx context.Context) error { return f.ready(ctx, 2*each) })
+}
+
+// ready tells whether n AlertRules are about the tests' namespace, and all of them are ready.
+func (f *installed) ready(ctx context.Context, n int) error {
+	var list v1alpha1.AlertRuleList
+	if err := f.Hub.Client.List(ctx, &list); err != nil {
+		return err
+	}
+	there, done := 0, 0
+	for i := range list.Items {
+		ar := &list.Items[i]
+		if string(ar.Spec.RuleNamespace) != f.ns && (ar.Spec.WorkloadRef == nil || string(ar.Spec.WorkloadRef.Namespace) != f.ns) {
+			continue
+		}
+		there++
+		c := meta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionReady)
+		if c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == ar.Generation {
+			done++
+		}
+	}
+	if there != n || done != n {
+		return fmt.Errorf("%d of %d AlertRules are ready; want %d", done, there, n)
+	}
+	return nil
+}
+
+// snapshot returns the version of every PrometheusRule in the spokes, and the generation of
+// every AlertRule.
+func (f *installed) snapshot(ctx context.Context) (map[string]string, error) {
+	out := map[string]string{}
+	for _, m := range f.spokes() {
+		var list monitoringv1.PrometheusRuleList
+		if err := m.Client.List(ctx, &list); err != nil {
+			return nil, fmt.Errorf("listing the PrometheusRules of %s: %w", m.Name(), err)
+		}
+		for _, r := range list.Items {
+			out[m.Name()+": "+r.Namespace+"/"+r.Name] = string(r.UID) + " at " + r.ResourceVersion
+		}
+	}
+	var list v1alpha1.AlertRuleList
+	if err := f.Hub.Client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("listing the AlertRules: %w", err)
+	}
+	for i := range list.Items {
+		ar := &list.Items[i]
+		out["hub: "+ar.Namespace+"/"+ar.Name] = fmt.Sprintf("%s in generation %d", ar.UID, ar.Generation)
+	}
+	return out, nil
+}
+
+// remember takes down what there is, for unchanged to compare with.
+func (f *installed) remember(t *testing.T) {
+	t.Helper()
+	var err error
+	f.before, err = f.snapshot(t.Context())
+	must(t, err)
+	if len(f.before) < 5*each { // each Deployment has 2 objects, each AlertRule 3
+		t.Fatalf("there are no more than %d rules to compare: %v", len(f.before), f.before)
+	}
+}
+
+// unchanged tells whether what was remembered is all there is, and as it was.
+func (f *installed) unchanged(ctx context.Context) error {
+	now, err := f.snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(f.before)) {
+		if now[name] != f.before[name] {
+			errs = append(errs, fmt.Errorf("%s was %s, and is %s", name, f.before[name], now[name]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if f.before[name] == "" {
+			errs = append(errs, fmt.Errorf("%s is new", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// expectEngaged polls until a leader serves both spokes, which it does only after it was
+// elected: what was there when it was, says nothing.
+func (f *installed) expectEngaged(t *testing.T) {
+	t.Helper()
+	for _, spoke := range []string{spokeA, spokeB} {
+		expectConnectedWithin(t, f.Fleet, spoke, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	}
+	f.expectAdmission(t)
+	// A new rule gets there when all that was replayed before it was looked at.
+	key := create(t, f.Hub, alertRule(unique(t), f.ns, onEvery()))
+	for _, m := range f.spokes() {
+		within(t, minutes, "a new rule is in "+m.Name(), func(ctx context.Context) error {
+			found, err := pushed(ctx, m, key)
+			if err == nil && len(found) != 1 {
+				err = fmt.Errorf("there are %d", len(found))
+			}
+			return err
+		})
+	}
+	must(t, f.Hub.Client.Delete(t.Context(), &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}))
+	for _, m := range f.spokes() {
+		expectPushed(t, m, key, 0)
+	}
+}
+
+// expectAdmission polls until the API server reaches the webhook: the configuration has the
+// manager's authority a moment after it was installed.
+func (f *installed) expectAdmission(t *testing.T) {
+	t.Helper()
+	eventually(t, "the API server reaches the webhook", func(ctx context.Context) error {
+		return f.Hub.Client.Create(ctx, alertRule(unique(t), f.ns, onEvery()), client.DryRunAll)
+	})
+}
+
+func expectConnectedWithin(t *testing.T, f *fleet.Fleet, spoke string, status metav1.ConditionStatus, reason string) {
+	t.Helper()
+	within(t, minutes, fmt.Sprintf("SpokeCluster %s: Connected=%s, reason %s", spoke, status, reason), func(ctx context.Context) error {
+		return connected(ctx, f, spoke, status, reason)
+	})
+}
+
+// pods returns the manager's.
+func (f *installed) pods(ctx context.Context) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	err := f.Hub.Client.List(ctx, &list, client.InNamespace(fleet.Namespace),
+		client.MatchingLabels{"app.kubernetes.io/name": "rulefleet", "app.kubernetes.io/component": "manager"})
+	if err != nil {
+		return nil, fmt.Errorf("listing the manager's pods: %w", err)
+	}
+	return list.Items, nil
+}
+
+// upgrade changes values, so that all pods are replaced, and the webhook is installed.
+func (f *installed) upgrade(t *testing.T) {
+	f.remember(t)
+	old, err := f.pods(t.Context())
+	must(t, err)
+	values, err := defaultValues()
+	must(t, err)
+	values["log"] = map[string]any{"level": "debug"}
+	_, err = f.release.Upgrade(t.Context(), values)
+	must(t, err)
+	within(t, minutes, "the pods are new ones", func(ctx context.Context) error {
+		now, err := f.pods(ctx)
+		for i := range now {
+			if slices.ContainsFunc(old, func(p corev1.Pod) bool { return p.UID == now[i].UID }) {
+				err = fmt.Errorf("%s is an old one", now[i].Name)
+			}
+		}
+		return err
+	})
+	f.expectEngaged(t)
+	must(t, f.unchanged(t.Context()))
+}
+
+// restricted looks at the pods. That they run at all in this namespace says most of it.
+func (f *installed) restricted(t *testing.T) {
+	ns := &corev1.Namespace{}
+	must(t, read(t.Context(), f.Hub, client.ObjectKey{Name: fleet.Namespace}, ns))
+	if level := ns.Labels["pod-security.kubernetes.io/enforce"]; level != "restricted" {
+		t.Errorf("the namespace enforces the level %q", level)
+	}
+	pods, err := f.pods(t.Context())
+	must(t, err)
+	if len(pods) != 2 {
+		t.Errorf("there are %d pods of the manager", len(pods))
+	}
+	for i := range pods {
+		for _, c := range pods[i].Spec.Containers {
+			if s := c.SecurityContext; s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
+				t.Errorf("container %s of %s may write to its root", c.Name, pods[i].Name)
+			}
+		}
+		for _, s := range pods[i].Status.ContainerStatuses {
+			if s.RestartCount != 0 {
+				t.Errorf("container %s of %s has restarted %d times: %+v", s.Name, pods[i].Name, s.RestartCount, s.LastTerminationState)
+			}
+		}
+	}
+}
+
+// selects places a rule by a label that one spoke has, then by one that the other has.
+func (f *installed) selects(t *testing.T) {
+	ar := alertRule(unique(t), f.ns, onLabeled("env", spokeLabels[spokeA]["env"]))
+	key := create(t, f.Hub, ar)
+	expectPlaced(t, key, spokeA)
+	update(t, f.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Placement = onLabeled("region", spokeLabels[spokeB]["region"]) })
+	expectPlaced(t, key, spokeB)
+}
+
+func (f *installed) deployment(t *testing.T) {
+	create(t, f.Spoke(spokeB), deployment(f.ns, "late"))
+	ar := expectGenerated(t, f.Fleet, spokeB, f.ns, "late", 1)
+	expectPushed(t, f.Spoke(spokeB), client.ObjectKeyFromObject(ar), 1)
+	expectReady(t, f.Fleet, client.ObjectKeyFromObject(ar), metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	must(t, nonePushed(t.Context(), f.Spoke(spokeA), client.ObjectKeyFromObject(ar)))
+}
+
+// refuses writes to the hub's API server, which asks the webhook's Service.
+func (f *installed) refuses(t *testing.T) {
+	f.expectAdmission(t)
+	bad := alertRule(unique(t), f.ns, onEvery())
+	bad.Spec.Expr = `sum by (job (up{job="x"}) > 1`
+	err := f.Hub.Client.Create(t.Context(), bad)
+	if err == nil {
+		remove(t, f.Hub, bad)
+		t.Fatal("bad PromQL is taken")
+	}
+	for _, want := range []string{`admission webhook "alertrules.rulefleet.io" denied the request`, "spec.expr: 1:13: "} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+	t.Logf("refused: %v", err)
+}
+
+// leader returns the name of the pod that leads.
+func (f *installed) leader(ctx context.Context) (string, error) {
+	lease := &coordinationv1.Lease{}
+	if err := f.Hub.Client.Get(ctx, client.ObjectKey{Namespace: fleet.Namespace, Name: "rulefleet-manager"}, lease); err != nil {
+		return "", fmt.Errorf("reading the lease: %w", err)
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return "", errors.New("nobody leads")
+	}
+	pod, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+	return pod, nil
+}
+
+// killLeader kills the pod that leads while rules are on their way to the spokes.
+func (f *installed) killLeader(t *testing.T) {
+	const rules = 200
+	old, err := f.leader(t.Context())
+	must(t, err)
+	var g errgroup.Group
+	g.SetLimit(4)
+	keys := make([]client.ObjectKey, rules)
+	g.Go(func() error {
+		for i := range rules {
+			ar := alertRule(fmt.Sprintf("%s-%d", unique(t), i), f.ns, onEvery())
+			keys[i] = client.ObjectKeyFromObject(ar)
+			if err := f.createInTheEnd(t.Context(), ar); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	within(t, minutes, "a part of the rollout is done", func(ctx context.Context) error {
+		var list monitoringv1.PrometheusRuleList
+		err := f.Spoke(spokeA).Client.List(ctx, &list, client.InNamespace(f.ns))
+		if err == nil && len(list.Items) < 2*each+rules/5 {
+			err = fmt.Errorf("there are %d rules", len(list.Items))
+		}
+		return err
+	})
+	killed := time.Now()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: old}}
+	must(t, f.Hub.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+	must(t, g.Wait())
+	within(t, minutes, "another pod leads", func(ctx context.Context) error {
+		now, err := f.leader(ctx)
+		if err == nil && now == old {
+			err = errors.New(old + " does still")
+		}
+		return err
+	})
+	led := time.Since(killed)
+	within(t, minutes, "every rule is ready", func(ctx context.Context) error { return f.ready(ctx, 2*each+rules) })
+	t.Logf("the leader was killed: another led after %v, and all %d rules were in both spokes after %v",
+		led.Round(time.Millisecond), rules, time.Since(killed).Round(time.Millisecond))
+	for _, m := range f.spokes() {
+		for _, key := range keys {
+			expectPushed(t, m, key, 1)
+		}
+	}
+	for _, key := range keys {
+		must(t, f.Hub.Client.Delete(t.Context(), &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}))
+	}
+}
+
+// createInTheEnd creates an AlertRule. While a replica is gone and its address is not yet
+// taken off the Service, the webhook may not answer, and a person would try again.
+func (f *installed) createInTheEnd(ctx context.Context, ar *v1alpha1.AlertRule) error {
+	var last error
+	deadline := time.Now().Add(patience)
+	for time.Now().Before(deadline) {
+		last = f.Hub.Client.Create(ctx, ar.DeepCopy())
+		if last == nil || apierrors.IsAlreadyExists(last) {
+			return nil
+		}
+		if !apierrors.IsInternalError(last) && !apierrors.IsServerTimeout(last) {
+			break
+		}
+	}
+	return fmt.Errorf("creating %s: %w", ar.Name, last)
+}
+
+// pauseNode freezes a spoke's node, with its API server, and changes rules meanwhile.
+func (f *installed) pauseNode(t *testing.T) {
+	a, b := f.Spoke(spokeA), f.Spoke(spokeB)
+	ar := alertRule(unique(t), f.ns, onEvery())
+	key := create(t, f.Hub, ar)
+	expectPlaced(t, key, spokeA, spokeB)
+	old := expectPushed(t, b, key, 1)
+
+	must(t, b.PauseNode(t.Context()))
+	paused := time.Now()
+	running := false
+	t.Cleanup(func() {
+		if !running {
+			must(t, b.UnpauseNode(context.WithoutCancel(t.Context())))
+		}
+	})
+	expectConnectedWithin(t, f.Fleet, spokeB, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
+	t.Logf("the outage showed after %v", time.Since(paused).Round(time.Millisecond))
+	update(t, f.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 2" })
+	expectRule(t, a, key, "the change, in the other spoke", func(r *monitoringv1.Rule) bool { return r.Expr.String() == "up == 2" })
+
+	must(t, b.UnpauseNode(t.Context()))
+	running = true
+	back := time.Now()
+	within(t, minutes, "the change is in the spoke that is back", func(ctx context.Context) error {
+		found, err := pushed(ctx, b, key)
+		if err == nil && (len(found) != 1 || found[0].Spec.Groups[0].Rules[0].Expr.String() != "up == 2" || found[0].UID != old.UID) {
+			err = fmt.Errorf("there are %+v", found)
+		}
+		return err
+	})
+	expectConnectedWithin(t, f.Fleet, spokeB, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	t.Logf("the change was there %v after the node was back", time.Since(back).Round(time.Millisecond))
+	expectPlaced(t, key, spokeA, spokeB)
+}
+
+// uninstall takes the operator away, and nothing else.
+func (f *installed) uninstall(t *testing.T) {
+	within(t, minutes, "no rules of other tests are left", func(ctx context.Context) error { return f.ready(ctx, 2*each) })
+	for _, m := range f.spokes() {
+		within(t, minutes, "none is left in "+m.Name(), func(ctx context.Context) error {
+			var list monitoringv1.PrometheusRuleList
+			err := m.Client.List(ctx, &list, client.InNamespace(f.ns))
+			if len(list.Items) > 2*each {
+				err = fmt.Errorf("there are %d", len(list.Items))
+			}
+			return err
+		})
+	}
+	f.remember(t)
+	must(t, f.release.Uninstall())
+	eventually(t, "the operator is gone", func(ctx context.Context) error { return f.gone(ctx) })
+	must(t, f.unchanged(t.Context()))
+	// The webhook's configuration would refuse all of this, if it were there.
+	create(t, f.Hub, alertRule(unique(t), f.ns, v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"nowhere"}}))
+}
+
+// gone tells whether nothing of the release's is left but what is to be kept.
+func (f *installed) gone(ctx context.Context) error {
+	pods, err := f.pods(ctx)
+	if err != nil || len(pods) > 0 {
+		return fmt.Errorf("there are %d pods: %w", len(pods), err)
+	}
+	for _, o := range []client.Object{
+		&admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "rulefleet"}},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "rulefleet"}},
+	} {
+		if err := f.Hub.Client.Get(ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%T %s is there: %w", o, o.GetName(), err)
+		}
+	}
+	return nil
+}
+
+func (f *installed) reinstall(t *testing.T) {
+	values, err := defaultValues()
+	must(t, err)
+	_, err = f.release.Install(t.Context(), values)
+	must(t, err)
+	f.expectEngaged(t)
+	must(t, f.unchanged(t.Context()))
+}
+
+// remove uninstalls for good: the operator's namespace and the SpokeClusters go too, and the
+// rules stay.
+func (f *installed) remove(t *testing.T) {
+	must(t, f.release.Uninstall())
+	var spokes v1alpha1.SpokeClusterList
+	must(t, f.Hub.Client.List(t.Context(), &spokes))
+	if len(spokes.Items) != 2 {
+		t.Errorf("there are %d SpokeClusters", len(spokes.Items))
+	}
+	doomed := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fleet.Namespace}}}
+	for i := range spokes.Items {
+		doomed = append(doomed, &spokes.Items[i])
+	}
+	for _, o := range doomed {
+		must(t, f.Hub.Client.Delete(t.Context(), o))
+	}
+	for _, o := range doomed {
+		within(t, minutes, fmt.Sprintf("%T %s is gone", o, o.GetName()), func(ctx context.Context) error {
+			if err := f.Hub.Client.Get(ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it is there, with finalizers %v: %w", o.GetFinalizers(), err)
+			}
+			return nil
+		})
+	}
+	now, err := f.snapshot(t.Context())
+	must(t, err)
+	for name, version := range f.before {
+		if !strings.HasPrefix(name, "hub: ") && now[name] != version {
+			t.Errorf("%s was %s, and is %q", name, version, now[name])
+		}
+	}
+}

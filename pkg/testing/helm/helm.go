@@ -1,0 +1,114 @@
+// Package helm installs charts for tests, by Helm's own library: there need not be a helm
+// command.
+package helm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/release"
+	"helm.sh/helm/v3/pkg/storage/driver"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+)
+
+// patience is how long a release is waited for.
+const patience = 3 * time.Minute
+
+// Release is a chart in a cluster, installed or not.
+type Release struct {
+	// Kubeconfig is the file by which the cluster is reached.
+	Kubeconfig string
+	// Namespace and Name are those of the release.
+	Namespace, Name string
+	// Chart is the folder of the chart.
+	Chart string
+	// Log gets what Helm says; nil for nothing.
+	Log func(format string, args ...any)
+}
+
+func (r *Release) configuration() (*action.Configuration, error) {
+	flags := genericclioptions.NewConfigFlags(true)
+	flags.KubeConfig, flags.Namespace = &r.Kubeconfig, &r.Namespace
+	log := r.Log
+	if log == nil {
+		log = func(string, ...any) {}
+	}
+	c := &action.Configuration{}
+	if err := c.Init(flags, r.Namespace, "secret", log); err != nil {
+		return nil, fmt.Errorf("setting up Helm: %w", err)
+	}
+	return c, nil
+}
+
+// Install installs the chart, as 'helm install --create-namespace --wait' does.
+func (r *Release) Install(ctx context.Context, values map[string]any) (*release.Release, error) {
+	c, err := r.configuration()
+	if err != nil {
+		return nil, err
+	}
+	chart, err := loader.Load(r.Chart)
+	if err != nil {
+		return nil, fmt.Errorf("reading the chart: %w", err)
+	}
+	install := action.NewInstall(c)
+	install.ReleaseName, install.Namespace, install.CreateNamespace = r.Name, r.Namespace, true
+	install.Wait, install.Timeout = true, patience
+	out, err := install.RunWithContext(ctx, chart, values)
+	if err != nil {
+		return nil, fmt.Errorf("installing %s: %w", r.Name, err)
+	}
+	return out, nil
+}
+
+// Upgrade replaces the release's values, as 'helm upgrade --wait' does.
+func (r *Release) Upgrade(ctx context.Context, values map[string]any) (*release.Release, error) {
+	c, err := r.configuration()
+	if err != nil {
+		return nil, err
+	}
+	chart, err := loader.Load(r.Chart)
+	if err != nil {
+		return nil, fmt.Errorf("reading the chart: %w", err)
+	}
+	upgrade := action.NewUpgrade(c)
+	upgrade.Namespace, upgrade.Wait, upgrade.Timeout = r.Namespace, true, patience
+	out, err := upgrade.RunWithContext(ctx, r.Name, chart, values)
+	if err != nil {
+		return nil, fmt.Errorf("upgrading %s: %w", r.Name, err)
+	}
+	return out, nil
+}
+
+// Deploy installs the chart, or, where it is installed, replaces its values.
+func (r *Release) Deploy(ctx context.Context, values map[string]any) (*release.Release, error) {
+	c, err := r.configuration()
+	if err != nil {
+		return nil, err
+	}
+	_, err = c.Releases.Last(r.Name)
+	switch {
+	case errors.Is(err, driver.ErrReleaseNotFound):
+		return r.Install(ctx, values)
+	case err != nil:
+		return nil, fmt.Errorf("looking for release %s: %w", r.Name, err)
+	}
+	return r.Upgrade(ctx, values)
+}
+
+// Uninstall removes the release, as 'helm uninstall --wait' does.
+func (r *Release) Uninstall() error {
+	c, err := r.configuration()
+	if err != nil {
+		return err
+	}
+	uninstall := action.NewUninstall(c)
+	uninstall.Wait, uninstall.Timeout = true, patience
+	if _, err := uninstall.Run(r.Name); err != nil {
+		return fmt.Errorf("uninstalling %s: %w", r.Name, err)
+	}
+	return nil
+}
