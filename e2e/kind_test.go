@@ -84,8 +84,8 @@ func (f *installed) spokes() []*fleet.Member {
 func (f *installed) fill(t *testing.T) {
 	t.Helper()
 	for i := range each {
-		must(t, f.Spoke(spokeA).Client.Create(t.Context(), deployment(f.ns, fmt.Sprintf("web-%d", i))))
-		must(t, f.Hub.Client.Create(t.Context(), alertRule(fmt.Sprintf("%s-%d", f.ns, i), f.ns, onEvery())))
+		create(t, f.Spoke(spokeA), deployment(f.ns, fmt.Sprintf("web-%d", i)))
+		create(t, f.Hub, alertRule(fmt.Sprintf("%s-%d", f.ns, i), f.ns, onEvery()))
 	}
 	within(t, minutes, "the rules are ready", func(ctx context.Context) error { return f.ready(ctx, 2*each) })
 }
