@@ -16,7 +16,7 @@ CRDS := charts/rulefleet/files/crds
 WEBHOOKS := charts/rulefleet/files/webhook
 CHART := charts/rulefleet
 
-MODULES := $(patsubst %/go.mod,%,$(wildcard go.mod .ci/tools/go.mod .ci/chart-tools/go.mod e2e/controlplane/go.mod e2e/monitoring/go.mod e2e/prometheus/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard go.mod .ci/tools/go.mod .ci/chart-tools/go.mod e2e/certmanager/go.mod e2e/controlplane/go.mod e2e/monitoring/go.mod e2e/prometheus/go.mod))
 MODULES := $(MODULES:go.mod=.)
 
 TOOLS := bin/tools
@@ -94,6 +94,7 @@ test-pure: note-race ## Run the tests that need nothing: pkg/rule.
 
 .PHONY: test-units
 test-units: promtool note-race ## Run the tests of all other packages.
+	@go -C e2e/certmanager mod download # whose CustomResourceDefinitions a test of the chart installs
 	@.ci/step 'tests (units)' go test $(RACE) -count=1 -timeout 5m $$(go list ./... | grep -Ev '/(pkg/rule|e2e)(/|$$)')
 
 .PHONY: test-e2e
