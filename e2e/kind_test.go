@@ -350,7 +350,8 @@ func (f *installed) killLeader(t *testing.T) {
 	within(t, minutes, "every rule is ready", func(ctx context.Context) error { return f.ready(ctx, 2*each+rollout) })
 	t.Logf("the leader was killed: another led after %v, and all %d rules were in both spokes after %v",
 		led.Round(time.Millisecond), rollout, time.Since(killed).Round(time.Millisecond))
-	must(t, f.exact(t.Context()))
+	// What the other steps have deleted may be the new leader's to remove.
+	within(t, minutes, "there is what is due, and nothing else", f.exact)
 }
 
 // exact tells whether each spoke has one rule for every AlertRule that is due there, and
