@@ -45,7 +45,28 @@ func runOnKind(ctx context.Context, m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	fmt.Printf("e2e: the chart is installed after %.1f s\n", time.Since(begin).Seconds())
+	if err := waitUnasked(ctx); err != nil {
+		return 1, err
+	}
 	return m.Run(), nil
+}
+
+// waitUnasked waits until the API server has noticed that there is no webhook any more,
+// where there was one before. Helm leaves the one of an upgrade that failed: then only new
+// clusters help.
+func waitUnasked(ctx context.Context) error {
+	last := errors.New("never asked")
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		err := shared.Hub.Client.Create(ctx, alertRule("unasked", "unasked", onEvery()), client.DryRunAll)
+		if err == nil || ctx.Err() == nil {
+			last = err
+		}
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for AlertRules to be taken without a webhook: %w", last)
+	}
+	return nil
 }
 
 // operator is the chart's release on the hub.

@@ -29,12 +29,17 @@ import (
 // minutes is how long is waited for what pods and nodes have a part in.
 const minutes = 2 * time.Minute
 
-// each is how many Deployments and how many AlertRules there are before anything happens.
-const each = 20
+const (
+	// each is how many Deployments and how many AlertRules there are before anything happens.
+	each = 20
+	// rollout is how many AlertRules are on their way when the leader is killed.
+	rollout = 200
+)
 
 // installed is the operator as the chart installs it, in clusters of kind.
 type installed struct {
 	*fleet.Fleet
+	test    *testing.T // all of it
 	release *helm.Release
 	ns      string // of the tests, in both spokes
 
@@ -49,7 +54,7 @@ func TestKind(t *testing.T) {
 	}
 	release, err := operator()
 	must(t, err)
-	f := &installed{Fleet: shared, release: release, ns: unique(t)}
+	f := &installed{Fleet: shared, test: t, release: release, ns: unique(t)}
 	namespace(t, f.ns, f.Spoke(spokeA), f.Spoke(spokeB))
 	f.fill(t)
 	for _, step := range []struct {
@@ -84,8 +89,8 @@ func (f *installed) spokes() []*fleet.Member {
 func (f *installed) fill(t *testing.T) {
 	t.Helper()
 	for i := range each {
-		must(t, f.Spoke(spokeA).Client.Create(t.Context(), deployment(f.ns, fmt.Sprintf("web-%d", i))))
-		must(t, f.Hub.Client.Create(t.Context(), alertRule(fmt.Sprintf("%s-%d", f.ns, i), f.ns, onEvery())))
+		create(t, f.Spoke(spokeA), deployment(f.ns, fmt.Sprintf("web-%d", i)))
+		create(t, f.Hub, alertRule(fmt.Sprintf("%s-%d", f.ns, i), f.ns, onEvery()))
 	}
 	within(t, minutes, "the rules are ready", func(ctx context.Context) error { return f.ready(ctx, 2*each) })
 }
@@ -144,7 +149,7 @@ func (f *installed) remember(t *testing.T) {
 	var err error
 	f.before, err = f.snapshot(t.Context())
 	must(t, err)
-	if len(f.before) < 5*each { // each Deployment has 2 objects, each AlertRule 3
+	if len(f.before) < 5*each { // 2 for each Deployment, 3 for each AlertRule
 		t.Fatalf("there are no more than %d rules to compare: %v", len(f.before), f.before)
 	}
 }
@@ -320,16 +325,13 @@ func (f *installed) leader(ctx context.Context) (string, error) {
 
 // killLeader kills the pod that leads while rules are on their way to the spokes.
 func (f *installed) killLeader(t *testing.T) {
-	const rules = 200
 	old, err := f.leader(t.Context())
 	must(t, err)
 	var g errgroup.Group
-	g.SetLimit(4)
-	keys := make([]client.ObjectKey, rules)
 	g.Go(func() error {
-		for i := range rules {
+		for i := range rollout {
 			ar := alertRule(fmt.Sprintf("%s-%d", unique(t), i), f.ns, onEvery())
-			keys[i] = client.ObjectKeyFromObject(ar)
+			remove(f.test, f.Hub, ar)
 			if err := f.createInTheEnd(t.Context(), ar); err != nil {
 				return err
 			}
@@ -339,7 +341,7 @@ func (f *installed) killLeader(t *testing.T) {
 	within(t, minutes, "a part of the rollout is done", func(ctx context.Context) error {
 		var list monitoringv1.PrometheusRuleList
 		err := f.Spoke(spokeA).Client.List(ctx, &list, client.InNamespace(f.ns))
-		if err == nil && len(list.Items) < 2*each+rules/5 {
+		if err == nil && len(list.Items) < 2*each+rollout/5 {
 			err = fmt.Errorf("there are %d rules", len(list.Items))
 		}
 		return err
@@ -356,17 +358,29 @@ func (f *installed) killLeader(t *testing.T) {
 		return err
 	})
 	led := time.Since(killed)
-	within(t, minutes, "every rule is ready", func(ctx context.Context) error { return f.ready(ctx, 2*each+rules) })
+	within(t, minutes, "every rule is ready", func(ctx context.Context) error { return f.ready(ctx, 2*each+rollout) })
 	t.Logf("the leader was killed: another led after %v, and all %d rules were in both spokes after %v",
-		led.Round(time.Millisecond), rules, time.Since(killed).Round(time.Millisecond))
-	for _, m := range f.spokes() {
-		for _, key := range keys {
-			expectPushed(t, m, key, 1)
+		led.Round(time.Millisecond), rollout, time.Since(killed).Round(time.Millisecond))
+	must(t, f.exact(t.Context()))
+}
+
+// exact tells whether each spoke has one rule for every AlertRule that is due there, and
+// nothing else.
+func (f *installed) exact(ctx context.Context) error {
+	for m, want := range map[*fleet.Member]int{f.Spoke(spokeA): 2*each + rollout, f.Spoke(spokeB): each + rollout} {
+		var list monitoringv1.PrometheusRuleList
+		if err := m.Client.List(ctx, &list, client.InNamespace(f.ns)); err != nil {
+			return fmt.Errorf("listing the PrometheusRules of %s: %w", m.Name(), err)
+		}
+		of := map[string]bool{}
+		for _, r := range list.Items {
+			of[r.Annotations[v1alpha1.AlertRuleAnnotation]] = true
+		}
+		if len(list.Items) != want || len(of) != want {
+			return fmt.Errorf("%s has %d rules of %d AlertRules, not %d", m.Name(), len(list.Items), len(of), want)
 		}
 	}
-	for _, key := range keys {
-		must(t, f.Hub.Client.Delete(t.Context(), &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}))
-	}
+	return nil
 }
 
 // createInTheEnd creates an AlertRule. While a replica is gone and its address is not yet
@@ -424,17 +438,9 @@ func (f *installed) pauseNode(t *testing.T) {
 
 // uninstall takes the operator away, and nothing else.
 func (f *installed) uninstall(t *testing.T) {
-	within(t, minutes, "no rules of other tests are left", func(ctx context.Context) error { return f.ready(ctx, 2*each) })
-	for _, m := range f.spokes() {
-		within(t, minutes, "none is left in "+m.Name(), func(ctx context.Context) error {
-			var list monitoringv1.PrometheusRuleList
-			err := m.Client.List(ctx, &list, client.InNamespace(f.ns))
-			if len(list.Items) > 2*each {
-				err = fmt.Errorf("there are %d", len(list.Items))
-			}
-			return err
-		})
-	}
+	within(t, minutes, "what the other steps made is gone", func(ctx context.Context) error {
+		return errors.Join(f.ready(ctx, 2*each+rollout), f.exact(ctx))
+	})
 	f.remember(t)
 	must(t, f.release.Uninstall())
 	eventually(t, "the operator is gone", func(ctx context.Context) error { return f.gone(ctx) })

@@ -276,7 +276,7 @@ func hubConfig(o *options, identity string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// prepareHub reads the hub's id, or makes it.
+// prepareHub makes what there has to be on the hub, and reads the hub's id.
 func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o *options) (*corev1.ConfigMap, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -289,6 +289,11 @@ func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o
 	}
 	if err := ensureNamespace(ctx, c, o.generatedNamespace); err != nil {
 		return nil, err
+	}
+	if o.ownCertificate() {
+		if err := certs.Prepare(ctx, c, o.certificates()); err != nil {
+			return nil, err
+		}
 	}
 	return hubState(ctx, c, o)
 }

@@ -54,11 +54,7 @@ func setupWebhook(ctx context.Context, mgr manager.Manager, keeper *certs.Keeper
 	if !o.ownCertificate() {
 		return addReady(mgr, started)
 	}
-	err := certs.SetupWithManager(ctx, mgr, keeper, certs.Options{
-		Namespace: o.namespace, Config: o.webhookConfig, Webhooks: webhook.Names,
-		Hosts: o.hosts(), Lifetimes: certs.LifetimesOf(o.webhookLifetime),
-	})
-	if err != nil {
+	if err := certs.SetupWithManager(ctx, mgr, keeper, o.certificates()); err != nil {
 		return err
 	}
 	return addReady(mgr, func(req *http.Request) error {
@@ -74,6 +70,14 @@ func addReady(mgr manager.Manager, check healthz.Checker) error {
 		return fmt.Errorf("adding /readyz: %w", err)
 	}
 	return nil
+}
+
+// certificates say which ones the manager makes, where it does.
+func (o *options) certificates() certs.Options {
+	return certs.Options{
+		Namespace: o.namespace, Config: o.webhookConfig, Webhooks: webhook.Names,
+		Hosts: o.hosts(), Lifetimes: certs.LifetimesOf(o.webhookLifetime),
+	}
 }
 
 // hosts are the names and addresses that the hub's API server reaches the webhook by, and

@@ -25,7 +25,7 @@ import (
 const contended = 200 * time.Millisecond
 
 // Rotator writes the Secret and the configuration's caBundle. It works in the leader
-// alone; should there be two for a moment, the API server refuses the slower one.
+// alone, but for the first Secret (Prepare); should there be two for a moment, the API server refuses the slower one.
 type Rotator struct {
 	// Client reads past any cache, and writes.
 	Client client.Client
@@ -45,6 +45,25 @@ type Rotator struct {
 	trust   trust
 	looked  bool
 	missing bool
+}
+
+// Prepare makes the Secret where there is none yet, in any replica, before one leads. Where
+// the leader serves no webhook nobody else would: a replica of an upgrade that turns the
+// webhook on is ready only with a certificate, and the leader goes only when it is ready.
+func Prepare(ctx context.Context, c client.Client, o Options) error {
+	r := &Rotator{Client: c, Namespace: o.Namespace, Hosts: o.Hosts, Lifetimes: o.Lifetimes, Clock: clock.RealClock{}}
+	secret, err := r.secret(ctx)
+	if err != nil || secret != nil {
+		return err
+	}
+	d, err := Decide(Input{Now: r.Clock.Now(), Lifetimes: r.Lifetimes, Hosts: r.Hosts})
+	if err != nil {
+		return err
+	}
+	if err := r.write(ctx, nil, d); !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
 }
 
 // Reconcile brings the Secret in line, and the configuration with it.
