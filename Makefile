@@ -34,14 +34,14 @@ build: ## Build the manager into bin/rulefleet-manager.
 	@.ci/step build env CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/rulefleet-manager ./cmd/manager
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Generate all that is made from Go: code, CRDs and their reference, the webhooks' configuration.
+generate: $(TOOLS)/controller-gen ## Generate all that is made from Go: code, CRDs and their reference, the webhooks' configuration, the list of metrics.
 	@mkdir -p bin $(CRDS) $(WEBHOOKS)
 	@touch bin/.generate-started
 	$(TOOLS)/controller-gen object crd applyconfiguration paths=$(API) output:crd:dir=$(CRDS)
 	$(TOOLS)/controller-gen webhook paths=./pkg/webhook output:webhook:dir=$(WEBHOOKS)
 	@# What was not written again belongs to a type that is gone.
 	@find $(APPLY_CONFIGURATION) $(CRDS) $(WEBHOOKS) -type f ! -newer bin/.generate-started -print -delete
-	$(MAKE) --no-print-directory docs/api.md
+	$(MAKE) --no-print-directory docs/api.md docs/metrics.md
 
 # The reference is the kinds and types, and what crd-ref-docs leaves out: constants.
 .PHONY: docs/api.md
@@ -49,6 +49,10 @@ docs/api.md: $(TOOLS)/crd-ref-docs $(TOOLS)/constants
 	@$(TOOLS)/crd-ref-docs --log-level ERROR --renderer markdown --source-path $(API) \
 		--config .ci/crd-ref-docs/config.yaml --templates-dir .ci/crd-ref-docs --output-path $@
 	@$(TOOLS)/constants $(API) 'conditions.go=Conditions and reasons' 'labels.go=Labels and annotations' >>$@
+
+.PHONY: docs/metrics.md
+docs/metrics.md:
+	@CGO_ENABLED=0 go run -trimpath ./pkg/metrics/document >$@
 
 .PHONY: controlplane
 controlplane: ## Build the control planes that tests run against into bin/k8s.
@@ -113,7 +117,7 @@ verify-files: ## Check that no binary or other large file is in git.
 
 .PHONY: verify-generated
 verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constants ## Check that what is generated is current.
-	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/api.md -- $(MAKE) --no-print-directory generate
+	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/api.md docs/metrics.md -- $(MAKE) --no-print-directory generate
 
 .PHONY: verify-modules
 verify-modules: ## Check that every go.mod and go.sum is tidy.

@@ -179,7 +179,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	distributor := distribute.NewReconciler(distribute.Options{
 		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Reporter: failures, Validator: validator, Generated: o.generatedNamespace,
 		Propagation: propagation,
-		Render: rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
+		Render:      rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
 	})
 	rules.distributor = distributor
 	if err := distributor.SetupWithManager(ctx, mgr, provider); err != nil {

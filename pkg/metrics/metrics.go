@@ -59,7 +59,7 @@ var (
 	BrakeFirings = counter(Metric{
 		Name: "rulefleet_brake_firings_total", Labels: []string{"hop"},
 		Help: "How often deletions of a spoke came to be held because there were so many at once, by hop (generate: AlertRules, distribute: PrometheusRules).",
-		Use:  "Every firing is an Event DeletionsHeld on a SpokeCluster. Where they are routine, somebody's routine deletes in bulk: have it acknowledge, or raise `--deletion-hold` with care.",
+		Use:  "Every firing is an Event DeletionsHeld on a SpokeCluster. Where they are routine, somebody's routine deletes in bulk: have it delete in smaller portions.",
 	})
 
 	propagated = histogram(Metric{
@@ -68,10 +68,11 @@ var (
 		Use:  "The quantiles of `interrupted=\"false\"` are how fast the operator is (alert `RulefleetPropagationSlow`). With `interrupted=\"true\"`, most of it is the spoke's outage. See below for what is measured.",
 	}, []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600})
 
-	certificateExpiry = gauge(Metric{
+	// WebhookCertificateExpiry is when the certificate that is served ends, as Unix time.
+	WebhookCertificateExpiry = gauge(Metric{
 		Name: "rulefleet_webhook_certificate_expiry_timestamp_seconds",
 		Help: "When the certificate that this replica's webhook serves with ends, as Unix time.",
-		Use:  "It is replaced after about two thirds of its life. One that is not is about to make the hub refuse, or wave through, every AlertRule (alert `RulefleetWebhookCertificateExpiring`).",
+		Use:  "It is replaced after about two thirds of its life. When one that is not ends, AlertRules and templates can't be changed on the hub (alert `RulefleetWebhookCertificateExpiring`).",
 	})
 	certificateBegin = gauge(Metric{
 		Name: "rulefleet_webhook_certificate_begin_timestamp_seconds",
@@ -83,7 +84,7 @@ var (
 func init() {
 	metrics.Registry.MustRegister(
 		buildInfo, SpokeRequests, ParkedKeys, OpenCircuits, EngagedSpokes, HeldDeletions, BrakeFirings, propagated,
-		certificateExpiry, certificateBegin, TheFleet,
+		WebhookCertificateExpiry, certificateBegin, TheFleet,
 	)
 }
 
@@ -96,5 +97,5 @@ func SetVersion(version string) {
 // SetWebhookCertificate says during which time the certificate that is served is valid.
 func SetWebhookCertificate(begin, end time.Time) {
 	certificateBegin.WithLabelValues().Set(float64(begin.Unix()))
-	certificateExpiry.WithLabelValues().Set(float64(end.Unix()))
+	WebhookCertificateExpiry.WithLabelValues().Set(float64(end.Unix()))
 }

@@ -37,10 +37,10 @@ func source() Source {
 		Rules: func() Rules {
 			return Rules{
 				Rows: map[Row]int{
-					{Phase: v1alpha1.PhaseApplied}:                                      7,
-					{Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict}:     2,
-					{Phase: v1alpha1.PhasePending, Reason: "ByA"}:                       1,
-					{Phase: v1alpha1.PhasePending, Reason: "ByB"}:                       3,
+					{Phase: v1alpha1.PhaseApplied}:                                     7,
+					{Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict}:    2,
+					{Phase: v1alpha1.PhasePending, Reason: "ByA"}:                      1,
+					{Phase: v1alpha1.PhasePending, Reason: "ByB"}:                      3,
 					{Phase: v1alpha1.PhaseApplied, Reason: v1alpha1.ReasonUnreachable}: 4,
 				},
 				Conditions: map[Condition]int{{Type: v1alpha1.ConditionAccepted, Status: "False", Reason: v1alpha1.ReasonInvalidExpr}: 5},
@@ -171,8 +171,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// What is registered is what the catalogue has, and is named as Prometheus' conventions want.
-func TestCatalogue(t *testing.T) {
+// What is registered is what Own has, and is named as Prometheus' conventions want.
+func TestOwn(t *testing.T) {
 	defer TheFleet.Lead(source())()
 	SetVersion("v1")
 	SetWebhookCertificate(time.Unix(1, 0), time.Unix(2, 0))
@@ -197,7 +197,7 @@ func TestCatalogue(t *testing.T) {
 	for _, f := range families {
 		served[f.GetName()] = true
 	}
-	for _, m := range Catalogue() {
+	for _, m := range Own() {
 		if !served[m.Name] {
 			t.Errorf("%s is not registered, or the test has none", m.Name)
 		}
@@ -207,7 +207,7 @@ func TestCatalogue(t *testing.T) {
 		}
 	}
 	for name := range served {
-		t.Errorf("%s is not in the catalogue", name)
+		t.Errorf("%s is not in Own", name)
 	}
 }
 

@@ -19,8 +19,8 @@ type course struct {
 	away  time.Time // when the spoke did not answer
 }
 
-func (c *course) applied(spoke, rule string) {
-	c.Applied(spoke, name(rule), func(since time.Time) bool { return c.away.After(since) })
+func (c *course) applied(spoke string) {
+	c.Applied(spoke, name("r"), func(since time.Time) bool { return c.away.After(since) })
 }
 
 func name(n string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: n} }
@@ -33,7 +33,7 @@ func TestPropagation(t *testing.T) {
 		want string
 	}{
 		"an AlertRule": {
-			do:   func(c *course, later func()) { c.RuleChanged(name("r"), s); later(); c.applied("s", "r") },
+			do:   func(c *course, later func()) { c.RuleChanged(name("r"), s); later(); c.applied("s") },
 			want: "AlertRule false 1",
 		},
 		"the first change counts": {
@@ -42,8 +42,8 @@ func TestPropagation(t *testing.T) {
 				later()
 				c.RuleChanged(name("r"), s)
 				later()
-				c.applied("s", "r")
-				c.applied("s", "r")
+				c.applied("s")
+				c.applied("s")
 			},
 			want: "AlertRule false 2",
 		},
@@ -51,9 +51,9 @@ func TestPropagation(t *testing.T) {
 			do: func(c *course, later func()) {
 				c.RuleChanged(name("r"), []string{"s", "t"})
 				later()
-				c.applied("s", "r")
+				c.applied("s")
 				c.RuleDone("t", name("r"))
-				c.applied("t", "r")
+				c.applied("t")
 			},
 			want: "AlertRule false 1",
 		},
@@ -62,10 +62,10 @@ func TestPropagation(t *testing.T) {
 				c.RuleChanged(name("r"), s)
 				c.RuleDone("s", name("r"))
 				later()
-				c.applied("s", "r")
+				c.applied("s")
 			},
 		},
-		"no event": {do: func(c *course, _ func()) { c.applied("s", "r") }},
+		"no event": {do: func(c *course, _ func()) { c.applied("s") }},
 		"a Deployment": {
 			do: func(c *course, later func()) {
 				c.DeploymentChanged("s", name("d"))
@@ -75,10 +75,10 @@ func TestPropagation(t *testing.T) {
 				later()
 				c.RuleChanged(name("r"), s)
 				later()
-				c.applied("s", "r")
+				c.applied("s")
 				c.RuleChanged(name("r"), s) // somebody edits it
 				later()
-				c.applied("s", "r")
+				c.applied("s")
 			},
 			want: "AlertRule false 1, Deployment false 3",
 		},
@@ -90,7 +90,7 @@ func TestPropagation(t *testing.T) {
 				later()
 				c.RuleChanged(name("r"), s)
 				later()
-				c.applied("s", "r")
+				c.applied("s")
 			},
 			want: "AlertRule false 1",
 		},
@@ -99,7 +99,7 @@ func TestPropagation(t *testing.T) {
 				c.RuleMade("s", name("d"), name("r"))
 				c.RuleChanged(name("r"), s)
 				later()
-				c.applied("s", "r")
+				c.applied("s")
 			},
 			want: "AlertRule false 1",
 		},
@@ -109,7 +109,7 @@ func TestPropagation(t *testing.T) {
 				later()
 				c.away = c.clock.Now()
 				later()
-				c.applied("s", "r")
+				c.applied("s")
 			},
 			want: "AlertRule true 2",
 		},
@@ -119,7 +119,7 @@ func TestPropagation(t *testing.T) {
 				c.DeploymentChanged("s", name("d"))
 				c.Forget("s")
 				later()
-				c.applied("s", "r")
+				c.applied("s")
 			},
 		},
 	} {
@@ -147,7 +147,7 @@ func TestNoPropagation(t *testing.T) {
 	c.RuleNotMade(name("r"))
 	c.DeploymentDone("s", name("d"))
 	c.RuleChanged(name("r"), []string{"s"})
-	c.applied("s", "r")
+	c.applied("s")
 	c.RuleDone("s", name("r"))
 	c.Forget("s")
 	if got := measured(t); got != "" {

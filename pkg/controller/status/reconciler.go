@@ -169,7 +169,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	status, memory := rule.Status(in)
-	r.memories.Store(req.NamespacedName, known{memory: memory, rows: rule.CountRows(&status, memory), conditions: outcomes(status.Conditions)})
+	r.memories.Store(req.NamespacedName, newKnown(&status, memory))
 	if equality.Semantic.DeepEqual(status, ar.Status) {
 		return reconcile.Result{}, nil
 	}

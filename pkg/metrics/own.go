@@ -26,11 +26,11 @@ type Metric struct {
 	Help, Use string
 }
 
-// catalogue has all metrics of this package.
-var catalogue []Metric
+// own has all metrics of this package.
+var own []Metric
 
-// Catalogue returns the operator's own metrics, by name.
-func Catalogue() []Metric { return byName(catalogue) }
+// Own returns the operator's own metrics, by name.
+func Own() []Metric { return byName(own) }
 
 func byName(metrics []Metric) []Metric {
 	return slices.SortedFunc(slices.Values(metrics), func(a, b Metric) int { return strings.Compare(a.Name, b.Name) })
@@ -38,25 +38,25 @@ func byName(metrics []Metric) []Metric {
 
 func counter(m Metric) *prometheus.CounterVec {
 	m.Type = Counter
-	catalogue = append(catalogue, m)
+	own = append(own, m)
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Labels)
 }
 
 func gauge(m Metric) *prometheus.GaugeVec {
 	m.Type = Gauge
-	catalogue = append(catalogue, m)
+	own = append(own, m)
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: m.Name, Help: m.Help}, m.Labels)
 }
 
 func histogram(m Metric, buckets []float64) *prometheus.HistogramVec {
 	m.Type = Histogram
-	catalogue = append(catalogue, m)
+	own = append(own, m)
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: buckets}, m.Labels)
 }
 
 // atScrape describes a gauge that is worked out when it is asked for.
 func atScrape(m Metric) *prometheus.Desc {
 	m.Type = Gauge
-	catalogue = append(catalogue, m)
+	own = append(own, m)
 	return prometheus.NewDesc(m.Name, m.Help, m.Labels, nil)
 }
