@@ -109,6 +109,7 @@ var situations = map[string][]situation{
 		{"one in a hundred", map[string]string{requests("create", "500"): ramp(10), requests("create", "201"): ramp(990)}, 30, nil},
 		{"refusals", map[string]string{requests("create", "403"): ramp(90), requests("create", "409"): ramp(90)}, 30, nil},
 		{"a few, in a quiet fleet", map[string]string{requests("watch", "error"): ramp(1)}, 30, nil},
+		{"spokes that are away, and a few errors", map[string]string{requests("probe", "error"): ramp(100), requests("create", "500"): ramp(10), requests("create", "201"): ramp(990)}, 30, nil},
 		{"a spoke that is away", map[string]string{requests("probe", "error"): ramp(12), requests("probe", "200"): ramp(24), requests("watch", "200"): ramp(1)}, 30, nil},
 	},
 	"RulefleetQueueNotDrained": {

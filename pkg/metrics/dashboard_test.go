@@ -53,7 +53,7 @@ func TestDashboard(t *testing.T) {
 	}
 	for _, v := range d.Templating.List[1:] {
 		query := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(*v.Definition)
-		if query == nil || query[2] != v.Name || v.Query.Map["query"] != *v.Definition {
+		if len(query) != 3 || query[2] != v.Name || v.Query.Map["query"] != *v.Definition {
 			t.Errorf("variable %s is of %s", v.Name, *v.Definition)
 			continue
 		}
