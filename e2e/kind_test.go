@@ -47,7 +47,7 @@ type installed struct {
 }
 
 // TestKind goes through what happens to an installation, from its first upgrade until it is
-// uninstalled. Each step stands on those before it.
+// uninstalled. Each step stands on those before it: the first that fails is the last.
 func TestKind(t *testing.T) {
 	if *provider != providerKind {
 		t.Skip("needs clusters of kind: make e2e")
@@ -57,27 +57,16 @@ func TestKind(t *testing.T) {
 	f := &installed{Fleet: shared, test: t, release: release, ns: unique(t)}
 	namespace(t, f.ns, f.Spoke(spokeA), f.Spoke(spokeB))
 	f.fill(t)
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"UpgradeWritesNoRule", f.upgrade},
-		{"PodsAreRestricted", f.restricted},
-		{"SelectorReachesTheRightSpokes", f.selects},
-		{"DeploymentGetsItsRule", f.deployment},
-		{"WebhookRefusesBadPromQL", f.refuses},
-		{"LeaderIsKilledInMidRollout", f.killLeader},
-		{"NodeIsPaused", f.pauseNode},
-		{"UninstallLeavesTheRules", f.uninstall},
-		{"InstalledAgainWritesNoRule", f.reinstall},
-		{"NothingIsStuck", f.remove},
-	} {
-		begin := time.Now()
-		if !t.Run(step.name, step.run) {
-			t.FailNow()
-		}
-		t.Logf("%s: %.1f s", step.name, time.Since(begin).Seconds())
-	}
+	_ = t.Run("UpgradeWritesNoRule", f.upgrade) &&
+		t.Run("PodsAreRestricted", f.restricted) &&
+		t.Run("SelectorReachesTheRightSpokes", f.selects) &&
+		t.Run("DeploymentGetsItsRule", f.deployment) &&
+		t.Run("WebhookRefusesBadPromQL", f.refuses) &&
+		t.Run("LeaderIsKilledInMidRollout", f.killLeader) &&
+		t.Run("NodeIsPaused", f.pauseNode) &&
+		t.Run("UninstallLeavesTheRules", f.uninstall) &&
+		t.Run("InstalledAgainWritesNoRule", f.reinstall) &&
+		t.Run("NothingIsStuck", f.remove)
 }
 
 func (f *installed) spokes() []*fleet.Member {
@@ -361,7 +350,8 @@ func (f *installed) killLeader(t *testing.T) {
 	within(t, minutes, "every rule is ready", func(ctx context.Context) error { return f.ready(ctx, 2*each+rollout) })
 	t.Logf("the leader was killed: another led after %v, and all %d rules were in both spokes after %v",
 		led.Round(time.Millisecond), rollout, time.Since(killed).Round(time.Millisecond))
-	must(t, f.exact(t.Context()))
+	// What the other steps have deleted may be the new leader's to remove.
+	within(t, minutes, "there is what is due, and nothing else", f.exact)
 }
 
 // exact tells whether each spoke has one rule for every AlertRule that is due there, and
