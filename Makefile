@@ -74,6 +74,11 @@ docs/metrics.md:
 controlplane: ## Build the control planes that tests run against into bin/k8s.
 	@.ci/step controlplane e2e/controlplane/build.sh
 
+.PHONY: helm
+helm: ## Build the command helm into bin/tools.
+	@mkdir -p $(TOOLS)
+	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(TOOLS)/helm helm.sh/helm/v3/cmd/helm
+
 .PHONY: promtool
 promtool: ## Build promtool, which tests check rules with, into bin/prometheus.
 	@.ci/step promtool e2e/prometheus/build.sh
