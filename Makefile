@@ -44,14 +44,14 @@ image: build ## Build the image IMAGE (rulefleet/manager:VERSION) from that, on 
 	@.ci/step image .ci/image $(IMAGE) $(VERSION) $(BASE)
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Generate all that is made: code, CRDs and their reference, the webhooks' configuration, the chart's schema and README.
+generate: $(TOOLS)/controller-gen ## Generate all that is made: code, CRDs and their reference, the webhooks' configuration, the list of metrics, the chart's schema and README.
 	@mkdir -p bin $(CRDS) $(WEBHOOKS)
 	@touch bin/.generate-started
 	$(TOOLS)/controller-gen object crd applyconfiguration paths=$(API) output:crd:dir=$(CRDS)
 	$(TOOLS)/controller-gen webhook paths=./pkg/webhook output:webhook:dir=$(WEBHOOKS)
 	@# What was not written again belongs to a type that is gone.
 	@find $(APPLY_CONFIGURATION) $(CRDS) $(WEBHOOKS) -type f ! -newer bin/.generate-started -print -delete
-	$(MAKE) --no-print-directory docs/api.md chart-docs
+	$(MAKE) --no-print-directory docs/api.md docs/metrics.md chart-docs
 
 # The reference is the kinds and types, and what crd-ref-docs leaves out: constants.
 .PHONY: docs/api.md
@@ -66,9 +66,18 @@ chart-docs: $(TOOLS)/helm-docs $(TOOLS)/helm-schema
 	@cd $(CHART) && out=$$($(CURDIR)/$(TOOLS)/helm-schema 2>&1) || { echo "$$out"; exit 1; }
 	@$(TOOLS)/helm-docs --chart-search-root $(CHART) --log-level warning --sort-values-order file
 
+.PHONY: docs/metrics.md
+docs/metrics.md:
+	@CGO_ENABLED=0 go run -trimpath ./pkg/metrics/document >$@
+
 .PHONY: controlplane
 controlplane: ## Build the control planes that tests run against into bin/k8s.
 	@.ci/step controlplane e2e/controlplane/build.sh
+
+.PHONY: helm
+helm: ## Build the command helm into bin/tools.
+	@mkdir -p $(TOOLS)
+	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(TOOLS)/helm helm.sh/helm/v3/cmd/helm
 
 .PHONY: promtool
 promtool: ## Build promtool, which tests check rules with, into bin/prometheus.
@@ -164,7 +173,7 @@ verify-files: ## Check that no binary or other large file is in git.
 
 .PHONY: verify-generated
 verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constants $(TOOLS)/helm-docs $(TOOLS)/helm-schema ## Check that what is generated is current.
-	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/api.md $(CHART)/README.md $(CHART)/values.schema.json -- $(MAKE) --no-print-directory generate
+	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/api.md docs/metrics.md $(CHART)/README.md $(CHART)/values.schema.json -- $(MAKE) --no-print-directory generate
 
 .PHONY: verify-modules
 verify-modules: ## Check that every go.mod and go.sum is tidy.

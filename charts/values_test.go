@@ -220,7 +220,7 @@ func TestSchemaDescribes(t *testing.T) {
 	}
 	for path := range leaves(load(t).Values, "") {
 		n, described := &root, false
-		for _, key := range strings.Split(path, ".") {
+		for key := range strings.SplitSeq(path, ".") {
 			if n = n.Properties[key]; n == nil {
 				t.Fatalf("the schema does not know %s", path)
 			}

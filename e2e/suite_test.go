@@ -41,6 +41,9 @@ var provider = flag.String("provider", providerProcesses, "where the clusters `r
 // namespaces of its own.
 var shared *fleet.Fleet
 
+// sharedManager is the manager of that fleet.
+var sharedManager *fleet.Manager
+
 // raceManager and plainManager are the manager's program, with the race detector
 // where this test has it, and without. Tests that measure time use the latter.
 var raceManager, plainManager string
@@ -110,7 +113,7 @@ func runOnProcesses(ctx context.Context, m *testing.M, dir string) (code int, er
 	}()
 	// What the tests delete side by side adds up to what the brake holds: it has a test,
 	// and a fleet, of its own.
-	manager, err := shared.StartManager(ctx, fleet.ManagerOptions{Path: raceManager, Dir: dir, Args: []string{"--deletion-hold=0"}})
+	sharedManager, err = shared.StartManager(ctx, fleet.ManagerOptions{Path: raceManager, Dir: dir, Args: []string{"--deletion-hold=0"}})
 	if err != nil {
 		return 1, fmt.Errorf("starting the manager: %w", err)
 	}
@@ -120,11 +123,11 @@ func runOnProcesses(ctx context.Context, m *testing.M, dir string) (code int, er
 		}
 	}
 	code = m.Run()
-	if err := manager.Stop(); err != nil {
+	if err := sharedManager.Stop(); err != nil {
 		return 1, fmt.Errorf("stopping the manager: %w", err)
 	}
-	if strings.Contains(manager.Log(), "DATA RACE") {
-		return 1, fmt.Errorf("the manager has a data race:\n%s", manager.Log())
+	if strings.Contains(sharedManager.Log(), "DATA RACE") {
+		return 1, fmt.Errorf("the manager has a data race:\n%s", sharedManager.Log())
 	}
 	return code, nil
 }

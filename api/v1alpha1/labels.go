@@ -49,6 +49,10 @@ const (
 	// operator gave it, without its state. While the spec is still that, the template
 	// follows the operator's version and flags. Without the annotation it never does.
 	BuiltInAnnotation = Group + "/built-in"
+	// BuiltInStateAnnotation on a built-in AlertRuleTemplate is the state that the
+	// operator's flags last said. While the template has that state, it follows the flags;
+	// one that a person set stays until the flags say another than they did.
+	BuiltInStateAnnotation = Group + "/built-in-state"
 )
 
 // ResetFieldsAnnotation on an AlertRule that a template made gives fields of the spec

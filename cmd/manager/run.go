@@ -33,6 +33,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/controller/status"
 	"github.com/rulefleet/rulefleet/pkg/leader"
+	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
@@ -76,6 +77,7 @@ func run(ctx context.Context, o *options) error {
 	if hubID == "" {
 		hubID = state.Data[hubIDKey]
 	}
+	countSelf(cfg)
 	log.Info("starting", "version", version, "hub", hubID, "namespace", o.namespace, "replica", identity)
 
 	fence, lock, err := election(cfg, identity, o)
@@ -83,7 +85,10 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	cfg.Wrap(fence.Wrap) // what is written from here on, the leader writes
-	provider := spoke.NewProvider(spoke.Options{HubID: hubID, UserAgent: cfg.UserAgent, Allow: o.allow, Wrap: fence.Wrap, Log: log})
+	propagation := metrics.NewPropagation(clock.RealClock{})
+	provider := spoke.NewProvider(spoke.Options{
+		HubID: hubID, UserAgent: cfg.UserAgent, Allow: o.allow, Wrap: fence.Wrap, Removed: propagation.Forget, Log: log,
+	})
 	keeper := &certs.Keeper{}
 	mgr, err := newManager(cfg, provider, scheme, keeper, lock, log, o)
 	if err != nil {
@@ -92,7 +97,7 @@ func run(ctx context.Context, o *options) error {
 	if err := setupWebhook(ctx, mgr.GetLocalManager(), keeper, o); err != nil {
 		return err
 	}
-	if err := setup(ctx, mgr, provider, hubID, o); err != nil {
+	if err := setup(ctx, mgr, provider, propagation, hubID, o); err != nil {
 		return err
 	}
 	local := mgr.GetLocalManager()
@@ -139,7 +144,7 @@ func work(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence) error
 }
 
 // setup adds the controllers, in the order of the data flow.
-func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider, hubID string, o *options) error {
+func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider, propagation *metrics.Propagation, hubID string, o *options) error {
 	local := mgr.GetLocalManager()
 	if err := hub.SetupIndexes(ctx, local.GetFieldIndexer(), hubID, o.generatedNamespace); err != nil {
 		return fmt.Errorf("setting up the hub's indexes: %w", err)
@@ -163,7 +168,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	// (1) Deployment → AlertRule
 	generator := generate.NewReconciler(generate.Options{
 		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
-		Validator: validator,
+		Validator: validator, Propagation: propagation,
 	})
 	rules.generator = generator
 	if err := generator.SetupWithManager(mgr, provider); err != nil {
@@ -172,7 +177,8 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	// (2) AlertRule → PrometheusRule
 	distributor := distribute.NewReconciler(distribute.Options{
 		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Reporter: failures, Validator: validator, Generated: o.generatedNamespace,
-		Render: rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
+		Propagation: propagation,
+		Render:      rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
 	})
 	rules.distributor = distributor
 	if err := distributor.SetupWithManager(ctx, mgr, provider); err != nil {
@@ -189,6 +195,9 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	// (3) verdicts → status
 	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator}
 	if err := reconciler.SetupWithManager(local); err != nil {
+		return err
+	}
+	if err := countFleet(local, provider, reconciler); err != nil {
 		return err
 	}
 	return (&status.TemplateReconciler{Client: local.GetClient(), Validator: validator}).SetupWithManager(local)

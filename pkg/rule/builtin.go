@@ -66,7 +66,7 @@ func builtIn(name string, state v1alpha1.State, alert v1alpha1.AlertSpec) *v1alp
 			v1alpha1.AdjustAlerts, v1alpha1.AdjustDisable, v1alpha1.AdjustSeverity, v1alpha1.AdjustFor, v1alpha1.AdjustLabels,
 		}},
 	}
-	t.Annotations = map[string]string{v1alpha1.BuiltInAnnotation: templateDigest(t.Spec)}
+	t.Annotations = map[string]string{v1alpha1.BuiltInAnnotation: templateDigest(t.Spec), v1alpha1.BuiltInStateAnnotation: string(state)}
 	return t
 }
 

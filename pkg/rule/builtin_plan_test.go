@@ -66,3 +66,47 @@ func TestFollowBuiltIn(t *testing.T) {
 		}
 	}
 }
+
+// The flags and people both set the state; what was said last counts.
+func TestFollowBuiltInState(t *testing.T) {
+	const name = "rollout-stuck"
+	pick := func(enabled ...string) *v1alpha1.AlertRuleTemplate {
+		for _, b := range BuiltIns(BuiltInOptions{Enabled: append([]string{}, enabled...)}) {
+			if b.Name == name {
+				return b
+			}
+		}
+		t.Fatal("there is no " + name)
+		return nil
+	}
+	disabled, enabled := pick(), pick(name)
+	byPerson := disabled.DeepCopy()
+	byPerson.Spec.State = v1alpha1.Enabled
+	edited := disabled.DeepCopy()
+	edited.Spec.For = "7m"
+	for what, c := range map[string]struct {
+		present, flags *v1alpha1.AlertRuleTemplate
+		want           v1alpha1.State // "" is no change
+	}{
+		"nothing changed":                           {disabled, disabled, ""},
+		"a flag enables it":                         {disabled, enabled, v1alpha1.Enabled},
+		"a flag disables it":                        {enabled, disabled, v1alpha1.Disabled},
+		"a person enabled it":                       {byPerson, disabled, ""},
+		"a person enabled it, and then a flag":      {byPerson, enabled, v1alpha1.Enabled},
+		"a person edited it, and a flag enables it": {edited, enabled, v1alpha1.Enabled},
+	} {
+		got := FollowBuiltIn(c.present, c.flags)
+		if (got == nil) != (c.want == "") || got != nil && got.Spec.State != c.want {
+			t.Errorf("%s: got %+v, want %q", what, got, c.want)
+		}
+		if got == nil {
+			continue
+		}
+		if got.Spec.For != c.present.Spec.For {
+			t.Errorf("%s: the spec is another: %+v", what, got.Spec)
+		}
+		if again := FollowBuiltIn(got, c.flags); again != nil {
+			t.Errorf("%s: it is changed a second time: %+v", what, again)
+		}
+	}
+}

@@ -46,6 +46,15 @@ func (s *step) is(what string, listed, unlisted int, summary string) v1alpha1.Al
 	if len(got.Clusters) != listed || int(got.UnlistedClusters) != unlisted || is != summary {
 		s.Errorf("%s: %d rows, %d not listed, %s; want %d, %d, %s", what, len(got.Clusters), got.UnlistedClusters, is, listed, unlisted, summary)
 	}
+	counted, applied := 0, 0
+	for _, c := range CountRows(&got, memory) {
+		if counted += c.Spokes; c.Phase == v1alpha1.PhaseApplied {
+			applied += c.Spokes
+		}
+	}
+	if counted != int(got.Summary.Desired) || applied != int(got.Summary.Applied) {
+		s.Errorf("%s: %d rows are counted, %d of them applied", what, counted, applied)
+	}
 	s.in.Rule.Status, s.in.Memory = got, memory
 	return got
 }

@@ -107,8 +107,8 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	cfg.Dial = c.conns.DialContext
 	secrets := secretsOf(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &observer{next: next, breaker: c.breaker, secrets: secrets, count: func(method, code string) {
-			metrics.SpokeRequests.WithLabelValues(method, code).Inc()
+		return &observer{next: next, breaker: c.breaker, base: basePath(cfg.Host), secrets: secrets, count: func(verb, code string) {
+			metrics.SpokeRequests.WithLabelValues(verb, code).Inc()
 		}}
 	})
 	// Outermost, for what it refuses says nothing about the spoke.

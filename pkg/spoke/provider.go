@@ -28,6 +28,9 @@ type Options struct {
 	UserAgent string
 	// Allow is what kubeconfigs may have that is refused otherwise.
 	Allow Allowance
+	// Removed is told when a spoke is not registered any more; nil for nobody. It has to
+	// return at once.
+	Removed func(name string)
 	// Wrap is put around every transport to a spoke; nil for none.
 	Wrap transport.WrapperFunc
 	// Log is the logger.
@@ -81,6 +84,7 @@ type entry struct {
 	cluster cluster.Cluster   // current's session
 	spoke   *Spoke            // current's session, for controllers
 	open    bool              // current's circuit
+	back    time.Time         // when it last closed
 	seen    *Observation      // by current, or by pending before the first success
 	fault   string            // what is wrong with pending, where current is in use
 }
@@ -204,6 +208,26 @@ func (p *Provider) Away(name string) bool {
 	return ok && e.open
 }
 
+// AwaySince tells whether an engaged spoke did not answer at some time since another one.
+func (p *Provider) AwaySince(name string, since time.Time) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	e, ok := p.entries[name]
+	return ok && (e.open || e.back.After(since))
+}
+
+// Queues returns what waits in the queues of the controllers that work on spokes.
+func (p *Provider) Queues() []metrics.Queue {
+	p.mu.RLock()
+	queues := p.circuits
+	p.mu.RUnlock()
+	out := make([]metrics.Queue, 0, len(queues))
+	for _, q := range queues {
+		out = append(out, q.depth())
+	}
+	return out
+}
+
 // RulesServed is a filter for watches of PrometheusRules.
 func (p *Provider) RulesServed(name multicluster.ClusterName, _ cluster.Cluster) bool {
 	s := p.Spoke(name.String())
@@ -285,6 +309,9 @@ func (p *Provider) Remove(name string) {
 	e.uncount()
 	for _, q := range circuits {
 		q.ForgetSpoke(multicluster.ClusterName(name))
+	}
+	if p.opts.Removed != nil {
+		p.opts.Removed(name)
 	}
 }
 
@@ -386,6 +413,7 @@ func (p *Provider) circuit(c *connection) {
 		metrics.OpenCircuits.Inc()
 	} else {
 		metrics.OpenCircuits.Dec()
+		e.back = time.Now()
 	}
 	for _, q := range p.circuits {
 		q.SetCircuit(multicluster.ClusterName(c.name), open)

@@ -111,6 +111,8 @@ func TestProviderObserveAStranger(t *testing.T) {
 // The queues follow the circuit of the connection in use.
 func TestProviderCircuit(t *testing.T) {
 	p, current, pending, _ := watched(t)
+	removed := ""
+	p.opts.Removed = func(name string) { removed = name }
 	q := NewQueue(t.Name(), 1)
 	defer q.ShutDown()
 	p.follow(q)
@@ -128,8 +130,12 @@ func TestProviderCircuit(t *testing.T) {
 	if open() {
 		t.Error("opened by a connection that is not in use")
 	}
+	begin := time.Now()
+	if p.AwaySince("s", begin) {
+		t.Error("away before anything happened")
+	}
 	trip(current)
-	if !open() {
+	if !open() || !p.AwaySince("s", time.Now()) {
 		t.Error("not opened")
 	}
 	select {
@@ -141,13 +147,22 @@ func TestProviderCircuit(t *testing.T) {
 	if open() {
 		t.Error("not closed")
 	}
+	if !p.AwaySince("s", begin) || p.AwaySince("s", time.Now()) || p.AwaySince("other", begin) {
+		t.Error("it does not know when the spoke was away")
+	}
 	current.breaker.Throttle(time.Minute)
 	t.Cleanup(current.breaker.Stop)
 	if !open() {
 		t.Error("not parked, though the spoke throttles")
 	}
 	trip(current)
+	if got := p.Queues(); len(got) != 1 || got[0].Controller != t.Name() {
+		t.Errorf("the queues are %+v", got)
+	}
 	p.Remove("s")
+	if removed != "s" {
+		t.Error("nobody was told of its removal")
+	}
 	if lanes(q) != 0 {
 		t.Error("the queue remembers a spoke that was removed")
 	}

@@ -39,6 +39,9 @@ type lane struct {
 	inFlight int
 	open     bool // the circuit
 	parked   parking
+	// behind is since when keys have been waiting without an end though the circuit is
+	// closed; zero when none does.
+	behind time.Time
 }
 
 // NewQueue returns a Queue for the controller of that name.
@@ -107,11 +110,39 @@ func (q *Queue) ForgetSpoke(name multicluster.ClusterName) {
 	q.tidyLocked(name, l)
 }
 
-// tidyLocked drops a lane that holds nothing.
+// tidyLocked notes whether keys wait, and drops a lane that holds nothing.
 func (q *Queue) tidyLocked(name multicluster.ClusterName, l *lane) {
+	l.note()
 	if l.inFlight == 0 && !l.open && l.parked.Len() == 0 {
 		delete(q.lanes, name)
 	}
+}
+
+// note notes since when keys wait.
+func (l *lane) note() {
+	switch {
+	case l.open || l.parked.Len() == 0:
+		l.behind = time.Time{}
+	case l.behind.IsZero():
+		l.behind = time.Now()
+	}
+}
+
+// depth returns how many keys of each spoke are worked on or parked, and for how long those
+// of the spoke that is longest behind wait.
+func (q *Queue) depth() metrics.Queue {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := metrics.Queue{Controller: q.name, Depths: make(map[string]int, len(q.lanes))}
+	for name, l := range q.lanes {
+		if keys := l.inFlight + l.parked.Len(); keys > 0 {
+			out.Depths[name.String()] = keys
+		}
+		if !l.behind.IsZero() {
+			out.Backlog = max(out.Backlog, time.Since(l.behind))
+		}
+	}
+	return out
 }
 
 // Parked returns the number of parked keys of a spoke.
@@ -150,6 +181,7 @@ func (q *Queue) admit(req mcreconcile.Request, priority int) bool {
 	if l.open || l.inFlight >= q.limit {
 		if l.parked.put(req, priority) {
 			metrics.ParkedKeys.WithLabelValues(q.name).Inc()
+			l.note()
 		}
 		return false
 	}
@@ -157,6 +189,7 @@ func (q *Queue) admit(req mcreconcile.Request, priority int) bool {
 	// Added again, it may come here before its turn among those that are parked.
 	if l.parked.drop(req) {
 		metrics.ParkedKeys.WithLabelValues(q.name).Dec()
+		l.note()
 	}
 	return true
 }

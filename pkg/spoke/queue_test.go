@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -267,6 +268,43 @@ func TestQueueKeyOvertakesItself(t *testing.T) {
 		if left := testutil.ToFloat64(metrics.ParkedKeys.WithLabelValues(t.Name())); left != 0 {
 			t.Errorf("the metric says that %v keys are parked", left)
 		}
+	})
+}
+
+// How deep the queue is, and for how long keys wait, is counted by spoke.
+func TestQueueDepth(t *testing.T) {
+	withQueue(t, 2, func(h *harness) {
+		wait := func(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the test's own time
+		check := func(what string, backlog time.Duration, depths map[string]int) {
+			t.Helper()
+			if got := h.depth(); !maps.Equal(got.Depths, depths) || got.Backlog != backlog || got.Controller != h.Queue.name {
+				t.Errorf("%s: %+v, want %v and %v", what, got, backlog, depths)
+			}
+		}
+		check("nothing", 0, map[string]int{})
+		h.add(0, "s", "a", "b")
+		check("none waits", 0, map[string]int{"s": 2})
+		h.add(0, "s", "c", "d")
+		h.add(0, "t", "a", "b", "c")
+		h.took()
+		wait(time.Minute)
+		check("some wait", time.Minute, map[string]int{"s": 4, "t": 3})
+		h.SetCircuit("s", true)
+		h.SetCircuit("t", true)
+		check("the circuits are open", 0, map[string]int{"s": 4, "t": 3})
+		h.done("s", "a", "b")
+		h.SetCircuit("s", false)
+		h.took()
+		check("one is closed, and none waits", 0, map[string]int{"s": 2, "t": 3})
+		h.SetCircuit("t", false)
+		wait(time.Second)
+		check("both are closed", time.Second, map[string]int{"s": 2, "t": 3})
+		h.done("s", "c", "d")
+		h.done("t", "a")
+		h.took()
+		check("less waits", 0, map[string]int{"t": 2})
+		h.done("t", "b", "c")
+		h.wantEmpty()
 	})
 }
 

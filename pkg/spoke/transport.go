@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/rulefleet/rulefleet/pkg/metrics"
 )
 
 // probeKey marks a context whose requests are the probe's: they pass an open circuit.
@@ -20,6 +23,8 @@ func asProbe(ctx context.Context) context.Context { return context.WithValue(ctx
 type observer struct {
 	next    http.RoundTripper
 	breaker *Breaker
+	// base is the path that all of the API server's begin with.
+	base    string
 	count   func(verb, code string)
 	secrets [][]byte
 }
@@ -35,17 +40,21 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+	verb := metrics.VerbProbe
+	if !probe {
+		verb = metrics.Verb(req, o.base)
+	}
 	resp, err := o.next.RoundTrip(req)
 	switch {
 	case err == nil:
-		o.count(req.Method, statusClass(resp.StatusCode))
+		o.count(verb, metrics.Code(resp.StatusCode))
 		o.answered(resp, probe)
 		redact(resp, o.secrets)
 	case errors.Is(err, context.Canceled):
 		// The operator gave up (it stops, or the spoke is disengaged), not the spoke.
-		o.count(req.Method, "canceled")
+		o.count(verb, metrics.CodeCanceled)
 	default:
-		o.count(req.Method, "error")
+		o.count(verb, metrics.CodeError)
 		if !probe {
 			o.breaker.Observe(false)
 		}
@@ -95,21 +104,11 @@ func unavailable(code int) bool {
 	return code == http.StatusBadGateway || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
 }
 
-// statusClass keeps the cardinality of the metric bounded whatever a spoke answers.
-func statusClass(code int) string {
-	switch code {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict,
-		http.StatusUnprocessableEntity, http.StatusTooManyRequests:
-		return http.StatusText(code)
+// basePath returns the path in a server's address: that of a proxy in front of it.
+func basePath(server string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		return "" // there is no connection to it, then
 	}
-	switch code / 100 {
-	case 2:
-		return "2xx"
-	case 3:
-		return "3xx"
-	case 4:
-		return "4xx"
-	default:
-		return "5xx"
-	}
+	return u.Path
 }

@@ -38,21 +38,21 @@ func TestObserver(t *testing.T) {
 		want    outcome
 		class   string
 	}{
-		"200":               {handler: code(200), want: answer, class: "2xx"},
-		"201":               {handler: code(201), want: answer, class: "2xx"},
-		"302":               {handler: code(302), want: answer, class: "3xx"},
-		"400":               {handler: code(400), want: answer, class: "4xx"},
-		"401":               {handler: code(401), want: neither, class: "Unauthorized"},
-		"403":               {handler: code(403), want: answer, class: "Forbidden"},
-		"404":               {handler: code(404), want: answer, class: "Not Found"},
-		"409":               {handler: code(409), want: answer, class: "Conflict"},
-		"422":               {handler: code(422), want: answer, class: "Unprocessable Entity"},
-		"429":               {handler: code(429), want: neither, class: "Too Many Requests"},
-		"500":               {handler: code(500), want: neither, class: "5xx"},
-		"a code of its own": {handler: code(799), want: neither, class: "5xx"},
-		"502":               {handler: code(502), want: failure, class: "5xx"},
-		"503":               {handler: code(503), want: failure, class: "5xx"},
-		"504":               {handler: code(504), want: failure, class: "5xx"},
+		"200":               {handler: code(200), want: answer, class: "200"},
+		"201":               {handler: code(201), want: answer, class: "201"},
+		"302":               {handler: code(302), want: answer, class: "302"},
+		"400":               {handler: code(400), want: answer, class: "400"},
+		"401":               {handler: code(401), want: neither, class: "401"},
+		"403":               {handler: code(403), want: answer, class: "403"},
+		"404":               {handler: code(404), want: answer, class: "404"},
+		"409":               {handler: code(409), want: answer, class: "409"},
+		"422":               {handler: code(422), want: answer, class: "422"},
+		"429":               {handler: code(429), want: neither, class: "429"},
+		"500":               {handler: code(500), want: neither, class: "500"},
+		"a code of its own": {handler: code(799), want: neither, class: "other"},
+		"502":               {handler: code(502), want: failure, class: "502"},
+		"503":               {handler: code(503), want: failure, class: "503"},
+		"504":               {handler: code(504), want: failure, class: "504"},
 		"silence":           {handler: silent, ctx: deadline, want: failure, class: "error"},
 		"no HTTP":           {handler: garbage, want: failure, class: "error"},
 		"a cut line":        {handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, want: failure, class: "error"},
@@ -124,8 +124,8 @@ func check(t *testing.T, url string, limit func(*testing.T) context.Context, wan
 	if (err != nil) != (class == "error" || class == "canceled") {
 		t.Errorf("the error is %v", err)
 	}
-	if !slices.Equal(counted, []string{"GET " + class}) {
-		t.Errorf("counted as %v, want GET %s", counted, class)
+	if !slices.Equal(counted, []string{"get " + class}) {
+		t.Errorf("counted as %v, want get %s", counted, class)
 	}
 	opened := b.Open()
 	b.Observe(false)

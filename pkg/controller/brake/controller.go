@@ -169,6 +169,11 @@ func (r *Reconciler) tell(ctx context.Context, sc *v1alpha1.SpokeCluster, p publ
 	log := log.FromContext(ctx).WithValues("cluster", sc.Name)
 	switch {
 	case p.was == nil && p.is != nil:
+		for hop, n := range p.held {
+			if n > 0 {
+				metrics.BrakeFirings.WithLabelValues(string(hop)).Inc()
+			}
+		}
 		log.Info("deletions are held", "count", p.is.Count, "message", p.is.Message)
 		r.Recorder.Eventf(sc, nil, "Warning", v1alpha1.ReasonDeletionsHeld, "Hold", "%s", p.is.Message)
 	case p.was == nil || p.is != nil:

@@ -53,6 +53,9 @@ func (r *Reconciler) act(ctx context.Context, t *task, plan rule.Plan) (reconcil
 		return reconcile.Result{}, err
 	}
 	done, result, err := r.put(ctx, t, plan)
+	if done {
+		r.done(t)
+	}
 	if !done || wait > 0 {
 		return cmp.Or(result, reconcile.Result{RequeueAfter: wait}), err
 	}
@@ -154,6 +157,9 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 	}
 	r.remember(t.req, "")
 	r.report(t, v1alpha1.PhaseApplied, "", "")
+	r.Propagation.Applied(t.spoke.Name, t.req.NamespacedName, func(since time.Time) bool {
+		return r.Spokes.AwaySince(t.spoke.Name, since)
+	})
 	return true, reconcile.Result{}, nil
 }
 

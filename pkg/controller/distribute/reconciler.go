@@ -26,6 +26,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -43,6 +44,8 @@ type Spokes interface {
 	Successor(name string) string
 	// Away tells whether an engaged spoke does not answer at present.
 	Away(name string) bool
+	// AwaySince tells whether an engaged spoke did not answer at some time since another one.
+	AwaySince(name string, since time.Time) bool
 	// ChangedSoon tells that something else is to be shown of a spoke.
 	ChangedSoon(name string)
 }
@@ -67,6 +70,8 @@ type Options struct {
 	Brake *brake.Brake
 	// Reporter takes the verdicts.
 	Reporter Reporter
+	// Propagation measures how long changes take; nil for none.
+	Propagation *metrics.Propagation
 	// Generated is the hub's namespace of the AlertRules that templates make.
 	Generated string
 	// Render says how rules are rendered.
@@ -127,12 +132,23 @@ type task struct {
 
 // Reconcile brings one AlertRule on one spoke in line.
 func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
+	result, err := r.reconcile(ctx, req)
+	if err == nil && result.RequeueAfter == 0 {
+		r.Propagation.RuleDone(req.ClusterName.String(), req.NamespacedName)
+	}
+	return result, err
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
 	t := &task{req: req, spoke: r.Spokes.Spoke(req.ClusterName.String())}
 	if t.spoke == nil {
 		return reconcile.Result{}, nil // engaging it brings all its keys back
 	}
 	if known, err := r.want(ctx, t); err != nil || !known {
 		return reconcile.Result{}, err
+	}
+	if t.desired == nil {
+		r.done(t)
 	}
 	if !t.spoke.RulesServed {
 		r.report(t, v1alpha1.PhasePending, t.spoke.WhyNot.Reason, t.spoke.WhyNot.Message)
@@ -288,8 +304,15 @@ func (r *Reconciler) settling(t *task) time.Duration {
 	return settle - time.Since(t.spoke.Since)
 }
 
+// done notes that nothing more is written for the rule's change. What is left to delete is
+// not measured.
+func (r *Reconciler) done(t *task) { r.Propagation.RuleDone(t.spoke.Name, t.req.NamespacedName) }
+
 // report tells how far the rule got.
 func (r *Reconciler) report(t *task, phase v1alpha1.Phase, reason, message string) {
+	if phase == v1alpha1.PhasePending && reason != "" && reason != v1alpha1.ReasonError {
+		r.done(t) // for now: it waits for a person
+	}
 	if !t.placed {
 		r.Reporter.Forget(t.req.NamespacedName, t.spoke.Name)
 		return

@@ -87,10 +87,11 @@ func (w *world) Spoke(name string) *spoke.Spoke {
 func (w *world) Spokes() []*spoke.Spoke { return []*spoke.Spoke{w.spoke} }
 
 // Predecessors, Successor, Away and ChangedSoon implement Spokes.
-func (w *world) Predecessors(string) []string { return w.predecessors }
-func (w *world) Successor(name string) string { return w.successors[name] }
-func (w *world) Away(string) bool             { return w.away }
-func (w *world) ChangedSoon(name string)      { w.changed = append(w.changed, name) }
+func (w *world) Predecessors(string) []string     { return w.predecessors }
+func (w *world) Successor(name string) string     { return w.successors[name] }
+func (w *world) Away(string) bool                 { return w.away }
+func (w *world) AwaySince(string, time.Time) bool { return w.away }
+func (w *world) ChangedSoon(name string)          { w.changed = append(w.changed, name) }
 
 func (w *world) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
 	w.reports[key.Name+" in "+string(row.Name)] = &row

@@ -54,7 +54,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 	}
 	rules := mcsource.Kind[client.Object](&monitoringv1.PrometheusRule{}, r.onPrometheusRule).WithClusterFilter(provider.RulesServed)
 	namespaces := mcsource.Kind[client.Object](spoke.NamespaceMetadata(), r.onNamespace)
-	if err := spoke.Watch(mgr, c, rules, namespaces, spoke.Engaged(r.replay)); err != nil {
+	if err := spoke.Watch(mgr, c, rules, namespaces, spoke.Engaged(func(ctx context.Context, name string, q spoke.WorkQueue) {
+		r.Propagation.Forget(name)
+		r.replay(ctx, name, q)
+	})); err != nil {
 		return fmt.Errorf("setting up distribute: %w", err)
 	}
 	return nil
@@ -83,6 +86,7 @@ func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spok
 		if ar, ok := versions[0].(*v1alpha1.AlertRule); ok && len(versions) == 1 && ar.Spec.Placement.Selector == nil {
 			// As are all that templates make. A spoke that holds something of it, and is
 			// not named, said so when it was engaged.
+			r.Propagation.RuleChanged(key, r.engaged(ar.Spec.Placement.Names))
 			for _, name := range ar.Spec.Placement.Names {
 				r.enqueue(ctx, q, string(name), key)
 				if r.Spokes.Spoke(string(name)) != nil {
@@ -95,12 +99,29 @@ func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spok
 			}
 			return
 		}
+		var concerned []string
 		for _, s := range r.Spokes.Spokes() {
 			if r.concerns(ctx, s, key, versions) {
-				r.enqueue(ctx, q, s.Name, key)
+				concerned = append(concerned, s.Name)
 			}
 		}
+		r.Propagation.RuleChanged(key, concerned)
+		for _, name := range concerned {
+			r.enqueue(ctx, q, name, key)
+		}
 	})
+}
+
+// engaged returns which of the spokes are. No change is on its way to the others: engaging
+// them replays all that they need.
+func (r *Reconciler) engaged(names []v1alpha1.ClusterName) []string {
+	var out []string
+	for _, name := range names {
+		if r.Spokes.Spoke(string(name)) != nil {
+			out = append(out, string(name))
+		}
+	}
+	return out
 }
 
 // enqueue adds an AlertRule that changed. Where the spoke will not be written to for now,

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -72,7 +73,12 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 	}
 	u := &unstructured.Unstructured{Object: fields}
 	r.writes.Begin(hub.Key(ar))
+	source := ar.Spec.WorkloadRef
+	r.Propagation.RuleMade(string(source.Cluster), types.NamespacedName{Namespace: string(source.Namespace), Name: source.Name}, hub.Key(ar))
 	err = r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
+	if err != nil || (existing != nil && existing.Generation == u.GetGeneration()) {
+		r.Propagation.RuleNotMade(hub.Key(ar)) // spokes don't get to know of it
+	}
 	if err != nil {
 		r.writes.Failed(hub.Key(ar))
 		return r.refused(ctx, ar, existing, err)

@@ -24,6 +24,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -62,6 +63,8 @@ type Options struct {
 	Brake *brake.Brake
 	// Recorder tells of templates that can't be filled in for a Deployment.
 	Recorder events.EventRecorder
+	// Propagation measures how long changes take; nil for none.
+	Propagation *metrics.Propagation
 	// Namespace is where generated AlertRules live.
 	Namespace string
 	// Validate are the settings that a template's validity depends on.
@@ -110,6 +113,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	}
 	unseen, refused, failed := r.apply(ctx, workload, desired)
 	r.quota.settle(s.Name, req.NamespacedName, refused)
+	if failed == nil && unseen == 0 {
+		r.Propagation.DeploymentDone(s.Name, req.NamespacedName)
+	}
 	unfounded, unsure, err := r.unfoundedOf(ctx, workload, desired, keep, existing)
 	if err != nil {
 		return reconcile.Result{}, errors.Join(failed, err)

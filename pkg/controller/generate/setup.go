@@ -87,6 +87,8 @@ func (r *Reconciler) onDeployment(name multicluster.ClusterName, _ cluster.Clust
 		priority := 0
 		if len(versions) == 1 && time.Since(versions[0].GetCreationTimestamp().Time) > recent {
 			priority = handler.LowPriority
+		} else {
+			r.Propagation.DeploymentChanged(name.String(), hub.Key(versions[0]))
 		}
 		spoke.Enqueue(q, priority, name.String(), hub.Key(versions[0]))
 	})

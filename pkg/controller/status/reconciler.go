@@ -51,7 +51,7 @@ type Reconciler struct {
 	Validator *rule.Validator
 
 	damper   damper
-	memories sync.Map // of rule.Memory, by the rule's key
+	memories sync.Map // of known, by the rule's key
 	// rules is the queue of AlertRules, once the controller has started.
 	rules atomic.Pointer[queue]
 }
@@ -169,7 +169,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	status, memory := rule.Status(in)
-	r.memories.Store(req.NamespacedName, memory)
+	r.memories.Store(req.NamespacedName, newKnown(&status, memory))
 	if equality.Semantic.DeepEqual(status, ar.Status) {
 		return reconcile.Result{}, nil
 	}
@@ -207,8 +207,8 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 	if hub.Generated(ar) {
 		in.Overridden = rule.Overridden(ar)
 	}
-	if memory, ok := r.memories.Load(hub.Key(ar)); ok {
-		in.Memory, _ = memory.(*rule.Memory)
+	if last, ok := r.memories.Load(hub.Key(ar)); ok {
+		in.Memory = last.(known).memory
 	}
 	for i := range spokes.Items {
 		sc := &spokes.Items[i]

@@ -161,6 +161,9 @@ func testGone(t *testing.T, h *fleet.Member) {
 	must(t, h.Client.Create(t.Context(), ar))
 	r.Board.Report(hub.Key(ar), applied("a"))
 	reconcileRule(t, r, ar)
+	if got := r.Rules(); len(got.Rows) != 1 || len(got.Conditions) != len(counted) {
+		t.Errorf("counted are %+v", got)
+	}
 	must(t, h.Client.Delete(t.Context(), ar))
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: hub.Key(ar)}); err != nil {
 		t.Error(err)

@@ -53,6 +53,8 @@ type Options struct {
 	// Spokes are the names of the spokes to start beside the hub. They are not
 	// registered yet.
 	Spokes []string
+	// Bare leaves the hub as it is, for who installs the chart there.
+	Bare bool
 	// Audit keeps audit logs.
 	Audit bool
 	// ControllerManager runs kube-controller-manager in the spokes.
@@ -151,6 +153,9 @@ func (f *Fleet) startHub(ctx context.Context) error {
 	f.mu.Lock()
 	f.Hub = hub
 	f.mu.Unlock()
+	if f.opts.Bare {
+		return nil
+	}
 	crds, access, err := hubObjects(f.root)
 	if err != nil {
 		return err

@@ -26,6 +26,8 @@ type Release struct {
 	Namespace, Name string
 	// Chart is the folder of the chart.
 	Chart string
+	// NoPods is for a cluster that runs no pods: nothing is waited for, and no hook is run.
+	NoPods bool
 	// Log gets what Helm says; nil for nothing.
 	Log func(format string, args ...any)
 }
@@ -56,7 +58,7 @@ func (r *Release) Install(ctx context.Context, values map[string]any) (*release.
 	}
 	install := action.NewInstall(c)
 	install.ReleaseName, install.Namespace, install.CreateNamespace = r.Name, r.Namespace, true
-	install.Wait, install.Timeout = true, patience
+	install.Wait, install.Timeout, install.DisableHooks = !r.NoPods, patience, r.NoPods
 	out, err := install.RunWithContext(ctx, chart, values)
 	if err != nil {
 		return nil, fmt.Errorf("installing %s: %w", r.Name, err)
@@ -75,7 +77,7 @@ func (r *Release) Upgrade(ctx context.Context, values map[string]any) (*release.
 		return nil, fmt.Errorf("reading the chart: %w", err)
 	}
 	upgrade := action.NewUpgrade(c)
-	upgrade.Namespace, upgrade.Wait, upgrade.Timeout = r.Namespace, true, patience
+	upgrade.Namespace, upgrade.Wait, upgrade.Timeout, upgrade.DisableHooks = r.Namespace, !r.NoPods, patience, r.NoPods
 	out, err := upgrade.RunWithContext(ctx, r.Name, chart, values)
 	if err != nil {
 		return nil, fmt.Errorf("upgrading %s: %w", r.Name, err)
@@ -99,6 +101,33 @@ func (r *Release) Deploy(ctx context.Context, values map[string]any) (*release.R
 	return r.Upgrade(ctx, values)
 }
 
+// Status returns the release as it was deployed last.
+func (r *Release) Status() (*release.Release, error) {
+	c, err := r.configuration()
+	if err != nil {
+		return nil, err
+	}
+	out, err := action.NewStatus(c).Run(r.Name)
+	if err != nil {
+		return nil, fmt.Errorf("looking for release %s: %w", r.Name, err)
+	}
+	return out, nil
+}
+
+// Rollback goes back to an earlier revision, as 'helm rollback --wait' does.
+func (r *Release) Rollback(revision int) error {
+	c, err := r.configuration()
+	if err != nil {
+		return err
+	}
+	rollback := action.NewRollback(c)
+	rollback.Version, rollback.Wait, rollback.Timeout, rollback.DisableHooks = revision, !r.NoPods, patience, r.NoPods
+	if err := rollback.Run(r.Name); err != nil {
+		return fmt.Errorf("rolling %s back to revision %d: %w", r.Name, revision, err)
+	}
+	return nil
+}
+
 // Uninstall removes the release, as 'helm uninstall --wait' does.
 func (r *Release) Uninstall() error {
 	c, err := r.configuration()
@@ -106,7 +135,7 @@ func (r *Release) Uninstall() error {
 		return err
 	}
 	uninstall := action.NewUninstall(c)
-	uninstall.Wait, uninstall.Timeout = true, patience
+	uninstall.Wait, uninstall.Timeout, uninstall.DisableHooks = !r.NoPods, patience, r.NoPods
 	if _, err := uninstall.Run(r.Name); err != nil {
 		return fmt.Errorf("uninstalling %s: %w", r.Name, err)
 	}

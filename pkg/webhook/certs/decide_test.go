@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/rulefleet/rulefleet/pkg/metrics"
 )
 
 var (
@@ -308,6 +311,10 @@ func TestKeeper(t *testing.T) {
 	}
 	one := take(first, true)
 	take(first, false)
+	end := time.Unix(int64(testutil.ToFloat64(metrics.WebhookCertificateExpiry)), 0)
+	if served, err := k.GetCertificate(nil); err != nil || !served.Leaf.NotAfter.Equal(end) {
+		t.Errorf("the metric says that the certificate ends at %s: %v", end, err)
+	}
 	if _, err := k.Take(&corev1.Secret{Data: with(first, bundleKey, string(fresh(t)[bundleKey]))}); err == nil {
 		t.Error("it took what its own bundle does not trust")
 	}

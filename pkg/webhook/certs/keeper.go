@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/rulefleet/rulefleet/pkg/metrics"
 )
 
 // Keeper holds the certificate that a replica serves with. Its zero value has none.
@@ -56,6 +58,7 @@ func (k *Keeper) Take(secret *corev1.Secret) (bool, error) {
 		return false, nil
 	}
 	k.current.Store(&loaded)
+	metrics.SetWebhookCertificate(loaded.Leaf.NotBefore, loaded.Leaf.NotAfter)
 	return true, nil
 }
 

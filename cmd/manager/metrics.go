@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/status"
+	"github.com/rulefleet/rulefleet/pkg/metrics"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// scrapeTimeout bounds the reading of the hub's cache for a scrape. It has synced by then.
+const scrapeTimeout = time.Second
+
+// countSelf says what every replica's metrics have of it, leader or not.
+func countSelf(cfg *rest.Config) {
+	metrics.SetVersion(version)
+	if hub, _, err := rest.DefaultServerUrlFor(cfg); err == nil { // else there is no client of it
+		metrics.SetHub(hub.Host)
+	}
+}
+
+// countFleet has the metrics count the fleet while this replica leads.
+func countFleet(mgr manager.Manager, provider *spoke.Provider, rules *status.Reconciler) error {
+	source := metrics.Source{
+		Spokes: func() ([]v1alpha1.SpokeCluster, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+			defer cancel()
+			var list v1alpha1.SpokeClusterList
+			if err := mgr.GetCache().List(ctx, &list); err != nil {
+				return nil, fmt.Errorf("listing SpokeClusters: %w", err)
+			}
+			return list.Items, nil
+		},
+		Rules:  rules.Rules,
+		Queues: provider.Queues,
+	}
+	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // the leader's alone
+		defer metrics.TheFleet.Lead(source)()
+		<-ctx.Done()
+		return nil
+	}))
+	if err != nil {
+		return fmt.Errorf("setting up the metrics of the fleet: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# e2e/docs.sh: runs the commands that README and docs show, on the clusters of kind/up, as a
+# reader would: all blocks that are marked as sh, in their order, of one page after the
+# other. E2E_IMAGE names the image of the manager, which is built already.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../kind/common.sh"
+cd "$root"
+
+# commands FILE [FROM [TO]]: the blocks between two headings, each after a line that says
+# where it is.
+commands() {
+	awk -v from="${2:-}" -v to="${3:-}" -v file="$1" '
+		BEGIN { on = from == "" }
+		/^#/ && !block { if (on && to != "" && $0 == to) exit; if ($0 == from) { on = 1; found = 1 } }
+		/^```sh$/ && on { block = 1; n++; printf "echo %c== %s, line %d%c\n", 39, file, NR, 39; next }
+		/^```$/ { block = 0 }
+		block { print }
+		END { if (!n || (from != "" && !found)) exit 1 }
+	' "$1" || fail "there are no commands in $1, from '${2:-}'"
+}
+
+# read_as_a_person runs commands, and shows them as they are run.
+read_as_a_person() { bash -euo pipefail -v <<<"$1"; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+on hub delete namespace "$namespace" rulefleet-generated --ignore-not-found --wait >/dev/null
+
+# What a reader has: the tools, and a kubeconfig whose contexts have short names.
+make -s helm
+mkdir "$work/bin"
+ln -s "$root/bin/tools/helm" "$work/bin/helm"
+ln -s "$(type -P kubectl || echo "$root/bin/k8s/kubectl")" "$work/bin/kubectl"
+kind version >/dev/null
+ln -s "$kind_path" "$work/bin/kind"
+export PATH=$work/bin:$PATH
+for name in $(clusters); do
+	"$work/bin/kubectl" --kubeconfig "$(kubeconfig_of "$name")" config view --raw --flatten >"$work/$name"
+	"$work/bin/kubectl" --kubeconfig "$work/$name" config rename-context "kind-$prefix-$name" "$name" >/dev/null
+done
+
+say "README.md"
+KUBECONFIG=$work/none read_as_a_person "$(commands README.md '## Try it on kind' '## On your own clusters')"
+
+export KUBECONFIG=$work/hub:$work/eu-1:$work/us-1
+export IMAGE=$E2E_IMAGE SERVER=https://$prefix-eu-1-control-plane:6443
+kubectl config use-context hub >/dev/null
+kind load docker-image --quiet --name "$prefix-hub" "$E2E_IMAGE"
+helm uninstall rulefleet --namespace "$namespace" --wait
+say "docs"
+read_as_a_person "$(
+	commands docs/install.md '' '## Uninstall'
+	commands docs/registering.md
+	commands docs/upgrading.md
+	commands docs/troubleshooting.md
+	commands docs/install.md '## Uninstall'
+)"
+say "all commands of the docs were run"

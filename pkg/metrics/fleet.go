@@ -1,0 +1,212 @@
+package metrics
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// deepest is how many spokes of a controller rulefleet_queue_depth names.
+const deepest = 10
+
+const (
+	// noReason stands for an empty reason, and otherReason for one that no constant of the
+	// API has.
+	noReason    = "None"
+	otherReason = "Other"
+	// otherSpokes stands for all that are not among the deepest. It is no spoke's name.
+	otherSpokes = "_other"
+)
+
+var (
+	spokesDesc = atScrape(Metric{
+		Name: "rulefleet_spokes", Labels: []string{"condition", "status", "reason"},
+		Help: "SpokeClusters by condition, its status and its reason (None: it was not looked at yet).",
+		Use:  "`condition=\"Ready\",status=\"False\"` are those that are not served. What each reason means is in [operations.md](operations.md#conditions-of-a-spokecluster).",
+	})
+	readyDesc = atScrape(Metric{
+		Name: "rulefleet_spoke_ready", Labels: []string{"cluster", "reason"},
+		Help: "Whether a SpokeCluster is Ready (1) or not (0), with the reason: one series for each spoke.",
+		Use:  "0 for long is for a person (alert `RulefleetSpokeNotReady`), but where the reason is somebody's will: Suspended, Leaving. `kubectl describe spoke NAME` says what to do.",
+	})
+	rulesDesc = atScrape(Metric{
+		Name: "rulefleet_rules", Labels: []string{"phase", "reason"},
+		Help: "How far rules got: pairs of an AlertRule and a spoke that it is placed on, by phase and reason (None: the rule is as far as it can be), as AlertRule.status shows them.",
+		Use:  "`Pending` with a reason that lasts is a rule that is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). What each reason means is in [operations.md](operations.md#conditions-of-an-alertrule).",
+	})
+	alertRulesDesc = atScrape(Metric{
+		Name: "rulefleet_alertrules", Labels: []string{"condition", "status", "reason"},
+		Help: "AlertRules by condition, its status and its reason.",
+		Use:  "`condition=\"Accepted\",status=\"False\"` are mistakes in a spec (alert `RulefleetAlertRulesNotAccepted`): `kubectl get alertrules -A` shows them.",
+	})
+	depthDesc = atScrape(Metric{
+		Name: "rulefleet_queue_depth", Labels: []string{"controller", "cluster"},
+		Help: "Keys of a spoke that are worked on, or wait because the spoke is at its limit or its circuit is open: of the 10 spokes of a controller with the most, and of all others together (_other). What waits for a worker or for its next try is in workqueue_depth.",
+		Use:  "Tells whose work is behind. It falls by itself once the spoke answers, at the speed of the spoke: at most four requests of a controller at a time.",
+	})
+	backlogDesc = atScrape(Metric{
+		Name: "rulefleet_queue_backlog_seconds", Labels: []string{"controller"},
+		Help: "For how long the keys of a spoke that answers have been waiting for their turn without an end: of the spoke where that is longest.",
+		Use:  "Minutes are normal after a spoke was engaged. When it only grows (alert `RulefleetQueueNotDrained`), a spoke is too slow for its changes, or something changes all the time.",
+	})
+)
+
+// Row is how far a rule got in a spoke, as the row of a status has it.
+type Row struct {
+	Phase  v1alpha1.Phase
+	Reason string
+}
+
+// Condition is a condition's outcome.
+type Condition struct {
+	Type   string
+	Status metav1.ConditionStatus
+	Reason string
+}
+
+// Rules counts AlertRules, and their rows over all spokes.
+type Rules struct {
+	Rows       map[Row]int
+	Conditions map[Condition]int
+}
+
+// Queue is what waits in a controller's queue.
+type Queue struct {
+	Controller string
+	// Depths is the number of keys by spoke.
+	Depths map[string]int
+	// Backlog is for how long the keys of the spoke that is longest behind wait.
+	Backlog time.Duration
+}
+
+// Source is what the leader knows of the fleet. Its functions are called at every scrape,
+// from any goroutine; none may wait for a spoke.
+type Source struct {
+	Spokes func() ([]v1alpha1.SpokeCluster, error)
+	Rules  func() Rules
+	Queues func() []Queue
+}
+
+// Fleet counts the fleet when it is scraped. Only the replica that leads knows it, so that
+// a sum over all replicas is right; the others have no series of it.
+type Fleet struct{ source atomic.Pointer[Source] }
+
+// TheFleet is the Fleet that is served.
+var TheFleet = &Fleet{}
+
+var _ prometheus.Collector = &Fleet{}
+
+// Lead has the Fleet count what a source knows, until the function that it returns is called.
+func (f *Fleet) Lead(s Source) (end func()) {
+	f.source.Store(&s)
+	return func() { f.source.CompareAndSwap(&s, nil) }
+}
+
+// Describe implements prometheus.Collector.
+func (f *Fleet) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{spokesDesc, readyDesc, rulesDesc, alertRulesDesc, depthDesc, backlogDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
+	s := f.source.Load()
+	if s == nil {
+		return
+	}
+	// An error is the end of the process. An invalid metric would fail the whole scrape.
+	if spokes, err := s.Spokes(); err == nil {
+		collectSpokes(ch, spokes)
+	}
+	collectRules(ch, s.Rules())
+	for _, q := range s.Queues() {
+		collectQueue(ch, q)
+	}
+}
+
+func collectSpokes(ch chan<- prometheus.Metric, spokes []v1alpha1.SpokeCluster) {
+	counts := map[Condition]int{}
+	for i := range spokes {
+		sc := &spokes[i]
+		for _, kind := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady} {
+			c := Condition{Type: kind, Status: metav1.ConditionUnknown}
+			if is := apimeta.FindStatusCondition(sc.Status.Conditions, kind); is != nil {
+				c.Status, c.Reason = is.Status, is.Reason
+			}
+			c.Reason = reason(c.Reason)
+			counts[c]++
+			if kind == v1alpha1.ConditionReady {
+				send(ch, readyDesc, truth(c.Status == metav1.ConditionTrue), sc.Name, c.Reason)
+			}
+		}
+	}
+	sendConditions(ch, spokesDesc, counts)
+}
+
+func collectRules(ch chan<- prometheus.Metric, rules Rules) {
+	rows := map[Row]int{{Phase: v1alpha1.PhaseApplied, Reason: noReason}: 0} // 0 is worth being shown
+	for r, n := range rules.Rows {
+		rows[Row{Phase: r.Phase, Reason: reason(r.Reason)}] += n
+	}
+	for r, n := range rows {
+		send(ch, rulesDesc, float64(n), string(r.Phase), r.Reason)
+	}
+	counts := map[Condition]int{}
+	for c, n := range rules.Conditions {
+		c.Reason = reason(c.Reason)
+		counts[c] += n
+	}
+	sendConditions(ch, alertRulesDesc, counts)
+}
+
+func collectQueue(ch chan<- prometheus.Metric, q Queue) {
+	send(ch, backlogDesc, q.Backlog.Seconds(), q.Controller)
+	type depth struct {
+		spoke string
+		keys  int
+	}
+	depths := make([]depth, 0, len(q.Depths))
+	for spoke, keys := range q.Depths {
+		depths = append(depths, depth{spoke, keys})
+	}
+	slices.SortFunc(depths, func(a, b depth) int {
+		if a.keys != b.keys {
+			return b.keys - a.keys
+		}
+		return strings.Compare(a.spoke, b.spoke)
+	})
+	others := 0
+	for i, d := range depths {
+		if i < deepest {
+			send(ch, depthDesc, float64(d.keys), q.Controller, d.spoke)
+			continue
+		}
+		others += d.keys
+	}
+	send(ch, depthDesc, float64(others), q.Controller, otherSpokes)
+}
+
+func sendConditions(ch chan<- prometheus.Metric, desc *prometheus.Desc, counts map[Condition]int) {
+	for c, n := range counts {
+		send(ch, desc, float64(n), c.Type, string(c.Status), c.Reason)
+	}
+}
+
+func send(ch chan<- prometheus.Metric, desc *prometheus.Desc, value float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,250 @@
+package metrics
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+func spokeCluster(name string, status metav1.ConditionStatus, reason string) v1alpha1.SpokeCluster {
+	sc := v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	sc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: status, Reason: reason}}
+	return sc
+}
+
+// source is a fleet with something of everything.
+func source() Source {
+	return Source{
+		Spokes: func() ([]v1alpha1.SpokeCluster, error) {
+			return []v1alpha1.SpokeCluster{
+				spokeCluster("a", "True", v1alpha1.ReasonReady), spokeCluster("b", "True", v1alpha1.ReasonReady),
+				spokeCluster("c", "False", v1alpha1.ReasonUnreachable), spokeCluster("d", "False", "FromElsewhere"), {ObjectMeta: metav1.ObjectMeta{Name: "e"}},
+			}, nil
+		},
+		Rules: func() Rules {
+			return Rules{
+				Rows: map[Row]int{
+					{Phase: v1alpha1.PhaseApplied}:                                     7,
+					{Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict}:    2,
+					{Phase: v1alpha1.PhasePending, Reason: "ByA"}:                      1,
+					{Phase: v1alpha1.PhasePending, Reason: "ByB"}:                      3,
+					{Phase: v1alpha1.PhaseApplied, Reason: v1alpha1.ReasonUnreachable}: 4,
+				},
+				Conditions: map[Condition]int{{Type: v1alpha1.ConditionAccepted, Status: "False", Reason: v1alpha1.ReasonInvalidExpr}: 5},
+			}
+		},
+		Queues: func() []Queue {
+			depths := map[string]int{"quiet": 1, "deep": 90}
+			for i := range 11 {
+				depths["s"+strconv.Itoa(10+i)] = 10 + i
+			}
+			return []Queue{{Controller: "distribute", Depths: depths, Backlog: 90 * time.Second}, {Controller: "generate"}}
+		},
+	}
+}
+
+const wantFleet = `
+# HELP rulefleet_spoke_ready Whether a SpokeCluster is Ready (1) or not (0), with the reason: one series for each spoke.
+# TYPE rulefleet_spoke_ready gauge
+rulefleet_spoke_ready{cluster="a",reason="Ready"} 1
+rulefleet_spoke_ready{cluster="b",reason="Ready"} 1
+rulefleet_spoke_ready{cluster="c",reason="Unreachable"} 0
+rulefleet_spoke_ready{cluster="d",reason="Other"} 0
+rulefleet_spoke_ready{cluster="e",reason="None"} 0
+# HELP rulefleet_rules How far rules got: pairs of an AlertRule and a spoke that it is placed on, by phase and reason (None: the rule is as far as it can be), as AlertRule.status shows them.
+# TYPE rulefleet_rules gauge
+rulefleet_rules{phase="Applied",reason="None"} 7
+rulefleet_rules{phase="Applied",reason="Unreachable"} 4
+rulefleet_rules{phase="Pending",reason="Conflict"} 2
+rulefleet_rules{phase="Pending",reason="Other"} 4
+# HELP rulefleet_alertrules AlertRules by condition, its status and its reason.
+# TYPE rulefleet_alertrules gauge
+rulefleet_alertrules{condition="Accepted",reason="InvalidExpr",status="False"} 5
+# HELP rulefleet_queue_backlog_seconds For how long the keys of a spoke that answers have been waiting for their turn without an end: of the spoke where that is longest.
+# TYPE rulefleet_queue_backlog_seconds gauge
+rulefleet_queue_backlog_seconds{controller="distribute"} 90
+rulefleet_queue_backlog_seconds{controller="generate"} 0
+`
+
+func TestFleet(t *testing.T) {
+	f := &Fleet{}
+	if n := testutil.CollectAndCount(f); n != 0 {
+		t.Errorf("a standby has %d series of the fleet", n)
+	}
+	end := f.Lead(source())
+	err := testutil.CollectAndCompare(f, strings.NewReader(wantFleet),
+		"rulefleet_spoke_ready", "rulefleet_rules", "rulefleet_alertrules", "rulefleet_queue_backlog_seconds")
+	if err != nil {
+		t.Error(err)
+	}
+	for labels, want := range map[string]float64{
+		"Ready True Ready": 2, "Ready False Unreachable": 1, "Ready False Other": 1, "Ready Unknown None": 1, "Connected Unknown None": 5,
+	} {
+		if got := valueOf(t, f, "rulefleet_spokes", labels); got != want {
+			t.Errorf("%v spokes are %s, want %v", got, labels, want)
+		}
+	}
+	end()
+	if n := testutil.CollectAndCount(f); n != 0 {
+		t.Errorf("%d series are left when the replica does not lead any more", n)
+	}
+}
+
+// The deepest queues have a name, and the number of series is bounded.
+func TestQueueDepth(t *testing.T) {
+	f := &Fleet{}
+	defer f.Lead(source())()
+	if n := testutil.CollectAndCount(f, "rulefleet_queue_depth"); n != deepest+1+1 {
+		t.Errorf("there are %d series", n)
+	}
+	for labels, want := range map[string]float64{"deep distribute": 90, "s20 distribute": 20, "s12 distribute": 12, "_other distribute": 1 + 10 + 11, "_other generate": 0} {
+		if got := valueOf(t, f, "rulefleet_queue_depth", labels); got != want {
+			t.Errorf("%s: %v, want %v", labels, got, want)
+		}
+	}
+}
+
+// valueOf returns the value of the series with these label values, in the order of the
+// labels' names, or -1; where the order of a condition's is another, type, status and reason.
+func valueOf(t *testing.T, c prometheus.Collector, name, labels string) float64 {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(c)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Fields(labels)
+	slices.Sort(want)
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var got []string
+			for _, l := range m.GetLabel() {
+				got = append(got, l.GetValue())
+			}
+			slices.Sort(got)
+			if slices.Equal(got, want) {
+				return m.GetGauge().GetValue()
+			}
+		}
+	}
+	return -1
+}
+
+// Every reason of the API can be a label.
+func TestReasons(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../../api/v1alpha1/conditions.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") {
+			return true
+		}
+		found++
+		value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if err != nil || reason(value) != value {
+			t.Errorf("reason %s is not listed: %v", value, err)
+		}
+		return true
+	})
+	if found == 0 || found+1 != len(reasons) { // and Unlisted
+		t.Errorf("the API has %d reasons, and %d are listed", found, len(reasons))
+	}
+}
+
+// What is registered is what Own has, and is named as Prometheus' conventions want.
+func TestOwn(t *testing.T) {
+	defer TheFleet.Lead(source())()
+	SetVersion("v1")
+	SetWebhookCertificate(time.Unix(1, 0), time.Unix(2, 0))
+	SpokeRequests.WithLabelValues("get", "200")
+	ParkedKeys.WithLabelValues("distribute")
+	HeldDeletions.WithLabelValues("a", "generate")
+	BrakeFirings.WithLabelValues("generate")
+	propagated.WithLabelValues(fromAlertRule, "false")
+
+	problems, err := testutil.GatherAndLint(ours{})
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	families, err := ours{}.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := map[string]bool{}
+	for _, f := range families {
+		served[f.GetName()] = true
+	}
+	for _, m := range Own() {
+		if !served[m.Name] {
+			t.Errorf("%s is not registered, or the test has none", m.Name)
+		}
+		delete(served, m.Name)
+		if m.Help == "" || m.Use == "" {
+			t.Errorf("nothing is said of %s", m.Name)
+		}
+	}
+	for name := range served {
+		t.Errorf("%s is not in Own", name)
+	}
+}
+
+// ours gathers this package's metrics alone.
+type ours struct{}
+
+func (ours) Gather() ([]*dto.MetricFamily, error) {
+	all, err := metrics.Registry.Gather()
+	return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return !strings.HasPrefix(f.GetName(), "rulefleet_") }), err
+}
+
+func TestCode(t *testing.T) {
+	seen := map[string]bool{}
+	for code := range 10000 {
+		seen[Code(code)] = true
+	}
+	if len(seen) > 40 {
+		t.Errorf("a spoke can make %d codes", len(seen))
+	}
+	for code, want := range map[int]string{200: "200", 409: "409", 418: "4xx", 599: "5xx", 799: "other", 0: "other"} {
+		if got := Code(code); got != want {
+			t.Errorf("%d is %s, want %s", code, got, want)
+		}
+	}
+}
+
+// A scrape of a hub with many rules takes milliseconds.
+func BenchmarkFleet(b *testing.B) {
+	f := &Fleet{}
+	s := source()
+	spokes := make([]v1alpha1.SpokeCluster, 500)
+	for i := range spokes {
+		spokes[i] = spokeCluster("s"+strconv.Itoa(i), "True", v1alpha1.ReasonReady)
+	}
+	s.Spokes = func() ([]v1alpha1.SpokeCluster, error) { return spokes, nil }
+	defer f.Lead(s)()
+	for b.Loop() {
+		testutil.CollectAndCount(f)
+	}
+}

@@ -1,0 +1,186 @@
+package metrics
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// course is a course of events, a second apart.
+type course struct {
+	*Propagation
+
+	clock *clocktesting.FakePassiveClock
+	away  time.Time // when the spoke did not answer
+}
+
+func (c *course) applied(spoke string) {
+	c.Applied(spoke, name("r"), func(since time.Time) bool { return c.away.After(since) })
+}
+
+func name(n string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: n} }
+
+func TestPropagation(t *testing.T) {
+	s := []string{"s"}
+	for title, tc := range map[string]struct {
+		do func(c *course, later func())
+		// want are what is measured, as in "AlertRule 1" for a second.
+		want string
+	}{
+		"an AlertRule": {
+			do:   func(c *course, later func()) { c.RuleChanged(name("r"), s); later(); c.applied("s") },
+			want: "AlertRule false 1",
+		},
+		"the first change counts": {
+			do: func(c *course, later func()) {
+				c.RuleChanged(name("r"), s)
+				later()
+				c.RuleChanged(name("r"), s)
+				later()
+				c.applied("s")
+				c.applied("s")
+			},
+			want: "AlertRule false 2",
+		},
+		"each spoke by itself": {
+			do: func(c *course, later func()) {
+				c.RuleChanged(name("r"), []string{"s", "t"})
+				later()
+				c.applied("s")
+				c.RuleDone("t", name("r"))
+				c.applied("t")
+			},
+			want: "AlertRule false 1",
+		},
+		"nothing to write": {
+			do: func(c *course, later func()) {
+				c.RuleChanged(name("r"), s)
+				c.RuleDone("s", name("r"))
+				later()
+				c.applied("s")
+			},
+		},
+		"no event": {do: func(c *course, _ func()) { c.applied("s") }},
+		"a Deployment": {
+			do: func(c *course, later func()) {
+				c.DeploymentChanged("s", name("d"))
+				later()
+				c.RuleMade("s", name("d"), name("r"))
+				c.DeploymentDone("s", name("d"))
+				later()
+				c.RuleChanged(name("r"), s)
+				later()
+				c.applied("s")
+				c.RuleChanged(name("r"), s) // somebody edits it
+				later()
+				c.applied("s")
+			},
+			want: "AlertRule false 1, Deployment false 3",
+		},
+		"a Deployment whose AlertRule the hub refuses": {
+			do: func(c *course, later func()) {
+				c.DeploymentChanged("s", name("d"))
+				c.RuleMade("s", name("d"), name("r"))
+				c.RuleNotMade(name("r"))
+				later()
+				c.RuleChanged(name("r"), s)
+				later()
+				c.applied("s")
+			},
+			want: "AlertRule false 1",
+		},
+		"an AlertRule that is made for no event": {
+			do: func(c *course, later func()) {
+				c.RuleMade("s", name("d"), name("r"))
+				c.RuleChanged(name("r"), s)
+				later()
+				c.applied("s")
+			},
+			want: "AlertRule false 1",
+		},
+		"an outage": {
+			do: func(c *course, later func()) {
+				c.RuleChanged(name("r"), s)
+				later()
+				c.away = c.clock.Now()
+				later()
+				c.applied("s")
+			},
+			want: "AlertRule true 2",
+		},
+		"a spoke that has left": {
+			do: func(c *course, later func()) {
+				c.RuleChanged(name("r"), s)
+				c.DeploymentChanged("s", name("d"))
+				c.Forget("s")
+				later()
+				c.applied("s")
+			},
+		},
+	} {
+		t.Run(title, func(t *testing.T) {
+			propagated.Reset()
+			clock := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
+			c := &course{Propagation: NewPropagation(clock), clock: clock}
+			tc.do(c, func() { clock.SetTime(clock.Now().Add(time.Second)) })
+			if got := measured(t); got != tc.want {
+				t.Errorf("measured are %q, want %q", got, tc.want)
+			}
+			if len(c.rules) > 0 || len(c.made) > 0 {
+				t.Errorf("it remembers %v %v", c.rules, c.made)
+			}
+		})
+	}
+}
+
+// Without one, nothing is measured, and nothing breaks.
+func TestNoPropagation(t *testing.T) {
+	propagated.Reset()
+	c := &course{}
+	c.DeploymentChanged("s", name("d"))
+	c.RuleMade("s", name("d"), name("r"))
+	c.RuleNotMade(name("r"))
+	c.DeploymentDone("s", name("d"))
+	c.RuleChanged(name("r"), []string{"s"})
+	c.applied("s")
+	c.RuleDone("s", name("r"))
+	c.Forget("s")
+	if got := measured(t); got != "" {
+		t.Errorf("measured are %s", got)
+	}
+}
+
+// measured returns the histograms: the labels and the sum of each.
+func measured(t *testing.T) string {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(propagated)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := ""
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if out != "" {
+				out += ", "
+			}
+			out += fmt.Sprint(label(m, "from"), " ", label(m, "interrupted"), " ", m.GetHistogram().GetSampleSum())
+		}
+	}
+	return out
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,35 @@
+package metrics
+
+import (
+	"slices"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// reasons are all that conditions and rows can have. Whatever else is in a status, the
+// number of series is bounded.
+var reasons = []string{
+	rule.ReasonUnlisted,
+	v1alpha1.ReasonAccepted, v1alpha1.ReasonInvalidExpr, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNamespaceNotAllowed,
+	v1alpha1.ReasonAllApplied, v1alpha1.ReasonProgressing, v1alpha1.ReasonNoClusters, v1alpha1.ReasonDisabled,
+	v1alpha1.ReasonNotStalled, v1alpha1.ReasonWaiting, v1alpha1.ReasonUnreachable, v1alpha1.ReasonNotRegistered,
+	v1alpha1.ReasonCRDMissing, v1alpha1.ReasonNamespaceMissing, v1alpha1.ReasonForbidden, v1alpha1.ReasonConflict,
+	v1alpha1.ReasonRejected, v1alpha1.ReasonMutated, v1alpha1.ReasonSuspended, v1alpha1.ReasonUnsupported,
+	v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonError, v1alpha1.ReasonConnected, v1alpha1.ReasonConnecting,
+	v1alpha1.ReasonAuthFailed, v1alpha1.ReasonInvalidKubeconfig, v1alpha1.ReasonKubeconfigMissing,
+	v1alpha1.ReasonDuplicateCluster, v1alpha1.ReasonServed, v1alpha1.ReasonDeletionsHeld, v1alpha1.ReasonIdentityChanged,
+	v1alpha1.ReasonThrottled, v1alpha1.ReasonMaxRulesReached, v1alpha1.ReasonLeaving, v1alpha1.ReasonRulesFailing,
+	v1alpha1.ReasonReady,
+}
+
+// reason returns a reason as a label has it.
+func reason(r string) string {
+	switch {
+	case r == "":
+		return noReason
+	case !slices.Contains(reasons, r):
+		return otherReason
+	}
+	return r
+}

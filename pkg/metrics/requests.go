@@ -1,0 +1,83 @@
+package metrics
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Verbs of requests beside Kubernetes' own.
+const (
+	// VerbProbe is a request by which the operator finds out whether a spoke is well.
+	VerbProbe = "probe"
+	verbOther = "other"
+)
+
+// Codes of requests that no answer came to.
+const (
+	// CodeError is a request that failed.
+	CodeError = "error"
+	// CodeCanceled is a request that the operator gave up.
+	CodeCanceled = "canceled"
+)
+
+// Verb returns the Kubernetes verb of a request to an API server, as RBAC has it, or
+// "other". base is the path that all of the server's paths begin with.
+func Verb(req *http.Request, base string) string {
+	switch req.Method {
+	case http.MethodGet:
+		return read(req, base)
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	}
+	return verbOther
+}
+
+// read tells get, list and watch apart, as an API server does: by the path, which ends
+// with a resource or with a name.
+func read(req *http.Request, base string) string {
+	segments := strings.Split(strings.Trim(strings.TrimPrefix(req.URL.Path, strings.TrimSuffix(base, "/")), "/"), "/")
+	switch {
+	case len(segments) > 2 && segments[0] == "api": // api/v1/…
+		segments = segments[2:]
+	case len(segments) > 3 && segments[0] == "apis": // apis/GROUP/VERSION/…
+		segments = segments[3:]
+	default:
+		return "get" // what is no resource, such as /version
+	}
+	if len(segments) > 2 && segments[0] == "namespaces" {
+		segments = segments[2:]
+	}
+	if len(segments) > 1 {
+		return "get"
+	}
+	if watch, err := strconv.ParseBool(req.URL.Query().Get("watch")); err == nil && watch {
+		return "watch"
+	}
+	return "list"
+}
+
+// codes are those that API servers answer with, and proxies before them.
+var codes = []int{
+	200, 201, 202, 204, 301, 302, 307, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410, 413, 415, 422, 429,
+	500, 501, 502, 503, 504,
+}
+
+// Code returns an HTTP status code as a label has it. What is unusual is one of 1xx, 2xx,
+// 3xx, 4xx, 5xx and other, so that a spoke can't make any number of series.
+func Code(code int) string {
+	switch {
+	case slices.Contains(codes, code):
+		return strconv.Itoa(code)
+	case code >= 100 && code < 600:
+		return strconv.Itoa(code/100) + "xx"
+	}
+	return "other"
+}

@@ -1,0 +1,53 @@
+package rule
+
+import (
+	"slices"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// ReasonUnlisted is the reason of rows that a status has no room for and that nothing more
+// is known of: after a restart, until they are reported again. No status has it.
+const ReasonUnlisted = "Unlisted"
+
+// RowCount is a number of spokes that a rule is equally far in.
+type RowCount struct {
+	Phase  v1alpha1.Phase
+	Reason string
+	Spokes int
+}
+
+// CountRows counts the spokes that a rule is placed on by how far it got. s and m are the
+// outcome of Status.
+func CountRows(s *v1alpha1.AlertRuleStatus, m *Memory) []RowCount {
+	if s.Summary == nil || s.Summary.Desired == 0 {
+		return nil
+	}
+	var out []RowCount
+	left := int(s.Summary.Desired)
+	add := func(phase v1alpha1.Phase, reason string, n int) {
+		if n = min(n, left); n <= 0 {
+			return
+		}
+		left -= n
+		i := slices.IndexFunc(out, func(c RowCount) bool { return c.Phase == phase && c.Reason == reason })
+		if i < 0 {
+			out = append(out, RowCount{Phase: phase, Reason: reason, Spokes: n})
+			return
+		}
+		out[i].Spokes += n
+	}
+	for i := range s.Clusters {
+		add(s.Clusters[i].Phase, s.Clusters[i].Reason, 1)
+	}
+	if m != nil {
+		for name := range m.rows {
+			r := m.rows[name]
+			add(r.Phase, r.Reason, 1)
+		}
+		add(v1alpha1.PhasePending, ReasonUnlisted, int(m.crowd.spokes-m.crowd.applied))
+		add(v1alpha1.PhaseApplied, ReasonUnlisted, int(m.crowd.lagging-(m.crowd.spokes-m.crowd.applied)))
+	}
+	add(v1alpha1.PhaseApplied, "", left) // they are not listed where there are many
+	return out
+}
