@@ -24,6 +24,14 @@ prepare_hub() {
 	done
 }
 
+# registered: no earlier run of the tests has uninstalled everything.
+registered() {
+	local name
+	for name in "${!spokes[@]}"; do
+		on hub -n "$namespace" get secret "$name" >/dev/null 2>&1 || return 1
+	done
+}
+
 load() { kind load docker-image --quiet --name "$prefix-hub" "$E2E_IMAGE"; }
 
 suite() { (cd e2e && "$binary" -provider=kind "$@"); }
@@ -40,11 +48,8 @@ start() {
 # ends with an uninstallation. It prints how many tests ran, and fails if none did.
 tests() {
 	require_image
-	local log
-	log=$(mktemp)
-	# shellcheck disable=SC2064
-	trap "rm -f '$log'" RETURN
-	"$0" prepare
+	local log=$dir/tests.log
+	registered || step 'e2e: registration' "$0" prepare
 	step 'e2e: suite' "$0" suite -test.v -test.timeout 20m -test.skip '^Test(Fault|Kind)' | tee "$log"
 	count "$log" 'suite on kind'
 	step 'e2e: installation' "$0" suite -test.v -test.timeout 20m -test.run '^TestKind' | tee "$log"
