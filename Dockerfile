@@ -2,7 +2,8 @@
 # public authorities by, and nothing else. It runs as a number, on a read-only root, and
 # writes no file.
 #
-#   make image                  from a program that is built on this machine (target local)
+#   make image                  the first stage, with a program that is built on this machine
+#                               (.ci/image): no Go image is needed, and no registry
 #   docker build -t NAME .      all from source, in containers; needs BuildKit, whose caches
 #                               keep modules and what was compiled from one build to the next
 #   DOCKER_BUILDKIT=0 docker build -t NAME --target layers .
@@ -11,11 +12,11 @@
 # Arguments:
 #   BASE     what the image stands on: scratch (the default, which no registry has to
 #            answer for), or the name of a distroless static image
-#   GOLANG   the image with Go to build in; not asked for by the target local
+#   GOLANG   the image with Go to build in
 #   VERSION  what the program and the label org.opencontainers.image.version say
 #
-# The legacy builder builds all stages that stand before its target. That is why each
-# target stands before what it must not need.
+# The legacy builder builds all stages that stand before its target, so what needs BuildKit
+# is last.
 ARG BASE=scratch
 ARG GOLANG=golang:1.26
 
@@ -29,10 +30,6 @@ LABEL org.opencontainers.image.title="Rulefleet" \
 # By number: Kubernetes can't tell whether a name is root (runAsNonRoot).
 USER 65532:65532
 ENTRYPOINT ["/rulefleet-manager"]
-
-# Of a context that .ci/image has put together.
-FROM base AS local
-COPY rootfs/ /
 
 FROM ${GOLANG} AS modules
 WORKDIR /src
