@@ -104,7 +104,7 @@ test-pure: note-race ## Run the tests that need nothing: pkg/rule.
 .PHONY: test-units
 test-units: promtool note-race ## Run the tests of all other packages.
 	@go -C e2e/certmanager mod download # whose CustomResourceDefinitions a test of the chart installs
-	@.ci/step 'tests (units)' go test $(RACE) -count=1 -timeout 5m $$(go list ./... | grep -Ev '/(pkg/rule|e2e)(/|$$)')
+	@.ci/step 'tests (units)' go test $(RACE) -count=1 -timeout 10m $$(go list ./... | grep -Ev '/(pkg/rule|e2e)(/|$$)')
 
 .PHONY: test-e2e
 test-e2e: promtool note-race ## Run the tests of the manager on real API servers. They measure time, so they run alone.

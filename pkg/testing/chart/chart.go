@@ -48,11 +48,25 @@ func Load(root string) (*helmchart.Chart, error) {
 	return c, nil
 }
 
-// Render renders a chart. Values that the schema refuses are an error.
-func Render(c *helmchart.Chart, r Release) (*Rendered, error) {
+// Check returns what the chart's schema has against the values.
+func Check(c *helmchart.Chart, r Release) error {
+	_, err := renderValues(c, r)
+	return err
+}
+
+func renderValues(c *helmchart.Chart, r Release) (chartutil.Values, error) {
 	values, err := chartutil.ToRenderValues(c, r.Values, chartutil.ReleaseOptions{Name: r.Name, Namespace: r.Namespace, IsInstall: true, Revision: 1}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("checking the values: %w", err)
+	}
+	return values, nil
+}
+
+// Render renders a chart. Values that the schema refuses are an error.
+func Render(c *helmchart.Chart, r Release) (*Rendered, error) {
+	values, err := renderValues(c, r)
+	if err != nil {
+		return nil, err
 	}
 	files, err := engine.Render(c, values)
 	if err != nil {
