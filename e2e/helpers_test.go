@@ -317,12 +317,12 @@ func untouched(ctx context.Context, m *fleet.Member, o client.Object) error {
 	return nil
 }
 
-// onProcesses skips a test that stops API servers, reads their audit logs or has spokes of
-// its own, where the clusters are not processes.
+// onProcesses skips a test that stops API servers, reads their audit logs, has spokes of its
+// own or reads the manager's metrics, where the clusters and the manager are not processes.
 func onProcesses(t *testing.T) {
 	t.Helper()
 	if *provider != providerProcesses {
-		t.Skip("needs a fleet of its own, as processes")
+		t.Skip("needs the clusters and the manager as processes")
 	}
 }
 

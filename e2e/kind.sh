@@ -60,7 +60,7 @@ count() {
 	local passed skipped
 	passed=$(grep -c '^--- PASS: ' "$1" || true)
 	skipped=$(grep -c '^--- SKIP: ' "$1" || true)
-	echo "e2e: $2: $passed tests ran, $skipped did not (they need fleets of their own, as processes)"
+	echo "e2e: $2: $passed tests ran, $skipped did not (they need the clusters and the manager as processes)"
 	((passed > 0)) || fail "no test ran"
 }
 

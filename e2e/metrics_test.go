@@ -33,6 +33,7 @@ func scan(r io.Reader, name string) (float64, error) {
 // worked out at the scrape is there, and the time from a Deployment to its PrometheusRule is
 // measured. Requests to spokes leave no series with their hosts.
 func TestMetrics(t *testing.T) {
+	onProcesses(t)
 	a, ns := shared.Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	const fromDeployment = `rulefleet_propagation_duration_seconds_count{from="Deployment",interrupted="false"}`
