@@ -174,6 +174,7 @@ func startAccess(t *testing.T) *access {
 	must(t, a.Hub.Client.SubResource("token").Create(t.Context(), account, request))
 	a.token = request.Status.Token
 	must(t, a.Hub.Client.Create(t.Context(), badRule(0)))
+	must(t, a.Spoke(spokeA).Client.Create(t.Context(), deployment("shop", "stays")))
 	return a
 }
 
@@ -327,6 +328,14 @@ func (a *access) provoke(ctx context.Context, m *fleet.Manager) {
 		_ = spoke.Patch(ctx, d, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"rulefleet.io/severity":"info"}}}`)))
 	case 3:
 		_ = spoke.Delete(ctx, d)
+	}
+	// So does a template.
+	template := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "extra"}}
+	template.Spec.AlertSpec = v1alpha1.AlertSpec{Alert: "Extra", Expr: "up == 0", Severity: "info"}
+	if a.round%8 < 4 {
+		_ = hub.Create(ctx, template)
+	} else {
+		_ = hub.Delete(ctx, template)
 	}
 	// A bad AlertRule comes and goes.
 	_ = hub.Create(ctx, badRule(a.round))

@@ -44,8 +44,8 @@ start() {
 	step 'e2e: chart' "$0" suite -test.run '^$'
 }
 
-# tests runs the suite that runs on processes, too, and then what is about kind alone, which
-# ends with an uninstallation. It prints how many tests ran, and fails if none did.
+# tests runs the suite that runs on processes, too, then what is about kind alone, which ends
+# with an uninstallation, and then the commands that the documentation shows. It prints how many tests ran, and fails if none did.
 tests() {
 	require_image
 	local log=$dir/tests.log
@@ -54,6 +54,7 @@ tests() {
 	count "$log" 'suite on kind'
 	step 'e2e: installation' "$0" suite -test.v -test.timeout 20m -test.run '^TestKind' | tee "$log"
 	count "$log" 'tests of the installation'
+	step 'e2e: commands of the docs' e2e/docs.sh
 }
 
 count() {
