@@ -40,7 +40,7 @@ IMAGE ?= rulefleet/manager:$(VERSION)
 BASE ?= scratch
 
 .PHONY: image
-image: build ## Build the image IMAGE (rulefleet/manager:VERSION) from that, on BASE (scratch).
+image: ## Build the image IMAGE (rulefleet/manager:VERSION) from a program built here, on BASE (scratch).
 	@.ci/step image .ci/image $(IMAGE) $(VERSION) $(BASE)
 
 .PHONY: generate

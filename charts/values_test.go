@@ -14,6 +14,7 @@ import (
 
 	helmchart "helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chartutil"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rulefleet/rulefleet/pkg/testing/chart"
@@ -67,7 +68,7 @@ var effects = map[string]effect{
 	"serviceAccount.create":      {value: false, with: at("serviceAccount.name", "theirs"), gone: "kind: ServiceAccount\nmetadata:\n  labels:"},
 	"serviceAccount.name":        {value: "mine", want: "serviceAccountName: mine"},
 	"serviceAccount.annotations": {value: values{"cloud.example/role": "r"}, want: "cloud.example/role: r"},
-	"rbac.create":                {value: false, with: at("releaseSpokesOnUninstall", false), gone: "kind: ClusterRole\n"},
+	"rbac.create":                {value: false, gone: "kind: ClusterRole\n"},
 	"rbac.aggregate":             {value: false, gone: "aggregate-to-view"},
 	"crds.enabled":               {value: false, gone: "kind: CustomResourceDefinition"},
 	"crds.keep":                  {value: false, gone: "helm.sh/resource-policy: keep"},
@@ -195,6 +196,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"item of a list":  at("extraArgs", []any{1}),
 		"timeout":         at("webhook.timeoutSeconds", 31),
 		"number for text": at("hubID", 7),
+		"id":              at("hubID", "a b"),
+		"full name":       at("fullnameOverride", "My_App"),
 	} {
 		refused(t, c, name, v, strings.ReplaceAll(slices.Collect(maps.Keys(leaves(v, "")))[0], ".", "/"))
 	}
@@ -244,11 +247,33 @@ func TestMistakesThatTheSchemaCannotSee(t *testing.T) {
 		"webhook.port and metrics.port are both 9443":                  at("metrics.port", 9443),
 		"port 8081 is the one of the probes":                           at("webhook.port", 8081),
 		"serviceAccount.name has to be given":                          at("serviceAccount.create", false),
+		"metrics.dashboard need metrics.enabled":                       merged(at("metrics.enabled", false), at("metrics.dashboard.enabled", true)),
 		"port 8081 is the one of the probes: give webhook.port and me": at("metrics.port", 8081),
 	} {
 		if _, err := chart.Render(c, chart.Release{Name: releaseName, Namespace: namespace, Values: v}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v: got %v, want a message with %q", v, err, says)
 		}
+	}
+}
+
+// TestNamesThatLookLikeNumbers stay texts, and what can't be a name is refused.
+func TestNamesThatLookLikeNumbers(t *testing.T) {
+	v := merged(at("generatedNamespace", "789"), at("podLabels", values{"app.kubernetes.io/component": "mine"}))
+	r, err := chart.Render(load(t), chart.Release{Name: "123", Namespace: "456", Values: merged(v, at("fullnameOverride", "fleet"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range r.Objects {
+		if o.GetNamespace() != "456" && (o.GetKind() == "Deployment" || o.GetKind() == "Role") || o.GetLabels()["app.kubernetes.io/instance"] != "123" {
+			t.Errorf("%s %s is in %q, with labels %v", o.GetKind(), o.GetName(), o.GetNamespace(), o.GetLabels())
+		}
+	}
+	labels, _, _ := unstructured.NestedStringMap(r.Kind("Deployment")[0].Object, "spec", "template", "metadata", "labels")
+	if labels["app.kubernetes.io/component"] != "manager" {
+		t.Errorf("the selector does not select the pods: %v", labels)
+	}
+	if _, err := chart.Render(load(t), chart.Release{Name: "123", Namespace: "456"}); err == nil || !strings.Contains(err.Error(), "give fullnameOverride") {
+		t.Errorf("a Service can't be named 123-rulefleet: %v", err)
 	}
 }
 

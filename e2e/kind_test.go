@@ -14,8 +14,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,9 +60,11 @@ func TestKind(t *testing.T) {
 	namespace(t, f.ns, f.Spoke(spokeA), f.Spoke(spokeB))
 	f.fill(t)
 	_ = t.Run("UpgradeWritesNoRule", f.upgrade) &&
+		t.Run("RollbackWritesNoRule", f.rollback) &&
 		t.Run("PodsAreRestricted", f.restricted) &&
 		t.Run("SelectorReachesTheRightSpokes", f.selects) &&
 		t.Run("DeploymentGetsItsRule", f.deployment) &&
+		t.Run("TeamsWriteAlertRules", f.teams) &&
 		t.Run("WebhookRefusesBadPromQL", f.refuses) &&
 		t.Run("LeaderIsKilledInMidRollout", f.killLeader) &&
 		t.Run("NodeIsPaused", f.pauseNode) &&
@@ -236,6 +240,48 @@ func (f *installed) upgrade(t *testing.T) {
 	})
 	f.expectEngaged(t)
 	must(t, f.unchanged(t.Context()))
+}
+
+// rollback goes to the revision before, and to the last one again.
+func (f *installed) rollback(t *testing.T) {
+	installed, err := f.release.Status()
+	must(t, err)
+	must(t, f.release.Rollback(installed.Version-1))
+	f.expectEngaged(t)
+	must(t, f.release.Rollback(installed.Version))
+	f.expectEngaged(t)
+	must(t, f.unchanged(t.Context()))
+}
+
+// teams are those with Kubernetes' own roles in a namespace: edit lets them write
+// AlertRules there, view read them, and neither anything elsewhere.
+func (f *installed) teams(t *testing.T) {
+	namespace(t, f.ns, f.Hub)
+	for role, verbs := range map[string][]string{"view": {"list"}, "edit": {"list", "create", "delete"}} {
+		create(t, f.Hub, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: role}},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		})
+		for _, verb := range []string{"list", "create", "delete"} {
+			for _, ns := range []string{f.ns, fleet.Namespace} {
+				want := ns == f.ns && slices.Contains(verbs, verb)
+				eventually(t, fmt.Sprintf("%s may %s AlertRules in %s: %t", role, verb, ns, want), func(ctx context.Context) error {
+					review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+						User:               role,
+						ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns, Verb: verb, Group: v1alpha1.Group, Resource: "alertrules"},
+					}}
+					if err := f.Hub.Client.Create(ctx, review); err != nil {
+						return err
+					}
+					if review.Status.Allowed != want {
+						return fmt.Errorf("it is %t: %s", review.Status.Allowed, review.Status.Reason)
+					}
+					return nil
+				})
+			}
+		}
+	}
 }
 
 // restricted looks at the pods. That they run at all in this namespace says most of it.

@@ -6,6 +6,11 @@
 #   E2E_NODE_IMAGE   the image of the nodes, instead of kind's own, which is pulled
 set -euo pipefail
 
+if ((BASH_VERSINFO[0] < 5)); then
+	echo "${0##*/}: this needs bash 5 or newer, and is run by $BASH_VERSION" >&2
+	exit 1
+fi
+
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/.." && pwd)
 prefix=${KIND_PREFIX:-rulefleet}
@@ -14,6 +19,8 @@ dir=${KIND_DIR:-$root/bin/kind}
 # shellcheck source=../.ci/docker.sh
 source "$root/.ci/docker.sh"
 
+# Says that the clusters are those of 'make e2e', which may do with them as it likes.
+readonly tests_mark=made-by-e2e
 readonly namespace=rulefleet-system
 readonly kind_version=v0.33.0
 readonly kind_module=sigs.k8s.io/kind@$kind_version

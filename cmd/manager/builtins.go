@@ -67,7 +67,14 @@ func (b *builtIns) ensure(ctx context.Context) []error {
 	if err != nil {
 		return []error{err}
 	}
+	kind, err := b.kind(ctx)
+	if err != nil {
+		return []error{err}
+	}
 	made := strings.Fields(state.Data[builtInsKey])
+	if noted := state.Data[builtInsKindKey]; noted != "" && noted != kind {
+		made = nil
+	}
 	var failures []error
 	for _, t := range b.templates {
 		known := slices.Contains(made, t.Name)
@@ -77,7 +84,7 @@ func (b *builtIns) ensure(ctx context.Context) []error {
 			made = append(made, t.Name)
 		}
 	}
-	if err := b.note(ctx, state, made); err != nil {
+	if err := b.note(ctx, state, made, kind); err != nil {
 		failures = append(failures, err)
 	}
 	return failures
@@ -129,17 +136,28 @@ func (b *builtIns) ensureOne(ctx context.Context, t, present *v1alpha1.AlertRule
 	return nil
 }
 
-// note keeps in the hub's ConfigMap which templates were made.
-func (b *builtIns) note(ctx context.Context, state *corev1.ConfigMap, made []string) error {
+// kind is the UID of the templates' CustomResourceDefinition.
+func (b *builtIns) kind(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	crd := definition()
+	if err := b.reader.Get(ctx, client.ObjectKey{Name: "alertruletemplates." + v1alpha1.Group}, crd); err != nil {
+		return "", fmt.Errorf("reading the CustomResourceDefinition of AlertRuleTemplates: %w", err)
+	}
+	return string(crd.UID), nil
+}
+
+// note keeps in the hub's ConfigMap which templates were made, and under which kind.
+func (b *builtIns) note(ctx context.Context, state *corev1.ConfigMap, made []string, kind string) error {
 	text := strings.Join(made, " ")
-	if text == state.Data[builtInsKey] {
+	if text == state.Data[builtInsKey] && kind == state.Data[builtInsKindKey] {
 		return nil
 	}
 	next := state.DeepCopy()
 	if next.Data == nil {
 		next.Data = map[string]string{}
 	}
-	next.Data[builtInsKey] = text
+	next.Data[builtInsKey], next.Data[builtInsKindKey] = text, kind
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := b.client.Patch(ctx, next, client.MergeFrom(state)); err != nil {

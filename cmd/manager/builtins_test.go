@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/clientcmd"
@@ -42,6 +43,7 @@ func TestBuiltIns(t *testing.T) {
 	t.Run("restart", h.restart)
 	t.Run("new version", h.newVersion)
 	t.Run("edit in between", h.editInBetween)
+	t.Run("kind made anew", h.kindMadeAnew)
 }
 
 func managerClient(t *testing.T, f *fleet.Fleet) client.Client {
@@ -300,5 +302,33 @@ func eventually(t *testing.T, what string, condition func() error) {
 	})
 	if err != nil {
 		t.Fatalf("%s: %v", what, last)
+	}
+}
+
+// kindMadeAnew deletes the CustomResourceDefinition, and with it all templates, and makes it
+// again: that is no decision about each of them, and they come back.
+func (h *testHub) kindMadeAnew(t *testing.T) {
+	name := "alertruletemplates." + v1alpha1.Group
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := h.admin.Get(t.Context(), client.ObjectKey{Name: name}, crd); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.admin.Delete(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+	again := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: crd.Spec}
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		return h.admin.Create(ctx, again.DeepCopy()) == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("making the CustomResourceDefinition again: %v", err)
+	}
+	err = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		var list v1alpha1.AlertRuleTemplateList
+		failures := h.builtIns(logr.Discard(), "").ensure(ctx)
+		return len(failures) == 0 && h.admin.List(ctx, &list) == nil && len(list.Items) == len(rule.BuiltInNames()), nil
+	})
+	if err != nil {
+		t.Fatalf("the built-in templates do not come back: %v", err)
 	}
 }

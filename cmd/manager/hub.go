@@ -20,6 +20,9 @@ const (
 	hubConfigMap = "rulefleet-hub"
 	hubIDKey     = "id"
 	builtInsKey  = "builtins"
+	// builtInsKindKey is the UID of the CustomResourceDefinition that those were made under:
+	// when that was deleted, so were they, and nobody meant each of them.
+	builtInsKindKey = "builtins-kind"
 )
 
 // hubState reads the hub's ConfigMap, and makes it when there is none.
@@ -33,10 +36,14 @@ func hubState(ctx context.Context, c client.Client, o *options) (*corev1.ConfigM
 		if o.hubID == "" {
 			cm.Data[hubIDKey] = string(uuid.NewUUID())
 		}
-		if err := c.Create(ctx, cm); err != nil {
+		err = c.Create(ctx, cm)
+		if err == nil {
+			return cm, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
 			return nil, fmt.Errorf("keeping the hub's id in ConfigMap %s: %w", key, err)
 		}
-		return cm, nil
+		err = c.Get(ctx, key, cm) // another replica was faster
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the hub's id from ConfigMap %s: %w", key, err)
@@ -51,8 +58,7 @@ func hubState(ctx context.Context, c client.Client, o *options) (*corev1.ConfigM
 // checkCRDs says which of the operator's own CustomResourceDefinitions the hub lacks.
 func checkCRDs(ctx context.Context, c client.Client) error {
 	for _, kind := range []string{"alertrules", "alertruletemplates", "spokeclusters"} {
-		crd := &metav1.PartialObjectMetadata{}
-		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+		crd := definition()
 		name := kind + "." + v1alpha1.Group
 		err := c.Get(ctx, client.ObjectKey{Name: name}, crd)
 		switch {
@@ -63,6 +69,13 @@ func checkCRDs(ctx context.Context, c client.Client) error {
 		}
 	}
 	return nil
+}
+
+// definition is the metadata of a CustomResourceDefinition, to be read into.
+func definition() *metav1.PartialObjectMetadata {
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	return crd
 }
 
 // ensureNamespace makes the namespace of generated AlertRules when it is missing.

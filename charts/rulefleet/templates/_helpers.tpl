@@ -18,7 +18,7 @@
 {{/* The labels that select the manager's pods. They never change: a Deployment's selector can't. */}}
 {{- define "rulefleet.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "rulefleet.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: manager
 {{- end -}}
 
@@ -26,7 +26,7 @@ app.kubernetes.io/component: manager
 {{- define "rulefleet.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/name: {{ include "rulefleet.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: rulefleet
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -79,6 +79,12 @@ capabilities:
 {{- end -}}
 {{- if and .Values.webhook.enabled .Values.metrics.enabled (eq (int .Values.webhook.port) (int .Values.metrics.port)) -}}
 {{- fail (printf "webhook.port and metrics.port are both %d" (int .Values.webhook.port)) -}}
+{{- end -}}
+{{- if and (not .Values.metrics.enabled) (or .Values.metrics.serviceMonitor.enabled .Values.metrics.prometheusRule.enabled .Values.metrics.dashboard.enabled) -}}
+{{- fail "metrics.serviceMonitor, metrics.prometheusRule and metrics.dashboard need metrics.enabled" -}}
+{{- end -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "rulefleet.fullname" .)) -}}
+{{- fail (printf "%q can't begin the names of Services: give fullnameOverride, of a-z, 0-9 and -, beginning with a letter" (include "rulefleet.fullname" .)) -}}
 {{- end -}}
 {{- if or (and .Values.webhook.enabled (eq (int .Values.webhook.port) 8081)) (and .Values.metrics.enabled (eq (int .Values.metrics.port) 8081)) -}}
 {{- fail "port 8081 is the one of the probes: give webhook.port and metrics.port another" -}}
