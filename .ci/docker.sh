@@ -6,7 +6,10 @@
 use_built_node_image() {
 	local env=${RULEFLEET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rulefleet}/kind-node/env.sh
 	# shellcheck disable=SC1090
-	if [[ -z ${DOCKER_HOST:-} && -e $env ]] && (source "$env" && docker_answers); then
+	[[ -e $env ]] || return 0
+	local theirs
+	theirs=$(unset DOCKER_HOST && source "$env" && echo "${DOCKER_HOST:-}")
+	if [[ ${DOCKER_HOST:-$theirs} == "$theirs" ]] && (source "$env" && docker_answers); then
 		source "$env"
 		export E2E_NODE_IMAGE=${E2E_NODE_IMAGE:-kindest/node:local}
 	fi
