@@ -9,6 +9,8 @@
 #   DOCKER_BUILDKIT=0 docker build -t NAME --target layers .
 #                               the same without BuildKit; layers keep the modules
 #
+# CI builds the first, as a registry has to answer for the others.
+#
 # Arguments:
 #   BASE     what the image stands on: scratch (the default, which no registry has to
 #            answer for), or the name of a distroless static image

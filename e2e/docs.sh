@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # e2e/docs.sh: runs the commands that README and docs show, on the clusters of kind/up, as a
 # reader would: all blocks that are marked as sh, in their order, of one page after the
-# other. E2E_IMAGE names the image of the manager, which is built already.
+# other. Names that stand for others, such as NAME, are replaced. E2E_IMAGE names the image of the manager, which is built already.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../kind/common.sh"
 cd "$root"
@@ -18,6 +18,11 @@ commands() {
 		END { if (!n || (from != "" && !found)) exit 1 }
 	' "$1" || fail "there are no commands in $1, from '${2:-}'"
 }
+
+readonly pages='README.md docs/alertrules.md docs/install.md docs/operations.md docs/registering.md docs/troubleshooting.md docs/upgrading.md'
+if [[ $(grep -l '^```sh$' README.md docs/*.md | sort | xargs) != "$(xargs -n 1 <<<"$pages" | sort | xargs)" ]]; then
+	fail "the pages with commands are $(grep -l '^```sh$' README.md docs/*.md | xargs), and not $pages"
+fi
 
 # read_as_a_person runs commands, and shows them as they are run.
 read_as_a_person() { bash -euo pipefail -v <<<"$1"; }
@@ -41,6 +46,19 @@ done
 
 say "README.md"
 KUBECONFIG=$work/none read_as_a_person "$(commands README.md '## Try it on kind' '## On your own clusters')"
+
+# What a reader of the next pages has: a Deployment, and its AlertRule.
+kubectl --kubeconfig "$work/eu-1" create namespace shop --dry-run=client -o yaml | kubectl --kubeconfig "$work/eu-1" apply -f - >/dev/null
+kubectl --kubeconfig "$work/eu-1" create deployment web --namespace shop --image web --dry-run=client -o yaml |
+	kubectl --kubeconfig "$work/eu-1" apply -f - >/dev/null
+SECONDS=0
+until generated=$(kubectl --kubeconfig "$work/hub" get alertrules -n rulefleet-generated -o name | grep -m 1 shop-web); do
+	((SECONDS < 60)) || fail "Deployment shop/web has no AlertRule after 60 s"
+	sleep 1
+done
+say "docs/alertrules.md and docs/operations.md"
+KUBECONFIG=$work/hub read_as_a_person "$(commands docs/alertrules.md | sed "s/\\bNAME\\b/${generated##*/}/")"
+KUBECONFIG=$work/hub read_as_a_person "$(commands docs/operations.md | sed 's/eu-prod-1/eu-1/')"
 
 export KUBECONFIG=$work/hub:$work/eu-1:$work/us-1
 export IMAGE=$E2E_IMAGE SERVER=https://$prefix-eu-1-control-plane:6443
