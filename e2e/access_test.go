@@ -84,6 +84,12 @@ func allIsUsed(t *testing.T) {
 		}
 		return nil
 	})
+	must(t, a.scrape(t.Context(), first, a.token))
+	for token, want := range map[string]string{"": "401 Unauthorized", a.stranger: "403 Forbidden"} {
+		if err := a.scrape(t.Context(), first, token); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("metrics for %.10q: got %v, want %s", token, err, want)
+		}
+	}
 	must(t, first.Stop())
 	a.startManager(t, "--kube-state-metrics-selector=job=\"ksm\"")
 	eventually(t, "built-in templates follow a flag", func(context.Context) error {
@@ -142,7 +148,7 @@ func eachIsNeeded(t *testing.T) {
 // access is a hub with one spoke, whose manager is looked at by the hub's audit log.
 type access struct {
 	*fleet.Fleet
-	token string // of an account that may scrape metrics
+	token, stranger string // of accounts of which one may scrape metrics
 
 	round    int
 	provoked time.Time
@@ -163,19 +169,25 @@ func startAccess(t *testing.T) *access {
 	namespace(t, "shop", a.Spoke(spokeA))
 	must(t, a.Register(t.Context(), spokeA, nil))
 
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "scraper"}}
-	must(t, a.Hub.Client.Create(t.Context(), account))
+	a.token, a.stranger = a.account(t, "scraper"), a.account(t, "stranger")
 	must(t, a.Hub.Client.Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: fleet.Namespace, Name: "scraper"}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: fleet.Release + "-metrics-reader"},
 	}))
-	request := &authenticationv1.TokenRequest{}
-	must(t, a.Hub.Client.SubResource("token").Create(t.Context(), account, request))
-	a.token = request.Status.Token
 	must(t, a.Hub.Client.Create(t.Context(), badRule(0)))
 	must(t, a.Spoke(spokeA).Client.Create(t.Context(), deployment("shop", "stays")))
 	return a
+}
+
+// account makes a ServiceAccount and returns a token of it.
+func (a *access) account(t *testing.T, name string) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: name}}
+	must(t, a.Hub.Client.Create(t.Context(), account))
+	request := &authenticationv1.TokenRequest{}
+	must(t, a.Hub.Client.SubResource("token").Create(t.Context(), account, request))
+	return request.Status.Token
 }
 
 // badRule is one that an Event tells of.
@@ -346,16 +358,18 @@ func (a *access) provoke(ctx context.Context, m *fleet.Manager) {
 	if secret := registration("leaver"); hub.Get(ctx, client.ObjectKeyFromObject(secret), secret) == nil && secret.Labels[v1alpha1.RegistrationLabel] == "" {
 		_ = hub.Delete(ctx, secret)
 	}
-	_ = a.scrape(ctx, m)
+	_ = a.scrape(ctx, m, a.token)
 }
 
-// scrape reads the metrics as Prometheus does.
-func (a *access) scrape(ctx context.Context, m *fleet.Manager) error {
+// scrape reads the metrics as Prometheus does, with a token, or without when it is "".
+func (a *access) scrape(ctx context.Context, m *fleet.Manager, token string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.Replace(m.MetricsURL, "http:", "https:", 1), http.NoBody)
 	if err != nil {
 		return fmt.Errorf("asking for metrics: %w", err)
 	}
-	req.Header.Set("Authorization", "Bearer "+a.token)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	c := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	resp, err := c.Do(req)
 	if err != nil {

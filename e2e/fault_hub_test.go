@@ -143,8 +143,10 @@ func (r *fault) killAt(k killPoint, after bool) {
 		return false
 	})
 	trigger()
+	triggered := time.Now()
 	select {
 	case <-done:
+		r.t.Logf("%s: %s after its cause", k.moment(after), seconds(time.Since(triggered)))
 	case <-time.After(patience):
 		k.proxy.Forget()
 		r.t.Errorf("nothing came %s", k.moment(after))

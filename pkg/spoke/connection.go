@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -235,11 +236,59 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	c.breaker.Close()
 	sctx, stop := context.WithCancel(ctx)
 	s := &session{ctx: sctx, cluster: cl, rules: rules, identity: c.seen.Identity, stop: stop}
-	if err := c.sync(sctx, s); err != nil {
+	if err := c.syncProbed(s); err != nil {
 		stop()
 		return nil, err
 	}
 	return s, nil
+}
+
+// syncProbed is sync, given up when three probes in a row fail meanwhile: an informer asks
+// for its first list again and again, for a minute, and an outage is to be seen sooner.
+func (c *connection) syncProbed(s *session) error {
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	var probing sync.WaitGroup
+	probing.Go(func() {
+		if err := c.probeOn(ctx, s); err != nil {
+			cancel(err)
+		}
+	})
+	err := c.sync(ctx, s)
+	cause := context.Cause(ctx)
+	cancel(nil)
+	probing.Wait()
+	if err != nil && cause != nil && s.ctx.Err() == nil {
+		return cause
+	}
+	return err
+}
+
+// probeOn probes the spoke until ctx ends. It returns the error of the third probe in a row
+// that failed, or an IdentityError.
+func (c *connection) probeOn(ctx context.Context, s *session) error {
+	delay, failed := probeInterval, 0
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(delay):
+		}
+		// This closes the circuit, too, which the session's own requests may have opened.
+		err := c.checkup(ctx, s)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil || apierrors.IsTooManyRequests(err):
+			delay, failed = probeInterval, 0
+			continue
+		case isIdentity(err):
+			return err
+		}
+		delay, failed = probeRetry, failed+1
+		if failed == breakerThreshold {
+			return err
+		}
+	}
 }
 
 // cluster makes the clients and the cache of a session.
@@ -256,10 +305,10 @@ func (c *connection) cluster() (cluster.Cluster, error) {
 	return cl, nil
 }
 
-// sync starts the session's cache and waits for it.
+// sync starts the session's cache, and waits for it until ctx ends.
 func (c *connection) sync(ctx context.Context, s *session) error {
 	go func() {
-		if err := s.cluster.Start(ctx); err != nil {
+		if err := s.cluster.Start(s.ctx); err != nil {
 			c.log.Error(err, "the spoke's cache ended")
 		}
 	}()

@@ -28,6 +28,7 @@ type standIn struct {
 	grants  []authorizationv1.ResourceRule
 	partial bool
 	refuse  map[string]int // path → code
+	last    string         // the path after whose first answer there is none but 500
 	asked   []string
 }
 
@@ -42,6 +43,10 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, r.Method+" "+r.URL.Path)
+	if s.last != "" && slices.Contains(s.asked[:len(s.asked)-1], http.MethodGet+" "+s.last) {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
 	if code := s.refuse[r.URL.Path]; code != 0 {
 		w.WriteHeader(code)
 		return
@@ -131,6 +136,22 @@ func TestCheckup(t *testing.T) {
 		t.Error(err)
 	}
 	expect(false)
+}
+
+// A spoke that breaks down while its first lists are on their way is not waited for as long
+// as they are retried.
+func TestOpenGivesUp(t *testing.T) {
+	t.Parallel()
+	s, c, _ := connectTo(t)
+	s.set(func(s *standIn) { s.last = pathDeployments })
+	begin := time.Now()
+	_, err := c.open(t.Context())
+	if disconnected(err).Reason != v1alpha1.ReasonUnreachable {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(begin); took < probeInterval || took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
 }
 
 // A probe may fail by chance. It counts as a failure, whatever its answer is.
