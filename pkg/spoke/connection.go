@@ -277,7 +277,7 @@ func (c *connection) probeOn(ctx context.Context, s *session) error {
 		err := c.checkup(ctx, s)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // nobody waits for an answer any more
 		case err == nil || apierrors.IsTooManyRequests(err):
 			delay, failed = probeInterval, 0
 			continue
