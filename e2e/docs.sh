@@ -52,7 +52,7 @@ kubectl --kubeconfig "$work/eu-1" create namespace shop --dry-run=client -o yaml
 kubectl --kubeconfig "$work/eu-1" create deployment web --namespace shop --image web --dry-run=client -o yaml |
 	kubectl --kubeconfig "$work/eu-1" apply -f - >/dev/null
 SECONDS=0
-until generated=$(kubectl --kubeconfig "$work/hub" get alertrules -n rulefleet-generated -o name | grep -m 1 shop-web); do
+until generated=$(kubectl --kubeconfig "$work/hub" get alertrules -n rulefleet-generated -o name | awk '/shop-web/ && !n++') && [[ -n $generated ]]; do
 	((SECONDS < 60)) || fail "Deployment shop/web has no AlertRule after 60 s"
 	sleep 1
 done

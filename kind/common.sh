@@ -69,4 +69,9 @@ clusters() {
 	done
 }
 
-exists() { clusters | grep -Fxq -- "$1"; }
+# Not by a pipe: grep -q ends with the first match, and who still writes to it fails.
+exists() {
+	local all
+	all=$(clusters)
+	grep -Fxq -- "$1" <<<"$all"
+}
