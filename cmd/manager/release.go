@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // releaseSpokes takes the finalizer off every SpokeCluster, for when no manager is left to
@@ -41,26 +42,15 @@ func releaseSpokes(ctx context.Context, o *options) error {
 	var errs []error
 	released := 0
 	for i := range spokes.Items {
-		changed, err := releaseSpoke(ctx, c, &spokes.Items[i])
-		if err != nil {
-			errs = append(errs, fmt.Errorf("taking the finalizer off SpokeCluster %s: %w", spokes.Items[i].Name, err))
+		if !controllerutil.ContainsFinalizer(&spokes.Items[i], v1alpha1.LeaveFinalizer) {
+			continue
 		}
-		if changed {
-			released++
+		if err := spoke.Free(ctx, c, &spokes.Items[i]); err != nil {
+			errs = append(errs, err)
+			continue
 		}
+		released++
 	}
 	log.Info("released the SpokeClusters; what is in the spokes stays", "released", released, "failed", len(errs))
 	return errors.Join(errs...)
-}
-
-// releaseSpoke tells whether the finalizer was there.
-func releaseSpoke(ctx context.Context, c client.Client, sc *v1alpha1.SpokeCluster) (released bool, err error) {
-	if !controllerutil.ContainsFinalizer(sc, v1alpha1.LeaveFinalizer) {
-		return false, nil
-	}
-	// A patch of the list as it was read: another finalizer that came since would be lost.
-	next := sc.DeepCopy()
-	controllerutil.RemoveFinalizer(next, v1alpha1.LeaveFinalizer)
-	err = c.Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{}))
-	return err == nil, client.IgnoreNotFound(err) //nolint:wrapcheck // the caller says what was done
 }

@@ -41,7 +41,7 @@ func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 	if !served {
 		// The kinds themselves are being deleted: that is nobody's decision about the spoke.
 		r.Provider.Remove(sc.Name)
-		return reconcile.Result{}, r.free(ctx, sc)
+		return reconcile.Result{}, Free(ctx, r.Client, sc)
 	}
 	d, err := r.depart(ctx, sc, secret)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 		return reconcile.Result{RequeueAfter: leaveRetry}, r.deregister(ctx, secret)
 	}
 	r.farewell(sc, d)
-	return reconcile.Result{}, r.free(ctx, sc)
+	return reconcile.Result{}, Free(ctx, r.Client, sc)
 }
 
 func (r *Registrar) deadline(sc *v1alpha1.SpokeCluster) time.Time {
@@ -156,11 +156,13 @@ func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
 	r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, "LeftBehind", "Leave", "%s", Clip(note, maxNote-len(command))+command)
 }
 
-// free lets the SpokeCluster go.
-func (r *Registrar) free(ctx context.Context, sc *v1alpha1.SpokeCluster) error {
+// Free lets a SpokeCluster go: it takes the finalizer off. One that is gone already is no
+// error; one that changed since it was read is.
+func Free(ctx context.Context, c client.Client, sc *v1alpha1.SpokeCluster) error {
 	next := sc.DeepCopy()
 	controllerutil.RemoveFinalizer(next, v1alpha1.LeaveFinalizer)
-	err := r.Client.Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{}))
+	// The whole list is written: another finalizer that came since would be lost.
+	err := c.Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{}))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("freeing SpokeCluster %s: %w", sc.Name, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/release"
 	"helm.sh/helm/v3/pkg/storage/driver"
@@ -46,20 +47,29 @@ func (r *Release) configuration() (*action.Configuration, error) {
 	return c, nil
 }
 
-// Install installs the chart, as 'helm install --create-namespace --wait' does.
-func (r *Release) Install(ctx context.Context, values map[string]any) (*release.Release, error) {
+// withChart is for what installs the chart as it is in its folder now.
+func (r *Release) withChart() (*action.Configuration, *chart.Chart, error) {
 	c, err := r.configuration()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	chart, err := loader.Load(r.Chart)
+	loaded, err := loader.Load(r.Chart)
 	if err != nil {
-		return nil, fmt.Errorf("reading the chart: %w", err)
+		return nil, nil, fmt.Errorf("reading the chart: %w", err)
+	}
+	return c, loaded, nil
+}
+
+// Install installs the chart, as 'helm install --create-namespace --wait' does.
+func (r *Release) Install(ctx context.Context, values map[string]any) (*release.Release, error) {
+	c, loaded, err := r.withChart()
+	if err != nil {
+		return nil, err
 	}
 	install := action.NewInstall(c)
 	install.ReleaseName, install.Namespace, install.CreateNamespace = r.Name, r.Namespace, true
 	install.Wait, install.Timeout, install.DisableHooks = !r.NoPods, patience, r.NoPods
-	out, err := install.RunWithContext(ctx, chart, values)
+	out, err := install.RunWithContext(ctx, loaded, values)
 	if err != nil {
 		return nil, fmt.Errorf("installing %s: %w", r.Name, err)
 	}
@@ -68,17 +78,13 @@ func (r *Release) Install(ctx context.Context, values map[string]any) (*release.
 
 // Upgrade replaces the release's values, as 'helm upgrade --wait' does.
 func (r *Release) Upgrade(ctx context.Context, values map[string]any) (*release.Release, error) {
-	c, err := r.configuration()
+	c, loaded, err := r.withChart()
 	if err != nil {
 		return nil, err
 	}
-	chart, err := loader.Load(r.Chart)
-	if err != nil {
-		return nil, fmt.Errorf("reading the chart: %w", err)
-	}
 	upgrade := action.NewUpgrade(c)
 	upgrade.Namespace, upgrade.Wait, upgrade.Timeout, upgrade.DisableHooks = r.Namespace, !r.NoPods, patience, r.NoPods
-	out, err := upgrade.RunWithContext(ctx, r.Name, chart, values)
+	out, err := upgrade.RunWithContext(ctx, r.Name, loaded, values)
 	if err != nil {
 		return nil, fmt.Errorf("upgrading %s: %w", r.Name, err)
 	}
