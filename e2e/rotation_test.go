@@ -245,7 +245,11 @@ func TestReplicasServeTheWebhook(t *testing.T) {
 	t.Parallel()
 	f := start(t, fleet.Options{})
 	hub := f.Hub
-	// As long as somebody else leads, nobody makes certificates.
+	// What is in the Secret is of no use, and as long as somebody else leads nobody mends it:
+	// a replica makes a Secret where there is none, and changes none.
+	must(t, hub.Client.Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "rulefleet-webhook-certs"},
+	}))
 	seconds, now, somebody := int32(3600), metav1.NowMicro(), "somebody"
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "rulefleet-manager"},
