@@ -36,3 +36,4 @@ provide() {
 }
 
 provide promtool github.com/prometheus/prometheus/cmd/promtool
+provide prometheus github.com/prometheus/prometheus/cmd/prometheus
