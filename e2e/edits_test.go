@@ -108,12 +108,18 @@ func (e *editing) change(wait v1alpha1.Duration) {
 func (e *editing) quiet() {
 	e.Helper()
 	ar := &v1alpha1.AlertRule{}
+	var since time.Time
 	eventually(e.T, "the AlertRule comes to rest", func(ctx context.Context) error {
 		was := ar.ResourceVersion
 		if err := read(ctx, shared.Hub, e.key, ar); err != nil {
 			return err
 		}
-		if was != ar.ResourceVersion || ar.Status.ObservedGeneration != ar.Generation {
+		if was != ar.ResourceVersion {
+			since = time.Now()
+		}
+		// What was done last may not have reached the operator yet, which gathers news for
+		// a second.
+		if ar.Status.ObservedGeneration != ar.Generation || time.Since(since) < 1500*time.Millisecond {
 			return errors.New("it was written")
 		}
 		return nil
