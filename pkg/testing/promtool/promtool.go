@@ -23,16 +23,25 @@ const RulesName = "rules.yaml"
 // Path returns where promtool is: $RULEFLEET_PROMTOOL, else bin/prometheus of the Go
 // module that the working directory is in. An error says how to build it.
 func Path() (string, error) {
-	path := os.Getenv("RULEFLEET_PROMTOOL")
-	if path == "" {
-		root, err := moduleRoot()
-		if err != nil {
-			return "", err
-		}
-		path = filepath.Join(root, "bin", "prometheus", "promtool")
+	if path := os.Getenv("RULEFLEET_PROMTOOL"); path != "" {
+		return existing("promtool", path)
 	}
+	return Program("promtool")
+}
+
+// Program returns where a program of Prometheus is: in bin/prometheus of the Go module
+// that the working directory is in. An error says how to build it.
+func Program(name string) (string, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	return existing(name, filepath.Join(root, "bin", "prometheus", name))
+}
+
+func existing(name, path string) (string, error) {
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("no promtool: run make promtool first: %w", err)
+		return "", fmt.Errorf("no %s: run make promtool first: %w", name, err)
 	}
 	return path, nil
 }

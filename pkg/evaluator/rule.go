@@ -1,0 +1,90 @@
+package evaluator
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"time"
+)
+
+const maxToken = 1 << 10 // bytes; Prometheus' have 40
+
+// rule reads a rule. It is nil when it is no alerting rule.
+func (r *reading) rule(s *stream) (*Rule, error) {
+	if limit := cmp.Or(r.client.MaxRules, defaultRules); r.found >= limit {
+		return nil, &Error{Kind: TooMuch, Message: fmt.Sprintf("it has more than %d rules", limit)}
+	}
+	r.found++
+	var (
+		out                = &Rule{Health: HealthUnknown}
+		kind, at           string
+		hold, keep         float64
+		health, lastFailed string
+	)
+	texts := map[string]any{
+		"name": &out.Name, "query": &out.Query, "labels": &out.Labels, "annotations": &out.Annotations,
+		"duration": &hold, "keepFiringFor": &keep, "type": &kind,
+		"health": &health, "lastError": &lastFailed, "lastEvaluation": &at,
+	}
+	there, err := s.object(func(field string) error {
+		if into, ok := texts[field]; ok {
+			return s.value(into)
+		}
+		if field == "alerts" {
+			return s.array(func() error { return out.count(s) })
+		}
+		return s.skip()
+	})
+	if err != nil || !there || kind != "alerting" {
+		return nil, err
+	}
+	out.For, out.KeepFiringFor = seconds(hold), seconds(keep)
+	if health == HealthOK || health == HealthErr {
+		out.Health = health
+	}
+	out.LastError = clip(lastFailed, maxLastError)
+	if t, err := time.Parse(time.RFC3339Nano, at); err == nil {
+		out.LastEvaluation = t
+	}
+	return out, nil
+}
+
+// count reads one of the rule's alerts.
+func (r *Rule) count(s *stream) error {
+	var alert struct {
+		State string `json:"state"`
+	}
+	if err := s.value(&alert); err != nil {
+		return err
+	}
+	switch alert.State {
+	case "firing":
+		r.Firing++
+	case "pending":
+		r.Pending++
+	}
+	return nil
+}
+
+// size is about how many bytes the rule takes in memory.
+func (r *Rule) size() int {
+	out := ruleOverhead + len(r.Name) + len(r.Query) + len(r.LastError)
+	for _, m := range []map[string]string{r.Labels, r.Annotations} {
+		for k, v := range m {
+			out += ruleOverhead/4 + len(k) + len(v)
+		}
+	}
+	return out
+}
+
+// seconds makes a duration of Prometheus' seconds. What is out of range is at its end.
+func seconds(s float64) time.Duration {
+	switch ns := s * float64(time.Second); {
+	case ns <= 0:
+		return 0
+	case ns >= math.MaxInt64:
+		return math.MaxInt64
+	default:
+		return time.Duration(ns)
+	}
+}

@@ -1,0 +1,156 @@
+package evaluator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// stream reads the JSON of one answer, value by value.
+type stream struct {
+	dec   *json.Decoder
+	meter *meter
+}
+
+func newStream(res *http.Response, left *int64) *stream {
+	m := &meter{ctx: res.Request.Context(), from: res.Body, left: left}
+	s := &stream{meter: m, dec: json.NewDecoder(m)}
+	m.decoded = s.dec.InputOffset
+	return s
+}
+
+// envelope is what is around the data of an answer.
+type envelope struct {
+	status   string
+	said     said
+	warnings []string
+}
+
+// answer reads a whole answer, and hands its data to a function that reads it. It ends
+// well when the evaluator says that all went well.
+func (s *stream) answer(data func() error) ([]string, error) {
+	var (
+		e   envelope
+		has bool
+	)
+	_, err := s.object(func(name string) error {
+		switch name {
+		case "status":
+			return s.value(&e.status)
+		case "errorType":
+			return s.value(&e.said.ErrorType)
+		case "error":
+			return s.value(&e.said.Error)
+		case "warnings":
+			return s.value(&e.warnings)
+		case "data":
+			has = true
+			return data()
+		}
+		return s.skip()
+	})
+	if err == nil {
+		err = s.end()
+	}
+	switch {
+	case err != nil:
+		return nil, s.explain(err)
+	case e.status == "error":
+		return nil, &Error{Kind: Rejected, Code: http.StatusOK, Message: "the evaluator refuses the question: " + e.said.words(nil, "")}
+	case e.status != "success" || !has:
+		return nil, s.explain(errors.New("it lacks a status or data"))
+	}
+	return e.warnings, nil
+}
+
+// end expects that nothing follows.
+func (s *stream) end() error {
+	switch _, err := s.dec.Token(); {
+	case err == nil:
+		return errors.New("something follows it")
+	case !errors.Is(err, io.EOF):
+		return err
+	}
+	return nil
+}
+
+// explain makes an error of what went wrong in a stream.
+func (s *stream) explain(err error) error {
+	if known := (*Error)(nil); errors.As(err, &known) {
+		return err
+	}
+	if s.meter.err != nil {
+		return s.meter.err
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("it ends too early")
+	}
+	what := clip(err.Error(), maxSaid)
+	if s.meter.html {
+		what = "it is an HTML page; is there a login before the evaluator?"
+	}
+	return &Error{Kind: NotAnEvaluator, Code: http.StatusOK, Message: "the answer is not one of Prometheus' API: " + what}
+}
+
+// value decodes the next value, in memory.
+func (s *stream) value(into any) error { return s.dec.Decode(into) }
+
+// object reads an object, and has a function read the value of each of its fields. It
+// tells whether there is an object, and not null.
+func (s *stream) object(field func(name string) error) (bool, error) {
+	there, err := s.open('{')
+	if !there || err != nil {
+		return false, err
+	}
+	for s.dec.More() {
+		t, err := s.dec.Token()
+		if err != nil {
+			return true, err
+		}
+		name, _ := t.(string) // the decoder takes nothing else for it
+		if err := field(name); err != nil {
+			return true, err
+		}
+	}
+	_, err = s.dec.Token()
+	return true, err
+}
+
+// array reads an array, and has a function read each element. A null has none.
+func (s *stream) array(element func() error) error {
+	there, err := s.open('[')
+	if !there || err != nil {
+		return err
+	}
+	for s.dec.More() {
+		if err := element(); err != nil {
+			return err
+		}
+	}
+	_, err = s.dec.Token()
+	return err
+}
+
+// open reads the start of an object or an array, and tells whether it is not null.
+func (s *stream) open(want json.Delim) (bool, error) {
+	switch t, err := s.dec.Token(); {
+	case err != nil:
+		return false, err
+	case t == nil:
+		return false, nil
+	case t != want:
+		return false, fmt.Errorf("at byte %d, a %s is expected", s.dec.InputOffset(), want)
+	}
+	return true, nil
+}
+
+// skip reads over the next value. It is decoded as a whole, which takes less time and
+// memory than its parts would.
+func (s *stream) skip() error { return s.value(&skipped{}) }
+
+type skipped struct{}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (*skipped) UnmarshalJSON([]byte) error { return nil }
