@@ -16,7 +16,7 @@ CRDS := charts/rulefleet/files/crds
 WEBHOOKS := charts/rulefleet/files/webhook
 CHART := charts/rulefleet
 
-MODULES := $(patsubst %/go.mod,%,$(wildcard go.mod .ci/tools/go.mod .ci/chart-tools/go.mod e2e/certmanager/go.mod e2e/controlplane/go.mod e2e/monitoring/go.mod e2e/prometheus/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard go.mod .ci/tools/go.mod .ci/chart-tools/go.mod e2e/*/go.mod))
 MODULES := $(MODULES:go.mod=.)
 
 TOOLS := bin/tools
@@ -83,8 +83,12 @@ helm: ## Build the command helm into bin/tools.
 promtool: ## Build promtool, which tests check rules with, into bin/prometheus.
 	@.ci/step promtool e2e/prometheus/build.sh
 
+.PHONY: pipeline
+pipeline: promtool ## Build what makes alerts of what a cluster does (kube-state-metrics, prometheus-operator, Alertmanager) into bin/pipeline.
+	@.ci/step pipeline e2e/build-pipeline.sh
+
 .PHONY: demo
-demo: controlplane build ## Run a hub and spokes on this machine, with Rulefleet at work.
+demo: controlplane build $(if $(filter lite,$(DEMO)),,pipeline) ## Run a hub and spokes on this machine, with Rulefleet at work (DEMO=lite: no alert fires).
 	@# Built as the manager is, it shares what was compiled for that.
 	CGO_ENABLED=0 go run -trimpath ./e2e/demo
 
@@ -94,7 +98,7 @@ demo: controlplane build ## Run a hub and spokes on this machine, with Rulefleet
 RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 
 .PHONY: test
-test: controlplane promtool build test-pure test-units test-e2e test-faults ## Run all tests.
+test: controlplane build pipeline test-pure test-units test-e2e test-faults ## Run all tests.
 
 .PHONY: test-pure
 test-pure: note-race ## Run the tests that need nothing: pkg/rule.
@@ -102,12 +106,12 @@ test-pure: note-race ## Run the tests that need nothing: pkg/rule.
 	@.ci/step 'tests (pure) that measure' go test -run AreBounded ./pkg/rule ./pkg/spoke
 
 .PHONY: test-units
-test-units: promtool note-race ## Run the tests of all other packages.
+test-units: pipeline note-race ## Run the tests of all other packages.
 	@go -C e2e/certmanager mod download # whose CustomResourceDefinitions a test of the chart installs
 	@.ci/step 'tests (units)' go test $(RACE) -count=1 -timeout 10m $$(go list ./... | grep -Ev '/(pkg/rule|e2e)(/|$$)')
 
 .PHONY: test-e2e
-test-e2e: promtool note-race ## Run the tests of the manager on real API servers. They measure time, so they run alone.
+test-e2e: pipeline note-race ## Run the tests of the manager on real API servers. They measure time, so they run alone.
 	@.ci/step 'tests (end to end)' go test $(RACE) -count=1 -timeout 25m -parallel 4 -v -skip '^TestFault' ./e2e
 
 .PHONY: test-faults
@@ -152,8 +156,8 @@ node-image: ## Build an image of kind's nodes by KIND_NODE_BUILDER, in a docker 
 FUZZTIME ?= 10s
 
 .PHONY: fuzz
-fuzz: ## Fuzz each target of pkg/rule and pkg/spoke for FUZZTIME (10s).
-	@for package in ./pkg/rule ./pkg/spoke; do \
+fuzz: ## Fuzz each target of pkg/evaluator, pkg/rule and pkg/spoke for FUZZTIME (10s).
+	@for package in ./pkg/evaluator ./pkg/rule ./pkg/spoke; do \
 		targets=$$(go test -list '^Fuzz' $$package | grep '^Fuzz'); \
 		for target in $$targets; do .ci/step "fuzzing: $$target" go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x $$package; done; \
 	done

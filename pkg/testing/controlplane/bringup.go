@@ -145,13 +145,13 @@ func (c *Cluster) startAPIServerOnFreePort(ctx context.Context) error {
 	var err error
 	for range startAttempts {
 		var port int
-		if port, err = takePort(); err != nil {
+		if port, err = TakePort(loopback); err != nil {
 			return err
 		}
 		if err = c.startAPIServerOn(ctx, port); !errors.Is(err, errPortInUse) {
 			return err
 		}
-		releasePort(port)
+		ReleasePort(port)
 	}
 	return err
 }

@@ -102,7 +102,7 @@ func (c *Cluster) Stop() error {
 		errs = append(errs, c.etcd.Stop(etcdGrace))
 	}
 	if c.port != 0 && c.opts.Port == 0 {
-		releasePort(c.port)
+		ReleasePort(c.port)
 	}
 	if c.lock != nil {
 		errs = append(errs, c.lock.Close())

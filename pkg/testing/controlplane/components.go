@@ -43,10 +43,14 @@ const auditPolicy = `{
 `
 
 // idleControllers are those with nothing to do in a cluster without nodes,
-// volumes and a cloud.
+// volumes and a cloud. Those of endpoints are among them, so that a test can say
+// where a Service leads to.
 var idleControllers = []string{
 	"cloud-node-lifecycle-controller",
 	"device-taint-eviction-controller",
+	"endpoints-controller",
+	"endpointslice-controller",
+	"endpointslice-mirroring-controller",
 	"ephemeral-volume-controller",
 	"kube-apiserver-serving-clustertrustbundle-publisher-controller",
 	"node-ipam-controller",

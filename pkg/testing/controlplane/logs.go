@@ -52,10 +52,15 @@ func (c *Cluster) lastWords() string {
 	return words.String()
 }
 
-// tail returns the last lines of a program's log. A log that cannot be read is
-// told in its place: the reader is after another error.
+// tail returns the last lines of a program's log.
 func (c *Cluster) tail(program string, lines int) string {
-	content, err := readEnd(c.logPath(program), tailBytes)
+	return Tail(c.logPath(program), lines)
+}
+
+// Tail returns the last lines of a log, and nothing when there is none. A log that
+// cannot be read is told in its place: the reader is after another error.
+func Tail(path string, lines int) string {
+	content, err := readEnd(path, tailBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}

@@ -18,20 +18,20 @@ const (
 	loopback     = "127.0.0.1"
 )
 
-// ports are those in use by clusters of this process, up or down.
+// ports are those in use by what this process has started, up or down.
 var ports = struct {
 	sync.Mutex
 	taken map[int]bool
 }{taken: map[int]bool{}}
 
-// takePort reserves a port that is free now. Another process may still take it
-// before it is bound, so the caller tries again when it proves to be in use.
-func takePort() (int, error) {
+// TakePort reserves, within this process, a port that is free now at an address of
+// this machine. Another process may still take it before it is bound.
+func TakePort(host string) (int, error) {
 	ports.Lock()
 	defer ports.Unlock()
 	for range portAttempts {
 		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
-		if ports.taken[port] || !bindable(port) {
+		if ports.taken[port] || !bindable(host, port) {
 			continue
 		}
 		ports.taken[port] = true
@@ -40,14 +40,15 @@ func takePort() (int, error) {
 	return 0, fmt.Errorf("no free port found in %d attempts", portAttempts)
 }
 
-func releasePort(port int) {
+// ReleasePort gives back what TakePort has reserved.
+func ReleasePort(port int) {
 	ports.Lock()
 	defer ports.Unlock()
 	delete(ports.taken, port)
 }
 
-func bindable(port int) bool {
-	l, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+func bindable(host string, port int) bool {
+	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return false
 	}

@@ -1,0 +1,121 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// kubelet plays the nodes, and their scheduler: it says that the pods of all namespaces
+// run, and are ready, except those of the Deployments that are to be broken. It gives them
+// no node, so that a pod that is deleted is gone without its help.
+type kubelet struct {
+	client client.Client
+	// address is the one of every pod, as if all were on the host's network.
+	address string
+
+	mu     sync.Mutex
+	broken map[types.NamespacedName]bool // Deployments.
+}
+
+func (k *kubelet) setBroken(deployment types.NamespacedName, broken bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.broken[deployment] = broken
+}
+
+func (k *kubelet) isBroken(deployment types.NamespacedName) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.broken[deployment]
+}
+
+// sync writes the status of each pod that has another.
+func (k *kubelet) sync(ctx context.Context) error {
+	pods := &corev1.PodList{}
+	if err := k.client.List(ctx, pods); err != nil {
+		return fmt.Errorf("listing pods: %w", err)
+	}
+	var errs []error
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		ready := !k.isBroken(deploymentOf(pod))
+		if pod.DeletionTimestamp != nil || isAs(pod, ready) {
+			continue
+		}
+		pod.Status = k.status(pod, ready)
+		err := k.client.Status().Update(ctx, pod)
+		// It has changed, or is gone, since it was listed.
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("writing the status of pod %s/%s: %w", pod.Namespace, pod.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isAs tells whether a pod was given that status.
+func isAs(pod *corev1.Pod, ready bool) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return (c.Status == corev1.ConditionTrue) == ready
+		}
+	}
+	return false
+}
+
+// status is that of a pod that runs. When it is not ready, its containers crash.
+func (k *kubelet) status(pod *corev1.Pod, ready bool) corev1.PodStatus {
+	now := metav1.Now()
+	s := corev1.PodStatus{
+		Phase: corev1.PodRunning, StartTime: &now,
+		PodIP: k.address, PodIPs: []corev1.PodIP{{IP: k.address}},
+	}
+	for _, c := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
+		condition := corev1.PodCondition{Type: c, Status: corev1.ConditionTrue, LastTransitionTime: now}
+		if !ready && (c == corev1.ContainersReady || c == corev1.PodReady) {
+			condition.Status, condition.Reason = corev1.ConditionFalse, "ContainersNotReady"
+		}
+		s.Conditions = append(s.Conditions, condition)
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		status := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Ready: ready, Started: &ready}
+		if ready {
+			status.State.Running = &corev1.ContainerStateRunning{StartedAt: now}
+		} else {
+			status.RestartCount = restarts(pod, c.Name) + 1
+			status.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}
+		}
+		s.ContainerStatuses = append(s.ContainerStatuses, status)
+	}
+	return s
+}
+
+func restarts(pod *corev1.Pod, container string) int32 {
+	for i := range pod.Status.ContainerStatuses {
+		if s := &pod.Status.ContainerStatuses[i]; s.Name == container {
+			return s.RestartCount
+		}
+	}
+	return 0
+}
+
+// deploymentOf returns the Deployment that a pod is of: it has given its ReplicaSet a name
+// that ends with the hash of the pods' template.
+func deploymentOf(pod *corev1.Pod) types.NamespacedName {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != "ReplicaSet" {
+		return types.NamespacedName{}
+	}
+	name := strings.TrimSuffix(owner.Name, "-"+pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
+	return types.NamespacedName{Namespace: pod.Namespace, Name: name}
+}

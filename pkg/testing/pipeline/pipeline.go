@@ -1,0 +1,349 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// Where the Prometheus object is, which Start makes.
+const (
+	Namespace = "monitoring"
+	Name      = "main"
+)
+
+// tick is how often pods and configuration are looked at.
+const tick = 250 * time.Millisecond
+
+// Options say which pipeline to start.
+type Options struct {
+	// Dir is the work folder, of this pipeline alone: files, data and logs. "" is a
+	// temporary one, which Stop removes.
+	Dir string
+	// Prometheus is the spec of the Prometheus object: its selectors, externalLabels and
+	// what else a test is about. What to scrape and whom to notify is set by Start;
+	// scrapeInterval and evaluationInterval are a second unless they are given.
+	Prometheus monitoringv1.PrometheusSpec
+	// WithoutBindings has prometheus-operator not tell in a PrometheusRule's status which
+	// Prometheus has selected it.
+	WithoutBindings bool
+	// OperatorArgs are further flags of prometheus-operator.
+	OperatorArgs []string
+	// Alertmanager is who is notified; nil starts one that Stop ends.
+	Alertmanager *Alertmanager
+	// Output gets a line when the pipeline is there; nil for none.
+	Output io.Writer
+}
+
+// Pipeline is what makes alerts in one control plane. Its methods are safe for concurrent
+// use.
+type Pipeline struct {
+	opts      Options
+	member    *fleet.Member
+	dir       string
+	temporary bool
+	// host is the address of this machine at which Prometheus listens.
+	host  string
+	ports map[string]int
+
+	alertmanager *Alertmanager
+	exporter     *exporter
+	kubelet      *kubelet
+	reloader     *reloader
+	// In the order in which they are stopped.
+	prometheus, operator, kubeStateMetrics *program
+
+	log      *os.File
+	endLoops context.CancelFunc
+	loops    sync.WaitGroup
+
+	stopOnce sync.Once
+	stopErr  error
+}
+
+// Start runs a pipeline in a control plane of processes that has a controller manager,
+// and returns when Prometheus is ready. The end of ctx aborts the start; a pipeline that is
+// up runs until Stop. What it makes in the control plane stays there.
+func Start(ctx context.Context, member *fleet.Member, o Options) (*Pipeline, error) {
+	if member.Cluster == nil || member.Pids()["kube-controller-manager"] == 0 {
+		return nil, fmt.Errorf("starting a pipeline in %s: it does not run as processes, with a controller manager", member.Name())
+	}
+	begin := time.Now()
+	p := &Pipeline{opts: o, member: member, ports: map[string]int{}, endLoops: func() {}}
+	if err := p.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the pipeline of %s: %w", member.Name(), err), p.Stop())
+	}
+	if o.Output != nil {
+		_, _ = fmt.Fprintf(o.Output, "pipeline %s: Prometheus at %s, Alertmanager at %s after %.1fs\n",
+			member.Name(), p.PrometheusURL(), p.alertmanager.URL(), time.Since(begin).Seconds())
+	}
+	return p, nil
+}
+
+func (p *Pipeline) start(ctx context.Context) error {
+	if err := p.prepare(); err != nil {
+		return err
+	}
+	if err := p.install(ctx); err != nil {
+		return err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.kubeStateMetrics.start(gctx) })
+	g.Go(func() error { return p.operator.start(gctx) })
+	g.Go(func() error { return p.startAlertmanager(gctx) })
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := p.createPrometheus(ctx); err != nil {
+		return err
+	}
+	if err := await(ctx, p.reloader.mount); err != nil {
+		return fmt.Errorf("waiting for prometheus-operator's configuration: %w\n%s", err, controlplane.Tail(p.operator.logPath, tailLines))
+	}
+	if err := p.prometheus.start(ctx); err != nil {
+		return err
+	}
+	p.startLoops(ctx)
+	return await(ctx, p.isProxied)
+}
+
+// prepare finds what is needed on this machine.
+func (p *Pipeline) prepare() error {
+	var err error
+	if p.dir, p.temporary, err = folder(p.opts.Dir); err != nil {
+		return err
+	}
+	if p.log, err = os.OpenFile(p.logPath("stand-ins"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, privateFile); err != nil {
+		return fmt.Errorf("opening a log: %w", err)
+	}
+	if p.host, err = Address(); err != nil {
+		return err
+	}
+	for name, host := range map[string]string{
+		"prometheus": p.host, "operator": loopback, "kube-state-metrics": loopback, "kube-state-metrics' own": loopback,
+	} {
+		if p.ports[name], err = controlplane.TakePort(host); err != nil {
+			return err
+		}
+	}
+	if p.exporter, err = startExporter(); err != nil {
+		return err
+	}
+	p.kubelet = &kubelet{client: p.member.Client, address: p.host, broken: map[types.NamespacedName]bool{}}
+	p.reloader = &reloader{client: p.member.Client, dir: filepath.Join(p.dir, "prometheus"), reloadURL: p.PrometheusURL() + "/-/reload"}
+	return p.preparePrograms()
+}
+
+// Address returns the address of this machine at which Prometheus will listen. There may be
+// none, and then no pipeline can be started.
+func Address() (string, error) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return "", fmt.Errorf("listing the addresses of this machine: %w", err)
+	}
+	return podAddress(addresses)
+}
+
+// podAddress returns the first that a pod can have: the API server takes no loopback or
+// link-local address for one.
+func podAddress(addresses []net.Addr) (string, error) {
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			return n.IP.String(), nil
+		}
+	}
+	return "", fmt.Errorf("this machine has no address but loopback and link-local ones (%v), and the API server's proxy leads to no such", addresses)
+}
+
+func (p *Pipeline) startAlertmanager(ctx context.Context) error {
+	p.alertmanager = p.opts.Alertmanager
+	if p.alertmanager != nil {
+		return nil
+	}
+	var err error
+	p.alertmanager, err = StartAlertmanager(ctx, p.dir)
+	return err
+}
+
+// startLoops plays the nodes until Stop.
+func (p *Pipeline) startLoops(ctx context.Context) {
+	ctx, p.endLoops = context.WithCancel(context.WithoutCancel(ctx))
+	for _, sync := range []func(context.Context) error{p.kubelet.sync, p.reload} {
+		p.loops.Go(func() { p.repeat(ctx, sync) })
+	}
+}
+
+// repeat calls a function again and again, and logs its errors, each once.
+func (p *Pipeline) repeat(ctx context.Context, sync func(context.Context) error) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	last := ""
+	for {
+		err := bounded(ctx, sync)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && err.Error() != last {
+			_, _ = fmt.Fprintf(p.log, "%s %v\n", time.Now().Format(time.RFC3339), err)
+		}
+		last = fmt.Sprint(err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func bounded(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return f(ctx)
+}
+
+// reload keeps Prometheus' files current. While it is stopped, nobody reads them.
+func (p *Pipeline) reload(ctx context.Context) error {
+	if !p.prometheus.isRunning() {
+		return p.reloader.mount(ctx)
+	}
+	return p.reloader.sync(ctx)
+}
+
+// isProxied checks that the API server's proxy leads to Prometheus.
+func (p *Pipeline) isProxied(ctx context.Context) error {
+	c, err := proxyClient(p.member)
+	if err != nil {
+		return terminal{err}
+	}
+	if _, err := c.ProxyGet("http", ServiceName, PortName, "/-/ready", nil).DoRaw(ctx); err != nil {
+		return fmt.Errorf("reaching Prometheus by the API server's proxy: %w", err)
+	}
+	return nil
+}
+
+// Stop ends all that Start has started. Further calls do nothing.
+func (p *Pipeline) Stop() error {
+	p.stopOnce.Do(func() {
+		if err := p.stop(); err != nil {
+			p.stopErr = fmt.Errorf("stopping the pipeline of %s: %w", p.member.Name(), err)
+		}
+	})
+	return p.stopErr
+}
+
+func (p *Pipeline) stop() error {
+	p.endLoops()
+	p.loops.Wait()
+	var errs []error
+	for _, program := range p.programs() {
+		errs = append(errs, program.kill())
+	}
+	if p.alertmanager != nil && p.opts.Alertmanager == nil {
+		errs = append(errs, p.alertmanager.Stop())
+	}
+	if p.exporter != nil {
+		errs = append(errs, p.exporter.server.Close())
+	}
+	for _, port := range p.ports {
+		controlplane.ReleasePort(port)
+	}
+	if p.log != nil {
+		errs = append(errs, p.log.Close())
+	}
+	if p.temporary {
+		errs = append(errs, os.RemoveAll(p.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// programs are those that were prepared.
+func (p *Pipeline) programs() []*program {
+	var out []*program
+	for _, program := range []*program{p.prometheus, p.operator, p.kubeStateMetrics} {
+		if program != nil {
+			out = append(out, program)
+		}
+	}
+	return out
+}
+
+// PrometheusURL returns where Prometheus serves, also while it is stopped.
+func (p *Pipeline) PrometheusURL() string { return "http://" + p.address("prometheus") }
+
+// Alertmanager returns who is notified.
+func (p *Pipeline) Alertmanager() *Alertmanager { return p.alertmanager }
+
+// StopPrometheus ends Prometheus: its address refuses connections. Its Service leads there
+// all the same, as when a pod has just ended.
+func (p *Pipeline) StopPrometheus() error { return p.prometheus.stop() }
+
+// StartPrometheus starts it again, at the same address and with the same data.
+func (p *Pipeline) StartPrometheus(ctx context.Context) error { return p.prometheus.start(ctx) }
+
+// StopOperator ends prometheus-operator: rules that change then reach no Prometheus.
+func (p *Pipeline) StopOperator() error { return p.operator.stop() }
+
+// StartOperator starts it again.
+func (p *Pipeline) StartOperator(ctx context.Context) error { return p.operator.start(ctx) }
+
+// StopKubeStateMetrics ends kube-state-metrics, so that there are no metrics of what is in
+// the cluster.
+func (p *Pipeline) StopKubeStateMetrics() error { return p.kubeStateMetrics.stop() }
+
+// StartKubeStateMetrics starts it again.
+func (p *Pipeline) StartKubeStateMetrics(ctx context.Context) error {
+	return p.kubeStateMetrics.start(ctx)
+}
+
+// Break makes the containers of a Deployment's pods crash, those to come included.
+func (p *Pipeline) Break(deployment types.NamespacedName) { p.kubelet.setBroken(deployment, true) }
+
+// Mend ends that.
+func (p *Pipeline) Mend(deployment types.NamespacedName) { p.kubelet.setBroken(deployment, false) }
+
+// SetMetric has Prometheus scrape a metric of the test's own.
+func (p *Pipeline) SetMetric(name string, labels map[string]string, value float64) {
+	p.exporter.set(name, labels, value)
+}
+
+// RemoveMetric ends that.
+func (p *Pipeline) RemoveMetric(name string, labels map[string]string) {
+	p.exporter.remove(name, labels)
+}
+
+// Dump writes the ends of all logs, for a test that has failed.
+func (p *Pipeline) Dump(w io.Writer) {
+	_, _ = fmt.Fprintf(w, "==== pipeline of %s\n", p.member.Name())
+	for _, program := range p.programs() {
+		dump(w, program.name, program.logPath)
+	}
+	dump(w, "the stand-ins for nodes", p.logPath("stand-ins"))
+	if p.alertmanager != nil && p.opts.Alertmanager == nil {
+		p.alertmanager.Dump(w)
+	}
+}
+
+func (p *Pipeline) logPath(name string) string { return filepath.Join(p.dir, name+".log") }
+
+// address is where a program listens.
+func (p *Pipeline) address(name string) string {
+	host := loopback
+	if name == "prometheus" {
+		host = p.host
+	}
+	return net.JoinHostPort(host, strconv.Itoa(p.ports[name]))
+}

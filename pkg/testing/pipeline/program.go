@@ -1,0 +1,196 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
+)
+
+const (
+	loopback = "127.0.0.1"
+
+	poll = 50 * time.Millisecond
+	// patience is for a machine with much else to do: most is ready within two seconds.
+	patience = 90 * time.Second
+	// grace is how long a program may take to end by itself.
+	grace = 5 * time.Second
+	// askTimeout bounds each question to a program.
+	askTimeout = 5 * time.Second
+
+	tailLines = 30
+
+	privateFile   = 0o600
+	privateFolder = 0o700
+)
+
+// program is one of the processes. Its methods are safe for concurrent use.
+type program struct {
+	name, path, logPath string
+	args                []string
+	// readyURL answers 200 when the program is ready.
+	readyURL string
+
+	mu      sync.Mutex
+	process *controlplane.Process
+}
+
+// start runs the program, and waits until it is ready. It outlives ctx, which bounds the
+// start alone.
+func (p *program) start(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.runs() {
+		return fmt.Errorf("starting %s: it runs", p.name)
+	}
+	var err error
+	p.process, err = controlplane.StartProcess(context.WithoutCancel(ctx), controlplane.ProcessOptions{
+		Name: p.name, Path: p.path, Args: p.args, Dir: filepath.Dir(p.logPath), LogPath: p.logPath,
+	})
+	if err != nil {
+		return fmt.Errorf("%w (make pipeline builds it)", err)
+	}
+	if err := p.awaitReady(ctx); err != nil {
+		return errors.Join(fmt.Errorf("waiting for %s: %w\n%s", p.name, err, controlplane.Tail(p.logPath, tailLines)), p.process.Kill())
+	}
+	return nil
+}
+
+func (p *program) awaitReady(ctx context.Context) error {
+	return await(ctx, func(ctx context.Context) error {
+		if !p.runs() {
+			return terminal{fmt.Errorf("it has ended: %w", p.process.ExitErr())}
+		}
+		return ask(ctx, http.MethodGet, p.readyURL)
+	})
+}
+
+// runs is for who holds the lock.
+func (p *program) runs() bool {
+	if p.process == nil {
+		return false
+	}
+	select {
+	case <-p.process.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *program) isRunning() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.runs()
+}
+
+// stop has the program end, as Kubernetes would. One that does not run is no error.
+func (p *program) stop() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process == nil {
+		return nil
+	}
+	return p.process.Stop(grace)
+}
+
+// kill ends the program at once.
+func (p *program) kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process == nil {
+		return nil
+	}
+	return p.process.Kill()
+}
+
+// ask sends a request that is to be answered by 200.
+func ask(ctx context.Context, method, url string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("asking %s: %w", url, err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("asking %s: %w", url, err)
+	}
+	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s %s: %s", method, url, resp.Status)
+	}
+	return nil
+}
+
+// terminal is an error that await does not wait out.
+type terminal struct{ error }
+
+func (e terminal) Unwrap() error { return e.error }
+
+// await asks until there is no error, and tells the last one when the time is up.
+func await(ctx context.Context, look func(context.Context) error) error {
+	last := errors.New("not asked yet")
+	err := wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
+		err := look(ctx)
+		if errors.As(err, &terminal{}) {
+			return false, err
+		}
+		// A look that the deadline cut short has nothing to say.
+		if err == nil || ctx.Err() == nil {
+			last = err
+		}
+		return last == nil, nil
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("%w: last: %w", err, last)
+	}
+	return err
+}
+
+// folder returns the folder to work in, and whether it was made for that alone.
+func folder(dir string) (_ string, temporary bool, err error) {
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "rulefleet-pipeline-"); err != nil {
+			return "", false, fmt.Errorf("making the work folder: %w", err)
+		}
+		return dir, true, nil
+	}
+	// The programs run there, and are given names of files in it.
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", false, fmt.Errorf("finding the work folder: %w", err)
+	}
+	if err := os.MkdirAll(dir, privateFolder); err != nil {
+		return "", false, fmt.Errorf("making the work folder: %w", err)
+	}
+	return dir, false, nil
+}
+
+// binary returns where a program is, in a folder of bin of the module that the working
+// directory is in.
+func binary(folder, name string) (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the module root: %w", err)
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			path := filepath.Join(dir, "bin", folder, name)
+			if _, err := os.Stat(path); err != nil {
+				return "", fmt.Errorf("no %s: run make pipeline first: %w", name, err)
+			}
+			return path, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no go.mod in or above %s", start)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package pipeline
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// configKey is where the Secret of a Prometheus' name has the configuration.
+	configKey = "prometheus.yaml.gz"
+	// mountedRules is where a pod of Prometheus has its rule files.
+	mountedRules = "/etc/prometheus/rules/"
+	// rulesPrefix is what the names of the ConfigMaps with rule files begin with.
+	rulesPrefix = "prometheus-" + Name + "-rulefiles-"
+	// podName is Prometheus' pod, which the configuration asks for.
+	podName = "prometheus-" + Name + "-0"
+)
+
+// reloader does what a pod's mounts and the config-reloader do: it writes what
+// prometheus-operator made into Prometheus' files, and has them read when they change.
+type reloader struct {
+	client client.Client
+	// dir has the configuration, and the folder of rule files.
+	dir       string
+	reloadURL string
+
+	files   map[string]string // What is written, by path.
+	pending bool              // It is still to be read.
+}
+
+func (r *reloader) configPath() string { return filepath.Join(r.dir, "prometheus.yaml") }
+
+func (r *reloader) rulesDir() string { return filepath.Join(r.dir, "rules") }
+
+// sync writes what has changed, and has Prometheus read it. When that fails, it is tried
+// again the next time.
+func (r *reloader) sync(ctx context.Context) error {
+	if err := r.mount(ctx); err != nil {
+		return err
+	}
+	if !r.pending {
+		return nil
+	}
+	if err := ask(ctx, http.MethodPost, r.reloadURL); err != nil {
+		return fmt.Errorf("reloading Prometheus: %w", err)
+	}
+	r.pending = false
+	return nil
+}
+
+// mount writes what has changed.
+func (r *reloader) mount(ctx context.Context) error {
+	want, err := r.fetch(ctx)
+	if err != nil {
+		return err
+	}
+	if maps.Equal(want, r.files) {
+		return nil
+	}
+	for path, content := range want {
+		if err := os.MkdirAll(filepath.Dir(path), privateFolder); err != nil {
+			return fmt.Errorf("making the folder of %s: %w", path, err)
+		}
+		if err := os.WriteFile(path, []byte(content), privateFile); err != nil {
+			return fmt.Errorf("writing %s: %w", path, err)
+		}
+	}
+	for path := range r.files {
+		if _, ok := want[path]; ok {
+			continue
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing %s: %w", path, err)
+		}
+	}
+	r.files, r.pending = want, true
+	return nil
+}
+
+// fetch returns the files that Prometheus is to have, by path.
+func (r *reloader) fetch(ctx context.Context) (map[string]string, error) {
+	secret := &corev1.Secret{}
+	if err := r.client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "prometheus-" + Name}, secret); err != nil {
+		return nil, fmt.Errorf("reading Prometheus' configuration: %w", err)
+	}
+	config, err := gunzip(secret.Data[configKey])
+	if err != nil {
+		return nil, fmt.Errorf("unpacking Prometheus' configuration: %w", err)
+	}
+	config = strings.NewReplacer("$(POD_NAME)", podName, mountedRules, r.rulesDir()+"/").Replace(config)
+	files := map[string]string{r.configPath(): config}
+	configMaps := &corev1.ConfigMapList{}
+	if err := r.client.List(ctx, configMaps, client.InNamespace(Namespace)); err != nil {
+		return nil, fmt.Errorf("listing the ConfigMaps with rule files: %w", err)
+	}
+	for i := range configMaps.Items {
+		cm := &configMaps.Items[i]
+		if !strings.HasPrefix(cm.Name, rulesPrefix) {
+			continue
+		}
+		for name, content := range cm.Data {
+			files[filepath.Join(r.rulesDir(), cm.Name, name)] = content
+		}
+	}
+	return files, nil
+}
+
+func gunzip(data []byte) (string, error) {
+	reader, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return "", err
+	}
+	out, err := io.ReadAll(reader)
+	return string(out), err
+}
