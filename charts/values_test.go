@@ -80,6 +80,8 @@ var effects = map[string]effect{
 	"kubeStateMetricsSelector": {value: `job="ksm: a"`, want: `--kube-state-metrics-selector=job="ksm: a"`},
 	"prometheusVersion":        {value: "2.53", want: "--prometheus-version=2.53"},
 	"prometheusFeatures":       {value: []any{"a", "b"}, want: "--prometheus-features=a,b"},
+	"evaluatorPollInterval":    {value: "1m", want: "--evaluator-poll-interval=1m"},
+	"checkMetrics":             {value: false, want: "--check-metrics=false"},
 
 	"builtInTemplates.deployment-down":     {value: "Disabled", want: "--built-in-templates=\n"},
 	"builtInTemplates.replicas-mismatch":   {value: "Enabled", want: "--built-in-templates=deployment-down,replicas-mismatch\n"},
@@ -186,6 +188,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"digest":          at("image.digest", "sha256:1"),
 		"template":        at("builtInTemplates.deployment-down", "On"),
 		"duration":        at("deletionHold", "ten minutes"),
+		"interval":        at("evaluatorPollInterval", "often"),
 		"port":            at("webhook.port", 70000),
 		"version":         at("prometheusVersion", "latest"),
 		"label":           at("clusterLabel", "a-b"),

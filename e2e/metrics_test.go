@@ -44,7 +44,7 @@ func TestMetrics(t *testing.T) {
 	create(t, a, deployment(ns, "web"))
 	for name, least := range map[string]float64{
 		fromDeployment: before + 1,
-		`rulefleet_rules{phase="Applied",reason="None"}`:                             1,
+		`rulefleet_rules{phase="Applied",reason="NoEvaluator"}`:                      1,
 		`rulefleet_alertrules{condition="Accepted",reason="Accepted",status="True"}`: 1,
 		`rulefleet_spoke_ready{cluster="` + spokeA + `",reason="Ready"}`:             1,
 		`rulefleet_spokes{condition="Connected",reason="Connected",status="True"}`:   2,

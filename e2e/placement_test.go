@@ -227,7 +227,7 @@ func TestNamespaceMissing(t *testing.T) {
 	namespace(t, ns, shared.Spoke(spokeB))
 	key := create(t, shared.Hub, alertRule(ns, ns, onNamed(spokeA, spokeB)))
 	expectRow(t, shared, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing)
-	expectRow(t, shared, key, spokeB, v1alpha1.PhaseApplied, "")
+	expectRow(t, shared, key, spokeB, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator)
 	expectReady(t, shared, key, metav1.ConditionFalse, v1alpha1.ReasonNamespaceMissing)
 	expectPushed(t, a, key, 0)
 

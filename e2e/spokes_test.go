@@ -270,7 +270,7 @@ func TestColumns(t *testing.T) {
 		args, header string
 		row          []string // "*" for any value
 	}{
-		{"get ar -n " + ns, "NAME ALERT SEVERITY CLUSTERS READY REASON AGE", []string{"rule", "TestAlert", "warning", "1", "1/1", "AllApplied", "*"}},
+		{"get ar -n " + ns, "NAME ALERT SEVERITY CLUSTERS READY FIRING REASON AGE", []string{"rule", "TestAlert", "warning", "1", "1/1", "AllApplied", "*"}},
 		{"get spokes " + spokeA, "NAME READY REASON VERSION DEPLOYMENTS RULES AGE", []string{spokeA, "True", "Ready", version.GitVersion, "*", "*", "*"}},
 		{"get spoke " + spokeA, "NAME READY REASON VERSION DEPLOYMENTS RULES AGE", []string{spokeA, "True", "Ready", version.GitVersion, "*", "*", "*"}},
 		{"get art deployment-down", "NAME ALERT SEVERITY STATE ACCEPTED AGE", []string{"deployment-down", "DeploymentDown", "critical", "Enabled", "True", "*"}},

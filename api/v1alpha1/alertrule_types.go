@@ -15,6 +15,7 @@ import (
 // +kubebuilder:printcolumn:name="Severity",type=string,JSONPath=`.spec.severity`
 // +kubebuilder:printcolumn:name="Clusters",type=integer,JSONPath=`.status.summary.desired`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.summary.ready`
+// +kubebuilder:printcolumn:name="Firing",type=integer,JSONPath=`.status.summary.firing`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type AlertRule struct {
@@ -158,7 +159,7 @@ type WorkloadReference struct {
 }
 
 // Phase is how far a rule was proven to be in a spoke.
-// +kubebuilder:validation:Enum=Pending;Applied
+// +kubebuilder:validation:Enum=Pending;Applied;Selected;Evaluating
 type Phase string
 
 const (
@@ -166,6 +167,11 @@ const (
 	PhasePending Phase = "Pending"
 	// PhaseApplied is what the spoke's API server holds as it should.
 	PhaseApplied Phase = "Applied"
+	// PhaseSelected is what a Prometheus or ThanosRuler of the spoke selects: by its
+	// selectors (reason Predicted), or by what prometheus-operator or itself says.
+	PhaseSelected Phase = "Selected"
+	// PhaseEvaluating is what it has loaded as the AlertRule says, and evaluates without an error.
+	PhaseEvaluating Phase = "Evaluating"
 )
 
 // AlertRuleStatus tells how far an AlertRule got.
@@ -176,8 +182,10 @@ type AlertRuleStatus struct {
 	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Accepted (the spec is valid), Ready (the alert is in every
-	// spoke that it is placed on) and Stalled (a person has to act first).
+	// conditions are Accepted (the spec is valid), Ready (the alert is as far as can be
+	// proven in every spoke that it is placed on), Stalled (a person has to act first) and,
+	// where a spoke's Prometheus can be asked, MetricsPresent (it has what the expression
+	// selects).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -197,9 +205,9 @@ type AlertRuleStatus struct {
 	// +kubebuilder:validation:items:MaxLength=512
 	OverriddenFields []string `json:"overriddenFields,omitempty"`
 
-	// clusters lists the spokes. Above 100 of them, only those that are not at
-	// their top phase are listed, up to 100 and the worst first: one that is absent is at the
-	// top, for the generation in observedGeneration, or, while the rule is not
+	// clusters lists the spokes. Above 100 of them, only those are listed that are not at
+	// their top phase, or where the alert fires or lacks a metric, up to 100 and the worst
+	// first: one that is absent is at the top, for the generation in observedGeneration, or, while the rule is not
 	// accepted, for the last one that was. Where unlistedClusters is not zero, some
 	// that are absent are not.
 	// +optional
@@ -226,6 +234,23 @@ type RuleSummary struct {
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Applied int32 `json:"applied"`
+
+	// selected is the number of spokes where a Prometheus or ThanosRuler selects the rule.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Selected int32 `json:"selected,omitempty"`
+
+	// evaluating is the number of spokes where it is proven to be evaluated.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Evaluating int32 `json:"evaluating,omitempty"`
+
+	// firing is the number of alerts of the rule that fire, over all spokes whose
+	// Prometheus can be asked. It is absent where none can. It follows within a minute, and
+	// changes at most once in 30 s.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Firing *int32 `json:"firing,omitempty"`
 
 	// failing is the number of spokes that refused the rule, or hold something
 	// else in its place.
@@ -269,6 +294,27 @@ type ClusterStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	Rule string `json:"rule,omitempty"`
+
+	// evaluators are the Prometheus and ThanosRulers of the spoke that select the rule, as
+	// kind namespace/name.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=329
+	Evaluators []string `json:"evaluators,omitempty"`
+
+	// firing is the number of alerts of the rule that fire there.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Firing int32 `json:"firing,omitempty"`
+
+	// missingMetrics are selectors in the rule's expression that match no series in the
+	// spoke's Prometheus: the first three of them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:items:MaxLength=256
+	MissingMetrics []string `json:"missingMetrics,omitempty"`
 
 	// answerDigest tells, for reason Mutated, what was sent and what the spoke
 	// made of it, so that the same is not sent again.

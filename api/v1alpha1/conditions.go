@@ -11,6 +11,11 @@ const (
 	// ConditionStalled is True when a person has to act before the AlertRule can
 	// get further (kstatus: Failed).
 	ConditionStalled = "Stalled"
+	// ConditionMetricsPresent is False when a Prometheus of a spoke has no series for a
+	// selector of the AlertRule's expression: the alert can't fire there. It is absent where
+	// no Prometheus can be asked. On a SpokeCluster, it is False when Prometheus has none of
+	// the metrics of kube-state-metrics that rules there need.
+	ConditionMetricsPresent = "MetricsPresent"
 )
 
 // Conditions of a SpokeCluster, beside ConditionReady.
@@ -21,6 +26,12 @@ const (
 	// ConditionPrometheusRuleServed is True when the spoke serves PrometheusRules
 	// and they can be read.
 	ConditionPrometheusRuleServed = "PrometheusRuleServed"
+	// ConditionEvaluatorsFound is True when the spoke has a Prometheus or ThanosRuler that
+	// is to evaluate the rules. What it needs is in status.evaluators.
+	ConditionEvaluatorsFound = "EvaluatorsFound"
+	// ConditionEvaluating is True when every Prometheus or ThanosRuler that is to evaluate
+	// the rules answers, and False when one does not. It is Unknown where none may be asked.
+	ConditionEvaluating = "Evaluating"
 )
 
 // Reasons of the conditions Accepted, Ready and Stalled of an AlertRule.
@@ -34,7 +45,8 @@ const (
 	// ReasonNamespaceNotAllowed is Accepted=False: an AlertRule outside of the
 	// operator's namespace may write to the namespace of the same name alone.
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
-	// ReasonAllApplied is Ready=True: every spoke has the rule.
+	// ReasonAllApplied is Ready=True: every spoke has the rule, and it is as far there as can
+	// be proven.
 	ReasonAllApplied = "AllApplied"
 	// ReasonProgressing is Ready=False: some spokes do not have the rule yet.
 	ReasonProgressing = "Progressing"
@@ -85,6 +97,59 @@ const (
 	ReasonQuotaExceeded = "QuotaExceeded"
 	// ReasonError is any other failure; it is tried again.
 	ReasonError = "Error"
+
+	// ReasonNoEvaluator is a spoke without any Prometheus or ThanosRuler object: what
+	// becomes of the PrometheusRule there can't be known (VictoriaMetrics' converter may
+	// read it, say). Applied is as far as the rule can be proven to be.
+	ReasonNoEvaluator = "NoEvaluator"
+	// ReasonEvaluatorsUnknown is a spoke whose Prometheus and ThanosRuler objects can't be
+	// read. Applied is as far as the rule can be proven to be.
+	ReasonEvaluatorsUnknown = "EvaluatorsUnknown"
+	// ReasonNotSelected is a rule that no Prometheus or ThanosRuler of the spoke selects: the
+	// message names the label or the namespace that its selector wants.
+	ReasonNotSelected = "NotSelected"
+	// ReasonNamespaceEnforced is a rule that is evaluated for another namespace than it is
+	// about, because the Prometheus has an enforcedNamespaceLabel.
+	ReasonNamespaceEnforced = "NamespaceEnforced"
+	// ReasonPredicted is a rule that the selectors of a Prometheus pick. It may not be asked
+	// whether it has it.
+	ReasonPredicted = "Predicted"
+	// ReasonConfirmed is a rule that prometheus-operator says it has handed to a Prometheus
+	// that may not be asked.
+	ReasonConfirmed = "Confirmed"
+	// ReasonLoading is a rule that the Prometheus which selects it does not have yet, or not
+	// as it is now: it takes a minute or two.
+	ReasonLoading = "Loading"
+	// ReasonNotLoaded is a rule that it still does not have after five minutes.
+	ReasonNotLoaded = "NotLoaded"
+	// ReasonEvaluationFailed is a rule whose evaluation ends with an error.
+	ReasonEvaluationFailed = "EvaluationFailed"
+	// ReasonEvaluatorUnreachable is a Prometheus that does not answer. On a SpokeCluster:
+	// the condition's message says how it fails.
+	ReasonEvaluatorUnreachable = "EvaluatorUnreachable"
+)
+
+// Reasons of MetricsPresent, EvaluatorsFound and Evaluating.
+const (
+	// ReasonMetricsPresent is MetricsPresent=True.
+	ReasonMetricsPresent = "Present"
+	// ReasonMetricsMissing is MetricsPresent=False: the message names them.
+	ReasonMetricsMissing = "Missing"
+	// ReasonKubeStateMetricsMissing is MetricsPresent=False of a SpokeCluster.
+	ReasonKubeStateMetricsMissing = "KubeStateMetricsMissing"
+	// ReasonEvaluatorsFound is EvaluatorsFound=True.
+	ReasonEvaluatorsFound = "Found"
+	// ReasonNoSuchEvaluator is EvaluatorsFound=False: spec.evaluatorRefs names what the
+	// spoke does not have.
+	ReasonNoSuchEvaluator = "NoSuchEvaluator"
+	// ReasonTooManyRules is Evaluating=True with a warning: a Prometheus has more than 80 %
+	// of the 2,000 rules that are supported for each.
+	ReasonTooManyRules = "TooManyRules"
+	// ReasonEvaluating is Evaluating=True.
+	ReasonEvaluating = "Evaluating"
+	// ReasonNotGranted is Evaluating=Unknown: the operator's account in the spoke may not
+	// ask its Prometheus (get services/proxy).
+	ReasonNotGranted = "NotGranted"
 )
 
 // Reasons of the conditions of a SpokeCluster, beside ReasonUnreachable,

@@ -63,7 +63,10 @@ type SpokeClusterSpec struct {
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
 	// evaluatorRefs name which Prometheus or ThanosRuler of the spoke are to evaluate the
-	// rules, where there are several. This version keeps them, and does not act on them.
+	// rules, where there are several: the labels that their selectors need are put on every
+	// PrometheusRule, and a rule is at its top only when all of them evaluate it. Without any,
+	// all that the spoke has are served as far as one set of labels serves them all, and one of
+	// them is enough.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -71,7 +74,8 @@ type SpokeClusterSpec struct {
 
 	// ruleLabels are put on every PrometheusRule in the spoke, for the ruleSelector of a
 	// Prometheus to match, such as release: monitoring. They are labels of the object, not
-	// of the alert.
+	// of the alert. Those that the selectors of the spoke's Prometheus need are put there
+	// without this; what is given here wins over them.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a name is no label's: letters, digits, -, _ and . of at most 63 characters, after a domain and / if need be"
@@ -134,6 +138,14 @@ type EvaluatorReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
+
+	// url is where the hub asks it directly, such as https://prometheus.eu-1.example.com. It is
+	// everything before /api/v1, and holds no credential. Without it, it is asked through
+	// the spoke's API server, which takes the permission to get services/proxy.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^https?://[^/?#@\s]+(/[^?#@\s]*)?$`
+	URL string `json:"url,omitempty"`
 }
 
 // SpokeClusterStatus is what the operator sees of a spoke.
@@ -145,8 +157,10 @@ type SpokeClusterStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions are Connected (the spoke's API server answers, and what has to
-	// be read there can be), PrometheusRuleServed (it serves PrometheusRules) and
-	// Ready (both, and the spoke can be served as it should be).
+	// be read there can be), PrometheusRuleServed (it serves PrometheusRules),
+	// EvaluatorsFound (it has a Prometheus to evaluate them), Evaluating (which answers),
+	// MetricsPresent (and has kube-state-metrics' metrics, if they are needed) and Ready (the first
+	// two, and the spoke can be served as it should be).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -175,6 +189,13 @@ type SpokeClusterStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Rules *int32 `json:"rules,omitempty"`
+
+	// evaluators are the Prometheus and ThanosRulers of the spoke, by namespace and name: the
+	// first 16 of them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Evaluators []Evaluator `json:"evaluators,omitempty"`
 
 	// pendingDeletions is what still has to be removed from the spoke, and is not, because
 	// it can't be reached, is suspended or leaves, or because the deletions are held. It is
@@ -206,4 +227,101 @@ type PendingDeletions struct {
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:items:MaxLength=317
 	Names []string `json:"names,omitempty"`
+}
+
+// Evaluator is a Prometheus or ThanosRuler of a spoke, and what a PrometheusRule needs for it.
+type Evaluator struct {
+	// kind is Prometheus or ThanosRuler.
+	// +required
+	// +kubebuilder:validation:Enum=Prometheus;ThanosRuler
+	Kind string `json:"kind,omitempty"`
+
+	// namespace is that of the object in the spoke.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// name is that of the object.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// chosen tells whether it is one of those that are to evaluate the rules.
+	// +optional
+	Chosen bool `json:"chosen,omitempty"` //nolint:apiconventions // a plain fact, as in a Pod's containerStatuses
+
+	// version is Prometheus' or Thanos' own.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Version string `json:"version,omitempty"`
+
+	// features are what --enable-feature names: the first 32 of them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=63
+	Features []string `json:"features,omitempty"`
+
+	// ruleSelector is which PrometheusRules it takes, by their labels. Where it is absent, it
+	// takes none.
+	// +optional
+	RuleSelector *metav1.LabelSelector `json:"ruleSelector,omitempty"`
+
+	// ruleNamespaceSelector is from which namespaces it takes them, by the namespaces'
+	// labels. Where it is absent, from its own alone.
+	// +optional
+	RuleNamespaceSelector *metav1.LabelSelector `json:"ruleNamespaceSelector,omitempty"`
+
+	// enforcedNamespaceLabel is the label by which it confines every PrometheusRule to the
+	// metrics of the PrometheusRule's own namespace.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	EnforcedNamespaceLabel string `json:"enforcedNamespaceLabel,omitempty"`
+
+	// excludedFromEnforcement are the PrometheusRules that are not confined, as namespace/name
+	// or, for all of a namespace, namespace/*: the first 64 of them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=317
+	ExcludedFromEnforcement []string `json:"excludedFromEnforcement,omitempty"`
+
+	// namespaces are those that prometheus-operator takes PrometheusRules from at all
+	// (--namespaces), and deniedNamespaces those that it does not (--deny-namespaces), as far as
+	// can be seen: the first 64 of them. Where both are absent, it is all.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	Namespaces []string `json:"namespaces,omitempty"`
+
+	// deniedNamespaces are explained there.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	DeniedNamespaces []string `json:"deniedNamespaces,omitempty"`
+
+	// clusterLabel is its external label cluster, which alerts carry then in place of the
+	// spoke's name.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ClusterLabel string `json:"clusterLabel,omitempty"`
+
+	// service is how its API is reached in its namespace, as scheme:name:port.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Service string `json:"service,omitempty"`
+
+	// routePrefix is the path that its API is served under.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	RoutePrefix string `json:"routePrefix,omitempty"`
+
+	// message says what is wrong with it, or what it lacks.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
 }

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/evaluate"
 	"github.com/rulefleet/rulefleet/pkg/controller/status"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
@@ -26,7 +27,7 @@ func countSelf(cfg *rest.Config) {
 }
 
 // countFleet has the metrics count the fleet while this replica leads.
-func countFleet(mgr manager.Manager, provider *spoke.Provider, rules *status.Reconciler) error {
+func countFleet(mgr manager.Manager, provider *spoke.Provider, rules *status.Reconciler, poller *evaluate.Poller) error {
 	source := metrics.Source{
 		Spokes: func() ([]v1alpha1.SpokeCluster, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
@@ -38,6 +39,7 @@ func countFleet(mgr manager.Manager, provider *spoke.Provider, rules *status.Rec
 			return list.Items, nil
 		},
 		Rules:  rules.Rules,
+		Alerts: poller.Alerts,
 		Queues: provider.Queues,
 	}
 	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // the leader's alone

@@ -18,10 +18,14 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/rulefleet/rulefleet/pkg/controller/evaluate"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
+
+// minEvaluatorInterval is the least time between two polls of a spoke's Prometheus.
+const minEvaluatorInterval = 5 * time.Second
 
 // options are the manager's flags.
 type options struct {
@@ -38,6 +42,8 @@ type options struct {
 	healthAddress      string
 	leaderElect        bool
 	deletionHold       time.Duration
+	evaluatorInterval  time.Duration
+	checkMetrics       bool
 	leaveTimeout       time.Duration
 	webhookPort        int
 	webhookService     string
@@ -87,6 +93,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.metricsService, "metrics-service", "rulefleet-metrics", "`name` of the Service, in the operator's namespace, that metrics are scraped by: https has a certificate for it, of the webhook's authority")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "let one of several replicas work at a time, by a Lease in the operator's namespace")
+	f.DurationVar(&o.evaluatorInterval, "evaluator-poll-interval", evaluate.DefaultInterval, "`duration` between two times that a spoke's Prometheus is asked which rules it evaluates and what fires; at least 5s")
+	f.BoolVar(&o.checkMetrics, "check-metrics", true, "ask a spoke's Prometheus whether it has series for all that the rules' expressions select, and show what is missing")
 	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "`duration` for which deletions are held that are more than a quarter of a spoke's rules, and more than 20, within as long; 0 holds none")
 	f.DurationVar(&o.leaveTimeout, "leave-timeout", 2*time.Minute, "`duration` for which a spoke whose SpokeCluster is deleted is tried to be reached, to remove its rules; what is left then stays there")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "`port` of the admission webhook; 0 for none")
@@ -154,6 +162,9 @@ func (o *options) validate() error {
 
 func (o *options) validateDurations() error {
 	var errs []error
+	if o.evaluatorInterval < minEvaluatorInterval {
+		errs = append(errs, fmt.Errorf("--evaluator-poll-interval: %v is less than %v", o.evaluatorInterval, minEvaluatorInterval))
+	}
 	for flagName, d := range map[string]time.Duration{"deletion-hold": o.deletionHold, "leave-timeout": o.leaveTimeout} {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("--%s: %v is negative", flagName, d))

@@ -29,6 +29,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/distribute"
+	"github.com/rulefleet/rulefleet/pkg/controller/evaluate"
 	"github.com/rulefleet/rulefleet/pkg/controller/generate"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/controller/status"
@@ -87,8 +88,9 @@ func run(ctx context.Context, o *options) error {
 	cfg.Wrap(fence.Wrap) // what is written from here on, the leader writes
 	propagation := metrics.NewPropagation(clock.RealClock{})
 	provider := spoke.NewProvider(spoke.Options{
-		HubID: hubID, UserAgent: cfg.UserAgent, Allow: o.allow, Wrap: fence.Wrap, Removed: propagation.Forget, Log: log,
+		HubID: hubID, UserAgent: cfg.UserAgent, Allow: o.allow, Wrap: fence.Wrap, Log: log,
 	})
+	provider.OnRemoved(propagation.Forget)
 	keeper := &certs.Keeper{}
 	mgr, err := newManager(cfg, provider, scheme, keeper, lock, log, o)
 	if err != nil {
@@ -156,11 +158,17 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	failures := status.NewFailures(board, provider.Changed)
 	held := brake.New(clock.RealClock{}, o.deletionHold)
 
+	// what the spokes' evaluators say, for (0) and (2)
+	poller := evaluate.NewPoller(evaluate.Options{
+		Hub: local.GetClient(), Spokes: provider, HubID: hubID, ClusterLabel: o.clusterLabel, Interval: o.evaluatorInterval, Metrics: o.checkMetrics, Log: mgr.GetLogger(),
+	})
+	provider.OnRemoved(poller.Forget)
+
 	// (0) Secret → spoke
 	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard}
 	registrar := &spoke.Registrar{
 		Client: local.GetClient(), Provider: provider, Namespace: o.namespace, Deletions: held, Rules: rules, Failures: failures,
-		Recorder: recorder, LeaveTimeout: o.leaveTimeout,
+		Evaluation: poller, Recorder: recorder, LeaveTimeout: o.leaveTimeout,
 	}
 	if err := registrar.SetupWithManager(local); err != nil {
 		return err
@@ -177,10 +185,13 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	// (2) AlertRule → PrometheusRule
 	distributor := distribute.NewReconciler(distribute.Options{
 		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Reporter: failures, Validator: validator, Generated: o.generatedNamespace,
-		Propagation: propagation,
-		Render:      rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
+		Propagation: propagation, Evaluations: poller,
+		Render: rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
 	})
 	rules.distributor = distributor
+	if err := mgr.Add(poller); err != nil {
+		return fmt.Errorf("setting up the polls of evaluators: %w", err)
+	}
 	if err := distributor.SetupWithManager(ctx, mgr, provider); err != nil {
 		return err
 	}
@@ -193,11 +204,11 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 		return err
 	}
 	// (3) verdicts → status
-	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator}
+	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator, Metrics: o.checkMetrics}
 	if err := reconciler.SetupWithManager(local); err != nil {
 		return err
 	}
-	if err := countFleet(local, provider, reconciler); err != nil {
+	if err := countFleet(local, provider, reconciler, poller); err != nil {
 		return err
 	}
 	return (&status.TemplateReconciler{Client: local.GetClient(), Validator: validator}).SetupWithManager(local)

@@ -20,7 +20,7 @@ import (
 
 const (
 	// patience is how long a check may take to come true.
-	patience = 30 * time.Second
+	patience = time.Minute
 	// interval is how often it is looked at.
 	interval = 20 * time.Millisecond
 )

@@ -7,10 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+	"github.com/rulefleet/rulefleet/pkg/testing/pipeline"
 )
 
 // The spokes, and the labels of the Secrets that register them.
@@ -34,6 +36,8 @@ type demo struct {
 
 	fleet   *fleet.Fleet
 	manager *fleet.Manager
+	// pipeline makes alerts in prod; nil when the demo goes without.
+	pipeline *pipeline.Pipeline
 	// latencies are from the creation of a Deployment to its PrometheusRule.
 	latencies []time.Duration
 	// result is the demo's last line.
@@ -45,10 +49,11 @@ type step struct {
 	run   func(context.Context) error
 }
 
-// steps are the demo, in order.
-func (d *demo) steps() []step {
-	return []step{
+// steps are the demo, in order. Those with alerts are left out when it is lite.
+func (d *demo) steps(lite bool) []step {
+	all := []step{
 		{"A hub and two spokes start", d.startFleet},
+		{startPipeline, d.startPipeline},
 		{"The operator starts", d.startManager},
 		{"Two Secrets register the spokes", d.register},
 		{"Every Deployment gets its alert, in its own spoke", d.createDeployments},
@@ -60,14 +65,23 @@ func (d *demo) steps() []step {
 		{"A spoke's label is changed", d.relabelSpoke},
 		{"Somebody meddles in a spoke", d.meddle},
 		{"What is deleted goes, and what comes back is served again", d.deleteAndRestore},
+		{fireAlert, d.fireAlert},
 		{"The fleet in the end", d.count},
 	}
+	if !lite {
+		return all
+	}
+	return slices.DeleteFunc(all, func(s step) bool { return s.title == startPipeline || s.title == fireAlert })
 }
 
 // run runs the steps. Unless it is to run once, it then stays until ctx ends.
 func (d *demo) run(ctx context.Context, once bool) error {
 	begin := time.Now()
-	steps := d.steps()
+	lite, err := isLite()
+	if err != nil {
+		d.out.note(fmt.Sprintf("No alerts fire in this demo: %v.", err))
+	}
+	steps := d.steps(lite)
 	for i, s := range steps {
 		d.out.heading(fmt.Sprintf("%d/%d %s", i+1, len(steps), s.title))
 		if err := s.run(ctx); err != nil {
@@ -110,7 +124,10 @@ func (d *demo) startFleet(ctx context.Context) error {
 func (d *demo) startManager(ctx context.Context) error {
 	begin := time.Now()
 	var err error
-	if d.manager, err = d.fleet.StartManager(ctx, fleet.ManagerOptions{Dir: d.dir, Args: []string{"--log-format=console"}}); err != nil {
+	if d.manager, err = d.fleet.StartManager(ctx, fleet.ManagerOptions{Dir: d.dir, Args: []string{
+		"--log-format=console",
+		"--evaluator-poll-interval=5s", // nobody wants to wait for half a minute here
+	}}); err != nil {
 		return err
 	}
 	d.out.done("bin/rulefleet-manager is healthy", time.Since(begin))
@@ -146,6 +163,9 @@ And in a third, after the same two exports, work in a spoke:
 The contexts are %[4]s, %[5]s and %[3]s. The operator's log is
 %[6]s. Ctrl-C ends it all.`,
 		d.bin, filepath.Join(d.dir, kubeconfigName), dev, d.fleet.Hub.Name(), prod, d.manager.LogPath)
+	if d.pipeline != nil {
+		d.out.line("\nThe Prometheus of %s is at %s, and its Alertmanager at %s.", prod, d.pipeline.PrometheusURL(), d.pipeline.Alertmanager().URL())
+	}
 }
 
 // dump writes the end of the operator's log, or of the clusters' where there is no
@@ -153,6 +173,9 @@ The contexts are %[4]s, %[5]s and %[3]s. The operator's log is
 func (d *demo) dump(w io.Writer) {
 	if d.fleet != nil {
 		d.fleet.Dump(w)
+	}
+	if d.pipeline != nil {
+		d.pipeline.Dump(w)
 	}
 }
 
@@ -163,6 +186,9 @@ func (d *demo) stop() error {
 	}
 	d.out.heading("Stopping")
 	var errs []error
+	if d.pipeline != nil {
+		errs = append(errs, d.pipeline.Stop())
+	}
 	if d.fleet != nil {
 		errs = append(errs, d.fleet.Stop())
 	}

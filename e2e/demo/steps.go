@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -63,7 +64,8 @@ func (d *demo) createDeployments(ctx context.Context) error {
 	d.out.note("Three Deployments in each spoke. The built-in AlertRuleTemplate deployment-down matches them all.")
 	for _, m := range d.spokes() {
 		for _, name := range []string{shop, monitoring} {
-			if err := m.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			err := m.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			if err != nil && !apierrors.IsAlreadyExists(err) { // that of Prometheus is there
 				return fmt.Errorf("making namespace %s in %s: %w", name, m.Name(), err)
 			}
 		}
@@ -81,7 +83,11 @@ func (d *demo) createDeployments(ctx context.Context) error {
 	if err := d.await(ctx, "the spokes have made their ReplicaSets", d.replicaSets); err != nil {
 		return err
 	}
-	d.out.note("These spokes have no nodes, so no pod ever starts: READY stays at 0.")
+	if d.pipeline == nil {
+		d.out.note("These spokes have no nodes, so no pod ever starts: READY stays at 0.")
+	} else {
+		d.out.note("There are no nodes. In " + prod + " one is played, and in " + dev + " no pod ever starts.")
+	}
 	return d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", shop, "get", "deployments,replicasets")
 }
 

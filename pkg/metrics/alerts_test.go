@@ -76,6 +76,7 @@ var situations = map[string][]situation{
 		{"suspended", map[string]string{ready("a", "Suspended"): "0x200"}, 30, nil},
 		{"deletions are held", map[string]string{ready("a", "DeletionsHeld"): "0x200"}, 30, nil},
 		{"leaving", map[string]string{ready("a", "Leaving"): "0x200"}, 30, nil},
+		{"served, with a Prometheus that does not answer", map[string]string{ready("a", "EvaluatorUnreachable"): "1x200"}, 30, nil},
 	},
 	"RulefleetRulesFailing": {
 		{"rejected", map[string]string{rows("Pending", "Rejected"): "3x200"}, 16, map[string]string{"reason": "Rejected"}},
@@ -84,6 +85,26 @@ var situations = map[string][]situation{
 		{"suspended, and on their way", map[string]string{rows("Pending", "Suspended"): "3x200", rows("Pending", "Waiting"): "3x200"}, 30, nil},
 		{"put right", map[string]string{rows("Pending", "Rejected"): "3x10 0x200"}, 30, nil},
 		{"all is well", map[string]string{rows("Applied", "None"): "3x200"}, 30, nil},
+	},
+	"RulefleetRulesNotEvaluated": {
+		{"not selected", map[string]string{rows("Applied", "NotSelected"): "3x200"}, 16, map[string]string{"reason": "NotSelected"}},
+		{"not loaded", map[string]string{rows("Selected", "NotLoaded"): "3x200"}, 16, map[string]string{"reason": "NotLoaded"}},
+		{"failing", map[string]string{rows("Selected", "EvaluationFailed"): "3x200"}, 16, map[string]string{"reason": "EvaluationFailed"}},
+		{"refused by prometheus-operator", map[string]string{rows("Applied", "Rejected"): "3x200"}, 16, map[string]string{"reason": "Rejected"}},
+		{"about to be loaded", map[string]string{rows("Selected", "Loading"): "3x200"}, 30, nil},
+		{"nobody can tell", map[string]string{rows("Applied", "NoEvaluator"): "3x200", rows("Selected", "Predicted"): "3x200", rows("Selected", "Confirmed"): "3x200"}, 30, nil},
+		{"an outage of Prometheus", map[string]string{rows("Selected", "EvaluatorUnreachable"): "3x200"}, 30, nil},
+		{"all is well", map[string]string{rows("Evaluating", "None"): "3x200"}, 30, nil},
+		{"refused by the spoke", map[string]string{rows("Pending", "Rejected"): "3x200"}, 30, nil},
+	},
+	"RulefleetEvaluatorUnreachable": {
+		{"no answer", map[string]string{ready("a", "EvaluatorUnreachable"): "1x200", ready("b", "Ready"): "1x200"}, 11, map[string]string{"cluster": "a"}},
+		{"soon back", map[string]string{ready("a", "EvaluatorUnreachable"): "1x8 stale", ready("a", "Ready"): "_x8 1x200"}, 12, nil},
+		{"the spoke is away", map[string]string{ready("a", "Unreachable"): "0x200"}, 30, nil},
+	},
+	"RulefleetKubeStateMetricsMissing": {
+		{"none", map[string]string{ready("a", "KubeStateMetricsMissing"): "1x200"}, 16, map[string]string{"cluster": "a"}},
+		{"being installed", map[string]string{ready("a", "KubeStateMetricsMissing"): "1x10 _x200", ready("a", "Ready"): "_x10 1x200"}, 20, nil},
 	},
 	"RulefleetRulesWaiting": {
 		{"never tried", map[string]string{rows("Pending", "Waiting"): "3x200"}, 31, once},
@@ -110,6 +131,8 @@ var situations = map[string][]situation{
 		{"refusals", map[string]string{requests("create", "403"): ramp(90), requests("create", "409"): ramp(90)}, 30, nil},
 		{"a few, in a quiet fleet", map[string]string{requests("watch", "error"): ramp(1)}, 30, nil},
 		{"spokes that are away, and a few errors", map[string]string{requests("probe", "error"): ramp(100), requests("create", "500"): ramp(10), requests("create", "201"): ramp(990)}, 30, nil},
+		{"a Prometheus that is down", map[string]string{requests("ask", "503"): ramp(90), requests("probe", "200"): ramp(10)}, 30, nil},
+		{"Prometheus that are down, and a few errors", map[string]string{requests("ask", "503"): ramp(100), requests("create", "500"): ramp(10), requests("create", "201"): ramp(990)}, 30, nil},
 		{"a spoke that is away", map[string]string{requests("probe", "error"): ramp(12), requests("probe", "200"): ramp(24), requests("watch", "200"): ramp(1)}, 30, nil},
 	},
 	"RulefleetQueueNotDrained": {

@@ -28,23 +28,28 @@ const (
 var (
 	spokesDesc = atScrape(Metric{
 		Name: "rulefleet_spokes", Labels: []string{"condition", "status", "reason"},
-		Help: "SpokeClusters by condition, its status and its reason (None: it was not looked at yet).",
-		Use:  "`condition=\"Ready\",status=\"False\"` are those that are not served. What each reason means is in [operations.md](operations.md#conditions-of-a-spokecluster).",
+		Help: "SpokeClusters by condition, its status and its reason (None: it was not looked at yet). EvaluatorsFound, Evaluating and MetricsPresent are counted where there is something to tell.",
+		Use:  "`condition=\"Ready\",status=\"False\"` are those that are not served, `condition=\"Evaluating\",status=\"False\"` those whose Prometheus does not answer. What each reason means is in [operations.md](operations.md#conditions-of-a-spokecluster).",
 	})
 	readyDesc = atScrape(Metric{
 		Name: "rulefleet_spoke_ready", Labels: []string{"cluster", "reason"},
 		Help: "Whether a SpokeCluster is Ready (1) or not (0), with the reason: one series for each spoke.",
-		Use:  "0 for long is for a person (alert `RulefleetSpokeNotReady`), but where the reason is somebody's will: Suspended, Leaving. `kubectl describe spoke NAME` says what to do.",
+		Use:  "0 for long is for a person (alert `RulefleetSpokeNotReady`), but where the reason is somebody's will: Suspended, Leaving. 1 with another reason than Ready is a spoke that is served, with something to put right (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`). `kubectl describe spoke NAME` says what to do.",
 	})
 	rulesDesc = atScrape(Metric{
 		Name: "rulefleet_rules", Labels: []string{"phase", "reason"},
-		Help: "How far rules got: pairs of an AlertRule and a spoke that it is placed on, by phase and reason (None: the rule is as far as it can be), as AlertRule.status shows them.",
-		Use:  "`Pending` with a reason that lasts is a rule that is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). What each reason means is in [operations.md](operations.md#conditions-of-an-alertrule).",
+		Help: "How far rules got: pairs of an AlertRule and a spoke that it is placed on, by phase and reason (None: the rule is as far as it can be proven to be), as AlertRule.status shows them.",
+		Use:  "`Pending` with a reason that lasts is a rule that is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`), and `Applied` or `Selected` with one may be a rule that nothing evaluates there (alert `RulefleetRulesNotEvaluated`). Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown only say why no more can be proven. What each reason means is in [operations.md](operations.md#conditions-of-an-alertrule).",
 	})
 	alertRulesDesc = atScrape(Metric{
 		Name: "rulefleet_alertrules", Labels: []string{"condition", "status", "reason"},
 		Help: "AlertRules by condition, its status and its reason.",
 		Use:  "`condition=\"Accepted\",status=\"False\"` are mistakes in a spec (alert `RulefleetAlertRulesNotAccepted`): `kubectl get alertrules -A` shows them.",
+	})
+	alertsDesc = atScrape(Metric{
+		Name: "rulefleet_alerts", Labels: []string{"cluster", "alertrule_namespace", "alertrule", "state"},
+		Help: "Alerts of an AlertRule in a spoke that fire, or are pending (not for long enough yet), as its Prometheus last said: of several, the one that has most. What is 0 has no series.",
+		Use:  "What fires where, over the whole fleet: `sum by (cluster) (rulefleet_alerts{state=\"firing\"})`. It is for a look at the fleet; the spokes' own Alertmanagers are who tells people. Where no Prometheus may be asked, nothing is known: see `condition=\"Evaluating\"` of `rulefleet_spokes`.",
 	})
 	depthDesc = atScrape(Metric{
 		Name: "rulefleet_queue_depth", Labels: []string{"controller", "cluster"},
@@ -77,6 +82,12 @@ type Rules struct {
 	Conditions map[Condition]int
 }
 
+// Alert counts the alerts of an AlertRule in a spoke.
+type Alert struct {
+	Cluster, Namespace, Name string
+	Firing, Pending          int32
+}
+
 // Queue is what waits in a controller's queue.
 type Queue struct {
 	Controller string
@@ -91,6 +102,7 @@ type Queue struct {
 type Source struct {
 	Spokes func() ([]v1alpha1.SpokeCluster, error)
 	Rules  func() Rules
+	Alerts func() []Alert
 	Queues func() []Queue
 }
 
@@ -111,7 +123,7 @@ func (f *Fleet) Lead(s Source) (end func()) {
 
 // Describe implements prometheus.Collector.
 func (f *Fleet) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{spokesDesc, readyDesc, rulesDesc, alertRulesDesc, depthDesc, backlogDesc} {
+	for _, d := range []*prometheus.Desc{spokesDesc, readyDesc, rulesDesc, alertRulesDesc, alertsDesc, depthDesc, backlogDesc} {
 		ch <- d
 	}
 }
@@ -127,19 +139,30 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 		collectSpokes(ch, spokes)
 	}
 	collectRules(ch, s.Rules())
+	collectAlerts(ch, s.Alerts())
 	for _, q := range s.Queues() {
 		collectQueue(ch, q)
 	}
 }
 
+// evaluatorConditions are those that a spoke has when there is something to tell.
+var evaluatorConditions = []string{v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating, v1alpha1.ConditionMetricsPresent}
+
+// spokeConditions are all that are counted.
+var spokeConditions = append([]string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady}, evaluatorConditions...)
+
 func collectSpokes(ch chan<- prometheus.Metric, spokes []v1alpha1.SpokeCluster) {
 	counts := map[Condition]int{}
 	for i := range spokes {
 		sc := &spokes[i]
-		for _, kind := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady} {
+		for _, kind := range spokeConditions {
 			c := Condition{Type: kind, Status: metav1.ConditionUnknown}
-			if is := apimeta.FindStatusCondition(sc.Status.Conditions, kind); is != nil {
+			is := apimeta.FindStatusCondition(sc.Status.Conditions, kind)
+			switch {
+			case is != nil:
 				c.Status, c.Reason = is.Status, is.Reason
+			case slices.Contains(evaluatorConditions, kind):
+				continue // there may never be one
 			}
 			c.Reason = reason(c.Reason)
 			counts[c]++
@@ -165,6 +188,16 @@ func collectRules(ch chan<- prometheus.Metric, rules Rules) {
 		counts[c] += n
 	}
 	sendConditions(ch, alertRulesDesc, counts)
+}
+
+func collectAlerts(ch chan<- prometheus.Metric, alerts []Alert) {
+	for _, a := range alerts {
+		for state, n := range map[string]int32{"firing": a.Firing, "pending": a.Pending} {
+			if n > 0 {
+				send(ch, alertsDesc, float64(n), a.Cluster, a.Namespace, a.Name, state)
+			}
+		}
+	}
 }
 
 func collectQueue(ch chan<- prometheus.Metric, q Queue) {

@@ -12,7 +12,8 @@ The manager serves its metrics at ` + "`/metrics`" + ` of ` + "`--metrics-bind-a
 what to do about an alert is in [operations.md](operations.md#alerts).
 
 Only the replica that leads knows the fleet, so a sum over all replicas is right. No label has more values than there are
-spokes: those that would depend on what a spoke answers are cut to what is known.
+spokes: those that would depend on what a spoke answers are cut to what is known. Only ` + "`rulefleet_alerts`" + ` has a series for
+each AlertRule and spoke, and only where an alert fires or is pending.
 
 ## Rulefleet's own
 

@@ -3,7 +3,8 @@
 //
 // What can be counted when somebody asks is counted then (Fleet): nothing has to be kept in
 // step, and a spoke that has left leaves no series behind. Every label has few values,
-// whatever spokes answer: those that name a spoke are as many as there are spokes.
+// whatever spokes answer: those that name a spoke are as many as there are spokes, and those
+// that name an AlertRule as many as fire.
 package metrics
 
 import (
@@ -22,8 +23,8 @@ var (
 	// SpokeRequests counts requests to spokes' API servers by Verb and by Code.
 	SpokeRequests = counter(Metric{
 		Name: "rulefleet_spoke_requests_total", Labels: []string{"verb", "code"},
-		Help: "Requests to the API servers of spokes, by Kubernetes verb (probe: the operator asks whether the spoke is well) and HTTP status code (error: no answer came; canceled: the operator gave up).",
-		Use:  "A share of `error` and `5..` that grows, without `probe`, is a network or API servers that struggle (alert `RulefleetSpokeRequestErrors`). Many `409` or `422` are rules that spokes refuse: see `rulefleet_rules`.",
+		Help: "Requests to the API servers of spokes, by Kubernetes verb (probe: the operator asks whether the spoke is well; ask: its Prometheus is asked through it) and HTTP status code (error: no answer came; canceled: the operator gave up).",
+		Use:  "A share of `error` and `5..` that grows, without `probe` and `ask`, is a network or API servers that struggle (alert `RulefleetSpokeRequestErrors`). Many `409` or `422` are rules that spokes refuse: see `rulefleet_rules`.",
 	})
 
 	// ParkedKeys is the number of keys that wait for their spoke, by controller.
@@ -62,6 +63,19 @@ var (
 		Use:  "Every firing is an Event DeletionsHeld on a SpokeCluster. Where they are routine, somebody's routine deletes in bulk: have it delete in smaller portions.",
 	})
 
+	// EvaluatorPolls counts polls of spokes' evaluators by what came of them.
+	EvaluatorPolls = counter(Metric{
+		Name: "rulefleet_evaluator_polls_total", Labels: []string{"outcome"},
+		Help: "Polls of the Prometheus and ThanosRulers of spokes, by outcome (answered, failed, refused: the operator may not ask). A poll is all the requests that it takes to read all rules once.",
+		Use:  "A share of `failed` that lasts is a Prometheus that is down or slow (alert `RulefleetEvaluatorUnreachable`). `refused` are spokes without the grant [evaluate](registering.md#what-the-account-may-do-and-why), which may be what you want.",
+	})
+	// EvaluatorPollDuration is how long polls take that were answered.
+	EvaluatorPollDuration = histogram(Metric{
+		Name: "rulefleet_evaluator_poll_duration_seconds",
+		Help: "Duration of polls of the Prometheus and ThanosRulers of spokes that were answered.",
+		Use:  "It grows with the number of rules there, and ends at 10 s: a poll that takes longer fails. Poll less often (`--evaluator-poll-interval`) where that is a load.",
+	}, []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20})
+
 	propagated = histogram(Metric{
 		Name: "rulefleet_propagation_duration_seconds", Labels: []string{"from", "interrupted"},
 		Help: "Time from the event of a change (from: the AlertRule's on the hub, or the Deployment's in its spoke) until the PrometheusRule that follows from it was written to a spoke. interrupted tells whether the spoke did not answer in between.",
@@ -83,7 +97,7 @@ var (
 
 func init() {
 	metrics.Registry.MustRegister(
-		buildInfo, SpokeRequests, ParkedKeys, OpenCircuits, EngagedSpokes, HeldDeletions, BrakeFirings, propagated,
+		buildInfo, SpokeRequests, ParkedKeys, OpenCircuits, EngagedSpokes, HeldDeletions, BrakeFirings, EvaluatorPolls, EvaluatorPollDuration, propagated,
 		WebhookCertificateExpiry, certificateBegin, TheFleet,
 	)
 }

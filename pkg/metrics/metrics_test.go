@@ -25,12 +25,18 @@ func spokeCluster(name string, status metav1.ConditionStatus, reason string) v1a
 	return sc
 }
 
+// unasked is one whose Prometheus does not answer.
+func unasked(sc v1alpha1.SpokeCluster) v1alpha1.SpokeCluster {
+	sc.Status.Conditions = append(sc.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionEvaluating, Status: "False", Reason: v1alpha1.ReasonEvaluatorUnreachable})
+	return sc
+}
+
 // source is a fleet with something of everything.
 func source() Source {
 	return Source{
 		Spokes: func() ([]v1alpha1.SpokeCluster, error) {
 			return []v1alpha1.SpokeCluster{
-				spokeCluster("a", "True", v1alpha1.ReasonReady), spokeCluster("b", "True", v1alpha1.ReasonReady),
+				spokeCluster("a", "True", v1alpha1.ReasonReady), unasked(spokeCluster("b", "True", v1alpha1.ReasonReady)),
 				spokeCluster("c", "False", v1alpha1.ReasonUnreachable), spokeCluster("d", "False", "FromElsewhere"), {ObjectMeta: metav1.ObjectMeta{Name: "e"}},
 			}, nil
 		},
@@ -45,6 +51,9 @@ func source() Source {
 				},
 				Conditions: map[Condition]int{{Type: v1alpha1.ConditionAccepted, Status: "False", Reason: v1alpha1.ReasonInvalidExpr}: 5},
 			}
+		},
+		Alerts: func() []Alert {
+			return []Alert{{Cluster: "a", Namespace: "shop", Name: "down", Firing: 2, Pending: 1}, {Cluster: "b", Namespace: "shop", Name: "down", Pending: 3}, {Cluster: "c", Namespace: "shop", Name: "quiet"}}
 		},
 		Queues: func() []Queue {
 			depths := map[string]int{"quiet": 1, "deep": 90}
@@ -64,7 +73,7 @@ rulefleet_spoke_ready{cluster="b",reason="Ready"} 1
 rulefleet_spoke_ready{cluster="c",reason="Unreachable"} 0
 rulefleet_spoke_ready{cluster="d",reason="Other"} 0
 rulefleet_spoke_ready{cluster="e",reason="None"} 0
-# HELP rulefleet_rules How far rules got: pairs of an AlertRule and a spoke that it is placed on, by phase and reason (None: the rule is as far as it can be), as AlertRule.status shows them.
+# HELP rulefleet_rules How far rules got: pairs of an AlertRule and a spoke that it is placed on, by phase and reason (None: the rule is as far as it can be proven to be), as AlertRule.status shows them.
 # TYPE rulefleet_rules gauge
 rulefleet_rules{phase="Applied",reason="None"} 7
 rulefleet_rules{phase="Applied",reason="Unreachable"} 4
@@ -73,6 +82,11 @@ rulefleet_rules{phase="Pending",reason="Other"} 4
 # HELP rulefleet_alertrules AlertRules by condition, its status and its reason.
 # TYPE rulefleet_alertrules gauge
 rulefleet_alertrules{condition="Accepted",reason="InvalidExpr",status="False"} 5
+# HELP rulefleet_alerts Alerts of an AlertRule in a spoke that fire, or are pending (not for long enough yet), as its Prometheus last said: of several, the one that has most. What is 0 has no series.
+# TYPE rulefleet_alerts gauge
+rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="firing"} 2
+rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="pending"} 1
+rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="b",state="pending"} 3
 # HELP rulefleet_queue_backlog_seconds For how long the keys of a spoke that answers have been waiting for their turn without an end: of the spoke where that is longest.
 # TYPE rulefleet_queue_backlog_seconds gauge
 rulefleet_queue_backlog_seconds{controller="distribute"} 90
@@ -86,12 +100,13 @@ func TestFleet(t *testing.T) {
 	}
 	end := f.Lead(source())
 	err := testutil.CollectAndCompare(f, strings.NewReader(wantFleet),
-		"rulefleet_spoke_ready", "rulefleet_rules", "rulefleet_alertrules", "rulefleet_queue_backlog_seconds")
+		"rulefleet_spoke_ready", "rulefleet_rules", "rulefleet_alertrules", "rulefleet_alerts", "rulefleet_queue_backlog_seconds")
 	if err != nil {
 		t.Error(err)
 	}
 	for labels, want := range map[string]float64{
 		"Ready True Ready": 2, "Ready False Unreachable": 1, "Ready False Other": 1, "Ready Unknown None": 1, "Connected Unknown None": 5,
+		"Evaluating False EvaluatorUnreachable": 1, "Evaluating Unknown None": -1, "MetricsPresent Unknown None": -1,
 	} {
 		if got := valueOf(t, f, "rulefleet_spokes", labels); got != want {
 			t.Errorf("%v spokes are %s, want %v", got, labels, want)
@@ -180,6 +195,8 @@ func TestOwn(t *testing.T) {
 	ParkedKeys.WithLabelValues("distribute")
 	HeldDeletions.WithLabelValues("a", "generate")
 	BrakeFirings.WithLabelValues("generate")
+	EvaluatorPolls.WithLabelValues("answered")
+	EvaluatorPollDuration.WithLabelValues()
 	propagated.WithLabelValues(fromAlertRule, "false")
 
 	problems, err := testutil.GatherAndLint(ours{})

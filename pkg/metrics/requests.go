@@ -11,6 +11,8 @@ import (
 const (
 	// VerbProbe is a request by which the operator finds out whether a spoke is well.
 	VerbProbe = "probe"
+	// VerbAsk is a request that a Prometheus of the spoke answers, behind its API server.
+	VerbAsk   = "ask"
 	verbOther = "other"
 )
 

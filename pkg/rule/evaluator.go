@@ -10,13 +10,32 @@ import (
 	"strings"
 
 	"github.com/prometheus/prometheus/promql/parser"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Evaluator is a Prometheus that evaluates rules. One rule that it can't parse fails
-// the reload of all of its rules.
+// Evaluator is a Prometheus or ThanosRuler that evaluates rules. One rule that it can't
+// parse fails the reload of all of its rules.
 type Evaluator struct {
+	// Kind, Namespace and Name are those of its object in the spoke.
+	Kind, Namespace, Name string
+	// Chosen tells whether it is to evaluate the rules. See Choose.
+	Chosen bool
+	// RuleSelector and RuleNamespaceSelector are which PrometheusRules it takes. As in
+	// prometheus-operator, no RuleSelector takes none, an empty one all of them, no
+	// RuleNamespaceSelector those of its own namespace, and an empty one those of all.
+	RuleSelector, RuleNamespaceSelector *metav1.LabelSelector
+	// EnforcedNamespaceLabel is the label by which PrometheusRules are confined to their own
+	// namespace, but for those that ExcludedFromEnforcement lists, as namespace/name or
+	// namespace/*.
+	EnforcedNamespaceLabel  string
+	ExcludedFromEnforcement []string
+	// Namespaces are those that prometheus-operator takes PrometheusRules from, none for all, and
+	// DeniedNamespaces those that it does not, whatever RuleNamespaceSelector says.
+	Namespaces, DeniedNamespaces []string
+	// ClusterLabel is its external label cluster, or empty.
+	ClusterLabel string
 	// Version is Prometheus' version, such as v2.53.1. Nothing is checked for one that
 	// is no release of Prometheus: leave it empty for a ThanosRuler, whose versions
 	// are Thanos' own.
@@ -123,7 +142,7 @@ const (
 func checkEvaluators(a v1alpha1.AlertSpec, c Cluster) *Invalid {
 	for i := range c.Evaluators {
 		e := &c.Evaluators[i]
-		if _, known := e.release(); !known {
+		if _, known := e.release(); !known || !e.Chosen {
 			continue
 		}
 		if bad := e.check("spec", a, ofSpoke); bad != nil {

@@ -87,8 +87,8 @@ func TestEvaluators(t *testing.T) {
 	} {
 		check := func(spec string) *Invalid {
 			version, features, _ := strings.Cut(spec, " ")
-			e := Evaluator{Version: version, Features: strings.Split(features, ",")}
-			return checkEvaluators(c.alert, Cluster{Name: "eu-1", Evaluators: []Evaluator{{Version: "main"}, e}})
+			e := Evaluator{Version: version, Features: strings.Split(features, ","), Chosen: true}
+			return checkEvaluators(c.alert, Cluster{Name: "eu-1", Evaluators: []Evaluator{{Version: "main", Chosen: true}, e}})
 		}
 		if c.takes != "" {
 			if bad := check(c.takes); bad != nil {
@@ -109,7 +109,7 @@ func TestEvaluators(t *testing.T) {
 func TestUnknownEvaluators(t *testing.T) {
 	alert := v1alpha1.AlertSpec{Alert: "A", Expr: `{"a.b"} @ 1`, KeepFiringFor: "1m"}
 	for _, version := range []string{"", "main", "v0.39.2"} {
-		if bad := checkEvaluators(alert, Cluster{Evaluators: []Evaluator{{Version: version}}}); bad != nil {
+		if bad := checkEvaluators(alert, Cluster{Evaluators: []Evaluator{{Version: version, Chosen: true}}}); bad != nil {
 			t.Errorf("%q: %v", version, bad)
 		}
 	}
@@ -144,11 +144,11 @@ func TestValidateForTheFleetsOldest(t *testing.T) {
 // TestRenderChecksEvaluators: the spoke's Prometheus has the last word.
 func TestRenderChecksEvaluators(t *testing.T) {
 	r := newRule(func(r *v1alpha1.AlertRule) { r.Spec.Expr = `acos(up{c="$(cluster.name)"})` })
-	_, err := Render(r, Cluster{Name: "eu-1", Evaluators: []Evaluator{{Version: "v2.30.0"}}}, options)
+	_, err := Render(r, Cluster{Name: "eu-1", Evaluators: []Evaluator{{Version: "v2.30.0", Chosen: true}}}, options)
 	if err == nil || !strings.Contains(err.Error(), `Prometheus 2.30 of the spoke knows no function "acos"`) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := Render(r, Cluster{Name: "eu-1", Evaluators: []Evaluator{{Version: "v2.31.0"}}}, options); err != nil {
+	if _, err := Render(r, Cluster{Name: "eu-1", Evaluators: []Evaluator{{Version: "v2.31.0", Chosen: true}}}, options); err != nil {
 		t.Error(err)
 	}
 }

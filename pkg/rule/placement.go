@@ -25,8 +25,12 @@ type Cluster struct {
 	// MaxRules bounds the AlertRules that templates make for its Deployments; nil is no
 	// bound.
 	MaxRules *int32
-	// Evaluators are the Prometheus that evaluate rules there, as far as they are known.
+	// Evaluators are the Prometheus and ThanosRulers there, as far as they are known.
 	Evaluators []Evaluator
+	// EvaluatorRefs names those of them that are to evaluate the rules, as a person said.
+	EvaluatorRefs []v1alpha1.EvaluatorReference
+	// EvaluatorsUnknown says why it is not known whether there are others; "" where it is.
+	EvaluatorsUnknown string
 }
 
 // Places tells whether a selection picks a cluster: by name or by label. No selector

@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,23 +25,30 @@ type RenderOptions struct {
 	// AdminNamespace is the operator's own namespace.
 	AdminNamespace string
 	// RuleNamespace is where AlertRules of the admin namespace go that name no
-	// namespace, such as "monitoring".
+	// namespace, such as "monitoring", in spokes whose evaluators do not say.
 	RuleNamespace string
-	// ClusterLabel is the alert's label that holds the spoke's name. Empty turns it off.
+	// ClusterLabel is the alert's label that holds the spoke's name, or what the evaluator
+	// has for its external label cluster. Empty turns it off.
 	ClusterLabel string
 }
 
-// TargetNamespace returns the namespace of a rule's PrometheusRule in the spokes.
-func TargetNamespace(r *v1alpha1.AlertRule, o RenderOptions) string {
+// TargetNamespace returns the namespace of a rule's PrometheusRule in a spoke.
+func TargetNamespace(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) string {
 	switch {
 	case r.Spec.RuleNamespace != "":
 		return string(r.Spec.RuleNamespace)
 	case r.Spec.WorkloadRef != nil:
 		return string(r.Spec.WorkloadRef.Namespace)
-	case r.Namespace == o.AdminNamespace && o.RuleNamespace != "":
-		return o.RuleNamespace
+	case !Anywhere(r, o):
+		return r.Namespace
 	}
-	return r.Namespace
+	return cmp.Or(c.onlyNamespace(), o.RuleNamespace, r.Namespace)
+}
+
+// Anywhere tells whether nothing in a rule says which namespace it is about: its PrometheusRule
+// goes where the spoke's Prometheus is.
+func Anywhere(r *v1alpha1.AlertRule, o RenderOptions) bool {
+	return r.Spec.RuleNamespace == "" && r.Spec.WorkloadRef == nil && r.Namespace == o.AdminNamespace
 }
 
 // Render returns the PrometheusRule of an AlertRule for one spoke, in which it is
@@ -63,20 +71,17 @@ func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.Pr
 	if bad := checkEvaluators(alert, c); bad != nil {
 		return nil, e.blame(bad)
 	}
+	labels := objectLabels(r, c, o)
 	object := &monitoringv1.PrometheusRule{
 		TypeMeta: metav1.TypeMeta{
 			APIVersion: monitoring.GroupName + "/" + monitoringv1.Version,
 			Kind:       monitoringv1.PrometheusRuleKind,
 		},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: TargetNamespace(r, o),
-			Name:      ObjectName(o.HubID, r.Namespace, r.Name),
-			Labels: withKeys(maps.Clone(c.RuleLabels), map[string]string{
-				v1alpha1.ManagedByLabel:     v1alpha1.ManagedByValue,
-				v1alpha1.HubLabel:           o.HubID,
-				v1alpha1.AlertRuleHashLabel: Hash(r.Namespace, r.Name),
-			}, ownLabels),
-			Annotations: objectAnnotations(r, c),
+			Namespace:   TargetNamespace(r, c, o),
+			Name:        ObjectName(o.HubID, r.Namespace, r.Name),
+			Labels:      labels,
+			Annotations: objectAnnotations(r, labels),
 		},
 		Spec: monitoringv1.PrometheusRuleSpec{Groups: []monitoringv1.RuleGroup{{
 			// Stable: Prometheus keeps an alert's "for" under group and alert names.
@@ -98,11 +103,30 @@ func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.Pr
 	return object, nil
 }
 
-// objectAnnotations are those of the PrometheusRule itself.
-func objectAnnotations(r *v1alpha1.AlertRule, c Cluster) map[string]string {
+// objectLabels are those of the PrometheusRule itself: what the hub needs, what a person
+// said, and what the spoke's evaluators need beside that.
+func objectLabels(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) map[string]string {
+	out := withKeys(maps.Clone(c.RuleLabels), map[string]string{
+		v1alpha1.ManagedByLabel:     v1alpha1.ManagedByValue,
+		v1alpha1.HubLabel:           o.HubID,
+		v1alpha1.AlertRuleHashLabel: Hash(r.Namespace, r.Name),
+	}, ownLabels)
+	needed, _ := c.demandedLabels(out)
+	maps.Copy(out, needed)
+	return out
+}
+
+// objectAnnotations are those of the PrometheusRule itself, which has these labels.
+func objectAnnotations(r *v1alpha1.AlertRule, labels map[string]string) map[string]string {
 	out := map[string]string{v1alpha1.AlertRuleAnnotation: r.Namespace + "/" + r.Name}
-	if len(c.RuleLabels) > 0 {
-		out[v1alpha1.RuleLabelsAnnotation] = strings.Join(slices.Sorted(maps.Keys(c.RuleLabels)), ",")
+	var extra []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if !slices.Contains(ownLabels, key) {
+			extra = append(extra, key)
+		}
+	}
+	if len(extra) > 0 {
+		out[v1alpha1.RuleLabelsAnnotation] = strings.Join(extra, ",")
 	}
 	return out
 }
@@ -125,7 +149,7 @@ func ruleLabels(alert v1alpha1.AlertSpec, c Cluster, o RenderOptions) map[string
 		labels[severityLabel] = dataText(string(alert.Severity))
 	}
 	if o.ClusterLabel != "" {
-		labels[o.ClusterLabel] = dataText(c.Name)
+		labels[o.ClusterLabel] = dataText(c.labelValue())
 	}
 	if len(labels) == 0 {
 		return nil

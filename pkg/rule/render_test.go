@@ -135,7 +135,7 @@ func TestTargetNamespace(t *testing.T) {
 		r := newRule(func(r *v1alpha1.AlertRule) {
 			r.Namespace, r.Spec.RuleNamespace, r.Spec.WorkloadRef = c.namespace, c.named, c.ref
 		})
-		if got := TargetNamespace(r, options); got != c.want {
+		if got := TargetNamespace(r, Cluster{}, options); got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 	}

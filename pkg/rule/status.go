@@ -20,6 +20,9 @@ type SpokeState struct {
 	Cluster
 	// Shown is the outcome of Damp.
 	Shown Shown
+	// Top is the phase that rules reach in the spoke, as far as is known: what one that the
+	// status does not list has. The zero value is Applied.
+	Top v1alpha1.Phase
 }
 
 // StatusInput is what an AlertRule's status is derived from.
@@ -37,6 +40,8 @@ type StatusInput struct {
 	// Verdicts are the latest rows that were reported since the operator started, by
 	// the spoke's name. Any may be missing.
 	Verdicts map[string]v1alpha1.ClusterStatus
+	// Metrics tells whether evaluators are asked for the series that expressions select.
+	Metrics bool
 	// Memory is what the derivation before this one, in this process, returned. It is nil
 	// after a restart.
 	Memory *Memory
@@ -77,7 +82,13 @@ func Status(in StatusInput) (v1alpha1.AlertRuleStatus, *Memory) {
 		Clusters:           v.listed,
 		UnlistedClusters:   v.unlisted,
 	}
-	for _, c := range []metav1.Condition{in.accepted(), ready, stalled} {
+	conditions := []metav1.Condition{in.accepted(), ready, stalled}
+	if c, known := in.metricsPresent(v); known {
+		conditions = append(conditions, c)
+	} else {
+		meta.RemoveStatusCondition(&out.Conditions, v1alpha1.ConditionMetricsPresent)
+	}
+	for _, c := range conditions {
 		c.ObservedGeneration = in.Rule.Generation
 		c.LastTransitionTime = in.Now
 		meta.SetStatusCondition(&out.Conditions, c)
@@ -109,12 +120,44 @@ type view struct {
 	listed   []v1alpha1.ClusterStatus
 	unlisted int32
 	memory   *Memory
+	// partial tells that there was no room for all rows that are notable, and that some of the
+	// others were not reported since: how many alerts fire, and which metrics are missing, stands.
+	partial bool
 }
 
-// atTop tells whether a row is as far as it can be: the spoke holds what the spec
-// says now.
+// atTop tells whether a row is as far as it can be proven to be: the spoke holds what the
+// spec says now, and nothing more can be found out, or it is evaluated.
 func atTop(r *v1alpha1.ClusterStatus, generation int64) bool {
-	return r.Phase == v1alpha1.PhaseApplied && r.Reason == "" && r.ObservedGeneration == generation
+	return r.ObservedGeneration == generation && (r.Reason == "" && r.Phase != v1alpha1.PhasePending ||
+		slices.Contains(topReasons[r.Phase], r.Reason))
+}
+
+// topReasons are those beyond which nothing can be proven, by phase.
+var topReasons = map[v1alpha1.Phase][]string{
+	v1alpha1.PhaseApplied:  {v1alpha1.ReasonNoEvaluator, v1alpha1.ReasonEvaluatorsUnknown},
+	v1alpha1.PhaseSelected: {v1alpha1.ReasonPredicted, v1alpha1.ReasonConfirmed},
+}
+
+// reached tells whether a row is at a phase or beyond it.
+func reached(r *v1alpha1.ClusterStatus, phase v1alpha1.Phase) bool {
+	return slices.Index(phases, r.Phase) >= slices.Index(phases, phase)
+}
+
+// phases are all of them, in their order.
+var phases = []v1alpha1.Phase{v1alpha1.PhasePending, v1alpha1.PhaseApplied, v1alpha1.PhaseSelected, v1alpha1.PhaseEvaluating}
+
+// asked tells whether a row comes of asking an evaluator.
+func asked(r *v1alpha1.ClusterStatus) bool {
+	return r.Phase == v1alpha1.PhaseEvaluating || slices.Contains(askedReasons, r.Reason)
+}
+
+var askedReasons = []string{
+	v1alpha1.ReasonLoading, v1alpha1.ReasonNotLoaded, v1alpha1.ReasonEvaluationFailed, v1alpha1.ReasonEvaluatorUnreachable,
+}
+
+// notable tells whether a row says something that its absence from the list would not.
+func notable(r *v1alpha1.ClusterStatus, generation int64) bool {
+	return !atTop(r, generation) || r.Firing > 0 || len(r.MissingMetrics) > 0
 }
 
 // Reasons of rows, as the summary counts them and as Stalled reads them.
@@ -122,10 +165,13 @@ var (
 	failingReasons = []string{
 		v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonForbidden, v1alpha1.ReasonMutated, v1alpha1.ReasonError,
 		v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonInvalidExpr, v1alpha1.ReasonUnsupported,
+		v1alpha1.ReasonNotSelected, v1alpha1.ReasonNamespaceEnforced, v1alpha1.ReasonNotLoaded, v1alpha1.ReasonEvaluationFailed,
+		v1alpha1.ReasonEvaluatorUnreachable,
 	}
 	stallingReasons = []string{
 		v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonForbidden, v1alpha1.ReasonQuotaExceeded,
 		v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonInvalidExpr, v1alpha1.ReasonUnsupported,
+		v1alpha1.ReasonNotSelected, v1alpha1.ReasonNamespaceEnforced, v1alpha1.ReasonNotLoaded,
 	}
 	unreachableReasons = []string{
 		v1alpha1.ReasonUnreachable, v1alpha1.ReasonAuthFailed, v1alpha1.ReasonInvalidKubeconfig, v1alpha1.ReasonKubeconfigMissing,

@@ -37,8 +37,15 @@ func (in *StatusInput) conclude(v view) (summary v1alpha1.RuleSummary, ready, st
 		all.lagging = all.spokes // this spec is nowhere
 	}
 	summary = v1alpha1.RuleSummary{
-		Desired: all.spokes, Applied: all.applied, Failing: all.failing, Unreachable: all.unreachable,
+		Desired: all.spokes, Applied: all.applied, Selected: all.selected, Evaluating: all.evaluating,
+		Failing: all.failing, Unreachable: all.unreachable,
 		Ready: fmt.Sprintf("%d/%d", all.spokes-all.lagging, all.spokes),
+	}
+	switch {
+	case v.partial && in.Rule.Status.Summary.Firing != nil:
+		summary.Firing = new(*in.Rule.Status.Summary.Firing)
+	case all.asked > 0:
+		summary.Firing = new(all.firing)
 	}
 	return summary, in.ready(v, all), in.stalled(v)
 }
@@ -99,6 +106,37 @@ func (in *StatusInput) stalled(v view) metav1.Condition {
 		and = "and at least"
 	}
 	return condition(v1alpha1.ConditionStalled, true, stalling[0].Reason, tell(stalling, len(stalling), and))
+}
+
+// metricsPresent says whether the spokes' Prometheus have what the expression selects. known is
+// false where none can be asked.
+func (in *StatusInput) metricsPresent(v view) (c metav1.Condition, known bool) {
+	if was := meta.FindStatusCondition(in.Rule.Status.Conditions, v1alpha1.ConditionMetricsPresent); was != nil && in.Metrics && v.partial {
+		return *was, true
+	}
+	var lacking []string
+	for i := range v.rows {
+		r := &v.rows[i]
+		known = known || asked(r)
+		if len(r.MissingMetrics) > 0 {
+			lacking = append(lacking, string(r.Name)+": "+strings.Join(r.MissingMetrics, ", "))
+		}
+	}
+	if !in.Metrics || !known {
+		return c, false
+	}
+	if len(lacking) == 0 {
+		return condition(v1alpha1.ConditionMetricsPresent, true, v1alpha1.ReasonMetricsPresent, "Prometheus has series for all that the expression selects"), true
+	}
+	quoted := make([]string, 0, told)
+	for _, text := range lacking[:min(told, len(lacking))] {
+		quoted = append(quoted, bounded(text, toldBytes))
+	}
+	message := "no series in " + strings.Join(quoted, "; ")
+	if more := len(lacking) - told; more > 0 {
+		message += fmt.Sprintf("; and in %d more spokes", more)
+	}
+	return condition(v1alpha1.ConditionMetricsPresent, false, v1alpha1.ReasonMetricsMissing, message+". The alert can't fire there for want of them: look whether they are scraped, and whether the names are right"), true
 }
 
 // tell quotes the worst of the rows that are listed, out of so many.

@@ -3,6 +3,8 @@ package rule
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
@@ -48,6 +50,38 @@ func CountRows(s *v1alpha1.AlertRuleStatus, m *Memory) []RowCount {
 		add(v1alpha1.PhasePending, ReasonUnlisted, int(m.crowd.spokes-m.crowd.applied))
 		add(v1alpha1.PhaseApplied, ReasonUnlisted, int(m.crowd.lagging-(m.crowd.spokes-m.crowd.applied)))
 	}
-	add(v1alpha1.PhaseApplied, "", left) // they are not listed where there are many
+	// They are not listed where there are many.
+	for _, at := range []struct {
+		phase  v1alpha1.Phase
+		spokes int32
+	}{{v1alpha1.PhaseEvaluating, s.Summary.Evaluating}, {v1alpha1.PhaseSelected, s.Summary.Selected}} {
+		for _, c := range out {
+			if slices.Index(phases, c.Phase) >= slices.Index(phases, at.phase) {
+				at.spokes -= int32(c.Spokes) //nolint:gosec // the API server holds fewer objects
+			}
+		}
+		add(at.phase, "", int(at.spokes))
+	}
+	add(v1alpha1.PhaseApplied, "", left)
+	return out
+}
+
+// OnlyFiring tells whether two statuses differ in nothing but how many alerts fire.
+func OnlyFiring(a, b *v1alpha1.AlertRuleStatus) bool {
+	return equality.Semantic.DeepEqual(withoutFiring(a), withoutFiring(b))
+}
+
+func withoutFiring(s *v1alpha1.AlertRuleStatus) *v1alpha1.AlertRuleStatus {
+	out := s.DeepCopy()
+	if out.Summary != nil && out.Summary.Firing != nil {
+		out.Summary.Firing = new(int32)
+	}
+	for i := range out.Clusters {
+		out.Clusters[i].Firing = 0
+	}
+	if out.Summary != nil && out.Summary.Desired > listMax {
+		// Some are listed for that alone.
+		out.Clusters = slices.DeleteFunc(out.Clusters, func(r v1alpha1.ClusterStatus) bool { return !notable(&r, s.ObservedGeneration) })
+	}
 	return out
 }

@@ -10,15 +10,27 @@ import (
 // for those that lag, so that after a restart, and until they are reported again, one
 // that it does not list may be any of them. What they amount to is known.
 type crowd struct {
-	spokes, applied, failing, unreachable, lagging int32
+	spokes, applied, selected, evaluating, failing, unreachable, lagging int32
+	// asked counts the spokes whose evaluators were asked, and firing the alerts there.
+	asked, firing int32
 }
 
 // add counts a row as one of the crowd, n times: -1 takes it out.
 func (c *crowd) add(r *v1alpha1.ClusterStatus, generation int64, n int32) {
 	c.spokes += n
-	if r.Phase == v1alpha1.PhaseApplied {
+	if reached(r, v1alpha1.PhaseApplied) {
 		c.applied += n
 	}
+	if reached(r, v1alpha1.PhaseSelected) {
+		c.selected += n
+	}
+	if reached(r, v1alpha1.PhaseEvaluating) {
+		c.evaluating += n
+	}
+	if asked(r) || r.Firing > 0 {
+		c.asked += n
+	}
+	c.firing += n * r.Firing
 	if slices.Contains(failingReasons, r.Reason) {
 		c.failing += n
 	}
@@ -36,7 +48,13 @@ func (in *StatusInput) crowdBefore() crowd {
 	if was.Summary == nil {
 		return crowd{}
 	}
-	c := crowd{spokes: was.Summary.Desired, applied: was.Summary.Applied, failing: was.Summary.Failing, unreachable: was.Summary.Unreachable}
+	c := crowd{
+		spokes: was.Summary.Desired, applied: was.Summary.Applied, selected: was.Summary.Selected, evaluating: was.Summary.Evaluating,
+		failing: was.Summary.Failing, unreachable: was.Summary.Unreachable,
+	}
+	if was.Summary.Firing != nil {
+		c.firing, c.asked = *was.Summary.Firing, was.Summary.Desired
+	}
 	for i := range was.Clusters {
 		c.add(&was.Clusters[i], in.Rule.Generation, -1)
 	}
@@ -62,7 +80,10 @@ func (in *StatusInput) crowd(unknown map[string]*SpokeState, known []v1alpha1.Cl
 	}
 	c.spokes = int32(len(unknown)) //nolint:gosec // the API server holds fewer objects
 	c.applied = within(c.applied, 0, c.spokes)
+	c.selected = within(c.selected, 0, c.applied)
+	c.evaluating = within(c.evaluating, 0, c.selected)
 	c.failing = within(c.failing, 0, c.spokes)
+	c.asked, c.firing = within(c.asked, 0, c.spokes), max(c.firing, 0)
 	c.unreachable = within(c.unreachable, 0, c.spokes)
 	atLeast := c.spokes - c.applied
 	if in.generationBefore() != in.Rule.Generation {

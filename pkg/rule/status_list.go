@@ -23,16 +23,22 @@ const (
 func (in *StatusInput) list(known []v1alpha1.ClusterStatus, others crowd) (listed []v1alpha1.ClusterStatus, unlisted int32) {
 	listed = slices.Clone(known)
 	if len(known)+int(others.spokes) > listMax {
-		listed = in.lagging(listed)
+		listed = slices.DeleteFunc(listed, func(r v1alpha1.ClusterStatus) bool { return !notable(&r, in.Rule.Generation) })
 	}
 	if over := len(listed) - listMax; over > 0 {
-		unlisted = int32(over) //nolint:gosec // the API server holds fewer objects
 		worstFirst(listed)
+		unlisted = int32(len(in.lagging(listed[listMax:]))) //nolint:gosec // the API server holds fewer objects
 		listed = listed[:listMax]
 		slices.SortFunc(listed, func(a, b v1alpha1.ClusterStatus) int { return cmp.Compare(a.Name, b.Name) })
 	}
+	texts := 0 // rows come and go with what fires; those have none, and change no other's
 	for i := range listed {
-		listed[i].Message = boundedJSON(listed[i].Message, min(maxRowMessage, listedText/len(listed)))
+		if listed[i].Message != "" {
+			texts++
+		}
+	}
+	for i := range listed {
+		listed[i].Message = boundedJSON(listed[i].Message, min(maxRowMessage, listedText/max(texts, 1)))
 	}
 	return listed, unlisted + others.lagging
 }
@@ -63,8 +69,12 @@ func rank(r *v1alpha1.ClusterStatus) int {
 		return 2
 	case slices.Contains(unreachableReasons, r.Reason), saysOutage(r):
 		return 3
+	case !atTop(r, r.ObservedGeneration):
+		return 4
+	case r.Firing > 0:
+		return 5
 	}
-	return 4
+	return 6
 }
 
 // boundedJSON bounds a text to limit bytes as JSON holds it, in which a spoke's words

@@ -3,6 +3,7 @@ package rule
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -284,7 +285,7 @@ func TestFlapsAreRare(t *testing.T) {
 				shown, _ = Damp(shown, connected, now)
 				in.Clusters[0].Shown, in.Now = shown, metav1.NewTime(now)
 				next, _ := Status(in)
-				if was := in.Rule.Status.Clusters; len(was) == 1 && was[0] != next.Clusters[0] {
+				if was := in.Rule.Status.Clusters; len(was) == 1 && !reflect.DeepEqual(was[0], next.Clusters[0]) {
 					changes++
 					if now.Sub(last) < Settle {
 						t.Fatalf("at %v the row changed %v after it did", now.Sub(begin), now.Sub(last))

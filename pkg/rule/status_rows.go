@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -18,32 +19,45 @@ func (in *StatusInput) present() view {
 		rows    = make([]v1alpha1.ClusterStatus, 0, len(spokes))
 		again   []v1alpha1.ClusterStatus // of those that were in the crowd, and are known now
 		unknown = map[string]*SpokeState{}
+		partial = false
 	)
 	for _, name := range slices.Sorted(maps.Keys(spokes)) {
-		spoke, last := spokes[name], before[name]
-		crowded := last == nil && absent == absentUnknown
-		if in.Memory != nil {
-			crowded = last == nil && in.Memory.of[name]
-			if r, ok := in.Memory.rows[name]; ok && last == nil {
-				last = &r
-			}
-		}
-		if _, reported := in.Verdicts[name]; crowded && spoke != nil && !reported {
+		spoke := spokes[name]
+		last, crowded := in.recall(name, before[name], absent)
+		verdict, reported := in.Verdicts[name]
+		reported = reported && verdict.Reason != ReasonUnproven
+		partial = partial || last == nil && !reported && absent != absentNew
+		if crowded && spoke != nil && !reported {
 			unknown[name] = spoke
 			continue
 		}
 		if last == nil && !crowded && absent != absentNew {
-			last = in.topBefore(name)
+			last = in.topBefore(name, spoke)
 		}
 		r := in.row(name, spoke, last)
 		if rows = append(rows, r); crowded {
 			again = append(again, r)
 		}
 	}
-	v := view{rows: rows, crowd: in.crowd(unknown, again)}
+	v := view{rows: rows, crowd: in.crowd(unknown, again), partial: partial && len(before) == listMax}
 	v.listed, v.unlisted = in.list(v.rows, v.crowd)
 	v.memory = in.remember(v, unknown)
 	return v
+}
+
+// recall returns the last row of a spoke, which the status may have no room for, and whether it
+// is one of the crowd.
+func (in *StatusInput) recall(name string, listed *v1alpha1.ClusterStatus, absent absence) (last *v1alpha1.ClusterStatus, crowded bool) {
+	switch {
+	case listed != nil:
+		return listed, false
+	case in.Memory == nil:
+		return nil, absent == absentUnknown
+	}
+	if r, ok := in.Memory.rows[name]; ok {
+		last = &r
+	}
+	return last, in.Memory.of[name]
 }
 
 // remember returns what the status does not tell of a view.
@@ -73,6 +87,7 @@ func (in *StatusInput) lastValid() view {
 		return view{
 			rows: was.Clusters, crowd: in.crowdBefore(),
 			listed: slices.Clone(was.Clusters), unlisted: was.UnlistedClusters, memory: in.Memory,
+			partial: len(was.Clusters) == listMax,
 		}
 	}
 	before := in.listedBefore()
@@ -86,6 +101,9 @@ func (in *StatusInput) lastValid() view {
 	v := view{memory: in.Memory}
 	for _, name := range names {
 		if verdict, ok := in.Verdicts[name]; ok {
+			if verdict.Reason == ReasonUnproven {
+				verdict = unproven(before[name], verdict)
+			}
 			v.rows = append(v.rows, in.since(before[name], in.fit(name, verdict)))
 			continue
 		}
@@ -190,11 +208,19 @@ func (in *StatusInput) absentBefore(spokes map[string]*SpokeState, before map[st
 }
 
 // topBefore returns the row of a spoke that was at the top and is not listed.
-func (in *StatusInput) topBefore(name string) *v1alpha1.ClusterStatus {
+func (in *StatusInput) topBefore(name string, spoke *SpokeState) *v1alpha1.ClusterStatus {
 	return &v1alpha1.ClusterStatus{
-		Name: v1alpha1.ClusterName(name), Phase: v1alpha1.PhaseApplied,
+		Name: v1alpha1.ClusterName(name), Phase: cmp.Or(spoke.top(), v1alpha1.PhaseApplied),
 		ObservedGeneration: in.generationBefore(), LastTransitionTime: in.Now,
 	}
+}
+
+// top returns the phase that rules reach in a spoke, or "".
+func (s *SpokeState) top() v1alpha1.Phase {
+	if s == nil {
+		return ""
+	}
+	return s.Top
 }
 
 // generationBefore returns the last generation that the present status knows to have
@@ -211,6 +237,9 @@ func (in *StatusInput) generationBefore() int64 {
 // present status, else why nothing is known.
 func (in *StatusInput) row(name string, spoke *SpokeState, last *v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
 	verdict, reported := in.Verdicts[name]
+	if reported && verdict.Reason == ReasonUnproven {
+		verdict = unproven(last, verdict)
+	}
 	switch {
 	case spoke == nil:
 		return in.derive(name, nil, last)
@@ -221,6 +250,19 @@ func (in *StatusInput) row(name string, spoke *SpokeState, last *v1alpha1.Cluste
 		return in.since(last, in.outage(spoke, last, in.fit(name, *last.DeepCopy())))
 	}
 	return in.derive(name, spoke, last)
+}
+
+// unproven returns what stands of a rule that is selected, and whose evaluator was not asked
+// yet: what the status says, if that is about the same generation.
+func unproven(last *v1alpha1.ClusterStatus, verdict v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
+	if last != nil && last.ObservedGeneration == verdict.ObservedGeneration && reached(last, v1alpha1.PhaseSelected) {
+		stands := *last.DeepCopy()
+		stands.Rule = verdict.Rule
+		return stands
+	}
+	verdict.Reason = v1alpha1.ReasonLoading
+	verdict.Message = "it is selected; whether it is evaluated is about to be asked"
+	return verdict
 }
 
 // derive returns the row of a spoke that nothing was reported of.
@@ -249,7 +291,7 @@ func (in *StatusInput) since(last *v1alpha1.ClusterStatus, r v1alpha1.ClusterSta
 // fit bounds a row as the API does, which would refuse the whole status otherwise.
 func (in *StatusInput) fit(name string, r v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
 	r.Name = v1alpha1.ClusterName(name)
-	if r.Phase != v1alpha1.PhaseApplied {
+	if !slices.Contains(phases, r.Phase) {
 		r.Phase = v1alpha1.PhasePending
 	}
 	r.Reason = bounded(r.Reason, 64)
@@ -257,5 +299,6 @@ func (in *StatusInput) fit(name string, r v1alpha1.ClusterStatus) v1alpha1.Clust
 	r.Rule = bounded(r.Rule, 317)
 	r.AnswerDigest = bounded(r.AnswerDigest, 64)
 	r.ObservedGeneration = max(r.ObservedGeneration, 0)
+	r.Firing = max(r.Firing, 0)
 	return r
 }

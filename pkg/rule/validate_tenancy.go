@@ -35,7 +35,7 @@ func checkTenancy(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	if r.Namespace != "" && r.Namespace == o.GeneratedNamespace {
 		return checkGenerated(r, o)
 	}
-	target := TargetNamespace(r, RenderOptions{AdminNamespace: o.AdminNamespace})
+	target := TargetNamespace(r, Cluster{}, RenderOptions{AdminNamespace: o.AdminNamespace})
 	if target == r.Namespace {
 		return nil
 	}

@@ -26,7 +26,10 @@ func (r *Registrar) announce(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, c
 		r.event(sc, secret, metav1.ConditionFalse, "KubeconfigNotUsed", connected.Message)
 		r.eventOnSecret(sc, secret, metav1.ConditionFalse, "KubeconfigNotUsed", connected.Message)
 	}
-	for _, kind := range []string{v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady} {
+	for _, kind := range []string{
+		v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady,
+		v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating, v1alpha1.ConditionMetricsPresent,
+	} {
 		was, is := find(kind)
 		if !transition(was, is) || (connected != nil && is.Reason == connected.Reason) {
 			continue
@@ -34,8 +37,21 @@ func (r *Registrar) announce(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, c
 		if served := meta.FindStatusCondition(conditions, v1alpha1.ConditionPrometheusRuleServed); kind == v1alpha1.ConditionReady && served != nil && served.Reason == is.Reason {
 			continue
 		}
-		r.event(sc, secret, is.Status, is.Reason, is.Message)
+		r.event(sc, secret, severity(is), is.Reason, is.Message)
 	}
+}
+
+// severity is the status by which an Event of a condition is a warning or not: a spoke that is Ready
+// for another reason than that all is well has something for people to look at, and one without
+// any Prometheus object may be meant to be so.
+func severity(c *metav1.Condition) metav1.ConditionStatus {
+	switch {
+	case c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionTrue && c.Reason != v1alpha1.ReasonReady:
+		return metav1.ConditionFalse
+	case c.Reason == v1alpha1.ReasonNoEvaluator:
+		return metav1.ConditionTrue
+	}
+	return c.Status
 }
 
 // transition tells whether a condition says something else than before. What is not known

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -62,6 +63,7 @@ type connection struct {
 	cfg     *rest.Config
 	http    *http.Client
 	conns   *connrotation.Dialer
+	server  *url.URL
 	probes  rest.Interface
 	reviews authorization.SelfSubjectRulesReviewInterface
 	breaker *Breaker
@@ -69,6 +71,8 @@ type connection struct {
 	p       *Provider
 
 	seen Observation
+	// empty is since when the spoke has no evaluators any more; zero while it has some.
+	empty time.Time
 }
 
 // session is one cluster.Cluster of a connection, with what it was found to serve.
@@ -86,6 +90,8 @@ type session struct {
 	lacked bool
 	stop   context.CancelFunc
 	tally  tally
+	// left is what the flags of prometheus-operator were when they were read.
+	left left
 }
 
 func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, error) {
@@ -119,12 +125,15 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 		return nil, refuse("", "the credential or the CA in it can't be used")
 	}
 	// A redirect would carry the credential to wherever the spoke says.
-	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c.http.CheckRedirect = noRedirect
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, c.http)
 	if err != nil {
 		return nil, refuse("cluster.server", "is no usable address")
 	}
 	c.probes = d.RESTClient()
+	if c.server, err = serverOf(cfg); err != nil {
+		return nil, refuse("cluster.server", "is no usable address")
+	}
 	reviews, err := authorization.NewForConfigAndClient(cfg, c.http)
 	if err != nil {
 		return nil, refuse("cluster.server", "is no usable address")
@@ -240,6 +249,8 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 		stop()
 		return nil, err
 	}
+	// Before the session is served: what is pushed has the labels that they need.
+	c.discover(ctx, s)
 	return s, nil
 }
 
@@ -503,6 +514,7 @@ func (c *connection) recheck(ctx context.Context, s *session) (better bool, err 
 		return false, nil //nolint:nilerr // no answer: the next probe finds out
 	}
 	c.seen.Writes = granted.writes()
+	c.discover(ctx, s)
 	if !c.mayRead(ctx, s, granted) {
 		return false, nil
 	}

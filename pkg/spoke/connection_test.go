@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -96,7 +97,11 @@ func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, c, &session{cluster: cl, identity: "uid", served: true}
+	rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, c, &session{cluster: cl, rules: rules, identity: "uid", served: true}
 }
 
 // After an outage, nothing is sent before the spoke is known to be the same cluster.
@@ -295,7 +300,7 @@ func TestRecheckWithoutAnswer(t *testing.T) {
 	}
 	c.breaker.Trip()
 	was := c.seen
-	if better, err := c.recheck(t.Context(), session); better || err != nil || c.seen != was {
+	if better, err := c.recheck(t.Context(), session); better || err != nil || !c.seen.equal(was) {
 		t.Errorf("got %v, %v, %+v", better, err, c.seen)
 	}
 }

@@ -100,3 +100,15 @@ func Enqueue(q WorkQueue, priority int, spoke string, key types.NamespacedName) 
 	}
 	q.Add(req)
 }
+
+// EnqueueAfter adds a key of a spoke to a queue when some time has passed, at the lowest
+// priority.
+func EnqueueAfter(q WorkQueue, spoke string, key types.NamespacedName, after time.Duration) {
+	req := mcreconcile.Request{ClusterName: multicluster.ClusterName(spoke)}
+	req.NamespacedName = key
+	if pq, ok := q.(priorityqueue.PriorityQueue[mcreconcile.Request]); ok {
+		pq.AddWithOpts(priorityqueue.AddOpts{Priority: new(handler.LowPriority), After: after}, req)
+		return
+	}
+	q.AddAfter(req, after)
+}

@@ -37,6 +37,8 @@ type Observation struct {
 	Version, Identity string
 	// Counts are of what the spoke holds.
 	Counts Counts
+	// Evaluators are its Prometheus and ThanosRuler objects.
+	Evaluators Evaluators
 	// Contact is when the spoke last answered.
 	Contact time.Time
 }
@@ -44,7 +46,7 @@ type Observation struct {
 // equal tells whether two observations say the same. When the contact was is no news.
 func (o Observation) equal(other Observation) bool {
 	return o.Connected == other.Connected && o.Served == other.Served && o.Writes == other.Writes &&
-		o.Version == other.Version && o.Identity == other.Identity && o.Counts == other.Counts
+		o.Version == other.Version && o.Identity == other.Identity && o.Counts == other.Counts && o.Evaluators.equal(other.Evaluators)
 }
 
 // Finding is the part of a condition that an observation tells.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"net/http"
+	"net/url"
 	"sort"
 	"sync"
 	"time"
@@ -28,9 +30,6 @@ type Options struct {
 	UserAgent string
 	// Allow is what kubeconfigs may have that is refused otherwise.
 	Allow Allowance
-	// Removed is told when a spoke is not registered any more; nil for nobody. It has to
-	// return at once.
-	Removed func(name string)
 	// Wrap is put around every transport to a spoke; nil for none.
 	Wrap transport.WrapperFunc
 	// Log is the logger.
@@ -53,6 +52,12 @@ type Spoke struct {
 	WhyNot      Finding
 	// Since is when the spoke was engaged.
 	Since time.Time
+
+	// Behind asks what is behind the API server at Server: its answers say nothing about that.
+	Behind *http.Client
+	Server *url.URL
+
+	allow Allowance
 }
 
 // Provider is the multicluster.Provider of registered spokes. Each has a goroutine
@@ -72,8 +77,12 @@ type Provider struct {
 	indexes  []index
 	changed  func(name string, after time.Duration)
 	circuits []*Queue
-	members  members
-	leaving  map[string]*departure
+	// evaluated is told of spokes whose evaluators have changed.
+	evaluated []func(name string)
+	// removed is told of spokes that are not registered any more.
+	removed []func(name string)
+	members members
+	leaving map[string]*departure
 }
 
 // entry is all that is known of one registered spoke.
@@ -87,6 +96,9 @@ type entry struct {
 	back    time.Time         // when it last closed
 	seen    *Observation      // by current, or by pending before the first success
 	fault   string            // what is wrong with pending, where current is in use
+	// evaluators are as current last read them. They are known before its session is engaged: the
+	// rules that this brings are to have the labels that they need.
+	evaluators Evaluators
 }
 
 // registration is one kubeconfig's connection, and how to end it.
@@ -283,7 +295,7 @@ func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte)
 	e.hash, e.pending, e.fault = hash, &registration{conn: conn, cancel: cancel, kubeconfig: kubeconfig}, ""
 	p.members.released.Delete(name)
 	if e.current == nil {
-		e.seen = nil // it was by the one before
+		e.seen, e.evaluators = nil, Evaluators{} // by the one before
 	}
 	p.mu.Unlock()
 	go conn.run(run)
@@ -295,7 +307,7 @@ func (p *Provider) Remove(name string) {
 	p.mu.Lock()
 	e, ok := p.entries[name]
 	delete(p.entries, name)
-	circuits := p.circuits
+	circuits, removed := p.circuits, p.removed
 	p.mu.Unlock()
 	if !ok {
 		return
@@ -310,9 +322,17 @@ func (p *Provider) Remove(name string) {
 	for _, q := range circuits {
 		q.ForgetSpoke(multicluster.ClusterName(name))
 	}
-	if p.opts.Removed != nil {
-		p.opts.Removed(name)
+	for _, fn := range removed {
+		fn(name)
 	}
+}
+
+// OnRemoved adds a function that is told when a spoke is not registered any more. It has to
+// return at once.
+func (p *Provider) OnRemoved(fn func(name string)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.removed = append(p.removed, fn)
 }
 
 // uncount takes an entry out of the metrics.
@@ -346,8 +366,11 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	if e.spoke == nil {
 		metrics.EngagedSpokes.Inc()
 	}
-	e.cluster = s.cluster
-	e.spoke = &Spoke{Name: c.name, Reader: s.cluster.GetClient(), Live: s.cluster.GetAPIReader(), Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now()}
+	e.cluster, e.evaluators = s.cluster, c.seen.Evaluators
+	e.spoke = &Spoke{
+		Name: c.name, Reader: s.cluster.GetClient(), Live: s.cluster.GetAPIReader(), Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
+		Behind: newAsker(c.http), Server: c.server, allow: p.opts.Allow,
+	}
 	p.mu.Unlock()
 
 	p.tellPredecessors(c.name)
@@ -435,12 +458,42 @@ func (p *Provider) observe(c *connection, seen Observation) {
 	} else {
 		e.seen = &seen
 	}
-	news := was == nil || !was.equal(*e.observation())
-	changed := p.changed
+	is := e.observation()
+	news := was == nil || !was.equal(*is)
+	others := false
+	if e.current == nil || e.current.conn == c {
+		others = e.spoke != nil && !e.evaluators.equal(seen.Evaluators)
+		e.evaluators = seen.Evaluators
+	}
+	changed, evaluated := p.changed, p.evaluated
 	p.mu.Unlock()
 	if news {
 		changed(c.name, 0)
 	}
+	if others {
+		for _, fn := range evaluated {
+			fn(c.name)
+		}
+	}
+}
+
+// Evaluators returns the Prometheus and ThanosRuler objects of a registered spoke, as they were
+// last read.
+func (p *Provider) Evaluators(name string) Evaluators {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if e, ok := p.entries[name]; ok {
+		return e.evaluators
+	}
+	return Evaluators{}
+}
+
+// OnEvaluators adds a function that is told when the evaluators of an engaged spoke have
+// changed. It has to return at once.
+func (p *Provider) OnEvaluators(fn func(name string)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.evaluated = append(p.evaluated, fn)
 }
 
 // applyIndexes adds the indexes of one kind to a cache. Adding one starts the

@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"strings"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -94,6 +97,50 @@ func TestProviderObserveTheFirst(t *testing.T) {
 	}
 }
 
+// engagements note what is known of a spoke's evaluators when it is engaged.
+type engagements struct {
+	p     *Provider
+	known []Evaluators
+}
+
+// Engage implements multicluster.Aware.
+func (e *engagements) Engage(_ context.Context, name multicluster.ClusterName, _ cluster.Cluster) error {
+	e.known = append(e.known, e.p.Evaluators(name.String()))
+	return nil
+}
+
+// The evaluators are known before a spoke is engaged, or its rules would lose their labels until
+// the next observation; and nobody is told of what was known then.
+func TestProviderEvaluators(t *testing.T) {
+	p, _, c, _ := watched(t)
+	engaged := &engagements{p: p}
+	p.aware = engaged
+	told := 0
+	p.OnEvaluators(func(string) { told++ })
+	cl, err := c.cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.seen = *good()
+	c.seen.Evaluators = Evaluators{Known: true, List: []v1alpha1.Evaluator{{Name: "k"}}}
+	p.entries["s"].spoke = nil // not engaged, and nothing was seen
+	if wanted, err := p.publish(t.Context(), c, &session{ctx: t.Context(), cluster: cl}); err != nil || !wanted {
+		t.Fatal(wanted, err)
+	}
+	if len(engaged.known) != 1 || !engaged.known[0].equal(c.seen.Evaluators) {
+		t.Errorf("engaged with %+v", engaged.known)
+	}
+	c.connected()
+	if told != 0 {
+		t.Errorf("told %d times of what was known", told)
+	}
+	c.seen.Evaluators = Evaluators{Known: true}
+	c.connected()
+	if told != 1 || len(p.Evaluators("s").List) != 0 {
+		t.Errorf("told %d times of a change", told)
+	}
+}
+
 func TestProviderObserveAStranger(t *testing.T) {
 	p, current, _, news := watched(t)
 	p.entries["s"].current = p.entries["s"].pending
@@ -112,7 +159,7 @@ func TestProviderObserveAStranger(t *testing.T) {
 func TestProviderCircuit(t *testing.T) {
 	p, current, pending, _ := watched(t)
 	removed := ""
-	p.opts.Removed = func(name string) { removed = name }
+	p.OnRemoved(func(name string) { removed = name })
 	q := NewQueue(t.Name(), 1)
 	defer q.ShutDown()
 	p.follow(q)

@@ -41,6 +41,8 @@ type Registrar struct {
 	Deletions Deletions
 	// Failures tells which rules fail; nil for none.
 	Failures Failures
+	// Evaluation tells how the spokes' evaluators are; nil for nothing.
+	Evaluation Evaluation
 	// Rules tells of the AlertRules on the hub.
 	Rules Rules
 	// Recorder tells of transitions, by Events on the SpokeCluster and on the Secret.
@@ -129,6 +131,7 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 	status := statusOf(sc, n, metav1.Now())
 	tellFailing(&status, failing(r.Failures, sc, n.seen))
+	r.tellEvaluation(&status, sc, n)
 	return reconcile.Result{}, r.show(ctx, sc, secret, status)
 }
 

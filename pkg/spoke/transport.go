@@ -31,7 +31,7 @@ type observer struct {
 
 // RoundTrip implements http.RoundTripper.
 func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
-	probe := req.Context().Value(probeKey{}) != nil
+	probe, aside := req.Context().Value(probeKey{}) != nil, req.Context().Value(asideKey{}) != nil
 	if !probe {
 		if err := o.breaker.pass(req.Context()); err != nil {
 			if req.Body != nil {
@@ -41,21 +41,26 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	verb := metrics.VerbProbe
-	if !probe {
+	switch {
+	case aside:
+		verb = metrics.VerbAsk
+	case !probe:
 		verb = metrics.Verb(req, o.base)
 	}
 	resp, err := o.next.RoundTrip(req)
 	switch {
 	case err == nil:
 		o.count(verb, metrics.Code(resp.StatusCode))
-		o.answered(resp, probe)
+		if !aside {
+			o.answered(resp, probe)
+		}
 		redact(resp, o.secrets)
 	case errors.Is(err, context.Canceled):
 		// The operator gave up (it stops, or the spoke is disengaged), not the spoke.
 		o.count(verb, metrics.CodeCanceled)
 	default:
 		o.count(verb, metrics.CodeError)
-		if !probe {
+		if !probe && !aside {
 			o.breaker.Observe(false)
 		}
 	}

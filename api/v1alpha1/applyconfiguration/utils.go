@@ -34,6 +34,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ClusterSelectionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ClusterStatus"):
 		return &apiv1alpha1.ClusterStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Evaluator"):
+		return &apiv1alpha1.EvaluatorApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EvaluatorReference"):
 		return &apiv1alpha1.EvaluatorReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NamespaceSelection"):

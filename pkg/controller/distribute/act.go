@@ -82,7 +82,7 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 		return r.send(ctx, t, plan)
 	case rule.Conflict:
 		// It is left as it is. Its next event brings the key back.
-		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
+		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
 			"PrometheusRule %s in the spoke is not this hub's and stays as it is; rename or delete it", hub.Key(t.desired)))
 		return false, reconcile.Result{}, nil
 	case rule.Suspended:
@@ -94,15 +94,15 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 		if t.cluster.Suspended {
 			who = "SpokeCluster " + t.spoke.Name
 		}
-		r.report(t, phase, v1alpha1.ReasonSuspended, who+" is suspended: the spoke keeps what it has; set its spec.suspend to false")
+		r.report(ctx, t, phase, v1alpha1.ReasonSuspended, who+" is suspended: the spoke keeps what it has; set its spec.suspend to false")
 	case rule.Mutated:
-		r.mutated(t)
+		r.mutated(ctx, t)
 	case rule.Terminating:
 		return false, reconcile.Result{}, nil // its deletion brings the key back
 	case rule.Keep:
-		r.report(t, v1alpha1.PhaseApplied, "", "")
+		r.report(ctx, t, v1alpha1.PhaseApplied, "", "")
 	default:
-		r.report(t, v1alpha1.PhasePending, "", "") // forgets: nothing should be there
+		r.report(ctx, t, v1alpha1.PhasePending, "", "") // forgets: nothing should be there
 	}
 	return true, reconcile.Result{}, nil
 }
@@ -116,13 +116,13 @@ func (r *Reconciler) namespaceReady(ctx context.Context, t *task) (bool, error) 
 	ns := spoke.NamespaceMetadata()
 	switch err := t.spoke.Reader.Get(ctx, client.ObjectKey{Name: t.desired.Namespace}, ns); {
 	case apierrors.IsNotFound(err):
-		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %s does not exist in the spoke; create it there, or set spec.ruleNamespace", t.desired.Namespace))
+		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %s does not exist in the spoke; create it there, or set spec.ruleNamespace", t.desired.Namespace))
 		return false, nil
 	case err != nil:
 		r.waiting.drop(key, t.req)
 		return false, fmt.Errorf("looking up namespace %s: %w", t.desired.Namespace, err)
 	case !ns.DeletionTimestamp.IsZero():
-		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %s is being deleted in the spoke", t.desired.Namespace))
+		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %s is being deleted in the spoke", t.desired.Namespace))
 		return false, nil
 	}
 	r.waiting.drop(key, t.req)
@@ -146,25 +146,26 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 	}
 	if err != nil {
 		r.writes.Failed(key)
-		result, err := r.refused(t, fmt.Errorf("%s PrometheusRule %s: %w", strings.ToLower(string(plan.Action)), hub.Key(plan.Object), err))
+		result, err := r.refused(ctx, t, fmt.Errorf("%s PrometheusRule %s: %w", strings.ToLower(string(plan.Action)), hub.Key(plan.Object), err))
 		return false, result, err
 	}
 	r.writes.Wrote(key, got.ResourceVersion)
 	if rule.Digest(got) != rule.Digest(t.desired) {
 		r.remember(t.req, rule.AnswerDigest(t.desired, got))
-		r.mutated(t)
+		r.mutated(ctx, t)
 		return true, reconcile.Result{}, nil
 	}
 	r.remember(t.req, "")
-	r.report(t, v1alpha1.PhaseApplied, "", "")
+	t.existing = got
+	r.report(ctx, t, v1alpha1.PhaseApplied, "", "")
 	r.Propagation.Applied(t.spoke.Name, t.req.NamespacedName, func(since time.Time) bool {
 		return r.Spokes.AwaySince(t.spoke.Name, since)
 	})
 	return true, reconcile.Result{}, nil
 }
 
-func (r *Reconciler) mutated(t *task) {
-	r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonMutated,
+func (r *Reconciler) mutated(ctx context.Context, t *task) {
+	r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonMutated,
 		"the spoke changed the rule on the way in (a mutating webhook, most likely); it is not sent again until either side changes")
 }
 
@@ -190,7 +191,7 @@ func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.Promet
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	case apierrors.IsForbidden(err):
-		r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonForbidden, words(err))
+		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonForbidden, words(err))
 		return reconcile.Result{RequeueAfter: worldRetry}, nil
 	}
 	return reconcile.Result{}, fmt.Errorf("deleting PrometheusRule %s: %w", hub.Key(o), err)
@@ -198,12 +199,12 @@ func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.Promet
 
 // refused finds out what a failed write means: for the status, and for when to try
 // again.
-func (r *Reconciler) refused(t *task, err error) (reconcile.Result, error) {
+func (r *Reconciler) refused(ctx context.Context, t *task, err error) (reconcile.Result, error) {
 	reason, retry := verdict(err)
 	switch reason {
 	case "":
 		if apierrors.IsAlreadyExists(err) && r.hidden.again(t.req) {
-			r.report(t, v1alpha1.PhasePending, v1alpha1.ReasonError, words(fmt.Errorf(
+			r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonError, words(fmt.Errorf(
 				"the spoke says that the rule exists, and does not list it; look whether a proxy or a cache before its API server answers in its place: %w", err)))
 			retry = worldRetry
 		}
@@ -212,10 +213,10 @@ func (r *Reconciler) refused(t *task, err error) (reconcile.Result, error) {
 		// The spoke's own condition shows it; the row keeps what was last seen.
 		return reconcile.Result{}, err
 	case v1alpha1.ReasonError:
-		r.report(t, v1alpha1.PhasePending, reason, explain(reason, err))
+		r.report(ctx, t, v1alpha1.PhasePending, reason, explain(reason, err))
 		return reconcile.Result{}, err
 	}
-	r.report(t, v1alpha1.PhasePending, reason, explain(reason, err))
+	r.report(ctx, t, v1alpha1.PhasePending, reason, explain(reason, err))
 	return reconcile.Result{RequeueAfter: retry}, nil
 }
 

@@ -48,6 +48,16 @@ type Spokes interface {
 	AwaySince(name string, since time.Time) bool
 	// ChangedSoon tells that something else is to be shown of a spoke.
 	ChangedSoon(name string)
+	// Evaluators returns the Prometheus and ThanosRuler objects of a spoke, as they were last read.
+	Evaluators(name string) spoke.Evaluators
+}
+
+// Evaluations tells what the evaluators of spokes say of rules.
+type Evaluations interface {
+	// Of returns what an evaluator says of this hub's PrometheusRule in a spoke, as it is there.
+	Of(spoke string, e *rule.Evaluator, o *monitoringv1.PrometheusRule) rule.Evaluation
+	// OnNews sets the function that is told which AlertRules there is news of in a spoke.
+	OnNews(fn func(spoke string, rules []types.NamespacedName))
 }
 
 // Reporter takes verdicts: how far a rule got in a spoke.
@@ -70,6 +80,8 @@ type Options struct {
 	Brake *brake.Brake
 	// Reporter takes the verdicts.
 	Reporter Reporter
+	// Evaluations tells how far rules are beyond what the spokes' API servers hold; nil is no further.
+	Evaluations Evaluations
 	// Propagation measures how long changes take; nil for none.
 	Propagation *metrics.Propagation
 	// Generated is the hub's namespace of the AlertRules that templates make.
@@ -151,7 +163,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (re
 		r.done(t)
 	}
 	if !t.spoke.RulesServed {
-		r.report(t, v1alpha1.PhasePending, t.spoke.WhyNot.Reason, t.spoke.WhyNot.Message)
+		r.report(ctx, t, v1alpha1.PhasePending, t.spoke.WhyNot.Reason, t.spoke.WhyNot.Message)
 		return reconcile.Result{}, nil
 	}
 	// Ask first and look then: the cache shows every write that is not pending any more.
@@ -203,6 +215,11 @@ func (r *Reconciler) want(ctx context.Context, t *task) (bool, error) {
 		return false, err
 	}
 	t.cluster = *cluster
+	if e := r.Spokes.Evaluators(t.spoke.Name); e.Known {
+		hub.WithEvaluators(&t.cluster, e.List, e.WhyNot)
+	} else {
+		t.cluster.EvaluatorsUnknown = e.WhyNot
+	}
 	ar := &v1alpha1.AlertRule{}
 	if err := r.Hub.Get(ctx, t.req.NamespacedName, ar); err != nil {
 		if client.IgnoreNotFound(err) != nil {
@@ -217,13 +234,13 @@ func (r *Reconciler) want(ctx context.Context, t *task) (bool, error) {
 	if r.Validator.Validate(ar) != nil {
 		return false, nil //nolint:nilerr // status says so; the last good rule stays
 	}
-	if t.placed, err = rule.PlacedIn(ar, *cluster); err != nil || !t.placed {
+	if t.placed, err = rule.PlacedIn(ar, t.cluster); err != nil || !t.placed {
 		return err == nil, err
 	}
-	desired, err := rule.Render(ar, *cluster, r.Render)
+	desired, err := rule.Render(ar, t.cluster, r.Render)
 	if invalid, ok := errors.AsType[*rule.Invalid](err); ok {
 		// The rule does not fit this spoke. The last good one stays there, too.
-		r.report(t, v1alpha1.PhasePending, invalid.Reason, invalid.Error())
+		r.report(ctx, t, v1alpha1.PhasePending, invalid.Reason, invalid.Error())
 		return false, nil
 	}
 	t.desired = desired
@@ -257,6 +274,7 @@ func (r *Reconciler) find(ctx context.Context, t *task) error {
 	switch err := t.spoke.Reader.Get(ctx, client.ObjectKeyFromObject(t.desired), existing); {
 	case err == nil:
 		t.existing = existing
+		rule.KeepLabels(t.desired, existing, t.cluster, r.Render.HubID)
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("looking up PrometheusRule %s: %w", client.ObjectKeyFromObject(t.desired), err)
 	}
@@ -309,7 +327,7 @@ func (r *Reconciler) settling(t *task) time.Duration {
 func (r *Reconciler) done(t *task) { r.Propagation.RuleDone(t.spoke.Name, t.req.NamespacedName) }
 
 // report tells how far the rule got.
-func (r *Reconciler) report(t *task, phase v1alpha1.Phase, reason, message string) {
+func (r *Reconciler) report(ctx context.Context, t *task, phase v1alpha1.Phase, reason, message string) {
 	if phase == v1alpha1.PhasePending && reason != "" && reason != v1alpha1.ReasonError {
 		r.done(t) // for now: it waits for a person
 	}
@@ -317,10 +335,12 @@ func (r *Reconciler) report(t *task, phase v1alpha1.Phase, reason, message strin
 		r.Reporter.Forget(t.req.NamespacedName, t.spoke.Name)
 		return
 	}
-	row := v1alpha1.ClusterStatus{
-		Name: v1alpha1.ClusterName(t.spoke.Name), Phase: phase, Reason: reason, Message: clip(message),
-		ObservedGeneration: t.rule.Generation,
+	row := v1alpha1.ClusterStatus{Phase: phase, Reason: reason}
+	if phase == v1alpha1.PhaseApplied && reason == "" {
+		row = r.prove(ctx, t)
+		message = row.Message
 	}
+	row.Name, row.Message, row.ObservedGeneration = v1alpha1.ClusterName(t.spoke.Name), clip(message), t.rule.Generation
 	if t.desired != nil {
 		row.Rule = client.ObjectKeyFromObject(t.desired).String()
 	}
@@ -328,6 +348,43 @@ func (r *Reconciler) report(t *task, phase v1alpha1.Phase, reason, message strin
 		row.AnswerDigest = r.answer(t)
 	}
 	r.Reporter.Report(t.req.NamespacedName, row)
+}
+
+// prove tells how far a rule is that the spoke holds as it should.
+func (r *Reconciler) prove(ctx context.Context, t *task) v1alpha1.ClusterStatus {
+	o := t.existing
+	ns := rule.Namespace{Name: o.Namespace}
+	namespace := spoke.NamespaceMetadata()
+	if err := t.spoke.Reader.Get(ctx, client.ObjectKey{Name: o.Namespace}, namespace); err == nil {
+		ns.Labels = namespace.Labels // without them, a selector picks nothing
+	}
+	s := rule.Select(o, ns, t.cluster)
+	s.CheckEnforced(t.rule, o, rule.Anywhere(t.rule, r.Render))
+	return rule.Prove(o, s, func(e *rule.Evaluator) rule.Evaluation {
+		if r.Evaluations == nil {
+			return rule.Evaluation{Outcome: rule.NotGranted}
+		}
+		return t.asTold(r.Evaluations.Of(t.spoke.Name, e, o))
+	}, len(t.cluster.EvaluatorRefs) > 0)
+}
+
+// asTold fills in what takes a while to find out after a restart: until then, what the status
+// says of the same generation stands.
+func (t *task) asTold(is rule.Evaluation) rule.Evaluation {
+	for i := range t.rule.Status.Clusters {
+		row := &t.rule.Status.Clusters[i]
+		if string(row.Name) != t.spoke.Name || row.ObservedGeneration != t.rule.Generation {
+			continue
+		}
+		is.Late = is.Late || row.Reason == v1alpha1.ReasonNotLoaded
+		if is.Outcome == rule.Unreachable && !is.Seen {
+			is.Firing = row.Firing
+		}
+		if !is.Checked && is.Outcome != rule.NotGranted {
+			is.Missing = row.MissingMetrics
+		}
+	}
+	return is
 }
 
 // answer returns what the spoke last made of what was sent: as remembered, or as

@@ -53,13 +53,14 @@ type world struct {
 	*testing.T
 	*Reconciler
 
-	held   *brake.Brake
-	clock  *testingclock.FakePassiveClock // the brake's
-	hub    client.Client
-	server client.WithWatch
-	rules  *monitoringfake.Clientset
-	spoke  *spoke.Spoke
-	queue  workqueue.TypedRateLimitingInterface[mcreconcile.Request]
+	held       *brake.Brake
+	clock      *testingclock.FakePassiveClock // the brake's
+	hub        client.Client
+	server     client.WithWatch
+	rules      *monitoringfake.Clientset
+	spoke      *spoke.Spoke
+	evaluators spoke.Evaluators
+	queue      workqueue.TypedRateLimitingInterface[mcreconcile.Request]
 
 	reports map[string]*v1alpha1.ClusterStatus // nil: forgotten
 	cached  map[types.NamespacedName]*monitoringv1.PrometheusRule
@@ -87,13 +88,17 @@ func (w *world) Spoke(name string) *spoke.Spoke {
 func (w *world) Spokes() []*spoke.Spoke { return []*spoke.Spoke{w.spoke} }
 
 // Predecessors, Successor, Away and ChangedSoon implement Spokes.
-func (w *world) Predecessors(string) []string     { return w.predecessors }
-func (w *world) Successor(name string) string     { return w.successors[name] }
-func (w *world) Away(string) bool                 { return w.away }
-func (w *world) AwaySince(string, time.Time) bool { return w.away }
-func (w *world) ChangedSoon(name string)          { w.changed = append(w.changed, name) }
+func (w *world) Predecessors(string) []string       { return w.predecessors }
+func (w *world) Successor(name string) string       { return w.successors[name] }
+func (w *world) Away(string) bool                   { return w.away }
+func (w *world) Evaluators(string) spoke.Evaluators { return w.evaluators }
+func (w *world) AwaySince(string, time.Time) bool   { return w.away }
+func (w *world) ChangedSoon(name string)            { w.changed = append(w.changed, name) }
 
 func (w *world) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+	if row.Reason == v1alpha1.ReasonNoEvaluator {
+		row.Reason, row.Message = "", "" // as far as it can get in a spoke without any
+	}
 	w.reports[key.Name+" in "+string(row.Name)] = &row
 }
 

@@ -3,6 +3,8 @@ package distribute
 import (
 	"context"
 	"fmt"
+	"maps"
+	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -10,9 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 	mcsource "sigs.k8s.io/multicluster-runtime/pkg/source"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -47,6 +51,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, onHub, notInSpokes, mcbuilder.WithPredicates(decided)).
 		WatchesRawSource(r.Brake.Woken(brake.Distribute)).
 		WatchesRawSource(provider.Started()).
+		WatchesRawSource(r.evaluatorsChanged(ctx, provider)).
 		WithOptions(provider.ControllerOptions("distribute", mgr.GetLogger())).
 		Build(r)
 	if err != nil {
@@ -61,6 +66,28 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 		return fmt.Errorf("setting up distribute: %w", err)
 	}
 	return nil
+}
+
+// newsAtOnce is how many rules there is news of in a second, of one spoke: when its Prometheus is
+// down, or back, it is of thousands, and each is a write to the hub.
+const newsAtOnce = 50
+
+// evaluatorsChanged is a source that enqueues every AlertRule that may be placed on a spoke when
+// its evaluators changed, for they may need other labels, and those of which they say something
+// else than before.
+func (r *Reconciler) evaluatorsChanged(ctx context.Context, provider *spoke.Provider) source.TypedSource[mcreconcile.Request] {
+	return source.TypedFunc[mcreconcile.Request](func(_ context.Context, q spoke.WorkQueue) error {
+		provider.OnEvaluators(func(name string) { go r.replay(ctx, name, q) })
+		if r.Evaluations == nil {
+			return nil
+		}
+		r.Evaluations.OnNews(func(name string, rules []types.NamespacedName) {
+			for i, key := range rules {
+				spoke.EnqueueAfter(q, name, key, time.Duration(i/newsAtOnce)*time.Second)
+			}
+		})
+		return nil
+	})
 }
 
 // decided passes what people decide about a spoke.
@@ -174,9 +201,9 @@ func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) s
 
 // replayHeld enqueues every AlertRule that a spoke has something of, among them those that
 // are gone: a spoke that is not suspended any more has yet to lose theirs.
-func (r *Reconciler) replayHeld(ctx context.Context, s *spoke.Spoke, q spoke.WorkQueue) {
+func (r *Reconciler) replayHeld(ctx context.Context, s *spoke.Spoke, q spoke.WorkQueue, in ...client.ListOption) {
 	var held monitoringv1.PrometheusRuleList
-	if !s.RulesServed || s.Reader.List(ctx, &held, client.MatchingLabels{v1alpha1.HubLabel: r.Render.HubID}) != nil {
+	if !s.RulesServed || s.Reader.List(ctx, &held, append(in, client.MatchingLabels{v1alpha1.HubLabel: r.Render.HubID})...) != nil {
 		return // as in replay
 	}
 	for i := range held.Items {
@@ -205,9 +232,15 @@ func (r *Reconciler) onPrometheusRule(name multicluster.ClusterName, _ cluster.C
 	})
 }
 
-// onNamespace enqueues the AlertRules that wait for a namespace.
+// onNamespace enqueues the AlertRules that wait for a namespace and, where its labels changed,
+// by which a Prometheus may select it, those that are in it.
 func (r *Reconciler) onNamespace(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
-	return spoke.OnEvent(func(_ context.Context, q spoke.WorkQueue, versions ...client.Object) {
+	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
+		if len(versions) == 2 && !maps.Equal(versions[0].GetLabels(), versions[1].GetLabels()) {
+			if s := r.Spokes.Spoke(name.String()); s != nil {
+				r.replayHeld(ctx, s, q, client.InNamespace(versions[0].GetName()))
+			}
+		}
 		for _, req := range r.waiting.take(namespaceKey{name.String(), versions[0].GetName()}) {
 			spoke.Enqueue(q, 0, name.String(), req.NamespacedName)
 		}

@@ -184,10 +184,22 @@ func clusterOf(sc *v1alpha1.SpokeCluster) *rule.Cluster {
 		}
 		c.RuleLabels[key] = string(value)
 	}
+	c.EvaluatorRefs = sc.Spec.EvaluatorRefs
+	WithEvaluators(c, sc.Status.Evaluators, "")
 	for _, id := range sc.Spec.AdoptHubIDs {
 		c.AdoptHubIDs = append(c.AdoptHubIDs, string(id))
 	}
 	return c
+}
+
+// WithEvaluators sets what is known of a spoke's evaluators. whyNot says why it is not known
+// whether there are others.
+func WithEvaluators(c *rule.Cluster, list []v1alpha1.Evaluator, whyNot string) {
+	c.Evaluators, c.EvaluatorsUnknown = make([]rule.Evaluator, 0, len(list)), whyNot
+	for i := range list {
+		c.Evaluators = append(c.Evaluators, rule.EvaluatorOf(&list[i]))
+	}
+	rule.Choose(c.Evaluators, c.EvaluatorRefs)
 }
 
 // Key returns an object's namespace and name.

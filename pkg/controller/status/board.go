@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -42,7 +43,7 @@ func (b *Board) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
 	rows[string(row.Name)] = row
 	notify := b.notify
 	b.mu.Unlock()
-	if !known || old != row {
+	if !known || !equality.Semantic.DeepEqual(old, row) {
 		notify(key)
 	}
 }

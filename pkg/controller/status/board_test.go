@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -94,7 +95,7 @@ func TestBoard(t *testing.T) {
 			if !slices.Equal(news, tc.news) {
 				t.Errorf("news of %v, want %v", news, tc.news)
 			}
-			if got := board.rows(a); !maps.Equal(got, tc.rows) {
+			if got := board.rows(a); !maps.EqualFunc(got, tc.rows, func(a, b v1alpha1.ClusterStatus) bool { return reflect.DeepEqual(a, b) }) {
 				t.Errorf("the rows are %v, want %v", got, tc.rows)
 			}
 			if len(tc.rows) == 0 {

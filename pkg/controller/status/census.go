@@ -40,7 +40,7 @@ func newKnown(status *v1alpha1.AlertRuleStatus, memory *rule.Memory) known {
 }
 
 // counted are the conditions that metrics count.
-var counted = [...]string{v1alpha1.ConditionAccepted, v1alpha1.ConditionReady, v1alpha1.ConditionStalled}
+var counted = [...]string{v1alpha1.ConditionAccepted, v1alpha1.ConditionReady, v1alpha1.ConditionStalled, v1alpha1.ConditionMetricsPresent}
 
 func outcomes(all []metav1.Condition) conditions {
 	var out conditions

@@ -9,9 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -62,7 +64,7 @@ func (f *Failures) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) 
 	s.last = time.Now()
 	was, failed := s.rules[key]
 	switch fails := failure(&row); {
-	case fails && was == row, !fails && !failed:
+	case fails && equality.Semantic.DeepEqual(was, row), !fails && !failed:
 		return
 	case fails:
 		s.rules[key] = row
@@ -167,10 +169,12 @@ func (f *Failures) look(name string, s *failing) {
 // rule. What concerns the spoke as a whole has a condition of its own.
 func failure(row *v1alpha1.ClusterStatus) bool {
 	switch row.Reason {
-	case "", v1alpha1.ReasonWaiting, v1alpha1.ReasonSuspended, v1alpha1.ReasonUnreachable, v1alpha1.ReasonCRDMissing:
+	case "", v1alpha1.ReasonWaiting, v1alpha1.ReasonSuspended, v1alpha1.ReasonUnreachable, v1alpha1.ReasonCRDMissing,
+		v1alpha1.ReasonNoEvaluator, v1alpha1.ReasonEvaluatorsUnknown, v1alpha1.ReasonPredicted, v1alpha1.ReasonConfirmed,
+		v1alpha1.ReasonLoading, rule.ReasonUnproven, v1alpha1.ReasonEvaluatorUnreachable:
 		return false
 	}
-	return row.Phase == v1alpha1.PhasePending
+	return true
 }
 
 // message says what failed, or "". It is the same for the same failures, so that a restart
@@ -193,7 +197,7 @@ func (s *failing) message() string {
 	for i, reason := range reasons {
 		reasons[i] = fmt.Sprintf("%d %s", counts[reason], reason)
 	}
-	return fmt.Sprintf("the spoke can be served, but %s not in it as the hub says: %s, such as %s: %s; 'kubectl get ar -A' shows them",
+	return fmt.Sprintf("the spoke can be served, but %s not in force there as the hub says: %s, such as %s: %s; 'kubectl get ar -A' shows them",
 		rulesAre(len(s.rules)), strings.Join(reasons, ", "), first, spoke.Clip(s.rules[first].Message, maxExample))
 }
 

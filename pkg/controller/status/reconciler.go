@@ -49,8 +49,11 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Validate says what a valid rule is.
 	Validator *rule.Validator
+	// Metrics tells whether evaluators are asked for the series that expressions select.
+	Metrics bool
 
 	damper   damper
+	firing   firing
 	memories sync.Map // of known, by the rule's key
 	// rules is the queue of AlertRules, once the controller has started.
 	rules atomic.Pointer[queue]
@@ -162,6 +165,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.Board.drop(req.NamespacedName)
 		r.Failures.drop(req.NamespacedName)
 		r.memories.Delete(req.NamespacedName)
+		r.firing.forget(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
 	in, err := r.input(ctx, ar)
@@ -173,12 +177,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if equality.Semantic.DeepEqual(status, ar.Status) {
 		return reconcile.Result{}, nil
 	}
+	if rule.OnlyFiring(&status, &ar.Status) {
+		if wait := r.firing.wait(req.NamespacedName, time.Now()); wait > 0 {
+			return reconcile.Result{RequeueAfter: wait}, nil
+		}
+	}
 	next := ar.DeepCopy()
 	next.Status = status
 	// The base may be behind: a patch without the lock would then leave out what it
 	// takes for unchanged.
 	patch := client.MergeFromWithOptions(ar, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, next, patch); err != nil {
+		r.firing.forget(req.NamespacedName) // nothing was written
 		switch {
 		case apierrors.IsNotFound(err):
 			return reconcile.Result{}, nil
@@ -199,7 +209,7 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 	}
 	in := rule.StatusInput{
 		Rule: ar, Invalid: r.Validator.Validate(ar),
-		Verdicts: r.Board.rows(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()),
+		Verdicts: r.Board.rows(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()), Metrics: r.Metrics,
 	}
 	if in.Invalid == nil {
 		in.Warnings = r.Validator.Warnings(ar)
@@ -213,10 +223,22 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 	for i := range spokes.Items {
 		sc := &spokes.Items[i]
 		in.Clusters = append(in.Clusters, rule.SpokeState{
-			Cluster: rule.Cluster{Name: sc.Name, Labels: sc.Labels}, Shown: r.damper.of(sc),
+			Cluster: rule.Cluster{Name: sc.Name, Labels: sc.Labels}, Shown: r.damper.of(sc), Top: topOf(sc),
 		})
 	}
 	return in, nil
+}
+
+// topOf returns the phase that rules reach in a spoke, as far as is known.
+func topOf(sc *v1alpha1.SpokeCluster) v1alpha1.Phase {
+	if !slices.ContainsFunc(sc.Status.Evaluators, func(e v1alpha1.Evaluator) bool { return e.Chosen }) {
+		return v1alpha1.PhaseApplied
+	}
+	c := apimeta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionEvaluating)
+	if c == nil || c.Status == metav1.ConditionUnknown {
+		return v1alpha1.PhaseSelected
+	}
+	return v1alpha1.PhaseEvaluating
 }
 
 // tell emits an Event when a rule stopped being accepted, or got another reason not

@@ -23,6 +23,9 @@ const (
 	HubUser = "system:serviceaccount:" + Namespace + ":" + Release
 	// SpokeUser is who the manager is in the spokes.
 	SpokeUser = "rulefleet-spoke"
+	// EvaluateGrant is the name of the ClusterRole, and of its binding, by which the manager may
+	// ask the spokes' Prometheus. It is optional: a test may take the binding away.
+	EvaluateGrant = "rulefleet-spoke-evaluate"
 )
 
 // tokenLifetime is more than any test takes.
@@ -83,7 +86,7 @@ func (f *Fleet) HubKubeconfig(ctx context.Context) ([]byte, error) {
 // spokeAccess is all that the manager may do in a spoke (DESIGN §3.9).
 func spokeAccess() []client.Object {
 	read := []string{"get", "list", "watch"}
-	return clusterAccess(SpokeUser,
+	access := clusterAccess(SpokeUser, SpokeUser,
 		rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: read},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: read},
 		rbacv1.PolicyRule{APIGroups: []string{"monitoring.coreos.com"}, Resources: []string{"prometheuses", "thanosrulers"}, Verbs: read},
@@ -92,15 +95,24 @@ func spokeAccess() []client.Object {
 			Verbs: []string{"get", "list", "watch", "create", "update", "delete"},
 		},
 	)
+	return append(access, clusterAccess(SpokeUser, EvaluateGrant, rbacv1.PolicyRule{
+		APIGroups: []string{""}, Resources: []string{"services/proxy"},
+		ResourceNames: []string{
+			"http:prometheus-operated:web", "https:prometheus-operated:web",
+			"http:thanos-ruler-operated:web", "https:thanos-ruler-operated:web",
+		},
+		Verbs: []string{"get"},
+	})...)
 }
 
-func clusterAccess(user string, rules ...rbacv1.PolicyRule) []client.Object {
+// clusterAccess makes a ClusterRole, and binds a user to it.
+func clusterAccess(user, role string, rules ...rbacv1.PolicyRule) []client.Object {
 	return []client.Object{
-		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules},
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role}, Rules: rules},
 		&rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: user},
+			ObjectMeta: metav1.ObjectMeta{Name: role},
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user}},
-			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: user},
+			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: role},
 		},
 	}
 }

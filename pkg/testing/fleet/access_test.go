@@ -14,6 +14,27 @@ import (
 // TestSpokeAccessIsWhatIsRegistered holds what the suite runs with in the spokes to what
 // kind/register gives there.
 func TestSpokeAccessIsWhatIsRegistered(t *testing.T) {
+	given := rulesOf(t, "ClusterRole")
+	runsWith := map[string][]rbacv1.PolicyRule{}
+	for _, o := range spokeAccess() {
+		if role, ok := o.(*rbacv1.ClusterRole); ok {
+			runsWith[role.Name] = role.Rules
+		}
+	}
+	if !reflect.DeepEqual(runsWith, given) {
+		t.Errorf("the suite runs with\n%+v\nand spoke-access.yaml gives\n%+v", runsWith, given)
+	}
+	if len(given) != 2 || len(given[SpokeUser]) == 0 || len(given[EvaluateGrant]) == 0 {
+		t.Errorf("spoke-access.yaml gives %+v", given)
+	}
+	if other := rulesOf(t, "Role"); len(other) > 0 {
+		t.Errorf("the suite runs without what spoke-access.yaml gives by Roles: %+v", other)
+	}
+}
+
+// rulesOf returns the rules in spoke-access.yaml by the name of their role, of one kind.
+func rulesOf(t *testing.T, kind string) map[string][]rbacv1.PolicyRule {
+	t.Helper()
 	root, err := moduleRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -22,20 +43,15 @@ func TestSpokeAccessIsWhatIsRegistered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var given []rbacv1.PolicyRule
+	out := map[string][]rbacv1.PolicyRule{}
 	for doc := range bytes.SplitSeq(data, []byte("\n---\n")) {
 		role := &rbacv1.ClusterRole{}
 		if err := yaml.Unmarshal(doc, role); err != nil {
 			t.Fatal(err)
 		}
-		given = append(given, role.Rules...)
-	}
-	for _, o := range spokeAccess() {
-		if role, ok := o.(*rbacv1.ClusterRole); ok && !reflect.DeepEqual(role.Rules, given) {
-			t.Errorf("the suite runs with\n%+v\nand spoke-access.yaml gives\n%+v", role.Rules, given)
+		if role.Kind == kind {
+			out[role.Name] = role.Rules
 		}
 	}
-	if len(given) == 0 {
-		t.Error("spoke-access.yaml gives nothing")
-	}
+	return out
 }

@@ -242,12 +242,27 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: answerDigest
       type:
         scalar: string
+    - name: evaluators
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: firing
+      type:
+        scalar: numeric
     - name: lastTransitionTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: message
       type:
         scalar: string
+    - name: missingMetrics
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
     - name: name
       type:
         namedType: com.github.rulefleet.rulefleet.api.v1alpha1.ClusterName
@@ -267,6 +282,69 @@ var schemaYAML = typed.YAMLObject(`types:
   scalar: string
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.Duration
   scalar: string
+- name: com.github.rulefleet.rulefleet.api.v1alpha1.Evaluator
+  map:
+    fields:
+    - name: chosen
+      type:
+        scalar: boolean
+    - name: clusterLabel
+      type:
+        scalar: string
+    - name: deniedNamespaces
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: enforcedNamespaceLabel
+      type:
+        scalar: string
+    - name: excludedFromEnforcement
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: features
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: kind
+      type:
+        scalar: string
+    - name: message
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+    - name: namespace
+      type:
+        scalar: string
+    - name: namespaces
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: routePrefix
+      type:
+        scalar: string
+    - name: ruleNamespaceSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: ruleSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: service
+      type:
+        scalar: string
+    - name: version
+      type:
+        scalar: string
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.EvaluatorReference
   map:
     fields:
@@ -279,6 +357,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: namespace
       type:
         namedType: com.github.rulefleet.rulefleet.api.v1alpha1.NamespaceName
+    - name: url
+      type:
+        scalar: string
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.HubID
   scalar: string
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.LabelText
@@ -365,12 +446,21 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: desired
       type:
         scalar: numeric
+    - name: evaluating
+      type:
+        scalar: numeric
     - name: failing
+      type:
+        scalar: numeric
+    - name: firing
       type:
         scalar: numeric
     - name: ready
       type:
         scalar: string
+    - name: selected
+      type:
+        scalar: numeric
     - name: unreachable
       type:
         scalar: numeric
@@ -441,6 +531,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: deployments
       type:
         scalar: numeric
+    - name: evaluators
+      type:
+        list:
+          elementType:
+            namedType: com.github.rulefleet.rulefleet.api.v1alpha1.Evaluator
+          elementRelationship: atomic
     - name: identity
       type:
         scalar: string

@@ -14,8 +14,10 @@ type AlertRuleStatusApplyConfiguration struct {
 	// observedGeneration is the generation of the spec that this status tells of; -1
 	// is none, as long as the operator has not seen the object.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// conditions are Accepted (the spec is valid), Ready (the alert is in every
-	// spoke that it is placed on) and Stalled (a person has to act first).
+	// conditions are Accepted (the spec is valid), Ready (the alert is as far as can be
+	// proven in every spoke that it is placed on), Stalled (a person has to act first) and,
+	// where a spoke's Prometheus can be asked, MetricsPresent (it has what the expression
+	// selects).
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// summary counts the spokes by how far the alert got there.
 	Summary *RuleSummaryApplyConfiguration `json:"summary,omitempty"`
@@ -23,9 +25,9 @@ type AlertRuleStatusApplyConfiguration struct {
 	// people have made their own, such as for or labels.team: the template no longer
 	// changes them. The annotation rulefleet.io/reset-fields gives them back.
 	OverriddenFields []string `json:"overriddenFields,omitempty"`
-	// clusters lists the spokes. Above 100 of them, only those that are not at
-	// their top phase are listed, up to 100 and the worst first: one that is absent is at the
-	// top, for the generation in observedGeneration, or, while the rule is not
+	// clusters lists the spokes. Above 100 of them, only those are listed that are not at
+	// their top phase, or where the alert fires or lacks a metric, up to 100 and the worst
+	// first: one that is absent is at the top, for the generation in observedGeneration, or, while the rule is not
 	// accepted, for the last one that was. Where unlistedClusters is not zero, some
 	// that are absent are not.
 	Clusters []ClusterStatusApplyConfiguration `json:"clusters,omitempty"`

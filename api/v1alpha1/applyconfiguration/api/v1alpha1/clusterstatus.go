@@ -22,6 +22,14 @@ type ClusterStatusApplyConfiguration struct {
 	Message *string `json:"message,omitempty"`
 	// rule is the namespace/name of the PrometheusRule in the spoke.
 	Rule *string `json:"rule,omitempty"`
+	// evaluators are the Prometheus and ThanosRulers of the spoke that select the rule, as
+	// kind namespace/name.
+	Evaluators []string `json:"evaluators,omitempty"`
+	// firing is the number of alerts of the rule that fire there.
+	Firing *int32 `json:"firing,omitempty"`
+	// missingMetrics are selectors in the rule's expression that match no series in the
+	// spoke's Prometheus: the first three of them.
+	MissingMetrics []string `json:"missingMetrics,omitempty"`
 	// answerDigest tells, for reason Mutated, what was sent and what the spoke
 	// made of it, so that the same is not sent again.
 	AnswerDigest *string `json:"answerDigest,omitempty"`
@@ -74,6 +82,34 @@ func (b *ClusterStatusApplyConfiguration) WithMessage(value string) *ClusterStat
 // If called multiple times, the Rule field is set to the value of the last call.
 func (b *ClusterStatusApplyConfiguration) WithRule(value string) *ClusterStatusApplyConfiguration {
 	b.Rule = &value
+	return b
+}
+
+// WithEvaluators adds the given value to the Evaluators field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Evaluators field.
+func (b *ClusterStatusApplyConfiguration) WithEvaluators(values ...string) *ClusterStatusApplyConfiguration {
+	for i := range values {
+		b.Evaluators = append(b.Evaluators, values[i])
+	}
+	return b
+}
+
+// WithFiring sets the Firing field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Firing field is set to the value of the last call.
+func (b *ClusterStatusApplyConfiguration) WithFiring(value int32) *ClusterStatusApplyConfiguration {
+	b.Firing = &value
+	return b
+}
+
+// WithMissingMetrics adds the given value to the MissingMetrics field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the MissingMetrics field.
+func (b *ClusterStatusApplyConfiguration) WithMissingMetrics(values ...string) *ClusterStatusApplyConfiguration {
+	for i := range values {
+		b.MissingMetrics = append(b.MissingMetrics, values[i])
+	}
 	return b
 }
 

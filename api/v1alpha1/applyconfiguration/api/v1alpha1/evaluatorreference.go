@@ -17,6 +17,10 @@ type EvaluatorReferenceApplyConfiguration struct {
 	Namespace *apiv1alpha1.NamespaceName `json:"namespace,omitempty"`
 	// name is that of the object.
 	Name *string `json:"name,omitempty"`
+	// url is where the hub asks it directly, such as https://prometheus.eu-1.example.com. It is
+	// everything before /api/v1, and holds no credential. Without it, it is asked through
+	// the spoke's API server, which takes the permission to get services/proxy.
+	URL *string `json:"url,omitempty"`
 }
 
 // EvaluatorReferenceApplyConfiguration constructs a declarative configuration of the EvaluatorReference type for use with
@@ -46,5 +50,13 @@ func (b *EvaluatorReferenceApplyConfiguration) WithNamespace(value apiv1alpha1.N
 // If called multiple times, the Name field is set to the value of the last call.
 func (b *EvaluatorReferenceApplyConfiguration) WithName(value string) *EvaluatorReferenceApplyConfiguration {
 	b.Name = &value
+	return b
+}
+
+// WithURL sets the URL field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the URL field is set to the value of the last call.
+func (b *EvaluatorReferenceApplyConfiguration) WithURL(value string) *EvaluatorReferenceApplyConfiguration {
+	b.URL = &value
 	return b
 }

@@ -11,6 +11,14 @@ type RuleSummaryApplyConfiguration struct {
 	Desired *int32 `json:"desired,omitempty"`
 	// applied is the number of spokes whose API server holds the rule as it should.
 	Applied *int32 `json:"applied,omitempty"`
+	// selected is the number of spokes where a Prometheus or ThanosRuler selects the rule.
+	Selected *int32 `json:"selected,omitempty"`
+	// evaluating is the number of spokes where it is proven to be evaluated.
+	Evaluating *int32 `json:"evaluating,omitempty"`
+	// firing is the number of alerts of the rule that fire, over all spokes whose
+	// Prometheus can be asked. It is absent where none can. It follows within a minute, and
+	// changes at most once in 30 s.
+	Firing *int32 `json:"firing,omitempty"`
 	// failing is the number of spokes that refused the rule, or hold something
 	// else in its place.
 	Failing *int32 `json:"failing,omitempty"`
@@ -39,6 +47,30 @@ func (b *RuleSummaryApplyConfiguration) WithDesired(value int32) *RuleSummaryApp
 // If called multiple times, the Applied field is set to the value of the last call.
 func (b *RuleSummaryApplyConfiguration) WithApplied(value int32) *RuleSummaryApplyConfiguration {
 	b.Applied = &value
+	return b
+}
+
+// WithSelected sets the Selected field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Selected field is set to the value of the last call.
+func (b *RuleSummaryApplyConfiguration) WithSelected(value int32) *RuleSummaryApplyConfiguration {
+	b.Selected = &value
+	return b
+}
+
+// WithEvaluating sets the Evaluating field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Evaluating field is set to the value of the last call.
+func (b *RuleSummaryApplyConfiguration) WithEvaluating(value int32) *RuleSummaryApplyConfiguration {
+	b.Evaluating = &value
+	return b
+}
+
+// WithFiring sets the Firing field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Firing field is set to the value of the last call.
+func (b *RuleSummaryApplyConfiguration) WithFiring(value int32) *RuleSummaryApplyConfiguration {
+	b.Firing = &value
 	return b
 }
 

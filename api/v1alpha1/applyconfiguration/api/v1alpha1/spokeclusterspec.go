@@ -19,11 +19,15 @@ type SpokeClusterSpecApplyConfiguration struct {
 	// leaves them.
 	DeletionPolicy *apiv1alpha1.DeletionPolicy `json:"deletionPolicy,omitempty"`
 	// evaluatorRefs name which Prometheus or ThanosRuler of the spoke are to evaluate the
-	// rules, where there are several. This version keeps them, and does not act on them.
+	// rules, where there are several: the labels that their selectors need are put on every
+	// PrometheusRule, and a rule is at its top only when all of them evaluate it. Without any,
+	// all that the spoke has are served as far as one set of labels serves them all, and one of
+	// them is enough.
 	EvaluatorRefs []EvaluatorReferenceApplyConfiguration `json:"evaluatorRefs,omitempty"`
 	// ruleLabels are put on every PrometheusRule in the spoke, for the ruleSelector of a
 	// Prometheus to match, such as release: monitoring. They are labels of the object, not
-	// of the alert.
+	// of the alert. Those that the selectors of the spoke's Prometheus need are put there
+	// without this; what is given here wins over them.
 	RuleLabels map[string]apiv1alpha1.RuleLabelValue `json:"ruleLabels,omitempty"`
 	// maxRules bounds the AlertRules that templates make for Deployments of the spoke, so
 	// that no spoke can flood the hub. At the limit, those that exist stay, and no other

@@ -16,8 +16,10 @@ type SpokeClusterStatusApplyConfiguration struct {
 	// is none, as long as the operator has not seen the object.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions are Connected (the spoke's API server answers, and what has to
-	// be read there can be), PrometheusRuleServed (it serves PrometheusRules) and
-	// Ready (both, and the spoke can be served as it should be).
+	// be read there can be), PrometheusRuleServed (it serves PrometheusRules),
+	// EvaluatorsFound (it has a Prometheus to evaluate them), Evaluating (which answers),
+	// MetricsPresent (and has kube-state-metrics' metrics, if they are needed) and Ready (the first
+	// two, and the spoke can be served as it should be).
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// kubernetesVersion is the version that the spoke's API server last gave.
 	KubernetesVersion *string `json:"kubernetesVersion,omitempty"`
@@ -30,6 +32,9 @@ type SpokeClusterStatusApplyConfiguration struct {
 	// rules is the number of this hub's PrometheusRules in the spoke. It follows
 	// within a minute or so.
 	Rules *int32 `json:"rules,omitempty"`
+	// evaluators are the Prometheus and ThanosRulers of the spoke, by namespace and name: the
+	// first 16 of them.
+	Evaluators []EvaluatorApplyConfiguration `json:"evaluators,omitempty"`
 	// pendingDeletions is what still has to be removed from the spoke, and is not, because
 	// it can't be reached, is suspended or leaves, or because the deletions are held. It is
 	// absent when there is nothing.
@@ -95,6 +100,19 @@ func (b *SpokeClusterStatusApplyConfiguration) WithDeployments(value int32) *Spo
 // If called multiple times, the Rules field is set to the value of the last call.
 func (b *SpokeClusterStatusApplyConfiguration) WithRules(value int32) *SpokeClusterStatusApplyConfiguration {
 	b.Rules = &value
+	return b
+}
+
+// WithEvaluators adds the given value to the Evaluators field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Evaluators field.
+func (b *SpokeClusterStatusApplyConfiguration) WithEvaluators(values ...*EvaluatorApplyConfiguration) *SpokeClusterStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithEvaluators")
+		}
+		b.Evaluators = append(b.Evaluators, *values[i])
+	}
 	return b
 }
 

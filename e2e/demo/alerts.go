@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+	"github.com/rulefleet/rulefleet/pkg/testing/pipeline"
+)
+
+// The titles of the steps that a lite demo goes without.
+const (
+	startPipeline = "Prometheus starts in one spoke, with what belongs to it"
+	fireAlert     = "Pods crash, and the alert reaches Alertmanager"
+)
+
+// isLite tells whether the demo goes without alerts. An error says why it has to, though
+// it was not asked to.
+func isLite() (bool, error) {
+	if os.Getenv("DEMO") == "lite" {
+		return true, nil
+	}
+	_, err := pipeline.Address()
+	return err != nil, err
+}
+
+// startPipeline runs what makes alerts in prod.
+func (d *demo) startPipeline(ctx context.Context) error {
+	d.out.note("prometheus-operator, Prometheus, kube-state-metrics and Alertmanager, each as a process. As in many a cluster, that Prometheus takes only PrometheusRules with a label: release: monitoring.")
+	var err error
+	d.pipeline, err = pipeline.Start(ctx, d.fleet.Spoke(prod), pipeline.Options{
+		Dir: filepath.Join(d.dir, "pipeline"),
+		Prometheus: monitoringv1.PrometheusSpec{
+			CommonPrometheusFields: monitoringv1.CommonPrometheusFields{ExternalLabels: map[string]string{"cluster": prod}},
+			RuleSelector:           &metav1.LabelSelector{MatchLabels: map[string]string{"release": "monitoring"}},
+			RuleNamespaceSelector:  &metav1.LabelSelector{},
+		},
+		Output: d.out,
+	})
+	if err != nil {
+		return err
+	}
+	return d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", pipeline.Namespace, "get", "prometheuses")
+}
+
+// fireAlert breaks the pods of a Deployment, and mends them.
+func (d *demo) fireAlert(ctx context.Context) error {
+	cart := types.NamespacedName{Namespace: shop, Name: "cart"}
+	d.out.note("An annotation makes the alert wait for 5 s; otherwise it is a minute.")
+	if err := d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", shop, "annotate", "deployment", cart.Name, "rulefleet.io/for=5s"); err != nil {
+		return err
+	}
+	if err := d.await(ctx, prod+" has for: 5s", d.waits(cart, "5s")); err != nil {
+		return err
+	}
+	d.pipeline.Break(cart)
+	of := map[string]string{"alertname": "DeploymentDown", "cluster": prod, "namespace": shop, "deployment": cart.Name}
+	if err := d.await(ctx, "the pods of cart crash, and Alertmanager has sent a notification", d.notified(pipeline.Firing, of)); err != nil {
+		return err
+	}
+	if err := d.showFiring(ctx); err != nil {
+		return err
+	}
+	d.pipeline.Mend(cart)
+	return d.await(ctx, "the pods are well again, and Alertmanager has said so", d.notified(pipeline.Resolved, of))
+}
+
+// showFiring shows what the hub knows of the alert that fires.
+func (d *demo) showFiring(ctx context.Context) error {
+	for _, n := range d.pipeline.Alertmanager().Received() {
+		d.out.line("%s: %s", n.Status, n.Annotations["summary"])
+		for _, name := range slices.Sorted(maps.Keys(n.Labels)) {
+			d.out.line("  %s=%q", name, n.Labels[name])
+		}
+	}
+	if err := d.await(ctx, "the hub says that it fires", d.fires("cart", 1)); err != nil {
+		return err
+	}
+	if err := d.onHub(ctx, "-n", fleet.GeneratedNamespace, "get", "alertrules"); err != nil {
+		return err
+	}
+	d.out.note("Nobody set the label that the Prometheus wants. It was found, and put there:")
+	return d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", shop, "get", "prometheusrules", "-L", "release")
+}
+
+// fires checks how many alerts of a Deployment in prod fire, as the hub says.
+func (d *demo) fires(deployment string, want int32) check {
+	return func(ctx context.Context) error {
+		rules, err := d.alertRules(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range rules {
+			w, s := rules[i].Spec.WorkloadRef, rules[i].Status.Summary
+			if w == nil || string(w.Cluster) != prod || w.Name != deployment {
+				continue
+			}
+			if s == nil || s.Firing == nil || *s.Firing != want {
+				return fmt.Errorf("the status of %s is %+v", rules[i].Name, rules[i].Status)
+			}
+		}
+		return nil
+	}
+}
+
+// notified checks that Alertmanager has told of an alert.
+func (d *demo) notified(status string, labels map[string]string) check {
+	return func(context.Context) error {
+		all := d.pipeline.Alertmanager().Received()
+		if !slices.ContainsFunc(all, func(n pipeline.Notification) bool { return n.Has(status, labels) }) {
+			return fmt.Errorf("it has sent %+v", all)
+		}
+		return nil
+	}
+}
+
+// waits checks the duration of a Deployment's alert in prod.
+func (d *demo) waits(deployment types.NamespacedName, want string) check {
+	return func(ctx context.Context) error {
+		var list monitoringv1.PrometheusRuleList
+		if err := d.fleet.Spoke(prod).Client.List(ctx, &list, client.InNamespace(deployment.Namespace)); err != nil {
+			return fmt.Errorf("listing PrometheusRules in %s: %w", prod, err)
+		}
+		for i := range list.Items {
+			r := &list.Items[i]
+			if isFor(r, deployment.Name) && only(r).For != nil && string(*only(r).For) == want {
+				return nil
+			}
+		}
+		return fmt.Errorf("none of the %d PrometheusRules has", len(list.Items))
+	}
+}

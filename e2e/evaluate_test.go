@@ -1,0 +1,563 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+	"github.com/rulefleet/rulefleet/pkg/testing/pipeline"
+)
+
+const (
+	// linkLimit is how long it may take until a link of the chain that broke, or was mended, is
+	// seen on the hub.
+	linkLimit = time.Minute
+	// pollInterval is how often these tests have evaluators asked. EVALUATOR_POLL_INTERVAL
+	// sets another one, such as the default.
+	pollInterval = "5s"
+
+	prometheusMain = "Prometheus monitoring/main"
+	latency        = "job:request_latency_seconds:mean5m"
+	thirdSpoke     = "us-2"
+	wantedLabel    = "release"
+)
+
+// evaluating is a fleet with real alerts in two of its three spokes: what is pushed there is
+// evaluated by a Prometheus of which prometheus-operator makes the configuration.
+type evaluating struct {
+	*fleet.Fleet
+
+	t             *testing.T // the test, of which parts have their own
+	shop          string
+	dir           string
+	manager       *fleet.Manager
+	alertmanager  *pipeline.Alertmanager
+	first, second *pipeline.Pipeline // of spokeA, which wants a label, and of spokeB
+}
+
+func startEvaluating(t *testing.T) *evaluating {
+	t.Helper()
+	e := &evaluating{
+		t: t, Fleet: start(t, fleet.Options{Spokes: []string{spokeA, spokeB, thirdSpoke}, ControllerManager: true, Audit: true}),
+		shop: "shop", dir: t.TempDir(),
+	}
+	var err error
+	e.alertmanager, err = pipeline.StartAlertmanager(t.Context(), "")
+	must(t, err)
+	t.Cleanup(func() { must(t, e.alertmanager.Stop()) })
+	begin := func(name string, selector map[string]string) *pipeline.Pipeline {
+		p, err := pipeline.Start(t.Context(), e.Spoke(name), pipeline.Options{
+			Prometheus: monitoringv1.PrometheusSpec{
+				CommonPrometheusFields: monitoringv1.CommonPrometheusFields{ExternalLabels: map[string]string{"cluster": "prod-" + name}},
+				RuleSelector:           &metav1.LabelSelector{MatchLabels: selector},
+				RuleNamespaceSelector:  &metav1.LabelSelector{},
+			},
+			Alertmanager: e.alertmanager,
+		})
+		must(t, err)
+		t.Cleanup(func() {
+			if t.Failed() {
+				p.Dump(t.Output())
+			}
+			must(t, p.Stop())
+		})
+		return p
+	}
+	e.first = begin(spokeA, map[string]string{wantedLabel: "monitoring"})
+	e.second = begin(spokeB, nil)
+	for _, name := range []string{spokeA, spokeB, thirdSpoke} {
+		namespace(t, e.shop, e.Spoke(name))
+	}
+	e.run()
+	for name, env := range map[string]string{spokeA: "prod", spokeB: "prod", thirdSpoke: "dev"} {
+		must(t, e.Register(t.Context(), name, map[string]string{"env": env}))
+	}
+	return e
+}
+
+// run starts the manager.
+func (e *evaluating) run() {
+	e.t.Helper()
+	interval := os.Getenv("EVALUATOR_POLL_INTERVAL")
+	if interval == "" {
+		interval = pollInterval
+	}
+	e.manager = startManagerWith(e.t, e.Fleet, fleet.ManagerOptions{Dir: e.dir, HubID: "evaluating", Args: []string{
+		"--evaluator-poll-interval=" + interval,
+		// What the fleet's Prometheus are said to take, and one in it does not.
+		"--prometheus-features=promql-experimental-functions",
+	}})
+}
+
+// expect waits until a rule is at a phase in a spoke for a reason, and the message has all
+// of some parts.
+func (e *evaluating) expect(t *testing.T, key client.ObjectKey, spoke string, phase v1alpha1.Phase, reason string, parts ...string) {
+	t.Helper()
+	begun := time.Now()
+	within(t, linkLimit, fmt.Sprintf("%s is %s in %s, reason %q", key.Name, phase, spoke, reason), func(ctx context.Context) error {
+		ar := &v1alpha1.AlertRule{}
+		if err := read(ctx, e.Hub, key, ar); err != nil {
+			return err
+		}
+		r := row(ar, spoke)
+		if r == nil || r.ObservedGeneration != ar.Generation || r.Phase != phase || r.Reason != reason {
+			return fmt.Errorf("the status is %+v", ar.Status)
+		}
+		for _, part := range parts {
+			if !strings.Contains(r.Message, part) {
+				return fmt.Errorf("the message is %q, without %q", r.Message, part)
+			}
+		}
+		return nil
+	})
+	t.Logf("%s is %s in %s, reason %q, after %v", key.Name, phase, spoke, reason, time.Since(begun).Round(100*time.Millisecond))
+}
+
+func (e *evaluating) evaluates(t *testing.T, key client.ObjectKey, spoke string) {
+	t.Helper()
+	e.expect(t, key, spoke, v1alpha1.PhaseEvaluating, "")
+}
+
+// firing waits until the hub shows so many alerts of a rule, in all spokes and in one.
+func (e *evaluating) firing(t *testing.T, key client.ObjectKey, spoke string, all, there int32) {
+	t.Helper()
+	within(t, linkLimit, fmt.Sprintf("%d alerts of %s fire, and %d in %s", all, key.Name, there, spoke), func(ctx context.Context) error {
+		ar := &v1alpha1.AlertRule{}
+		if err := read(ctx, e.Hub, key, ar); err != nil {
+			return err
+		}
+		s := ar.Status.Summary
+		if s == nil || s.Firing == nil || *s.Firing != all || row(ar, spoke) == nil || row(ar, spoke).Firing != there {
+			return fmt.Errorf("the status is %+v", ar.Status)
+		}
+		return nil
+	})
+}
+
+// shown waits until the first SpokeCluster has a condition, whose message has all of some parts.
+func (e *evaluating) shown(t *testing.T, kind string, status metav1.ConditionStatus, reason string, parts ...string) {
+	t.Helper()
+	within(t, linkLimit, fmt.Sprintf("SpokeCluster %s: %s=%s, reason %s", spokeA, kind, status, reason), func(ctx context.Context) error {
+		sc := membership(spokeA)
+		if err := read(ctx, e.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(sc.Status.Conditions, kind)
+		if c == nil || c.Status != status || c.Reason != reason {
+			return fmt.Errorf("the conditions are %+v", sc.Status.Conditions)
+		}
+		for _, part := range parts {
+			if !strings.Contains(c.Message, part) {
+				return fmt.Errorf("the message is %q, without %q", c.Message, part)
+			}
+		}
+		return nil
+	})
+}
+
+// prometheus changes the Prometheus object of the first spoke.
+func (e *evaluating) prometheus(t *testing.T, change func(*monitoringv1.PrometheusSpec)) {
+	t.Helper()
+	p := &monitoringv1.Prometheus{ObjectMeta: metav1.ObjectMeta{Namespace: pipeline.Namespace, Name: pipeline.Name}}
+	update(t, e.Spoke(spokeA), p, func(p *monitoringv1.Prometheus) { change(&p.Spec) })
+}
+
+// written is an AlertRule of the hub's own namespace about metrics of the test.
+func written(name, expr string, placement v1alpha1.ClusterSelection) *v1alpha1.AlertRule {
+	ar := alertRule(name, "", placement)
+	ar.Spec.Alert, ar.Spec.Expr, ar.Spec.For = "Of"+strings.ReplaceAll(name, "-", ""), expr, "1s"
+	return ar
+}
+
+// TestEvaluation follows rules from the hub to what they notify, and breaks each link of the
+// chain in turn.
+func TestEvaluation(t *testing.T) {
+	t.Parallel()
+	e := startEvaluating(t)
+
+	// It waits for two minutes, so that it comes first.
+	high := written("high-latency", latency+`{job="myjob"} > 0.5`, onLabeled("env", "prod"))
+	high.Spec.Alert, high.Spec.For = "HighRequestLatency", "2m"
+	high.Spec.Annotations = map[string]v1alpha1.LabelText{
+		"summary":     "High request latency in $(cluster.name)",
+		"description": `{{ $labels.job }} takes {{ $value | humanizeDuration }}`,
+	}
+	highKey := create(t, e.Hub, high)
+	for _, p := range []*pipeline.Pipeline{e.first, e.second} {
+		p.SetMetric(latency, map[string]string{"job": "myjob"}, 0.75)
+	}
+	e.evaluates(t, highKey, spokeA)
+	e.evaluates(t, highKey, spokeB)
+	since := time.Now()
+
+	t.Run("Deployment", e.deployment)
+	t.Run("Links", e.links)
+	t.Run("Storm", e.storm)
+	t.Run("Latency", func(t *testing.T) { e.latency(t, highKey, since) })
+	t.Run("Restart", e.restart) // when nothing is about to fire
+}
+
+// deployment breaks a Deployment's pods where Prometheus wants a label, which nobody sets by hand.
+func (e *evaluating) deployment(t *testing.T) {
+	d := deployment(e.shop, "web")
+	d.Annotations = map[string]string{"rulefleet.io/for": "2s"}
+	must(t, e.Spoke(spokeA).Client.Create(t.Context(), d))
+	ar := expectGenerated(t, e.Fleet, spokeA, e.shop, "web", 1)
+	key := client.ObjectKeyFromObject(ar)
+	e.evaluates(t, key, spokeA)
+	pr := expectPushed(t, e.Spoke(spokeA), key, 1)
+	if pr.Labels[wantedLabel] != "monitoring" {
+		t.Errorf("the labels are %v", pr.Labels)
+	}
+	web := types.NamespacedName{Namespace: e.shop, Name: "web"}
+	of := map[string]string{"alertname": "DeploymentDown", "deployment": "web", "namespace": e.shop, "cluster": "prod-" + spokeA}
+	e.first.Break(web)
+	e.notified(t, linkLimit, pipeline.Firing, of)
+	e.firing(t, key, spokeA, 1, 1)
+	out, err := e.Hub.Kubectl(t.Context(), "get", "ar", "-n", key.Namespace, key.Name).CombinedOutput()
+	must(t, err)
+	if fields := strings.Fields(string(out)); !slices.Contains(fields, "FIRING") || !strings.Contains(string(out), "1/1     1 ") {
+		t.Errorf("kubectl prints\n%s", out)
+	}
+
+	// On purpose: nothing is down that is not meant to be up.
+	update(t, e.Spoke(spokeA), d, func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32) })
+	e.notified(t, linkLimit, pipeline.Resolved, of)
+	e.firing(t, key, spokeA, 0, 0)
+	update(t, e.Spoke(spokeA), d, func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(1)) })
+	e.firing(t, key, spokeA, 1, 1)
+	e.first.Mend(web)
+	e.firing(t, key, spokeA, 0, 0)
+}
+
+// notified waits until Alertmanager has told of an alert.
+func (e *evaluating) notified(t *testing.T, limit time.Duration, status string, labels map[string]string) pipeline.Notification {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	n, err := e.alertmanager.Await(ctx, status, labels)
+	must(t, err)
+	return n
+}
+
+// links breaks every link, and mends it.
+func (e *evaluating) links(t *testing.T) {
+	const expr = "test_links > 10"
+	key := create(t, e.Hub, written("links", expr, onNamed(spokeA, thirdSpoke)))
+	e.first.SetMetric("test_links", nil, 1)
+	e.evaluates(t, key, spokeA)
+	// There it goes where the Prometheus is, and here by the flag: no Prometheus is known.
+	namespaceGone := fmt.Sprintf("namespace %s does not exist", "monitoring")
+	e.expect(t, key, thirdSpoke, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, namespaceGone)
+	namespace(t, "monitoring", e.Spoke(thirdSpoke))
+	e.expect(t, key, thirdSpoke, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator, "no Prometheus or ThanosRuler")
+
+	spokeIs := func(change func(*v1alpha1.SpokeCluster)) { update(t, e.Hub, membership(spokeA), change) }
+	exprIs := func(expr string) {
+		update(t, e.Hub, &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
+			func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = expr })
+	}
+	t.Run("label", func(t *testing.T) {
+		spokeIs(func(sc *v1alpha1.SpokeCluster) {
+			sc.Spec.RuleLabels = map[string]v1alpha1.RuleLabelValue{wantedLabel: "wrong"}
+		})
+		e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonNotSelected, prometheusMain, "release=monitoring", "release=wrong", "spec.ruleLabels")
+		spokeIs(func(sc *v1alpha1.SpokeCluster) { sc.Spec.RuleLabels = nil })
+		e.evaluates(t, key, spokeA)
+	})
+	t.Run("selector", func(t *testing.T) {
+		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.RuleSelector.MatchLabels[wantedLabel] = "other" })
+		within(t, linkLimit, "the rule has the label that is wanted now", func(ctx context.Context) error {
+			found, err := pushed(ctx, e.Spoke(spokeA), key)
+			if err == nil && (len(found) != 1 || found[0].Labels[wantedLabel] != "other") {
+				err = fmt.Errorf("there are %+v", found)
+			}
+			return err
+		})
+		e.evaluates(t, key, spokeA)
+		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.RuleSelector.MatchLabels[wantedLabel] = "monitoring" })
+		e.evaluates(t, key, spokeA)
+	})
+	t.Run("namespace selector", func(t *testing.T) {
+		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) {
+			s.RuleNamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"rules": "yes"}}
+		})
+		e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonNotSelected, prometheusMain, "rules=yes", "namespace")
+		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.RuleNamespaceSelector = &metav1.LabelSelector{} })
+		e.evaluates(t, key, spokeA)
+	})
+	t.Run("namespace", func(t *testing.T) {
+		generated := client.ObjectKeyFromObject(expectGenerated(t, e.Fleet, spokeA, e.shop, "web", 1))
+		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.EnforcedNamespaceLabel = "namespace" })
+		e.expect(t, key, spokeA, v1alpha1.PhaseSelected, v1alpha1.ReasonNamespaceEnforced, prometheusMain, `namespace="monitoring"`, "spec.ruleNamespace")
+		e.evaluates(t, generated, spokeA) // it is about the namespace that it is in
+		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.EnforcedNamespaceLabel = "" })
+		e.evaluates(t, key, spokeA)
+	})
+	t.Run("prometheus-operator's flags", func(t *testing.T) {
+		operator := deployment("monitoring", "prometheus-operator")
+		operator.Labels["app.kubernetes.io/name"] = "prometheus-operator"
+		operator.Spec.Replicas = new(int32) // it is here for its flags; the one that runs is a process
+		operator.Spec.Template.Spec.Containers[0].Args = []string{"--deny-namespaces=kube-system,monitoring"}
+		must(t, e.Spoke(spokeA).Client.Create(t.Context(), operator))
+		e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonNotSelected, prometheusMain, "--deny-namespaces=kube-system,monitoring")
+		must(t, e.Spoke(spokeA).Client.Delete(t.Context(), operator))
+		e.evaluates(t, key, spokeA)
+	})
+	t.Run("rejected", func(t *testing.T) {
+		exprIs("mad_over_time(test_links[5m]) > 10")
+		e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonRejected, "prometheus-operator", prometheusMain)
+		exprIs(expr)
+		e.evaluates(t, key, spokeA)
+	})
+	t.Run("evaluation", func(t *testing.T) {
+		for _, side := range []string{"a", "b"} {
+			e.first.SetMetric("test_twice", map[string]string{"side": side}, 1)
+		}
+		exprIs("test_twice * on() test_twice > 10")
+		e.expect(t, key, spokeA, v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluationFailed, prometheusMain, "many-to-many")
+		exprIs(expr)
+		e.evaluates(t, key, spokeA)
+	})
+	t.Run("metric", func(t *testing.T) {
+		e.first.RemoveMetric("test_links", nil)
+		e.metrics(t, key, metav1.ConditionFalse, v1alpha1.ReasonMetricsMissing, spokeA+": test_links")
+		e.evaluates(t, key, spokeA)
+		e.first.SetMetric("test_links", nil, 1)
+		e.metrics(t, key, metav1.ConditionTrue, v1alpha1.ReasonMetricsPresent)
+	})
+	t.Run("kube-state-metrics", func(t *testing.T) {
+		ar := expectGenerated(t, e.Fleet, spokeA, e.shop, "web", 1)
+		e.shown(t, v1alpha1.ConditionMetricsPresent, metav1.ConditionTrue, v1alpha1.ReasonMetricsPresent)
+		must(t, e.first.StopKubeStateMetrics())
+		e.shown(t, v1alpha1.ConditionMetricsPresent, metav1.ConditionFalse, v1alpha1.ReasonKubeStateMetricsMissing, "kube_deployment_", "kube-state-metrics")
+		e.metrics(t, client.ObjectKeyFromObject(ar), metav1.ConditionTrue, v1alpha1.ReasonMetricsPresent)
+		must(t, e.first.StartKubeStateMetrics(t.Context()))
+		e.shown(t, v1alpha1.ConditionMetricsPresent, metav1.ConditionTrue, v1alpha1.ReasonMetricsPresent)
+	})
+	t.Run("Prometheus", func(t *testing.T) {
+		must(t, e.first.StopPrometheus())
+		e.expect(t, key, spokeA, v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluatorUnreachable, prometheusMain)
+		e.shown(t, v1alpha1.ConditionEvaluating, metav1.ConditionFalse, v1alpha1.ReasonEvaluatorUnreachable, prometheusMain)
+		e.shown(t, v1alpha1.ConditionConnected, metav1.ConditionTrue, v1alpha1.ReasonConnected) // it says nothing about the spoke
+		must(t, e.first.StartPrometheus(t.Context()))
+		e.evaluates(t, key, spokeA)
+		e.shown(t, v1alpha1.ConditionEvaluating, metav1.ConditionTrue, v1alpha1.ReasonEvaluating)
+	})
+	t.Run("grant", func(t *testing.T) {
+		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: fleet.EvaluateGrant}}
+		must(t, e.Spoke(spokeA).Client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
+		must(t, e.Spoke(spokeA).Client.Delete(t.Context(), binding))
+		e.expect(t, key, spokeA, v1alpha1.PhaseSelected, v1alpha1.ReasonConfirmed, prometheusMain)
+		e.shown(t, v1alpha1.ConditionEvaluating, metav1.ConditionUnknown, v1alpha1.ReasonNotGranted, "services/proxy")
+		expectCondition(t, e.Fleet, &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
+			v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+		binding.ResourceVersion, binding.UID = "", ""
+		must(t, e.Spoke(spokeA).Client.Create(t.Context(), binding))
+		e.evaluates(t, key, spokeA)
+	})
+	t.Run("CRD", func(t *testing.T) {
+		e.removeCRD(t, spokeA)
+		e.expect(t, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonCRDMissing, "prometheusrules.monitoring.coreos.com")
+		must(t, e.InstallMonitoringCRD(t.Context(), e.Spoke(spokeA), "prometheusrules"))
+		// prometheus-operator's own watch comes back after up to a minute.
+		must(t, e.first.StopOperator())
+		must(t, e.first.StartOperator(t.Context()))
+		e.evaluates(t, key, spokeA)
+	})
+}
+
+// metrics waits until a rule has the condition MetricsPresent, whose message has all of some parts.
+func (e *evaluating) metrics(t *testing.T, key client.ObjectKey, status metav1.ConditionStatus, reason string, parts ...string) {
+	t.Helper()
+	within(t, linkLimit, fmt.Sprintf("%s: MetricsPresent=%s, reason %s", key.Name, status, reason), func(ctx context.Context) error {
+		ar := &v1alpha1.AlertRule{}
+		if err := read(ctx, e.Hub, key, ar); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionMetricsPresent)
+		if c == nil || c.Status != status || c.Reason != reason {
+			return fmt.Errorf("the conditions are %+v", ar.Status.Conditions)
+		}
+		for _, part := range parts {
+			if !strings.Contains(c.Message, part) {
+				return fmt.Errorf("the message is %q", c.Message)
+			}
+		}
+		return nil
+	})
+}
+
+func (e *evaluating) removeCRD(t *testing.T, spoke string) {
+	t.Helper()
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "prometheusrules.monitoring.coreos.com"}}
+	must(t, e.Spoke(spoke).Client.Delete(t.Context(), crd))
+	eventually(t, "the CRD is gone", func(ctx context.Context) error {
+		err := e.Spoke(spoke).Client.Get(ctx, client.ObjectKeyFromObject(crd), crd)
+		if err == nil {
+			return errors.New("it is there")
+		}
+		return client.IgnoreNotFound(err)
+	})
+}
+
+// storm has a thousand alerts fire, and half of them come and go all the time.
+func (e *evaluating) storm(t *testing.T) {
+	const alerts = 1000
+	set := func(from int, value float64) {
+		for i := from; i < alerts; i++ {
+			e.second.SetMetric("test_storm", map[string]string{"i": strconv.Itoa(i)}, value)
+		}
+	}
+	set(0, 0)
+	ar := written("storm", "test_storm > 0", onNamed(spokeB))
+	ar.Spec.For = ""
+	key := create(t, e.Hub, ar)
+	e.evaluates(t, key, spokeB)
+	path := "/apis/rulefleet.io/v1alpha1/namespaces/" + key.Namespace + "/alertrules/" + key.Name + "/status"
+	writes := func() (at []time.Time) {
+		events, err := e.Hub.Audit().Events(func(a controlplane.AuditEvent) bool {
+			return a.IsWrite() && strings.HasPrefix(a.RequestURI, path)
+		})
+		must(t, err)
+		for _, a := range events {
+			at = append(at, a.RequestReceivedTimestamp)
+		}
+		return at
+	}
+	must(t, e.Hub.Audit().Reset())
+	set(0, 1)
+	e.firing(t, key, spokeB, alerts, alerts)
+	begun, half := time.Now(), float64(0)
+	within(t, 2*time.Minute, "70 s of storm pass", func(context.Context) error {
+		set(alerts/2, half)
+		half = 1 - half
+		if left := 70*time.Second - time.Since(begun); left > 0 {
+			return fmt.Errorf("%v are left", left)
+		}
+		return nil
+	})
+	at := writes()
+	for i := 1; i < len(at); i++ {
+		if gap := at[i].Sub(at[i-1]); gap < 29*time.Second {
+			t.Errorf("two writes of its status are %v apart", gap)
+		}
+	}
+	if len(at) < 2 {
+		t.Errorf("the status was written %d times", len(at))
+	}
+	t.Logf("%d writes of the status in a storm of %v", len(at), time.Since(begun).Round(time.Second))
+	must(t, e.Hub.Client.Delete(t.Context(), ar))
+	for i := range alerts {
+		e.second.RemoveMetric("test_storm", map[string]string{"i": strconv.Itoa(i)})
+	}
+}
+
+// restart starts the manager anew: nothing is written, before and after the evaluators were asked.
+func (e *evaluating) restart(t *testing.T) {
+	polls := func(spoke string) int {
+		events, err := e.Spoke(spoke).Audit().Events(func(e controlplane.AuditEvent) bool {
+			return e.User.Username == fleet.SpokeUser && e.ObjectRef.Resource == "services" && e.ObjectRef.Subresource == "proxy"
+		})
+		must(t, err)
+		return len(events)
+	}
+	writes := func(m *fleet.Member, user string) []string {
+		events, err := m.Audit().Events(func(e controlplane.AuditEvent) bool { return e.IsWrite() && e.User.Username == user })
+		must(t, err)
+		out := make([]string, 0, len(events))
+		for _, e := range events {
+			out = append(out, e.Verb+" "+e.RequestURI)
+		}
+		return out
+	}
+	members := map[*fleet.Member]string{e.Hub: fleet.HubUser}
+	for _, name := range []string{spokeA, spokeB, thirdSpoke} {
+		members[e.Spoke(name)] = fleet.SpokeUser
+	}
+	reset := func() {
+		for m := range members {
+			must(t, m.Audit().Reset())
+		}
+	}
+	const enough = 6
+	polled := func(context.Context) error {
+		if a, b := polls(spokeA), polls(spokeB); a < enough || b < enough {
+			return fmt.Errorf("they were asked %d and %d times", a, b)
+		}
+		return nil
+	}
+	silent := func(when string) {
+		t.Helper()
+		within(t, 2*time.Minute, "the evaluators are asked "+when, polled)
+		for m, user := range members {
+			for _, w := range writes(m, user) {
+				t.Errorf("written to %s %s: %s", m.Name(), when, w)
+			}
+		}
+	}
+	// Counts on SpokeClusters follow within a minute.
+	within(t, 3*time.Minute, "nothing is written between a number of polls", func(ctx context.Context) error {
+		reset()
+		for ctx.Err() == nil && polled(ctx) != nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+		for m, user := range members {
+			if w := writes(m, user); len(w) > 0 {
+				return fmt.Errorf("written to %s: %v", m.Name(), w)
+			}
+		}
+		return ctx.Err()
+	})
+	must(t, e.manager.Stop())
+	reset()
+	e.run()
+	silent("after a restart")
+}
+
+// latency waits for the alert that began to be pending first, in two of three spokes.
+func (e *evaluating) latency(t *testing.T, key client.ObjectKey, since time.Time) {
+	t.Helper()
+	for _, spoke := range []string{spokeA, spokeB} {
+		of := map[string]string{"alertname": "HighRequestLatency", "severity": "warning", "job": "myjob", "cluster": "prod-" + spoke}
+		n := e.notified(t, 3*time.Minute, pipeline.Firing, of)
+		if after := n.StartsAt.Sub(since); after < 100*time.Second {
+			t.Errorf("it fires %v after it was evaluated first", after)
+		}
+		if got := n.Annotations; got["summary"] != "High request latency in "+spoke || got["description"] != "myjob takes 750ms" {
+			t.Errorf("the annotations are %v", got)
+		}
+	}
+	e.firing(t, key, spokeA, 2, 1)
+	if ar := expectReady(t, e.Fleet, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied); row(ar, thirdSpoke) != nil || ar.Status.Summary.Evaluating != 2 {
+		t.Errorf("the status is %+v", ar.Status)
+	}
+	for _, p := range []*pipeline.Pipeline{e.first, e.second} {
+		p.SetMetric(latency, map[string]string{"job": "myjob"}, 0.1)
+	}
+	for _, spoke := range []string{spokeA, spokeB} {
+		e.notified(t, linkLimit, pipeline.Resolved, map[string]string{"alertname": "HighRequestLatency", "cluster": "prod-" + spoke})
+	}
+	e.firing(t, key, spokeA, 0, 0)
+}

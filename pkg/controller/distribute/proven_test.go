@@ -1,0 +1,70 @@
+package distribute
+
+import (
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// After a restart, that a rule was late, what it lacks, and what fired before its Prometheus went down is found out again in minutes: until
+// then the status stands.
+func TestAsTold(t *testing.T) {
+	t.Parallel()
+	row := v1alpha1.ClusterStatus{Name: "s", Reason: v1alpha1.ReasonNotLoaded, ObservedGeneration: 2, MissingMetrics: []string{"x"}, Firing: 3}
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.ClusterStatus)
+		is     rule.Evaluation
+		late   bool
+		lacks  []string
+		fires  int32
+	}{
+		"not known yet":         {nil, rule.Evaluation{Outcome: rule.Absent}, true, []string{"x"}, 0},
+		"known":                 {nil, rule.Evaluation{Outcome: rule.Absent, Checked: true}, true, nil, 0},
+		"known to lack others":  {nil, rule.Evaluation{Outcome: rule.Evaluates, Checked: true, Missing: []string{"y"}}, true, []string{"y"}, 0},
+		"it can't be known":     {nil, rule.Evaluation{Outcome: rule.NotGranted}, true, nil, 0},
+		"down since before":     {nil, rule.Evaluation{Outcome: rule.Unreachable}, true, []string{"x"}, 3},
+		"down since later":      {nil, rule.Evaluation{Outcome: rule.Unreachable, Seen: true, Firing: 1}, true, []string{"x"}, 1},
+		"of another spoke":      {func(r *v1alpha1.ClusterStatus) { r.Name = "t" }, rule.Evaluation{Outcome: rule.Absent}, false, nil, 0},
+		"of another generation": {func(r *v1alpha1.ClusterStatus) { r.ObservedGeneration = 1 }, rule.Evaluation{Outcome: rule.Absent}, false, nil, 0},
+		"it was about to load":  {func(r *v1alpha1.ClusterStatus) { r.Reason = v1alpha1.ReasonLoading }, rule.Evaluation{Outcome: rule.Absent}, false, []string{"x"}, 0},
+	} {
+		ar := &v1alpha1.AlertRule{}
+		ar.Generation = 2
+		ar.Status.Clusters = []v1alpha1.ClusterStatus{*row.DeepCopy()}
+		if c.change != nil {
+			c.change(&ar.Status.Clusters[0])
+		}
+		got := (&task{rule: ar, spoke: &spoke.Spoke{Name: "s"}}).asTold(c.is)
+		if got.Late != c.late || !slices.Equal(got.Missing, c.lacks) || got.Outcome != c.is.Outcome || got.Firing != c.fires {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// A rule that a Prometheus has is not taken from it by another one that wants what it does not.
+func TestLabelsStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	wanting := func(namespace, release string) v1alpha1.Evaluator {
+		return v1alpha1.Evaluator{
+			Kind: rule.KindPrometheus, Namespace: namespace, Name: "k", RuleNamespaceSelector: &metav1.LabelSelector{},
+			RuleSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"release": release}},
+		}
+	}
+	w.evaluators = spoke.Evaluators{Known: true, List: []v1alpha1.Evaluator{wanting("monitoring", "kps")}}
+	w.put(w.hub, alertRule())
+	w.want("create shop")
+	w.sync()
+	w.evaluators.List = append(w.evaluators.List, wanting("tenant", "mine"))
+	w.want()
+	if release := w.object().Labels["release"]; release != "kps" {
+		t.Errorf("its label is %q", release)
+	}
+	w.evaluators.List = w.evaluators.List[1:]
+	w.want("update shop")
+}

@@ -1,0 +1,102 @@
+package evaluate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/evaluator"
+	"github.com/rulefleet/rulefleet/pkg/metrics"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// alertsTimeout bounds the reading of the hub's cache for a scrape. It has synced by then.
+const alertsTimeout = time.Second
+
+// Alerts returns what fires and is pending in all spokes, by AlertRule, as the evaluators that
+// are to evaluate the rules last said. As for a row of a status, of several evaluators that
+// have a rule the one counts that has most. It waits for no spoke.
+func (p *Poller) Alerts() []metrics.Alert {
+	ctx, cancel := context.WithTimeout(context.Background(), alertsTimeout)
+	defer cancel()
+	p.mu.Lock()
+	states := maps.Clone(p.spokes)
+	p.mu.Unlock()
+	var out []metrics.Alert
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		c, err := hub.Cluster(ctx, p.Hub, name)
+		if err != nil || c == nil {
+			continue // it is gone, or about to be
+		}
+		if e := p.Spokes.Evaluators(name); e.Known {
+			hub.WithEvaluators(c, e.List, e.WhyNot)
+		}
+		out = append(out, states[name].alerts(c)...)
+	}
+	return out
+}
+
+// alerts returns what is active in one spoke.
+func (s *spokeState) alerts(c *rule.Cluster) []metrics.Alert {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	active := map[types.NamespacedName]metrics.Alert{}
+	for i := range c.Evaluators {
+		es := s.evaluators[c.Evaluators[i].String()]
+		if es == nil || !c.Evaluators[i].Chosen || es.outcome == rule.NotGranted {
+			continue // what fired when one could be asked says nothing any more
+		}
+		for _, r := range es.rules {
+			if r.Firing == 0 && r.Pending == 0 {
+				continue
+			}
+			a := active[r.key]
+			a.Cluster, a.Namespace, a.Name = c.Name, r.key.Namespace, r.key.Name
+			a.Firing, a.Pending = max(a.Firing, r.Firing), max(a.Pending, r.Pending)
+			active[r.key] = a
+		}
+	}
+	return slices.SortedFunc(maps.Values(active), func(a, b metrics.Alert) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// Outcomes of polls, as metrics count them.
+const (
+	pollAnswered = "answered"
+	pollFailed   = "failed"
+	pollRefused  = "refused"
+)
+
+// refused tells whether the operator may not ask, which is no failure of the evaluator.
+func refused(err error) bool {
+	if _, own := errors.AsType[*spoke.RefusedError](err); own {
+		return true
+	}
+	said, ok := errors.AsType[*evaluator.Error](err)
+	return ok && said.Kind == evaluator.Forbidden
+}
+
+// counted counts a poll of one evaluator, less one that the operator gave up.
+func counted(ask func() answer) answer {
+	begun := time.Now()
+	a := ask()
+	switch {
+	case a.err == nil:
+		metrics.EvaluatorPolls.WithLabelValues(pollAnswered).Inc()
+		metrics.EvaluatorPollDuration.WithLabelValues().Observe(time.Since(begun).Seconds())
+	case errors.Is(a.err, context.Canceled):
+	case refused(a.err):
+		metrics.EvaluatorPolls.WithLabelValues(pollRefused).Inc()
+	default:
+		metrics.EvaluatorPolls.WithLabelValues(pollFailed).Inc()
+	}
+	return a
+}

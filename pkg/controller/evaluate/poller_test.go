@@ -1,0 +1,579 @@
+package evaluate
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+const forbidden = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"services \"http:prometheus-operated:web\" is forbidden","reason":"Forbidden","code":403}`
+
+// What a Prometheus says of a rule.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	o := object(1, "up == 0")
+	for name, c := range map[string]struct {
+		loaded []loaded
+		want   rule.Evaluation
+	}{
+		"loaded":            {[]loaded{loads("k", o)}, rule.Evaluation{Outcome: rule.Evaluates}},
+		"fires":             {[]loaded{loads("k", o, firing(3))}, rule.Evaluation{Outcome: rule.Evaluates, Firing: 3, Pending: 1}},
+		"formatted":         {[]loaded{loads("k", o, with("query", "  up==0"))}, rule.Evaluation{Outcome: rule.Evaluates}},
+		"absent":            {nil, rule.Evaluation{Outcome: rule.Absent}},
+		"outdated":          {[]loaded{loads("k", o, with("query", "up == 1"), firing(1))}, rule.Evaluation{Outcome: rule.Absent, Firing: 1, Pending: 1}},
+		"outdated for":      {[]loaded{loads("k", o, with("duration", 61))}, rule.Evaluation{Outcome: rule.Absent}},
+		"fails":             {[]loaded{loads("k", o, with("health", "err"), with("lastError", "many-to-many"))}, rule.Evaluation{Outcome: rule.Failed, Message: "many-to-many"}},
+		"not evaluated yet": {[]loaded{loads("k", o, with("health", "unknown"))}, rule.Evaluation{Outcome: rule.Waiting}},
+		"by its group":      {[]loaded{{file: "/etc/rules.yaml", group: "shop/r1", rule: loads("k", o).rule}}, rule.Evaluation{Outcome: rule.Evaluates}},
+		"another group":     {[]loaded{{file: "/etc/rules.yaml", group: "shop/r2", rule: loads("k", o).rule}}, rule.Evaluation{Outcome: rule.Absent}},
+		"of another UID":    {[]loaded{loads("k", object(2, "up == 0"), with("name", "Down")), {file: loads("k", object(3, "up == 0")).file, group: "shop/r1", rule: loads("k", o).rule}}, rule.Evaluation{Outcome: rule.Absent}},
+	} {
+		w, f := newWorld(t, o)
+		f.rules = c.loaded
+		if is := w.says(o); is.Outcome != rule.Unasked {
+			t.Errorf("%s: before, it is %+v", name, is)
+		}
+		w.once()
+		got := w.says(o)
+		if !got.Seen {
+			t.Errorf("%s: it was not seen", name)
+		}
+		got.Checked, got.Missing, got.Seen = false, nil, false
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: got %+v", name, got)
+		}
+		if told, _ := w.news(); !slices.Equal(told, []string{"r1"}) {
+			t.Errorf("%s: news of %v", name, told)
+		}
+		w.once()
+		if told, shown := w.news(); len(told) > 0 || shown > 0 {
+			t.Errorf("%s: again, news of %v, %d shown", name, told, shown)
+		}
+		// What is loaded is of an older version than what the spoke has now.
+		if is := w.says(edited(o)); is.Outcome != rule.Absent || is.Late || is.Firing != c.want.Firing {
+			t.Errorf("%s: edited, %+v", name, is)
+		}
+	}
+}
+
+// What changes is told, once, and of the rules that it concerns.
+func TestNews(t *testing.T) {
+	t.Parallel()
+	a, b := object(1, "up == 0"), object(2, "up == 0")
+	w, f := newWorld(t, a, b)
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []string
+	}{
+		{"at first", func() {}, []string{"r1", "r2"}},
+		{"nothing", func() {}, nil},
+		{"one fires", func() { f.rules[0] = loads("k", a, firing(1)) }, []string{"r1"}},
+		{"more of it", func() { f.rules[0] = loads("k", a, firing(2)) }, []string{"r1"}},
+		{"it rests", func() { f.rules[0] = loads("k", a) }, []string{"r1"}},
+		{"one fails", func() { f.rules[1] = loads("k", b, with("health", "err"), with("lastError", "x")) }, []string{"r2"}},
+		{"otherwise", func() { f.rules[1] = loads("k", b, with("health", "err"), with("lastError", "y")) }, []string{"r2"}},
+		{"one is gone", func() { f.rules = f.rules[:1] }, []string{"r2"}},
+		{"one is edited", func() { w.hold(edited(a), b) }, []string{"r1"}},
+		{"and loaded", func() { f.rules[0] = loads("k", edited(a)) }, []string{"r1"}},
+	} {
+		f.set(step.do)
+		w.once()
+		if told, _ := w.news(); !slices.Equal(told, step.want) {
+			t.Errorf("%s: news of %v, want %v", step.what, told, step.want)
+		}
+	}
+	if is := w.says(w.objects[0]); is.Outcome != rule.Evaluates {
+		t.Errorf("in the end, %+v", is)
+	}
+	// Objects that are not whole, or another's, are left alone.
+	foreign, broken := object(3, "up"), object(4, "up")
+	foreign.Labels[v1alpha1.HubLabel], broken.Annotations = "hub-2", nil
+	w.hold(foreign, broken)
+	w.once()
+	if told, _ := w.news(); len(told) > 0 {
+		t.Errorf("news of %v", told)
+	}
+}
+
+// A rule that is not loaded in time is late; what changes begins anew.
+func TestLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := object(1, "up == 0")
+		w, f := newWorld(t, o)
+		f.rules = nil
+		late := func(what string, o *monitoringv1.PrometheusRule, want bool) {
+			t.Helper()
+			w.once()
+			if is := w.says(o); is.Outcome != rule.Absent || is.Late != want {
+				t.Errorf("%s: %+v", what, is)
+			}
+		}
+		late("at first", o, false)
+		w.news()
+		pass(t, rule.LoadingTime)
+		late("in time", o, false)
+		if told, _ := w.news(); len(told) > 0 {
+			t.Errorf("news of %v", told)
+		}
+		pass(t, time.Second)
+		late("after that", o, true)
+		if told, _ := w.news(); len(told) != 1 {
+			t.Errorf("news of %v", told)
+		}
+		w.hold(edited(o))
+		late("edited", edited(o), false)
+		pass(t, rule.LoadingTime+time.Second)
+		late("and not loaded", edited(o), true)
+		f.set(func() { f.rules = []loaded{loads("k", edited(o))} })
+		w.once()
+		if is := w.says(edited(o)); is.Outcome != rule.Evaluates || is.Late {
+			t.Errorf("loaded: %+v", is)
+		}
+	})
+}
+
+// pass lets time pass, in a bubble of synctest.
+func pass(t *testing.T, d time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	<-ctx.Done()
+	synctest.Wait()
+}
+
+// prometheus-operator rewrites what it confines, and that it does so may be seen later than what
+// it made of a rule.
+func TestConfinedLate(t *testing.T) {
+	t.Parallel()
+	o := object(1, "up == 0")
+	w, f := newWorld(t, o)
+	f.rules = []loaded{loads("k", o, with("query", `up{namespace="shop"} == 0`), with("labels", map[string]string{"severity": "critical", "namespace": "shop"}))}
+	w.once()
+	if is := w.says(o); is.Outcome != rule.Absent {
+		t.Errorf("at first: %+v", is)
+	}
+	e := prometheus
+	e.EnforcedNamespaceLabel = "namespace"
+	w.read.List = []v1alpha1.Evaluator{e}
+	w.once()
+	if is := w.says(o); is.Outcome != rule.Evaluates {
+		t.Errorf("once that is known: %+v", is)
+	}
+}
+
+// An outage shows when three polls in a row have failed, and its words are no news.
+func TestFailingPolls(t *testing.T) {
+	t.Parallel()
+	o := object(1, "up == 0")
+	w, f := newWorld(t, o)
+	f.rules = []loaded{loads("k", o, firing(2))}
+	if delay := w.once(); delay < 25*time.Second || delay > 32*time.Second {
+		t.Errorf("the next poll is in %v", delay)
+	}
+	w.want(v1alpha1.ConditionEvaluating, "True/Evaluating: Prometheus monitoring/k")
+	w.news()
+	down := func(words string) { f.set(func() { f.fail = answers(503, "text/plain", words) }) }
+	for i := range 2 {
+		down(fmt.Sprint("try ", i))
+		if delay := w.once(); delay > 8*time.Second {
+			t.Errorf("failed, the next poll is in %v", delay)
+		}
+		if told, shown := w.news(); len(told) > 0 || shown > 0 || w.says(o).Outcome != rule.Evaluates {
+			t.Fatalf("one that failed is told: %v, %d", told, shown)
+		}
+	}
+	f.set(func() { f.fail = nil })
+	w.once()
+	for i := range 3 {
+		down(fmt.Sprint("try ", i))
+		w.once()
+	}
+	if told, shown := w.news(); !slices.Equal(told, []string{"r1"}) || shown != 1 {
+		t.Errorf("three in a row: news of %v, %d shown", told, shown)
+	}
+	if is := w.says(o); is.Outcome != rule.Unreachable || is.Firing != 2 {
+		t.Errorf("three in a row: %+v", is)
+	}
+	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable+": Prometheus monitoring/k: ")
+	down("other words")
+	w.once()
+	if told, shown := w.news(); len(told) > 0 || shown > 0 {
+		t.Errorf("the same outage is news: %v, %d", told, shown)
+	}
+	f.set(func() { f.fail = nil })
+	w.once()
+	if told, shown := w.news(); !slices.Equal(told, []string{"r1"}) || shown != 1 || w.says(o).Outcome != rule.Evaluates {
+		t.Errorf("back again: news of %v, %d shown", told, shown)
+	}
+	w.want(v1alpha1.ConditionEvaluating, "True/Evaluating")
+}
+
+func TestNotGranted(t *testing.T) {
+	t.Parallel()
+	o := object(1, "up == 0")
+	w, f := newWorld(t, o)
+	f.fail = answers(403, "application/json", forbidden)
+	w.once()
+	if told, shown := w.news(); !slices.Equal(told, []string{"r1"}) || shown != 1 || w.says(o).Outcome != rule.NotGranted {
+		t.Errorf("news of %v, %d shown, %+v", told, shown, w.says(o))
+	}
+	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: not granted")
+	w.want(v1alpha1.ConditionMetricsPresent, "unknown")
+	w.once()
+	if told, shown := w.news(); len(told) > 0 || shown > 0 {
+		t.Errorf("again: news of %v, %d shown", told, shown)
+	}
+	f.set(func() { f.fail = nil })
+	w.once()
+	if is := w.says(o); is.Outcome != rule.Evaluates {
+		t.Errorf("granted: %+v", is)
+	}
+	// One that can't be asked by its nature says why.
+	e := prometheus
+	e.Service, e.Message = "", "it listens on loopback"
+	w.read.List = []v1alpha1.Evaluator{e}
+	w.once()
+	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: ")
+	if got := w.shows()[v1alpha1.ConditionEvaluating]; !strings.Contains(got, "listens on loopback") {
+		t.Errorf("it says %q", got)
+	}
+}
+
+// A refusal in other words is no news: a proxy may put the request's id into them.
+func TestNotGrantedInOtherWords(t *testing.T) {
+	t.Parallel()
+	w, f := newWorld(t, object(1, "up == 0"))
+	n := 0
+	f.fail = func(w http.ResponseWriter, req *http.Request) bool {
+		n++
+		return answers(403, "text/plain", fmt.Sprintf("denied, request %d", n))(w, req)
+	}
+	w.once()
+	before := w.shows()
+	w.news()
+	w.once()
+	if told, shown := w.news(); len(told) > 0 || shown > 0 || !reflect.DeepEqual(w.shows(), before) {
+		t.Errorf("news of %v, %d shown, %v", told, shown, w.shows())
+	}
+	// What a person can put right is told anew.
+	e := prometheus
+	e.Service, e.Message = "", "it listens on loopback"
+	w.read.List = []v1alpha1.Evaluator{e}
+	w.once()
+	if _, shown := w.news(); shown != 1 || !strings.Contains(w.shows()[v1alpha1.ConditionEvaluating], "loopback") {
+		t.Errorf("%d shown, %v", shown, w.shows())
+	}
+	w.read.List = []v1alpha1.Evaluator{prometheus}
+	w.once()
+	if _, shown := w.news(); shown != 1 || !strings.Contains(w.shows()[v1alpha1.ConditionEvaluating], "denied") {
+		t.Errorf("%d shown, %v", shown, w.shows())
+	}
+}
+
+// Nothing is kept of evaluators that are gone, however many there were.
+func TestEvaluatorsThatAreGone(t *testing.T) {
+	t.Parallel()
+	w, _ := newWorld(t, object(1, "up == 0"))
+	for i := range 5 {
+		e := prometheus
+		e.Name = fmt.Sprint("k", i)
+		w.read.List = []v1alpha1.Evaluator{e}
+		w.once()
+	}
+	if n := len(w.state("s").evaluators); n != 1 {
+		t.Errorf("%d are kept", n)
+	}
+}
+
+// A ThanosRuler tells of its external labels as if they were the rule's.
+func TestThanosRuler(t *testing.T) {
+	t.Parallel()
+	o := object(1, "up == 0")
+	o.Spec.Groups[0].Rules[0].Labels["cluster"] = "s"
+	w, f := newWorld(t, o)
+	ruler := prometheus
+	ruler.Kind, ruler.ClusterLabel = rule.KindThanosRuler, "eu"
+	w.read.List = []v1alpha1.Evaluator{ruler}
+	e := rule.EvaluatorOf(&ruler)
+	for name, c := range map[string]struct {
+		labels map[string]string
+		want   rule.Outcome
+	}{
+		"with its own":   {map[string]string{"severity": "critical", "cluster": "s", "thanos_ruler_replica": "thanos-ruler-k-0"}, rule.Evaluates},
+		"in their place": {map[string]string{"severity": "critical", "cluster": "eu", "thanos_ruler_replica": "thanos-ruler-k-0"}, rule.Evaluates},
+		"outdated":       {map[string]string{"severity": "warning", "cluster": "eu", "thanos_ruler_replica": "thanos-ruler-k-0"}, rule.Absent},
+		"one less":       {map[string]string{"cluster": "eu"}, rule.Absent},
+	} {
+		l := loads("k", o, with("labels", c.labels))
+		l.file = strings.ReplaceAll(l.file, "prometheus", "thanos-ruler")
+		f.set(func() { f.rules = []loaded{l} })
+		w.once()
+		if is := w.Of("s", &e, o); is.Outcome != c.want {
+			t.Errorf("%s: %+v", name, is)
+		}
+	}
+}
+
+// The Service of an evaluator may lead to another one of the same namespace.
+func TestAnotherPrometheusAnswers(t *testing.T) {
+	t.Parallel()
+	o := object(1, "up == 0")
+	w, f := newWorld(t, o)
+	w.once()
+	w.news()
+	f.set(func() { f.rules = []loaded{loads("other", o, firing(5))} })
+	for range patience {
+		w.once()
+	}
+	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable+": Prometheus monitoring/k: its Service leads to another")
+	if is := w.says(o); is.Outcome != rule.Unreachable || is.Firing != 0 {
+		t.Errorf("it is %+v", is)
+	}
+	// One that has none of its own yet is not blamed for rules of plain files.
+	f.set(func() { f.rules = []loaded{{file: "/etc/own.yaml", group: "own", rule: loads("k", o).rule}} })
+	w.once()
+	if is := w.says(o); is.Outcome != rule.Absent {
+		t.Errorf("it is %+v", is)
+	}
+}
+
+// Where two have one Service, that leads to either by chance: neither is asked, and what is to be
+// changed is told. What a person says where to ask it is asked.
+func TestSharedService(t *testing.T) {
+	t.Parallel()
+	o := object(1, "up == 0")
+	w, f := newWorld(t, o)
+	f.rules = []loaded{loads("apart", o)}
+	other, apart := prometheus, prometheus
+	other.Name, other.RuleSelector = "other", nil
+	apart.Name, apart.Service = "apart", "http:apart:web"
+	w.read.List = []v1alpha1.Evaluator{prometheus, apart, other}
+	w.once()
+	if is := w.says(o); is.Outcome != rule.NotGranted {
+		t.Errorf("it is %+v", is)
+	}
+	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: ")
+	if got := w.shows()[v1alpha1.ConditionEvaluating]; !strings.Contains(got, "give each a Service of its own") {
+		t.Errorf("it says %q", got)
+	}
+	if asked, _ := w.asked(); slices.ContainsFunc(asked, func(r string) bool { return strings.Contains(r, "prometheus-operated") }) || len(asked) == 0 {
+		t.Errorf("asked are %v", asked)
+	}
+	w.read.List = []v1alpha1.Evaluator{prometheus, apart}
+	f.set(func() { f.rules = []loaded{loads("k", o)} })
+	w.once()
+	if is := w.says(o); is.Outcome != rule.Evaluates {
+		t.Errorf("with a Service of its own, it is %+v", is)
+	}
+}
+
+// The Prometheus objects can't be read at present: those that the status tells of are asked.
+func TestEvaluatorsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	o := object(1, "up == 0")
+	w, _ := newWorld(t, o)
+	w.read = spoke.Evaluators{WhyNot: "may not list them"}
+	sc := &v1alpha1.SpokeCluster{}
+	if err := w.hub.Get(t.Context(), client.ObjectKey{Name: "s"}, sc); err != nil {
+		t.Fatal(err)
+	}
+	sc.Status.Evaluators = []v1alpha1.Evaluator{prometheus}
+	if err := w.hub.Status().Update(t.Context(), sc); err != nil {
+		t.Fatal(err)
+	}
+	for range patience {
+		w.once()
+	}
+	if is := w.says(o); is.Outcome != rule.Evaluates {
+		t.Errorf("it is %+v", is)
+	}
+	w.want(v1alpha1.ConditionEvaluatorsFound, "Unknown/EvaluatorsUnknown: may not list them")
+	w.want(v1alpha1.ConditionEvaluating, "True/Evaluating")
+}
+
+func TestTooManyRules(t *testing.T) {
+	t.Parallel()
+	w, f := newWorld(t)
+	fill := func(n int) {
+		f.set(func() {
+			f.rules = nil
+			for i := range n {
+				f.rules = append(f.rules, loaded{file: "x", group: fmt.Sprint(i), rule: map[string]any{"type": "alerting", "name": "A", "query": "up", "health": "ok"}})
+			}
+		})
+		w.once()
+	}
+	fill(1600)
+	w.want(v1alpha1.ConditionEvaluating, "True/Evaluating")
+	w.news()
+	fill(1601)
+	w.want(v1alpha1.ConditionEvaluating, "True/TooManyRules: Prometheus monitoring/k has more than 1600 alerting rules, of 2000")
+	if _, shown := w.news(); shown != 1 {
+		t.Errorf("%d shown", shown)
+	}
+	fill(1700)
+	if _, shown := w.news(); shown != 0 {
+		t.Errorf("%d shown", shown)
+	}
+	fill(10)
+	w.want(v1alpha1.ConditionEvaluating, "True/Evaluating")
+}
+
+// Show tells nothing new before the evaluators were asked.
+func TestShowAfterRestart(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(http.ResponseWriter, *http.Request) bool{
+		"well": nil, "not granted": answers(403, "application/json", forbidden), "down": answers(503, "text/plain", "down"),
+	} {
+		w, f := newWorld(t, object(1, `kube_x{a="b"} == 0`), object(2, "x"))
+		f.series = map[string]bool{"x": true}
+		f.fail = fail
+		for range 4 {
+			w.once()
+		}
+		sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
+		list, findings := w.Show(sc, w.read)
+		sc.Status.Evaluators = list
+		w.restart()
+		for i := range 4 { // before, and while it asks
+			again, told := w.Show(sc, w.read)
+			if !reflect.DeepEqual(again, list) {
+				t.Errorf("%s, after %d polls: %+v, was %+v", name, i, again, list)
+			}
+			for kind, f := range told {
+				if f != findings[kind] {
+					t.Errorf("%s, after %d polls: %s is %+v, was %+v", name, i, kind, f, findings[kind])
+				}
+			}
+			w.once()
+		}
+		if _, told := w.Show(sc, w.read); !reflect.DeepEqual(told, findings) {
+			t.Errorf("%s: in the end, %+v, was %+v", name, told, findings)
+		}
+		// Nothing is known of what was not read, and what was read of one that is not asked stands.
+		w.restart()
+		list = append(list, v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: "m", Name: "n", Message: "its selectors have more than 4 KiB"})
+		sc.Status.Evaluators = list
+		if again, told := w.Show(sc, spoke.Evaluators{}); !reflect.DeepEqual(again, list) || len(told) > 0 {
+			t.Errorf("%s, not read: %+v %+v", name, again, told)
+		}
+	}
+}
+
+// Each engaged spoke is polled until its engagement ends, and one whose Prometheus hangs delays
+// no other.
+func TestEngagements(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := object(1, "up == 0")
+		w, f := newWorld(t, o)
+		hung, hf := newWorld(t, o)
+		hf.fail = func(_ http.ResponseWriter, req *http.Request) bool { <-req.Context().Done(); return true }
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, p := range []*world{w, hung} {
+			if err := p.Engage(ctx, multicluster.ClusterName("s"), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(t, first+time.Second)
+		if requests, _ := w.asked(); len(requests) != 2 { // the rules, and the series
+			t.Errorf("at first: %v", requests)
+		}
+		pass(t, time.Minute)
+		requests, _ := w.asked()
+		rules := slices.DeleteFunc(requests, func(r string) bool { return !strings.Contains(r, "/api/v1/rules") })
+		if len(rules) < 1 || len(rules) > 3 {
+			t.Errorf("in a minute: %v", rules)
+		}
+		if is := hung.says(o); is.Outcome != rule.Unasked && is.Outcome != rule.Unreachable {
+			t.Errorf("the one that hangs: %+v", is)
+		}
+
+		// While it is engaged anew, only one polls.
+		again, stop := context.WithCancel(t.Context())
+		if err := w.Engage(again, "s", nil); err != nil {
+			t.Fatal(err)
+		}
+		pass(t, 5*time.Second)
+		cancel()
+		w.asked()
+		f.set(func() { f.rules = []loaded{loads("k", o, firing(1))} })
+		pass(t, time.Minute)
+		if requests, _ := w.asked(); len(requests) == 0 || w.says(o).Firing != 1 {
+			t.Errorf("engaged anew: %v, %+v", requests, w.says(o))
+		}
+		// News of the evaluators has it ask at once, and a spoke that is away is left alone.
+		w.kick("s")
+		synctest.Wait()
+		if requests, _ := w.asked(); len(requests) == 0 {
+			t.Error("after news of the evaluators, it is not asked")
+		}
+		w.mu.Lock()
+		w.away = true
+		w.mu.Unlock()
+		pass(t, time.Hour)
+		if requests, _ := w.asked(); len(requests) > 0 || w.says(o).Outcome != rule.Evaluates {
+			t.Errorf("away: %v, %+v", requests, w.says(o))
+		}
+		stop()
+		synctest.Wait() // or the test does not end
+	})
+}
+
+// Of 5,000 rules a poll is one read, in pages of the evaluator's.
+func TestCostOfPolls(t *testing.T) {
+	var objects []*monitoringv1.PrometheusRule
+	for i := range 5000 {
+		objects = append(objects, object(i, fmt.Sprintf(`kube_deployment_status_replicas_available{namespace="shop",deployment="web-%d"} == 0`, i)))
+	}
+	w, _ := newWorld(t, objects...)
+	w.read.List = []v1alpha1.Evaluator{prometheus}
+	begun := time.Now()
+	w.once()
+	firstTook := time.Since(begun)
+	all, bytes := w.asked()
+	rules := 0
+	for _, r := range all {
+		if strings.Contains(r, "/api/v1/rules") {
+			rules++
+		}
+	}
+	if rules != 10 {
+		t.Errorf("a poll takes %d pages of rules", rules)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	begun = time.Now()
+	w.once()
+	took := time.Since(begun)
+	runtime.ReadMemStats(&after)
+	again, more := w.asked()
+	if len(again) > 20 {
+		t.Errorf("a poll takes %d requests", len(again))
+	}
+	perMinute := float64(time.Minute) / float64(DefaultInterval)
+	t.Logf("5,000 rules: the first poll takes %d requests, %d KiB, %v; the next %d requests, %d KiB, %v, %d MiB allocated; %.0f requests and %.1f MiB a minute",
+		len(all), bytes>>10, firstTook.Round(time.Millisecond), len(again), more>>10, took.Round(time.Millisecond), (after.TotalAlloc-before.TotalAlloc)>>20,
+		float64(len(again))*perMinute, float64(more)*perMinute/(1<<20))
+	if told, _ := w.news(); len(slices.Compact(told)) != 5000 {
+		t.Errorf("news of %d", len(told))
+	}
+}

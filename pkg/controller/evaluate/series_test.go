@@ -1,0 +1,185 @@
+package evaluate
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// A metric is missing when two checks in a row have not found it.
+func TestMissingMetrics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, b := object(1, `custom{a="b"} > 0 and other > 0`), object(2, "there or elsewhere")
+		w, f := newWorld(t, a, b)
+		f.series = map[string]bool{"there": true}
+		want := func(what string, missing []string, checked bool) {
+			t.Helper()
+			is := w.says(a)
+			if !slices.Equal(is.Missing, missing) || is.Checked != checked {
+				t.Errorf("%s: %q is missing, checked: %v", what, is.Missing, is.Checked)
+			}
+			if is := w.says(b); len(is.Missing) > 0 {
+				t.Errorf("%s: of an or, %q is missing", what, is.Missing)
+			}
+		}
+		want("before", nil, false)
+		if delay := w.once(); delay > 8*time.Second {
+			t.Errorf("one that seems to be missing is looked for again in %v", delay)
+		}
+		want("once", nil, false)
+		pass(t, retry)
+		w.once()
+		want("twice", []string{`custom{a="b"}`, "other"}, true)
+		if told, _ := w.news(); !slices.Contains(told, "r1") {
+			t.Errorf("news of %v", told)
+		}
+		pass(t, DefaultInterval)
+		f.set(func() { f.series["custom"] = true })
+		w.once()
+		want("one is there", []string{"other"}, true)
+		if told, _ := w.news(); !slices.Equal(told, []string{"r1"}) {
+			t.Errorf("news of %v", told)
+		}
+		// An edited rule is another question.
+		w.hold(edited(a), b)
+		if is := w.says(edited(a)); is.Checked || len(is.Missing) > 0 {
+			t.Errorf("edited: %+v", is)
+		}
+		// What is not found out is not missing.
+		f.set(func() { f.fail = answers(503, "text/plain", "down") })
+		for range 4 {
+			pass(t, DefaultInterval)
+			w.once()
+		}
+		w.want(v1alpha1.ConditionMetricsPresent, "True/")
+	})
+}
+
+func TestMetricsOff(t *testing.T) {
+	t.Parallel()
+	o := object(1, "custom")
+	w, f := newWorld(t, o)
+	w.Metrics, f.series = false, map[string]bool{}
+	for range 3 {
+		w.once()
+	}
+	if requests, _ := w.asked(); len(requests) != 3 {
+		t.Errorf("it is asked %v", requests)
+	}
+	if is := w.says(o); !is.Checked || len(is.Missing) > 0 {
+		t.Errorf("it is %+v", is)
+	}
+	if got := w.shows(); got[v1alpha1.ConditionMetricsPresent] != ": " && got[v1alpha1.ConditionMetricsPresent] != "" {
+		t.Errorf("shown is %v", got)
+	}
+}
+
+// kube-state-metrics is told of once, however many rules need it, and whether it was there at
+// first, goes or comes.
+func TestKubeStateMetrics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var objects []*monitoringv1.PrometheusRule
+		for i := range 160 {
+			objects = append(objects, object(i, fmt.Sprintf(`kube_a{n="%d"} == 0 and on() kube_b{n="%d"} > 0`, i, i)))
+		}
+		w, f := newWorld(t, append(objects, object(999, "custom"))...)
+		polls := func(what string, n int, condition string) {
+			t.Helper()
+			for range n {
+				pass(t, w.once())
+				for _, o := range objects {
+					if is := w.says(o); len(is.Missing) > 0 {
+						t.Fatalf("%s: %q is missing of %s", what, is.Missing, o.Name)
+					}
+				}
+			}
+			w.want(v1alpha1.ConditionMetricsPresent, condition)
+		}
+		set := func(names ...string) {
+			f.set(func() {
+				f.series = map[string]bool{}
+				for _, name := range names {
+					f.series[name] = true
+				}
+			})
+		}
+		const missing = "False/KubeStateMetricsMissing: Prometheus has none of kube-state-metrics' metrics that rules need, such as kube_a:"
+		set("custom")
+		polls("not there", 10, missing)
+		set("custom", "kube_a", "kube_b")
+		polls("it comes", 4, "True/")
+		polls("and stays", 10, "True/")
+		set("custom")
+		polls("it goes", 3, missing)
+		polls("and stays away", 10, missing)
+		w.news()
+		polls("with no news", 5, missing)
+		if _, shown := w.news(); shown > 0 {
+			t.Errorf("%d shown", shown)
+		}
+		set("custom", "kube_a", "kube_b")
+		polls("back", 8, "True/")
+
+		// Others of it are there: what rules need may be there at times alone.
+		set("custom", rule.MetricName(anyKube)) // which has no name
+		for range 40 {
+			pass(t, w.once())
+		}
+		w.want(v1alpha1.ConditionMetricsPresent, "True/")
+		for _, o := range objects {
+			if is := w.says(o); len(is.Missing) != 2 {
+				t.Fatalf("%q is missing of %s", is.Missing, o.Name)
+			}
+		}
+
+		// One metric of it that is missing concerns the rules.
+		set("custom", "kube_a")
+		for range 40 {
+			pass(t, w.once())
+		}
+		w.want(v1alpha1.ConditionMetricsPresent, "True/")
+		for _, o := range objects {
+			if is := w.says(o); len(is.Missing) != 1 {
+				t.Fatalf("%q is missing of %s", is.Missing, o.Name)
+			}
+		}
+	})
+}
+
+// With more selectors than are asked for at a time, each has its turn, and what is missing keeps
+// none of the others from it.
+func TestEachSelectorHasItsTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var objects []*monitoringv1.PrometheusRule
+		for i := range 220 {
+			objects = append(objects, object(i, fmt.Sprintf("metric_%d", i)))
+		}
+		w, f := newWorld(t, objects...)
+		f.series = map[string]bool{}
+		for i := range 220 {
+			f.series[fmt.Sprintf("metric_%d", i)] = i%2 == 0 // half of them are missing
+		}
+		for range 40 {
+			pass(t, w.once())
+		}
+		f.set(func() { f.series["metric_8"] = false })
+		f.set(func() { f.series["metric_9"] = true })
+		begun := time.Now()
+		for ; time.Since(begun) < 12*time.Minute; pass(t, w.once()) {
+			if len(w.says(objects[8]).Missing) == 1 && len(w.says(objects[9]).Missing) == 0 {
+				return
+			}
+		}
+		t.Errorf("after %v, %v and %v are missing", time.Since(begun), w.says(objects[8]).Missing, w.says(objects[9]).Missing)
+	})
+}

@@ -1,0 +1,332 @@
+package evaluate
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rulefleet/rulefleet/pkg/evaluator"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// spokeState is what is known of one spoke.
+type spokeState struct {
+	kick    chan struct{}
+	polling chan struct{} // full while held by the goroutine that polls it
+
+	mu         sync.Mutex
+	evaluators map[string]*evaluatorState // by what they are called
+	series     series
+	// changed are the AlertRules there is news of, and shown tells of news of the evaluators.
+	changed map[types.NamespacedName]bool
+	shown   bool
+}
+
+// evaluatorState is what is known of one evaluator.
+type evaluatorState struct {
+	// outcome is NotGranted or Unreachable, with a message, Evaluates where it has answered, or
+	// Unasked.
+	outcome  rule.Outcome
+	message  string
+	gist     string // of why it may not be asked, as far as that is the hub's own word
+	failures int
+	// loaded is how many alerting rules it has: of this hub, where it can leave out others.
+	loaded int
+	rules  map[types.UID]*ruleState
+}
+
+// ruleState is what an evaluator said of a PrometheusRule.
+type ruleState struct {
+	rule.Evaluation
+
+	key        types.NamespacedName // its AlertRule
+	generation int64                // of the PrometheusRule that this is about
+	since      time.Time            // when it was first found not to be evaluated yet
+	// raw is a hash of what was loaded, as it was sent, and current whether that is
+	// what the PrometheusRule says. Comparing the two takes parsing both.
+	raw     uint64
+	current bool
+}
+
+func (p *Poller) state(name string) *spokeState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.spokes[name]
+	if s == nil {
+		s = &spokeState{kick: make(chan struct{}, 1), polling: make(chan struct{}, 1), evaluators: map[string]*evaluatorState{}, changed: map[types.NamespacedName]bool{}}
+		s.series.known = map[string]*presence{}
+		p.spokes[name] = s
+	}
+	return s
+}
+
+// Of returns what an evaluator says of this hub's PrometheusRule in a spoke, as it is there.
+func (p *Poller) Of(name string, e *rule.Evaluator, o *monitoringv1.PrometheusRule) rule.Evaluation {
+	s := p.state(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	es := s.evaluators[e.String()]
+	switch {
+	case es == nil || es.outcome == rule.Unasked:
+		return rule.Evaluation{}
+	case es.outcome == rule.NotGranted:
+		return rule.Evaluation{Outcome: rule.NotGranted} // what fired before is nobody's to know any more
+	}
+	var is rule.Evaluation
+	known := es.rules[o.UID]
+	if known != nil {
+		is = known.Evaluation
+	}
+	switch {
+	case es.outcome != rule.Evaluates:
+		is.Outcome = es.outcome // what fired when it was last asked stands
+	case known == nil || known.generation != o.Generation:
+		is.Outcome, is.Late = rule.Absent, false
+	}
+	is.Missing, is.Checked = s.series.missing(o)
+	is.Checked = is.Checked || !p.Metrics
+	return is
+}
+
+// errGone is an evaluator that was there a moment ago.
+var errGone = errors.New("it is gone")
+
+// answer is what came of asking an evaluator.
+type answer struct {
+	err    error
+	rules  map[types.UID]*evaluator.Rule
+	loaded int
+}
+
+// ofPod matches the file that prometheus-operator puts a PrometheusRule into: whose it is, and
+// the UID of the PrometheusRule.
+var ofPod = regexp.MustCompile(`/(?:prometheus|thanos-ruler)-([^/]+)-rulefiles-[0-9]+/[^/]*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.yaml$`)
+
+// errOther is an answer of another evaluator than the one that was asked.
+var errOther = errors.New("its Service leads to another Prometheus of the same namespace as well; give each a Service of its own (spec.serviceName), or say where to ask it in spec.evaluatorRefs of the SpokeCluster")
+
+// ask asks one evaluator for what it has loaded of this hub.
+func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *evaluator.Client, match string, problem error) answer {
+	if problem != nil {
+		return answer{err: problem}
+	}
+	out := answer{rules: map[types.UID]*evaluator.Rule{}}
+	own, others := 0, 0
+	_, err := c.Rules(ctx, match, func(r *evaluator.Rule) {
+		out.loaded++
+		o := t.groups[r.Group]
+		if parts := ofPod.FindStringSubmatch(r.File); parts != nil {
+			o = t.objects[types.UID(parts[2])]
+			if parts[1] != e.Name {
+				others++
+				return
+			}
+			own++
+		}
+		if o != nil {
+			out.rules[o.UID] = r
+		}
+	})
+	if err == nil && others > 0 && own == 0 {
+		err = errOther
+	}
+	out.err = err
+	return out
+}
+
+// keep takes an answer. It returns when to ask again, at the latest.
+func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	es := s.evaluators[e.String()]
+	if es == nil {
+		es = &evaluatorState{rules: map[types.UID]*ruleState{}}
+		s.evaluators[e.String()] = es
+	}
+	if a.err != nil {
+		if s.failed(t, es, a.err) {
+			return retry
+		}
+		return p.Interval
+	}
+	if es.outcome != rule.Evaluates {
+		s.news(t)
+	}
+	if es.outcome != rule.Evaluates || crowded(es.loaded) != crowded(a.loaded) {
+		s.shown = true
+	}
+	es.outcome, es.message, es.gist, es.failures, es.loaded = rule.Evaluates, "", "", 0, a.loaded
+	now, next := time.Now(), p.Interval
+	for uid, o := range t.objects {
+		was := es.rules[uid]
+		is := judge(was, o, e, a.rules[uid], now)
+		es.rules[uid] = is
+		if (is.Outcome == rule.Absent || is.Outcome == rule.Waiting) && now.Sub(is.since) < loadingSoon {
+			next = min(next, loading)
+		}
+		if was == nil || is.differs(was) {
+			s.changedKey(is.key)
+		}
+	}
+	maps.DeleteFunc(es.rules, func(uid types.UID, _ *ruleState) bool { return t.objects[uid] == nil })
+	return next
+}
+
+// retain forgets all evaluators but those that are to evaluate rules: a spoke may come up with
+// others again and again.
+func (s *spokeState) retain(chosen []*rule.Evaluator) {
+	names := make(map[string]bool, len(chosen))
+	for _, e := range chosen {
+		names[e.String()] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.evaluators, func(name string, _ *evaluatorState) bool { return !names[name] })
+}
+
+// failed takes the error of a poll.
+func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) {
+	outcome, message := rule.Unreachable, spoke.Clip(err.Error(), maxMessage)
+	refused, isRefused := errors.AsType[*spoke.RefusedError](err)
+	answered, isAnswer := errors.AsType[*evaluator.Error](err)
+	switch {
+	case isRefused:
+		outcome, message = rule.NotGranted, refused.Error()
+	case isAnswer && answered.Kind == evaluator.Forbidden:
+		outcome = rule.NotGranted
+	}
+	es.failures++
+	if errors.Is(err, context.DeadlineExceeded) {
+		es.failures++
+	}
+	if outcome == rule.Unreachable && es.failures < patience {
+		return true // one may fail by chance
+	}
+	if es.outcome != outcome {
+		s.news(t)
+	}
+	gist := ""
+	if isRefused {
+		gist = message // what a person wrote, and may have changed
+	}
+	if es.outcome != outcome || es.gist != gist {
+		// The words of the same answer, or outage, differ from try to try.
+		es.message, s.shown = message, true
+	}
+	es.outcome, es.gist = outcome, gist
+	if outcome == rule.NotGranted {
+		es.failures = 0
+	}
+	return false
+}
+
+// news marks all rules of a spoke as changed.
+func (s *spokeState) news(t *task) {
+	for _, o := range t.objects {
+		key, _ := rule.ParseRuleKey(o)
+		s.changedKey(key)
+	}
+}
+
+// changedKey marks a rule as changed. An object that does not say which it is has none.
+func (s *spokeState) changedKey(key types.NamespacedName) {
+	if key.Name != "" {
+		s.changed[key] = true
+	}
+}
+
+func (r *ruleState) differs(was *ruleState) bool {
+	return r.Outcome != was.Outcome || r.Late != was.Late || r.Message != was.Message || r.Firing != was.Firing || r.generation != was.generation
+}
+
+// judge compares what an evaluator has loaded with the PrometheusRule that it comes from.
+func judge(was *ruleState, o *monitoringv1.PrometheusRule, e *rule.Evaluator, loaded *evaluator.Rule, now time.Time) *ruleState {
+	is := &ruleState{generation: o.Generation, Evaluation: rule.Evaluation{Seen: true}}
+	is.key, _ = rule.ParseRuleKey(o)
+	if loaded != nil {
+		is.raw = rawHash(loaded, e.Confined(o))
+		is.Firing, is.Pending = int32(min(loaded.Firing, 1<<30)), int32(min(loaded.Pending, 1<<30)) //nolint:gosec // bounded
+		if was != nil && was.raw == is.raw && was.generation == is.generation {
+			is.current = was.current
+		} else {
+			is.current = matches(o, e, loaded)
+		}
+	}
+	switch {
+	case !is.current:
+		is.Outcome, is.since = rule.Absent, now
+		if was != nil && was.Outcome == rule.Absent && was.generation == is.generation {
+			is.since = was.since
+		}
+		is.Late = now.Sub(is.since) > rule.LoadingTime
+	case loaded.Health == evaluator.HealthErr:
+		is.Outcome, is.Message = rule.Failed, loaded.LastError
+	case loaded.Health != evaluator.HealthOK:
+		is.Outcome, is.since = rule.Waiting, now
+		if was != nil && was.Outcome == rule.Waiting && was.generation == is.generation {
+			is.since = was.since
+		}
+	default:
+		is.Outcome = rule.Evaluates
+	}
+	return is
+}
+
+func matches(o *monitoringv1.PrometheusRule, e *rule.Evaluator, loaded *evaluator.Rule) bool {
+	r := &rule.LoadedRule{
+		Name: loaded.Name, Query: loaded.Query, For: loaded.For, KeepFiringFor: loaded.KeepFiringFor,
+		Labels: e.Given(o, loaded.Labels), Annotations: loaded.Annotations,
+	}
+	return rule.LoadedDigest(r, e.Confined(o)) == rule.ContentDigest(o, e)
+}
+
+var seed = maphash.MakeSeed()
+
+// rawHash hashes what an evaluator says that it has loaded, and by what label it is said to
+// confine that.
+func rawHash(r *evaluator.Rule, confined string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	write := func(text string) { _, _ = h.WriteString(strconv.Itoa(len(text)) + ":" + text) }
+	write(confined)
+	write(r.Name)
+	write(r.Query)
+	write(r.For.String() + r.KeepFiringFor.String())
+	for _, texts := range []map[string]string{r.Labels, r.Annotations} {
+		for _, key := range slices.Sorted(maps.Keys(texts)) {
+			write(key)
+			write(texts[key])
+		}
+		write("")
+	}
+	return h.Sum64()
+}
+
+// tell tells of the news of a poll, with no lock held.
+func (p *Poller) tell(t *task, s *spokeState) {
+	s.mu.Lock()
+	rules := slices.Collect(maps.Keys(s.changed)) // in no order: each has its turn at being first
+	shown := s.shown
+	clear(s.changed)
+	s.shown = false
+	s.mu.Unlock()
+	p.mu.Lock()
+	news := p.news
+	p.mu.Unlock()
+	if len(rules) > 0 {
+		news(t.name, rules)
+	}
+	if shown {
+		p.Spokes.Changed(t.name)
+	}
+}

@@ -1,0 +1,266 @@
+package rule
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// String returns what an evaluator is called in statuses: kind namespace/name.
+func (e *Evaluator) String() string { return e.Kind + " " + e.Namespace + "/" + e.Name }
+
+// EvaluatorOf returns the Evaluator that a SpokeCluster's status tells of.
+func EvaluatorOf(e *v1alpha1.Evaluator) Evaluator {
+	out := Evaluator{
+		Kind: e.Kind, Namespace: e.Namespace, Name: e.Name,
+		RuleSelector: e.RuleSelector, RuleNamespaceSelector: e.RuleNamespaceSelector,
+		EnforcedNamespaceLabel: e.EnforcedNamespaceLabel, ExcludedFromEnforcement: e.ExcludedFromEnforcement,
+		Namespaces: e.Namespaces, DeniedNamespaces: e.DeniedNamespaces, ClusterLabel: e.ClusterLabel,
+	}
+	if e.Kind == KindPrometheus {
+		out.Version, out.Features = e.Version, e.Features // a ThanosRuler's version is Thanos' own
+	}
+	return out
+}
+
+// Kinds of evaluators.
+const (
+	KindPrometheus  = "Prometheus"
+	KindThanosRuler = "ThanosRuler"
+)
+
+// Choose marks the evaluators that are to evaluate the rules: those that are named or, when
+// none is, all that take any PrometheusRule. It returns those named that are not there.
+func Choose(all []Evaluator, refs []v1alpha1.EvaluatorReference) []v1alpha1.EvaluatorReference {
+	for i := range all {
+		e := &all[i]
+		e.Chosen = len(refs) == 0 && e.RuleSelector != nil || slices.ContainsFunc(refs, e.isNamed)
+	}
+	return missing(all, refs)
+}
+
+// missing returns the evaluators that are named and that are not there.
+func missing(all []Evaluator, refs []v1alpha1.EvaluatorReference) []v1alpha1.EvaluatorReference {
+	var out []v1alpha1.EvaluatorReference
+	for _, r := range refs {
+		if !slices.ContainsFunc(all, func(e Evaluator) bool { return e.isNamed(r) }) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func (e *Evaluator) isNamed(r v1alpha1.EvaluatorReference) bool {
+	return e.Kind == r.Kind && e.Namespace == string(r.Namespace) && e.Name == r.Name
+}
+
+// chosen returns the evaluators of a spoke that are to evaluate its rules.
+func (c *Cluster) chosen() []*Evaluator {
+	var out []*Evaluator
+	for i := range c.Evaluators {
+		if c.Evaluators[i].Chosen {
+			out = append(out, &c.Evaluators[i])
+		}
+	}
+	return out
+}
+
+// demandedLabels returns the labels that a PrometheusRule needs for the ruleSelectors of all
+// chosen evaluators, beside those that it has. There are none unless there is exactly one
+// answer: then why says what keeps that from being so, by the label's name.
+func (c *Cluster) demandedLabels(has map[string]string) (needed, why map[string]string) {
+	demands := map[string][]labels.Requirement{}
+	why = map[string]string{}
+	for _, e := range c.chosen() {
+		selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
+		if err != nil {
+			continue // it takes nothing, whatever the labels are
+		}
+		requirements, _ := selector.Requirements()
+		for _, r := range requirements {
+			demands[r.Key()] = append(demands[r.Key()], r)
+		}
+	}
+	needed = map[string]string{}
+	for key, requirements := range demands {
+		if _, ok := has[key]; ok {
+			continue // whether it is what they want is for Select to say
+		}
+		value, needs, problem := solve(key, requirements)
+		switch {
+		case problem != "":
+			why[key] = problem
+		case needs:
+			needed[key] = value
+		}
+	}
+	if len(why) > 0 {
+		return nil, why
+	}
+	return needed, nil
+}
+
+// LabelProblem says why there is no one set of labels by which the chosen evaluators of a spoke
+// select a PrometheusRule, and what to do; "" where there is.
+func LabelProblem(c Cluster) string {
+	has := withKeys(maps.Clone(c.RuleLabels), nil, ownLabels)
+	_, why := c.demandedLabels(has)
+	if len(why) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s; set spec.ruleLabels, or name the Prometheus meant in spec.evaluatorRefs: kubectl edit spoke %s",
+		strings.Join(slices.Sorted(maps.Values(why)), "; "), c.Name)
+}
+
+// KeepLabels leaves on a PrometheusRule the labels that it has for an evaluator's sake, where there
+// is no one answer any more to which it should have. Another Prometheus in some namespace of the
+// spoke, whose selector asks for something else, would have that one lose all rules otherwise, and
+// so would a slip in spec.evaluatorRefs.
+func KeepLabels(desired, existing *monitoringv1.PrometheusRule, c Cluster, hubID string) {
+	_, open := c.demandedLabels(desired.Labels)
+	nobody := len(c.chosen()) == 0 && len(c.EvaluatorRefs) > 0 // what a person named is not there
+	if len(open) == 0 && !nobody || !Owned(existing, hubID) {
+		return
+	}
+	kept := extraLabels(desired)
+	for _, key := range extraLabels(existing) {
+		value, has := existing.Labels[key]
+		if _, decided := desired.Labels[key]; has && !decided && c.wants(key, value) {
+			desired.Labels[key] = value
+			kept = append(kept, key)
+		}
+	}
+	if len(kept) > 0 {
+		slices.Sort(kept)
+		desired.Annotations[v1alpha1.RuleLabelsAnnotation] = strings.Join(slices.Compact(kept), ",")
+	}
+}
+
+// wants tells whether a chosen evaluator's ruleSelector asks for a label, and takes this value of it;
+// where none is chosen, any evaluator's.
+func (c *Cluster) wants(key, value string) bool {
+	some := c.chosen()
+	for i := 0; len(some) == 0 && i < len(c.Evaluators); i++ {
+		if e := &c.Evaluators[i]; e.RuleSelector != nil {
+			some = append(some, e)
+		}
+	}
+	return slices.ContainsFunc(some, func(e *Evaluator) bool {
+		selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
+		if err != nil {
+			return false
+		}
+		requirements, _ := selector.Requirements()
+		asks := false
+		for i := range requirements {
+			r := &requirements[i]
+			if r.Key() != key {
+				continue
+			}
+			if !r.Matches(labels.Set{key: value}) {
+				return false
+			}
+			asks = asks || !r.Matches(labels.Set{})
+		}
+		return asks
+	})
+}
+
+// solve finds the one value of a label that satisfies all requirements on it. Where none is
+// needed, the label is best left out.
+func solve(key string, requirements []labels.Requirement) (value string, needed bool, problem string) {
+	var allowed sets.Set[string] // nil is any
+	denied := sets.New[string]()
+	absent := false
+	for i := range requirements {
+		r := &requirements[i]
+		switch r.Operator() {
+		case selection.In, selection.Equals, selection.DoubleEquals:
+			needed = true
+			values := sets.New(r.ValuesUnsorted()...)
+			if allowed != nil {
+				values = values.Intersection(allowed)
+			}
+			allowed = values
+		case selection.Exists:
+			needed = true
+		case selection.NotIn, selection.NotEquals:
+			denied.Insert(r.ValuesUnsorted()...)
+		case selection.DoesNotExist:
+			absent = true
+		default:
+			return "", false, fmt.Sprintf("%s is not understood", r)
+		}
+	}
+	candidates := allowed.Difference(denied)
+	switch {
+	case !needed:
+		return "", false, ""
+	case absent, allowed != nil && len(candidates) == 0:
+		return "", false, "no value of label " + key + " satisfies " + toldLabels(requirements)
+	case len(candidates) == 1:
+		value, _ = candidates.PopAny()
+		return value, true, ""
+	case allowed == nil:
+		return "", false, "any value of label " + key + " would do"
+	}
+	return "", false, fmt.Sprintf("label %s may be any of %s", key, strings.Join(sets.List(candidates), ", "))
+}
+
+// toldLabels says requirements in Kubernetes' own notation.
+func toldLabels(requirements []labels.Requirement) string {
+	words := make([]string, 0, len(requirements))
+	for i := range requirements {
+		words = append(words, requirements[i].String())
+	}
+	slices.Sort(words)
+	return strings.Join(slices.Compact(words), " and ")
+}
+
+// onlyNamespace returns the namespace of the chosen evaluators, if it is one.
+func (c *Cluster) onlyNamespace() string {
+	namespace := ""
+	for _, e := range c.chosen() {
+		if namespace != "" && namespace != e.Namespace {
+			return ""
+		}
+		namespace = e.Namespace
+	}
+	return namespace
+}
+
+// Marked returns the selector of the alerting rules that have a spoke's mark, the label that tells
+// clusters apart: this hub's are among them. It is empty where rules get no such label.
+func Marked(c Cluster, label string) string {
+	if label == "" {
+		return ""
+	}
+	return "{" + label + "=" + strconv.Quote(dataText(c.labelValue())) + "}"
+}
+
+// labelValue returns what the label that tells clusters apart says in a spoke: what the chosen
+// evaluators say of themselves, where that is one thing, or else the spoke's name.
+func (c *Cluster) labelValue() string {
+	value := ""
+	for _, e := range c.chosen() {
+		switch {
+		case e.ClusterLabel == "": // it says nothing
+		case value != "" && value != e.ClusterLabel:
+			return c.Name
+		default:
+			value = e.ClusterLabel
+		}
+	}
+	return cmp.Or(value, c.Name)
+}

@@ -1,0 +1,228 @@
+package rule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	promlabels "github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// Selection is which of a spoke's evaluators select a PrometheusRule, by their selectors.
+type Selection struct {
+	// By are those that do, of the chosen ones.
+	By []*Evaluator
+	// Reason and Message say why it is not enough that they do, or why none does; "" where all
+	// is well.
+	Reason, Message string
+
+	all bool // each of the chosen ones counts
+}
+
+// Namespace is a namespace in a spoke.
+type Namespace struct {
+	Name   string
+	Labels map[string]string
+}
+
+// Select tells which evaluators of a spoke select a PrometheusRule as it is there, as
+// prometheus-operator decides it (pkg/operator/rules.go, selectPrometheusRules).
+func Select(o *monitoringv1.PrometheusRule, ns Namespace, c Cluster) Selection {
+	chosen := c.chosen()
+	if len(chosen) == 0 {
+		return noEvaluator(c)
+	}
+	s := Selection{all: len(c.EvaluatorRefs) > 0}
+	var whys []string
+	for _, r := range missing(c.Evaluators, c.EvaluatorRefs) {
+		whys = append(whys, noSuch(r, c.Name))
+	}
+	_, open := c.demandedLabels(o.Labels)
+	for _, e := range chosen {
+		if why := e.skips(o, ns, c, open); why != "" {
+			whys = append(whys, e.String()+" "+why)
+			continue
+		}
+		s.By = append(s.By, e)
+	}
+	if len(s.By) == 0 || s.all && len(whys) > 0 {
+		s.Reason, s.Message = v1alpha1.ReasonNotSelected, strings.Join(whys, "; ")
+	}
+	return s
+}
+
+func noEvaluator(c Cluster) Selection {
+	switch {
+	case len(c.Evaluators) == 0 && c.EvaluatorsUnknown != "":
+		return Selection{Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: c.EvaluatorsUnknown}
+	case len(c.EvaluatorRefs) > 0:
+		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: noSuch(c.EvaluatorRefs[0], c.Name)}
+	case len(c.Evaluators) > 0:
+		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: fmt.Sprintf(
+			"%s has no spec.ruleSelector, so that it takes no PrometheusRule; set it there, to {} for all of them", &c.Evaluators[0])}
+	}
+	return Selection{Reason: v1alpha1.ReasonNoEvaluator, Message: "the spoke has no Prometheus or ThanosRuler object; whether anything evaluates the rule can't be known"}
+}
+
+// noSuch tells of an evaluator that a person named and that is not there.
+func noSuch(r v1alpha1.EvaluatorReference, spoke string) string {
+	return fmt.Sprintf("the spoke has no %s %s/%s; correct spec.evaluatorRefs of SpokeCluster %s", r.Kind, r.Namespace, r.Name, spoke)
+}
+
+// skips says why an evaluator does not select a PrometheusRule, and what to change; "" where it
+// does. open is why labels could not be found.
+func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluster, open map[string]string) string {
+	if e.RuleSelector == nil {
+		return "has no spec.ruleSelector, so that it takes no PrometheusRule; set it there, to {} for all of them"
+	}
+	if why := e.skipsNamespace(ns); why != "" {
+		return why
+	}
+	selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
+	if err != nil {
+		return fmt.Sprintf("has a spec.ruleSelector that is not valid; correct it there: %v", err)
+	}
+	requirements, _ := selector.Requirements()
+	unmet := unmet(requirements, o.Labels)
+	if len(unmet) == 0 {
+		return ""
+	}
+	words := make([]string, 0, len(unmet))
+	for i := range unmet {
+		words = append(words, unmet[i].String())
+	}
+	what := "wants by its ruleSelector: " + strings.Join(words, ", ")
+	key := unmet[0].Key()
+	switch value, has := o.Labels[key]; {
+	case slices.Contains(ownLabels, key):
+		return what + ", which the hub needs for itself; change spec.ruleSelector of that Prometheus"
+	case has && c.RuleLabels[key] != value && slices.Contains(extraLabels(o), key):
+		return fmt.Sprintf("%s, and the PrometheusRule has %s=%s for another Prometheus, or as it was wanted before; unless that changes in a minute, say which in spec.ruleLabels of SpokeCluster %s, or name the Prometheus meant in its spec.evaluatorRefs", what, key, value, c.Name)
+	case has && c.RuleLabels[key] != value:
+		return fmt.Sprintf("%s, and the PrometheusRule has %s=%s, which is not the hub's; take that label off it in the spoke", what, key, value)
+	case has:
+		return fmt.Sprintf("%s, and the PrometheusRule has %s=%s; correct spec.ruleLabels of SpokeCluster %s, or name the Prometheus meant in its spec.evaluatorRefs", what, key, value, c.Name)
+	case open[key] != "":
+		return fmt.Sprintf("%s, and %s; say which in spec.ruleLabels of SpokeCluster %s, or name the Prometheus meant in its spec.evaluatorRefs", what, open[key], c.Name)
+	case len(open) > 0:
+		return fmt.Sprintf("%s, and no set of labels is the only one for all of them; set spec.ruleLabels of SpokeCluster %s, or name the Prometheus meant in its spec.evaluatorRefs", what, c.Name)
+	}
+	return fmt.Sprintf("%s; the PrometheusRule gets it as soon as it can be written", what)
+}
+
+// skipsNamespace says why an evaluator takes nothing from a namespace.
+func (e *Evaluator) skipsNamespace(ns Namespace) string {
+	switch {
+	case len(e.Namespaces) > 0 && !slices.Contains(e.Namespaces, ns.Name):
+		return fmt.Sprintf("gets no PrometheusRule of namespace %s, because prometheus-operator runs with --namespaces=%s there; add it, or set spec.ruleNamespace to one of them", ns.Name, strings.Join(e.Namespaces, ","))
+	case slices.Contains(e.DeniedNamespaces, ns.Name):
+		return fmt.Sprintf("gets no PrometheusRule of namespace %s, because prometheus-operator runs with --deny-namespaces=%s there; take it out, or set spec.ruleNamespace to another", ns.Name, strings.Join(e.DeniedNamespaces, ","))
+	}
+	if e.RuleNamespaceSelector == nil {
+		if ns.Name == e.Namespace {
+			return ""
+		}
+		return fmt.Sprintf("takes PrometheusRules of its own namespace alone, and this one is in %s; set spec.ruleNamespaceSelector of that Prometheus, to {} for all namespaces", ns.Name)
+	}
+	selector, err := metav1.LabelSelectorAsSelector(e.RuleNamespaceSelector)
+	if err != nil {
+		return fmt.Sprintf("has a spec.ruleNamespaceSelector that is not valid; correct it there: %v", err)
+	}
+	requirements, _ := selector.Requirements()
+	unmet := unmet(requirements, ns.Labels)
+	if len(unmet) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("wants by its ruleNamespaceSelector a namespace with: %s, and %s is not one; label the namespace in the spoke, or change the selector of that Prometheus",
+		toldLabels(unmet), ns.Name)
+}
+
+func unmet(requirements []labels.Requirement, has map[string]string) []labels.Requirement {
+	var out []labels.Requirement
+	for i := range requirements {
+		if !requirements[i].Matches(labels.Set(has)) {
+			out = append(out, requirements[i])
+		}
+	}
+	slices.SortFunc(out, func(a, b labels.Requirement) int { return strings.Compare(a.String(), b.String()) })
+	return out
+}
+
+// enforces tells whether an evaluator confines a PrometheusRule to its namespace.
+func (e *Evaluator) enforces(o *monitoringv1.PrometheusRule) bool {
+	return e.EnforcedNamespaceLabel != "" &&
+		!slices.Contains(e.ExcludedFromEnforcement, o.Namespace+"/*") &&
+		!slices.Contains(e.ExcludedFromEnforcement, o.Namespace+"/"+o.Name)
+}
+
+// CheckEnforced tells of a rule that is selected, and that an enforcedNamespaceLabel confines
+// to a namespace that it is not about: it would never fire. anywhere tells that the AlertRule
+// is the admin namespace's, and named no namespace. Where one evaluator is enough, and one
+// leaves the rule as it is, the others don't count any more.
+func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.PrometheusRule, anywhere bool) {
+	if s.Reason != "" {
+		return
+	}
+	var free []*Evaluator
+	why := ""
+	for _, e := range s.By {
+		about, other := "", false
+		if e.enforces(o) {
+			about, other = otherNamespace(ar, o, e.EnforcedNamespaceLabel)
+		}
+		if !e.enforces(o) || !other && !anywhere {
+			free = append(free, e)
+			continue
+		}
+		if why != "" {
+			continue
+		}
+		why = fmt.Sprintf("%s confines the rule by its enforcedNamespaceLabel to %s=%q", e, e.EnforcedNamespaceLabel, o.Namespace)
+		if other {
+			why += fmt.Sprintf(", and the rule is about %q", about)
+		}
+	}
+	switch {
+	case why == "":
+	case len(free) > 0 && !s.all:
+		s.By = free
+	default:
+		s.Reason = v1alpha1.ReasonNamespaceEnforced
+		s.Message = why + "; set spec.ruleNamespace to the namespace that it is about, or list the PrometheusRule in spec.excludedFromEnforcement of that Prometheus"
+	}
+}
+
+// otherNamespace tells whether a rule is about another namespace than its PrometheusRule is in:
+// by its workload, or by what its expression selects.
+func otherNamespace(ar *v1alpha1.AlertRule, o *monitoringv1.PrometheusRule, label string) (about string, other bool) {
+	if w := ar.Spec.WorkloadRef; w != nil && string(w.Namespace) != o.Namespace {
+		return string(w.Namespace), true
+	}
+	for _, g := range o.Spec.Groups {
+		for i := range g.Rules {
+			tree, err := anyPromQL.ParseExpr(g.Rules[i].Expr.String())
+			if err != nil {
+				continue
+			}
+			parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {
+				v, ok := node.(*parser.VectorSelector)
+				if !ok {
+					return nil
+				}
+				for _, m := range v.LabelMatchers {
+					if m.Name == label && (m.Type == promlabels.MatchEqual || m.Type == promlabels.MatchRegexp) && !m.Matches(o.Namespace) {
+						about, other = m.Value, true
+					}
+				}
+				return nil
+			})
+		}
+	}
+	return about, other
+}

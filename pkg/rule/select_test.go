@@ -1,0 +1,623 @@
+package rule
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// The universe of selectors: keys, the values that they speak of, and one that they don't.
+var (
+	someKeys   = []string{"a", "b", v1alpha1.HubLabel}
+	someValues = []string{"", "x", "y", "z"}
+	unnamed    = "w"
+)
+
+var operators = []metav1.LabelSelectorOperator{
+	metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist,
+}
+
+func pick[T any](rnd *rand.Rand, of []T) T { return of[rnd.IntN(len(of))] }
+
+// randomSelector returns nil, an empty one, one that is not valid, or any other.
+func randomSelector(rnd *rand.Rand, keys []string) *metav1.LabelSelector {
+	s := &metav1.LabelSelector{}
+	switch rnd.IntN(12) {
+	case 0:
+		return nil
+	case 1:
+		return s
+	case 2:
+		return pick(rnd, []*metav1.LabelSelector{
+			{MatchLabels: map[string]string{"not a key": "x"}},
+			{MatchLabels: map[string]string{"a": "not a value!"}},
+			{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpIn}}},
+			{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpExists, Values: []string{"x"}}}},
+			{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near", Values: []string{"x"}}}},
+		})
+	}
+	if rnd.IntN(2) == 0 {
+		s.MatchLabels = map[string]string{pick(rnd, keys): pick(rnd, someValues)}
+	}
+	for range rnd.IntN(4) {
+		r := metav1.LabelSelectorRequirement{Key: pick(rnd, keys), Operator: pick(rnd, operators)}
+		if r.Operator == metav1.LabelSelectorOpIn || r.Operator == metav1.LabelSelectorOpNotIn {
+			for range 1 + rnd.IntN(3) {
+				r.Values = append(r.Values, pick(rnd, someValues))
+			}
+		}
+		s.MatchExpressions = append(s.MatchExpressions, r)
+	}
+	return s
+}
+
+func randomLabels(rnd *rand.Rand, keys []string) map[string]string {
+	out := map[string]string{}
+	for _, key := range keys {
+		if rnd.IntN(2) == 0 {
+			out[key] = pick(rnd, append(someValues, unnamed))
+		}
+	}
+	return out
+}
+
+// takes is what prometheus-operator does: see SelectNamespacesFromCache and Select there.
+func takes(e *Evaluator, o *monitoringv1.PrometheusRule, ns Namespace) bool {
+	matches := func(s *metav1.LabelSelector, has map[string]string) bool {
+		selector, err := metav1.LabelSelectorAsSelector(s)
+		return err == nil && selector.Matches(labels.Set(has))
+	}
+	if e.RuleNamespaceSelector == nil && ns.Name != e.Namespace || e.RuleNamespaceSelector != nil && !matches(e.RuleNamespaceSelector, ns.Labels) {
+		return false
+	}
+	return matches(e.RuleSelector, o.Labels)
+}
+
+func byNames(s Selection) []string {
+	var out []string
+	for _, e := range s.By {
+		out = append(out, e.Name)
+	}
+	return out
+}
+
+func TestSelectAgreesWithKubernetes(t *testing.T) {
+	t.Parallel()
+	rnd := random()
+	seen := map[string]int{}
+	for range 800 {
+		c := Cluster{Name: "eu-1", RuleLabels: randomLabels(rnd, someKeys[:2])}
+		for i := range rnd.IntN(4) {
+			c.Evaluators = append(c.Evaluators, Evaluator{
+				Kind: KindPrometheus, Namespace: pick(rnd, []string{"shop", "monitoring"}), Name: fmt.Sprint("p", i),
+				RuleSelector: randomSelector(rnd, someKeys), RuleNamespaceSelector: randomSelector(rnd, someKeys[:2]),
+			})
+		}
+		if rnd.IntN(3) == 0 {
+			for i := range 1 + rnd.IntN(2) {
+				c.EvaluatorRefs = append(c.EvaluatorRefs, v1alpha1.EvaluatorReference{Kind: KindPrometheus, Namespace: "shop", Name: fmt.Sprint("p", i)})
+			}
+		}
+		absent := Choose(c.Evaluators, c.EvaluatorRefs)
+		o := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "o", Labels: randomLabels(rnd, someKeys)}}
+		ns := Namespace{Name: "shop", Labels: randomLabels(rnd, someKeys[:2])}
+
+		var want []string
+		chosen := 0
+		for i := range c.Evaluators {
+			e := &c.Evaluators[i]
+			named := slices.ContainsFunc(c.EvaluatorRefs, func(r v1alpha1.EvaluatorReference) bool {
+				return e.Namespace == string(r.Namespace) && e.Name == r.Name
+			})
+			if named || len(c.EvaluatorRefs) == 0 && e.RuleSelector != nil {
+				chosen++
+				if takes(e, o, ns) {
+					want = append(want, e.Name)
+				}
+			}
+		}
+		reason := ""
+		switch {
+		case len(c.Evaluators) == 0 && len(c.EvaluatorRefs) == 0:
+			reason = v1alpha1.ReasonNoEvaluator
+		case len(want) == 0, len(c.EvaluatorRefs) > 0 && (len(want) < chosen || len(absent) > 0):
+			reason = v1alpha1.ReasonNotSelected
+		}
+		got := Select(o, ns, c)
+		if !slices.Equal(byNames(got), want) || got.Reason != reason || (got.Reason == "") != (got.Message == "") {
+			data, _ := json.Marshal(c)
+			t.Fatalf("PrometheusRule %v in %v\nin %s\nis selected by %v, %s %q; want %v, %s", o.Labels, ns, data, byNames(got), got.Reason, got.Message, want, reason)
+		}
+		seen[fmt.Sprintf("%s by %d", got.Reason, len(want))]++
+	}
+	for _, what := range []string{" by 1", " by 2", "NotSelected by 0", "NotSelected by 1", "NoEvaluator by 0"} {
+		if seen[what] < 2 {
+			t.Errorf("%q is seen %d times: %v", what, seen[what], seen)
+		}
+	}
+}
+
+// assignments are all label sets of two keys, to try one by one.
+func assignments(keys []string) []map[string]string {
+	out := []map[string]string{{}}
+	for _, key := range keys {
+		for _, labels := range out {
+			for _, value := range append(slices.Clone(someValues), unnamed, "v") {
+				next := maps.Clone(labels)
+				next[key] = value
+				out = append(out, next)
+			}
+		}
+	}
+	return out
+}
+
+// minimal returns the label sets, beside those that are given, that every one of the selectors
+// takes, and of which none less is enough.
+func minimal(selectors []labels.Selector, given map[string]string, all []map[string]string) []map[string]string {
+	var fit []map[string]string
+	for _, more := range all {
+		set := maps.Clone(more)
+		maps.Copy(set, given)
+		if len(set) < len(more)+len(given) {
+			continue // what is given stays
+		}
+		if !slices.ContainsFunc(selectors, func(s labels.Selector) bool { return !s.Matches(labels.Set(set)) }) {
+			fit = append(fit, more)
+		}
+	}
+	within := func(a, b map[string]string) bool {
+		return len(a) < len(b) && !slices.ContainsFunc(slices.Collect(maps.Keys(a)), func(key string) bool { v, ok := b[key]; return !ok || v != a[key] })
+	}
+	return slices.DeleteFunc(fit, func(s map[string]string) bool {
+		return slices.ContainsFunc(fit, func(less map[string]string) bool { return within(less, s) })
+	})
+}
+
+// The labels are what trying all sets of labels finds, if it finds one.
+func TestLabelsAreTheOneAnswer(t *testing.T) {
+	t.Parallel()
+	rnd := random()
+	keys := someKeys[:2]
+	all := assignments(keys)
+	answers := map[int]int{}
+	for range 250 {
+		c := Cluster{Name: "eu-1"}
+		if rnd.IntN(4) == 0 {
+			c.RuleLabels = map[string]string{pick(rnd, keys): pick(rnd, someValues)}
+		}
+		var selectors []labels.Selector
+		for range 1 + rnd.IntN(3) {
+			e := Evaluator{Kind: KindPrometheus, Namespace: "shop", Name: "p", Chosen: true, RuleSelector: randomSelector(rnd, keys)}
+			c.Evaluators = append(c.Evaluators, e)
+			if s, err := metav1.LabelSelectorAsSelector(e.RuleSelector); err == nil && e.RuleSelector != nil {
+				selectors = append(selectors, beside(s, c.RuleLabels)) // the others take nothing, whatever the labels
+			}
+		}
+		o, err := Render(newRule(), c, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := maps.Clone(o.Labels)
+		maps.DeleteFunc(put, func(key, _ string) bool { return slices.Contains(ownLabels, key) })
+		for key, value := range c.RuleLabels {
+			if put[key] != value {
+				t.Fatalf("what a person said is overridden: %v by %v", c.RuleLabels, put)
+			}
+		}
+		if list := o.Annotations[v1alpha1.RuleLabelsAnnotation]; list != strings.Join(slices.Sorted(maps.Keys(put)), ",") {
+			t.Fatalf("put on are %v, and listed is %q", put, list)
+		}
+		maps.DeleteFunc(put, func(key, _ string) bool { _, said := c.RuleLabels[key]; return said })
+
+		want := minimal(selectors, c.RuleLabels, all)
+		problem := LabelProblem(c)
+		told := selectorsSaid(c)
+		switch {
+		case len(want) == 1:
+			if problem != "" || !maps.Equal(put, want[0]) {
+				t.Fatalf("%s with %v: got %v, %q; want %v", told, c.RuleLabels, put, problem, want[0])
+			}
+		case len(put) > 0:
+			t.Fatalf("%s with %v: got %v, of %d answers: %v", told, c.RuleLabels, put, len(want), want)
+		case problem == "":
+			t.Fatalf("%s with %v: there are %d answers, and no word of that", told, c.RuleLabels, len(want))
+		}
+		answers[min(len(want), 2)]++
+	}
+	for n := range 3 {
+		if answers[n] < 20 {
+			t.Errorf("%d answers are seen %d times", n, answers[n])
+		}
+	}
+}
+
+// beside returns a selector without what it says of labels that a person gave: whether they are
+// what it wants is for Select to say.
+func beside(s labels.Selector, given map[string]string) labels.Selector {
+	requirements, _ := s.Requirements()
+	return labels.NewSelector().Add(slices.DeleteFunc(slices.Clone(requirements), func(r labels.Requirement) bool {
+		_, ok := given[r.Key()]
+		return ok
+	})...)
+}
+
+func selectorsSaid(c Cluster) string {
+	var words []string
+	for i := range c.Evaluators {
+		words = append(words, metav1.FormatLabelSelector(c.Evaluators[i].RuleSelector))
+	}
+	return strings.Join(words, " and ")
+}
+
+// A label that was put on for an evaluator's sake goes with its need, and another comes.
+func TestLabelsFollowTheSelector(t *testing.T) {
+	wanting := func(labels map[string]string) *monitoringv1.PrometheusRule {
+		e := Evaluator{Kind: KindPrometheus, Namespace: "m", Name: "p", Chosen: true, RuleSelector: &metav1.LabelSelector{MatchLabels: labels}}
+		o, err := Render(newRule(), Cluster{Name: "eu-1", Evaluators: []Evaluator{e}}, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	there := wanting(map[string]string{"release": "kps", "role": "alerts"})
+	there.Labels["theirs"] = "too"
+	for name, c := range map[string]struct{ needs, want map[string]string }{
+		"another value": {map[string]string{"release": "other", "role": "alerts"}, map[string]string{"release": "other", "role": "alerts", "theirs": "too"}},
+		"one less":      {map[string]string{"role": "alerts"}, map[string]string{"role": "alerts", "theirs": "too"}},
+		"none":          {nil, map[string]string{"theirs": "too"}},
+	} {
+		desired := wanting(c.needs)
+		plan := Decide(desired, there, nil, hubID, "")
+		if plan.Action != Update {
+			t.Errorf("%s: %s", name, plan.Action)
+			continue
+		}
+		got := maps.Clone(plan.Object.Labels)
+		maps.DeleteFunc(got, func(key, _ string) bool { return slices.Contains(ownLabels, key) })
+		if !maps.Equal(got, c.want) || !Owned(plan.Object, hubID) {
+			t.Errorf("%s: %v", name, plan.Object.Labels)
+		}
+		if again := Decide(desired, plan.Object, nil, hubID, ""); again.Action != Keep {
+			t.Errorf("%s: then %s", name, again.Action)
+		}
+	}
+}
+
+// Another Prometheus that asks for something else takes no rule from the one that has it, and
+// what nobody asks for any more goes.
+func TestLabelsStayWhereThereIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	wanting := func(labels ...string) Cluster {
+		c := Cluster{Name: "eu-1"}
+		for i, value := range labels {
+			c.Evaluators = append(c.Evaluators, Evaluator{
+				Kind: KindPrometheus, Namespace: "m", Name: fmt.Sprint("p", i), RuleNamespaceSelector: &metav1.LabelSelector{},
+				RuleSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"release": value}},
+			})
+		}
+		Choose(c.Evaluators, nil)
+		return c
+	}
+	render := func(c Cluster) *monitoringv1.PrometheusRule {
+		o, err := Render(newRule(), c, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	there := render(wanting("kps"))
+	foreign := there.DeepCopy()
+	foreign.Labels[v1alpha1.HubLabel] = "another"
+	byHand := there.DeepCopy()
+	delete(byHand.Annotations, v1alpha1.RuleLabelsAnnotation)
+	given := wanting("a", "b")
+	given.RuleLabels = map[string]string{"release": "b"}
+	slip := wanting("kps")
+	slip.EvaluatorRefs = []v1alpha1.EvaluatorReference{{Kind: KindPrometheus, Namespace: "m", Name: "nobody"}}
+	Choose(slip.Evaluators, slip.EvaluatorRefs)
+	wider := wanting("kps")
+	wider.Evaluators[0].RuleSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: "release", Operator: metav1.LabelSelectorOpIn, Values: []string{"edge", "kps"}},
+	}}
+	for name, c := range map[string]struct {
+		there *monitoringv1.PrometheusRule
+		c     Cluster
+		want  string
+	}{
+		"one answer":       {there, wanting("other"), "other"},
+		"none any more":    {there, wanting("kps", "tenant"), "kps"},
+		"nobody wants it":  {there, wanting("a", "b"), ""},
+		"a person says so": {there, given, "b"},
+		"a slip in refs":   {there, slip, "kps"},
+		"a wider selector": {there, wider, "kps"},
+		"not put by us":    {byHand, wanting("kps", "tenant"), ""},
+		"not ours":         {foreign, wanting("kps", "tenant"), ""},
+	} {
+		o := render(c.c)
+		KeepLabels(o, c.there, c.c, hubID)
+		if got := o.Labels["release"]; got != c.want || slices.Contains(extraLabels(o), "release") != (c.want != "") {
+			t.Errorf("%s: %q, listed are %v", name, got, extraLabels(o))
+		}
+	}
+	// Nothing is written, and the one that has the rule still selects it.
+	c := wanting("kps", "tenant")
+	o := render(c)
+	KeepLabels(o, there, c, hubID)
+	if plan := Decide(o, there, nil, hubID, ""); plan.Action != Keep {
+		t.Errorf("it is to %s", plan.Action)
+	}
+	if s := Select(there, Namespace{Name: there.Namespace}, c); len(s.By) != 1 || s.Reason != "" {
+		t.Errorf("selected by %v: %s", byNames(s), s.Message)
+	}
+}
+
+// FuzzSelect reads selectors as a spoke sends them.
+func FuzzSelect(f *testing.F) {
+	for _, seed := range []string{
+		`null`, `{}`, `{"matchLabels":{"release":"monitoring"}}`, `{"matchLabels":{"a":""}}`,
+		`{"matchExpressions":[{"key":"a","operator":"In","values":["x","y"]},{"key":"a","operator":"NotIn","values":["y"]}]}`,
+		`{"matchExpressions":[{"key":"a","operator":"Exists"},{"key":"b","operator":"DoesNotExist"}]}`,
+		`{"matchExpressions":[{"key":"rulefleet.io/hub","operator":"Exists"}]}`, `{"matchLabels":{"` + strings.Repeat("a", 300) + `":"x"}}`,
+	} {
+		f.Add([]byte(seed), []byte(`{}`), "a", "x")
+	}
+	f.Fuzz(func(t *testing.T, ruleSelector, namespaceSelector []byte, key, value string) {
+		e := Evaluator{Kind: KindPrometheus, Namespace: "m", Name: "p"}
+		if json.Unmarshal(ruleSelector, &e.RuleSelector) != nil || json.Unmarshal(namespaceSelector, &e.RuleNamespaceSelector) != nil {
+			t.Skip()
+		}
+		c := Cluster{Name: "eu-1", Evaluators: []Evaluator{e}}
+		Choose(c.Evaluators, nil)
+		o, err := Render(newRule(), c, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns := Namespace{Name: "shop", Labels: map[string]string{key: value}}
+		for _, has := range []map[string]string{o.Labels, {key: value}} {
+			o.Labels = has
+			got := Select(o, ns, c)
+			if want := c.Evaluators[0].Chosen && takes(&e, o, ns); (len(got.By) == 1) != want || (got.Message == "") != want {
+				t.Errorf("got %v %q, want %v", byNames(got), got.Message, want)
+			}
+		}
+		// Where there is one answer, it is one.
+		if e.RuleSelector != nil && LabelProblem(c) == "" {
+			selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
+			o, _ := Render(newRule(), c, options)
+			own := slices.ContainsFunc(ownLabels, func(key string) bool { return strings.Contains(string(ruleSelector), key) })
+			if err == nil && !own && !selector.Matches(labels.Set(o.Labels)) {
+				t.Errorf("%v is put on for %s", o.Labels, ruleSelector)
+			}
+		}
+	})
+}
+
+// Who selects a rule and why not, in words that a person can act on.
+func TestSelectTells(t *testing.T) {
+	everything := &metav1.LabelSelector{}
+	release := &metav1.LabelSelector{MatchLabels: map[string]string{"release": "kps"}}
+	exprs := func(r ...metav1.LabelSelectorRequirement) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchExpressions: r}
+	}
+	requirement := func(key string, operator metav1.LabelSelectorOperator, values ...string) metav1.LabelSelectorRequirement {
+		return metav1.LabelSelectorRequirement{Key: key, Operator: operator, Values: values}
+	}
+	prometheus := func(name string, rules, namespaces *metav1.LabelSelector) Evaluator {
+		return Evaluator{Kind: KindPrometheus, Namespace: "monitoring", Name: name, RuleSelector: rules, RuleNamespaceSelector: namespaces}
+	}
+	ref := func(name string) v1alpha1.EvaluatorReference {
+		return v1alpha1.EvaluatorReference{Kind: KindPrometheus, Namespace: "monitoring", Name: name}
+	}
+	cases := map[string]struct {
+		cluster Cluster
+		labels  map[string]string
+		ns      map[string]string
+	}{
+		"all well":               {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", everything, everything)}}},
+		"no evaluator":           {},
+		"unknown":                {cluster: Cluster{EvaluatorsUnknown: "may not look; grant it"}},
+		"no such":                {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", everything, everything)}, EvaluatorRefs: []v1alpha1.EvaluatorReference{ref("other")}}},
+		"one of two named":       {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", everything, everything)}, EvaluatorRefs: []v1alpha1.EvaluatorReference{ref("k"), ref("other")}}},
+		"takes none":             {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", nil, everything)}}},
+		"named one takes none":   {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", nil, everything)}, EvaluatorRefs: []v1alpha1.EvaluatorReference{ref("k")}}},
+		"own namespace alone":    {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", everything, nil)}}},
+		"namespace label":        {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", everything, exprs(requirement("monitored", metav1.LabelSelectorOpIn, "yes"), requirement("kind", metav1.LabelSelectorOpNotIn, "test")))}}, ns: map[string]string{"kind": "test"}},
+		"label to come":          {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", release, everything)}}},
+		"ruleLabels are wrong":   {cluster: Cluster{RuleLabels: map[string]string{"release": "x"}, Evaluators: []Evaluator{prometheus("k", release, everything)}}, labels: map[string]string{"release": "x"}},
+		"somebody's label":       {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", exprs(requirement("off", metav1.LabelSelectorOpDoesNotExist)), everything)}}, labels: map[string]string{"off": "1"}},
+		"any of two":             {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", exprs(requirement("role", metav1.LabelSelectorOpIn, "b", "a")), everything)}}},
+		"any value":              {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", exprs(requirement("role", metav1.LabelSelectorOpExists)), everything)}}},
+		"none fits":              {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", release, everything), prometheus("l", &metav1.LabelSelector{MatchLabels: map[string]string{"release": "l"}}, everything)}}},
+		"another one's fault":    {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", release, everything), prometheus("l", exprs(requirement("role", metav1.LabelSelectorOpExists)), everything)}, EvaluatorRefs: []v1alpha1.EvaluatorReference{ref("k"), ref("l")}}},
+		"the hub's own":          {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.ManagedByLabel: "Helm"}}, everything)}}, labels: map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue}},
+		"invalid":                {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", exprs(requirement("a", "Near", "x")), everything)}}},
+		"namespace invalid":      {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", everything, exprs(requirement("a", "Near", "x")))}}},
+		"one of two is enough":   {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", release, everything), prometheus("l", everything, everything)}}},
+		"both are named":         {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", exprs(requirement("role", metav1.LabelSelectorOpExists)), everything), prometheus("l", everything, everything)}, EvaluatorRefs: []v1alpha1.EvaluatorReference{ref("k"), ref("l")}}},
+		"several things at once": {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", &metav1.LabelSelector{MatchLabels: map[string]string{"release": "kps", "role": "alerts"}}, everything)}}},
+	}
+	got := map[string]string{}
+	for name, c := range cases {
+		c.cluster.Name = "eu-1"
+		Choose(c.cluster.Evaluators, c.cluster.EvaluatorRefs)
+		s := Select(&monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "o", Labels: c.labels}}, Namespace{Name: "shop", Labels: c.ns}, c.cluster)
+		got[name] = strings.TrimSpace(fmt.Sprintf("%v %s: %s", byNames(s), s.Reason, s.Message))
+		if problem := LabelProblem(c.cluster); problem != "" {
+			got[name] += "\nThe SpokeCluster says: " + problem
+		}
+	}
+	golden(t, "select", got)
+}
+
+// renderedIn returns an AlertRule, and its PrometheusRule in the namespace shop.
+func renderedIn(t *testing.T, expr string, edit ...func(*v1alpha1.AlertRule)) (*v1alpha1.AlertRule, *monitoringv1.PrometheusRule) {
+	t.Helper()
+	ar := newRule(append(edit, func(r *v1alpha1.AlertRule) { r.Spec.Expr = expr })...)
+	o, err := Render(ar, Cluster{Name: "eu-1"}, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ar, o
+}
+
+func TestNamespaceEnforced(t *testing.T) {
+	const in = `up{namespace="shop"} == 0`
+	confining := Evaluator{Kind: KindPrometheus, Namespace: "m", Name: "p", EnforcedNamespaceLabel: "namespace"}
+	workload := func(ns v1alpha1.NamespaceName) func(*v1alpha1.AlertRule) {
+		return func(r *v1alpha1.AlertRule) {
+			r.Spec.RuleNamespace = "shop"
+			r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: "Deployment", Namespace: ns, Name: "web"}
+		}
+	}
+	for name, c := range map[string]struct {
+		expr     string
+		edit     func(*v1alpha1.AlertRule)
+		excluded []string
+		label    string
+		anywhere bool
+		want     string
+	}{
+		"about its own":             {expr: in},
+		"about any":                 {expr: `up == 0`},
+		"about another":             {expr: `up{namespace="other"} == 0`, want: `is about "other"`},
+		"about another, by regex":   {expr: `up{namespace=~"o.*|p"} == 0`, want: `is about "o.*|p"`},
+		"by a regex that matches":   {expr: `up{namespace=~"sh.*"} == 0`},
+		"its own, and another":      {expr: in + ` and up{namespace="other"} == 0`, want: `is about "other"`},
+		"not another":               {expr: `up{namespace!="other"} == 0`},
+		"another label":             {expr: `up{namespace="other"} == 0`, label: "tenant"},
+		"a workload elsewhere":      {expr: in, edit: workload("other"), want: `is about "other"`},
+		"a workload here":           {expr: in, edit: workload("shop")},
+		"anywhere":                  {expr: `up == 0`, anywhere: true, want: `confines the rule`},
+		"excluded by name":          {expr: `up{namespace="other"} == 0`, excluded: []string{"shop/OBJECT"}},
+		"excluded by namespace":     {expr: `up{namespace="other"} == 0`, excluded: []string{"shop/*"}},
+		"another one is excluded":   {expr: `up{namespace="other"} == 0`, excluded: []string{"shop/o", "other/*", "shop/"}, want: `is about "other"`},
+		"excluded, though anywhere": {expr: `up == 0`, anywhere: true, excluded: []string{"shop/*"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.edit == nil {
+				c.edit = func(*v1alpha1.AlertRule) {}
+			}
+			ar, o := renderedIn(t, c.expr, c.edit)
+			e := confining
+			if c.label != "" {
+				e.EnforcedNamespaceLabel = c.label
+			}
+			for _, x := range c.excluded {
+				e.ExcludedFromEnforcement = append(e.ExcludedFromEnforcement, strings.Replace(x, "OBJECT", o.Name, 1))
+			}
+			s := Selection{By: []*Evaluator{&e}}
+			s.CheckEnforced(ar, o, c.anywhere)
+			if (s.Reason == v1alpha1.ReasonNamespaceEnforced) != (c.want != "") || !strings.Contains(s.Message, c.want) || len(s.By) != 1 {
+				t.Errorf("got %s %q", s.Reason, s.Message)
+			}
+			if c.want != "" {
+				for _, part := range []string{"Prometheus m/p", e.EnforcedNamespaceLabel + `="shop"`, "spec.ruleNamespace", "spec.excludedFromEnforcement"} {
+					if !strings.Contains(s.Message, part) {
+						t.Errorf("no %s in %q", part, s.Message)
+					}
+				}
+			}
+			// Another that leaves the rule as it is evaluates it, unless all count.
+			free := Evaluator{Kind: KindPrometheus, Namespace: "m", Name: "free"}
+			s = Selection{By: []*Evaluator{&e, &free}}
+			s.CheckEnforced(ar, o, c.anywhere)
+			if s.Reason != "" || c.want != "" && !slices.Equal(byNames(s), []string{"free"}) {
+				t.Errorf("one of two: %s by %v", s.Reason, byNames(s))
+			}
+			s = Selection{By: []*Evaluator{&free, &e}, all: true}
+			s.CheckEnforced(ar, o, c.anywhere)
+			if (s.Reason != "") != (c.want != "") {
+				t.Errorf("both: %s", s.Reason)
+			}
+		})
+	}
+	// What is not selected at all is told first.
+	s := Selection{Reason: v1alpha1.ReasonNotSelected, Message: "so", By: []*Evaluator{&confining}}
+	ar, o := renderedIn(t, `up{namespace="other"} == 0`)
+	s.CheckEnforced(ar, o, true)
+	if s.Reason != v1alpha1.ReasonNotSelected {
+		t.Errorf("got %s", s.Reason)
+	}
+}
+
+func TestClusterLabelOfEvaluators(t *testing.T) {
+	of := func(labels ...string) Cluster {
+		c := Cluster{Name: "eu-1"}
+		for i, label := range labels {
+			c.Evaluators = append(c.Evaluators, Evaluator{Kind: KindPrometheus, Namespace: "m", Name: fmt.Sprint(i), RuleSelector: &metav1.LabelSelector{}, ClusterLabel: label})
+		}
+		Choose(c.Evaluators, nil)
+		return c
+	}
+	notChosen := of("prod", "test")
+	Choose(notChosen.Evaluators, []v1alpha1.EvaluatorReference{{Kind: KindPrometheus, Namespace: "m", Name: "1"}})
+	for name, c := range map[string]struct {
+		cluster Cluster
+		want    string
+	}{
+		"none":        {of(), "eu-1"},
+		"no label":    {of(""), "eu-1"},
+		"one":         {of("prod"), "prod"},
+		"the same":    {of("prod", "prod"), "prod"},
+		"two differ":  {of("prod", "test"), "eu-1"},
+		"one has one": {of("prod", ""), "prod"},
+		"last has":    {of("", "prod"), "prod"},
+		"by name":     {notChosen, "test"},
+		"a template":  {of("{{ x }}"), dataText("{{ x }}")},
+	} {
+		o, err := Render(newRule(), c.cluster, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loads(t, o)
+		if got := o.Spec.Groups[0].Rules[0].Labels["cluster"]; got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+		if got := ruleLabels(v1alpha1.AlertSpec{}, c.cluster, RenderOptions{}); got != nil {
+			t.Errorf("%s: off, there is %v", name, got)
+		}
+	}
+}
+
+func TestNamespaceOfAdminRules(t *testing.T) {
+	in := func(namespaces ...string) Cluster {
+		c := Cluster{Name: "eu-1"}
+		for i, ns := range namespaces {
+			c.Evaluators = append(c.Evaluators, Evaluator{Kind: KindPrometheus, Namespace: ns, Name: fmt.Sprint(i), Chosen: ns != "unchosen"})
+		}
+		return c
+	}
+	admin := newRule(func(r *v1alpha1.AlertRule) { r.Namespace = options.AdminNamespace })
+	for name, c := range map[string]struct {
+		cluster Cluster
+		rule    *v1alpha1.AlertRule
+		want    string
+	}{
+		"none":            {in(), admin, "monitoring"},
+		"one":             {in("prom"), admin, "prom"},
+		"two of one":      {in("prom", "prom"), admin, "prom"},
+		"two":             {in("prom", "other"), admin, "monitoring"},
+		"three":           {in("prom", "other", "prom"), admin, "monitoring"},
+		"one that is not": {in("unchosen", "prom"), admin, "prom"},
+		"said":            {in("prom"), newRule(func(r *v1alpha1.AlertRule) { r.Namespace, r.Spec.RuleNamespace = options.AdminNamespace, "here" }), "here"},
+		"no admin's":      {in("prom"), newRule(), "shop"},
+		"a workload's rule": {in("prom"), newRule(func(r *v1alpha1.AlertRule) {
+			r.Namespace, r.Spec.WorkloadRef = options.AdminNamespace, &v1alpha1.WorkloadReference{Namespace: "web"}
+		}), "web"},
+	} {
+		if got := TargetNamespace(c.rule, c.cluster, options); got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	monitoringfake "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned/fake"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+func aPrometheus(name string, edit ...func(*monitoringv1.Prometheus)) *monitoringv1.Prometheus {
+	p := &monitoringv1.Prometheus{ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: name}}
+	p.Spec.RuleSelector = &metav1.LabelSelector{}
+	for _, fn := range edit {
+		fn(p)
+	}
+	return p
+}
+
+func TestPrometheusAsEvaluator(t *testing.T) {
+	got := prometheusOf(aPrometheus("k", func(p *monitoringv1.Prometheus) {
+		p.Spec.RuleSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"release": "kps"}}
+		p.Spec.EnforcedNamespaceLabel, p.Spec.Version, p.Spec.RoutePrefix = "namespace", "v3.1.0", "/prom"
+		p.Spec.ExternalLabels = map[string]string{"cluster": "prod", "region": "eu"}
+		p.Spec.EnableFeatures = []monitoringv1.EnableFeature{"promql-experimental-functions"}
+		p.Spec.ServiceName = new("mine")
+		p.Spec.ExcludedFromEnforcement = []monitoringv1.ObjectReference{
+			{Group: "monitoring.coreos.com", Resource: "prometheusrules", Namespace: "b"}, {Resource: "prometheusrules", Namespace: "a", Name: "x"},
+			{Resource: "servicemonitors", Namespace: "c"}, {Group: "other", Resource: "prometheusrules", Namespace: "d"},
+		}
+		p.Spec.PrometheusRulesExcludedFromEnforce = []monitoringv1.PrometheusRuleExcludeConfig{{RuleNamespace: "a", RuleName: "x"}, {RuleNamespace: "e", RuleName: "y"}}
+	}))
+	want := v1alpha1.Evaluator{
+		Kind: "Prometheus", Namespace: "monitoring", Name: "k", RuleSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"release": "kps"}},
+		EnforcedNamespaceLabel: "namespace", ExcludedFromEnforcement: []string{"a/x", "b/*", "e/y"}, ClusterLabel: "prod", Version: "v3.1.0",
+		Features: []string{"promql-experimental-functions"}, Service: "http:mine:web", RoutePrefix: "/prom",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v", got)
+	}
+	r := &monitoringv1.ThanosRuler{ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: "r"}}
+	r.Spec.Labels, r.Spec.Version = map[string]string{"cluster": "$(POD_NAME)"}, new("v0.39.0")
+	r.Spec.Web = &monitoringv1.ThanosRulerWebSpec{WebConfigFileFields: monitoringv1.WebConfigFileFields{TLSConfig: &monitoringv1.WebTLSConfig{}}}
+	got = rulerOf(r)
+	want = v1alpha1.Evaluator{Kind: "ThanosRuler", Namespace: "monitoring", Name: "r", Version: "v0.39.0", Service: "https:thanos-ruler-operated:web"}
+	if got.Features = nil; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// What a spoke says of its Prometheus is its word: it is bounded, and leads nowhere else.
+func TestHostileEvaluators(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	for name, c := range map[string]struct {
+		edit  func(*monitoringv1.Prometheus)
+		wrong func(v1alpha1.Evaluator) bool
+		told  string
+	}{
+		"a selector": {func(p *monitoringv1.Prometheus) { p.Spec.RuleSelector.MatchLabels = map[string]string{"a": long} },
+			func(e v1alpha1.Evaluator) bool { return e.RuleSelector != nil }, "selectors have more than 4 KiB"},
+		"a namespace selector": {func(p *monitoringv1.Prometheus) {
+			p.Spec.RuleNamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": long}}
+		}, func(e v1alpha1.Evaluator) bool { return e.RuleNamespaceSelector != nil || e.RuleSelector != nil }, "selectors have more than 4 KiB"},
+		"exclusions": {func(p *monitoringv1.Prometheus) {
+			for i := range 100 {
+				p.Spec.ExcludedFromEnforcement = append(p.Spec.ExcludedFromEnforcement, monitoringv1.ObjectReference{Resource: "prometheusrules", Namespace: fmt.Sprint(i)})
+			}
+		}, func(e v1alpha1.Evaluator) bool { return len(e.ExcludedFromEnforcement) != 64 }, "more than 64"},
+		"a long exclusion": {func(p *monitoringv1.Prometheus) {
+			p.Spec.ExcludedFromEnforcement = []monitoringv1.ObjectReference{{Resource: "prometheusrules", Namespace: "a", Name: long}}
+		}, func(e v1alpha1.Evaluator) bool { return len(e.ExcludedFromEnforcement) > 0 }, ""},
+		"a version":       {func(p *monitoringv1.Prometheus) { p.Spec.Version = long }, func(e v1alpha1.Evaluator) bool { return len(e.Version) > maxVersion+3 }, ""},
+		"a cluster label": {func(p *monitoringv1.Prometheus) { p.Spec.ExternalLabels = map[string]string{"cluster": long} }, func(e v1alpha1.Evaluator) bool { return e.ClusterLabel != "" }, ""},
+		"one that is expanded": {func(p *monitoringv1.Prometheus) { p.Spec.ExternalLabels = map[string]string{"cluster": "${HOSTNAME}"} },
+			func(e v1alpha1.Evaluator) bool { return e.ClusterLabel != "" }, ""},
+		"an enforced label": {func(p *monitoringv1.Prometheus) { p.Spec.EnforcedNamespaceLabel = long },
+			func(e v1alpha1.Evaluator) bool { return e.RuleSelector != nil || e.EnforcedNamespaceLabel != "" }, "enforcedNamespaceLabel has more"},
+		"features": {func(p *monitoringv1.Prometheus) {
+			p.Spec.EnableFeatures = append(slices.Repeat([]monitoringv1.EnableFeature{"a"}, 50), monitoringv1.EnableFeature(long))
+		}, func(e v1alpha1.Evaluator) bool { return len(e.Features) > 32 }, ""},
+		"a Service's name": {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = new("../../../../x") }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is no name"},
+		"a long one":       {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = &long }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is no name"},
+		"another port":     {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = new("a:22") }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is no name"},
+		"a way up":         {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/a/../../../../../../secrets" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" || e.RoutePrefix != "" }, "no plain path"},
+		"an escaped one":   {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/%2e%2e/x" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "no plain path"},
+		"a query":          {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/a?b" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "no plain path"},
+		"a long path":      {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/" + long }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "no plain path"},
+		"loopback":         {func(p *monitoringv1.Prometheus) { p.Spec.ListenLocal = true }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "spec.listenLocal"},
+	} {
+		got := prometheusOf(aPrometheus("k", c.edit))
+		if c.wrong(got) || !strings.Contains(got.Message, c.told) || (got.Message == "") != (c.told == "") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	for _, prefix := range []string{"", "/", "/prometheus", "/a/b.c/d-e_f~/"} {
+		if e := prometheusOf(aPrometheus("k", func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = prefix })); e.Service == "" || e.RoutePrefix != prefix {
+			t.Errorf("prefix %q: %+v", prefix, e)
+		}
+	}
+}
+
+// What is found, and what stays known where it can't be read.
+func TestDiscover(t *testing.T) {
+	client := monitoringfake.NewSimpleClientset()
+	refusals := map[string]error{}
+	client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		err := refusals[a.GetResource().Resource]
+		return err != nil, nil, err
+	})
+	c, s := &connection{}, &session{rules: client, cluster: holding()}
+	kinds := func(what string, want int, known bool, whyNot string) {
+		t.Helper()
+		c.discover(t.Context(), s)
+		is := c.seen.Evaluators
+		if len(is.List) != want || is.Known != known || !strings.Contains(is.WhyNot, whyNot) || (is.WhyNot == "") != (whyNot == "") {
+			t.Errorf("%s: %+v", what, is)
+		}
+	}
+	refuse := func(resource string, of func(schema.GroupResource) error) {
+		refusals[resource] = of(schema.GroupResource{Group: "monitoring.coreos.com", Resource: resource})
+	}
+	forbidden := func(r schema.GroupResource) error { return apierrors.NewForbidden(r, "", errors.New("no")) }
+	absent := func(r schema.GroupResource) error { return apierrors.NewNotFound(r, "") }
+	refuse("prometheuses", forbidden)
+	kinds("forbidden at first", 0, false, "grant get, list and watch")
+	refuse("prometheuses", absent)
+	refuse("thanosrulers", absent)
+	kinds("no kinds", 0, true, "")
+	delete(refusals, "prometheuses")
+	for i := range 20 {
+		p := aPrometheus(fmt.Sprintf("p%02d", i), func(p *monitoringv1.Prometheus) {
+			if i < 19 {
+				p.Spec.RuleSelector = nil
+			}
+		})
+		if _, err := client.MonitoringV1().Prometheuses("monitoring").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kinds("no rulers", maxEvaluators, true, "")
+	if first := c.seen.Evaluators.List[0].Name; first != "p19" {
+		t.Errorf("%s comes first, which takes no rule", first)
+	}
+	refuse("thanosrulers", forbidden)
+	kinds("forbidden later", maxEvaluators, true, "thanosrulers")
+	refuse("prometheuses", func(schema.GroupResource) error { return context.DeadlineExceeded })
+	kinds("no answer", maxEvaluators, true, "thanosrulers")
+	clear(refusals)
+	kinds("granted", maxEvaluators, true, "")
+
+	// That all are gone at once may be a moment of an installation.
+	refuse("prometheuses", absent)
+	kinds("all are gone", maxEvaluators, true, "stay as they are")
+	clear(refusals)
+	kinds("they are back", maxEvaluators, true, "")
+	refuse("prometheuses", absent)
+	kinds("all are gone again", maxEvaluators, true, "stay as they are")
+	c.empty = c.empty.Add(-evaluatorsBack)
+	kinds("and stay away", 0, true, "")
+	kinds("with nothing to wait for", 0, true, "")
+}
+
+// What has no name that an object can have is left out: the hub could not list it.
+func TestDiscoverMisnamed(t *testing.T) {
+	client := monitoringfake.NewSimpleClientset()
+	client.PrependReactor("list", "prometheuses", func(clienttesting.Action) (bool, runtime.Object, error) {
+		list := &monitoringv1.PrometheusList{}
+		for _, name := range []string{"", "k", strings.Repeat("x", 254), "../up"} {
+			list.Items = append(list.Items, *aPrometheus(name))
+		}
+		list.Items = append(list.Items, *aPrometheus("k2", func(p *monitoringv1.Prometheus) { p.Namespace = "../../secrets" }))
+		return true, list, nil
+	})
+	c, s := &connection{}, &session{rules: client, cluster: holding()}
+	c.discover(t.Context(), s)
+	if list := c.seen.Evaluators.List; len(list) != 1 || list[0].Name != "k" {
+		t.Errorf("got %+v", list)
+	}
+}
+
+// What is behind the API server says nothing about the spoke.
+func TestAsides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBreaker(func() {})
+		defer b.Stop()
+		var answer func(*http.Request) (*http.Response, error)
+		o := &observer{breaker: b, next: roundTripper(func(req *http.Request) (*http.Response, error) { return answer(req) }), base: "/"}
+		o.count = func(string, string) {}
+		behind := newAsker(&http.Client{Transport: o, CheckRedirect: noRedirect})
+		begun := time.Now()
+		get := func() (int, error) {
+			res, err := fetch(t.Context(), behind, "https://spoke/x")
+			if err != nil {
+				return 0, err
+			}
+			return res.StatusCode, res.Body.Close()
+		}
+		for range 10 {
+			answer = func(*http.Request) (*http.Response, error) { return nil, context.DeadlineExceeded }
+			if _, err := get(); err == nil {
+				t.Error("no error")
+			}
+			for _, code := range []int{503, 429, 401, 302} {
+				answer = func(req *http.Request) (*http.Response, error) { //nolint:unparam // it is a transport
+					r := httptest.NewRecorder()
+					r.Header().Set("Retry-After", "60")
+					r.Header().Set("Location", "https://elsewhere/")
+					r.WriteHeader(code)
+					res := r.Result()
+					res.Request = req
+					return res, nil
+				}
+				if got, err := get(); got != code || err != nil {
+					t.Errorf("%d, %v", got, err)
+				}
+			}
+		}
+		if left, _ := b.Throttled(); left > 0 || b.pass(t.Context()) != nil || b.failures > 0 || time.Since(begun) > 0 {
+			t.Errorf("the circuit is not as it was: %v", left)
+		}
+		// With the circuit open, nothing is sent.
+		b.Trip()
+		answer = func(*http.Request) (*http.Response, error) { //nolint:unparam // it is a transport
+			t.Error("sent")
+			return nil, io.EOF
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 1)
+		defer cancel()
+		if _, err := fetch(ctx, behind, "https://spoke/x"); err == nil { //nolint:bodyclose // there is none
+			t.Error("no error")
+		}
+	})
+}
+
+func fetch(ctx context.Context, c *http.Client, address string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	return c.Do(req)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+func TestAskerAddresses(t *testing.T) {
+	s := &Spoke{Name: "s", Behind: &http.Client{}, Server: &url.URL{Scheme: "https", Host: "spoke:6443", Path: "/k8s"}}
+	e := &v1alpha1.Evaluator{Kind: "Prometheus", Namespace: "monitoring", Name: "k", Service: "http:prometheus-operated:web", RoutePrefix: "/prom"}
+	for _, ref := range []*v1alpha1.EvaluatorReference{nil, {}} {
+		c, base, err := s.Asker(e, ref)
+		if err != nil || c != s.Behind || base.String() != "https://spoke:6443/k8s/api/v1/namespaces/monitoring/services/http:prometheus-operated:web/proxy/prom" {
+			t.Errorf("got %v, %v", base, err)
+		}
+	}
+	if _, _, err := s.Asker(&v1alpha1.Evaluator{Message: "so"}, nil); err == nil || !strings.Contains(err.Error(), "so") {
+		t.Errorf("got %v", err)
+	}
+	for address, refused := range map[string]bool{
+		"https://prometheus.example.com/x": false, "http://192.0.2.1:9090": false,
+		"https://me:secret@example.com": true, "https://127.0.0.1": true, "https://localhost:9090": true, "https://[::1]/": true, "http://2130706433/": true,
+		"http://169.254.169.254/latest": true, "http://[fe80::1]/": true, "http://[::ffff:127.0.0.1]/": true, "http://0.0.0.0": true, "nothing": true, "https://": true, "http://a b/": true,
+	} {
+		c, base, err := s.Asker(e, &v1alpha1.EvaluatorReference{URL: address})
+		_, isRefused := errors.AsType[*RefusedError](err)
+		switch {
+		case refused != isRefused:
+			t.Errorf("%s: %v", address, err)
+		case refused && strings.Contains(err.Error(), "secret"):
+			t.Errorf("%s is told: %v", address, err)
+		case !refused && (base.String() != address || c == s.Behind || c.CheckRedirect == nil):
+			t.Errorf("%s: %v", address, base)
+		}
+	}
+	// A name that leads to loopback is refused when it is dialed, and no redirect is followed.
+	served := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served++
+		http.Redirect(w, r, "/elsewhere", http.StatusFound)
+	}))
+	defer server.Close()
+	u, _ := url.Parse(server.URL)
+	c := &http.Client{Transport: Allowance{}.direct("spec.evaluatorRefs.url", u), CheckRedirect: noRedirect}
+	if _, err := fetch(t.Context(), c, server.URL); err == nil || served > 0 { //nolint:bodyclose // there is none
+		t.Errorf("loopback is served %d times: %v", served, err)
+	}
+	s.allow = Allowance{Loopback: true}
+	c, base, err := s.Asker(e, &v1alpha1.EvaluatorReference{URL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := fetch(t.Context(), c, base.String())
+	if err != nil || res.StatusCode != http.StatusFound || served != 1 {
+		t.Fatalf("served %d times: %v", served, err)
+	}
+	_ = res.Body.Close()
+}

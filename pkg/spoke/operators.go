@@ -1,0 +1,118 @@
+package spoke
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// left is what prometheus-operator leaves out, as its flags say.
+type left struct {
+	uid        types.UID
+	generation int64
+	namespaces []string // --namespaces
+	denied     []string // --deny-namespaces
+}
+
+const (
+	operatorName      = "prometheus-operator"
+	stackOperatorName = "kube-prometheus-stack-operator"
+	maxNamespaces     = 64
+)
+
+// namesOperator are the labels by which prometheus-operator's own manifests, and the charts that
+// people install it with, name it.
+var (
+	namesOperator = []string{"app.kubernetes.io/name", "app.kubernetes.io/component", "app", "k8s-app"}
+	operatorNames = []string{"prometheus-operator", "kube-prometheus-stack-operator", "kube-prometheus-stack-prometheus-operator"}
+)
+
+// isOperator tells whether a Deployment is that of prometheus-operator. The one of its admission
+// webhook has other flags.
+func isOperator(labels map[string]string) bool {
+	if strings.HasSuffix(labels["app.kubernetes.io/component"], "webhook") {
+		return false
+	}
+	return slices.ContainsFunc(namesOperator, func(key string) bool { return slices.Contains(operatorNames, labels[key]) })
+}
+
+// limit says of the evaluators which namespaces prometheus-operator leaves out, as the flags of
+// the one that runs in the spoke say. Where there is none to be seen, or more than one, nothing is
+// known: then it is all. Where they can't be read, what was read before stands.
+func (s *session) limit(ctx context.Context, all []v1alpha1.Evaluator) {
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("DeploymentList"))
+	if s.cluster.GetClient().List(ctx, &list) != nil {
+		return // the cache has ended
+	}
+	var found *metav1.PartialObjectMetadata
+	for i := range list.Items {
+		if !isOperator(list.Items[i].Labels) {
+			continue
+		}
+		if found != nil {
+			return
+		}
+		found = &list.Items[i]
+	}
+	if found == nil {
+		return
+	}
+	if s.left.uid != found.UID || s.left.generation != found.Generation {
+		d := &appsv1.Deployment{}
+		if s.cluster.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(found), d) == nil {
+			s.left = leftOut(d)
+		}
+	}
+	for i := range all {
+		all[i].Namespaces, all[i].DeniedNamespaces = s.left.namespaces, s.left.denied
+	}
+}
+
+// leftOut reads the flags of a Deployment of prometheus-operator.
+func leftOut(d *appsv1.Deployment) left {
+	out := left{uid: d.UID, generation: d.Generation}
+	for _, c := range d.Spec.Template.Spec.Containers {
+		args := slices.Concat(c.Command, c.Args)
+		for i, arg := range args {
+			name, value, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+			if !given && i+1 < len(args) {
+				value = args[i+1]
+			}
+			switch {
+			case !strings.HasPrefix(arg, "-"):
+			case name == "namespaces":
+				out.namespaces = append(out.namespaces, namespacesIn(value)...)
+			case name == "deny-namespaces":
+				out.denied = append(out.denied, namespacesIn(value)...)
+			}
+		}
+	}
+	if len(out.namespaces) > maxNamespaces || slices.ContainsFunc(out.namespaces, isVariable) {
+		out.namespaces = nil // one that is left out here would be taken for one that is not served
+	}
+	out.denied = slices.DeleteFunc(out.denied, isVariable)
+	out.denied = out.denied[:min(len(out.denied), maxNamespaces)]
+	return out
+}
+
+// isVariable tells of what the kubelet replaces by a variable of the container's environment, as
+// in the manifests of OperatorHub: --namespaces=$(NAMESPACES).
+func isVariable(name string) bool { return strings.Contains(name, "$") }
+
+func namespacesIn(list string) []string {
+	var out []string
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); name != "" && len(name) <= 63 {
+			out = append(out, name)
+		}
+	}
+	return out
+}
