@@ -65,8 +65,8 @@ func (e *Evaluator) isNamed(r v1alpha1.EvaluatorReference) bool {
 	return e.Kind == r.Kind && e.Namespace == string(r.Namespace) && e.Name == r.Name
 }
 
-// chosen returns the evaluators of a spoke that are to evaluate its rules.
-func (c *Cluster) chosen() []*Evaluator {
+// Chosen returns the evaluators of a spoke that are to evaluate its rules.
+func (c *Cluster) Chosen() []*Evaluator {
 	var out []*Evaluator
 	for i := range c.Evaluators {
 		if c.Evaluators[i].Chosen {
@@ -82,7 +82,7 @@ func (c *Cluster) chosen() []*Evaluator {
 func (c *Cluster) demandedLabels(has map[string]string) (needed, why map[string]string) {
 	demands := map[string][]labels.Requirement{}
 	why = map[string]string{}
-	for _, e := range c.chosen() {
+	for _, e := range c.Chosen() {
 		selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
 		if err != nil {
 			continue // it takes nothing, whatever the labels are
@@ -129,28 +129,23 @@ func LabelProblem(c Cluster) string {
 // so would a slip in spec.evaluatorRefs.
 func KeepLabels(desired, existing *monitoringv1.PrometheusRule, c Cluster, hubID string) {
 	_, open := c.demandedLabels(desired.Labels)
-	nobody := len(c.chosen()) == 0 && len(c.EvaluatorRefs) > 0 // what a person named is not there
+	nobody := len(c.Chosen()) == 0 && len(c.EvaluatorRefs) > 0 // what a person named is not there
 	if len(open) == 0 && !nobody || !Owned(existing, hubID) {
 		return
 	}
-	kept := extraLabels(desired)
 	for _, key := range extraLabels(existing) {
 		value, has := existing.Labels[key]
 		if _, decided := desired.Labels[key]; has && !decided && c.wants(key, value) {
 			desired.Labels[key] = value
-			kept = append(kept, key)
 		}
 	}
-	if len(kept) > 0 {
-		slices.Sort(kept)
-		desired.Annotations[v1alpha1.RuleLabelsAnnotation] = strings.Join(slices.Compact(kept), ",")
-	}
+	noteExtra(desired.Annotations, desired.Labels)
 }
 
 // wants tells whether a chosen evaluator's ruleSelector asks for a label, and takes this value of it;
 // where none is chosen, any evaluator's.
 func (c *Cluster) wants(key, value string) bool {
-	some := c.chosen()
+	some := c.Chosen()
 	for i := 0; len(some) == 0 && i < len(c.Evaluators); i++ {
 		if e := &c.Evaluators[i]; e.RuleSelector != nil {
 			some = append(some, e)
@@ -231,7 +226,7 @@ func toldLabels(requirements []labels.Requirement) string {
 // onlyNamespace returns the namespace of the chosen evaluators, if it is one.
 func (c *Cluster) onlyNamespace() string {
 	namespace := ""
-	for _, e := range c.chosen() {
+	for _, e := range c.Chosen() {
 		if namespace != "" && namespace != e.Namespace {
 			return ""
 		}
@@ -253,7 +248,7 @@ func Marked(c Cluster, label string) string {
 // evaluators say of themselves, where that is one thing, or else the spoke's name.
 func (c *Cluster) labelValue() string {
 	value := ""
-	for _, e := range c.chosen() {
+	for _, e := range c.Chosen() {
 		switch {
 		case e.ClusterLabel == "": // it says nothing
 		case value != "" && value != e.ClusterLabel:

@@ -140,9 +140,8 @@ const (
 // checkEvaluators tells what one of a spoke's evaluators can't parse of an alert whose
 // placeholders are replaced.
 func checkEvaluators(a v1alpha1.AlertSpec, c Cluster) *Invalid {
-	for i := range c.Evaluators {
-		e := &c.Evaluators[i]
-		if _, known := e.release(); !known || !e.Chosen {
+	for _, e := range c.Chosen() {
+		if _, known := e.release(); !known {
 			continue
 		}
 		if bad := e.check("spec", a, ofSpoke); bad != nil {

@@ -214,10 +214,6 @@ func LoadedDigest(r *LoadedRule, confined string) string {
 
 // ContentDigest returns a digest of what an evaluator loads of a PrometheusRule of this hub.
 func ContentDigest(o *monitoringv1.PrometheusRule, e *Evaluator) string {
-	confined := ""
-	if e.enforces(o) {
-		confined = e.EnforcedNamespaceLabel
-	}
 	if len(o.Spec.Groups) != 1 || len(o.Spec.Groups[0].Rules) != 1 {
 		return "" // it is none of ours any more, or is about to be put right
 	}
@@ -229,7 +225,7 @@ func ContentDigest(o *monitoringv1.PrometheusRule, e *Evaluator) string {
 	if r.KeepFiringFor != nil {
 		loaded.KeepFiringFor = parsedDuration(string(*r.KeepFiringFor))
 	}
-	return LoadedDigest(&loaded, confined)
+	return LoadedDigest(&loaded, e.Confined(o))
 }
 
 // Confined returns the label that an evaluator sets on every alert of a PrometheusRule, whose

@@ -119,16 +119,17 @@ func objectLabels(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) map[string]
 // objectAnnotations are those of the PrometheusRule itself, which has these labels.
 func objectAnnotations(r *v1alpha1.AlertRule, labels map[string]string) map[string]string {
 	out := map[string]string{v1alpha1.AlertRuleAnnotation: r.Namespace + "/" + r.Name}
-	var extra []string
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		if !slices.Contains(ownLabels, key) {
-			extra = append(extra, key)
-		}
-	}
-	if len(extra) > 0 {
-		out[v1alpha1.RuleLabelsAnnotation] = strings.Join(extra, ",")
-	}
+	noteExtra(out, labels)
 	return out
+}
+
+// noteExtra lists in annotations of a PrometheusRule which of its labels are there for the spoke's
+// sake. See extraLabels.
+func noteExtra(annotations, labels map[string]string) {
+	extra := slices.DeleteFunc(slices.Sorted(maps.Keys(labels)), func(key string) bool { return slices.Contains(ownLabels, key) })
+	if len(extra) > 0 {
+		annotations[v1alpha1.RuleLabelsAnnotation] = strings.Join(extra, ",")
+	}
 }
 
 func duration[T ~string](d v1alpha1.Duration) *T {

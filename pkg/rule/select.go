@@ -14,6 +14,9 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
+// TakesNone says, after its name, what is wrong with an evaluator without a ruleSelector.
+const TakesNone = "has no spec.ruleSelector, so that it takes no PrometheusRule; set it there, to {} for all of them"
+
 // Selection is which of a spoke's evaluators select a PrometheusRule, by their selectors.
 type Selection struct {
 	// By are those that do, of the chosen ones.
@@ -34,7 +37,7 @@ type Namespace struct {
 // Select tells which evaluators of a spoke select a PrometheusRule as it is there, as
 // prometheus-operator decides it (pkg/operator/rules.go, selectPrometheusRules).
 func Select(o *monitoringv1.PrometheusRule, ns Namespace, c Cluster) Selection {
-	chosen := c.chosen()
+	chosen := c.Chosen()
 	if len(chosen) == 0 {
 		return noEvaluator(c)
 	}
@@ -64,8 +67,7 @@ func noEvaluator(c Cluster) Selection {
 	case len(c.EvaluatorRefs) > 0:
 		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: noSuch(c.EvaluatorRefs[0], c.Name)}
 	case len(c.Evaluators) > 0:
-		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: fmt.Sprintf(
-			"%s has no spec.ruleSelector, so that it takes no PrometheusRule; set it there, to {} for all of them", &c.Evaluators[0])}
+		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: c.Evaluators[0].String() + " " + TakesNone}
 	}
 	return Selection{Reason: v1alpha1.ReasonNoEvaluator, Message: "the spoke has no Prometheus or ThanosRuler object; whether anything evaluates the rule can't be known"}
 }
@@ -79,7 +81,7 @@ func noSuch(r v1alpha1.EvaluatorReference, spoke string) string {
 // does. open is why labels could not be found.
 func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluster, open map[string]string) string {
 	if e.RuleSelector == nil {
-		return "has no spec.ruleSelector, so that it takes no PrometheusRule; set it there, to {} for all of them"
+		return TakesNone
 	}
 	if why := e.skipsNamespace(ns); why != "" {
 		return why

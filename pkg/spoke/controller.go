@@ -92,23 +92,21 @@ func OnEvent(fn func(ctx context.Context, q WorkQueue, versions ...client.Object
 
 // Enqueue adds a key of a spoke to a queue, at a priority.
 func Enqueue(q WorkQueue, priority int, spoke string, key types.NamespacedName) {
-	req := mcreconcile.Request{ClusterName: multicluster.ClusterName(spoke)}
-	req.NamespacedName = key
-	if pq, ok := q.(priorityqueue.PriorityQueue[mcreconcile.Request]); ok {
-		pq.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, req)
-		return
-	}
-	q.Add(req)
+	enqueue(q, spoke, key, priorityqueue.AddOpts{Priority: &priority})
 }
 
 // EnqueueAfter adds a key of a spoke to a queue when some time has passed, at the lowest
 // priority.
 func EnqueueAfter(q WorkQueue, spoke string, key types.NamespacedName, after time.Duration) {
+	enqueue(q, spoke, key, priorityqueue.AddOpts{Priority: new(handler.LowPriority), After: after})
+}
+
+func enqueue(q WorkQueue, spoke string, key types.NamespacedName, o priorityqueue.AddOpts) {
 	req := mcreconcile.Request{ClusterName: multicluster.ClusterName(spoke)}
 	req.NamespacedName = key
 	if pq, ok := q.(priorityqueue.PriorityQueue[mcreconcile.Request]); ok {
-		pq.AddWithOpts(priorityqueue.AddOpts{Priority: new(handler.LowPriority), After: after}, req)
+		pq.AddWithOpts(o, req)
 		return
 	}
-	q.AddAfter(req, after)
+	q.AddAfter(req, o.After) // at once where that is 0
 }

@@ -144,8 +144,7 @@ func (p *Poller) follow(ctx context.Context, name string) {
 		return
 	}
 	defer func() { <-s.polling }()
-	delay := time.Duration(float64(first) * 0.5)
-	delay = wait.Jitter(delay, 1)
+	delay := wait.Jitter(first/2, 1)
 	for {
 		select {
 		case <-ctx.Done():
@@ -180,8 +179,8 @@ func (p *Poller) poll(ctx context.Context, name string, s *spokeState) time.Dura
 		return wait.Jitter(retry, 0.1) // the cache is about to end
 	}
 	delay := p.Interval
-	s.retain(t.chosen())
-	for _, e := range t.chosen() {
+	s.retain(t.cluster.Chosen())
+	for _, e := range t.cluster.Chosen() {
 		c, problem := p.client(t, e)
 		answer := counted(func() answer { return s.ask(ctx, t, e, c, rule.Marked(*t.cluster, p.ClusterLabel), problem) })
 		if ctx.Err() != nil {
@@ -243,17 +242,6 @@ func (p *Poller) evaluators(ctx context.Context, name string) ([]v1alpha1.Evalua
 		return nil, client.IgnoreNotFound(err) //nolint:wrapcheck // it is not told
 	}
 	return sc.Status.Evaluators, nil
-}
-
-// chosen returns the evaluators to ask.
-func (t *task) chosen() []*rule.Evaluator {
-	var out []*rule.Evaluator
-	for i := range t.cluster.Evaluators {
-		if e := &t.cluster.Evaluators[i]; e.Chosen {
-			out = append(out, e)
-		}
-	}
-	return out
 }
 
 // client returns what asks an evaluator, or why it can't be asked.

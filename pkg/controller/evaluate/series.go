@@ -134,7 +134,7 @@ func present(ctx context.Context, clients []*evaluator.Client, selectors []strin
 // series.
 func (p *Poller) answering(t *task, s *spokeState) []*evaluator.Client {
 	var out []*evaluator.Client
-	for _, e := range t.chosen() {
+	for _, e := range t.cluster.Chosen() {
 		s.mu.Lock()
 		es := s.evaluators[e.String()]
 		answers := es != nil && es.outcome == rule.Evaluates && es.failures == 0

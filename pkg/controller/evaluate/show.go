@@ -3,7 +3,6 @@ package evaluate
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,31 +25,27 @@ func crowded(loaded int) bool { return loaded > crowding }
 // Show implements spoke.Evaluation. A Finding without a status is a condition that there is no
 // reason for, and one that is missing is one of which nothing is known yet.
 func (p *Poller) Show(sc *v1alpha1.SpokeCluster, read spoke.Evaluators) ([]v1alpha1.Evaluator, map[string]spoke.Finding) {
-	c := rule.Cluster{Name: sc.Name, EvaluatorRefs: sc.Spec.EvaluatorRefs}
+	c := hub.ClusterOf(sc)
 	list := sc.Status.Evaluators
 	if read.Known {
 		list = read.List
 	}
-	hub.WithEvaluators(&c, list, read.WhyNot)
-	c.RuleLabels = make(map[string]string, len(sc.Spec.RuleLabels))
-	for key, value := range sc.Spec.RuleLabels {
-		c.RuleLabels[key] = string(value)
-	}
+	hub.WithEvaluators(c, list, read.WhyNot)
 	s := p.state(sc.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := s.list(sc, &c, list, read.Known)
+	out := s.list(sc, c, list, read.Known)
 	findings := map[string]spoke.Finding{}
 	if read.Known || read.WhyNot != "" {
-		findings[v1alpha1.ConditionEvaluatorsFound] = found(&c, read)
+		findings[v1alpha1.ConditionEvaluatorsFound] = found(c, read)
 	}
-	if f, known := s.evaluating(&c); known {
+	if f, known := s.evaluating(c); known {
 		findings[v1alpha1.ConditionEvaluating] = f
 	}
 	if f, known := s.metricsPresent(); known && p.Metrics {
 		findings[v1alpha1.ConditionMetricsPresent] = f
 	}
-	none := !slices.ContainsFunc(c.Evaluators, func(e rule.Evaluator) bool { return e.Chosen })
+	none := len(c.Chosen()) == 0
 	if none && read.Known {
 		findings[v1alpha1.ConditionEvaluating] = spoke.Finding{}
 	}
@@ -99,10 +94,8 @@ func shownOf(sc *v1alpha1.SpokeCluster, e *v1alpha1.Evaluator) string {
 func found(c *rule.Cluster, read spoke.Evaluators) spoke.Finding {
 	missing := rule.Choose(c.Evaluators, c.EvaluatorRefs)
 	var names []string
-	for i := range c.Evaluators {
-		if c.Evaluators[i].Chosen {
-			names = append(names, c.Evaluators[i].String())
-		}
+	for _, e := range c.Chosen() {
+		names = append(names, e.String())
 	}
 	switch {
 	case read.WhyNot != "":
@@ -113,7 +106,7 @@ func found(c *rule.Cluster, read spoke.Evaluators) spoke.Finding {
 	case len(c.Evaluators) == 0:
 		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoEvaluator, Message: "the spoke has no Prometheus or ThanosRuler object; whether anything evaluates the rules can't be known"}
 	case len(names) == 0:
-		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotSelected, Message: c.Evaluators[0].String() + " has no spec.ruleSelector, so that it takes no PrometheusRule; set it there, to {} for all of them"}
+		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotSelected, Message: c.Evaluators[0].String() + " " + rule.TakesNone}
 	}
 	if problem := rule.LabelProblem(*c); problem != "" {
 		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotSelected, Message: problem}
@@ -124,11 +117,7 @@ func found(c *rule.Cluster, read spoke.Evaluators) spoke.Finding {
 // evaluating is the condition Evaluating. known is false while it is not known of all.
 func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 	var names, crowds []string
-	for i := range c.Evaluators {
-		e := &c.Evaluators[i]
-		if !e.Chosen {
-			continue
-		}
+	for _, e := range c.Chosen() {
 		es := s.evaluators[e.String()]
 		if es == nil || es.outcome == rule.Unasked {
 			return f, false

@@ -170,10 +170,11 @@ func Cluster(ctx context.Context, reader client.Reader, name string) (*rule.Clus
 		}
 		return nil, fmt.Errorf("reading SpokeCluster %s: %w", name, err)
 	}
-	return clusterOf(&sc), nil
+	return ClusterOf(&sc), nil
 }
 
-func clusterOf(sc *v1alpha1.SpokeCluster) *rule.Cluster {
+// ClusterOf returns a SpokeCluster as placement sees it.
+func ClusterOf(sc *v1alpha1.SpokeCluster) *rule.Cluster {
 	c := &rule.Cluster{
 		Name: sc.Name, Labels: sc.Labels, MaxRules: sc.Spec.MaxRules,
 		Suspended: ptr.Deref(sc.Spec.Suspend, false),
