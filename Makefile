@@ -96,28 +96,53 @@ demo: controlplane build $(if $(filter lite,$(DEMO)),,pipeline) ## Run a hub and
 
 # The race detector needs a C compiler. Where there is none, the tests run without.
 RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
+# By default, every program with the race detector waits for 1 s at its end.
+export GORACE := atexit_sleep_ms=50
+
+# Tests on API servers wait, most of the time: packages and tests run side by side.
+GO_TEST = go test $(RACE) -count=1 -timeout 20m -p 4 -parallel 12
+# Without the race detector, these share what 'make build' compiles.
+GO_TEST_PLAIN = CGO_ENABLED=0 go test -trimpath -count=1 -timeout 20m
 
 .PHONY: test
-test: controlplane build pipeline test-pure test-units test-e2e test-faults ## Run all tests.
+test: programs test-integrations ## Run the tests of all packages, the main end-to-end paths and one fault of each class: what a change needs.
+	@.ci/step 'tests' $(GO_TEST) -short -skip '^TestIsolation' ./...
+	@.ci/step 'tests that measure' $(GO_TEST_PLAIN) -short -run 'AreBounded|^TestIsolation' ./pkg/rule ./pkg/spoke ./e2e
+
+.PHONY: test-all
+test-all: programs test-integrations ## Run all tests, as CI does.
+	@.ci/step 'tests' $(GO_TEST) -skip '^(TestIsolation|TestFault)' ./...
+	@$(MAKE) --no-print-directory test-faults test-measured
+
+.PHONY: programs
+programs: controlplane build pipeline note-race # what tests run
+	@go -C e2e/certmanager mod download # whose CustomResourceDefinitions a test of the chart installs
 
 .PHONY: test-pure
-test-pure: note-race ## Run the tests that need nothing: pkg/rule.
-	@.ci/step 'tests (pure)' env GORACE=atexit_sleep_ms=50 go test $(RACE) ./pkg/rule/... # by default the detector waits 1 s at the end
-	@.ci/step 'tests (pure) that measure' go test -run AreBounded ./pkg/rule ./pkg/spoke
+test-pure: note-race ## Run the tests of pkg/rule, which need no API server.
+	@.ci/step 'tests (pure)' go test $(RACE) ./pkg/rule/...
 
 .PHONY: test-units
-test-units: pipeline note-race ## Run the tests of all other packages.
-	@go -C e2e/certmanager mod download # whose CustomResourceDefinitions a test of the chart installs
-	@.ci/step 'tests (units)' go test $(RACE) -count=1 -timeout 10m $$(go list ./... | grep -Ev '/(pkg/rule|e2e)(/|$$)')
+test-units: programs ## Run the tests of all packages but the end-to-end tests.
+	@.ci/step 'tests (units)' $(GO_TEST) $$(go list ./... | grep -v '/e2e$$')
 
 .PHONY: test-e2e
-test-e2e: pipeline note-race ## Run the tests of the manager on real API servers. They measure time, so they run alone.
-	@.ci/step 'tests (end to end)' go test $(RACE) -count=1 -timeout 25m -parallel 4 -v -skip '^TestFault' ./e2e
+test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
+	@.ci/step 'tests (end to end)' $(GO_TEST) -v -skip '^(TestIsolation|TestFault)' ./e2e
 
 .PHONY: test-faults
-test-faults: note-race ## Break spokes and the hub in every way we know of, and print what came of it.
+test-faults: programs ## Break spokes and the hub in every known way, and print what followed.
 	@# Faults of different spokes overlap: each waits, most of the time.
-	@.ci/step 'tests (faults)' go test $(RACE) -count=1 -timeout 25m -parallel 32 -v -run '^TestFault' ./e2e -faults
+	@.ci/step 'tests (faults)' $(GO_TEST) -parallel 32 -run '^TestFault' ./e2e
+	@cat bin/faults.txt
+
+.PHONY: test-measured
+test-measured: programs ## Run the tests that measure time, which run alone.
+	@.ci/step 'tests that measure' $(GO_TEST_PLAIN) -run 'AreBounded|^TestIsolation' ./pkg/rule ./pkg/spoke ./e2e
+
+.PHONY: test-integrations
+test-integrations: ## Test how Argo CD, kstatus and Grafana read what Rulefleet makes.
+	@.ci/step 'tests of integrations' env CGO_ENABLED=0 go -C e2e/integrations test -trimpath ./...
 
 # On clusters of kind: Docker is needed, and E2E_NODE_IMAGE where kind's own image can't be pulled.
 E2E := E2E_IMAGE=$(IMAGE) e2e/kind.sh
@@ -128,7 +153,7 @@ e2e: e2e-build ## Create a hub and spokes by kind, run the end-to-end tests ther
 
 .PHONY: e2e-build
 e2e-build: controlplane promtool image
-	@.ci/step 'e2e: build' go test -c -o bin/e2e.test ./e2e
+	@.ci/step 'e2e: build' env CGO_ENABLED=0 go test -trimpath -c -o bin/e2e.test ./e2e
 
 .PHONY: e2e-start
 e2e-start: e2e-build ## Create those clusters, load the image, install the chart, register the spokes.
@@ -193,11 +218,11 @@ verify-lint: ## Test our own linter, apiconventions.
 
 .PHONY: vet
 vet: ## Run go vet.
-	@.ci/step 'go vet' go vet ./...
+	@.ci/step 'go vet' env CGO_ENABLED=0 go vet -trimpath ./...
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run the linters, and check the format.
-	@.ci/step lint $(TOOLS)/golangci-lint run ./...
+	@.ci/step lint env CGO_ENABLED=0 GOFLAGS=-trimpath $(TOOLS)/golangci-lint run ./...
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## Format the Go files.

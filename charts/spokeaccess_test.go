@@ -65,9 +65,11 @@ func TestGrantToAskPrometheus(t *testing.T) {
 		{http.MethodGet, "pods/http:prometheus-operated:web/proxy/", http.StatusForbidden},
 		{http.MethodGet, "secrets", http.StatusForbidden},
 	} {
-		if code := asks(tc.method, tc.path); code != tc.want {
-			t.Errorf("%s %s: %d, want %d", tc.method, tc.path, code, tc.want)
-		}
+		t.Run(tc.method+" "+tc.path, func(t *testing.T) {
+			if code := asks(tc.method, tc.path); code != tc.want {
+				t.Errorf("%s %s: %d, want %d", tc.method, tc.path, code, tc.want)
+			}
+		})
 	}
 }
 

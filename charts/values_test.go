@@ -159,9 +159,11 @@ func TestEveryValueHasAnEffect(t *testing.T) {
 		})
 	}
 	for path := range effects {
-		if _, ok := defaults[path]; !ok {
-			t.Errorf("effects has %s, and values.yaml does not", path)
-		}
+		t.Run(path, func(t *testing.T) {
+			if _, ok := defaults[path]; !ok {
+				t.Errorf("effects has %s, and values.yaml does not", path)
+			}
+		})
 	}
 }
 
@@ -202,7 +204,9 @@ func TestSchemaRefuses(t *testing.T) {
 		"id":              at("hubID", "a b"),
 		"full name":       at("fullnameOverride", "My_App"),
 	} {
-		refused(t, c, name, v, strings.ReplaceAll(slices.Collect(maps.Keys(leaves(v, "")))[0], ".", "/"))
+		t.Run(name, func(t *testing.T) {
+			refused(t, c, name, v, strings.ReplaceAll(slices.Collect(maps.Keys(leaves(v, "")))[0], ".", "/"))
+		})
 	}
 }
 
@@ -253,9 +257,11 @@ func TestMistakesThatTheSchemaCannotSee(t *testing.T) {
 		"metrics.dashboard need metrics.enabled":                       merged(at("metrics.enabled", false), at("metrics.dashboard.enabled", true)),
 		"port 8081 is the one of the probes: give webhook.port and me": at("metrics.port", 8081),
 	} {
-		if _, err := chart.Render(c, chart.Release{Name: releaseName, Namespace: namespace, Values: v}); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v: got %v, want a message with %q", v, err, says)
-		}
+		t.Run(says, func(t *testing.T) {
+			if _, err := chart.Render(c, chart.Release{Name: releaseName, Namespace: namespace, Values: v}); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%v: got %v, want a message with %q", v, err, says)
+			}
+		})
 	}
 }
 

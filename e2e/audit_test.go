@@ -30,15 +30,7 @@ type audited struct {
 
 func startAudited(t *testing.T) *audited {
 	t.Helper()
-	onProcesses(t)
-	f, err := fleet.Start(t.Context(), fleet.Options{Spokes: []string{spokeA}, Audit: true})
-	must(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			f.Dump(t.Output())
-		}
-		must(t, f.Stop())
-	})
+	f := start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true})
 	return &audited{Fleet: f, spoke: f.Spoke(spokeA)}
 }
 

@@ -20,10 +20,10 @@ import (
 // TestConflictIsLeftAlone puts somebody's PrometheusRule where ours should go.
 func TestConflictIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	a, b, ns := shared.Spoke(spokeA), shared.Spoke(spokeB), unique(t)
+	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a, b)
 	ar := alertRule(ns, ns, onNamed(spokeB))
-	key := create(t, shared.Hub, ar)
+	key := create(t, shared().Hub, ar)
 	name := expectPushed(t, b, key, 1).Name
 	for _, c := range []struct {
 		name    string
@@ -40,7 +40,7 @@ func TestConflictIsLeftAlone(t *testing.T) {
 		}},
 	} {
 		t.Log(c.name)
-		update(t, shared.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Placement = onNamed(spokeB) })
+		update(t, shared().Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Placement = onNamed(spokeB) })
 		expectPushed(t, a, key, 0)
 		foreign := &monitoringv1.PrometheusRule{ObjectMeta: c.foreign, Spec: monitoringv1.PrometheusRuleSpec{Groups: []monitoringv1.RuleGroup{
 			{Name: "mine", Rules: []monitoringv1.Rule{{Record: "mine", Expr: intstr.FromString("vector(1)")}}},
@@ -48,23 +48,23 @@ func TestConflictIsLeftAlone(t *testing.T) {
 		foreign.Namespace, foreign.Name = ns, name
 		create(t, a, foreign)
 
-		update(t, shared.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Placement = onNamed(spokeA, spokeB) })
-		ar = expectRow(t, shared, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonConflict)
+		update(t, shared().Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Placement = onNamed(spokeA, spokeB) })
+		ar = expectRow(t, shared(), key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonConflict)
 		if r := row(ar, spokeA); r.Rule != ns+"/"+name || ar.Status.Summary.Ready != "1/2" || ar.Status.Summary.Failing != 1 {
 			t.Errorf("the status is %+v", ar.Status)
 		}
-		expectRow(t, shared, key, spokeB, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator)
-		expectCondition(t, shared, ar, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonConflict)
-		expectCondition(t, shared, ar, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
-		expectCondition(t, shared, ar, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+		expectRow(t, shared(), key, spokeB, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator)
+		expectCondition(t, shared(), ar, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonConflict)
+		expectCondition(t, shared(), ar, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
+		expectCondition(t, shared(), ar, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
 
 		// A change of the rule reaches the other spoke and does nothing here; nor does
 		// its leaving.
 		for _, placement := range []v1alpha1.ClusterSelection{onNamed(spokeB), onNamed(spokeA, spokeB)} {
-			update(t, shared.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Placement, r.Spec.Expr = placement, r.Spec.Expr+" or vector(0)" })
+			update(t, shared().Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Placement, r.Spec.Expr = placement, r.Spec.Expr+" or vector(0)" })
 			expectRule(t, b, key, "the change", func(r *monitoringv1.Rule) bool { return r.Expr.String() == ar.Spec.Expr })
 		}
-		expectRow(t, shared, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonConflict)
+		expectRow(t, shared(), key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonConflict)
 		must(t, untouched(t.Context(), a, foreign))
 
 		must(t, a.Client.Delete(t.Context(), foreign))
@@ -72,8 +72,8 @@ func TestConflictIsLeftAlone(t *testing.T) {
 		if pr.Name != name || pr.UID == foreign.UID {
 			t.Errorf("ours is %s/%s", pr.Namespace, pr.Name)
 		}
-		ar = expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
-		expectCondition(t, shared, ar, v1alpha1.ConditionStalled, metav1.ConditionFalse, v1alpha1.ReasonNotStalled)
+		ar = expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+		expectCondition(t, shared(), ar, v1alpha1.ConditionStalled, metav1.ConditionFalse, v1alpha1.ReasonNotStalled)
 	}
 }
 

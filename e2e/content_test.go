@@ -20,23 +20,23 @@ import (
 func TestBadRuleHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	const good = 100
-	a, b, ns := shared.Spoke(spokeA), shared.Spoke(spokeB), unique(t)
+	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a, b)
 	bad := alertRule(ns+"-bad", ns, onEvery())
 	bad.Spec.Expr = `sum by (job (up{job="x"}) > 1`
 	keys := make([]client.ObjectKey, 0, good)
 	for i := range good {
 		if i == good/2 {
-			create(t, shared.Hub, bad)
+			create(t, shared().Hub, bad)
 		}
-		keys = append(keys, create(t, shared.Hub, alertRule(fmt.Sprintf("%s-%d", ns, i), ns, onEvery())))
+		keys = append(keys, create(t, shared().Hub, alertRule(fmt.Sprintf("%s-%d", ns, i), ns, onEvery())))
 	}
-	c := expectCondition(t, shared, bad, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonInvalidExpr)
+	c := expectCondition(t, shared(), bad, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonInvalidExpr)
 	if !strings.Contains(c.Message, "spec.expr: 1:13: ") || !strings.Contains(c.Message, "\n            ^") {
 		t.Errorf("the message is %q", c.Message)
 	}
 	for _, key := range keys {
-		ar := expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+		ar := expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 		if !meta.IsStatusConditionTrue(ar.Status.Conditions, v1alpha1.ConditionAccepted) || ar.Status.Summary.Ready != "2/2" {
 			t.Errorf("the status of %s is %+v", key, ar.Status)
 		}
@@ -55,7 +55,7 @@ func TestBadRuleHarmsNoOther(t *testing.T) {
 // rules, and those of their neighbors, are such that Prometheus loads them.
 func TestContent(t *testing.T) {
 	t.Parallel()
-	a, ns := shared.Spoke(spokeA), unique(t)
+	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	longest := strings.Repeat("a.b-c", 50) + "end"
 	huge := strings.Repeat("🐎\"'`\\\n{{ }} $(", 12_000) // 228,000 bytes: an object may carry 262,144
@@ -65,7 +65,7 @@ func TestContent(t *testing.T) {
 		"summary":     `{{ $labels.deployment }} of $(deployment.annotations.example.com/team) in $(cluster.name): "{{ $value }}"`,
 		"description": "It's \\ down\n\n`{{ printf \"%q\" \"}}\" }}` 🚒",
 	}
-	create(t, shared.Hub, tpl)
+	create(t, shared().Hub, tpl)
 	teams := map[string]string{
 		"quotes": `"'` + "`", "backslashes": `\\\`, "lines": "a\r\nb\n", "open": "{{", "close": "}}", "action": "{{ .Labels }}",
 		"emoji": "🐎🚒👩‍👩‍👧", "placeholder": "$(cluster.name)", longest[:253]: "long", "huge": huge, "braces": strings.Repeat("{a", 512), "neighbor": "shop",
@@ -81,17 +81,19 @@ func TestContent(t *testing.T) {
 		paths, names = append(paths, path(spokeA, ns, name)), append(names, name)
 	}
 	for i, key := range expectMade(t, ns, paths...) {
-		expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
-		pr := expectPushed(t, a, key, 1)
-		want := teams[names[i]]
-		if names[i] == "huge" {
-			want = strings.ToValidUTF8(want[:1024], "")
-		}
-		if got := rendered(t, pr.Spec.Groups[0].Rules[0].Labels["team"]); got != want {
-			t.Errorf("%s: the label comes out as %q, not %q", names[i], got, want)
-		}
-		if err := promtool.Check(t.Context(), pr.Spec.Groups); err != nil {
-			t.Errorf("%s: promtool does not accept what was pushed: %v", names[i], err)
-		}
+		t.Run(names[i], func(t *testing.T) {
+			expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+			pr := expectPushed(t, a, key, 1)
+			want := teams[names[i]]
+			if names[i] == "huge" {
+				want = strings.ToValidUTF8(want[:1024], "")
+			}
+			if got := rendered(t, pr.Spec.Groups[0].Rules[0].Labels["team"]); got != want {
+				t.Errorf("the label comes out as %q, not %q", got, want)
+			}
+			if err := promtool.Check(t.Context(), pr.Spec.Groups); err != nil {
+				t.Errorf("promtool does not accept what was pushed: %v", err)
+			}
+		})
 	}
 }

@@ -29,10 +29,10 @@ const promptly = 5 * time.Second
 // things that the hub decides.
 func TestDriftIsPutBack(t *testing.T) {
 	t.Parallel()
-	a, ns := shared.Spoke(spokeA), unique(t)
+	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
-	key := create(t, shared.Hub, alertRule(ns, ns, onNamed(spokeA)))
-	otherKey := create(t, shared.Hub, alertRule(ns+"-other", ns, onNamed(spokeA)))
+	key := create(t, shared().Hub, alertRule(ns, ns, onNamed(spokeA)))
+	otherKey := create(t, shared().Hub, alertRule(ns+"-other", ns, onNamed(spokeA)))
 	good, other := expectPushed(t, a, key, 1), expectPushed(t, a, otherKey, 1)
 
 	for _, c := range []struct {
@@ -60,37 +60,39 @@ func TestDriftIsPutBack(t *testing.T) {
 		}},
 		{"no annotation", func(pr *monitoringv1.PrometheusRule) { delete(pr.Annotations, v1alpha1.AlertRuleAnnotation) }},
 	} {
-		pr := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: good.Namespace, Name: good.Name}}
-		update(t, a, pr, c.change)
-		within(t, promptly, c.name+" is put back", func(ctx context.Context) error {
-			if err := read(ctx, a, client.ObjectKeyFromObject(good), pr); err != nil {
-				return err
-			}
-			if !equality.Semantic.DeepEqual(pr.Spec, good.Spec) || !maps.Equal(pr.Labels, good.Labels) || !maps.Equal(pr.Annotations, good.Annotations) {
-				return fmt.Errorf("it is %+v", pr)
-			}
-			return nil
+		t.Run(c.name, func(t *testing.T) {
+			pr := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: good.Namespace, Name: good.Name}}
+			update(t, a, pr, c.change)
+			within(t, promptly, c.name+" is put back", func(ctx context.Context) error {
+				if err := read(ctx, a, client.ObjectKeyFromObject(good), pr); err != nil {
+					return err
+				}
+				if !equality.Semantic.DeepEqual(pr.Spec, good.Spec) || !maps.Equal(pr.Labels, good.Labels) || !maps.Equal(pr.Annotations, good.Annotations) {
+					return fmt.Errorf("it is %+v", pr)
+				}
+				return nil
+			})
+			expectPushed(t, a, otherKey, 1)
+			must(t, untouched(t.Context(), a, other))
 		})
-		expectPushed(t, a, otherKey, 1)
-		must(t, untouched(t.Context(), a, other))
 	}
 
 	must(t, a.Client.Delete(t.Context(), good))
 	if again := expectPushed(t, a, key, 1); again.Name != good.Name || again.UID == good.UID || !equality.Semantic.DeepEqual(again.Spec, good.Spec) {
 		t.Errorf("after it was deleted: %+v", again)
 	}
-	expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 }
 
 // TestForeignMetadataIsKept adds to our PrometheusRule what is not ours to decide.
 func TestForeignMetadataIsKept(t *testing.T) {
 	t.Parallel()
-	a, ns := shared.Spoke(spokeA), unique(t)
+	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "owner"}}
 	create(t, a, owner)
 	ar := alertRule(ns, ns, onNamed(spokeA))
-	key := create(t, shared.Hub, ar)
+	key := create(t, shared().Hub, ar)
 	pr := expectPushed(t, a, key, 1)
 	update(t, a, pr, func(pr *monitoringv1.PrometheusRule) {
 		pr.Labels["team"], pr.Annotations["example.com/note"] = "shop", "seen {{ here }}"
@@ -107,7 +109,7 @@ func TestForeignMetadataIsKept(t *testing.T) {
 	// By itself it is no reason to write, ...
 	throughout(t, time.Second, "foreign metadata stays", func(ctx context.Context) error { return untouched(ctx, a, pr) })
 	// ... and every write keeps it.
-	update(t, shared.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 2" })
+	update(t, shared().Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 2" })
 	pr = expectRule(t, a, key, "the new expression", func(r *monitoringv1.Rule) bool { return r.Expr.String() == "up == 2" })
 	must(t, kept(pr))
 	update(t, a, pr, func(pr *monitoringv1.PrometheusRule) {
@@ -118,46 +120,46 @@ func TestForeignMetadataIsKept(t *testing.T) {
 	if pr.ResourceVersion == version || pr.UID == "" {
 		t.Error("nothing was written")
 	}
-	expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 }
 
 // TestDisownedRuleIsLeftAlone takes this hub's name off a PrometheusRule: whoever
 // did that has it, until they give it back.
 func TestDisownedRuleIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	a, ns := shared.Spoke(spokeA), unique(t)
+	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	ar := alertRule(ns, ns, onNamed(spokeA))
-	key := create(t, shared.Hub, ar)
+	key := create(t, shared().Hub, ar)
 	pr := expectPushed(t, a, key, 1)
 	remove(t, a, pr)
 	for _, label := range []string{v1alpha1.HubLabel, v1alpha1.ManagedByLabel} {
 		ours := pr.Labels[label]
 		update(t, a, pr, func(pr *monitoringv1.PrometheusRule) { pr.Labels[label] = "somebody" })
-		update(t, shared.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr += " or vector(1)" })
-		expectRow(t, shared, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonConflict)
+		update(t, shared().Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr += " or vector(1)" })
+		expectRow(t, shared(), key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonConflict)
 		must(t, untouched(t.Context(), a, pr))
 
 		update(t, a, pr, func(pr *monitoringv1.PrometheusRule) { pr.Labels[label] = ours })
 		pr = expectRule(t, a, key, "up to date again", func(r *monitoringv1.Rule) bool { return r.Expr.String() == ar.Spec.Expr })
 	}
-	expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 }
 
 // TestGeneratedRuleIsPutBack deletes and spoils a generated AlertRule on the hub.
 func TestGeneratedRuleIsPutBack(t *testing.T) {
 	t.Parallel()
-	a, b, ns := shared.Spoke(spokeA), shared.Spoke(spokeB), unique(t)
+	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a, b)
 	create(t, a, deployment(ns, "web"))
-	ar := expectGenerated(t, shared, spokeA, ns, "web", 1)
+	ar := expectGenerated(t, shared(), spokeA, ns, "web", 1)
 	key := client.ObjectKeyFromObject(ar)
 	expectPushed(t, a, key, 1)
 
-	must(t, shared.Hub.Client.Delete(t.Context(), ar))
+	must(t, shared().Hub.Client.Delete(t.Context(), ar))
 	eventually(t, "the deleted AlertRule comes back", func(ctx context.Context) error {
 		again := &v1alpha1.AlertRule{}
-		if err := read(ctx, shared.Hub, key, again); err != nil {
+		if err := read(ctx, shared().Hub, key, again); err != nil {
 			return err
 		}
 		if again.UID == ar.UID {
@@ -176,21 +178,23 @@ func TestGeneratedRuleIsPutBack(t *testing.T) {
 		{"label of another template", func(r *v1alpha1.AlertRule) { r.Labels[v1alpha1.TemplateLabel] = "other" }},
 		{"not managed", func(r *v1alpha1.AlertRule) { r.Labels[v1alpha1.ManagedByLabel] = "somebody" }},
 	} {
-		spoiled := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-		update(t, shared.Hub, spoiled, c.change)
-		within(t, promptly, c.name+" is put back", func(ctx context.Context) error {
-			now := &v1alpha1.AlertRule{}
-			if err := read(ctx, shared.Hub, key, now); err != nil {
-				return err
-			}
-			if !equality.Semantic.DeepEqual(now.Spec, ar.Spec) || !maps.Equal(now.Labels, ar.Labels) {
-				return fmt.Errorf("it has labels %v, spec %+v", now.Labels, now.Spec)
-			}
-			return nil
+		t.Run(c.name, func(t *testing.T) {
+			spoiled := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+			update(t, shared().Hub, spoiled, c.change)
+			within(t, promptly, c.name+" is put back", func(ctx context.Context) error {
+				now := &v1alpha1.AlertRule{}
+				if err := read(ctx, shared().Hub, key, now); err != nil {
+					return err
+				}
+				if !equality.Semantic.DeepEqual(now.Spec, ar.Spec) || !maps.Equal(now.Labels, ar.Labels) {
+					return fmt.Errorf("it has labels %v, spec %+v", now.Labels, now.Spec)
+				}
+				return nil
+			})
+			expectPushed(t, b, key, 0)
 		})
-		expectPushed(t, b, key, 0)
 	}
-	expectGenerated(t, shared, spokeA, ns, "web", 1)
+	expectGenerated(t, shared(), spokeA, ns, "web", 1)
 	expectPushed(t, a, key, 1)
-	expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 }

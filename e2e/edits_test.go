@@ -34,11 +34,11 @@ type editing struct {
 // edit makes a template, a Deployment that it matches, and the AlertRule of the two.
 func edit(t *testing.T) *editing {
 	t.Helper()
-	a, ns := shared.Spoke(spokeA), unique(t)
+	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	tpl := template(ns, v1alpha1.NamespaceName(ns))
 	tpl.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "as in the template"}
-	create(t, shared.Hub, tpl)
+	create(t, shared().Hub, tpl)
 	create(t, a, deployment(ns, "web"))
 	e := &editing{T: t, template: tpl, key: expectMade(t, tpl.Name, path(spokeA, ns, "web"))[0]}
 	e.expect("", "5m", "warning", "as in the template")
@@ -49,7 +49,7 @@ func edit(t *testing.T) *editing {
 func (e *editing) patch(patch string) {
 	e.Helper()
 	ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: e.key.Namespace, Name: e.key.Name}}
-	must(e.T, shared.Hub.Client.Patch(e.Context(), ar, client.RawPatch(types.MergePatchType, []byte(patch)), person))
+	must(e.T, shared().Hub.Client.Patch(e.Context(), ar, client.RawPatch(types.MergePatchType, []byte(patch)), person))
 }
 
 // apply applies an AlertRule as a GitOps tool does.
@@ -59,7 +59,7 @@ func (e *editing) apply(spec map[string]any) {
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "AlertRule",
 		"metadata": map[string]any{"namespace": e.key.Namespace, "name": e.key.Name}, "spec": spec,
 	}}
-	must(e.T, shared.Hub.Client.Apply(e.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("argocd"), client.ForceOwnership))
+	must(e.T, shared().Hub.Client.Apply(e.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("argocd"), client.ForceOwnership))
 }
 
 // expect polls until the status lists these fields as overridden, and hub and spoke
@@ -68,7 +68,7 @@ func (e *editing) expect(overridden, wait string, severity v1alpha1.Severity, su
 	e.Helper()
 	eventually(e.T, fmt.Sprintf("overridden: %q, for %q, severity %q, summary %q", overridden, wait, severity, summary), func(ctx context.Context) error {
 		ar := &v1alpha1.AlertRule{}
-		if err := read(ctx, shared.Hub, e.key, ar); err != nil {
+		if err := read(ctx, shared().Hub, e.key, ar); err != nil {
 			return err
 		}
 		if got := strings.Join(ar.Status.OverriddenFields, " "); got != overridden {
@@ -77,7 +77,7 @@ func (e *editing) expect(overridden, wait string, severity v1alpha1.Severity, su
 		if string(ar.Spec.For) != wait || ar.Spec.Severity != severity || string(ar.Spec.Annotations["summary"]) != summary {
 			return fmt.Errorf("the spec is %+v", ar.Spec)
 		}
-		found, err := pushed(ctx, shared.Spoke(spokeA), e.key)
+		found, err := pushed(ctx, shared().Spoke(spokeA), e.key)
 		if err != nil || len(found) != 1 {
 			return fmt.Errorf("the spoke has %d rules: %w", len(found), err)
 		}
@@ -99,7 +99,7 @@ func duration(d *monitoringv1.Duration) string {
 // change changes three fields of the template.
 func (e *editing) change(wait v1alpha1.Duration) {
 	e.Helper()
-	update(e.T, shared.Hub, e.template, func(r *v1alpha1.AlertRuleTemplate) {
+	update(e.T, shared().Hub, e.template, func(r *v1alpha1.AlertRuleTemplate) {
 		r.Spec.For, r.Spec.Severity, r.Spec.Annotations["summary"] = wait, "critical", "changed"
 	})
 }
@@ -111,7 +111,7 @@ func (e *editing) quiet() {
 	var since time.Time
 	eventually(e.T, "the AlertRule comes to rest", func(ctx context.Context) error {
 		was := ar.ResourceVersion
-		if err := read(ctx, shared.Hub, e.key, ar); err != nil {
+		if err := read(ctx, shared().Hub, e.key, ar); err != nil {
 			return err
 		}
 		if was != ar.ResourceVersion {
@@ -124,14 +124,14 @@ func (e *editing) quiet() {
 		}
 		return nil
 	})
-	throughout(e.T, 2*time.Second, "nobody writes the AlertRule", func(ctx context.Context) error { return untouched(ctx, shared.Hub, ar) })
+	throughout(e.T, 2*time.Second, "nobody writes the AlertRule", func(ctx context.Context) error { return untouched(ctx, shared().Hub, ar) })
 }
 
 func (e *editing) expectEvent(reason, text string) {
 	e.Helper()
 	eventually(e.T, "the Event "+reason, func(ctx context.Context) error {
 		var list eventsv1.EventList
-		if err := shared.Hub.Client.List(ctx, &list, client.InNamespace(e.key.Namespace)); err != nil {
+		if err := shared().Hub.Client.List(ctx, &list, client.InNamespace(e.key.Namespace)); err != nil {
 			return err
 		}
 		for i := range list.Items {
@@ -162,9 +162,9 @@ func TestEditOfAField(t *testing.T) {
 	e.expect("labels.team suspend", "3m", "critical", "changed")
 	e.patch(`{"metadata":{"annotations":{"rulefleet.io/reset-fields":"*"}}}`)
 	e.expect("", "3m", "critical", "changed")
-	expectRule(t, shared.Spoke(spokeA), e.key, "the label is gone", func(r *monitoringv1.Rule) bool { return r.Labels["team"] == "" })
+	expectRule(t, shared().Spoke(spokeA), e.key, "the label is gone", func(r *monitoringv1.Rule) bool { return r.Labels["team"] == "" })
 	ar := &v1alpha1.AlertRule{}
-	must(t, read(t.Context(), shared.Hub, e.key, ar))
+	must(t, read(t.Context(), shared().Hub, e.key, ar))
 	if _, asked := ar.Annotations[v1alpha1.ResetFieldsAnnotation]; asked || ar.Spec.Suspend != nil {
 		t.Errorf("what was reset stays: %v, %v", ar.Annotations, ar.Spec.Suspend)
 	}
@@ -222,7 +222,7 @@ func TestWholeObjectIsApplied(t *testing.T) {
 	t.Parallel()
 	e := edit(t)
 	ar := &v1alpha1.AlertRule{}
-	must(t, read(t.Context(), shared.Hub, e.key, ar))
+	must(t, read(t.Context(), shared().Hub, e.key, ar))
 	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&ar.Spec)
 	must(t, err)
 	const all = "alert annotations.summary expr for labels.deployment labels.namespace labels.spoke severity state"
@@ -244,7 +244,7 @@ func TestWholeObjectIsApplied(t *testing.T) {
 // AlertRule in the place of a generated one.
 func TestPlacementOfAGeneratedRuleIsFixed(t *testing.T) {
 	t.Parallel()
-	a, ns := shared.Spoke(spokeA), unique(t)
+	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	tpl := template(ns, v1alpha1.NamespaceName(ns))
 	name := rule.GeneratedName(tpl.Name, spokeA, ns, "web")
@@ -256,25 +256,25 @@ func TestPlacementOfAGeneratedRuleIsFixed(t *testing.T) {
 			Placement:   onNamed(spokeB),
 		},
 	}
-	create(t, shared.Hub, squatter)
+	create(t, shared().Hub, squatter)
 	create(t, a, deployment(ns, "web"))
-	create(t, shared.Hub, tpl)
+	create(t, shared().Hub, tpl)
 	key := expectMade(t, tpl.Name, path(spokeA, ns, "web"))[0]
 	if key.Name != name {
 		t.Errorf("the AlertRule is %s, not %s", key.Name, name)
 	}
 	ar := &v1alpha1.AlertRule{}
-	must(t, read(t.Context(), shared.Hub, key, ar))
+	must(t, read(t.Context(), shared().Hub, key, ar))
 	for field, patch := range map[string]string{
 		"spec.placement":   `{"spec":{"placement":{"names":["` + spokeA + `","` + spokeB + `"]}}}`,
 		"spec.workloadRef": `{"spec":{"workloadRef":{"name":"other"}}}`,
 	} {
-		err := shared.Hub.Client.Patch(t.Context(), ar.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
+		err := shared().Hub.Client.Patch(t.Context(), ar.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "can't be changed") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	expectPushed(t, shared.Spoke(spokeB), key, 0)
+	expectPushed(t, shared().Spoke(spokeB), key, 0)
 }
 
 // TestAnnotationsOfADeployment adjusts an alert from the spoke, as far as the template
@@ -282,7 +282,7 @@ func TestPlacementOfAGeneratedRuleIsFixed(t *testing.T) {
 func TestAnnotationsOfADeployment(t *testing.T) {
 	t.Parallel()
 	e := edit(t)
-	a, d := shared.Spoke(spokeA), deployment(e.template.Name, "web")
+	a, d := shared().Spoke(spokeA), deployment(e.template.Name, "web")
 	annotate := func(annotations map[string]string) {
 		t.Helper()
 		update(t, a, d, func(d *appsv1.Deployment) { d.Annotations = annotations })
@@ -304,7 +304,7 @@ func TestAnnotationsOfADeployment(t *testing.T) {
 	e.patch(`{"spec":{"severity":"info"}}`)
 	e.expect("severity", "5m", "info", "as in the template")
 
-	update(t, shared.Hub, e.template, func(r *v1alpha1.AlertRuleTemplate) {
+	update(t, shared().Hub, e.template, func(r *v1alpha1.AlertRuleTemplate) {
 		r.Spec.Allow = []v1alpha1.Adjustment{v1alpha1.AdjustDisable}
 	})
 	annotate(map[string]string{prefix + "for": "2m", prefix + "alerts": "disabled"})

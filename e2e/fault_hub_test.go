@@ -24,7 +24,7 @@ import (
 // TestFaultHub breaks the hub, and the manager. That a leader who was away writes nothing
 // has a test of its own (TestFormerLeader…).
 func TestFaultHub(t *testing.T) {
-	t.Parallel() // both wait, most of the time
+	t.Parallel()
 	f := startFaulty(t, fleet.Options{Spokes: []string{"remote"}})
 	front := f.frontHub(t)
 	f.manage(t)
@@ -50,7 +50,7 @@ func TestFaultHub(t *testing.T) {
 		r.over()
 		r.change()
 	})
-	at.row("the kind AlertRule is deleted and restored", rowOptions{hubDown: true}, kindLost)
+	at.row("the kind AlertRule is deleted and restored", rowOptions{hubDown: true, exemplary: true}, kindLost)
 	must(t, f.current().Stop())
 	f.options.LeaderElect = true
 	f.keepRunning(t)
@@ -185,7 +185,7 @@ func kindLost(r *fault) {
 		}
 		return errors.Join(err, r.keptAsItWas())
 	}
-	throughout(r.t, 10*time.Second, "the spokes' rules stay", stay)
+	throughout(r.t, r.intervals.Of(10*time.Second), "the spokes' rules stay", stay)
 	must(r.t, restore())
 	r.heal = func() {}
 	g, gctx := errgroup.WithContext(ctx)

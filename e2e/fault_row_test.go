@@ -39,6 +39,8 @@ type rowOptions struct {
 	unregistered bool
 	// rewritten rows lose the spoke's PrometheusRules with their CRD.
 	rewritten bool
+	// exemplary rows stand for their class where tests are to be short.
+	exemplary bool
 	// hubDown rows leave nobody who could serve the healthy spoke: it is measured when the
 	// fault is over.
 	hubDown bool
@@ -53,6 +55,9 @@ type version struct {
 func (at *place) row(name string, o rowOptions, run func(r *fault)) {
 	at.t.Helper()
 	at.t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+		if testing.Short() && !o.exemplary {
+			t.Skip("make test-all runs it")
+		}
 		at.rows++
 		r := &fault{place: at, t: t, options: o, number: at.rows, heal: func() {}}
 		r.outcome = outcome{title: name, shown: "-", before: at.before}
@@ -135,10 +140,11 @@ func (r *fault) expectOf(name, kind string, status metav1.ConditionStatus, reaso
 	})
 }
 
-// stays checks that a person sees nothing else than Ready for as long as the fault lasts.
+// stays checks that a person sees nothing else than Ready for as long as the fault lasts. The time
+// is for a manager whose intervals are as they are.
 func (r *fault) stays(d time.Duration) {
 	r.t.Helper()
-	throughout(r.t, time.Until(r.injected.Add(d)), r.name+" stays ready", func(ctx context.Context) error {
+	throughout(r.t, time.Until(r.injected.Add(r.intervals.Of(d))), r.name+" stays ready", func(ctx context.Context) error {
 		sc := membership(r.name)
 		if err := read(ctx, r.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
 			return err
@@ -166,10 +172,10 @@ func (r *fault) changeSpoke() {
 	must(r.t, r.m.Client.Create(r.t.Context(), deployment(r.name, fmt.Sprintf("new-%d", r.number))))
 }
 
-// hold lets the fault last for so long in all.
+// hold lets the fault last for so long in all, where the manager's intervals are as they are.
 func (r *fault) hold(d time.Duration) {
 	r.t.Helper()
-	if left := time.Until(r.injected.Add(d)); left > 0 {
+	if left := time.Until(r.injected.Add(r.intervals.Of(d))); left > 0 {
 		pause(r.t, left)
 	}
 }
@@ -239,7 +245,7 @@ func (r *fault) staysQuiet() {
 	must(r.t, err)
 	hub, err := controlplane.NewAuditCursor(r.Hub.AuditLog())
 	must(r.t, err)
-	pause(r.t, quiet)
+	pause(r.t, r.intervals.Of(quiet))
 	inSpoke, err := spoke.Events(wroteHere)
 	must(r.t, err)
 	onHub, err := hub.Events(func(e controlplane.AuditEvent) bool { return wroteHere(e) && strings.Contains(e.RequestURI, r.name) })

@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"text/tabwriter"
 	"time"
@@ -24,12 +24,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// The fault suite: every TestFault… breaks something of a fleet of its own. `make
-// test-faults` runs it.
-var faults = flag.Bool("faults", false, "run the fault suite (TestFault…), which needs no shared fleet, and print its table")
+// The fault suite: every TestFault… breaks something of a fleet of its own. Where tests are to be
+// short (go test -short), one row stands for each class of faults.
 
 const (
 	// shownWithin is how soon a fault has to be readable on its SpokeCluster.
@@ -40,7 +40,7 @@ const (
 	baseline = 12 * time.Second
 	// statusWithin is how long a status takes to follow what it tells of.
 	statusWithin = 3 * time.Second
-	// quiet is for how long, after that, nobody may write.
+	// quiet is for how long, after that, nobody may write, with the manager's intervals as they are.
 	quiet = 8 * time.Second
 
 	healthyName = "healthy"
@@ -51,8 +51,12 @@ const (
 // time; each of the others is a place for faults.
 type faulty struct {
 	*fleet.Fleet
-	options  fleet.ManagerOptions
-	sampler  *sampler
+	options fleet.ManagerOptions
+	sampler *sampler
+	// intervals are the manager's. What a fault lasts has the same scale.
+	intervals interval.Scale
+	// up tells that the fleet is up.
+	up       func()
 	canaries *canaries
 	foreign  []foreign
 	healthy  *place
@@ -76,11 +80,15 @@ type place struct {
 // startFaulty starts a fleet with a healthy spoke and others, and none registered yet.
 func startFaulty(t *testing.T, o fleet.Options) *faulty {
 	t.Helper()
-	if !*faults {
-		t.Skip("make test-faults runs it")
+	starting.Add(1)
+	up := sync.OnceFunc(func() { starting.Add(-1) })
+	t.Cleanup(up)
+	intervals := interval.Scale(1) // how soon a fault is shown is a promise about the defaults
+	if testing.Short() {
+		intervals = quick
 	}
-	o.Spokes, o.Audit = append([]string{healthyName}, o.Spokes...), true
-	f := &faulty{Fleet: start(t, o), canaries: &canaries{}}
+	o.Spokes, o.Audit, o.Intervals = append([]string{healthyName}, o.Spokes...), true, float64(intervals)
+	f := &faulty{Fleet: start(t, o), canaries: &canaries{}, intervals: intervals, up: up}
 	f.options = fleet.ManagerOptions{
 		Path: plainManager, Dir: t.TempDir(), HubID: hubID,
 		Args: []string{"--log-level=debug"},
@@ -104,9 +112,19 @@ func (f *faulty) manage(t *testing.T) {
 	f.sampler = startSampler(t, f.Hub, f.healthy.m)
 }
 
-// measure measures the healthy spoke while there is no fault.
+// starting is the number of fleets for faults that are not up yet.
+var starting atomic.Int32
+
+// measure measures the healthy spoke while there is no fault, and no other fleet starts.
 func (f *faulty) measure(t *testing.T) {
 	t.Helper()
+	f.up()
+	within(t, 5*time.Minute, "the other fleets are up", func(context.Context) error {
+		if n := starting.Load(); n > 0 {
+			return fmt.Errorf("%d are not", n)
+		}
+		return nil
+	})
 	f.sampler.warm(t)
 	begun := time.Now()
 	pause(t, baseline)
@@ -416,10 +434,17 @@ var table = struct {
 	rows []outcome
 }{}
 
-// printTable prints what all rows came to.
-func printTable(w io.Writer) {
+// writeTable writes what all rows came to, if there were any.
+func writeTable(path string) error {
 	table.Lock()
 	defer table.Unlock()
+	if len(table.rows) == 0 {
+		return nil
+	}
+	w, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("writing the table of faults: %w", err)
+	}
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(out, "FAULT\tSHOWN\tAFTER\tCONVERGED AFTER\tP99 BEFORE\tDURING\tRATIO")
 	for _, o := range table.rows {
@@ -429,7 +454,7 @@ func printTable(w io.Writer) {
 		}
 		_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o.title, o.shown, seconds(o.after), seconds(o.took), millis(o.before), millis(o.during), ratio)
 	}
-	_ = out.Flush()
+	return errors.Join(out.Flush(), w.Close())
 }
 
 func seconds(d time.Duration) string {

@@ -15,12 +15,12 @@ import (
 // AlertRule on the hub and a PrometheusRule in its own spoke, and in no other; and
 // both go with it.
 func TestDeploymentToPrometheusRule(t *testing.T) {
-	a, b, ns := shared.Spoke(spokeA), shared.Spoke(spokeB), unique(t)
+	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a)
 	d := deployment(ns, "web")
 	create(t, a, d)
 
-	ar := expectGenerated(t, shared, spokeA, ns, "web", 1)
+	ar := expectGenerated(t, shared(), spokeA, ns, "web", 1)
 	key := client.ObjectKeyFromObject(ar)
 	pr := expectPushed(t, a, key, 1)
 	if pr.Namespace != ns || pr.Labels[v1alpha1.ManagedByLabel] != v1alpha1.ManagedByValue {
@@ -32,7 +32,7 @@ func TestDeploymentToPrometheusRule(t *testing.T) {
 		t.Errorf("the rule is %+v", got)
 	}
 	expectPushed(t, b, key, 0)
-	ar = expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	ar = expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	if s := ar.Status.Summary; s == nil || s.Ready != "1/1" || s.Applied != 1 {
 		t.Errorf("the summary is %+v", s)
 	}
@@ -41,25 +41,25 @@ func TestDeploymentToPrometheusRule(t *testing.T) {
 	}
 
 	must(t, a.Client.Delete(t.Context(), d))
-	expectGenerated(t, shared, spokeA, ns, "web", 0)
+	expectGenerated(t, shared(), spokeA, ns, "web", 0)
 	expectPushed(t, a, key, 0)
 }
 
 // TestAlertRuleOfAPerson follows an AlertRule through its life: created, changed,
 // disabled, enabled, deleted.
 func TestAlertRuleOfAPerson(t *testing.T) {
-	a, b, ns := shared.Spoke(spokeA), shared.Spoke(spokeB), unique(t)
+	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a, b)
 	ar := alertRule(ns, ns, onEvery())
-	key := create(t, shared.Hub, ar)
+	key := create(t, shared().Hub, ar)
 	expectPushed(t, a, key, 1)
 	expectPushed(t, b, key, 1)
-	expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 
-	update(t, shared.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr, r.Spec.Severity = "up == 1", "critical" })
+	update(t, shared().Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr, r.Spec.Severity = "up == 1", "critical" })
 	eventually(t, "the change in both spokes", func(ctx context.Context) error {
 		for _, m := range []string{spokeA, spokeB} {
-			found, err := pushed(ctx, shared.Spoke(m), key)
+			found, err := pushed(ctx, shared().Spoke(m), key)
 			if err != nil {
 				return err
 			}
@@ -70,15 +70,15 @@ func TestAlertRuleOfAPerson(t *testing.T) {
 		return nil
 	})
 
-	update(t, shared.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.State = v1alpha1.Disabled })
+	update(t, shared().Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.State = v1alpha1.Disabled })
 	expectPushed(t, a, key, 0)
 	expectPushed(t, b, key, 0)
-	expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonDisabled)
+	expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonDisabled)
 
-	update(t, shared.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.State = v1alpha1.Enabled })
+	update(t, shared().Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.State = v1alpha1.Enabled })
 	expectPushed(t, a, key, 1)
 
-	must(t, shared.Hub.Client.Delete(t.Context(), ar))
+	must(t, shared().Hub.Client.Delete(t.Context(), ar))
 	expectPushed(t, a, key, 0)
 	expectPushed(t, b, key, 0)
 }

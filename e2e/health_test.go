@@ -48,7 +48,7 @@ func TestHealth(t *testing.T) {
 					}
 					expectSpoke(t, f, name, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonForbidden, "ClusterRole")
 				}
-				throughout(t, 12*time.Second, "it goes on to be shown", func(ctx context.Context) error {
+				throughout(t, quickly(24*time.Second), "it goes on to be shown", func(ctx context.Context) error {
 					return says(ctx, f, membership(name), c.condition, metav1.ConditionFalse, v1alpha1.ReasonForbidden, "")
 				})
 				if name == writes {
@@ -81,7 +81,7 @@ func rulesFailing(t *testing.T, f *fleet.Fleet, m *fleet.Manager, dir, name stri
 	must(t, m.Stop())
 	m = startManager(t, f, dir)
 	eventually(t, "all spokes are served", func(ctx context.Context) error { return metricIs(ctx, m, "rulefleet_engaged_spokes", 3) })
-	throughout(t, 15*time.Second, "the status stays", func(ctx context.Context) error {
+	throughout(t, quickly(30*time.Second), "the status stays", func(ctx context.Context) error {
 		is := membership(name)
 		if err := read(ctx, f.Hub, client.ObjectKeyFromObject(is), is); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,24 +34,35 @@ func eventually(t *testing.T, what string, check func(ctx context.Context) error
 
 func within(t *testing.T, limit time.Duration, what string, check func(ctx context.Context) error) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
 	last := errors.New("never checked")
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+	for began := time.Now(); ; {
 		// A check that the deadline cut short has nothing to say.
-		if err := check(ctx); err == nil || ctx.Err() == nil {
+		if err := check(ctx); err == nil {
+			return
+		} else if ctx.Err() == nil {
 			last = err
 		}
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: not within %v: %v", what, limit, last)
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: not within %v: %v", what, limit, last)
+		case <-time.After(pollDelay(time.Since(began))):
+		}
 	}
+}
+
+// pollDelay is the time between two checks. What is about to happen is seen at once; what takes
+// longer is looked at less often, for every look costs the API servers something.
+func pollDelay(waited time.Duration) time.Duration {
+	return min(max(waited/20, 10*time.Millisecond), 200*time.Millisecond)
 }
 
 // throughout polls for a while, during which check must never complain. It is for
 // what must not happen.
 func throughout(t *testing.T, span time.Duration, what string, check func(ctx context.Context) error) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, span, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), min(max(span/60, 50*time.Millisecond), 250*time.Millisecond), span, true, func(ctx context.Context) (bool, error) {
 		if err := check(ctx); err != nil && ctx.Err() == nil {
 			return false, err
 		}
@@ -326,13 +338,28 @@ func onProcesses(t *testing.T) {
 	}
 }
 
+// long skips a test where tests are to be short.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
+}
+
 // start starts a fleet that a test has to itself.
 func start(t *testing.T, o fleet.Options) *fleet.Fleet {
 	t.Helper()
 	onProcesses(t)
+	o.Intervals = cmp.Or(o.Intervals, quick)
 	f, err := fleet.Start(t.Context(), o)
 	must(t, err)
-	t.Cleanup(func() { must(t, f.Stop()) })
+	t.Cleanup(func() {
+		if t.Failed() {
+			f.Dump(t.Output())
+		}
+		must(t, f.Stop())
+		t.Logf("%v", &f.Usage)
+	})
 	return f
 }
 

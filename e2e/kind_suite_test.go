@@ -24,10 +24,12 @@ const imageVariable = "E2E_IMAGE"
 // runOnKind takes the clusters of kind.sh for the shared fleet, installs the chart as the
 // suite needs it, and runs the tests.
 func runOnKind(ctx context.Context, m *testing.M) (code int, err error) {
-	if shared, err = fleet.Kind(fleet.KindOptions{Spokes: []string{spokeA, spokeB}}); err != nil {
+	f, err := fleet.Kind(fleet.KindOptions{Spokes: []string{spokeA, spokeB}})
+	if err != nil {
 		return 1, err
 	}
-	for _, member := range []*fleet.Member{shared.Hub, shared.Spoke(spokeA), shared.Spoke(spokeB)} {
+	startShared = func() *sharedFleet { return &sharedFleet{Fleet: f} }
+	for _, member := range []*fleet.Member{shared().Hub, shared().Spoke(spokeA), shared().Spoke(spokeB)} {
 		if err := removeTestNamespaces(ctx, member); err != nil {
 			return 1, err
 		}
@@ -57,7 +59,7 @@ func runOnKind(ctx context.Context, m *testing.M) (code int, err error) {
 func waitUnasked(ctx context.Context) error {
 	last := errors.New("never asked")
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		err := shared.Hub.Client.Create(ctx, alertRule("unasked", "unasked", onEvery()), client.DryRunAll)
+		err := shared().Hub.Client.Create(ctx, alertRule("unasked", "unasked", onEvery()), client.DryRunAll)
 		if err == nil || ctx.Err() == nil {
 			last = err
 		}
@@ -71,7 +73,7 @@ func waitUnasked(ctx context.Context) error {
 
 // operator is the chart's release on the hub.
 func operator() (*helm.Release, error) {
-	kubeconfig, err := shared.Hub.KubeconfigFile()
+	kubeconfig, err := shared().Hub.KubeconfigFile()
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func TestKind(t *testing.T) {
 	}
 	release, err := operator()
 	must(t, err)
-	f := &installed{Fleet: shared, test: t, release: release, ns: unique(t)}
+	f := &installed{Fleet: shared(), test: t, release: release, ns: unique(t)}
 	namespace(t, f.ns, f.Spoke(spokeA), f.Spoke(spokeB))
 	f.fill(t)
 	_ = t.Run("UpgradeWritesNoRule", f.upgrade) &&

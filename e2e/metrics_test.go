@@ -34,10 +34,10 @@ func scan(r io.Reader, name string) (float64, error) {
 // measured. Requests to spokes leave no series with their hosts.
 func TestMetrics(t *testing.T) {
 	onProcesses(t)
-	a, ns := shared.Spoke(spokeA), unique(t)
+	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	const fromDeployment = `rulefleet_propagation_duration_seconds_count{from="Deployment",interrupted="false"}`
-	before, err := metric(t.Context(), sharedManager, fromDeployment)
+	before, err := metric(t.Context(), sharedManager(), fromDeployment)
 	if err != nil {
 		before = 0 // there is none before the first
 	}
@@ -55,13 +55,15 @@ func TestMetrics(t *testing.T) {
 		`rulefleet_spoke_requests_total{code="200",verb="watch"}`:                    1,
 		`rulefleet_spoke_requests_total{code="201",verb="create"}`:                   1,
 	} {
-		eventually(t, name, func(ctx context.Context) error { return metricAtLeast(ctx, sharedManager, name, least) })
+		t.Run(name, func(t *testing.T) {
+			eventually(t, name, func(ctx context.Context) error { return metricAtLeast(ctx, sharedManager(), name, least) })
+		})
 	}
-	served, err := exposed(t.Context(), sharedManager)
+	served, err := exposed(t.Context(), sharedManager())
 	must(t, err)
 	for line := range strings.Lines(served) {
 		name, _, _ := strings.Cut(line, "{")
-		if host := regexp.MustCompile(`host="([^"]*)"`).FindStringSubmatch(line); name == "rest_client_requests_total" && "https://"+host[1] != shared.Hub.RESTConfig().Host {
+		if host := regexp.MustCompile(`host="([^"]*)"`).FindStringSubmatch(line); name == "rest_client_requests_total" && "https://"+host[1] != shared().Hub.RESTConfig().Host {
 			t.Errorf("requests to others than the hub are counted: %s", line)
 		}
 	}

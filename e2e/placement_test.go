@@ -41,7 +41,7 @@ func expectIn(t *testing.T, key client.ObjectKey, spokes ...string) {
 		if slices.Contains(spokes, spoke) {
 			n = 1
 		}
-		expectPushed(t, shared.Spoke(spoke), key, n)
+		expectPushed(t, shared().Spoke(spoke), key, n)
 	}
 }
 
@@ -55,7 +55,7 @@ func expectPlaced(t *testing.T, key client.ObjectKey, spokes ...string) {
 	}
 	ar := &v1alpha1.AlertRule{}
 	eventually(t, fmt.Sprintf("the status of %s tells of %v", key, spokes), func(ctx context.Context) error {
-		if err := read(ctx, shared.Hub, key, ar); err != nil {
+		if err := read(ctx, shared().Hub, key, ar); err != nil {
 			return err
 		}
 		var rows []string
@@ -74,13 +74,13 @@ func expectPlaced(t *testing.T, key client.ObjectKey, spokes ...string) {
 func TestPlacement(t *testing.T) {
 	t.Parallel()
 	ns := unique(t)
-	namespace(t, ns, shared.Spoke(spokeA), shared.Spoke(spokeB))
+	namespace(t, ns, shared().Spoke(spokeA), shared().Spoke(spokeB))
 	ar := alertRule(ns, ns, onNamed(spokeA))
-	key := create(t, shared.Hub, ar)
+	key := create(t, shared().Hub, ar)
 	expectPlaced(t, key, spokeA)
 	place := func(p v1alpha1.ClusterSelection) {
 		t.Helper()
-		update(t, shared.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Placement = p })
+		update(t, shared().Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Placement = p })
 	}
 	byLabel := onLabeled("env", spokeLabels[spokeB]["env"])
 
@@ -96,27 +96,27 @@ func TestPlacement(t *testing.T) {
 	expectPlaced(t, key, spokeB)
 
 	place(onNamed(spokeB, "not-registered"))
-	ar = expectRow(t, shared, key, "not-registered", v1alpha1.PhasePending, v1alpha1.ReasonNotRegistered)
+	ar = expectRow(t, shared(), key, "not-registered", v1alpha1.PhasePending, v1alpha1.ReasonNotRegistered)
 	if r := row(ar, spokeB); r == nil || r.Phase != v1alpha1.PhaseApplied || ar.Status.Summary.Ready != "1/2" {
 		t.Errorf("the status is %+v", ar.Status)
 	}
-	expectReady(t, shared, key, metav1.ConditionFalse, v1alpha1.ReasonNotRegistered)
+	expectReady(t, shared(), key, metav1.ConditionFalse, v1alpha1.ReasonNotRegistered)
 }
 
 // TestPlacementFollowsLabels labels a spoke, by hand and by its Secret.
 func TestPlacementFollowsLabels(t *testing.T) {
 	t.Parallel()
 	ns := unique(t)
-	namespace(t, ns, shared.Spoke(spokeA), shared.Spoke(spokeB))
+	namespace(t, ns, shared().Spoke(spokeA), shared().Spoke(spokeB))
 	t.Cleanup(func() {
-		unlabel(t, shared, spokeA, ns)
-		unlabel(t, shared, spokeB, ns)
+		unlabel(t, shared(), spokeA, ns)
+		unlabel(t, shared(), spokeB, ns)
 	})
-	key := create(t, shared.Hub, alertRule(ns, ns, onLabeled(ns, "on")))
+	key := create(t, shared().Hub, alertRule(ns, ns, onLabeled(ns, "on")))
 	expectPlaced(t, key)
 	label := func(o client.Object, value string) {
 		t.Helper()
-		update(t, shared.Hub, o, func(o client.Object) {
+		update(t, shared().Hub, o, func(o client.Object) {
 			labels := o.GetLabels()
 			labels[ns] = value
 			if value == "" {
@@ -145,7 +145,7 @@ func TestPlacementFollowsLabels(t *testing.T) {
 	label(secretA, "on")
 	label(secretB, "on")
 	expectIn(t, key, spokeB)
-	must(t, read(t.Context(), shared.Hub, client.ObjectKeyFromObject(a), a))
+	must(t, read(t.Context(), shared().Hub, client.ObjectKeyFromObject(a), a))
 	if a.Labels[ns] != "off" {
 		t.Errorf("the person's label is %q now", a.Labels[ns])
 	}
@@ -154,9 +154,9 @@ func TestPlacementFollowsLabels(t *testing.T) {
 // TestRuleNamespace checks where rules go that name no namespace, and what they may name.
 func TestRuleNamespace(t *testing.T) {
 	t.Parallel()
-	a, ns := shared.Spoke(spokeA), unique(t)
+	a, ns := shared().Spoke(spokeA), unique(t)
 	other := ns + "-other"
-	namespace(t, ns, a, shared.Hub)
+	namespace(t, ns, a, shared().Hub)
 	namespace(t, other, a)
 	if err := a.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "monitoring"}}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
@@ -177,9 +177,9 @@ func TestRuleNamespace(t *testing.T) {
 	}
 	expectRefused := func(ar *v1alpha1.AlertRule) {
 		t.Helper()
-		expectCondition(t, shared, ar, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonNamespaceNotAllowed)
-		expectCondition(t, shared, ar, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNamespaceNotAllowed)
-		expectCondition(t, shared, ar, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonNamespaceNotAllowed)
+		expectCondition(t, shared(), ar, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonNamespaceNotAllowed)
+		expectCondition(t, shared(), ar, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNamespaceNotAllowed)
+		expectCondition(t, shared(), ar, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonNamespaceNotAllowed)
 	}
 	inTenant := func(name string) *v1alpha1.AlertRule {
 		ar := alertRule(name, "", onNamed(spokeA))
@@ -188,17 +188,17 @@ func TestRuleNamespace(t *testing.T) {
 	}
 
 	admin := alertRule(ns, "", onNamed(spokeA))
-	create(t, shared.Hub, admin)
+	create(t, shared().Hub, admin)
 	expectThere(admin, "monitoring")
-	update(t, shared.Hub, admin, func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = v1alpha1.NamespaceName(other) })
+	update(t, shared().Hub, admin, func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = v1alpha1.NamespaceName(other) })
 	moved := expectThere(admin, other)
-	ar := expectReady(t, shared, client.ObjectKeyFromObject(admin), metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	ar := expectReady(t, shared(), client.ObjectKeyFromObject(admin), metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	if r := row(ar, spokeA); r == nil || r.Rule != client.ObjectKeyFromObject(moved).String() {
 		t.Errorf("the row is %+v", r)
 	}
 
 	tenant := inTenant("tenant")
-	create(t, shared.Hub, tenant)
+	create(t, shared().Hub, tenant)
 	good := expectThere(tenant, ns)
 
 	// Another namespace is not for a tenant: neither named, nor by a workload, nor by
@@ -206,9 +206,9 @@ func TestRuleNamespace(t *testing.T) {
 	named, workload := inTenant("named"), inTenant("workload")
 	named.Spec.RuleNamespace = v1alpha1.NamespaceName(other)
 	workload.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: spokeA, Kind: "Deployment", Namespace: v1alpha1.NamespaceName(other), Name: "web"}
-	create(t, shared.Hub, named)
-	create(t, shared.Hub, workload)
-	update(t, shared.Hub, tenant, func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = v1alpha1.NamespaceName(other) })
+	create(t, shared().Hub, named)
+	create(t, shared().Hub, workload)
+	update(t, shared().Hub, tenant, func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = v1alpha1.NamespaceName(other) })
 	for _, ar := range []*v1alpha1.AlertRule{named, workload, tenant} {
 		expectRefused(ar)
 	}
@@ -223,20 +223,20 @@ func TestRuleNamespace(t *testing.T) {
 // TestNamespaceMissing places a rule into a namespace that comes, goes and comes back.
 func TestNamespaceMissing(t *testing.T) {
 	t.Parallel()
-	a, ns := shared.Spoke(spokeA), unique(t)
-	namespace(t, ns, shared.Spoke(spokeB))
-	key := create(t, shared.Hub, alertRule(ns, ns, onNamed(spokeA, spokeB)))
-	expectRow(t, shared, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing)
-	expectRow(t, shared, key, spokeB, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator)
-	expectReady(t, shared, key, metav1.ConditionFalse, v1alpha1.ReasonNamespaceMissing)
+	a, ns := shared().Spoke(spokeA), unique(t)
+	namespace(t, ns, shared().Spoke(spokeB))
+	key := create(t, shared().Hub, alertRule(ns, ns, onNamed(spokeA, spokeB)))
+	expectRow(t, shared(), key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing)
+	expectRow(t, shared(), key, spokeB, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator)
+	expectReady(t, shared(), key, metav1.ConditionFalse, v1alpha1.ReasonNamespaceMissing)
 	expectPushed(t, a, key, 0)
 
 	namespace(t, ns, a)
 	expectPushed(t, a, key, 1)
-	expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 
 	must(t, a.Client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
-	expectRow(t, shared, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing)
+	expectRow(t, shared(), key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing)
 	eventually(t, "the namespace is gone", func(ctx context.Context) error {
 		err := read(ctx, a, client.ObjectKey{Name: ns}, &corev1.Namespace{})
 		if err == nil || client.IgnoreNotFound(err) != nil {
@@ -246,5 +246,5 @@ func TestNamespaceMissing(t *testing.T) {
 	})
 	namespace(t, ns, a)
 	expectPushed(t, a, key, 1)
-	expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 }

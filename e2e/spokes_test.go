@@ -258,12 +258,12 @@ func (s *oneSpoke) withoutCRD(t *testing.T) {
 // TestColumns prints what a person sees.
 func TestColumns(t *testing.T) {
 	t.Parallel()
-	a, ns := shared.Spoke(spokeA), unique(t)
-	namespace(t, ns, a, shared.Hub)
+	a, ns := shared().Spoke(spokeA), unique(t)
+	namespace(t, ns, a, shared().Hub)
 	ar := alertRule("rule", "", onNamed(spokeA))
 	ar.Namespace = ns
-	key := create(t, shared.Hub, ar)
-	expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	key := create(t, shared().Hub, ar)
+	expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	version, err := discovery.NewDiscoveryClientForConfigOrDie(a.RESTConfig()).ServerVersion()
 	must(t, err)
 	for _, c := range []struct {
@@ -275,13 +275,15 @@ func TestColumns(t *testing.T) {
 		{"get spoke " + spokeA, "NAME READY REASON VERSION DEPLOYMENTS RULES AGE", []string{spokeA, "True", "Ready", version.GitVersion, "*", "*", "*"}},
 		{"get art deployment-down", "NAME ALERT SEVERITY STATE ACCEPTED AGE", []string{"deployment-down", "DeploymentDown", "critical", "Enabled", "True", "*"}},
 	} {
-		out, err := shared.Hub.Kubectl(t.Context(), strings.Fields(c.args)...).CombinedOutput()
-		must(t, err)
-		header, rest, _ := strings.Cut(string(out), "\n")
-		row := strings.Fields(rest)
-		same := slices.EqualFunc(row, c.row, func(got, want string) bool { return want == "*" && got != "<none>" || got == want })
-		if strings.Join(strings.Fields(header), " ") != c.header || !same {
-			t.Errorf("kubectl %s prints\n%s", c.args, out)
-		}
+		t.Run(c.args, func(t *testing.T) {
+			out, err := shared().Hub.Kubectl(t.Context(), strings.Fields(c.args)...).CombinedOutput()
+			must(t, err)
+			header, rest, _ := strings.Cut(string(out), "\n")
+			row := strings.Fields(rest)
+			same := slices.EqualFunc(row, c.row, func(got, want string) bool { return want == "*" && got != "<none>" || got == want })
+			if strings.Join(strings.Fields(header), " ") != c.header || !same {
+				t.Errorf("kubectl %s prints\n%s", c.args, out)
+			}
+		})
 	}
 }

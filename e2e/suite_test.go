@@ -13,9 +13,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -37,16 +41,40 @@ const (
 
 var provider = flag.String("provider", providerProcesses, "where the clusters `run`: processes, or kind")
 
-// shared is the fleet that the tests share which do no harm to it. Each works in
-// namespaces of its own.
-var shared *fleet.Fleet
+// sharedFleet is the fleet that the tests share which do no harm to it, with its manager. Each test
+// works in namespaces of its own.
+type sharedFleet struct {
+	*fleet.Fleet
+	manager *fleet.Manager
+}
 
-// sharedManager is the manager of that fleet.
-var sharedManager *fleet.Manager
+// startShared starts the shared fleet when a test first asks for it.
+var startShared = sync.OnceValue(func() *sharedFleet {
+	s, err := startSharedFleet(context.Background())
+	if err != nil {
+		panic(fmt.Sprintf("e2e: %v", err)) // no test that asks for it could go on
+	}
+	started.Store(s)
+	return s
+})
 
-// raceManager and plainManager are the manager's program, with the race detector
-// where this test has it, and without. Tests that measure time use the latter.
-var raceManager, plainManager string
+// started is the shared fleet once it was started, for TestMain to stop.
+var started atomic.Pointer[sharedFleet]
+
+func shared() *fleet.Fleet { return startShared().Fleet }
+
+func sharedManager() *fleet.Manager { return startShared().manager }
+
+// raceManager and plainManager are the manager's program, with the race detector where this test
+// has it, and without. Tests that measure time use the latter.
+var raceManager, plainManager = filepath.Join("..", "bin", "rulefleet-manager-race"), filepath.Join("..", "bin", "rulefleet-manager-test")
+
+// quick is what the intervals of a manager are multiplied by where a test does not measure how soon
+// something is seen.
+const quick = 0.2
+
+// quickly scales a span of time in which the manager looks at something again and again.
+func quickly(d time.Duration) time.Duration { return interval.Scale(quick).Of(d) }
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -63,78 +91,83 @@ func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
 	case providerKind:
 		return runOnKind(ctx, m)
 	case providerProcesses:
+		return runOnProcesses(ctx, m)
 	default:
 		return 1, fmt.Errorf("-provider=%s: there is %s and %s", *provider, providerProcesses, providerKind)
 	}
-	dir, err := os.MkdirTemp("", "rulefleet-e2e-")
-	if err != nil {
-		return 1, fmt.Errorf("making a work folder: %w", err)
-	}
-	defer func() {
-		if code == 0 {
-			_ = os.RemoveAll(dir)
-		}
-	}()
-	raceManager, plainManager = filepath.Join(dir, "manager-race"), filepath.Join(dir, "manager")
-	if err := buildManager(ctx, raceManager, raceFlags...); err != nil {
-		return 1, err
-	}
-	if err := buildManager(ctx, plainManager); err != nil {
-		return 1, err
-	}
-	if *faults {
-		defer printTable(os.Stdout)
-		return m.Run(), nil
-	}
-	return runOnProcesses(ctx, m, dir)
 }
 
-// runOnProcesses starts the shared fleet and its manager, and runs the tests.
-func runOnProcesses(ctx context.Context, m *testing.M, dir string) (code int, err error) {
-	shared, err = fleet.Start(ctx, fleet.Options{Spokes: []string{spokeA, spokeB}, ControllerManager: true})
-	if err != nil {
-		return 1, fmt.Errorf("starting the shared fleet: %w", err)
+// runOnProcesses builds the manager, runs the tests, and stops the shared fleet.
+func runOnProcesses(ctx context.Context, m *testing.M) (code int, err error) {
+	// As 'make build' does, which shares what is compiled. A program that is up to date stays as it is.
+	if err := buildManager(ctx, plainManager, []string{"CGO_ENABLED=0"}, "-trimpath"); err != nil {
+		return 1, err
+	}
+	if len(raceFlags) == 0 {
+		raceManager = plainManager
+	} else if err := buildManager(ctx, raceManager, nil, raceFlags...); err != nil {
+		return 1, err
 	}
 	// Ctrl-C would end this process before its deferred calls ran.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-interrupted
-		_ = shared.Stop()
+		if s := started.Load(); s != nil {
+			_ = s.Stop()
+		}
 		os.Exit(130)
 	}()
-	defer func() {
-		if code != 0 {
-			shared.Dump(os.Stderr)
-		}
-		if stopErr := shared.Stop(); stopErr != nil && err == nil {
-			code, err = 1, fmt.Errorf("stopping the shared fleet: %w", stopErr)
-		}
-	}()
-	// What the tests delete side by side adds up to what the brake holds: it has a test,
-	// and a fleet, of its own.
-	sharedManager, err = shared.StartManager(ctx, fleet.ManagerOptions{Path: raceManager, Dir: dir, Args: []string{"--deletion-hold=0"}})
-	if err != nil {
-		return 1, fmt.Errorf("starting the manager: %w", err)
-	}
-	for name, labels := range spokeLabels {
-		if err := shared.Register(ctx, name, labels); err != nil {
-			return 1, err
-		}
-	}
 	code = m.Run()
-	if err := sharedManager.Stop(); err != nil {
+	if err := writeTable(filepath.Join("..", "bin", "faults.txt")); err != nil {
+		return 1, err
+	}
+	s := started.Load()
+	if s == nil {
+		return code, nil
+	}
+	if err := s.manager.Stop(); err != nil {
 		return 1, fmt.Errorf("stopping the manager: %w", err)
 	}
-	if strings.Contains(sharedManager.Log(), "DATA RACE") {
-		return 1, fmt.Errorf("the manager has a data race:\n%s", sharedManager.Log())
+	if strings.Contains(s.manager.Log(), "DATA RACE") {
+		return 1, fmt.Errorf("the manager has a data race:\n%s", s.manager.Log())
 	}
-	return code, nil
+	if code != 0 {
+		s.Dump(os.Stderr)
+	}
+	if err := s.Stop(); err != nil {
+		return 1, fmt.Errorf("stopping the shared fleet: %w", err)
+	}
+	return code, os.RemoveAll(filepath.Dir(s.manager.LogPath))
 }
 
-func buildManager(ctx context.Context, out string, args ...string) error {
+func startSharedFleet(ctx context.Context) (*sharedFleet, error) {
+	f, err := fleet.Start(ctx, fleet.Options{Spokes: []string{spokeA, spokeB}, ControllerManager: true, Intervals: quick})
+	if err != nil {
+		return nil, fmt.Errorf("starting the shared fleet: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "rulefleet-e2e-")
+	if err != nil {
+		return nil, fmt.Errorf("making a work folder: %w", err)
+	}
+	// What the tests delete side by side adds up to what the brake holds: it has a test,
+	// and a fleet, of its own.
+	m, err := f.StartManager(ctx, fleet.ManagerOptions{Path: raceManager, Dir: dir, Args: []string{"--deletion-hold=0"}})
+	if err != nil {
+		return nil, fmt.Errorf("starting the manager: %w", err)
+	}
+	for name, labels := range spokeLabels {
+		if err := f.Register(ctx, name, labels); err != nil {
+			return nil, err
+		}
+	}
+	return &sharedFleet{f, m}, nil
+}
+
+func buildManager(ctx context.Context, out string, env []string, args ...string) error {
 	args = append(append([]string{"build"}, args...), "-o", out, "../cmd/manager")
 	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("building the manager: %w", err)

@@ -45,7 +45,7 @@ func path(spoke, namespace, name string) string { return spoke + "/" + namespace
 // in the spokes of the shared fleet the Deployments that PrometheusRules are about.
 func made(ctx context.Context, template string) (onHub map[string]client.ObjectKey, inSpokes []string, err error) {
 	var rules v1alpha1.AlertRuleList
-	if err := shared.Hub.Client.List(ctx, &rules, client.MatchingLabels{v1alpha1.TemplateLabel: template}); err != nil {
+	if err := shared().Hub.Client.List(ctx, &rules, client.MatchingLabels{v1alpha1.TemplateLabel: template}); err != nil {
 		return nil, nil, err
 	}
 	onHub = map[string]client.ObjectKey{}
@@ -55,7 +55,7 @@ func made(ctx context.Context, template string) (onHub map[string]client.ObjectK
 	}
 	for _, spoke := range []string{spokeA, spokeB} {
 		var list monitoringv1.PrometheusRuleList
-		if err := shared.Spoke(spoke).Client.List(ctx, &list); err != nil {
+		if err := shared().Spoke(spoke).Client.List(ctx, &list); err != nil {
 			return nil, nil, err
 		}
 		for i := range list.Items {
@@ -97,7 +97,7 @@ func TestTemplateSelects(t *testing.T) {
 	t.Parallel()
 	name := unique(t)
 	gold, plain := name+"-gold", name+"-plain"
-	for _, m := range []*fleet.Member{shared.Spoke(spokeA), shared.Spoke(spokeB)} {
+	for _, m := range []*fleet.Member{shared().Spoke(spokeA), shared().Spoke(spokeB)} {
 		namespace(t, plain, m)
 		must(t, m.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: gold, Labels: map[string]string{name: "gold"}}}))
 		for _, d := range []*appsv1.Deployment{deployment(gold, "web"), deployment(gold, "db"), deployment(plain, "web"), deployment(metav1.NamespaceSystem, name)} {
@@ -118,7 +118,7 @@ func TestTemplateSelects(t *testing.T) {
 	}
 	tpl := template(name)
 	tpl.Spec.Namespaces, tpl.Spec.Workloads = nil, on
-	create(t, shared.Hub, tpl)
+	create(t, shared().Hub, tpl)
 
 	for _, c := range []struct {
 		name   string
@@ -153,27 +153,27 @@ func TestTemplateSelects(t *testing.T) {
 		{"enabled", func(s *v1alpha1.AlertRuleTemplateSpec) { s.State, s.Namespaces = v1alpha1.Enabled, nil }, everywhere(gold+"/web", gold+"/db", plain+"/web")},
 	} {
 		t.Log(c.name)
-		update(t, shared.Hub, tpl, func(r *v1alpha1.AlertRuleTemplate) { c.change(&r.Spec) })
+		update(t, shared().Hub, tpl, func(r *v1alpha1.AlertRuleTemplate) { c.change(&r.Spec) })
 		expectMade(t, name, c.want...)
 	}
-	must(t, shared.Hub.Client.Delete(t.Context(), tpl))
+	must(t, shared().Hub.Client.Delete(t.Context(), tpl))
 	expectMade(t, name)
 }
 
 // TestTemplateIsEdited changes the alert of a template.
 func TestTemplateIsEdited(t *testing.T) {
 	t.Parallel()
-	a, b, ns := shared.Spoke(spokeA), shared.Spoke(spokeB), unique(t)
+	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a, b)
 	tpl := template(ns, v1alpha1.NamespaceName(ns))
-	create(t, shared.Hub, tpl)
+	create(t, shared().Hub, tpl)
 	create(t, a, deployment(ns, "web"))
 	create(t, b, deployment(ns, "web"))
 	keys := expectMade(t, ns, path(spokeA, ns, "web"), path(spokeB, ns, "web"))
 	members := []*fleet.Member{a, b}
 	before := []*monitoringv1.PrometheusRule{expectPushed(t, a, keys[0], 1), expectPushed(t, b, keys[1], 1)}
 
-	update(t, shared.Hub, tpl, func(r *v1alpha1.AlertRuleTemplate) {
+	update(t, shared().Hub, tpl, func(r *v1alpha1.AlertRuleTemplate) {
 		r.Spec.Expr, r.Spec.For, r.Spec.Severity = `absent(up{deployment="$(deployment.name)",region="$(cluster.labels.region)"})`, "", "critical"
 		r.Spec.Labels = map[string]v1alpha1.LabelText{"app": "$(deployment.labels.app)"}
 		r.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "$(deployment.name) in $(cluster.name)"}
@@ -187,7 +187,7 @@ func TestTemplateIsEdited(t *testing.T) {
 		if after.UID != before[i].UID || after.Name != before[i].Name || after.Spec.Groups[0].Name != before[i].Spec.Groups[0].Name {
 			t.Errorf("%s: %s/%s is not the same object or group as before", m.Name(), after.Namespace, after.Name)
 		}
-		expectReady(t, shared, keys[i], metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+		expectReady(t, shared(), keys[i], metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestTemplateIsEdited(t *testing.T) {
 // puts them back.
 func TestTemplateFollowsLabels(t *testing.T) {
 	t.Parallel()
-	a, name := shared.Spoke(spokeA), unique(t)
+	a, name := shared().Spoke(spokeA), unique(t)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{name: "ns"}}}
 	must(t, a.Client.Create(t.Context(), ns))
 	labeled := func(deployment string) *appsv1.Deployment {
@@ -208,7 +208,7 @@ func TestTemplateFollowsLabels(t *testing.T) {
 	tpl := template(name)
 	tpl.Spec.Namespaces = &v1alpha1.NamespaceSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{name: "ns"}}}
 	tpl.Spec.Workloads = &metav1.LabelSelector{MatchLabels: map[string]string{name: "on"}}
-	create(t, shared.Hub, tpl)
+	create(t, shared().Hub, tpl)
 	both := []string{path(spokeA, name, "one"), path(spokeA, name, "two")}
 	expectMade(t, name, both...)
 
@@ -223,15 +223,15 @@ func TestTemplateFollowsLabels(t *testing.T) {
 	expectMade(t, name, both...)
 
 	sc := membership(spokeA)
-	t.Cleanup(func() { unlabel(t, shared, spokeA, name) })
-	update(t, shared.Hub, tpl, func(r *v1alpha1.AlertRuleTemplate) {
+	t.Cleanup(func() { unlabel(t, shared(), spokeA, name) })
+	update(t, shared().Hub, tpl, func(r *v1alpha1.AlertRuleTemplate) {
 		of := onLabeled(name, "on")
 		r.Spec.Clusters = &of
 	})
 	expectMade(t, name)
-	update(t, shared.Hub, sc, func(sc *v1alpha1.SpokeCluster) { sc.Labels[name] = "on" })
+	update(t, shared().Hub, sc, func(sc *v1alpha1.SpokeCluster) { sc.Labels[name] = "on" })
 	expectMade(t, name, both...)
-	update(t, shared.Hub, sc, func(sc *v1alpha1.SpokeCluster) { sc.Labels[name] = "off" })
+	update(t, shared().Hub, sc, func(sc *v1alpha1.SpokeCluster) { sc.Labels[name] = "off" })
 	expectMade(t, name)
 }
 
@@ -246,26 +246,26 @@ func deploymentOf(namespace, name, key, value string) *appsv1.Deployment {
 // until it is valid again.
 func TestInvalidTemplateKeepsItsRules(t *testing.T) {
 	t.Parallel()
-	a, ns := shared.Spoke(spokeA), unique(t)
+	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	tpl := template(ns, v1alpha1.NamespaceName(ns))
-	create(t, shared.Hub, tpl)
+	create(t, shared().Hub, tpl)
 	old, web := deployment(ns, "old"), deployment(ns, "web")
 	create(t, a, old)
 	create(t, a, web)
 	key := expectMade(t, ns, path(spokeA, ns, "web"), path(spokeA, ns, "old"))[0]
-	expectCondition(t, shared, tpl, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	expectCondition(t, shared(), tpl, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
 	good := tpl.Spec.Expr
 	pr := expectPushed(t, a, key, 1)
 
-	update(t, shared.Hub, tpl, func(r *v1alpha1.AlertRuleTemplate) { r.Spec.Expr, r.Spec.Severity = "sum(up", "critical" })
-	c := expectCondition(t, shared, tpl, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonInvalidExpr)
+	update(t, shared().Hub, tpl, func(r *v1alpha1.AlertRuleTemplate) { r.Spec.Expr, r.Spec.Severity = "sum(up", "critical" })
+	c := expectCondition(t, shared(), tpl, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonInvalidExpr)
 	if !strings.Contains(c.Message, "spec.expr") {
 		t.Errorf("the message does not tell where: %q", c.Message)
 	}
 	// Another Deployment's rule tells when all that was queued before it is done.
 	create(t, a, deployment(ns, "new"))
-	expectGenerated(t, shared, spokeA, ns, "new", 1) // of the built-in template
+	expectGenerated(t, shared(), spokeA, ns, "new", 1) // of the built-in template
 	must(t, a.Client.Delete(t.Context(), old))
 	update(t, a, web, func(d *appsv1.Deployment) { d.Annotations = map[string]string{"example.com/touched": "yes"} })
 	expectMade(t, ns, path(spokeA, ns, "web")) // and a Deployment that is gone has none
@@ -276,8 +276,8 @@ func TestInvalidTemplateKeepsItsRules(t *testing.T) {
 		return untouched(ctx, a, pr)
 	})
 
-	update(t, shared.Hub, tpl, func(r *v1alpha1.AlertRuleTemplate) { r.Spec.Expr = good })
-	expectCondition(t, shared, tpl, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	update(t, shared().Hub, tpl, func(r *v1alpha1.AlertRuleTemplate) { r.Spec.Expr = good })
+	expectCondition(t, shared(), tpl, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
 	for _, key := range expectMade(t, ns, path(spokeA, ns, "web"), path(spokeA, ns, "new")) {
 		expectRule(t, a, key, "the rest of the change", func(r *monitoringv1.Rule) bool { return r.Labels["severity"] == "critical" })
 	}
@@ -300,13 +300,13 @@ func TestAwkwardValuesAreEscaped(t *testing.T) {
 		"unicode":               "Žluťoučký kůň 🐎 \u2028 \u202e",
 		strings.Repeat("n", 63): strings.Repeat("x", 1000),
 	}
-	a, ns := shared.Spoke(spokeA), unique(t)
+	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	tpl := template(ns, v1alpha1.NamespaceName(ns))
 	tpl.Spec.Expr = "up{eq=\"$(deployment.annotations." + key + ")\",raw=`$(deployment.annotations." + key + ")`,re=~'($(deployment.annotations." + key + "))+',name=~\"$(deployment.name)|$(cluster.name)\"} == 0"
 	tpl.Spec.Labels = map[string]v1alpha1.LabelText{"text": "{$(deployment.annotations." + key + ")}", "label": "$(deployment.labels.example.com/Kind)"}
 	tpl.Spec.Annotations = map[string]v1alpha1.LabelText{"text": "{{ 1 }}$(deployment.annotations." + key + "){{ 2 }}"}
-	create(t, shared.Hub, tpl)
+	create(t, shared().Hub, tpl)
 	var paths, names []string
 	for name, value := range values {
 		d := deploymentOf(ns, name, "example.com/Kind", "a_b.C-"+name[:1])
@@ -317,22 +317,24 @@ func TestAwkwardValuesAreEscaped(t *testing.T) {
 	}
 	for i, key := range expectMade(t, ns, paths...) {
 		name, value := names[i], values[names[i]]
-		pr := expectPushed(t, a, key, 1)
-		r := pr.Spec.Groups[0].Rules[0]
-		if len(pr.Name) > 147 {
-			t.Errorf("%s: the name %s has %d characters", name, pr.Name, len(pr.Name))
-		}
-		expectMatchers(t, r.Expr.String(), name, value)
-		want := map[string]string{"text": "{" + value + "}", "label": "a_b.C-" + name[:1], "namespace": ns, "deployment": name}
-		for label, want := range want {
-			if got := rendered(t, r.Labels[label]); got != want {
-				t.Errorf("%s: the label %s comes out as %q, not %q", name, label, got, want)
+		t.Run(name, func(t *testing.T) {
+			pr := expectPushed(t, a, key, 1)
+			r := pr.Spec.Groups[0].Rules[0]
+			if len(pr.Name) > 147 {
+				t.Errorf("%s: the name %s has %d characters", name, pr.Name, len(pr.Name))
 			}
-		}
-		if got := rendered(t, r.Annotations["text"]); got != "1"+value+"2" {
-			t.Errorf("%s: the annotation comes out as %q, not 1%q2", name, got, value)
-		}
-		expectReady(t, shared, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+			expectMatchers(t, r.Expr.String(), name, value)
+			want := map[string]string{"text": "{" + value + "}", "label": "a_b.C-" + name[:1], "namespace": ns, "deployment": name}
+			for label, want := range want {
+				if got := rendered(t, r.Labels[label]); got != want {
+					t.Errorf("%s: the label %s comes out as %q, not %q", name, label, got, want)
+				}
+			}
+			if got := rendered(t, r.Annotations["text"]); got != "1"+value+"2" {
+				t.Errorf("%s: the annotation comes out as %q, not 1%q2", name, got, value)
+			}
+			expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+		})
 	}
 }
 

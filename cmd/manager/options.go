@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rulefleet/rulefleet/pkg/controller/evaluate"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
@@ -44,6 +45,7 @@ type options struct {
 	deletionHold       time.Duration
 	evaluatorInterval  time.Duration
 	checkMetrics       bool
+	intervals          interval.Scale
 	leaveTimeout       time.Duration
 	webhookPort        int
 	webhookService     string
@@ -94,6 +96,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "let one of several replicas work at a time, by a Lease in the operator's namespace")
 	f.DurationVar(&o.evaluatorInterval, "evaluator-poll-interval", evaluate.DefaultInterval, "`duration` between two times that a spoke's Prometheus is asked which rules it evaluates and what fires; at least 5s")
+	f.Float64Var((*float64)(&o.intervals), "interval-scale", 1, "`factor` by which all intervals are multiplied at which spokes and their Prometheus are looked at, or something is tried again; for tests")
 	f.BoolVar(&o.checkMetrics, "check-metrics", true, "ask a spoke's Prometheus whether it has series for all that the rules' expressions select, and show what is missing")
 	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "`duration` for which deletions are held that are more than a quarter of a spoke's rules, and more than 20, within as long; 0 holds none")
 	f.DurationVar(&o.leaveTimeout, "leave-timeout", 2*time.Minute, "`duration` for which a spoke whose SpokeCluster is deleted is tried to be reached, to remove its rules; what is left then stays there")
@@ -162,6 +165,9 @@ func (o *options) validate() error {
 
 func (o *options) validateDurations() error {
 	var errs []error
+	if !(o.intervals > 0) {
+		errs = append(errs, fmt.Errorf("--interval-scale: %v is not greater than 0", o.intervals))
+	}
 	if o.evaluatorInterval < minEvaluatorInterval {
 		errs = append(errs, fmt.Errorf("--evaluator-poll-interval: %v is less than %v", o.evaluatorInterval, minEvaluatorInterval))
 	}

@@ -14,10 +14,12 @@ import (
 
 func TestKubeStateMetricsSelector(t *testing.T) {
 	for _, good := range []string{"", `job="kube-state-metrics"`, `job=~"ksm-.*",namespace="monitoring"`} {
-		o, err := parse([]string{"--kube-state-metrics-selector=" + good}, io.Discard)
-		if err != nil || o.kubeStateMetrics != good {
-			t.Errorf("%s: %v, %v", good, o, err)
-		}
+		t.Run(good, func(t *testing.T) {
+			o, err := parse([]string{"--kube-state-metrics-selector=" + good}, io.Discard)
+			if err != nil || o.kubeStateMetrics != good {
+				t.Errorf("%s: %v, %v", good, o, err)
+			}
+		})
 	}
 	const bad = `{job="kube-state-metrics"}`
 	if _, err := parse([]string{"--kube-state-metrics-selector=" + bad}, io.Discard); err == nil || !strings.Contains(err.Error(), "--kube-state-metrics-selector") {
@@ -63,14 +65,18 @@ func TestLeaderElectionIsOn(t *testing.T) {
 
 func TestClusterLabel(t *testing.T) {
 	for _, bad := range []string{"severity", "alertname", "__name__", "a-b"} {
-		if _, err := parse([]string{"--cluster-label=" + bad}, io.Discard); err == nil || !strings.Contains(err.Error(), "--cluster-label") {
-			t.Errorf("%s: %v", bad, err)
-		}
+		t.Run(bad, func(t *testing.T) {
+			if _, err := parse([]string{"--cluster-label=" + bad}, io.Discard); err == nil || !strings.Contains(err.Error(), "--cluster-label") {
+				t.Errorf("%s: %v", bad, err)
+			}
+		})
 	}
 	for _, good := range []string{"", "cluster", "k8s_cluster"} {
-		if _, err := parse([]string{"--cluster-label=" + good}, io.Discard); err != nil {
-			t.Errorf("%s: %v", good, err)
-		}
+		t.Run(good, func(t *testing.T) {
+			if _, err := parse([]string{"--cluster-label=" + good}, io.Discard); err != nil {
+				t.Errorf("%s: %v", good, err)
+			}
+		})
 	}
 }
 

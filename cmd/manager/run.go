@@ -88,7 +88,7 @@ func run(ctx context.Context, o *options) error {
 	cfg.Wrap(fence.Wrap) // what is written from here on, the leader writes
 	propagation := metrics.NewPropagation(clock.RealClock{})
 	provider := spoke.NewProvider(spoke.Options{
-		HubID: hubID, UserAgent: cfg.UserAgent, Allow: o.allow, Wrap: fence.Wrap, Log: log,
+		HubID: hubID, UserAgent: cfg.UserAgent, Allow: o.allow, Intervals: o.intervals, Wrap: fence.Wrap, Log: log,
 	})
 	provider.OnRemoved(propagation.Forget)
 	keeper := &certs.Keeper{}
@@ -155,12 +155,12 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	recorder := local.GetEventRecorder("rulefleet")
 	validator := rule.NewValidator(o.validateOptions())
 	board := status.NewBoard()
-	failures := status.NewFailures(board, provider.Changed)
+	failures := status.NewFailures(board, o.intervals, provider.Changed)
 	held := brake.New(clock.RealClock{}, o.deletionHold)
 
 	// what the spokes' evaluators say, for (0) and (2)
 	poller := evaluate.NewPoller(evaluate.Options{
-		Hub: local.GetClient(), Spokes: provider, HubID: hubID, ClusterLabel: o.clusterLabel, Interval: o.evaluatorInterval, Metrics: o.checkMetrics, Log: mgr.GetLogger(),
+		Hub: local.GetClient(), Spokes: provider, HubID: hubID, ClusterLabel: o.clusterLabel, Interval: o.evaluatorInterval, Intervals: o.intervals, Metrics: o.checkMetrics, Log: mgr.GetLogger(),
 	})
 	provider.OnRemoved(poller.Forget)
 
@@ -176,7 +176,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	// (1) Deployment → AlertRule
 	generator := generate.NewReconciler(generate.Options{
 		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
-		Validator: validator, Propagation: propagation,
+		Validator: validator, Propagation: propagation, Intervals: o.intervals,
 	})
 	rules.generator = generator
 	if err := generator.SetupWithManager(mgr, provider); err != nil {
@@ -185,7 +185,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	// (2) AlertRule → PrometheusRule
 	distributor := distribute.NewReconciler(distribute.Options{
 		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Reporter: failures, Validator: validator, Generated: o.generatedNamespace,
-		Propagation: propagation, Evaluations: poller,
+		Propagation: propagation, Evaluations: poller, Intervals: o.intervals,
 		Render: rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
 	})
 	rules.distributor = distributor
@@ -204,7 +204,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 		return err
 	}
 	// (3) verdicts → status
-	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator, Metrics: o.checkMetrics}
+	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator, Metrics: o.checkMetrics, Intervals: o.intervals}
 	if err := reconciler.SetupWithManager(local); err != nil {
 		return err
 	}

@@ -120,28 +120,30 @@ func TestRedirects(t *testing.T) {
 	}))
 	t.Cleanup(elsewhere.Close)
 	for _, code := range []int{301, 302, 303, 307, 308} {
-		client := answering(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Cookie") != "" {
-				t.Error("a cookie was kept")
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			client := answering(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Cookie") != "" {
+					t.Error("a cookie was kept")
+				}
+				http.SetCookie(w, &http.Cookie{Name: "a", Value: "b"})
+				http.Redirect(w, r, elsewhere.URL+"/login?state=secret", code)
+			})
+			jar, err := cookiejar.New(nil)
+			if err != nil {
+				t.Fatal(err)
 			}
-			http.SetCookie(w, &http.Cookie{Name: "a", Value: "b"})
-			http.Redirect(w, r, elsewhere.URL+"/login?state=secret", code)
+			client.HTTP = &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return nil }}
+			for range 2 {
+				_, _, err := all(t.Context(), client, "")
+				checkError(t, "a redirect", err, Redirected, code, elsewhere.URL+"/login,")
+				if strings.Contains(err.Error(), "secret") {
+					t.Error(err)
+				}
+			}
+			if client.HTTP.Jar == nil || client.HTTP.CheckRedirect == nil {
+				t.Error("the caller's client is changed")
+			}
 		})
-		jar, err := cookiejar.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		client.HTTP = &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return nil }}
-		for range 2 {
-			_, _, err := all(t.Context(), client, "")
-			checkError(t, "a redirect", err, Redirected, code, elsewhere.URL+"/login,")
-			if strings.Contains(err.Error(), "secret") {
-				t.Error(err)
-			}
-		}
-		if client.HTTP.Jar == nil || client.HTTP.CheckRedirect == nil {
-			t.Error("the caller's client is changed")
-		}
 	}
 }
 
@@ -273,16 +275,18 @@ func TestPresentLies(t *testing.T) {
 			`{"status":"success","infos":["be careful"],"warnings":[],"data":{"resultType":"vector","result":[]}}`, "", []Presence{Absent, Absent},
 		},
 	} {
-		got, err := clientOf(strings.NewReader(c.body)).Present(t.Context(), []string{"a", "b"})
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
-		}
-		if c.kind == "" && err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if c.kind != "" {
-			checkError(t, name, err, c.kind, http.StatusOK, "")
-		}
+		t.Run(name, func(t *testing.T) {
+			got, err := clientOf(strings.NewReader(c.body)).Present(t.Context(), []string{"a", "b"})
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%s: got %v, want %v", name, got, c.want)
+			}
+			if c.kind == "" && err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if c.kind != "" {
+				checkError(t, name, err, c.kind, http.StatusOK, "")
+			}
+		})
 	}
 }
 
@@ -332,22 +336,24 @@ func TestAnswersAreBounded(t *testing.T) {
 		"warnings":          {`{"warnings":["x"`, `,"x"`, "a value of more than"},
 		"many pages' worth": {start + `{}`, `,{"rules":[{"type":"alerting","query":"` + strings.Repeat("x", 1<<16) + `"}]}`, "more bytes"},
 	} {
-		body := &endless{head: c.head, again: c.again}
-		client := clientOf(body)
-		client.MaxBytes = 4 << 20
-		begin := time.Now()
-		peak, err := peakMemory(func() error {
-			_, err := client.Rules(t.Context(), "", func(*Rule) {})
-			return err
+		t.Run(name, func(t *testing.T) {
+			body := &endless{head: c.head, again: c.again}
+			client := clientOf(body)
+			client.MaxBytes = 4 << 20
+			begin := time.Now()
+			peak, err := peakMemory(func() error {
+				_, err := client.Rules(t.Context(), "", func(*Rule) {})
+				return err
+			})
+			took := time.Since(begin)
+			t.Logf("%s: %v, %d KiB at most, %d KiB read: %v", name, took.Round(time.Millisecond), peak>>10, body.read>>10, err)
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if peak > 16<<20 || took > 20*time.Second || body.read > client.MaxBytes+1 {
+				t.Errorf("%s: %v, %d KiB at most, %d KiB read", name, took, peak>>10, body.read>>10)
+			}
 		})
-		took := time.Since(begin)
-		t.Logf("%s: %v, %d KiB at most, %d KiB read: %v", name, took.Round(time.Millisecond), peak>>10, body.read>>10, err)
-		if err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if peak > 16<<20 || took > 20*time.Second || body.read > client.MaxBytes+1 {
-			t.Errorf("%s: %v, %d KiB at most, %d KiB read", name, took, peak>>10, body.read>>10)
-		}
 	}
 }
 

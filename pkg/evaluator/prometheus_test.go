@@ -181,10 +181,12 @@ func TestRules(t *testing.T) {
 		`{team="shop\"s"}`:  nil,
 		`{team=~".+",a=""}`: {"Fires", "Quiet"},
 	} {
-		found, stats, err := all(t.Context(), c, match)
-		if got := slices.Sorted(maps.Keys(found)); err != nil || !slices.Equal(got, want) || stats.Rules != len(want) {
-			t.Errorf("%s: %v, %+v, %v", match, got, stats, err)
-		}
+		t.Run(match, func(t *testing.T) {
+			found, stats, err := all(t.Context(), c, match)
+			if got := slices.Sorted(maps.Keys(found)); err != nil || !slices.Equal(got, want) || stats.Rules != len(want) {
+				t.Errorf("%s: %v, %+v, %v", match, got, stats, err)
+			}
+		})
 	}
 	_, _, err := all(t.Context(), c, "{")
 	checkError(t, "a match that does not parse", err, Rejected, http.StatusBadRequest, "bad_data")
@@ -219,30 +221,32 @@ func TestRulesInPages(t *testing.T) {
 	const groups = 5000
 	_, c, sent := start(t, prometheus.Options{Rules: manyRules(groups)})
 	for size, want := range map[int]int{0: groups / defaultPage, 499: 11, groups: 1} {
-		c.PageSize = size
-		sent.count.Store(0)
-		names := map[string]bool{}
-		var stats Stats
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		begin := time.Now()
-		peak, err := peakMemory(func() (err error) {
-			stats, err = c.Rules(t.Context(), "", func(r *Rule) { names[r.Name] = true })
-			return err
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			c.PageSize = size
+			sent.count.Store(0)
+			names := map[string]bool{}
+			var stats Stats
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			begin := time.Now()
+			peak, err := peakMemory(func() (err error) {
+				stats, err = c.Rules(t.Context(), "", func(r *Rule) { names[r.Name] = true })
+				return err
+			})
+			took := time.Since(begin)
+			runtime.ReadMemStats(&after)
+			t.Logf("pages of %d: %v, %+v, %d KiB at most, %d KiB and %d objects in all", size, took.Round(time.Millisecond), stats,
+				peak>>10, (after.TotalAlloc-before.TotalAlloc)>>10, after.Mallocs-before.Mallocs)
+			if err != nil || len(names) != groups || stats.Rules != groups || stats.Groups != groups {
+				t.Errorf("pages of %d: %d rules, %+v, %v", size, len(names), stats, err)
+			}
+			if n := int(sent.count.Load()); n != want || stats.Requests != want {
+				t.Errorf("pages of %d: %d requests, %+v", size, n, stats)
+			}
+			if peak > 16<<20 || stats.Bytes > 8<<20 || took > 20*time.Second {
+				t.Errorf("pages of %d: %v, %+v, %d KiB at most", size, took, stats, peak>>10)
+			}
 		})
-		took := time.Since(begin)
-		runtime.ReadMemStats(&after)
-		t.Logf("pages of %d: %v, %+v, %d KiB at most, %d KiB and %d objects in all", size, took.Round(time.Millisecond), stats,
-			peak>>10, (after.TotalAlloc-before.TotalAlloc)>>10, after.Mallocs-before.Mallocs)
-		if err != nil || len(names) != groups || stats.Rules != groups || stats.Groups != groups {
-			t.Errorf("pages of %d: %d rules, %+v, %v", size, len(names), stats, err)
-		}
-		if n := int(sent.count.Load()); n != want || stats.Requests != want {
-			t.Errorf("pages of %d: %d requests, %+v", size, n, stats)
-		}
-		if peak > 16<<20 || stats.Bytes > 8<<20 || took > 20*time.Second {
-			t.Errorf("pages of %d: %v, %+v, %d KiB at most", size, took, stats, peak>>10)
-		}
 	}
 	c.PageSize, c.MaxRequests = 100, 10
 	_, stats, err := all(t.Context(), c, "")

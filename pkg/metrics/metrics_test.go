@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -108,9 +109,11 @@ func TestFleet(t *testing.T) {
 		"Ready True Ready": 2, "Ready False Unreachable": 1, "Ready False Other": 1, "Ready Unknown None": 1, "Connected Unknown None": 5,
 		"Evaluating False EvaluatorUnreachable": 1, "Evaluating Unknown None": -1, "MetricsPresent Unknown None": -1,
 	} {
-		if got := valueOf(t, f, "rulefleet_spokes", labels); got != want {
-			t.Errorf("%v spokes are %s, want %v", got, labels, want)
-		}
+		t.Run(labels, func(t *testing.T) {
+			if got := valueOf(t, f, "rulefleet_spokes", labels); got != want {
+				t.Errorf("%v spokes are %s, want %v", got, labels, want)
+			}
+		})
 	}
 	end()
 	if n := testutil.CollectAndCount(f); n != 0 {
@@ -126,9 +129,11 @@ func TestQueueDepth(t *testing.T) {
 		t.Errorf("there are %d series", n)
 	}
 	for labels, want := range map[string]float64{"deep distribute": 90, "s20 distribute": 20, "s12 distribute": 12, "_other distribute": 1 + 10 + 11, "_other generate": 0} {
-		if got := valueOf(t, f, "rulefleet_queue_depth", labels); got != want {
-			t.Errorf("%s: %v, want %v", labels, got, want)
-		}
+		t.Run(labels, func(t *testing.T) {
+			if got := valueOf(t, f, "rulefleet_queue_depth", labels); got != want {
+				t.Errorf("%s: %v, want %v", labels, got, want)
+			}
+		})
 	}
 }
 
@@ -245,9 +250,11 @@ func TestCode(t *testing.T) {
 		t.Errorf("a spoke can make %d codes", len(seen))
 	}
 	for code, want := range map[int]string{200: "200", 409: "409", 418: "4xx", 599: "5xx", 799: "other", 0: "other"} {
-		if got := Code(code); got != want {
-			t.Errorf("%d is %s, want %s", code, got, want)
-		}
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			if got := Code(code); got != want {
+				t.Errorf("%d is %s, want %s", code, got, want)
+			}
+		})
 	}
 }
 

@@ -31,13 +31,15 @@ func TestVerb(t *testing.T) {
 		{"OPTIONS", "", "/api/v1/namespaces/shop", "other"},
 		{"MADE-UP", "", "/", "other"},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), tc.method, "https://spoke"+tc.path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := Verb(req, tc.base); got != tc.want {
-			t.Errorf("%s %s is %s, want %s", tc.method, tc.path, got, tc.want)
-		}
+		t.Run(tc.method+" "+tc.path, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), tc.method, "https://spoke"+tc.path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := Verb(req, tc.base); got != tc.want {
+				t.Errorf("%s %s is %s, want %s", tc.method, tc.path, got, tc.want)
+			}
+		})
 	}
 }
 

@@ -68,36 +68,38 @@ func TestAdjust(t *testing.T) {
 		},
 		"too many mistakes": {annotations: []string{prefix + "labels", long("-=x,", 9999)}, ignored: []string{strings.Repeat(`rulefleet.io/labels: "-" is no name of a label: letters, digits and _, with no digit first; `, 9), "…"}},
 	} {
-		w := annotated(c.annotations...)
-		if ok, err := Matches(template, w); !ok || err != nil {
-			t.Errorf("%s: matches: %v, %v", name, ok, err)
-		}
-		r, err := Generate(template, w, "generated")
-		plain, _ := Generate(template, newWorkload(), "generated")
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		if c.want != nil {
-			c.want(&plain.Spec.AlertSpec)
-		}
-		if !reflect.DeepEqual(r.Spec, plain.Spec) {
-			t.Errorf("%s: made %+v\nwant %+v", name, r.Spec, plain.Spec)
-		}
-		told := r.Annotations[v1alpha1.IgnoredAnnotation]
-		rest := told
-		for _, want := range c.ignored {
-			_, after, found := strings.Cut(rest, want)
-			if !found {
-				t.Errorf("%s: %q is not told in %q", name, want, told)
+		t.Run(name, func(t *testing.T) {
+			w := annotated(c.annotations...)
+			if ok, err := Matches(template, w); !ok || err != nil {
+				t.Errorf("%s: matches: %v, %v", name, ok, err)
 			}
-			rest = after
-		}
-		if (len(c.ignored) == 0) != (told == "") || len(told) > maxMessage {
-			t.Errorf("%s: told %q", name, told)
-		}
-		if bad := Validate(r, ValidateOptions{GeneratedNamespace: "generated"}); bad != nil {
-			t.Errorf("%s: what was made is not valid: %v", name, bad)
-		}
+			r, err := Generate(template, w, "generated")
+			plain, _ := Generate(template, newWorkload(), "generated")
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if c.want != nil {
+				c.want(&plain.Spec.AlertSpec)
+			}
+			if !reflect.DeepEqual(r.Spec, plain.Spec) {
+				t.Errorf("%s: made %+v\nwant %+v", name, r.Spec, plain.Spec)
+			}
+			told := r.Annotations[v1alpha1.IgnoredAnnotation]
+			rest := told
+			for _, want := range c.ignored {
+				_, after, found := strings.Cut(rest, want)
+				if !found {
+					t.Errorf("%s: %q is not told in %q", name, want, told)
+				}
+				rest = after
+			}
+			if (len(c.ignored) == 0) != (told == "") || len(told) > maxMessage {
+				t.Errorf("%s: told %q", name, told)
+			}
+			if bad := Validate(r, ValidateOptions{GeneratedNamespace: "generated"}); bad != nil {
+				t.Errorf("%s: what was made is not valid: %v", name, bad)
+			}
+		})
 	}
 }
 
@@ -137,22 +139,24 @@ func TestUnadjusted(t *testing.T) {
 // Values of braces fit into as many labels as an annotation may name.
 func TestBracesFit(t *testing.T) {
 	for name, value := range map[string]string{"open": long("{", 1024), "apart": long("{a", 512), "pairs": long("{{ ", 341), "both": long("{{}}", 256)} {
-		w := newWorkload(func(w *Workload) {
-			w.Annotations = map[string]string{v1alpha1.AdjustmentPrefix + "labels": "a=" + value + ",b=" + value + ",c=" + value, "x": value}
+		t.Run(name, func(t *testing.T) {
+			w := newWorkload(func(w *Workload) {
+				w.Annotations = map[string]string{v1alpha1.AdjustmentPrefix + "labels": "a=" + value + ",b=" + value + ",c=" + value, "x": value}
+			})
+			template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
+				t.Spec.Annotations = texts{"x": "$(deployment.annotations.x)"}
+			})
+			r, err := Generate(template, w, "generated")
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if bad := Validate(r, ValidateOptions{GeneratedNamespace: "generated"}); bad != nil {
+				t.Errorf("%s: %v", name, bad)
+			}
+			if got, err := prometheusText(t, string(r.Spec.Labels["a"])); err != nil || got != strings.TrimSpace(value) {
+				t.Errorf("%s: it comes out as %q, %v", name, got, err)
+			}
 		})
-		template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
-			t.Spec.Annotations = texts{"x": "$(deployment.annotations.x)"}
-		})
-		r, err := Generate(template, w, "generated")
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		if bad := Validate(r, ValidateOptions{GeneratedNamespace: "generated"}); bad != nil {
-			t.Errorf("%s: %v", name, bad)
-		}
-		if got, err := prometheusText(t, string(r.Spec.Labels["a"])); err != nil || got != strings.TrimSpace(value) {
-			t.Errorf("%s: it comes out as %q, %v", name, got, err)
-		}
 	}
 }
 
@@ -174,15 +178,17 @@ func TestAdjustOff(t *testing.T) {
 		"a severity, not allowed":   {[]string{prefix + "severity", "info"}, []v1alpha1.Adjustment{v1alpha1.AdjustFor}, false, "rulefleet.io/severity: the template down does not allow it"},
 		"something else is allowed": {[]string{prefix + "for", "1m"}, []v1alpha1.Adjustment{v1alpha1.AdjustFor}, false, ""},
 	} {
-		template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Allow = c.allow })
-		w := annotated(c.annotations...)
-		if ok, err := Matches(template, w); ok == c.off || err != nil {
-			t.Errorf("%s: matches: %v, %v", name, ok, err)
-		}
-		r, err := Generate(template, w, "generated")
-		if err != nil || r.Annotations[v1alpha1.IgnoredAnnotation] != c.ignored || r.Spec.Severity != "" {
-			t.Errorf("%s: made %+v, %v", name, r, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Allow = c.allow })
+			w := annotated(c.annotations...)
+			if ok, err := Matches(template, w); ok == c.off || err != nil {
+				t.Errorf("%s: matches: %v, %v", name, ok, err)
+			}
+			r, err := Generate(template, w, "generated")
+			if err != nil || r.Annotations[v1alpha1.IgnoredAnnotation] != c.ignored || r.Spec.Severity != "" {
+				t.Errorf("%s: made %+v, %v", name, r, err)
+			}
+		})
 	}
 	w := annotated(prefix+"disable", "nowhere")
 	w.Templates = nil

@@ -34,36 +34,38 @@ func TestFollowBuiltIn(t *testing.T) {
 		"without the annotation, and equal": {due(), func(t *v1alpha1.AlertRuleTemplate) { t.Annotations = nil }, noted},
 		"edited to what it is to become":    {older(), func(t *v1alpha1.AlertRuleTemplate) { t.Spec = due().Spec }, noted},
 	} {
-		if c.edit != nil {
-			c.edit(c.present)
-		}
-		c.present.ResourceVersion = "1"
-		before, builtIn := c.present.DeepCopy(), due()
-		got := FollowBuiltIn(c.present, builtIn)
-		if !equality.Semantic.DeepEqual(before, c.present) || !equality.Semantic.DeepEqual(builtIn, due()) {
-			t.Errorf("%s: its arguments are changed", name)
-		}
-		if got == nil {
-			if c.want != stays {
-				t.Errorf("%s: it stays", name)
+		t.Run(name, func(t *testing.T) {
+			if c.edit != nil {
+				c.edit(c.present)
 			}
-			continue
-		}
-		did := noted
-		if !equality.Semantic.DeepEqual(got.Spec, before.Spec) {
-			did = follows
-		}
-		want := due().Spec
-		want.State = before.Spec.State
-		if did != c.want || !equality.Semantic.DeepEqual(got.Spec, want) {
-			t.Errorf("%s: it %s, as %+v", name, did, got)
-		}
-		if again := FollowBuiltIn(got, builtIn); again != nil {
-			t.Errorf("%s: it is changed a second time", name)
-		}
-		if got.ResourceVersion != "1" || len(got.Labels) != len(before.Labels) {
-			t.Errorf("%s: the metadata is another: %+v", name, got)
-		}
+			c.present.ResourceVersion = "1"
+			before, builtIn := c.present.DeepCopy(), due()
+			got := FollowBuiltIn(c.present, builtIn)
+			if !equality.Semantic.DeepEqual(before, c.present) || !equality.Semantic.DeepEqual(builtIn, due()) {
+				t.Errorf("%s: its arguments are changed", name)
+			}
+			if got == nil {
+				if c.want != stays {
+					t.Errorf("%s: it stays", name)
+				}
+				return
+			}
+			did := noted
+			if !equality.Semantic.DeepEqual(got.Spec, before.Spec) {
+				did = follows
+			}
+			want := due().Spec
+			want.State = before.Spec.State
+			if did != c.want || !equality.Semantic.DeepEqual(got.Spec, want) {
+				t.Errorf("%s: it %s, as %+v", name, did, got)
+			}
+			if again := FollowBuiltIn(got, builtIn); again != nil {
+				t.Errorf("%s: it is changed a second time", name)
+			}
+			if got.ResourceVersion != "1" || len(got.Labels) != len(before.Labels) {
+				t.Errorf("%s: the metadata is another: %+v", name, got)
+			}
+		})
 	}
 }
 
@@ -95,18 +97,20 @@ func TestFollowBuiltInState(t *testing.T) {
 		"a person enabled it, and then a flag":      {byPerson, enabled, v1alpha1.Enabled},
 		"a person edited it, and a flag enables it": {edited, enabled, v1alpha1.Enabled},
 	} {
-		got := FollowBuiltIn(c.present, c.flags)
-		if (got == nil) != (c.want == "") || got != nil && got.Spec.State != c.want {
-			t.Errorf("%s: got %+v, want %q", what, got, c.want)
-		}
-		if got == nil {
-			continue
-		}
-		if got.Spec.For != c.present.Spec.For {
-			t.Errorf("%s: the spec is another: %+v", what, got.Spec)
-		}
-		if again := FollowBuiltIn(got, c.flags); again != nil {
-			t.Errorf("%s: it is changed a second time: %+v", what, again)
-		}
+		t.Run(what, func(t *testing.T) {
+			got := FollowBuiltIn(c.present, c.flags)
+			if (got == nil) != (c.want == "") || got != nil && got.Spec.State != c.want {
+				t.Errorf("%s: got %+v, want %q", what, got, c.want)
+			}
+			if got == nil {
+				return
+			}
+			if got.Spec.For != c.present.Spec.For {
+				t.Errorf("%s: the spec is another: %+v", what, got.Spec)
+			}
+			if again := FollowBuiltIn(got, c.flags); again != nil {
+				t.Errorf("%s: it is changed a second time: %+v", what, again)
+			}
+		})
 	}
 }

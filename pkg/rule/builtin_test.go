@@ -118,9 +118,11 @@ func TestDeploymentDown(t *testing.T) {
 		"gone":                             {map[string]float64{otherAvailable: 0, otherWanted: 3}, false},
 		"kube-state-metrics in two copies": {map[string]float64{available: 0, wanted: 3, againWanted: 3}, true},
 	} {
-		if got := query(t, alert.Expr.StrVal, c.series); (len(got) == 1) != c.fires || len(got) > 1 {
-			t.Errorf("%s: got %v, want it to fire: %v", name, got, c.fires)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := query(t, alert.Expr.StrVal, c.series); (len(got) == 1) != c.fires || len(got) > 1 {
+				t.Errorf("%s: got %v, want it to fire: %v", name, got, c.fires)
+			}
+		})
 	}
 	if alert.Alert != "DeploymentDown" || alert.Labels["severity"] != "critical" || *alert.For != "1m" ||
 		alert.Labels["namespace"] != "shop" || alert.Labels["deployment"] != "web" || alert.Labels["cluster"] != "eu-1" {
@@ -201,9 +203,11 @@ func TestValidateSelector(t *testing.T) {
 	for _, good := range []string{
 		"", " ", `job="a"`, `job="a",`, ` job=~"a|b" , namespace!="x" `, `job!="a"`, "job=`a`", `cluster=""`, `job="x"`,
 	} {
-		if err := ValidateSelector(good); err != nil {
-			t.Errorf("%s: %v", good, err)
-		}
+		t.Run(good, func(t *testing.T) {
+			if err := ValidateSelector(good); err != nil {
+				t.Errorf("%s: %v", good, err)
+			}
+		})
 	}
 	for bad, expect := range map[string]string{
 		`job`:                        "is not valid",
@@ -218,8 +222,10 @@ func TestValidateSelector(t *testing.T) {
 		`__name__=~"a"`:              "__name__",
 		`a="` + long("a", 512) + `"`: "more than 512 bytes",
 	} {
-		if err := ValidateSelector(bad); err == nil || !strings.Contains(err.Error(), expect) {
-			t.Errorf("%s: got %v, want %s", bad, err, expect)
-		}
+		t.Run(bad, func(t *testing.T) {
+			if err := ValidateSelector(bad); err == nil || !strings.Contains(err.Error(), expect) {
+				t.Errorf("%s: got %v, want %s", bad, err, expect)
+			}
+		})
 	}
 }

@@ -16,11 +16,13 @@ func TestEvaluatorRelease(t *testing.T) {
 		"2.53.1": "2.53", "v3.14.0": "3.14", "2.30": "2.30", "v3.0.0-rc.1": "3.0", "v3.5.0-distroless": "3.5",
 		"": "", "main": "", "v2.53.1-dev": "", "2": "", "v0.39.2": "", "1.8.2": "", "v2.99999": "", "sha256:1.2": "", "2.30x": "",
 	} {
-		e := &Evaluator{Version: version}
-		got, known := e.release()
-		if known != (want != "") || known && got.String() != want {
-			t.Errorf("%q: got %v, %v", version, got, known)
-		}
+		t.Run(version, func(t *testing.T) {
+			e := &Evaluator{Version: version}
+			got, known := e.release()
+			if known != (want != "") || known && got.String() != want {
+				t.Errorf("%q: got %v, %v", version, got, known)
+			}
+		})
 	}
 	if _, err := ParseEvaluator("latest", ""); err == nil {
 		t.Error("latest is taken for a release")
@@ -85,23 +87,25 @@ func TestEvaluators(t *testing.T) {
 		{note("{{ now }}"), "3.6", "3.5", "spec.annotations[a]", "3.6"},
 		{note("{{ (stripDomain (urlQueryEscape $labels.a)) }}"), "3.8", "3.7", "spec.annotations[a]", "urlQueryEscape"},
 	} {
-		check := func(spec string) *Invalid {
-			version, features, _ := strings.Cut(spec, " ")
-			e := Evaluator{Version: version, Features: strings.Split(features, ","), Chosen: true}
-			return checkEvaluators(c.alert, Cluster{Name: "eu-1", Evaluators: []Evaluator{{Version: "main", Chosen: true}, e}})
-		}
-		if c.takes != "" {
-			if bad := check(c.takes); bad != nil {
-				t.Errorf("%s: %s: %v", c.alert.Expr, c.takes, bad)
+		t.Run(c.alert.Expr, func(t *testing.T) {
+			check := func(spec string) *Invalid {
+				version, features, _ := strings.Cut(spec, " ")
+				e := Evaluator{Version: version, Features: strings.Split(features, ","), Chosen: true}
+				return checkEvaluators(c.alert, Cluster{Name: "eu-1", Evaluators: []Evaluator{{Version: "main", Chosen: true}, e}})
 			}
-		}
-		if c.breaks == "" {
-			continue
-		}
-		bad := check(c.breaks)
-		if bad == nil || bad.Reason != v1alpha1.ReasonUnsupported || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {
-			t.Errorf("%s %s: %s: got %+v\nwant %s: %s", c.alert.Expr, c.alert.Annotations, c.breaks, bad, c.field, c.expect)
-		}
+			if c.takes != "" {
+				if bad := check(c.takes); bad != nil {
+					t.Errorf("%s: %s: %v", c.alert.Expr, c.takes, bad)
+				}
+			}
+			if c.breaks == "" {
+				return
+			}
+			bad := check(c.breaks)
+			if bad == nil || bad.Reason != v1alpha1.ReasonUnsupported || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {
+				t.Errorf("%s %s: %s: got %+v\nwant %s: %s", c.alert.Expr, c.alert.Annotations, c.breaks, bad, c.field, c.expect)
+			}
+		})
 	}
 }
 
@@ -109,9 +113,11 @@ func TestEvaluators(t *testing.T) {
 func TestUnknownEvaluators(t *testing.T) {
 	alert := v1alpha1.AlertSpec{Alert: "A", Expr: `{"a.b"} @ 1`, KeepFiringFor: "1m"}
 	for _, version := range []string{"", "main", "v0.39.2"} {
-		if bad := checkEvaluators(alert, Cluster{Evaluators: []Evaluator{{Version: version, Chosen: true}}}); bad != nil {
-			t.Errorf("%q: %v", version, bad)
-		}
+		t.Run(version, func(t *testing.T) {
+			if bad := checkEvaluators(alert, Cluster{Evaluators: []Evaluator{{Version: version, Chosen: true}}}); bad != nil {
+				t.Errorf("%q: %v", version, bad)
+			}
+		})
 	}
 }
 
@@ -128,16 +134,18 @@ func TestValidateForTheFleetsOldest(t *testing.T) {
 		"2.41":                                 "spec.keepFiringFor: Prometheus 2.41, the fleet's oldest (--prometheus-version), knows no keep_firing_for; it came with 2.42",
 		"2.41.0 promql-experimental-functions": "spec.keepFiringFor: ",
 	} {
-		version, features, _ := strings.Cut(spec, " ")
-		o := tenancy
-		var err error
-		if o.Evaluator, err = ParseEvaluator(version, features); err != nil {
-			t.Fatal(err)
-		}
-		bad := Validate(r, o)
-		if (bad == nil) != (want == "") || bad != nil && !strings.HasPrefix(bad.Error(), want) {
-			t.Errorf("%q: got %v\nwant %s", spec, bad, want)
-		}
+		t.Run(spec, func(t *testing.T) {
+			version, features, _ := strings.Cut(spec, " ")
+			o := tenancy
+			var err error
+			if o.Evaluator, err = ParseEvaluator(version, features); err != nil {
+				t.Fatal(err)
+			}
+			bad := Validate(r, o)
+			if (bad == nil) != (want == "") || bad != nil && !strings.HasPrefix(bad.Error(), want) {
+				t.Errorf("%q: got %v\nwant %s", spec, bad, want)
+			}
+		})
 	}
 }
 

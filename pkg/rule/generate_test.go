@@ -34,33 +34,35 @@ func TestGenerate(t *testing.T) {
 			newWorkload(func(w *Workload) { w.Cluster.Name, w.Namespace, w.Name = longName, strings.Repeat("n", 63), longName }),
 		},
 	} {
-		if bad := ValidateTemplate(c.template, ValidateOptions{}); bad != nil {
-			t.Errorf("%s: the test's template is not valid: %v", name, bad)
-		}
-		r, err := Generate(c.template, c.workload, "rulefleet-generated")
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		golden(t, "generate/"+name, r)
-		checkName(t, name, r.Name)
-		if len(r.OwnerReferences) > 0 {
-			t.Errorf("%s: an owner reference: garbage collection would bypass the breaker", name)
-		}
-		if bad := Validate(r, ValidateOptions{GeneratedNamespace: "rulefleet-generated"}); bad != nil {
-			t.Errorf("%s: what was generated is not valid: %v", name, bad)
-		}
-		c.workload.Cluster.Labels = map[string]string{"region": "eu"}
-		p, err := Render(r, c.workload.Cluster, options)
-		if err != nil {
-			t.Errorf("%s: rendering: %v", name, err)
-			continue
-		}
-		if p.Namespace != c.workload.Namespace {
-			t.Errorf("%s: it goes to namespace %s", name, p.Namespace)
-		}
-		loads(t, p)
-		golden(t, "generate/"+name+"-rendered", p.Spec)
+		t.Run(name, func(t *testing.T) {
+			if bad := ValidateTemplate(c.template, ValidateOptions{}); bad != nil {
+				t.Errorf("%s: the test's template is not valid: %v", name, bad)
+			}
+			r, err := Generate(c.template, c.workload, "rulefleet-generated")
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+			golden(t, "generate/"+name, r)
+			checkName(t, name, r.Name)
+			if len(r.OwnerReferences) > 0 {
+				t.Errorf("%s: an owner reference: garbage collection would bypass the breaker", name)
+			}
+			if bad := Validate(r, ValidateOptions{GeneratedNamespace: "rulefleet-generated"}); bad != nil {
+				t.Errorf("%s: what was generated is not valid: %v", name, bad)
+			}
+			c.workload.Cluster.Labels = map[string]string{"region": "eu"}
+			p, err := Render(r, c.workload.Cluster, options)
+			if err != nil {
+				t.Errorf("%s: rendering: %v", name, err)
+				return
+			}
+			if p.Namespace != c.workload.Namespace {
+				t.Errorf("%s: it goes to namespace %s", name, p.Namespace)
+			}
+			loads(t, p)
+			golden(t, "generate/"+name+"-rendered", p.Spec)
+		})
 	}
 }
 
@@ -100,20 +102,22 @@ func TestSound(t *testing.T) {
 		"a large text":    {newWorkload(func(w *Workload) { w.Annotations = map[string]string{"x": long("{", 1024)} }), true},
 		"five large ones": {newWorkload(func(w *Workload) { w.Annotations = map[string]string{"x": long("v", 1024)}; w.Name = "five" }), false},
 	} {
-		texts := texts{"a": "$(deployment.annotations.x)"}
-		switch name {
-		case "plain", "adjusted", "others' notes":
-			texts = nil
-		case "five large ones":
-			texts["a"] = "$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)"
-		}
-		r, err := Generate(newTemplate(func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Annotations = texts }), c.w, "generated")
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		if got := Sound(r, c.w); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			texts := texts{"a": "$(deployment.annotations.x)"}
+			switch name {
+			case "plain", "adjusted", "others' notes":
+				texts = nil
+			case "five large ones":
+				texts["a"] = "$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)"
+			}
+			r, err := Generate(newTemplate(func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Annotations = texts }), c.w, "generated")
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if got := Sound(r, c.w); got != c.want {
+				t.Errorf("%s: %v", name, got)
+			}
+		})
 	}
 }
 

@@ -34,9 +34,11 @@ func TestGoTemplatesThatRender(t *testing.T) {
 		`{{ first (query "up") }}`,
 		`{{ if $labels.a }}{{ $labels.a | parseDuration | humanizeDuration }}{{ end }}`,
 	} {
-		if err := checkGoTemplate(text, newBudget()); err != nil {
-			t.Errorf("%s: %v", text, err)
-		}
+		t.Run(text, func(t *testing.T) {
+			if err := checkGoTemplate(text, newBudget()); err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
+		})
 	}
 }
 
@@ -61,13 +63,15 @@ func TestGoTemplatesThatDoNot(t *testing.T) {
 		`{{ $value`:                                             `unclosed action`,
 		`{{ 1 | parseDuration }}`:                               `parseDuration`,
 	} {
-		err := checkGoTemplate(text, newBudget())
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
-		}
-		if err != nil && (strings.Contains(err.Error(), stepFunc) || strings.Contains(err.Error(), mainTemplate)) && !strings.Contains(text, "_pass") {
-			t.Errorf("%s: the message tells of the instruments: %v", text, err)
-		}
+		t.Run(text, func(t *testing.T) {
+			err := checkGoTemplate(text, newBudget())
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s:\n got %v\nwant %s", text, err, want)
+			}
+			if err != nil && (strings.Contains(err.Error(), stepFunc) || strings.Contains(err.Error(), mainTemplate)) && !strings.Contains(text, "_pass") {
+				t.Errorf("%s: the message tells of the instruments: %v", text, err)
+			}
+		})
 	}
 }
 
@@ -223,18 +227,20 @@ func TestTemplatesTogetherAreBounded(t *testing.T) {
 // TestRememberedTextsAreTheSame validates twice: what is remembered changes no answer.
 func TestRememberedTextsAreTheSame(t *testing.T) {
 	for _, text := range []string{`{{ $labels.remembered }}`, `{{ .Remembered }}`, `{{ range 99999 }}remembered{{ end }}`} {
-		first, second := newBudget(), newBudget()
-		one, other := rememberedGoTemplate(text, first), rememberedGoTemplate(text, second)
-		if (one == nil) != (other == nil) || one != nil && one.Error() != other.Error() {
-			t.Errorf("%s: %v, and then %v", text, one, other)
-		}
-		if first.totalSteps != second.totalSteps || first.totalBytes != second.totalBytes {
-			t.Errorf("%s: it takes %+v, and then %+v", text, first, second)
-		}
-		little := newBudget()
-		little.totalSteps = 3
-		if err := rememberedGoTemplate(text, little); err == nil || !strings.Contains(err.Error(), "together") {
-			t.Errorf("%s, with little left: %v", text, err)
-		}
+		t.Run(text, func(t *testing.T) {
+			first, second := newBudget(), newBudget()
+			one, other := rememberedGoTemplate(text, first), rememberedGoTemplate(text, second)
+			if (one == nil) != (other == nil) || one != nil && one.Error() != other.Error() {
+				t.Errorf("%s: %v, and then %v", text, one, other)
+			}
+			if first.totalSteps != second.totalSteps || first.totalBytes != second.totalBytes {
+				t.Errorf("%s: it takes %+v, and then %+v", text, first, second)
+			}
+			little := newBudget()
+			little.totalSteps = 3
+			if err := rememberedGoTemplate(text, little); err == nil || !strings.Contains(err.Error(), "together") {
+				t.Errorf("%s, with little left: %v", text, err)
+			}
+		})
 	}
 }

@@ -50,12 +50,14 @@ func TestRuleLabels(t *testing.T) {
 		"a label":  func(o *monitoringv1.PrometheusRule) { delete(o.Labels, "team") },
 		"the list": func(o *monitoringv1.PrometheusRule) { delete(o.Annotations, v1alpha1.RuleLabelsAnnotation) },
 	} {
-		o := there.DeepCopy()
-		drift(o)
-		plan := Decide(two, o, nil, "hub", "")
-		if plan.Action != Update || plan.Object.Labels["release"] != "kps" || plan.Object.Labels["team"] != "a" || plan.Object.Labels["theirs"] != "too" {
-			t.Errorf("%s drifted: %+v", name, plan)
-		}
+		t.Run(name, func(t *testing.T) {
+			o := there.DeepCopy()
+			drift(o)
+			plan := Decide(two, o, nil, "hub", "")
+			if plan.Action != Update || plan.Object.Labels["release"] != "kps" || plan.Object.Labels["team"] != "a" || plan.Object.Labels["theirs"] != "too" {
+				t.Errorf("%s drifted: %+v", name, plan)
+			}
+		})
 	}
 
 	one := withLabels(t, map[string]string{"release": "kps"})
@@ -104,10 +106,12 @@ func TestAdoption(t *testing.T) {
 		"with another's":         func(o *monitoringv1.PrometheusRule) { o.Annotations[v1alpha1.AdoptedFromAnnotation] = "third" },
 		"under another name":     func(o *monitoringv1.PrometheusRule) { o.Name = "mine" },
 	} {
-		o := o.DeepCopy()
-		change(o)
-		if _, ok := AdoptedName(o, key); ok {
-			t.Errorf("%s it counts as adopted", what)
-		}
+		t.Run(what, func(t *testing.T) {
+			o := o.DeepCopy()
+			change(o)
+			if _, ok := AdoptedName(o, key); ok {
+				t.Errorf("%s it counts as adopted", what)
+			}
+		})
 	}
 }

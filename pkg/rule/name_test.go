@@ -21,9 +21,11 @@ func TestNamesArePinned(t *testing.T) {
 		"down-" + long[:62] + "-shop-" + long[:62] + "-fsxidxu6bn": GeneratedName("down", long, "shop", long),
 		"ij2xor3isemhgtpqhxa2gad2wg":                               Hash("shop", "web-down"),
 	} {
-		if got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			if got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
 	}
 }
 

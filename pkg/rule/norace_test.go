@@ -13,7 +13,7 @@ import (
 const raceDetector = false
 
 // TestGoTemplatesAreBounded measures, so it runs without the race detector, under which
-// everything takes ten times as long. `make test-pure` runs it in a run of its own.
+// everything takes ten times as long. `make test-measured` runs it.
 func TestGoTemplatesAreBounded(t *testing.T) {
 	const limit, allocations = 100 * time.Millisecond, uint64(24 << 20)
 	for name, text := range monsters() {

@@ -66,9 +66,11 @@ func TestOverridden(t *testing.T) {
 			r.Spec.For = ""
 		}), ""},
 	} {
-		if got := strings.Join(Overridden(c.rule), ","); got != c.want {
-			t.Errorf("%s: got %s, want %s", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := strings.Join(Overridden(c.rule), ","); got != c.want {
+				t.Errorf("%s: got %s, want %s", name, got, c.want)
+			}
+		})
 	}
 }
 
@@ -99,35 +101,37 @@ func TestReset(t *testing.T) {
 		"*,for,fro":           {"for,keepFiringFor,labels.team,severity", "fro", ""},
 		"expr,labels":         {"", "expr,labels", "for,keepFiringFor,labels.team,severity"},
 	} {
-		existing := edited()
-		existing.Annotations[v1alpha1.ResetFieldsAnnotation] = ask
-		before := existing.DeepCopy()
-		next, given, unknown := Reset(existing, generatedByDown(t))
-		if got := strings.Join(given, ","); got != c.given {
-			t.Errorf("%s: gives %s back", ask, got)
-		}
-		if got := strings.Join(unknown, ","); got != c.unknown {
-			t.Errorf("%s: does not know %s", ask, got)
-		}
-		if got := strings.Join(Overridden(next), ","); got != c.left {
-			t.Errorf("%s: leaves %s", ask, got)
-		}
-		if _, asked := next.Annotations[v1alpha1.ResetFieldsAnnotation]; asked {
-			t.Errorf("%s: the annotation stays", ask)
-		}
-		// What the template does not set is gone; what it sets is left for it to set.
-		_, team := next.Spec.Labels["team"]
-		if team == slices.Contains(given, "labels.team") || (next.Spec.KeepFiringFor == "") != slices.Contains(given, "keepFiringFor") || next.Spec.For != "9m" {
-			t.Errorf("%s: the spec is %+v", ask, next.Spec)
-		}
-		if !slices.ContainsFunc(next.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
-			return e.Manager == "kubectl-edit" && strings.Contains(e.FieldsV1.GetRawString(), `"f:note"`)
-		}) {
-			t.Errorf("%s: what others own outside of the spec is lost: %v", ask, next.ManagedFields)
-		}
-		if !equalRules(before, existing) {
-			t.Errorf("%s: the AlertRule, which is the cache's, was changed", ask)
-		}
+		t.Run(ask, func(t *testing.T) {
+			existing := edited()
+			existing.Annotations[v1alpha1.ResetFieldsAnnotation] = ask
+			before := existing.DeepCopy()
+			next, given, unknown := Reset(existing, generatedByDown(t))
+			if got := strings.Join(given, ","); got != c.given {
+				t.Errorf("%s: gives %s back", ask, got)
+			}
+			if got := strings.Join(unknown, ","); got != c.unknown {
+				t.Errorf("%s: does not know %s", ask, got)
+			}
+			if got := strings.Join(Overridden(next), ","); got != c.left {
+				t.Errorf("%s: leaves %s", ask, got)
+			}
+			if _, asked := next.Annotations[v1alpha1.ResetFieldsAnnotation]; asked {
+				t.Errorf("%s: the annotation stays", ask)
+			}
+			// What the template does not set is gone; what it sets is left for it to set.
+			_, team := next.Spec.Labels["team"]
+			if team == slices.Contains(given, "labels.team") || (next.Spec.KeepFiringFor == "") != slices.Contains(given, "keepFiringFor") || next.Spec.For != "9m" {
+				t.Errorf("%s: the spec is %+v", ask, next.Spec)
+			}
+			if !slices.ContainsFunc(next.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+				return e.Manager == "kubectl-edit" && strings.Contains(e.FieldsV1.GetRawString(), `"f:note"`)
+			}) {
+				t.Errorf("%s: what others own outside of the spec is lost: %v", ask, next.ManagedFields)
+			}
+			if !equalRules(before, existing) {
+				t.Errorf("%s: the AlertRule, which is the cache's, was changed", ask)
+			}
+		})
 	}
 }
 

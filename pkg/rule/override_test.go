@@ -2,6 +2,7 @@ package rule
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -98,32 +99,34 @@ func TestEffective(t *testing.T) {
 			want:      func(a *v1alpha1.AlertSpec) { a.Labels = texts{"new": "1"} },
 		},
 	} {
-		r := newRule(func(r *v1alpha1.AlertRule) { r.Spec.AlertSpec, r.Spec.Overrides = *base.DeepCopy(), c.overrides })
-		if c.base != nil {
-			c.base(r)
-		}
-		before := r.DeepCopy()
-		want := *base.DeepCopy()
-		if c.want != nil {
-			c.want(&want)
-		}
-		got, state := Effective(r, spoke)
-		if alone := stateIn(r, spoke); alone != state {
-			t.Errorf("%s: the state is %q, and %q by itself", name, state, alone)
-		}
-		if !reflect.DeepEqual(got, want) || state != c.state {
-			t.Errorf("%s: got %+v, %q\nwant %+v, %q", name, got, state, want, c.state)
-		}
-		if !reflect.DeepEqual(r, before) {
-			t.Errorf("%s: the AlertRule was changed", name)
-		}
-		placed, err := PlacedIn(r, spoke)
-		if err != nil || placed != (c.state != v1alpha1.Disabled) {
-			t.Errorf("%s: placed: %v, %v", name, placed, err)
-		}
-		if placed && !MaybeEnabled(r) {
-			t.Errorf("%s: it is placed, and can't be enabled", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			r := newRule(func(r *v1alpha1.AlertRule) { r.Spec.AlertSpec, r.Spec.Overrides = *base.DeepCopy(), c.overrides })
+			if c.base != nil {
+				c.base(r)
+			}
+			before := r.DeepCopy()
+			want := *base.DeepCopy()
+			if c.want != nil {
+				c.want(&want)
+			}
+			got, state := Effective(r, spoke)
+			if alone := stateIn(r, spoke); alone != state {
+				t.Errorf("%s: the state is %q, and %q by itself", name, state, alone)
+			}
+			if !reflect.DeepEqual(got, want) || state != c.state {
+				t.Errorf("%s: got %+v, %q\nwant %+v, %q", name, got, state, want, c.state)
+			}
+			if !reflect.DeepEqual(r, before) {
+				t.Errorf("%s: the AlertRule was changed", name)
+			}
+			placed, err := PlacedIn(r, spoke)
+			if err != nil || placed != (c.state != v1alpha1.Disabled) {
+				t.Errorf("%s: placed: %v, %v", name, placed, err)
+			}
+			if placed && !MaybeEnabled(r) {
+				t.Errorf("%s: it is placed, and can't be enabled", name)
+			}
+		})
 	}
 	r := newRule(func(r *v1alpha1.AlertRule) {
 		r.Spec.Placement, r.Spec.Overrides = named("us-1"), []v1alpha1.Override{{ClusterSelection: named("eu-1"), State: v1alpha1.Enabled}}
@@ -150,15 +153,17 @@ func TestOverrideIsBlamed(t *testing.T) {
 		"spec.overrides[1].annotations[summary]": {Annotations: texts{"summary": "$(cluster.labels.nope)"}},
 		"spec.annotations[" + excerpt(key) + "]": {Annotations: texts{key: "$(cluster.labels.nope)"}},
 	} {
-		o.ClusterSelection = onAll()
-		r := newRule(func(r *v1alpha1.AlertRule) {
-			r.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: named("us-1"), For: "1m"}, o}
+		t.Run(field, func(t *testing.T) {
+			o.ClusterSelection = onAll()
+			r := newRule(func(r *v1alpha1.AlertRule) {
+				r.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: named("us-1"), For: "1m"}, o}
+			})
+			_, err := Render(r, eu, options)
+			bad, ok := errors.AsType[*Invalid](err)
+			if !ok || bad.Field != field || !strings.Contains(bad.Message, "nope") {
+				t.Errorf("%s: got %v", field, err)
+			}
 		})
-		_, err := Render(r, eu, options)
-		bad, ok := errors.AsType[*Invalid](err)
-		if !ok || bad.Field != field || !strings.Contains(bad.Message, "nope") {
-			t.Errorf("%s: got %v", field, err)
-		}
 	}
 }
 
@@ -175,9 +180,11 @@ func TestSuspend(t *testing.T) {
 		None:        Decide(nil, nil, []*monitoringv1.PrometheusRule{former, held(t)}, hubID, ""),
 		Terminating: Decide(p, held(t, terminating), nil, hubID, ""),
 	} {
-		if got := plan.Suspend(); !reflect.DeepEqual(got, Plan{Action: action}) {
-			t.Errorf("%s becomes %+v", plan.Action, got)
-		}
+		t.Run(fmt.Sprint(action), func(t *testing.T) {
+			if got := plan.Suspend(); !reflect.DeepEqual(got, Plan{Action: action}) {
+				t.Errorf("%s becomes %+v", plan.Action, got)
+			}
+		})
 	}
 	if got := Decide(p, nil, nil, hubID, "").Suspend(); got.Action != Suspended || got.Object != nil {
 		t.Errorf("a missing one: %+v", got)

@@ -32,23 +32,25 @@ func TestPlacement(t *testing.T) {
 		"names and selector": {v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"bare", "us-1"}, Selector: prodSelector}, []string{"bare", "eu-1", "us-1"}},
 		"everything":         {v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}}, []string{"bare", "eu-1", "eu-2", "us-1"}},
 	} {
-		placed, err := PlacedOn(newRule(func(r *v1alpha1.AlertRule) { r.Spec.Placement = c.in }), clusters)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		var got []string
-		for _, p := range placed {
-			got = append(got, p.Name)
-		}
-		if !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
-		}
-		for _, cluster := range clusters {
-			ok, err := Places(c.in, cluster)
-			if want := slices.Contains(c.want, cluster.Name); ok != want || err != nil {
-				t.Errorf("%s: Places(%s) = %v, %v", name, cluster.Name, ok, err)
+		t.Run(name, func(t *testing.T) {
+			placed, err := PlacedOn(newRule(func(r *v1alpha1.AlertRule) { r.Spec.Placement = c.in }), clusters)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
 			}
-		}
+			var got []string
+			for _, p := range placed {
+				got = append(got, p.Name)
+			}
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("%s: got %v, want %v", name, got, c.want)
+			}
+			for _, cluster := range clusters {
+				ok, err := Places(c.in, cluster)
+				if want := slices.Contains(c.want, cluster.Name); ok != want || err != nil {
+					t.Errorf("%s: Places(%s) = %v, %v", name, cluster.Name, ok, err)
+				}
+			}
+		})
 	}
 	if _, err := Places(v1alpha1.ClusterSelection{Selector: badSelector}, clusters[0]); err == nil {
 		t.Error("Places takes a selector that is not valid")
@@ -87,20 +89,24 @@ func TestMatches(t *testing.T) {
 		"all workloads":            {v1alpha1.AlertRuleTemplateSpec{Workloads: &metav1.LabelSelector{}}, true, false},
 		"workloads of other label": {v1alpha1.AlertRuleTemplateSpec{Workloads: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "test"}}}, false, false},
 	} {
-		template := &v1alpha1.AlertRuleTemplate{Spec: c.spec}
-		for w, want := range map[*Workload]bool{&web: c.web, &system: c.system} {
-			if got, err := Matches(template, *w); got != want || err != nil {
-				t.Errorf("%s: Matches(%s) = %v, %v", name, w.describe(), got, err)
+		t.Run(name, func(t *testing.T) {
+			template := &v1alpha1.AlertRuleTemplate{Spec: c.spec}
+			for w, want := range map[*Workload]bool{&web: c.web, &system: c.system} {
+				if got, err := Matches(template, *w); got != want || err != nil {
+					t.Errorf("%s: Matches(%s) = %v, %v", name, w.describe(), got, err)
+				}
 			}
-		}
+		})
 	}
 	for name, spec := range map[string]v1alpha1.AlertRuleTemplateSpec{
 		"clusters":   {Clusters: &v1alpha1.ClusterSelection{Selector: badSelector}},
 		"namespaces": {Namespaces: &v1alpha1.NamespaceSelection{Selector: badSelector}},
 		"workloads":  {Workloads: badSelector},
 	} {
-		if ok, err := Matches(&v1alpha1.AlertRuleTemplate{Spec: spec}, web); ok || err == nil {
-			t.Errorf("%s: a selector that is not valid: %v, %v", name, ok, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if ok, err := Matches(&v1alpha1.AlertRuleTemplate{Spec: spec}, web); ok || err == nil {
+				t.Errorf("%s: a selector that is not valid: %v, %v", name, ok, err)
+			}
+		})
 	}
 }

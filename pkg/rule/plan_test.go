@@ -97,25 +97,27 @@ func TestDecide(t *testing.T) {
 		"not wanted, terminating":        {nil, nil, objects{dyingFormer}, "", None, nil},
 		"not wanted, though it is there": {nil, held(t, foreign), nil, "", None, nil},
 	} {
-		got := Decide(c.desired, c.existing, c.claimed, hubID, c.answer)
-		if got.Action != c.action || !reflect.DeepEqual(got.Delete, c.deletes) {
-			t.Errorf("%s: got %s, deleting %v; want %s, deleting %v", name, got.Action, keys(got.Delete), c.action, keys(c.deletes))
-		}
-		if (got.Object != nil) != (got.Action == Create || got.Action == Update) {
-			t.Errorf("%s: %s sends %v", name, got.Action, got.Object)
-		}
-		for _, o := range got.Delete {
-			if !Owned(o, hubID) {
-				t.Errorf("%s: it deletes what is not ours", name)
+		t.Run(name, func(t *testing.T) {
+			got := Decide(c.desired, c.existing, c.claimed, hubID, c.answer)
+			if got.Action != c.action || !reflect.DeepEqual(got.Delete, c.deletes) {
+				t.Errorf("%s: got %s, deleting %v; want %s, deleting %v", name, got.Action, keys(got.Delete), c.action, keys(c.deletes))
 			}
-		}
-		if got.Action == Update && !Owned(c.existing, hubID) {
-			t.Errorf("%s: it changes what is not ours", name)
-		}
-		// Nothing is ours to a hub without an id.
-		if got := Decide(c.desired, c.existing, c.claimed, "", c.answer); len(got.Delete) > 0 || got.Action == Update {
-			t.Errorf("%s: without an id, it would %s, deleting %v", name, got.Action, keys(got.Delete))
-		}
+			if (got.Object != nil) != (got.Action == Create || got.Action == Update) {
+				t.Errorf("%s: %s sends %v", name, got.Action, got.Object)
+			}
+			for _, o := range got.Delete {
+				if !Owned(o, hubID) {
+					t.Errorf("%s: it deletes what is not ours", name)
+				}
+			}
+			if got.Action == Update && !Owned(c.existing, hubID) {
+				t.Errorf("%s: it changes what is not ours", name)
+			}
+			// Nothing is ours to a hub without an id.
+			if got := Decide(c.desired, c.existing, c.claimed, "", c.answer); len(got.Delete) > 0 || got.Action == Update {
+				t.Errorf("%s: without an id, it would %s, deleting %v", name, got.Action, keys(got.Delete))
+			}
+		})
 	}
 }
 
@@ -207,11 +209,13 @@ func TestParseRuleKey(t *testing.T) {
 		"n/" + long("a", 254):                false,
 		long("n/", 9999):                     false,
 	} {
-		p := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AlertRuleAnnotation: value}}}
-		key, ok := ParseRuleKey(p)
-		if ok != want || ok && key.String() != value || !ok && strings.Trim(key.String(), "/") != "" {
-			t.Errorf("ParseRuleKey(%s) = %v, %v", excerpt(value), key, ok)
-		}
+		t.Run(value, func(t *testing.T) {
+			p := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AlertRuleAnnotation: value}}}
+			key, ok := ParseRuleKey(p)
+			if ok != want || ok && key.String() != value || !ok && strings.Trim(key.String(), "/") != "" {
+				t.Errorf("ParseRuleKey(%s) = %v, %v", excerpt(value), key, ok)
+			}
+		})
 	}
 	if _, ok := ParseRuleKey(&monitoringv1.PrometheusRule{}); ok {
 		t.Error("an object without annotations has a rule")

@@ -47,10 +47,12 @@ func TestExprAtRenderTime(t *testing.T) {
 		`label_replace(sum by (a, b) (up), "a", "b", label_join(up, "$(cluster.name)", ",", "x"), "$(cluster.name)")`:   `label_replace(sum by (a, b) (up), "a", "b", label_join(up, "eu.1", ",", "x"), "eu\\.1")`,
 		`up{c="$(cluster.name)"}[5m:1m] offset 1h`:                                                                      `up{c="eu.1"}[5m:1m] offset 1h`,
 	} {
-		got, f := renderStage(eu).expr(in)
-		if f != nil || got != want {
-			t.Errorf("expr(%s)\n got %s, %v\nwant %s", in, got, f, want)
-		}
+		t.Run(in, func(t *testing.T) {
+			got, f := renderStage(eu).expr(in)
+			if f != nil || got != want {
+				t.Errorf("expr(%s)\n got %s, %v\nwant %s", in, got, f, want)
+			}
+		})
 	}
 }
 
@@ -69,10 +71,12 @@ func TestExprAtGenerateTime(t *testing.T) {
 		`up{a=~"$(deployment.annotations.dollar)(x)"}`:                           `up{a=~"\\$$(x)"}`,
 		"up{a=`$(deployment.annotations.back)$(cluster.name)\\`}":                "up{a=\"`$(cluster.name)\\\\\"}",
 	} {
-		got, f := generateStage(w).expr(in)
-		if f != nil || got != want {
-			t.Errorf("expr(%s)\n got %s, %v\nwant %s", in, got, f, want)
-		}
+		t.Run(in, func(t *testing.T) {
+			got, f := generateStage(w).expr(in)
+			if f != nil || got != want {
+				t.Errorf("expr(%s)\n got %s, %v\nwant %s", in, got, f, want)
+			}
+		})
 	}
 }
 
@@ -100,14 +104,16 @@ func TestExprRefuses(t *testing.T) {
 		"up{a=~`\\p{$(cluster.name)}`}":                        "the regular expression is not valid",
 		`label_replace(up, "a", "", "b", "[$(cluster.name)]")`: "character class",
 	} {
-		_, f := renderStage(eu).expr(in)
-		if f == nil {
-			t.Errorf("expr(%s): no error", in)
-			continue
-		}
-		if got := invalidExpr(in, f).Message; !strings.Contains(got, want) {
-			t.Errorf("expr(%s)\n got %s\nwant %s", in, got, want)
-		}
+		t.Run(in, func(t *testing.T) {
+			_, f := renderStage(eu).expr(in)
+			if f == nil {
+				t.Errorf("expr(%s): no error", in)
+				return
+			}
+			if got := invalidExpr(in, f).Message; !strings.Contains(got, want) {
+				t.Errorf("expr(%s)\n got %s\nwant %s", in, got, want)
+			}
+		})
 	}
 	// Alternatives share prefixes and become classes when they are parsed; that is
 	// nothing to refuse.

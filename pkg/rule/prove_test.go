@@ -178,15 +178,17 @@ func TestProveUnselected(t *testing.T) {
 		v1alpha1.ReasonNoEvaluator: v1alpha1.PhaseApplied, v1alpha1.ReasonEvaluatorsUnknown: v1alpha1.PhaseApplied,
 		v1alpha1.ReasonNotSelected: v1alpha1.PhaseApplied, v1alpha1.ReasonNamespaceEnforced: v1alpha1.PhaseSelected,
 	} {
-		got := Prove(o, Selection{Reason: reason, Message: "so"}, fires, false)
-		if where(got) != string(phase)+"/"+reason || got.Message != "so" || got.Evaluators != nil || got.Firing != 0 {
-			t.Errorf("%s: %+v", reason, got)
-		}
-		// One of two that are named has it, and it fires there.
-		got = Prove(o, Selection{Reason: reason, Message: "so", By: []*Evaluator{e}}, fires, true)
-		if where(got) != string(phase)+"/"+reason || got.Firing != 2 || len(got.Evaluators) != 1 {
-			t.Errorf("%s, by one: %+v", reason, got)
-		}
+		t.Run(reason, func(t *testing.T) {
+			got := Prove(o, Selection{Reason: reason, Message: "so"}, fires, false)
+			if where(got) != string(phase)+"/"+reason || got.Message != "so" || got.Evaluators != nil || got.Firing != 0 {
+				t.Errorf("%s: %+v", reason, got)
+			}
+			// One of two that are named has it, and it fires there.
+			got = Prove(o, Selection{Reason: reason, Message: "so", By: []*Evaluator{e}}, fires, true)
+			if where(got) != string(phase)+"/"+reason || got.Firing != 2 || len(got.Evaluators) != 1 {
+				t.Errorf("%s, by one: %+v", reason, got)
+			}
+		})
 	}
 	many := Selection{}
 	for range 40 {
@@ -262,10 +264,12 @@ func TestLoadedIsWhatWasGiven(t *testing.T) {
 	}
 	e := &Evaluator{}
 	for _, expr := range exprs {
-		o := promRule(expr, unedited)
-		if LoadedDigest(asLoaded(t, o, ""), "") != ContentDigest(o, e) {
-			t.Errorf("%s is loaded as %s, and takes for another", expr, asLoaded(t, o, "").Query)
-		}
+		t.Run(expr, func(t *testing.T) {
+			o := promRule(expr, unedited)
+			if LoadedDigest(asLoaded(t, o, ""), "") != ContentDigest(o, e) {
+				t.Errorf("%s is loaded as %s, and takes for another", expr, asLoaded(t, o, "").Query)
+			}
+		})
 	}
 	for ms := range 3_000 {
 		d := fmt.Sprintf("%dms", ms*7+1)
@@ -280,11 +284,13 @@ func TestLoadedIsWhatWasGiven(t *testing.T) {
 		}
 	}
 	for a, b := range map[string]string{"60s": "1m", "1h": "60m", "1d": "24h", "0s": "0m", "1m30s": "90s"} {
-		x := promRule("up", func(r *monitoringv1.Rule) { r.For = new(monitoringv1.Duration(a)) })
-		y := promRule("up", func(r *monitoringv1.Rule) { r.For = new(monitoringv1.Duration(b)) })
-		if ContentDigest(x, e) != ContentDigest(y, e) {
-			t.Errorf("%s is not %s", a, b)
-		}
+		t.Run(a, func(t *testing.T) {
+			x := promRule("up", func(r *monitoringv1.Rule) { r.For = new(monitoringv1.Duration(a)) })
+			y := promRule("up", func(r *monitoringv1.Rule) { r.For = new(monitoringv1.Duration(b)) })
+			if ContentDigest(x, e) != ContentDigest(y, e) {
+				t.Errorf("%s is not %s", a, b)
+			}
+		})
 	}
 }
 
@@ -316,9 +322,11 @@ func TestLoadedIsOutdated(t *testing.T) {
 			r.Labels, r.Annotations = map[string]string{"severity": "critical", "summary": "it is {{ $value }}"}, nil
 		},
 	} {
-		if o := promRule("up == 0", edit); LoadedDigest(loaded, "") == ContentDigest(o, e) {
-			t.Errorf("%s: it is the same", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if o := promRule("up == 0", edit); LoadedDigest(loaded, "") == ContentDigest(o, e) {
+				t.Errorf("%s: it is the same", name)
+			}
+		})
 	}
 	for name, change := range map[string]func(*monitoringv1.PrometheusRule){
 		"no group": func(o *monitoringv1.PrometheusRule) { o.Spec.Groups = nil },
@@ -327,11 +335,13 @@ func TestLoadedIsOutdated(t *testing.T) {
 			o.Spec.Groups[0].Rules = append(o.Spec.Groups[0].Rules, o.Spec.Groups[0].Rules[0])
 		},
 	} {
-		o := base.DeepCopy()
-		change(o)
-		if LoadedDigest(loaded, "") == ContentDigest(o, e) {
-			t.Errorf("%s: it is the same", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			o := base.DeepCopy()
+			change(o)
+			if LoadedDigest(loaded, "") == ContentDigest(o, e) {
+				t.Errorf("%s: it is the same", name)
+			}
+		})
 	}
 }
 

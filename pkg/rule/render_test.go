@@ -63,23 +63,25 @@ func TestRender(t *testing.T) {
 			r.Spec.Labels = map[string]v1alpha1.LabelText{"name": "$(cluster.name)"}
 		}), Cluster{Name: longName}, options},
 	} {
-		if bad := Validate(c.rule, ValidateOptions{AdminNamespace: c.rule.Namespace}); bad != nil {
-			t.Errorf("%s: the test's rule is not valid: %v", name, bad)
-		}
-		p, err := Render(c.rule, c.cluster, c.options)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		loads(t, p)
-		checkName(t, name, p.Name)
-		golden(t, "render/"+name, p)
-		if key, ok := ParseRuleKey(p); !ok || key.Namespace != c.rule.Namespace || key.Name != c.rule.Name {
-			t.Errorf("%s: the annotation tells of %v, %v", name, key, ok)
-		}
-		if !Owned(p, hubID) || Owned(p, "hub-2") || Owned(p, "") {
-			t.Errorf("%s: whose is it?", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if bad := Validate(c.rule, ValidateOptions{AdminNamespace: c.rule.Namespace}); bad != nil {
+				t.Errorf("%s: the test's rule is not valid: %v", name, bad)
+			}
+			p, err := Render(c.rule, c.cluster, c.options)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+			loads(t, p)
+			checkName(t, name, p.Name)
+			golden(t, "render/"+name, p)
+			if key, ok := ParseRuleKey(p); !ok || key.Namespace != c.rule.Namespace || key.Name != c.rule.Name {
+				t.Errorf("%s: the annotation tells of %v, %v", name, key, ok)
+			}
+			if !Owned(p, hubID) || Owned(p, "hub-2") || Owned(p, "") {
+				t.Errorf("%s: whose is it?", name)
+			}
+		})
 	}
 }
 
@@ -107,11 +109,13 @@ func TestRenderErrors(t *testing.T) {
 			"spec.expr", "with the data of SpokeCluster eu.1 in it: 1:16: unexpected end of input",
 		},
 	} {
-		p, err := Render(newRule(c.edit), eu, options)
-		var bad *Invalid
-		if !errors.As(err, &bad) || bad.Field != c.field || !strings.Contains(bad.Message, c.want) || p != nil {
-			t.Errorf("%s: got %v, %v; want %s: %s", name, p, err, c.field, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			p, err := Render(newRule(c.edit), eu, options)
+			var bad *Invalid
+			if !errors.As(err, &bad) || bad.Field != c.field || !strings.Contains(bad.Message, c.want) || p != nil {
+				t.Errorf("%s: got %v, %v; want %s: %s", name, p, err, c.field, c.want)
+			}
+		})
 	}
 }
 
@@ -132,12 +136,14 @@ func TestTargetNamespace(t *testing.T) {
 		"generated":                      {"rulefleet-generated", "", ref, "workload"},
 		"generated, without a workload?": {"rulefleet-generated", "", nil, "rulefleet-generated"},
 	} {
-		r := newRule(func(r *v1alpha1.AlertRule) {
-			r.Namespace, r.Spec.RuleNamespace, r.Spec.WorkloadRef = c.namespace, c.named, c.ref
+		t.Run(name, func(t *testing.T) {
+			r := newRule(func(r *v1alpha1.AlertRule) {
+				r.Namespace, r.Spec.RuleNamespace, r.Spec.WorkloadRef = c.namespace, c.named, c.ref
+			})
+			if got := TargetNamespace(r, Cluster{}, options); got != c.want {
+				t.Errorf("%s: got %s, want %s", name, got, c.want)
+			}
 		})
-		if got := TargetNamespace(r, Cluster{}, options); got != c.want {
-			t.Errorf("%s: got %s, want %s", name, got, c.want)
-		}
 	}
 }
 
@@ -183,10 +189,12 @@ func TestDigest(t *testing.T) {
 		"hash":       func(p *monitoringv1.PrometheusRule) { p.Labels[v1alpha1.AlertRuleHashLabel] = "" },
 		"annotation": func(p *monitoringv1.PrometheusRule) { p.Annotations = nil },
 	} {
-		p := base.DeepCopy()
-		edit(p)
-		if Digest(p) == Digest(base) {
-			t.Errorf("the digest does not depend on %s", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			p := base.DeepCopy()
+			edit(p)
+			if Digest(p) == Digest(base) {
+				t.Errorf("the digest does not depend on %s", name)
+			}
+		})
 	}
 }

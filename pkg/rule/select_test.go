@@ -277,20 +277,22 @@ func TestLabelsFollowTheSelector(t *testing.T) {
 		"one less":      {map[string]string{"role": "alerts"}, map[string]string{"role": "alerts", "theirs": "too"}},
 		"none":          {nil, map[string]string{"theirs": "too"}},
 	} {
-		desired := wanting(c.needs)
-		plan := Decide(desired, there, nil, hubID, "")
-		if plan.Action != Update {
-			t.Errorf("%s: %s", name, plan.Action)
-			continue
-		}
-		got := maps.Clone(plan.Object.Labels)
-		maps.DeleteFunc(got, func(key, _ string) bool { return slices.Contains(ownLabels, key) })
-		if !maps.Equal(got, c.want) || !Owned(plan.Object, hubID) {
-			t.Errorf("%s: %v", name, plan.Object.Labels)
-		}
-		if again := Decide(desired, plan.Object, nil, hubID, ""); again.Action != Keep {
-			t.Errorf("%s: then %s", name, again.Action)
-		}
+		t.Run(name, func(t *testing.T) {
+			desired := wanting(c.needs)
+			plan := Decide(desired, there, nil, hubID, "")
+			if plan.Action != Update {
+				t.Errorf("%s: %s", name, plan.Action)
+				return
+			}
+			got := maps.Clone(plan.Object.Labels)
+			maps.DeleteFunc(got, func(key, _ string) bool { return slices.Contains(ownLabels, key) })
+			if !maps.Equal(got, c.want) || !Owned(plan.Object, hubID) {
+				t.Errorf("%s: %v", name, plan.Object.Labels)
+			}
+			if again := Decide(desired, plan.Object, nil, hubID, ""); again.Action != Keep {
+				t.Errorf("%s: then %s", name, again.Action)
+			}
+		})
 	}
 }
 
@@ -344,11 +346,13 @@ func TestLabelsStayWhereThereIsNoAnswer(t *testing.T) {
 		"not put by us":    {byHand, wanting("kps", "tenant"), ""},
 		"not ours":         {foreign, wanting("kps", "tenant"), ""},
 	} {
-		o := render(c.c)
-		KeepLabels(o, c.there, c.c, hubID)
-		if got := o.Labels["release"]; got != c.want || slices.Contains(extraLabels(o), "release") != (c.want != "") {
-			t.Errorf("%s: %q, listed are %v", name, got, extraLabels(o))
-		}
+		t.Run(name, func(t *testing.T) {
+			o := render(c.c)
+			KeepLabels(o, c.there, c.c, hubID)
+			if got := o.Labels["release"]; got != c.want || slices.Contains(extraLabels(o), "release") != (c.want != "") {
+				t.Errorf("%s: %q, listed are %v", name, got, extraLabels(o))
+			}
+		})
 	}
 	// Nothing is written, and the one that has the rule still selects it.
 	c := wanting("kps", "tenant")
@@ -576,17 +580,19 @@ func TestClusterLabelOfEvaluators(t *testing.T) {
 		"by name":     {notChosen, "test"},
 		"a template":  {of("{{ x }}"), dataText("{{ x }}")},
 	} {
-		o, err := Render(newRule(), c.cluster, options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		loads(t, o)
-		if got := o.Spec.Groups[0].Rules[0].Labels["cluster"]; got != c.want {
-			t.Errorf("%s: got %q, want %q", name, got, c.want)
-		}
-		if got := ruleLabels(v1alpha1.AlertSpec{}, c.cluster, RenderOptions{}); got != nil {
-			t.Errorf("%s: off, there is %v", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			o, err := Render(newRule(), c.cluster, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			loads(t, o)
+			if got := o.Spec.Groups[0].Rules[0].Labels["cluster"]; got != c.want {
+				t.Errorf("%s: got %q, want %q", name, got, c.want)
+			}
+			if got := ruleLabels(v1alpha1.AlertSpec{}, c.cluster, RenderOptions{}); got != nil {
+				t.Errorf("%s: off, there is %v", name, got)
+			}
+		})
 	}
 }
 
@@ -616,8 +622,10 @@ func TestNamespaceOfAdminRules(t *testing.T) {
 			r.Namespace, r.Spec.WorkloadRef = options.AdminNamespace, &v1alpha1.WorkloadReference{Namespace: "web"}
 		}), "web"},
 	} {
-		if got := TargetNamespace(c.rule, c.cluster, options); got != c.want {
-			t.Errorf("%s: got %s, want %s", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := TargetNamespace(c.rule, c.cluster, options); got != c.want {
+				t.Errorf("%s: got %s, want %s", name, got, c.want)
+			}
+		})
 	}
 }

@@ -138,8 +138,10 @@ func TestMetricName(t *testing.T) {
 		"up[5m]":                   "",
 		"(":                        "",
 	} {
-		if got := MetricName(selector); got != want {
-			t.Errorf("%s: got %q, want %q", selector, got, want)
-		}
+		t.Run(selector, func(t *testing.T) {
+			if got := MetricName(selector); got != want {
+				t.Errorf("%s: got %q, want %q", selector, got, want)
+			}
+		})
 	}
 }

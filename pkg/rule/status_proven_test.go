@@ -91,21 +91,23 @@ func TestStatusOfProvenRules(t *testing.T) {
 			ready:   "False/Loading", stalled: "False/NotStalled",
 		},
 	} {
-		in := StatusInput{Rule: newRule(), Now: at(100), Verdicts: verdicts{}}
-		for _, r := range c.rows {
-			in.Clusters = append(in.Clusters, spokes(string(r.Name))...)
-			in.Verdicts[string(r.Name)] = r
-		}
-		got, _ := Status(in)
-		again(t, name, in, got)
-		if !equalSummary(*got.Summary, c.summary) || shortly(got, v1alpha1.ConditionReady) != c.ready || shortly(got, v1alpha1.ConditionStalled) != c.stalled {
-			t.Errorf("%s: %s %s %s", name, summaryOf(*got.Summary), shortly(got, v1alpha1.ConditionReady), shortly(got, v1alpha1.ConditionStalled))
-		}
-		for _, r := range got.Clusters {
-			if r.Reason == ReasonUnproven {
-				t.Errorf("%s: the status has %+v", name, r)
+		t.Run(name, func(t *testing.T) {
+			in := StatusInput{Rule: newRule(), Now: at(100), Verdicts: verdicts{}}
+			for _, r := range c.rows {
+				in.Clusters = append(in.Clusters, spokes(string(r.Name))...)
+				in.Verdicts[string(r.Name)] = r
 			}
-		}
+			got, _ := Status(in)
+			again(t, name, in, got)
+			if !equalSummary(*got.Summary, c.summary) || shortly(got, v1alpha1.ConditionReady) != c.ready || shortly(got, v1alpha1.ConditionStalled) != c.stalled {
+				t.Errorf("%s: %s %s %s", name, summaryOf(*got.Summary), shortly(got, v1alpha1.ConditionReady), shortly(got, v1alpha1.ConditionStalled))
+			}
+			for _, r := range got.Clusters {
+				if r.Reason == ReasonUnproven {
+					t.Errorf("%s: the status has %+v", name, r)
+				}
+			}
+		})
 	}
 }
 
@@ -144,14 +146,16 @@ func TestUnproven(t *testing.T) {
 		"pending":         {pending("a", "Conflict", 2, 10), selected("a", "Loading", 2, 100)},
 		"loading already": {selected("a", "Loading", 2, 10), selected("a", "Loading", 2, 10)},
 	} {
-		in := StatusInput{Rule: newRule(func(r *v1alpha1.AlertRule) { r.Generation = 2 }), Now: at(100), Clusters: spokes("a"), Verdicts: verdicts{"a": now}}
-		in.Rule.Status = v1alpha1.AlertRuleStatus{ObservedGeneration: 2, Clusters: rows{c.before}}
-		got, _ := Status(in)
-		r := got.Clusters[0]
-		if where(r) != where(c.want) || r.Firing != c.want.Firing || !slices.Equal(r.MissingMetrics, c.want.MissingMetrics) ||
-			!r.LastTransitionTime.Equal(&c.want.LastTransitionTime) || r.ObservedGeneration != 2 || r.Rule != "shop/now" {
-			t.Errorf("%s: %+v", name, r)
-		}
+		t.Run(name, func(t *testing.T) {
+			in := StatusInput{Rule: newRule(func(r *v1alpha1.AlertRule) { r.Generation = 2 }), Now: at(100), Clusters: spokes("a"), Verdicts: verdicts{"a": now}}
+			in.Rule.Status = v1alpha1.AlertRuleStatus{ObservedGeneration: 2, Clusters: rows{c.before}}
+			got, _ := Status(in)
+			r := got.Clusters[0]
+			if where(r) != where(c.want) || r.Firing != c.want.Firing || !slices.Equal(r.MissingMetrics, c.want.MissingMetrics) ||
+				!r.LastTransitionTime.Equal(&c.want.LastTransitionTime) || r.ObservedGeneration != 2 || r.Rule != "shop/now" {
+				t.Errorf("%s: %+v", name, r)
+			}
+		})
 	}
 }
 
@@ -170,19 +174,21 @@ func TestMetricsPresent(t *testing.T) {
 		"one can't be":   {rows: rows{selected("a", "EvaluatorUnreachable", 1, 0)}, want: "True/Present"},
 		"while it fails": {rows: rows{selected("a", "EvaluationFailed", 1, 0)}, want: "True/Present"},
 	} {
-		in := StatusInput{Rule: newRule(), Now: at(100), Verdicts: verdicts{}, Metrics: !c.off}
-		// It goes where there is no reason for it any more.
-		meta.SetStatusCondition(&in.Rule.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionMetricsPresent, Status: metav1.ConditionFalse, Reason: "Former"})
-		for _, r := range c.rows {
-			in.Clusters = append(in.Clusters, spokes(string(r.Name))...)
-			in.Verdicts[string(r.Name)] = r
-		}
-		got, _ := Status(in)
-		again(t, name, in, got)
-		is := meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionMetricsPresent)
-		if shortly(got, v1alpha1.ConditionMetricsPresent) != c.want || is != nil && !strings.Contains(is.Message, c.told) {
-			t.Errorf("%s: %+v", name, is)
-		}
+		t.Run(name, func(t *testing.T) {
+			in := StatusInput{Rule: newRule(), Now: at(100), Verdicts: verdicts{}, Metrics: !c.off}
+			// It goes where there is no reason for it any more.
+			meta.SetStatusCondition(&in.Rule.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionMetricsPresent, Status: metav1.ConditionFalse, Reason: "Former"})
+			for _, r := range c.rows {
+				in.Clusters = append(in.Clusters, spokes(string(r.Name))...)
+				in.Verdicts[string(r.Name)] = r
+			}
+			got, _ := Status(in)
+			again(t, name, in, got)
+			is := meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionMetricsPresent)
+			if shortly(got, v1alpha1.ConditionMetricsPresent) != c.want || is != nil && !strings.Contains(is.Message, c.told) {
+				t.Errorf("%s: %+v", name, is)
+			}
+		})
 	}
 }
 
@@ -283,12 +289,14 @@ func TestOnlyFiring(t *testing.T) {
 		"a generation":  {func(s *v1alpha1.AlertRuleStatus) { s.ObservedGeneration = 2 }, false},
 		"row that goes": {func(s *v1alpha1.AlertRuleStatus) { s.Summary.Desired, s.Clusters = 200, nil }, false},
 	} {
-		other := base.DeepCopy()
-		c.change(other)
-		was := base.DeepCopy()
-		if OnlyFiring(was, other) != c.want || OnlyFiring(other, was) != c.want {
-			t.Errorf("%s: want %v", name, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			other := base.DeepCopy()
+			c.change(other)
+			was := base.DeepCopy()
+			if OnlyFiring(was, other) != c.want || OnlyFiring(other, was) != c.want {
+				t.Errorf("%s: want %v", name, c.want)
+			}
+		})
 	}
 }
 

@@ -316,42 +316,44 @@ func TestStatus(t *testing.T) {
 			readyTells: "the spec is not valid, see Accepted; the spokes keep the last version that was",
 		},
 	} {
-		r := newRule(func(r *v1alpha1.AlertRule) { r.Generation, r.Status.Clusters = 2, c.before })
-		if c.edit != nil {
-			c.edit(r)
-		}
-		in := StatusInput{Rule: r, Invalid: c.invalid, Clusters: c.spokes, Verdicts: c.verdicts, Now: at(100)}
-		got, _ := Status(in)
-		if !reflect.DeepEqual(*got.Summary, c.summary) {
-			t.Errorf("%s: the summary is %+v, want %+v", name, *got.Summary, c.summary)
-		}
-		var listed rows
-		for _, row := range got.Clusters {
-			row.Message = ""
-			listed = append(listed, row)
-		}
-		if !equality.Semantic.DeepEqual(listed, c.rows) {
-			t.Errorf("%s: got rows\n%+v, want\n%+v", name, listed, c.rows)
-		}
-		for kind, want := range map[string]string{v1alpha1.ConditionAccepted: c.accepted, ready: c.ready, stalled: c.stalled} {
-			condition := meta.FindStatusCondition(got.Conditions, kind)
-			if condition == nil || string(condition.Status)+"/"+condition.Reason != want {
-				t.Errorf("%s: %s is %+v, want %s", name, kind, condition, want)
-				continue
+		t.Run(name, func(t *testing.T) {
+			r := newRule(func(r *v1alpha1.AlertRule) { r.Generation, r.Status.Clusters = 2, c.before })
+			if c.edit != nil {
+				c.edit(r)
 			}
-			if condition.ObservedGeneration != 2 || condition.Message == "" || !condition.LastTransitionTime.Equal(&in.Now) {
-				t.Errorf("%s: %s is %+v", name, kind, condition)
+			in := StatusInput{Rule: r, Invalid: c.invalid, Clusters: c.spokes, Verdicts: c.verdicts, Now: at(100)}
+			got, _ := Status(in)
+			if !reflect.DeepEqual(*got.Summary, c.summary) {
+				t.Errorf("%s: the summary is %+v, want %+v", name, *got.Summary, c.summary)
 			}
-			for kindTold, tells := range map[string]string{ready: c.readyTells, stalled: c.stalledTells} {
-				if kind == kindTold && tells != "" && condition.Message != tells {
-					t.Errorf("%s: %s says\n%q, want\n%q", name, kind, condition.Message, tells)
+			var listed rows
+			for _, row := range got.Clusters {
+				row.Message = ""
+				listed = append(listed, row)
+			}
+			if !equality.Semantic.DeepEqual(listed, c.rows) {
+				t.Errorf("%s: got rows\n%+v, want\n%+v", name, listed, c.rows)
+			}
+			for kind, want := range map[string]string{v1alpha1.ConditionAccepted: c.accepted, ready: c.ready, stalled: c.stalled} {
+				condition := meta.FindStatusCondition(got.Conditions, kind)
+				if condition == nil || string(condition.Status)+"/"+condition.Reason != want {
+					t.Errorf("%s: %s is %+v, want %s", name, kind, condition, want)
+					continue
+				}
+				if condition.ObservedGeneration != 2 || condition.Message == "" || !condition.LastTransitionTime.Equal(&in.Now) {
+					t.Errorf("%s: %s is %+v", name, kind, condition)
+				}
+				for kindTold, tells := range map[string]string{ready: c.readyTells, stalled: c.stalledTells} {
+					if kind == kindTold && tells != "" && condition.Message != tells {
+						t.Errorf("%s: %s says\n%q, want\n%q", name, kind, condition.Message, tells)
+					}
 				}
 			}
-		}
-		if got.ObservedGeneration != 2 {
-			t.Errorf("%s: of generation %d", name, got.ObservedGeneration)
-		}
-		again(t, name, in, got)
+			if got.ObservedGeneration != 2 {
+				t.Errorf("%s: of generation %d", name, got.ObservedGeneration)
+			}
+			again(t, name, in, got)
+		})
 	}
 }
 

@@ -26,13 +26,15 @@ func TestSplit(t *testing.T) {
 			{placeholder: &placeholder{kind: deploymentAnnotations, key: "Example.com/Team_A"}},
 		},
 	} {
-		got, f := split(in)
-		if f != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("split(%q) = %+v, %v; want %+v", in, got, f, want)
-		}
-		if again := join(got); again != in {
-			t.Errorf("join(split(%q)) = %q", in, again)
-		}
+		t.Run(in, func(t *testing.T) {
+			got, f := split(in)
+			if f != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("split(%q) = %+v, %v; want %+v", in, got, f, want)
+			}
+			if again := join(got); again != in {
+				t.Errorf("join(split(%q)) = %q", in, again)
+			}
+		})
 	}
 }
 
@@ -51,13 +53,15 @@ func TestSplitRefuses(t *testing.T) {
 		"$(" + long("x", 9000):      `…`,
 		"$(" + long("ü", 900) + ")": `…`,
 	} {
-		_, f := split(in)
-		if f == nil || !strings.Contains(f.message, want) {
-			t.Errorf("split(%s): got %v, want %q", excerpt(in), f, want)
-		}
-		if f != nil && len(f.message) > maxMessage {
-			t.Errorf("split(%s): a message of %d bytes", excerpt(in), len(f.message))
-		}
+		t.Run(in, func(t *testing.T) {
+			_, f := split(in)
+			if f == nil || !strings.Contains(f.message, want) {
+				t.Errorf("split(%s): got %v, want %q", excerpt(in), f, want)
+			}
+			if f != nil && len(f.message) > maxMessage {
+				t.Errorf("split(%s): a message of %d bytes", excerpt(in), len(f.message))
+			}
+		})
 	}
 }
 
@@ -135,10 +139,12 @@ func TestStageErrorsNameTheField(t *testing.T) {
 			"spec.annotations[d]", `with its placeholders replaced, it has more than 8192 characters`,
 		},
 	} {
-		_, bad := c.stage.alert(c.alert)
-		if bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.want) {
-			t.Errorf("%s: got %+v, want %s: %s", name, bad, c.field, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			_, bad := c.stage.alert(c.alert)
+			if bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.want) {
+				t.Errorf("%s: got %+v, want %s: %s", name, bad, c.field, c.want)
+			}
+		})
 	}
 }
 
@@ -149,9 +155,11 @@ func TestValuesAreBounded(t *testing.T) {
 		"bad \xff\xfe bytes":              "bad \ufffd bytes",
 		long("a", 1023) + "\xff" + "tail": long("a", 1023),
 	} {
-		if got := dataText(in); got != want {
-			t.Errorf("dataText(%s…) = %q", cut(in, 20), got)
-		}
+		t.Run(in, func(t *testing.T) {
+			if got := dataText(in); got != want {
+				t.Errorf("dataText(%s…) = %q", cut(in, 20), got)
+			}
+		})
 	}
 }
 

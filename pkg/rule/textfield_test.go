@@ -119,19 +119,23 @@ func TestPlaceholderInsideAnAction(t *testing.T) {
 		`$(cluster.name){{ $(cluster.name) }}`,
 		"{{ `\n}}$(cluster.name)` }}",
 	} {
-		for name, st := range map[string]stage{"generate": generateStage(Workload{}), "render": renderStage(Cluster{})} {
-			if got, f := st.text(text); f == nil || !strings.Contains(f.message, "stands inside {{ … }}") {
-				t.Errorf("%s: text(%q) = %q, %v", name, text, got, f)
+		t.Run(text, func(t *testing.T) {
+			for name, st := range map[string]stage{"generate": generateStage(Workload{}), "render": renderStage(Cluster{})} {
+				if got, f := st.text(text); f == nil || !strings.Contains(f.message, "stands inside {{ … }}") {
+					t.Errorf("%s: text(%q) = %q, %v", name, text, got, f)
+				}
 			}
-		}
+		})
 	}
 	for _, text := range []string{
 		`{{ $value }}$(cluster.name){{ $value }}`, `{$(cluster.name)}`, `}}$(cluster.name)`, "{{ `}}` }}$(cluster.name)",
 		`{{/* ' */}}$(cluster.name)`, `{{ "\"}}" }}$(cluster.name)`, `{{ '"' }}$(cluster.name)`, `{{- $value -}} $(cluster.name)`,
 	} {
-		if _, f := renderStage(Cluster{}).text(text); f != nil {
-			t.Errorf("text(%q): %v", text, f)
-		}
+		t.Run(text, func(t *testing.T) {
+			if _, f := renderStage(Cluster{}).text(text); f != nil {
+				t.Errorf("text(%q): %v", text, f)
+			}
+		})
 	}
 }
 

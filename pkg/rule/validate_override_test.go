@@ -69,17 +69,19 @@ func TestValidateOverrides(t *testing.T) {
 		"many labels":      {func(o *v1alpha1.Override) { o.Labels = manyTexts(64); o.Labels["base"] = ""; delete(o.Labels, "l1") }, "", "", ""},
 		"too many notes":   {func(o *v1alpha1.Override) { o.Annotations = manyTexts(64) }, spec, "spec.overrides[1].annotations", "there are 65 of them"},
 	} {
-		bad := Validate(newRule(func(r *v1alpha1.AlertRule) {
-			r.Spec.Severity, r.Spec.Labels, r.Spec.Annotations = "critical", texts{"base": "x"}, texts{"base": "x"}
-			withOverride(c.edit)(r)
-		}), tenancy)
-		switch {
-		case c.reason == "" && bad == nil:
-		case bad == nil:
-			t.Errorf("%s: it is accepted", name)
-		case bad.Reason != c.reason || bad.Field != c.field || !strings.Contains(bad.Message, c.expect):
-			t.Errorf("%s: got %s, %v\nwant %s, %s: %s", name, bad.Reason, bad, c.reason, c.field, c.expect)
-		}
+		t.Run(name, func(t *testing.T) {
+			bad := Validate(newRule(func(r *v1alpha1.AlertRule) {
+				r.Spec.Severity, r.Spec.Labels, r.Spec.Annotations = "critical", texts{"base": "x"}, texts{"base": "x"}
+				withOverride(c.edit)(r)
+			}), tenancy)
+			switch {
+			case c.reason == "" && bad == nil:
+			case bad == nil:
+				t.Errorf("%s: it is accepted", name)
+			case bad.Reason != c.reason || bad.Field != c.field || !strings.Contains(bad.Message, c.expect):
+				t.Errorf("%s: got %s, %v\nwant %s, %s: %s", name, bad.Reason, bad, c.reason, c.field, c.expect)
+			}
+		})
 	}
 	many := newRule(func(r *v1alpha1.AlertRule) {
 		for range 65 {
@@ -134,13 +136,15 @@ func TestValidateBounds(t *testing.T) {
 		"a costly expression": {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up{a=~"` + long(".{999}", 99) + `"}` }, "spec.expr", "regular expressions are too large"},
 		"many parts":          {func(r *v1alpha1.AlertRule) { r.Spec.Expr = long("-", 16000) + "a" }, "spec.expr", "too many parts"},
 	} {
-		bad := Validate(newRule(c.edit), tenancy)
-		if c.field == "" && bad == nil {
-			continue
-		}
-		if bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {
-			t.Errorf("%s: got %v\nwant %s: %s", name, bad, c.field, c.expect)
-		}
+		t.Run(name, func(t *testing.T) {
+			bad := Validate(newRule(c.edit), tenancy)
+			if c.field == "" && bad == nil {
+				return
+			}
+			if bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {
+				t.Errorf("%s: got %v\nwant %s: %s", name, bad, c.field, c.expect)
+			}
+		})
 	}
 	for name, c := range map[string]struct {
 		edit          func(*v1alpha1.AlertRuleTemplate)
@@ -158,9 +162,11 @@ func TestValidateBounds(t *testing.T) {
 		},
 			"spec.namespaces.exclude[1]", "there twice"},
 	} {
-		if bad := ValidateTemplate(newTemplate(c.edit), tenancy); bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {
-			t.Errorf("%s: got %v\nwant %s: %s", name, bad, c.field, c.expect)
-		}
+		t.Run(name, func(t *testing.T) {
+			if bad := ValidateTemplate(newTemplate(c.edit), tenancy); bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {
+				t.Errorf("%s: got %v\nwant %s: %s", name, bad, c.field, c.expect)
+			}
+		})
 	}
 }
 

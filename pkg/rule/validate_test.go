@@ -43,9 +43,11 @@ func TestValidateAccepts(t *testing.T) {
 		},
 		"disabled": func(r *v1alpha1.AlertRule) { r.Spec.State = v1alpha1.Disabled },
 	} {
-		if bad := Validate(newRule(edit), tenancy); bad != nil {
-			t.Errorf("%s: %v", name, bad)
-		}
+		t.Run(name, func(t *testing.T) {
+			if bad := Validate(newRule(edit), tenancy); bad != nil {
+				t.Errorf("%s: %v", name, bad)
+			}
+		})
 	}
 }
 
@@ -64,11 +66,13 @@ func TestValidateGenerated(t *testing.T) {
 		"spec.placement":     func(r *v1alpha1.AlertRule) { r.Spec.Placement.Names[0] = "us-1" },
 		"spec.ruleNamespace": func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "default" },
 	} {
-		r := newRule(generatedRule)
-		edit(r)
-		if bad := Validate(r, tenancy); bad == nil || bad.Field != field || bad.Reason != v1alpha1.ReasonNamespaceNotAllowed {
-			t.Errorf("%s: %v", field, bad)
-		}
+		t.Run(field, func(t *testing.T) {
+			r := newRule(generatedRule)
+			edit(r)
+			if bad := Validate(r, tenancy); bad == nil || bad.Field != field || bad.Reason != v1alpha1.ReasonNamespaceNotAllowed {
+				t.Errorf("%s: %v", field, bad)
+			}
+		})
 	}
 }
 
@@ -146,13 +150,15 @@ func TestValidateRefuses(t *testing.T) {
 			tenant, "spec.workloadRef.namespace", "not to other"},
 		"the admin's namespace in a spoke": {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "rulefleet-system" }, tenant, "spec.ruleNamespace", ""},
 	} {
-		bad := Validate(newRule(c.edit), tenancy)
-		switch {
-		case bad == nil:
-			t.Errorf("%s: it is accepted", name)
-		case bad.Reason != c.reason || bad.Field != c.field || !strings.Contains(bad.Message, c.expect):
-			t.Errorf("%s: got %s, %v\nwant %s, %s: %s", name, bad.Reason, bad, c.reason, c.field, c.expect)
-		}
+		t.Run(name, func(t *testing.T) {
+			bad := Validate(newRule(c.edit), tenancy)
+			switch {
+			case bad == nil:
+				t.Errorf("%s: it is accepted", name)
+			case bad.Reason != c.reason || bad.Field != c.field || !strings.Contains(bad.Message, c.expect):
+				t.Errorf("%s: got %s, %v\nwant %s, %s: %s", name, bad.Reason, bad, c.reason, c.field, c.expect)
+			}
+		})
 	}
 	// With nothing configured, nobody is an admin by an empty name.
 	r := newRule(func(r *v1alpha1.AlertRule) { r.Namespace, r.Spec.RuleNamespace = "", "kube-system" })
@@ -192,9 +198,11 @@ func TestValidateTemplate(t *testing.T) {
 			}
 		}, "spec.labels", "63 of them; 62 are allowed"},
 	} {
-		if bad := ValidateTemplate(newTemplate(c.edit), tenancy); bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {
-			t.Errorf("%s: got %v; want %s: %s", name, bad, c.field, c.expect)
-		}
+		t.Run(name, func(t *testing.T) {
+			if bad := ValidateTemplate(newTemplate(c.edit), tenancy); bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {
+				t.Errorf("%s: got %v; want %s: %s", name, bad, c.field, c.expect)
+			}
+		})
 	}
 }
 

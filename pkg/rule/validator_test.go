@@ -57,23 +57,25 @@ func TestValidatorRemembers(t *testing.T) {
 func TestValidatorAgrees(t *testing.T) {
 	v := NewValidator(tenancy)
 	for uid, expr := range map[string]string{"a": "up == 0", "b": "up ==", "c": "sum(up) by (job) > 0"} {
-		for range 2 {
-			r := newRule(func(r *v1alpha1.AlertRule) { r.UID, r.Spec.Expr = types.UID("rule-"+uid), expr })
-			if got, want := v.Validate(r), Validate(r, tenancy); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: %v, want %v", expr, got, want)
+		t.Run(uid, func(t *testing.T) {
+			for range 2 {
+				r := newRule(func(r *v1alpha1.AlertRule) { r.UID, r.Spec.Expr = types.UID("rule-"+uid), expr })
+				if got, want := v.Validate(r), Validate(r, tenancy); !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: %v, want %v", expr, got, want)
+				}
+				if got, want := v.Warnings(r), Warnings(r, tenancy); !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: %v, want %v", expr, got, want)
+				}
+				template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
+					t.UID, t.Generation, t.Spec.Expr = types.UID("template-"+uid), 1, expr
+				})
+				if got, want := v.ValidateTemplate(template), ValidateTemplate(template, tenancy); !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: %v, want %v", expr, got, want)
+				}
+				if got, want := v.TemplateWarnings(template), TemplateWarnings(template, tenancy); !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: %v, want %v", expr, got, want)
+				}
 			}
-			if got, want := v.Warnings(r), Warnings(r, tenancy); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: %v, want %v", expr, got, want)
-			}
-			template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
-				t.UID, t.Generation, t.Spec.Expr = types.UID("template-"+uid), 1, expr
-			})
-			if got, want := v.ValidateTemplate(template), ValidateTemplate(template, tenancy); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: %v, want %v", expr, got, want)
-			}
-			if got, want := v.TemplateWarnings(template), TemplateWarnings(template, tenancy); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: %v, want %v", expr, got, want)
-			}
-		}
+		})
 	}
 }

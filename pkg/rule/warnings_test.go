@@ -53,21 +53,23 @@ func TestResultLabels(t *testing.T) {
 		`sum(up) > bool scalar(up)`:                     {"", "a"},
 		`up + fill(0) sum by (a) (up)`:                  {"a b", ""},
 	} {
-		tree, err := anyPromQL.ParseExpr(expr)
-		if err != nil {
-			t.Errorf("%s: %v", expr, err)
-			continue
-		}
-		for label := range strings.FieldsSeq(c.has) {
-			if !mayHaveLabel(tree, label) {
-				t.Errorf("%s: it is said to have no %s", expr, label)
+		t.Run(expr, func(t *testing.T) {
+			tree, err := anyPromQL.ParseExpr(expr)
+			if err != nil {
+				t.Errorf("%s: %v", expr, err)
+				return
 			}
-		}
-		for label := range strings.FieldsSeq(c.lacks) {
-			if mayHaveLabel(tree, label) {
-				t.Errorf("%s: it is said to have %s", expr, label)
+			for label := range strings.FieldsSeq(c.has) {
+				if !mayHaveLabel(tree, label) {
+					t.Errorf("%s: it is said to have no %s", expr, label)
+				}
 			}
-		}
+			for label := range strings.FieldsSeq(c.lacks) {
+				if mayHaveLabel(tree, label) {
+					t.Errorf("%s: it is said to have %s", expr, label)
+				}
+			}
+		})
 	}
 }
 
@@ -152,14 +154,16 @@ func TestWarnings(t *testing.T) {
 			over(v1alpha1.Override{ClusterSelection: clusters("a"), Labels: texts{"cluster": "y"}})(r)
 		}, []string{"spec.labels[cluster] is overwritten with the spoke's name", "spec.overrides[0].labels[cluster] is overwritten"}},
 	} {
-		r := quiet(c.edit)
-		if bad := Validate(r, o); bad != nil {
-			t.Errorf("%s: %v", name, bad)
-		}
-		got := Warnings(r, o)
-		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
-			t.Errorf("%s: got %q\nwant %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			r := quiet(c.edit)
+			if bad := Validate(r, o); bad != nil {
+				t.Errorf("%s: %v", name, bad)
+			}
+			got := Warnings(r, o)
+			if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+				t.Errorf("%s: got %q\nwant %q", name, got, c.want)
+			}
+		})
 	}
 }
 

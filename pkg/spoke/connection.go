@@ -152,7 +152,7 @@ func (c *connection) run(ctx context.Context) {
 			live.stop()
 		}
 	}()
-	backoff := newBackoff()
+	backoff := c.backoff()
 	for ctx.Err() == nil {
 		next, err := c.open(ctx)
 		if err == nil {
@@ -179,7 +179,7 @@ func (c *connection) run(ctx context.Context) {
 		if live != nil {
 			live.stop()
 		}
-		live, backoff = next, newBackoff()
+		live, backoff = next, c.backoff()
 		c.seen.Counts = live.tally.first(time.Now())
 		c.connected()
 		if err := c.tend(ctx, live); err != nil {
@@ -212,7 +212,7 @@ func (c *connection) failed(ctx context.Context, err error, backoff *wait.Backof
 	}
 	c.observe(finding)
 	left, _ := c.breaker.Throttled()
-	c.await(ctx, max(backoff.Step(), min(left, throttledProbe)))
+	c.await(ctx, max(backoff.Step(), min(left, c.every(throttledProbe))))
 }
 
 // end ends a session that must not be served any more, whatever is under way.
@@ -277,7 +277,7 @@ func (c *connection) syncProbed(s *session) error {
 // probeOn probes the spoke until ctx ends. It returns the error of the third probe in a row
 // that failed, or an IdentityError.
 func (c *connection) probeOn(ctx context.Context, s *session) error {
-	delay, failed := probeInterval, 0
+	delay, failed := c.every(probeInterval), 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -290,7 +290,7 @@ func (c *connection) probeOn(ctx context.Context, s *session) error {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // nobody waits for an answer any more
 		case err == nil || apierrors.IsTooManyRequests(err):
-			delay, failed = probeInterval, 0
+			delay, failed = c.every(probeInterval), 0
 			continue
 		case isIdentity(err):
 			return err
@@ -402,8 +402,8 @@ func tryList(ctx context.Context, cl cluster.Cluster, gvk schema.GroupVersionKin
 // tend watches over a session until its context ends, or a better one can be had. An
 // error tells that the session must not be served any more.
 func (c *connection) tend(ctx context.Context, s *session) error {
-	backoff := newBackoff()
-	delay, probed, recheck := wait.Jitter(probeInterval/2, 0.1), time.Now(), time.Now().Add(recheckInterval)
+	backoff := c.backoff()
+	delay, probed, recheck := wait.Jitter(c.every(probeInterval/2), 0.1), time.Now(), time.Now().Add(c.every(recheckInterval))
 	for c.await(ctx, delay) {
 		if delay = c.holdOff(probed); delay > 0 {
 			continue
@@ -419,9 +419,9 @@ func (c *connection) tend(ctx context.Context, s *session) error {
 			delay = c.missed(err, backoff)
 			continue
 		}
-		backoff, delay = newBackoff(), wait.Jitter(probeInterval, 0.1)
+		backoff, delay = c.backoff(), wait.Jitter(c.every(probeInterval), 0.1)
 		if now := time.Now(); (!s.served || now.After(recheck)) && !c.breaker.Shut() {
-			recheck = now.Add(recheckInterval)
+			recheck = now.Add(c.every(recheckInterval))
 			better, err := c.recheck(ctx, s)
 			switch {
 			case better:
@@ -436,7 +436,7 @@ func (c *connection) tend(ctx context.Context, s *session) error {
 			c.observe(disconnected(s.refused))
 			continue
 		}
-		if counts, news := s.tally.next(time.Now()); news {
+		if counts, news := s.tally.next(time.Now(), c.every(countInterval)); news {
 			c.seen.Counts = counts
 		}
 		c.connected()
@@ -484,10 +484,11 @@ func (c *connection) holdOff(probed time.Time) time.Duration {
 	if left == 0 {
 		return 0
 	}
-	if lasted >= throttleShown {
+	shown := c.every(throttleShown)
+	if lasted >= shown {
 		c.observe(throttled)
 	}
-	return max(0, min(left, throttledProbe-time.Since(probed), throttleShown))
+	return max(0, min(left, c.every(throttledProbe)-time.Since(probed), shown))
 }
 
 // await waits for the time of the next probe, or for the circuit to change. It tells
@@ -591,7 +592,7 @@ func (c *connection) identify(ctx context.Context, cl cluster.Cluster, was strin
 
 // connected tells that all is well, unless the spoke throttles.
 func (c *connection) connected() {
-	if _, lasted := c.breaker.Throttled(); lasted >= throttleShown {
+	if _, lasted := c.breaker.Throttled(); lasted >= c.every(throttleShown) {
 		c.observe(throttled)
 		return
 	}
@@ -614,8 +615,11 @@ func (c *connection) observe(f Finding) {
 	c.p.observe(c, c.seen)
 }
 
-// newBackoff is the delay between two probes of a spoke that does not answer: at most
+// every returns the interval between two looks at the spoke.
+func (c *connection) every(d time.Duration) time.Duration { return c.p.opts.Intervals.Of(d) }
+
+// backoff is the delay between two probes of a spoke that does not answer: at most
 // 20 s, so that its recovery is noticed within 30.
-func newBackoff() *wait.Backoff {
-	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 100, Cap: 16 * time.Second}
+func (c *connection) backoff() *wait.Backoff {
+	return &wait.Backoff{Duration: c.every(time.Second), Factor: 2, Jitter: 0.2, Steps: 100, Cap: c.every(16 * time.Second)}
 }

@@ -172,7 +172,7 @@ func TestMissed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, c, _ := connectTo(t)
-			backoff := newBackoff()
+			backoff := c.backoff()
 			for n := 1; n < breakerThreshold; n++ {
 				if delay := c.missed(tc.err, backoff); delay != probeRetry || c.seen.Connected.Reason != "" {
 					t.Errorf("the next probe is after %v, and it shows %+v", delay, c.seen.Connected)
@@ -187,7 +187,7 @@ func TestMissed(t *testing.T) {
 
 // Recovery is noticed within 30 s, however long the outage was.
 func TestBackoffOfTheProbe(t *testing.T) {
-	backoff := newBackoff()
+	backoff := (&connection{p: &Provider{}}).backoff()
 	for range 100 {
 		if delay := backoff.Step(); delay > 20*time.Second || delay < time.Second {
 			t.Fatalf("%v", delay)

@@ -48,38 +48,40 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}))
 	defer target.Close()
 	for _, code := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
-		asked := 0
-		spoke := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			mu.Lock()
-			defer mu.Unlock()
-			asked++
-			if !strings.Contains(req.Header.Get("Authorization"), canary) {
-				t.Error("the spoke itself gets no credential")
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			asked := 0
+			spoke := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				asked++
+				if !strings.Contains(req.Header.Get("Authorization"), canary) {
+					t.Error("the spoke itself gets no credential")
+				}
+				http.Redirect(w, req, target.URL+req.URL.Path, code)
+			}))
+			spoke.EnableHTTP2 = true
+			spoke.StartTLS()
+			c := connectWith(t, spoke, goodUser)
+			if err := c.probe(t.Context()); err == nil {
+				t.Errorf("%d: taken for an answer", code)
 			}
-			http.Redirect(w, req, target.URL+req.URL.Path, code)
-		}))
-		spoke.EnableHTTP2 = true
-		spoke.StartTLS()
-		c := connectWith(t, spoke, goodUser)
-		if err := c.probe(t.Context()); err == nil {
-			t.Errorf("%d: taken for an answer", code)
-		}
-		rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
-		if err != nil {
-			t.Fatal(err)
-		}
-		api := rules.MonitoringV1().PrometheusRules("default")
-		if _, err := api.Create(t.Context(), &monitoringv1.PrometheusRule{}, metav1.CreateOptions{}); err == nil {
-			t.Errorf("%d: a redirected write is taken for done", code)
-		}
-		if _, err := api.Watch(t.Context(), metav1.ListOptions{}); err == nil {
-			t.Errorf("%d: a redirected watch is taken for one", code)
-		}
-		c.disconnect()
-		spoke.Close()
-		if asked != 3 {
-			t.Errorf("%d: the spoke was asked %d times", code, asked)
-		}
+			rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
+			if err != nil {
+				t.Fatal(err)
+			}
+			api := rules.MonitoringV1().PrometheusRules("default")
+			if _, err := api.Create(t.Context(), &monitoringv1.PrometheusRule{}, metav1.CreateOptions{}); err == nil {
+				t.Errorf("%d: a redirected write is taken for done", code)
+			}
+			if _, err := api.Watch(t.Context(), metav1.ListOptions{}); err == nil {
+				t.Errorf("%d: a redirected watch is taken for one", code)
+			}
+			c.disconnect()
+			spoke.Close()
+			if asked != 3 {
+				t.Errorf("%d: the spoke was asked %d times", code, asked)
+			}
+		})
 	}
 	if len(followed) > 0 {
 		t.Errorf("the target was asked:\n%s", strings.Join(followed, "\n"))

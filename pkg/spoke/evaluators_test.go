@@ -105,15 +105,19 @@ func TestHostileEvaluators(t *testing.T) {
 		"a long path":      {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/" + long }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "no plain path"},
 		"loopback":         {func(p *monitoringv1.Prometheus) { p.Spec.ListenLocal = true }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "spec.listenLocal"},
 	} {
-		got := prometheusOf(aPrometheus("k", c.edit))
-		if c.wrong(got) || !strings.Contains(got.Message, c.told) || (got.Message == "") != (c.told == "") {
-			t.Errorf("%s: %+v", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			got := prometheusOf(aPrometheus("k", c.edit))
+			if c.wrong(got) || !strings.Contains(got.Message, c.told) || (got.Message == "") != (c.told == "") {
+				t.Errorf("%s: %+v", name, got)
+			}
+		})
 	}
 	for _, prefix := range []string{"", "/", "/prometheus", "/a/b.c/d-e_f~/"} {
-		if e := prometheusOf(aPrometheus("k", func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = prefix })); e.Service == "" || e.RoutePrefix != prefix {
-			t.Errorf("prefix %q: %+v", prefix, e)
-		}
+		t.Run("prefix "+prefix, func(t *testing.T) {
+			if e := prometheusOf(aPrometheus("k", func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = prefix })); e.Service == "" || e.RoutePrefix != prefix {
+				t.Errorf("prefix %q: %+v", prefix, e)
+			}
+		})
 	}
 }
 
@@ -279,16 +283,18 @@ func TestAskerAddresses(t *testing.T) {
 		"https://me:secret@example.com": true, "https://127.0.0.1": true, "https://localhost:9090": true, "https://[::1]/": true, "http://2130706433/": true,
 		"http://169.254.169.254/latest": true, "http://[fe80::1]/": true, "http://[::ffff:127.0.0.1]/": true, "http://0.0.0.0": true, "nothing": true, "https://": true, "http://a b/": true,
 	} {
-		c, base, err := s.Asker(e, &v1alpha1.EvaluatorReference{URL: address})
-		_, isRefused := errors.AsType[*RefusedError](err)
-		switch {
-		case refused != isRefused:
-			t.Errorf("%s: %v", address, err)
-		case refused && strings.Contains(err.Error(), "secret"):
-			t.Errorf("%s is told: %v", address, err)
-		case !refused && (base.String() != address || c == s.Behind || c.CheckRedirect == nil):
-			t.Errorf("%s: %v", address, base)
-		}
+		t.Run(address, func(t *testing.T) {
+			c, base, err := s.Asker(e, &v1alpha1.EvaluatorReference{URL: address})
+			_, isRefused := errors.AsType[*RefusedError](err)
+			switch {
+			case refused != isRefused:
+				t.Errorf("%s: %v", address, err)
+			case refused && strings.Contains(err.Error(), "secret"):
+				t.Errorf("%s is told: %v", address, err)
+			case !refused && (base.String() != address || c == s.Behind || c.CheckRedirect == nil):
+				t.Errorf("%s: %v", address, base)
+			}
+		})
 	}
 	// A name that leads to loopback is refused when it is dialed, and no redirect is followed.
 	served := 0

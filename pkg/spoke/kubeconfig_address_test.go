@@ -22,14 +22,18 @@ func TestAllowance(t *testing.T) {
 		"link-local, http":       {LinkLocal: true, HTTP: true},
 		"insecure-tls,proxy-url": {InsecureTLS: true, ProxyURL: true},
 	} {
-		if got, err := ParseAllowance(text); err != nil || got != want {
-			t.Errorf("%q: got %+v, %v", text, got, err)
-		}
+		t.Run(text, func(t *testing.T) {
+			if got, err := ParseAllowance(text); err != nil || got != want {
+				t.Errorf("%q: got %+v, %v", text, got, err)
+			}
+		})
 	}
 	for _, text := range []string{"exec", "loopback,", "Loopback", "loopback http", "loopback,all"} {
-		if got, err := ParseAllowance(text); err == nil || got != (Allowance{}) {
-			t.Errorf("%q: got %+v, %v", text, got, err)
-		}
+		t.Run(text, func(t *testing.T) {
+			if got, err := ParseAllowance(text); err == nil || got != (Allowance{}) {
+				t.Errorf("%q: got %+v, %v", text, got, err)
+			}
+		})
 	}
 }
 
@@ -104,10 +108,12 @@ func server(host string) string { return "server: 'https://" + host + "'" }
 func TestHostsRefused(t *testing.T) {
 	all := Allowance{Loopback: true, LinkLocal: true, HTTP: true, InsecureTLS: true, ProxyURL: true}
 	for _, host := range []string{"127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "127.0.0.1.", "127.0.0.01", "10.1", "spoke.0x", "1.2.3.4.5", "256.1.1.1", "１２７.0.0.1", "spöke.example"} {
-		_, err := RESTConfig([]byte(kubeconfig(server(host), goodUser)), all)
-		checkRefused(t, err, fieldServer)
-		_, err = RESTConfig([]byte(kubeconfig(goodCluster+", proxy-url: 'http://"+host+"'", goodUser)), all)
-		checkRefused(t, err, fieldProxy)
+		t.Run(host, func(t *testing.T) {
+			_, err := RESTConfig([]byte(kubeconfig(server(host), goodUser)), all)
+			checkRefused(t, err, fieldServer)
+			_, err = RESTConfig([]byte(kubeconfig(goodCluster+", proxy-url: 'http://"+host+"'", goodUser)), all)
+			checkRefused(t, err, fieldProxy)
+		})
 	}
 	for cluster, field := range map[string]string{
 		goodCluster + ", insecure-skip-tls-verify: true, certificate-authority-data: " + b64(canary): fieldInsecure,
@@ -116,14 +122,18 @@ func TestHostsRefused(t *testing.T) {
 		goodCluster + ", proxy-url: 'http://:3128'":                                                  fieldProxy,
 		"server: 'ftp://spoke'":                                                                      fieldServer,
 	} {
-		_, err := RESTConfig([]byte(kubeconfig(cluster, goodUser)), all)
-		checkRefused(t, err, field)
+		t.Run(cluster, func(t *testing.T) {
+			_, err := RESTConfig([]byte(kubeconfig(cluster, goodUser)), all)
+			checkRefused(t, err, field)
+		})
 	}
 	// Nor does it take what only looks like it.
 	for _, host := range []string{"10.0.0.1", "192.168.1.1:6443", "[fd00::1]", "[2001:db8::1]:6443", "localhost.example", "mylocalhost", "1.example", "spoke-1", "0xspoke", "face", "xn--spke-6qa.example", "[::ffff:10.0.0.1]", "[64:ff9b::10.0.0.1]"} {
-		if _, err := RESTConfig([]byte(kubeconfig(server(host), goodUser)), Allowance{}); err != nil {
-			t.Errorf("%s: %v", host, err)
-		}
+		t.Run(host, func(t *testing.T) {
+			if _, err := RESTConfig([]byte(kubeconfig(server(host), goodUser)), Allowance{}); err != nil {
+				t.Errorf("%s: %v", host, err)
+			}
+		})
 	}
 }
 

@@ -190,7 +190,7 @@ func (p *Provider) depart(ctx context.Context, name string, c *connection, d *de
 	defer c.disconnect()
 	defer c.breaker.Stop()
 	p.awaitIdle(ctx, name)
-	backoff := newBackoff()
+	backoff := c.backoff()
 	for {
 		err := c.prune(ctx, d.identity, func(removed int, left []string) {
 			p.progress(name, d, func(s *Departure) { s.Removed += removed; s.Left, s.Known = left, true })

@@ -53,14 +53,16 @@ func TestLimit(t *testing.T) {
 		"one":     {[]client.Object{one, webhook}, []string{"a"}},
 		"several": {[]client.Object{one, other}, nil},
 	} {
-		all := make([]v1alpha1.Evaluator, 2)
-		s := &session{cluster: holding(c.objects...)}
-		s.limit(t.Context(), all)
-		for _, e := range all {
-			if !slices.Equal(e.Namespaces, c.want) {
-				t.Errorf("%s: %v", name, e.Namespaces)
+		t.Run(name, func(t *testing.T) {
+			all := make([]v1alpha1.Evaluator, 2)
+			s := &session{cluster: holding(c.objects...)}
+			s.limit(t.Context(), all)
+			for _, e := range all {
+				if !slices.Equal(e.Namespaces, c.want) {
+					t.Errorf("%s: %v", name, e.Namespaces)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -78,10 +80,12 @@ func TestLeftOut(t *testing.T) {
 		"variable denied": {args: []string{"--deny-namespaces=$(A),b"}, denied: []string{"b"}},
 		"more than known": {args: []string{"--namespaces=a,$(MORE)"}},
 	} {
-		d := &appsv1.Deployment{}
-		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "operator", Args: c.args}}
-		if got := leftOut(d); !slices.Equal(got.namespaces, c.namespaces) || !slices.Equal(got.denied, c.denied) {
-			t.Errorf("%s: %v, without %v", name, got.namespaces, got.denied)
-		}
+		t.Run(name, func(t *testing.T) {
+			d := &appsv1.Deployment{}
+			d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "operator", Args: c.args}}
+			if got := leftOut(d); !slices.Equal(got.namespaces, c.namespaces) || !slices.Equal(got.denied, c.denied) {
+				t.Errorf("%s: %v, without %v", name, got.namespaces, got.denied)
+			}
+		})
 	}
 }

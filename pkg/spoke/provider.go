@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
+	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 )
 
@@ -30,6 +31,8 @@ type Options struct {
 	UserAgent string
 	// Allow is what kubeconfigs may have that is refused otherwise.
 	Allow Allowance
+	// Intervals scales the time between two looks at a spoke.
+	Intervals interval.Scale
 	// Wrap is put around every transport to a spoke; nil for none.
 	Wrap transport.WrapperFunc
 	// Log is the logger.

@@ -88,13 +88,13 @@ func (t *tally) first(now time.Time) Counts {
 }
 
 // next returns, on every beat of the probe, the counts, and whether they are to be
-// published. A number that is still changing can wait.
-func (t *tally) next(now time.Time) (Counts, bool) {
+// published, which is once in an interval. A number that is still changing can wait.
+func (t *tally) next(now time.Time, interval time.Duration) (Counts, bool) {
 	counts := t.now()
 	settled := counts == t.last
 	t.last = counts
 	changed := counts.Deployments != t.published.Deployments || counts.Rules != t.published.Rules
-	due := now.Sub(t.at) >= countInterval
+	due := now.Sub(t.at) >= interval
 	switch {
 	case changed && settled && (due || t.quick):
 		t.quick = false

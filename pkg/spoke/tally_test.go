@@ -10,7 +10,9 @@ import (
 func TestTally(t *testing.T) {
 	tl, start := &tally{}, time.Unix(0, 0)
 	deployments := tl.deployments()
-	beat := func(seconds int) (Counts, bool) { return tl.next(start.Add(time.Duration(seconds) * time.Second)) }
+	beat := func(seconds int) (Counts, bool) {
+		return tl.next(start.Add(time.Duration(seconds)*time.Second), countInterval)
+	}
 	if c := tl.first(start); !c.First || !c.Known || c.Deployments != 0 {
 		t.Fatalf("first: %+v", c)
 	}
@@ -47,7 +49,7 @@ func TestTallyCorrectsAnOldStatus(t *testing.T) {
 	if *status.Deployments != 7 {
 		t.Error("the first counts replaced the status")
 	}
-	c, news := tl.next(start.Add(countInterval))
+	c, news := tl.next(start.Add(countInterval), countInterval)
 	c.into(status)
 	if !news || *status.Deployments != 0 {
 		t.Errorf("a minute later: %v, %+v", news, c)

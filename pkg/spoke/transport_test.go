@@ -3,6 +3,7 @@ package spoke
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -153,31 +154,33 @@ func get(ctx context.Context, t *testing.T, url string) *http.Request {
 // What the probe makes of its requests is its own to count.
 func TestObserverOfTheProbe(t *testing.T) {
 	for _, code := range []int{200, 500, 503} {
-		b := NewBreaker(func() {})
-		for range breakerThreshold - 1 {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			b := NewBreaker(func() {})
+			for range breakerThreshold - 1 {
+				b.Observe(false)
+			}
+			o := &observer{breaker: b, count: func(string, string) {}, next: respond(code, "")}
+			resp, err := o.RoundTrip(get(asProbe(t.Context()), t, "https://spoke"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if b.Open() {
+				t.Errorf("%d opened the circuit", code)
+			}
 			b.Observe(false)
-		}
-		o := &observer{breaker: b, count: func(string, string) {}, next: respond(code, "")}
-		resp, err := o.RoundTrip(get(asProbe(t.Context()), t, "https://spoke"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		if b.Open() {
-			t.Errorf("%d opened the circuit", code)
-		}
-		b.Observe(false)
-		if !b.Open() {
-			t.Errorf("%d is taken for an answer", code)
-		}
-		// The circuit is open, and the probe passes.
-		if resp, err = o.RoundTrip(get(asProbe(t.Context()), t, "https://spoke")); err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		if !b.Open() {
-			t.Errorf("%d closed the circuit", code)
-		}
+			if !b.Open() {
+				t.Errorf("%d is taken for an answer", code)
+			}
+			// The circuit is open, and the probe passes.
+			if resp, err = o.RoundTrip(get(asProbe(t.Context()), t, "https://spoke")); err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if !b.Open() {
+				t.Errorf("%d closed the circuit", code)
+			}
+		})
 	}
 }
 

@@ -110,9 +110,11 @@ func TestRatchet(t *testing.T) {
 		"another spec":  {worse, false},
 		"corrected":     {newRule("up"), true},
 	} {
-		if _, err := v.ValidateUpdate(t.Context(), bad, c.after); (err == nil) != c.fine {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := v.ValidateUpdate(t.Context(), bad, c.after); (err == nil) != c.fine {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 	if _, err := v.ValidateDelete(t.Context(), bad); err != nil {
 		t.Errorf("it can't be deleted: %v", err)
@@ -142,9 +144,11 @@ func TestWarnings(t *testing.T) {
 		}, nil},
 		"template": {func() ([]string, error) { return templates(o).ValidateCreate(t.Context(), newTemplate("up")) }, rule.TemplateWarnings(newTemplate("up"), o)},
 	} {
-		if got, err := c.ask(); err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, %v", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, err := c.ask(); err != nil || !slices.Equal(got, c.want) {
+				t.Errorf("%s: %q, %v", name, got, err)
+			}
+		})
 	}
 }
 

@@ -309,13 +309,15 @@ func TestVouch(t *testing.T) {
 		"the AlertRule is another": func(l *ledger) { l.ask(start, name(0), nil, types.UID("other")) },
 		"a day later":              func(l *ledger) { l.roll(at(vouchLife)) },
 	} {
-		l := newLedger(span)
-		l.vouch(start, name(0), "uid")
-		then(l)
-		want(l, at(vouchLife), 60, 0, 1)
-		if len(l.gone) != 1 || len(l.owners) != 0 {
-			t.Errorf("%s: it is not counted", title)
-		}
+		t.Run(title, func(t *testing.T) {
+			l := newLedger(span)
+			l.vouch(start, name(0), "uid")
+			then(l)
+			want(l, at(vouchLife), 60, 0, 1)
+			if len(l.gone) != 1 || len(l.owners) != 0 {
+				t.Errorf("%s: it is not counted", title)
+			}
+		})
 	}
 	l = newLedger(span)
 	l.vouch(start, name(0), "uid")

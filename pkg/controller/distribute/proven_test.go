@@ -33,16 +33,18 @@ func TestAsTold(t *testing.T) {
 		"of another generation": {func(r *v1alpha1.ClusterStatus) { r.ObservedGeneration = 1 }, rule.Evaluation{Outcome: rule.Absent}, false, nil, 0},
 		"it was about to load":  {func(r *v1alpha1.ClusterStatus) { r.Reason = v1alpha1.ReasonLoading }, rule.Evaluation{Outcome: rule.Absent}, false, []string{"x"}, 0},
 	} {
-		ar := &v1alpha1.AlertRule{}
-		ar.Generation = 2
-		ar.Status.Clusters = []v1alpha1.ClusterStatus{*row.DeepCopy()}
-		if c.change != nil {
-			c.change(&ar.Status.Clusters[0])
-		}
-		got := (&task{rule: ar, spoke: &spoke.Spoke{Name: "s"}}).asTold(c.is)
-		if got.Late != c.late || !slices.Equal(got.Missing, c.lacks) || got.Outcome != c.is.Outcome || got.Firing != c.fires {
-			t.Errorf("%s: %+v", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			ar := &v1alpha1.AlertRule{}
+			ar.Generation = 2
+			ar.Status.Clusters = []v1alpha1.ClusterStatus{*row.DeepCopy()}
+			if c.change != nil {
+				c.change(&ar.Status.Clusters[0])
+			}
+			got := (&task{rule: ar, spoke: &spoke.Spoke{Name: "s"}}).asTold(c.is)
+			if got.Late != c.late || !slices.Equal(got.Missing, c.lacks) || got.Outcome != c.is.Outcome || got.Firing != c.fires {
+				t.Errorf("%s: %+v", name, got)
+			}
+		})
 	}
 }
 

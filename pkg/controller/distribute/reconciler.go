@@ -26,6 +26,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
@@ -82,6 +83,8 @@ type Options struct {
 	Reporter Reporter
 	// Evaluations tells how far rules are beyond what the spokes' API servers hold; nil is no further.
 	Evaluations Evaluations
+	// Intervals scales the time until something is looked at again.
+	Intervals interval.Scale
 	// Propagation measures how long changes take; nil for none.
 	Propagation *metrics.Propagation
 	// Generated is the hub's namespace of the AlertRules that templates make.
@@ -145,6 +148,7 @@ type task struct {
 // Reconcile brings one AlertRule on one spoke in line.
 func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
 	result, err := r.reconcile(ctx, req)
+	result.RequeueAfter = r.Intervals.Of(result.RequeueAfter)
 	if err == nil && result.RequeueAfter == 0 {
 		r.Propagation.RuleDone(req.ClusterName.String(), req.NamespacedName)
 	}
@@ -319,7 +323,7 @@ func (r *Reconciler) settling(t *task) time.Duration {
 	if t.rule != nil || len(t.claimed) == 0 || t.req.Namespace != r.Generated {
 		return 0
 	}
-	return settle - time.Since(t.spoke.Since)
+	return r.Intervals.Of(settle) - time.Since(t.spoke.Since)
 }
 
 // done notes that nothing more is written for the rule's change. What is left to delete is

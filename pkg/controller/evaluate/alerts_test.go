@@ -106,21 +106,23 @@ func TestPollsAreCounted(t *testing.T) {
 		{context.DeadlineExceeded, pollFailed},
 		{fmt.Errorf("asking: %w", context.Canceled), ""},
 	} {
-		before := map[string]float64{}
-		for _, outcome := range []string{pollAnswered, pollRefused, pollFailed} {
-			before[outcome] = count(outcome)
-		}
-		if got := counted(func() answer { return answer{err: tc.err} }); !errors.Is(got.err, tc.err) {
-			t.Errorf("%v became %v", tc.err, got.err)
-		}
-		for outcome, was := range before {
-			want := was
-			if outcome == tc.outcome {
-				want++
+		t.Run(tc.outcome, func(t *testing.T) {
+			before := map[string]float64{}
+			for _, outcome := range []string{pollAnswered, pollRefused, pollFailed} {
+				before[outcome] = count(outcome)
 			}
-			if got := count(outcome); got != want {
-				t.Errorf("after %v, %s is %v, want %v", tc.err, outcome, got, want)
+			if got := counted(func() answer { return answer{err: tc.err} }); !errors.Is(got.err, tc.err) {
+				t.Errorf("%v became %v", tc.err, got.err)
 			}
-		}
+			for outcome, was := range before {
+				want := was
+				if outcome == tc.outcome {
+					want++
+				}
+				if got := count(outcome); got != want {
+					t.Errorf("after %v, %s is %v, want %v", tc.err, outcome, got, want)
+				}
+			}
+		})
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -76,6 +77,8 @@ type Options struct {
 	ClusterLabel string
 	// Interval is the time between two polls of a spoke.
 	Interval time.Duration
+	// Intervals scales it, and all others.
+	Intervals interval.Scale
 	// Metrics tells whether to ask for the series that expressions select.
 	Metrics bool
 	// Log is the logger.
@@ -150,7 +153,7 @@ func (p *Poller) follow(ctx context.Context, name string) {
 		case <-ctx.Done():
 			return
 		case <-s.kick:
-		case <-time.After(delay):
+		case <-time.After(p.Intervals.Of(delay)):
 		}
 		if p.Spokes.Away(name) {
 			delay = wait.Jitter(retry, 0.1)

@@ -44,31 +44,33 @@ func TestOutcomes(t *testing.T) {
 		"another group":     {[]loaded{{file: "/etc/rules.yaml", group: "shop/r2", rule: loads("k", o).rule}}, rule.Evaluation{Outcome: rule.Absent}},
 		"of another UID":    {[]loaded{loads("k", object(2, "up == 0"), with("name", "Down")), {file: loads("k", object(3, "up == 0")).file, group: "shop/r1", rule: loads("k", o).rule}}, rule.Evaluation{Outcome: rule.Absent}},
 	} {
-		w, f := newWorld(t, o)
-		f.rules = c.loaded
-		if is := w.says(o); is.Outcome != rule.Unasked {
-			t.Errorf("%s: before, it is %+v", name, is)
-		}
-		w.once()
-		got := w.says(o)
-		if !got.Seen {
-			t.Errorf("%s: it was not seen", name)
-		}
-		got.Checked, got.Missing, got.Seen = false, nil, false
-		if !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: got %+v", name, got)
-		}
-		if told, _ := w.news(); !slices.Equal(told, []string{"r1"}) {
-			t.Errorf("%s: news of %v", name, told)
-		}
-		w.once()
-		if told, shown := w.news(); len(told) > 0 || shown > 0 {
-			t.Errorf("%s: again, news of %v, %d shown", name, told, shown)
-		}
-		// What is loaded is of an older version than what the spoke has now.
-		if is := w.says(edited(o)); is.Outcome != rule.Absent || is.Late || is.Firing != c.want.Firing {
-			t.Errorf("%s: edited, %+v", name, is)
-		}
+		t.Run(name, func(t *testing.T) {
+			w, f := newWorld(t, o)
+			f.rules = c.loaded
+			if is := w.says(o); is.Outcome != rule.Unasked {
+				t.Errorf("%s: before, it is %+v", name, is)
+			}
+			w.once()
+			got := w.says(o)
+			if !got.Seen {
+				t.Errorf("%s: it was not seen", name)
+			}
+			got.Checked, got.Missing, got.Seen = false, nil, false
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("%s: got %+v", name, got)
+			}
+			if told, _ := w.news(); !slices.Equal(told, []string{"r1"}) {
+				t.Errorf("%s: news of %v", name, told)
+			}
+			w.once()
+			if told, shown := w.news(); len(told) > 0 || shown > 0 {
+				t.Errorf("%s: again, news of %v, %d shown", name, told, shown)
+			}
+			// What is loaded is of an older version than what the spoke has now.
+			if is := w.says(edited(o)); is.Outcome != rule.Absent || is.Late || is.Firing != c.want.Firing {
+				t.Errorf("%s: edited, %+v", name, is)
+			}
+		})
 	}
 }
 
@@ -322,13 +324,15 @@ func TestThanosRuler(t *testing.T) {
 		"outdated":       {map[string]string{"severity": "warning", "cluster": "eu", "thanos_ruler_replica": "thanos-ruler-k-0"}, rule.Absent},
 		"one less":       {map[string]string{"cluster": "eu"}, rule.Absent},
 	} {
-		l := loads("k", o, with("labels", c.labels))
-		l.file = strings.ReplaceAll(l.file, "prometheus", "thanos-ruler")
-		f.set(func() { f.rules = []loaded{l} })
-		w.once()
-		if is := w.Of("s", &e, o); is.Outcome != c.want {
-			t.Errorf("%s: %+v", name, is)
-		}
+		t.Run(name, func(t *testing.T) {
+			l := loads("k", o, with("labels", c.labels))
+			l.file = strings.ReplaceAll(l.file, "prometheus", "thanos-ruler")
+			f.set(func() { f.rules = []loaded{l} })
+			w.once()
+			if is := w.Of("s", &e, o); is.Outcome != c.want {
+				t.Errorf("%s: %+v", name, is)
+			}
+		})
 	}
 }
 
@@ -443,38 +447,40 @@ func TestShowAfterRestart(t *testing.T) {
 	for name, fail := range map[string]func(http.ResponseWriter, *http.Request) bool{
 		"well": nil, "not granted": answers(403, "application/json", forbidden), "down": answers(503, "text/plain", "down"),
 	} {
-		w, f := newWorld(t, object(1, `kube_x{a="b"} == 0`), object(2, "x"))
-		f.series = map[string]bool{"x": true}
-		f.fail = fail
-		for range 4 {
-			w.once()
-		}
-		sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
-		list, findings := w.Show(sc, w.read)
-		sc.Status.Evaluators = list
-		w.restart()
-		for i := range 4 { // before, and while it asks
-			again, told := w.Show(sc, w.read)
-			if !reflect.DeepEqual(again, list) {
-				t.Errorf("%s, after %d polls: %+v, was %+v", name, i, again, list)
+		t.Run(name, func(t *testing.T) {
+			w, f := newWorld(t, object(1, `kube_x{a="b"} == 0`), object(2, "x"))
+			f.series = map[string]bool{"x": true}
+			f.fail = fail
+			for range 4 {
+				w.once()
 			}
-			for kind, f := range told {
-				if f != findings[kind] {
-					t.Errorf("%s, after %d polls: %s is %+v, was %+v", name, i, kind, f, findings[kind])
+			sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
+			list, findings := w.Show(sc, w.read)
+			sc.Status.Evaluators = list
+			w.restart()
+			for i := range 4 { // before, and while it asks
+				again, told := w.Show(sc, w.read)
+				if !reflect.DeepEqual(again, list) {
+					t.Errorf("%s, after %d polls: %+v, was %+v", name, i, again, list)
 				}
+				for kind, f := range told {
+					if f != findings[kind] {
+						t.Errorf("%s, after %d polls: %s is %+v, was %+v", name, i, kind, f, findings[kind])
+					}
+				}
+				w.once()
 			}
-			w.once()
-		}
-		if _, told := w.Show(sc, w.read); !reflect.DeepEqual(told, findings) {
-			t.Errorf("%s: in the end, %+v, was %+v", name, told, findings)
-		}
-		// Nothing is known of what was not read, and what was read of one that is not asked stands.
-		w.restart()
-		list = append(list, v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: "m", Name: "n", Message: "its selectors have more than 4 KiB"})
-		sc.Status.Evaluators = list
-		if again, told := w.Show(sc, spoke.Evaluators{}); !reflect.DeepEqual(again, list) || len(told) > 0 {
-			t.Errorf("%s, not read: %+v %+v", name, again, told)
-		}
+			if _, told := w.Show(sc, w.read); !reflect.DeepEqual(told, findings) {
+				t.Errorf("%s: in the end, %+v, was %+v", name, told, findings)
+			}
+			// Nothing is known of what was not read, and what was read of one that is not asked stands.
+			w.restart()
+			list = append(list, v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: "m", Name: "n", Message: "its selectors have more than 4 KiB"})
+			sc.Status.Evaluators = list
+			if again, told := w.Show(sc, spoke.Evaluators{}); !reflect.DeepEqual(again, list) || len(told) > 0 {
+				t.Errorf("%s, not read: %+v %+v", name, again, told)
+			}
+		})
 	}
 }
 

@@ -274,8 +274,10 @@ func TestFixed(t *testing.T) {
 		"workload":  func(ar *v1alpha1.AlertRule) { ar.Spec.WorkloadRef.Name = "other" },
 		"none":      func(ar *v1alpha1.AlertRule) { ar.Spec.WorkloadRef = nil },
 	} {
-		if fixed(made(), stored(edit)) {
-			t.Errorf("%s: it is taken for the template's", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if fixed(made(), stored(edit)) {
+				t.Errorf("%s: it is taken for the template's", name)
+			}
+		})
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
@@ -63,6 +64,8 @@ type Options struct {
 	Brake *brake.Brake
 	// Recorder tells of templates that can't be filled in for a Deployment.
 	Recorder events.EventRecorder
+	// Intervals scales the time until something is looked at again.
+	Intervals interval.Scale
 	// Propagation measures how long changes take; nil for none.
 	Propagation *metrics.Propagation
 	// Namespace is where generated AlertRules live.
@@ -132,7 +135,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if refused {
 		later = refusedRetry
 	}
-	return reconcile.Result{RequeueAfter: soonest(min(unseen, staleRetry), unsure, unconfirmed, held, later)}, nil
+	later = soonest(min(unseen, staleRetry), unsure, unconfirmed, held, later)
+	return reconcile.Result{RequeueAfter: r.Intervals.Of(later)}, nil
 }
 
 // workload reads the Deployment and all that templates may ask of it. It is nil

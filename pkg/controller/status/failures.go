@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -31,8 +32,9 @@ const (
 // Failures takes the verdicts on their way to the Board, and keeps, for every spoke, which
 // rules failed there: what is for people to put right, though the spoke can be served.
 type Failures struct {
-	board   *Board
-	changed func(spoke string)
+	board     *Board
+	intervals interval.Scale
+	changed   func(spoke string)
 
 	mu     sync.Mutex
 	spokes map[string]*failing
@@ -49,10 +51,10 @@ type failing struct {
 	timer       *time.Timer // nil unless what is told is to be looked at
 }
 
-// NewFailures returns Failures that hand all verdicts on to a Board. changed is called, with
+// NewFailures returns Failures that hand all verdicts on to a Board. Intervals are scaled. changed is called, with
 // no lock held, when something else is to be told of a spoke.
-func NewFailures(board *Board, changed func(spoke string)) *Failures {
-	return &Failures{board: board, changed: changed, spokes: map[string]*failing{}}
+func NewFailures(board *Board, intervals interval.Scale, changed func(spoke string)) *Failures {
+	return &Failures{board: board, intervals: intervals, changed: changed, spokes: map[string]*failing{}}
 }
 
 // Report keeps the latest verdict on a rule in the spoke that the row names.
@@ -138,7 +140,7 @@ func (f *Failures) spokeLocked(name string) *failing {
 
 func (f *Failures) lookLaterLocked(name string, s *failing, after time.Duration) {
 	if s.timer == nil {
-		s.timer = time.AfterFunc(after, func() { f.look(name, s) })
+		s.timer = time.AfterFunc(f.intervals.Of(after), func() { f.look(name, s) })
 	}
 }
 
@@ -151,7 +153,7 @@ func (f *Failures) look(name string, s *failing) {
 	}
 	s.timer = nil
 	now := time.Now()
-	if !s.settled && now.Sub(s.last) < failuresQuiet && now.Sub(s.began) < failuresPatience {
+	if !s.settled && now.Sub(s.last) < f.intervals.Of(failuresQuiet) && now.Sub(s.began) < f.intervals.Of(failuresPatience) {
 		f.lookLaterLocked(name, s, failuresQuiet)
 		f.mu.Unlock()
 		return

@@ -27,9 +27,10 @@ type firing struct {
 	limiter *rate.Limiter
 }
 
-// wait returns for how long the next such write of a rule has to wait. With 0 it is under way.
+// wait returns for how long the next such write of a rule has to wait, where there is one in an
+// interval. Zero means that the write is in flight.
 // Where many wait, each has its turn, which it loses when it does not come.
-func (f *firing) wait(key types.NamespacedName, now time.Time) time.Duration {
+func (f *firing) wait(key types.NamespacedName, now time.Time, interval time.Duration) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.limiter == nil {
@@ -37,12 +38,12 @@ func (f *firing) wait(key types.NamespacedName, now time.Time) time.Duration {
 		f.last, f.turns = map[types.NamespacedName]time.Time{}, map[types.NamespacedName]time.Time{}
 	}
 	if last, known := f.last[key]; known {
-		if left := firingInterval - now.Sub(last); left > 0 {
+		if left := interval - now.Sub(last); left > 0 {
 			return left
 		}
 	}
 	turn, waits := f.turns[key]
-	if !waits || now.Sub(turn) > firingInterval {
+	if !waits || now.Sub(turn) > interval {
 		turn = now.Add(f.limiter.ReserveN(now, 1).DelayFrom(now))
 	}
 	if left := turn.Sub(now); left > 0 {

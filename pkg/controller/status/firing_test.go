@@ -24,7 +24,7 @@ func TestFiringStorm(t *testing.T) {
 			if now.Before(due[i]) {
 				continue
 			}
-			wait := f.wait(types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(i)}, now)
+			wait := f.wait(types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(i)}, now, firingInterval)
 			if wait > 0 {
 				if wait > rules/firingRate*time.Second {
 					t.Fatalf("a rule waits for %v", wait)
@@ -60,14 +60,14 @@ func TestFiringForgets(t *testing.T) {
 	t.Parallel()
 	var f firing
 	now, key := time.Unix(1e9, 0), types.NamespacedName{Namespace: "shop", Name: "a"}
-	if f.wait(key, now) != 0 || f.wait(key, now.Add(time.Second)) != firingInterval-time.Second {
+	if f.wait(key, now, firingInterval) != 0 || f.wait(key, now.Add(time.Second), firingInterval) != firingInterval-time.Second {
 		t.Error("a rule does not wait")
 	}
-	if f.wait(key, now.Add(firingInterval)) != 0 {
+	if f.wait(key, now.Add(firingInterval), firingInterval) != 0 {
 		t.Error("a rule waits for too long")
 	}
 	f.forget(key)
-	if len(f.last) != 0 || f.wait(key, now.Add(firingInterval)) != 0 {
+	if len(f.last) != 0 || f.wait(key, now.Add(firingInterval), firingInterval) != 0 {
 		t.Error("what was not written counts")
 	}
 }

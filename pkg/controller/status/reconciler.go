@@ -27,6 +27,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
@@ -51,6 +52,8 @@ type Reconciler struct {
 	Validator *rule.Validator
 	// Metrics tells whether evaluators are asked for the series that expressions select.
 	Metrics bool
+	// Intervals scales the time between two writes that tell of firing alerts.
+	Intervals interval.Scale
 
 	damper   damper
 	firing   firing
@@ -178,7 +181,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	}
 	if rule.OnlyFiring(&status, &ar.Status) {
-		if wait := r.firing.wait(req.NamespacedName, time.Now()); wait > 0 {
+		if wait := r.firing.wait(req.NamespacedName, time.Now(), r.Intervals.Of(firingInterval)); wait > 0 {
 			return reconcile.Result{RequeueAfter: wait}, nil
 		}
 	}

@@ -296,12 +296,14 @@ func TestConnectedChanged(t *testing.T) {
 		"a time":    {func(sc *v1alpha1.SpokeCluster) { sc.Status.Conditions[0].LastTransitionTime = metav1.Unix(1e9+1, 0) }, true},
 		"not known": {func(sc *v1alpha1.SpokeCluster) { sc.Status.Conditions = nil }, true},
 	} {
-		before, after := spoke(), spoke()
-		tc.change(after)
-		for _, e := range []event.UpdateEvent{{ObjectOld: before, ObjectNew: after}, {ObjectOld: after, ObjectNew: before}} {
-			if got := connectedChanged(e); got != tc.want {
-				t.Errorf("%s: %v", name, got)
+		t.Run(name, func(t *testing.T) {
+			before, after := spoke(), spoke()
+			tc.change(after)
+			for _, e := range []event.UpdateEvent{{ObjectOld: before, ObjectNew: after}, {ObjectOld: after, ObjectNew: before}} {
+				if got := connectedChanged(e); got != tc.want {
+					t.Errorf("%s: %v", name, got)
+				}
 			}
-		}
+		})
 	}
 }

@@ -111,9 +111,11 @@ func TestIsWrite(t *testing.T) {
 		"create": true, "update": true, "patch": true, "delete": true, "deletecollection": true,
 		"get": false, "list": false, "watch": false, "post": false, "": false,
 	} {
-		if got := (AuditEvent{Verb: verb}).IsWrite(); got != want {
-			t.Errorf("%q: got %t, want %t", verb, got, want)
-		}
+		t.Run(verb, func(t *testing.T) {
+			if got := (AuditEvent{Verb: verb}).IsWrite(); got != want {
+				t.Errorf("%q: got %t, want %t", verb, got, want)
+			}
+		})
 	}
 	review := AuditEvent{Verb: "create", ObjectRef: AuditObject{APIGroup: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"}}
 	if review.IsWrite() {

@@ -114,6 +114,7 @@ func (c *Cluster) run(ctx context.Context, program string, args []string) (*Proc
 		Dir:      c.dir,
 		LogPath:  c.logPath(program),
 		Lifeline: true,
+		Usage:    c.opts.Usage,
 	})
 }
 

@@ -120,6 +120,9 @@ func (c *Cluster) Stop() error {
 // Name returns the cluster's name.
 func (c *Cluster) Name() string { return c.opts.Name }
 
+// Usage returns what counts the cluster's processes, or nil.
+func (c *Cluster) Usage() *Usage { return c.opts.Usage }
+
 // Dir returns the work folder.
 func (c *Cluster) Dir() string { return c.dir }
 

@@ -47,6 +47,9 @@ type Options struct {
 	// KeepLogs makes Stop leave a temporary work folder where it is.
 	KeepLogs bool
 
+	// Usage counts the cluster's processes; nil for none.
+	Usage *Usage
+
 	// Output receives a line of progress for each step; nil discards them.
 	Output io.Writer
 }

@@ -44,6 +44,9 @@ type ProcessOptions struct {
 	// Stderr receives the standard error when LogPath is empty.
 	Stderr io.Writer
 
+	// Usage counts the process; nil for none.
+	Usage *Usage
+
 	// Lifeline hands the process a pipe on file descriptor 3, and the variable
 	// RULEFLEET_LIFELINE=3 that asks it to exit when the pipe closes. Set it
 	// for programs that understand it.
@@ -58,13 +61,14 @@ type Process struct {
 	cmd      *exec.Cmd
 	lifeline *os.File // The write end: closing it ends the child.
 	done     chan struct{}
+	usage    *Usage
 	exitErr  error // Valid once done is closed.
 }
 
 // StartProcess starts a program in a process group of its own. It is killed when
 // ctx ends, as by exec.CommandContext.
 func StartProcess(ctx context.Context, opts ProcessOptions) (*Process, error) {
-	p := &Process{name: opts.Name, cmd: exec.CommandContext(ctx, opts.Path, opts.Args...), done: make(chan struct{})}
+	p := &Process{name: opts.Name, cmd: exec.CommandContext(ctx, opts.Path, opts.Args...), done: make(chan struct{}), usage: opts.Usage}
 	if p.name == "" {
 		p.name = opts.Path
 	}
@@ -85,6 +89,7 @@ func StartProcess(ctx context.Context, opts ProcessOptions) (*Process, error) {
 		}
 		return nil, fmt.Errorf("starting %s: %w", p.name, err)
 	}
+	p.usage.starts()
 	go p.reap()
 	return p, nil
 }
@@ -127,6 +132,7 @@ func closeAll(files []io.Closer) {
 // that is garbage collected is closed, which would end the child.
 func (p *Process) reap() {
 	p.exitErr = p.cmd.Wait()
+	p.usage.ends(p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime())
 	if p.lifeline != nil {
 		_ = p.lifeline.Close()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -100,6 +101,7 @@ func ask(t *testing.T, c *http.Client, method, url string) (int, string, error) 
 
 func TestFaults(t *testing.T) {
 	p, s, c := start(t)
+	asked := 0
 	for _, step := range []struct {
 		name  string
 		fault Fault
@@ -118,13 +120,16 @@ func TestFaults(t *testing.T) {
 		{"fresh list", Gone, pods, 200, `{"a":1}`},
 		{"pass again", Pass, pods, 200, `{"a":1}`},
 	} {
-		p.Set(step.fault)
-		code, body, err := ask(t, c, http.MethodGet, p.URL()+step.path)
-		if err != nil || code != step.code || !strings.Contains(body, step.body) {
-			t.Errorf("%s: %d %s, %v", step.name, code, body, err)
-		}
+		t.Run(step.name, func(t *testing.T) {
+			p.Set(step.fault)
+			asked++
+			code, body, err := ask(t, c, http.MethodGet, p.URL()+step.path)
+			if err != nil || code != step.code || !strings.Contains(body, step.body) {
+				t.Errorf("%s: %d %s, %v", step.name, code, body, err)
+			}
+		})
 	}
-	if n := p.Requests(); n != 10 {
+	if n := p.Requests(); n != asked {
 		t.Errorf("there were %d requests", n)
 	}
 	p.Set(Truncated)
@@ -216,31 +221,33 @@ func TestPoints(t *testing.T) {
 		after, goOn bool
 		writes      int32 // that are done in the end
 	}{{false, false, 0}, {false, true, 1}, {true, false, 1}, {true, true, 1}} {
-		s.writes.Store(0)
-		var during int32
-		done := p.At(Point{Method: http.MethodPost, Resource: "pods/status", After: step.after, Skip: 1}, func() bool {
-			during = s.writes.Load()
-			return step.goOn
-		})
-		for _, passing := range []string{pods, pods + "/x/status"} {
-			if _, _, err := ask(t, c, http.MethodPost, p.URL()+passing); err != nil {
-				t.Errorf("%+v: %s does not pass: %v", step, passing, err)
+		t.Run(fmt.Sprintf("after %t, going on %t", step.after, step.goOn), func(t *testing.T) {
+			s.writes.Store(0)
+			var during int32
+			done := p.At(Point{Method: http.MethodPost, Resource: "pods/status", After: step.after, Skip: 1}, func() bool {
+				during = s.writes.Load()
+				return step.goOn
+			})
+			for _, passing := range []string{pods, pods + "/x/status"} {
+				if _, _, err := ask(t, c, http.MethodPost, p.URL()+passing); err != nil {
+					t.Errorf("%+v: %s does not pass: %v", step, passing, err)
+				}
 			}
-		}
-		select {
-		case <-done:
-			t.Errorf("%+v: it was reached too early", step)
-		default:
-		}
-		_, _, err := ask(t, c, http.MethodPost, p.URL()+"/api/v1/namespaces/a/pods/y/status")
-		<-done
-		was := int32(2)
-		if step.after {
-			was = 3
-		}
-		if (err == nil) != step.goOn || during != was || s.writes.Load() != step.writes+2 {
-			t.Errorf("%+v: %v, with %d writes then, and %d in the end", step, err, during, s.writes.Load())
-		}
+			select {
+			case <-done:
+				t.Errorf("%+v: it was reached too early", step)
+			default:
+			}
+			_, _, err := ask(t, c, http.MethodPost, p.URL()+"/api/v1/namespaces/a/pods/y/status")
+			<-done
+			was := int32(2)
+			if step.after {
+				was = 3
+			}
+			if (err == nil) != step.goOn || during != was || s.writes.Load() != step.writes+2 {
+				t.Errorf("%+v: %v, with %d writes then, and %d in the end", step, err, during, s.writes.Load())
+			}
+		})
 	}
 }
 
@@ -256,9 +263,11 @@ func TestParse(t *testing.T) {
 		"/apis/g/v1/namespaces/a/rules/x/status": {"rules/status", "x"},
 		"/apis/g/v1/spokes/x/status":             {"spokes/status", "x"},
 	} {
-		if got := parse(path); got != want {
-			t.Errorf("%s: %+v", path, got)
-		}
+		t.Run(path, func(t *testing.T) {
+			if got := parse(path); got != want {
+				t.Errorf("%s: %+v", path, got)
+			}
+		})
 	}
 }
 

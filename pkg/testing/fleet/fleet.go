@@ -59,6 +59,8 @@ type Options struct {
 	Audit bool
 	// ControllerManager runs kube-controller-manager in the spokes.
 	ControllerManager bool
+	// Intervals is what managers multiply all their intervals by; 0 leaves them as they are.
+	Intervals float64
 	// Dir is where the clusters' folders are made; "" is a temporary one each.
 	Dir string
 	// Output gets a line for each step; nil for none.
@@ -114,6 +116,9 @@ func (m *Member) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 type Fleet struct {
 	// Hub is the hub.
 	Hub *Member
+
+	// Usage counts all processes of the fleet.
+	Usage controlplane.Usage
 
 	opts Options
 	root string
@@ -202,7 +207,7 @@ func (f *Fleet) InstallMonitoringCRD(ctx context.Context, m *Member, plural stri
 }
 
 func (f *Fleet) startMember(ctx context.Context, name string, controllerManager bool) (*Member, error) {
-	o := controlplane.Options{Name: name, Audit: f.opts.Audit, ControllerManager: controllerManager, Output: f.opts.Output}
+	o := controlplane.Options{Name: name, Audit: f.opts.Audit, ControllerManager: controllerManager, Usage: &f.Usage, Output: f.opts.Output}
 	if f.opts.Dir != "" {
 		o.Dir = filepath.Join(f.opts.Dir, name)
 	}

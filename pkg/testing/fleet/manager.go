@@ -80,10 +80,13 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 		fmt.Sprintf("--leader-elect=%t", o.LeaderElect),
 		"--hub-id=" + o.HubID, "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + health,
 	}, append(flags, o.Args...)...)
+	if f.opts.Intervals != 0 {
+		args = append(args, fmt.Sprintf("--interval-scale=%v", f.opts.Intervals))
+	}
 	// The process outlives ctx, which bounds the start alone.
 	m.process, err = controlplane.StartProcess(context.WithoutCancel(ctx), controlplane.ProcessOptions{
-		Name: "manager", Path: o.Path, Args: args, LogPath: m.LogPath,
-		Env: []string{"GORACE=halt_on_error=1"},
+		Name: "manager", Path: o.Path, Args: args, LogPath: m.LogPath, Usage: &f.Usage,
+		Env: []string{"GORACE=halt_on_error=1 atexit_sleep_ms=50"},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting the manager ('make build' makes it): %w", err)

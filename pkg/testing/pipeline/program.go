@@ -38,6 +38,7 @@ type program struct {
 	args                []string
 	// readyURL answers 200 when the program is ready.
 	readyURL string
+	usage    *controlplane.Usage
 
 	mu      sync.Mutex
 	process *controlplane.Process
@@ -53,7 +54,7 @@ func (p *program) start(ctx context.Context) error {
 	}
 	var err error
 	p.process, err = controlplane.StartProcess(context.WithoutCancel(ctx), controlplane.ProcessOptions{
-		Name: p.name, Path: p.path, Args: p.args, Dir: filepath.Dir(p.logPath), LogPath: p.logPath,
+		Name: p.name, Path: p.path, Args: p.args, Dir: filepath.Dir(p.logPath), LogPath: p.logPath, Usage: p.usage,
 	})
 	if err != nil {
 		return fmt.Errorf("%w (make pipeline builds it)", err)

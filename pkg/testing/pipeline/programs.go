@@ -25,15 +25,15 @@ func (p *Pipeline) preparePrograms() error {
 		return err
 	}
 	p.operator = &program{
-		name: "prometheus-operator", path: paths["prometheus-operator"], logPath: p.logPath("prometheus-operator"),
+		name: "prometheus-operator", path: paths["prometheus-operator"], logPath: p.logPath("prometheus-operator"), usage: p.member.Usage(),
 		args: operatorArgs, readyURL: "http://" + p.address("operator") + "/healthz",
 	}
 	p.kubeStateMetrics = &program{
-		name: "kube-state-metrics", path: paths["kube-state-metrics"], logPath: p.logPath("kube-state-metrics"),
+		name: "kube-state-metrics", path: paths["kube-state-metrics"], logPath: p.logPath("kube-state-metrics"), usage: p.member.Usage(),
 		args: p.kubeStateMetricsArgs(), readyURL: "http://" + p.address("kube-state-metrics") + "/healthz",
 	}
 	p.prometheus = &program{
-		name: "prometheus", path: paths["prometheus"], logPath: p.logPath("prometheus"),
+		name: "prometheus", path: paths["prometheus"], logPath: p.logPath("prometheus"), usage: p.member.Usage(),
 		readyURL: p.PrometheusURL() + "/-/ready",
 		args: []string{
 			"--config.file=" + p.reloader.configPath(), "--storage.tsdb.path=" + filepath.Join(p.reloader.dir, "data"),
