@@ -100,18 +100,20 @@ RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 export GORACE := atexit_sleep_ms=50
 
 # Tests on API servers wait, most of the time: packages and tests run side by side.
-GO_TEST = go test $(RACE) -count=1 -timeout 20m -p 4 -parallel 12
-# Without the race detector, these share what 'make build' compiles.
+GO_TEST = go test $(RACE) -count=1 -timeout 20m -parallel 8
+# Tests that measure time or memory run alone, without the race detector.
+MEASURED := AreBounded|^TestIsolation
+# Without the race detector, tests share what 'make build' compiles.
 GO_TEST_PLAIN = CGO_ENABLED=0 go test -trimpath -count=1 -timeout 20m
 
 .PHONY: test
 test: programs test-integrations ## Run the tests of all packages, the main end-to-end paths and one fault of each class: what a change needs.
-	@.ci/step 'tests' $(GO_TEST) -short -skip '^TestIsolation' ./...
-	@.ci/step 'tests that measure' $(GO_TEST_PLAIN) -short -run 'AreBounded|^TestIsolation' ./pkg/rule ./pkg/spoke ./e2e
+	@.ci/step 'tests' $(GO_TEST) -short -skip '$(MEASURED)' ./...
+	@.ci/step 'tests that measure' $(GO_TEST_PLAIN) -p 1 -short -run '$(MEASURED)' ./pkg/evaluator ./pkg/rule ./pkg/spoke ./e2e
 
 .PHONY: test-all
 test-all: programs test-integrations ## Run all tests, as CI does.
-	@.ci/step 'tests' $(GO_TEST) -skip '^(TestIsolation|TestFault)' ./...
+	@.ci/step 'tests' $(GO_TEST) -skip '^TestFault|$(MEASURED)' ./...
 	@$(MAKE) --no-print-directory test-faults test-measured
 
 .PHONY: programs
@@ -120,15 +122,15 @@ programs: controlplane build pipeline note-race # what tests run
 
 .PHONY: test-pure
 test-pure: note-race ## Run the tests of pkg/rule, which need no API server.
-	@.ci/step 'tests (pure)' go test $(RACE) ./pkg/rule/...
+	@.ci/step 'tests (pure)' go test $(RACE) -skip '$(MEASURED)' ./pkg/rule/...
 
 .PHONY: test-units
 test-units: programs ## Run the tests of all packages but the end-to-end tests.
-	@.ci/step 'tests (units)' $(GO_TEST) $$(go list ./... | grep -v '/e2e$$')
+	@.ci/step 'tests (units)' $(GO_TEST) -skip '$(MEASURED)' $$(go list ./... | grep -v '/e2e$$')
 
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
-	@.ci/step 'tests (end to end)' $(GO_TEST) -v -skip '^(TestIsolation|TestFault)' ./e2e
+	@.ci/step 'tests (end to end)' $(GO_TEST) -v -skip '^TestFault|$(MEASURED)' ./e2e
 
 .PHONY: test-faults
 test-faults: programs ## Break spokes and the hub in every known way, and print what followed.
@@ -138,7 +140,7 @@ test-faults: programs ## Break spokes and the hub in every known way, and print 
 
 .PHONY: test-measured
 test-measured: programs ## Run the tests that measure time, which run alone.
-	@.ci/step 'tests that measure' $(GO_TEST_PLAIN) -run 'AreBounded|^TestIsolation' ./pkg/rule ./pkg/spoke ./e2e
+	@.ci/step 'tests that measure' $(GO_TEST_PLAIN) -p 1 -run '$(MEASURED)' ./pkg/evaluator ./pkg/rule ./pkg/spoke ./e2e
 
 .PHONY: test-integrations
 test-integrations: ## Test how Argo CD, kstatus and Grafana read what Rulefleet makes.

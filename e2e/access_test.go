@@ -30,6 +30,7 @@ import (
 // rules, of which each verb has to be used and nothing may be refused, and then without
 // each of the rules in turn, which something has to fail for.
 func TestAccess(t *testing.T) {
+	long(t)
 	t.Run("used", allIsUsed)
 	t.Run("removed", eachIsNeeded)
 }

@@ -183,6 +183,18 @@ func written(name, expr string, placement v1alpha1.ClusterSelection) *v1alpha1.A
 func TestEvaluation(t *testing.T) {
 	t.Parallel()
 	e := startEvaluating(t)
+	t.Run("Deployment", e.deployment)
+	t.Run("Links", func(t *testing.T) {
+		long(t)
+		e.links(t)
+	})
+}
+
+// TestFiring has alerts fire in several spokes, and in numbers.
+func TestFiring(t *testing.T) {
+	long(t)
+	t.Parallel()
+	e := startEvaluating(t)
 
 	// It waits for a minute, so that it comes first.
 	high := written("high-latency", latency+`{job="myjob"} > 0.5`, onLabeled("env", "prod"))
@@ -199,11 +211,6 @@ func TestEvaluation(t *testing.T) {
 	e.evaluates(t, highKey, spokeB)
 	since := time.Now()
 
-	t.Run("Deployment", e.deployment)
-	if testing.Short() {
-		return // make test-all runs the rest
-	}
-	t.Run("Links", e.links)
 	t.Run("Storm", e.storm)
 	t.Run("Latency", func(t *testing.T) { e.latency(t, highKey, since) })
 	t.Run("Restart", e.restart) // when nothing is about to fire

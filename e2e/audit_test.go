@@ -160,6 +160,7 @@ func TestRestartWritesNothing(t *testing.T) {
 // TestStatusUpdatesCostNothing updates a Deployment's replicas and status 50 times a
 // second, as a rollout does.
 func TestStatusUpdatesCostNothing(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := startAudited(t)
 	must(t, f.Register(t.Context(), spokeA, nil))

@@ -39,6 +39,7 @@ type braking struct {
 
 // TestBrake has rules deleted in masses, by mistake and on purpose.
 func TestBrake(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := &braking{Fleet: start(t, fleet.Options{Spokes: []string{"first", "second"}})}
 	f.first, f.second = f.Spoke("first"), f.Spoke("second")

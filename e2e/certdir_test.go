@@ -22,6 +22,7 @@ import (
 // TestCertificateOfSomebodyElse serves the webhook with a certificate from a folder, as
 // cert-manager's is mounted: the manager makes none, and leaves the configuration alone.
 func TestCertificateOfSomebodyElse(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f, dir := start(t, fleet.Options{}), t.TempDir()
 	address, err := fleet.FreeAddress()

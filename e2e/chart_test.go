@@ -34,6 +34,7 @@ import (
 // installs it again, by Helm's own library. The manager runs as a process, with the
 // arguments that the Deployment has and as its ServiceAccount.
 func TestChart(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := start(t, fleet.Options{Spokes: []string{spokeA}, Bare: true})
 	c := &chartTest{Fleet: f, spoke: f.Spoke(spokeA), values: map[string]any{

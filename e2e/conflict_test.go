@@ -80,6 +80,7 @@ func TestConflictIsLeftAlone(t *testing.T) {
 // TestTwoHubsShareASpoke lets two hubs look after one spoke, with the same rules by
 // the same names.
 func TestTwoHubsShareASpoke(t *testing.T) {
+	long(t)
 	t.Parallel()
 	const ns = "shop"
 	one := start(t, fleet.Options{Spokes: []string{spokeA}})

@@ -20,6 +20,7 @@ import (
 // TestSameClusterTwice registers a spoke under a second name. Served under both, each
 // name would take the other's rules for leftovers, without end.
 func TestSameClusterTwice(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := start(t, fleet.Options{Spokes: []string{"first"}})
 	dir := t.TempDir()

@@ -110,7 +110,8 @@ func TestFaultProxies(t *testing.T) {
 	})
 }
 
-// maxRate is how many requests a second a spoke may be sent that does not do as it should.
+// maxRate is how many requests a second a spoke may be sent that does not do as it should, where the
+// manager's intervals are as they are.
 const maxRate = 10
 
 // proxied lets a proxy misbehave, and changes what the spoke should follow.
@@ -125,8 +126,8 @@ func (r *fault) proxied(p *faultproxy.Proxy, f faultproxy.Fault, during func()) 
 	r.over()
 	rate := float64(p.Requests()-before) / r.healed.Sub(r.injected).Seconds()
 	r.t.Logf("%s: the spoke was sent %.1f requests a second meanwhile", r.title, rate)
-	if rate > maxRate {
-		r.t.Errorf("the spoke was sent %.0f requests a second, and there is nothing to gain by more than %d", rate, maxRate)
+	if limit := maxRate / float64(r.intervals); rate > limit {
+		r.t.Errorf("the spoke was sent %.0f requests a second, and there is nothing to gain by more than %.0f", rate, limit)
 	}
 }
 

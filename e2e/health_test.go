@@ -20,6 +20,7 @@ import (
 // TestHealth takes what a spoke's account may do away from it, and gives it back, with
 // three spokes side by side; and has rules fail in a spoke that can be served.
 func TestHealth(t *testing.T) {
+	long(t)
 	t.Parallel()
 	const workloads, rules, writes = "workloads", "rules", "writes"
 	f, dir := start(t, fleet.Options{Spokes: []string{workloads, rules, writes}}), t.TempDir()

@@ -34,7 +34,8 @@ registered() {
 
 load() { kind load docker-image --quiet --name "$prefix-hub" "$E2E_IMAGE"; }
 
-suite() { (cd e2e && "$binary" -provider=kind "$@"); }
+# Tests wait, most of the time.
+suite() { (cd e2e && "$binary" -provider=kind -test.parallel 8 "$@"); }
 
 start() {
 	require_image

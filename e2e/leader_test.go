@@ -32,6 +32,7 @@ type replicas struct {
 
 // TestLeaderElection takes the leader away in each way that there is.
 func TestLeaderElection(t *testing.T) {
+	long(t)
 	t.Parallel()
 	r := &replicas{Fleet: start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true})}
 	r.spoke = r.Spoke(spokeA)

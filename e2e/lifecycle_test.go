@@ -40,6 +40,7 @@ const leaveTimeout = 8 * time.Second
 
 // TestLifecycle takes spokes through what people do to them.
 func TestLifecycle(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f, dir := &lifecycle{Fleet: start(t, fleet.Options{Spokes: []string{"one", "two"}, Audit: true})}, t.TempDir()
 	for _, name := range []string{"one", "two"} {

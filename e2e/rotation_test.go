@@ -160,6 +160,7 @@ func firstAuthority(s *corev1.Secret) string {
 // TestRotationCostsNoRequest lets certificates live for seconds, and asks the webhook
 // through all of their changes.
 func TestRotationCostsNoRequest(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f, address := start(t, fleet.Options{}), freeAddress(t)
 	// The hub asks from the beginning, also about what the manager itself makes.
@@ -242,6 +243,7 @@ func (f *front) forward(ctx context.Context, conn net.Conn) {
 // TestReplicasServeTheWebhook runs two managers, of which one leads, and kills it in
 // the middle of a rotation.
 func TestReplicasServeTheWebhook(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := start(t, fleet.Options{})
 	hub := f.Hub

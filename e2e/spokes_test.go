@@ -35,6 +35,7 @@ type oneSpoke struct {
 
 // TestSpokes takes one spoke through registrations, good and bad.
 func TestSpokes(t *testing.T) {
+	long(t)
 	t.Parallel()
 	s := &oneSpoke{Fleet: start(t, fleet.Options{Spokes: []string{"late"}, Audit: true})}
 	s.spoke = s.Spoke("late")

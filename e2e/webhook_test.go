@@ -177,6 +177,7 @@ func wrote(m *fleet.Member, want ...string) error {
 
 // TestMutatingWebhookMakesNoLoop lets a webhook in the spoke rewrite what is pushed.
 func TestMutatingWebhookMakesNoLoop(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f, dir := start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true}), t.TempDir()
 	m := f.Spoke(spokeA)

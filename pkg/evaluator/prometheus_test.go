@@ -216,8 +216,8 @@ func manyRules(n int) map[string][]byte {
 	return out
 }
 
-// TestRulesInPages measures memory, so it runs alone.
-func TestRulesInPages(t *testing.T) {
+// TestRulesInPagesAreBounded measures memory and time.
+func TestRulesInPagesAreBounded(t *testing.T) {
 	const groups = 5000
 	_, c, sent := start(t, prometheus.Options{Rules: manyRules(groups)})
 	for size, want := range map[int]int{0: groups / defaultPage, 499: 11, groups: 1} {

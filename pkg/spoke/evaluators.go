@@ -115,7 +115,7 @@ func (c *connection) emptyFor() time.Duration {
 func (c *connection) discover(ctx context.Context, s *session) {
 	found, err := s.evaluators(ctx)
 	switch {
-	case err == nil && len(found) == 0 && len(c.seen.Evaluators.List) > 0 && c.emptyFor() < c.every(evaluatorsBack):
+	case err == nil && len(found) == 0 && len(c.seen.Evaluators.List) > 0 && c.emptyFor() < evaluatorsBack:
 		c.seen.Evaluators.WhyNot = evaluatorsGone
 	case err == nil:
 		c.seen.Evaluators, c.empty = Evaluators{List: found, Known: true}, time.Time{}

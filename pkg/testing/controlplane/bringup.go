@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,10 @@ import (
 	"strings"
 	"syscall"
 )
+
+// collectRarely is the GOGC of the cluster's programs, unless it is set: a control plane that lives for
+// a minute takes a quarter less CPU time with it, and about 100 MiB more.
+const collectRarely = "300"
 
 const (
 	privateFile   = 0o600
@@ -113,6 +118,7 @@ func (c *Cluster) run(ctx context.Context, program string, args []string) (*Proc
 		Args:     args,
 		Dir:      c.dir,
 		LogPath:  c.logPath(program),
+		Env:      []string{"GOGC=" + cmp.Or(os.Getenv("GOGC"), collectRarely)},
 		Lifeline: true,
 		Usage:    c.opts.Usage,
 	})

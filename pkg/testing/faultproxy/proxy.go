@@ -36,6 +36,7 @@ type Proxy struct {
 	points []*point
 	conns  map[net.Conn]bool
 	count  int
+	closed bool
 	// era ends, by end, with the watches that began in it.
 	era context.Context
 	end context.CancelFunc
@@ -143,7 +144,10 @@ func (p *Proxy) Sever() {
 
 // Close ends the proxy and all its connections.
 func (p *Proxy) Close() {
-	p.EndWatches()
+	p.mu.Lock()
+	p.closed = true // or a client that watches again would keep the server
+	p.end()
+	p.mu.Unlock()
 	p.server.CloseClientConnections()
 	p.server.Close()
 }
@@ -177,8 +181,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Lock()
 	p.count++
-	fault, era := p.fault, p.era
+	fault, era, closed := p.fault, p.era, p.closed
 	p.mu.Unlock()
+	if closed {
+		panic(http.ErrAbortHandler)
+	}
 	if isWatch(r) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
