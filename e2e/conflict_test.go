@@ -49,11 +49,11 @@ func TestConflictIsLeftAlone(t *testing.T) {
 		create(t, a, foreign)
 
 		update(t, shared().Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Placement = onNamed(spokeA, spokeB) })
+		expectRow(t, shared(), key, spokeB, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator)
 		ar = expectRow(t, shared(), key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonConflict)
 		if r := row(ar, spokeA); r.Rule != ns+"/"+name || ar.Status.Summary.Ready != "1/2" || ar.Status.Summary.Failing != 1 {
 			t.Errorf("the status is %+v", ar.Status)
 		}
-		expectRow(t, shared(), key, spokeB, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator)
 		expectCondition(t, shared(), ar, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonConflict)
 		expectCondition(t, shared(), ar, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
 		expectCondition(t, shared(), ar, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)

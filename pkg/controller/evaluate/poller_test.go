@@ -448,38 +448,40 @@ func TestShowAfterRestart(t *testing.T) {
 		"well": nil, "not granted": answers(403, "application/json", forbidden), "down": answers(503, "text/plain", "down"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, f := newWorld(t, object(1, `kube_x{a="b"} == 0`), object(2, "x"))
-			f.series = map[string]bool{"x": true}
-			f.fail = fail
-			for range 4 {
-				w.once()
-			}
-			sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
-			list, findings := w.Show(sc, w.read)
-			sc.Status.Evaluators = list
-			w.restart()
-			for i := range 4 { // before, and while it asks
-				again, told := w.Show(sc, w.read)
-				if !reflect.DeepEqual(again, list) {
-					t.Errorf("%s, after %d polls: %+v, was %+v", name, i, again, list)
+			synctest.Test(t, func(t *testing.T) {
+				w, f := newWorld(t, object(1, `kube_x{a="b"} == 0`), object(2, "x"))
+				f.series = map[string]bool{"x": true}
+				f.fail = fail
+				for range 4 {
+					w.once()
 				}
-				for kind, f := range told {
-					if f != findings[kind] {
-						t.Errorf("%s, after %d polls: %s is %+v, was %+v", name, i, kind, f, findings[kind])
+				sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
+				list, findings := w.Show(sc, w.read)
+				sc.Status.Evaluators = list
+				w.restart()
+				for i := range 4 { // before, and while it asks
+					again, told := w.Show(sc, w.read)
+					if !reflect.DeepEqual(again, list) {
+						t.Errorf("%s, after %d polls: %+v, was %+v", name, i, again, list)
 					}
+					for kind, f := range told {
+						if f != findings[kind] {
+							t.Errorf("%s, after %d polls: %s is %+v, was %+v", name, i, kind, f, findings[kind])
+						}
+					}
+					w.once()
 				}
-				w.once()
-			}
-			if _, told := w.Show(sc, w.read); !reflect.DeepEqual(told, findings) {
-				t.Errorf("%s: in the end, %+v, was %+v", name, told, findings)
-			}
-			// Nothing is known of what was not read, and what was read of one that is not asked stands.
-			w.restart()
-			list = append(list, v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: "m", Name: "n", Message: "its selectors have more than 4 KiB"})
-			sc.Status.Evaluators = list
-			if again, told := w.Show(sc, spoke.Evaluators{}); !reflect.DeepEqual(again, list) || len(told) > 0 {
-				t.Errorf("%s, not read: %+v %+v", name, again, told)
-			}
+				if _, told := w.Show(sc, w.read); !reflect.DeepEqual(told, findings) {
+					t.Errorf("%s: in the end, %+v, was %+v", name, told, findings)
+				}
+				// Nothing is known of what was not read, and what was read of one that is not asked stands.
+				w.restart()
+				list = append(list, v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: "m", Name: "n", Message: "its selectors have more than 4 KiB"})
+				sc.Status.Evaluators = list
+				if again, told := w.Show(sc, spoke.Evaluators{}); !reflect.DeepEqual(again, list) || len(told) > 0 {
+					t.Errorf("%s, not read: %+v %+v", name, again, told)
+				}
+			})
 		})
 	}
 }
