@@ -184,10 +184,7 @@ func TestEvaluation(t *testing.T) {
 	t.Parallel()
 	e := startEvaluating(t)
 	t.Run("Deployment", e.deployment)
-	t.Run("Links", func(t *testing.T) {
-		long(t)
-		e.links(t)
-	})
+	t.Run("Links", e.links)
 }
 
 // TestFiring has alerts fire in several spokes, and in numbers.
@@ -261,6 +258,7 @@ func (e *evaluating) notified(t *testing.T, limit time.Duration, status string, 
 
 // links breaks every link, and mends it.
 func (e *evaluating) links(t *testing.T) {
+	long(t)
 	const expr = "test_links > 10"
 	key := create(t, e.Hub, written("links", expr, onNamed(spokeA, thirdSpoke)))
 	e.first.SetMetric("test_links", nil, 1)

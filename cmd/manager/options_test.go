@@ -40,6 +40,22 @@ func TestPrometheusFlags(t *testing.T) {
 	}
 }
 
+func TestIntervalScale(t *testing.T) {
+	if o, err := parse([]string{"--interval-scale=0.2"}, io.Discard); err != nil || o.intervals != 0.2 {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	if o, err := parse(nil, io.Discard); err != nil || o.intervals != 1 {
+		t.Errorf("with no flag: %+v, %v", o, err)
+	}
+	for _, bad := range []string{"0", "-1", "NaN"} {
+		t.Run(bad, func(t *testing.T) {
+			if _, err := parse([]string{"--interval-scale=" + bad}, io.Discard); err == nil || !strings.Contains(err.Error(), "--interval-scale") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
 func TestAllowKubeconfig(t *testing.T) {
 	o, err := parse([]string{"--allow-kubeconfig=loopback, proxy-url"}, io.Discard)
 	if want := (spoke.Allowance{Loopback: true, ProxyURL: true}); err != nil || o.allow != want {

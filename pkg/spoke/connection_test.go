@@ -104,6 +104,17 @@ func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	return s, c, &session{cluster: cl, rules: rules, identity: "uid", served: true}
 }
 
+// A session that ends because of what the spoke is lets nothing pass any more, whoever works on it.
+func TestEnd(t *testing.T) {
+	_, c, session := connectTo(t)
+	stopped := false
+	session.stop = func() { stopped = true }
+	c.end(session)
+	if !stopped || !c.breaker.Open() {
+		t.Errorf("stopped: %v; the circuit is open: %v", stopped, c.breaker.Open())
+	}
+}
+
 // After an outage, nothing is sent before the spoke is known to be the same cluster.
 func TestCheckup(t *testing.T) {
 	s, c, session := connectTo(t)

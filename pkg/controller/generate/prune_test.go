@@ -140,6 +140,23 @@ func TestPruneTakenBack(t *testing.T) {
 	}
 }
 
+// An AlertRule that was written since it was seen stays: it may have its ground again.
+func TestPruneOutdated(t *testing.T) {
+	p := newPruning(t, 1)
+	seen, err := hub.GeneratedOn(t.Context(), p.Hub, "spoke")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := seen[0].DeepCopy()
+	now.Spec.Expr = "up == 1"
+	if err := p.Hub.Update(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	if wait, err := p.remove(t.Context(), &seen[0]); wait != staleRetry || err != nil || p.left() != 1 {
+		t.Errorf("got %v, %v, and %d are left", wait, err, p.left())
+	}
+}
+
 // What goes here goes in the spoke, and what could not be deleted is not vouched for.
 func TestPruneVouches(t *testing.T) {
 	resource := v1alpha1.GroupVersion.WithResource("alertrules").GroupResource()

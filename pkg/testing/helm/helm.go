@@ -14,6 +14,7 @@ import (
 	"helm.sh/helm/v3/pkg/release"
 	"helm.sh/helm/v3/pkg/storage/driver"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
 )
 
 // patience is how long a release is waited for.
@@ -36,6 +37,11 @@ type Release struct {
 func (r *Release) configuration() (*action.Configuration, error) {
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.KubeConfig, flags.Namespace = &r.Kubeconfig, &r.Namespace
+	// Helm's command has limits of its own; client-go's default of 5 requests a second takes minutes.
+	flags.WrapConfigFn = func(cfg *rest.Config) *rest.Config {
+		cfg.QPS = -1
+		return cfg
+	}
 	log := r.Log
 	if log == nil {
 		log = func(string, ...any) {}
