@@ -103,13 +103,14 @@ export GORACE := atexit_sleep_ms=50
 GO_TEST = go test $(RACE) -count=1 -timeout 20m -parallel 8
 # Tests that measure time or memory run alone, without the race detector.
 MEASURED := AreBounded|^TestIsolation
+MEASURING := ./pkg/evaluator ./pkg/rule ./pkg/spoke ./e2e
 # Without the race detector, tests share what 'make build' compiles.
-GO_TEST_PLAIN = CGO_ENABLED=0 go test -trimpath -count=1 -timeout 20m
+MEASURE = env CGO_ENABLED=0 go test -trimpath -count=1 -timeout 20m -p 1 -run '$(MEASURED)'
 
 .PHONY: test
 test: programs test-integrations ## Run the tests of all packages, the main end-to-end paths and one fault of each class: what a change needs.
 	@.ci/step 'tests' $(GO_TEST) -short -skip '$(MEASURED)' ./...
-	@.ci/step 'tests that measure' $(GO_TEST_PLAIN) -p 1 -short -run '$(MEASURED)' ./pkg/evaluator ./pkg/rule ./pkg/spoke ./e2e
+	@.ci/step 'tests that measure' $(MEASURE) -short $(MEASURING)
 
 .PHONY: test-all
 test-all: programs test-integrations ## Run all tests, as CI does.
@@ -135,12 +136,12 @@ test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
 .PHONY: test-faults
 test-faults: programs ## Break spokes and the hub in every known way, and print what followed.
 	@# Faults of different spokes overlap: each waits, most of the time.
-	@.ci/step 'tests (faults)' $(GO_TEST) -parallel 32 -run '^TestFault' ./e2e
-	@cat bin/faults.txt
+	@rm -f bin/faults.txt
+	@code=0; .ci/step 'tests (faults)' $(GO_TEST) -parallel 32 -run '^TestFault' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
 
 .PHONY: test-measured
-test-measured: programs ## Run the tests that measure time, which run alone.
-	@.ci/step 'tests that measure' $(GO_TEST_PLAIN) -p 1 -run '$(MEASURED)' ./pkg/evaluator ./pkg/rule ./pkg/spoke ./e2e
+test-measured: programs ## Run the tests that measure time or memory, which run alone.
+	@.ci/step 'tests that measure' $(MEASURE) $(MEASURING)
 
 .PHONY: test-integrations
 test-integrations: ## Test how Argo CD, kstatus and Grafana read what Rulefleet makes.
@@ -221,6 +222,7 @@ verify-lint: ## Test our own linter, apiconventions.
 .PHONY: vet
 vet: ## Run go vet.
 	@.ci/step 'go vet' env CGO_ENABLED=0 go vet -trimpath ./...
+	@.ci/step 'go vet: e2e/integrations' env CGO_ENABLED=0 go -C e2e/integrations vet -trimpath ./...
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run the linters, and check the format.

@@ -93,6 +93,7 @@ func startEvaluating(t *testing.T) *evaluating {
 func (e *evaluating) run() {
 	e.t.Helper()
 	e.manager = startManagerWith(e.t, e.Fleet, fleet.ManagerOptions{Dir: e.dir, HubID: "evaluating", Args: []string{
+		"--evaluator-poll-interval=5s", // less than the time between two writes of what fires
 		// What the fleet's Prometheus are said to take, and one in it does not.
 		"--prometheus-features=promql-experimental-functions",
 	}})

@@ -37,8 +37,7 @@ func startAudited(t *testing.T) *audited {
 // manage starts a manager and waits until it serves the spoke.
 func (f *audited) manage(t *testing.T, dir string) *fleet.Manager {
 	t.Helper()
-	m, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: raceManager, Dir: dir, HubID: "audited"})
-	must(t, err)
+	m := startManagerWith(t, f.Fleet, fleet.ManagerOptions{Dir: dir, HubID: "audited"})
 	eventually(t, "the manager serves the spoke", func(ctx context.Context) error {
 		return metricIs(ctx, m, "rulefleet_engaged_spokes", 1)
 	})

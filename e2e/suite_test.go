@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -41,8 +42,8 @@ const (
 
 var provider = flag.String("provider", providerProcesses, "where the clusters `run`: processes, or kind")
 
-// sharedFleet is the fleet that the tests share which do no harm to it, with its manager. Each test
-// works in namespaces of its own.
+// sharedFleet is the fleet, with its manager, that is shared by the tests that do not harm it. Each
+// test works in namespaces of its own.
 type sharedFleet struct {
 	*fleet.Fleet
 	manager *fleet.Manager
@@ -119,33 +120,44 @@ func runOnProcesses(ctx context.Context, m *testing.M) (code int, err error) {
 		os.Exit(130)
 	}()
 	code = m.Run()
-	if err := writeTable(filepath.Join("..", "bin", "faults.txt")); err != nil {
-		return 1, err
+	err = writeTable(filepath.Join("..", "bin", "faults.txt"))
+	if s := started.Load(); s != nil {
+		err = errors.Join(err, s.end(code == 0))
 	}
-	s := started.Load()
-	if s == nil {
-		return code, nil
-	}
-	if err := s.manager.Stop(); err != nil {
-		return 1, fmt.Errorf("stopping the manager: %w", err)
-	}
-	if strings.Contains(s.manager.Log(), "DATA RACE") {
-		return 1, fmt.Errorf("the manager has a data race:\n%s", s.manager.Log())
-	}
-	if code != 0 {
-		s.Dump(os.Stderr)
-	}
-	if err := s.Stop(); err != nil {
-		return 1, fmt.Errorf("stopping the shared fleet: %w", err)
-	}
-	return code, os.RemoveAll(filepath.Dir(s.manager.LogPath))
+	return code, err
 }
 
-func startSharedFleet(ctx context.Context) (*sharedFleet, error) {
+// end stops the shared fleet. The log of its manager stays where something failed.
+func (s *sharedFleet) end(well bool) error {
+	err := s.manager.Stop()
+	log := s.manager.Log()
+	if strings.Contains(log, "DATA RACE") {
+		err = errors.Join(err, fmt.Errorf("the manager has a data race:\n%s", log))
+	}
+	if !well || err != nil {
+		s.Dump(os.Stderr)
+	} else {
+		err = os.RemoveAll(filepath.Dir(s.manager.LogPath))
+	}
+	err = errors.Join(err, s.Stop())
+	fmt.Println("e2e: the shared fleet:", &s.Usage)
+	if err != nil {
+		return fmt.Errorf("ending the shared fleet: %w", err)
+	}
+	return nil
+}
+
+func startSharedFleet(ctx context.Context) (_ *sharedFleet, err error) {
 	f, err := fleet.Start(ctx, fleet.Options{Spokes: []string{spokeA, spokeB}, ControllerManager: true, Intervals: quick})
 	if err != nil {
 		return nil, fmt.Errorf("starting the shared fleet: %w", err)
 	}
+	defer func() {
+		if err != nil {
+			f.Dump(os.Stderr)
+			err = errors.Join(err, f.Stop())
+		}
+	}()
 	dir, err := os.MkdirTemp("", "rulefleet-e2e-")
 	if err != nil {
 		return nil, fmt.Errorf("making a work folder: %w", err)
@@ -158,7 +170,7 @@ func startSharedFleet(ctx context.Context) (*sharedFleet, error) {
 	}
 	for name, labels := range spokeLabels {
 		if err := f.Register(ctx, name, labels); err != nil {
-			return nil, err
+			return nil, err //nolint:wrapcheck // it says which spoke
 		}
 	}
 	return &sharedFleet{f, m}, nil

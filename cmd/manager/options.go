@@ -25,6 +25,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
 
+// maxIntervalScale bounds --interval-scale: no interval is longer than a few hours.
+const maxIntervalScale = 10
+
 // minEvaluatorInterval is the least time between two polls of a spoke's Prometheus.
 const minEvaluatorInterval = 5 * time.Second
 
@@ -96,7 +99,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "let one of several replicas work at a time, by a Lease in the operator's namespace")
 	f.DurationVar(&o.evaluatorInterval, "evaluator-poll-interval", evaluate.DefaultInterval, "`duration` between two times that a spoke's Prometheus is asked which rules it evaluates and what fires; at least 5s")
-	f.Float64Var((*float64)(&o.intervals), "interval-scale", 1, "`factor` by which all intervals are multiplied at which spokes and their Prometheus are looked at, or something is tried again; for tests")
+	f.Float64Var((*float64)(&o.intervals), "interval-scale", 1, "`factor` that scales the time between two looks at a spoke or its Prometheus, and most delays before a retry; for tests")
 	f.BoolVar(&o.checkMetrics, "check-metrics", true, "ask a spoke's Prometheus whether it has series for all that the rules' expressions select, and show what is missing")
 	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "`duration` for which deletions are held that are more than a quarter of a spoke's rules, and more than 20, within as long; 0 holds none")
 	f.DurationVar(&o.leaveTimeout, "leave-timeout", 2*time.Minute, "`duration` for which a spoke whose SpokeCluster is deleted is tried to be reached, to remove its rules; what is left then stays there")
@@ -165,8 +168,8 @@ func (o *options) validate() error {
 
 func (o *options) validateDurations() error {
 	var errs []error
-	if !(o.intervals > 0) {
-		errs = append(errs, fmt.Errorf("--interval-scale: %v is not greater than 0", o.intervals))
+	if !(o.intervals > 0 && o.intervals <= maxIntervalScale) { // NaN is neither
+		errs = append(errs, fmt.Errorf("--interval-scale: %v is not between 0 and %v", o.intervals, maxIntervalScale))
 	}
 	if o.evaluatorInterval < minEvaluatorInterval {
 		errs = append(errs, fmt.Errorf("--evaluator-poll-interval: %v is less than %v", o.evaluatorInterval, minEvaluatorInterval))

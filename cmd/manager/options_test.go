@@ -47,7 +47,7 @@ func TestIntervalScale(t *testing.T) {
 	if o, err := parse(nil, io.Discard); err != nil || o.intervals != 1 {
 		t.Errorf("with no flag: %+v, %v", o, err)
 	}
-	for _, bad := range []string{"0", "-1", "NaN"} {
+	for _, bad := range []string{"0", "-1", "NaN", "Inf", "11"} {
 		t.Run(bad, func(t *testing.T) {
 			if _, err := parse([]string{"--interval-scale=" + bad}, io.Discard); err == nil || !strings.Contains(err.Error(), "--interval-scale") {
 				t.Errorf("%v", err)

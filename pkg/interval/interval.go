@@ -1,10 +1,10 @@
-// Package interval lets tests shorten the time between two looks at something that changes slowly,
-// and between two tries. Timeouts are not intervals: they stay as they are.
+// Package interval scales the time between two checks of something that changes slowly, and between
+// two attempts, so that tests are fast. Timeouts are not intervals and are not scaled.
 package interval
 
 import "time"
 
-// Scale is what all intervals are multiplied by. The zero value leaves them as they are.
+// Scale is a factor for intervals. The zero value leaves them as they are.
 type Scale float64
 
 // Of returns a scaled interval.

@@ -208,7 +208,7 @@ func withoutAddresses(s string) string { return addresses.ReplaceAllString(s, "0
 
 var addresses = regexp.MustCompile(`0x[0-9a-f]{6,}`)
 
-func TestTemplatesTogetherAreBounded(t *testing.T) {
+func TestTextsTogetherHaveABudget(t *testing.T) {
 	r := newRule()
 	r.Spec.Annotations = texts{"a": `{{ range 500 }}{{ end }}`, "b": `{{ range 500 }}{{ end }}`, "c": `{{ range 500 }}{{ end }}`}
 	c := testChecker()

@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -209,7 +210,7 @@ func TestParseRuleKey(t *testing.T) {
 		"n/" + long("a", 254):                false,
 		long("n/", 9999):                     false,
 	} {
-		t.Run(value, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%.40q", value), func(t *testing.T) {
 			p := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AlertRuleAnnotation: value}}}
 			key, ok := ParseRuleKey(p)
 			if ok != want || ok && key.String() != value || !ok && strings.Trim(key.String(), "/") != "" {

@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -26,7 +27,7 @@ func TestSplit(t *testing.T) {
 			{placeholder: &placeholder{kind: deploymentAnnotations, key: "Example.com/Team_A"}},
 		},
 	} {
-		t.Run(in, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%.40q", in), func(t *testing.T) {
 			got, f := split(in)
 			if f != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("split(%q) = %+v, %v; want %+v", in, got, f, want)
@@ -53,7 +54,7 @@ func TestSplitRefuses(t *testing.T) {
 		"$(" + long("x", 9000):      `…`,
 		"$(" + long("ü", 900) + ")": `…`,
 	} {
-		t.Run(in, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%.40q", in), func(t *testing.T) {
 			_, f := split(in)
 			if f == nil || !strings.Contains(f.message, want) {
 				t.Errorf("split(%s): got %v, want %q", excerpt(in), f, want)
@@ -148,14 +149,14 @@ func TestStageErrorsNameTheField(t *testing.T) {
 	}
 }
 
-func TestValuesAreBounded(t *testing.T) {
+func TestLongValues(t *testing.T) {
 	for in, want := range map[string]string{
 		long("a", 1025):                   long("a", 1024),
 		long("a", 1023) + "é":             long("a", 1023),
 		"bad \xff\xfe bytes":              "bad \ufffd bytes",
 		long("a", 1023) + "\xff" + "tail": long("a", 1023),
 	} {
-		t.Run(in, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%.40q", in), func(t *testing.T) {
 			if got := dataText(in); got != want {
 				t.Errorf("dataText(%s…) = %q", cut(in, 20), got)
 			}

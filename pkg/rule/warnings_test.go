@@ -192,7 +192,7 @@ func TestTemplateWarnings(t *testing.T) {
 	}
 }
 
-func TestWarningsAreBounded(t *testing.T) {
+func TestManyWarnings(t *testing.T) {
 	r := newRule(func(r *v1alpha1.AlertRule) {
 		r.Spec.Expr = "sum(up)"
 		r.Spec.Annotations = texts{}

@@ -248,7 +248,10 @@ func TestUnusableCredential(t *testing.T) {
 
 // What costs much time or memory to parse is given up early.
 func TestKubeconfigsAreBounded(t *testing.T) {
-	const most, longest = uint64(32 << 20), 500 * time.Millisecond
+	most, longest := uint64(32<<20), 500*time.Millisecond
+	if raceDetector {
+		longest *= 10
+	}
 	fill := func(before, what string) string {
 		return before + strings.Repeat(what, (maxKubeconfigBytes-len(before))/len(what))
 	}

@@ -88,7 +88,7 @@ func (t *tally) first(now time.Time) Counts {
 }
 
 // next returns, on every beat of the probe, the counts, and whether they are to be
-// published, which is once in an interval. A number that is still changing can wait.
+// published, at most once per interval. A number that is still changing can wait.
 func (t *tally) next(now time.Time, interval time.Duration) (Counts, bool) {
 	counts := t.now()
 	settled := counts == t.last

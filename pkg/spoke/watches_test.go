@@ -31,7 +31,7 @@ func runInformer(t *testing.T, open func() (watch.Interface, error)) (stop func(
 	return func() { cancel(); <-done }
 }
 
-func TestWatchesThatAreRefusedAreBounded(t *testing.T) {
+func TestRefusedWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		watches := 0
 		stop := runInformer(t, func() (watch.Interface, error) {

@@ -192,7 +192,7 @@ func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.Promet
 		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	case apierrors.IsForbidden(err):
 		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonForbidden, words(err))
-		return reconcile.Result{RequeueAfter: worldRetry}, nil
+		return reconcile.Result{RequeueAfter: r.Intervals.Of(worldRetry)}, nil
 	}
 	return reconcile.Result{}, fmt.Errorf("deleting PrometheusRule %s: %w", hub.Key(o), err)
 }
@@ -206,7 +206,7 @@ func (r *Reconciler) refused(ctx context.Context, t *task, err error) (reconcile
 		if apierrors.IsAlreadyExists(err) && r.hidden.again(t.req) {
 			r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonError, words(fmt.Errorf(
 				"the spoke says that the rule exists, and does not list it; look whether a proxy or a cache before its API server answers in its place: %w", err)))
-			retry = worldRetry
+			retry = r.Intervals.Of(worldRetry)
 		}
 		return reconcile.Result{RequeueAfter: retry}, nil
 	case v1alpha1.ReasonUnreachable:
@@ -217,7 +217,7 @@ func (r *Reconciler) refused(ctx context.Context, t *task, err error) (reconcile
 		return reconcile.Result{}, err
 	}
 	r.report(ctx, t, v1alpha1.PhasePending, reason, explain(reason, err))
-	return reconcile.Result{RequeueAfter: retry}, nil
+	return reconcile.Result{RequeueAfter: r.Intervals.Of(retry)}, nil
 }
 
 // verdict classifies the error of a create or an update. The reason is "" where the

@@ -49,7 +49,7 @@ func (r *Reconciler) inherit(ctx context.Context, t *task, plan rule.Plan) (rule
 		}
 		succeeded, err := r.succeeded(ctx, t)
 		if err != nil || !succeeded {
-			return plan, successorRetry, err
+			return plan, r.Intervals.Of(successorRetry), err
 		}
 		t.moved = true
 		return plan, 0, nil

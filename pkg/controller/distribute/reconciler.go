@@ -148,7 +148,6 @@ type task struct {
 // Reconcile brings one AlertRule on one spoke in line.
 func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
 	result, err := r.reconcile(ctx, req)
-	result.RequeueAfter = r.Intervals.Of(result.RequeueAfter)
 	if err == nil && result.RequeueAfter == 0 {
 		r.Propagation.RuleDone(req.ClusterName.String(), req.NamespacedName)
 	}
@@ -187,7 +186,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (re
 		return reconcile.Result{}, err
 	}
 	if !gone {
-		return reconcile.Result{RequeueAfter: guardRetry}, nil
+		return reconcile.Result{RequeueAfter: r.Intervals.Of(guardRetry)}, nil
 	}
 	if left := r.settling(t); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil

@@ -103,7 +103,7 @@ func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRu
 		// has to change, which brings the key back.
 		r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, "NotApplied", "Generate", "%s",
 			spoke.Clip("what the template says does not go together with the fields in status.overriddenFields: "+err.Error(), maxNote))
-		return refusalRetry, nil
+		return r.Intervals.Of(refusalRetry), nil
 	}
 	if err := r.remakeNamespace(ctx, err); err != nil {
 		return 0, err
@@ -252,7 +252,7 @@ func (r *Reconciler) unfoundedOf(ctx context.Context, w *rule.Workload, desired 
 			return nil, 0, err
 		}
 		if !unfounded {
-			wait = max(wait, guardRetry)
+			wait = max(wait, r.Intervals.Of(guardRetry))
 			continue
 		}
 		out = append(out, doomed{rule: ar, suspect: ar.CreationTimestamp.Time.Before(since)})

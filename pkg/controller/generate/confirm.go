@@ -36,7 +36,7 @@ func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.Na
 	d := spoke.DeploymentMetadata()
 	switch err := s.Live.Get(ctx, key, d); {
 	case err == nil && d.DeletionTimestamp.IsZero():
-		return nil, confirmRetry, nil
+		return nil, r.Intervals.Of(confirmRetry), nil
 	case err == nil, absent(err, "deployments", key.Name):
 		return rules, 0, nil
 	default:

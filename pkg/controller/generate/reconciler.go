@@ -133,10 +133,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	}
 	later := time.Duration(0)
 	if refused {
-		later = refusedRetry
+		later = r.Intervals.Of(refusedRetry)
 	}
-	later = soonest(min(unseen, staleRetry), unsure, unconfirmed, held, later)
-	return reconcile.Result{RequeueAfter: r.Intervals.Of(later)}, nil
+	return reconcile.Result{RequeueAfter: soonest(min(unseen, staleRetry), unsure, unconfirmed, held, later)}, nil
 }
 
 // workload reads the Deployment and all that templates may ask of it. It is nil

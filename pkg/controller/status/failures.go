@@ -51,8 +51,9 @@ type failing struct {
 	timer       *time.Timer // nil unless what is told is to be looked at
 }
 
-// NewFailures returns Failures that hand all verdicts on to a Board. Intervals are scaled. changed is called, with
-// no lock held, when something else is to be told of a spoke.
+// NewFailures returns Failures that pass all verdicts on to a Board. intervals scales how often
+// they are looked at. changed is called, with no lock held, when something else is to be told of a
+// spoke.
 func NewFailures(board *Board, intervals interval.Scale, changed func(spoke string)) *Failures {
 	return &Failures{board: board, intervals: intervals, changed: changed, spokes: map[string]*failing{}}
 }

@@ -27,9 +27,9 @@ type firing struct {
 	limiter *rate.Limiter
 }
 
-// wait returns for how long the next such write of a rule has to wait, where there is one in an
-// interval. Zero means that the write is in flight.
-// Where many wait, each has its turn, which it loses when it does not come.
+// wait returns how long the next such write of a rule must wait, so that there is at most one per
+// interval. Zero means that the write may be made now, and counts as made. Where many rules wait,
+// each has a turn, and loses it if it does not come.
 func (f *firing) wait(key types.NamespacedName, now time.Time, interval time.Duration) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Usage adds up what processes take. The zero value is ready to use, and nil counts nothing. Its
-// methods are safe for concurrent use.
+// Usage adds up what processes take. The zero value is ready to use, and a process without one is not
+// counted. Its methods are safe for concurrent use.
 type Usage struct {
 	mu      sync.Mutex
 	started int

@@ -99,7 +99,7 @@ func ask(t *testing.T, c *http.Client, method, url string) (int, string, error) 
 	return resp.StatusCode, string(body), err
 }
 
-func TestFaults(t *testing.T) {
+func TestEachFault(t *testing.T) {
 	p, s, c := start(t)
 	asked := 0
 	for _, step := range []struct {

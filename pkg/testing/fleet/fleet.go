@@ -59,7 +59,7 @@ type Options struct {
 	Audit bool
 	// ControllerManager runs kube-controller-manager in the spokes.
 	ControllerManager bool
-	// Intervals is what managers multiply all their intervals by; 0 leaves them as they are.
+	// Intervals is the --interval-scale of managers; 0 is the default.
 	Intervals float64
 	// Dir is where the clusters' folders are made; "" is a temporary one each.
 	Dir string
