@@ -176,8 +176,9 @@ func (b *body) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// questions are the kinds that are asked by creating one: what may I do, and who am I.
-var questions = regexp.MustCompile(`/apis/(authorization|authentication)\.k8s\.io/v[0-9a-z]+/selfsubject(access|rules)?reviews$`)
+// questions are the kinds that are asked by creating one: who is it, and what may it do. A standby asks
+// them of itself, and of those who read its metrics.
+var questions = regexp.MustCompile(`/apis/(authorization|authentication)\.k8s\.io/v[0-9a-z]+/((self)?subject(access|rules)?|token)reviews$`)
 
 // writes tells whether a request could change something.
 func writes(req *http.Request) bool {

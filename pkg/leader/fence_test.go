@@ -232,10 +232,12 @@ func TestTransport(t *testing.T) {
 		"GET " + api, "HEAD " + api, "OPTIONS " + api,
 		"POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
 		"POST /k8s/clusters/c-1/apis/authentication.k8s.io/v1beta1/selfsubjectreviews",
+		// by which a standby serves its metrics to those alone who may read them
+		"POST /apis/authentication.k8s.io/v1/tokenreviews", "POST /apis/authorization.k8s.io/v1/subjectaccessreviews",
 	}
 	writes := []string{
 		"POST " + api, "PUT " + api + "/web", "PATCH " + api + "/web", "DELETE " + api + "/web", "DELETE " + api,
-		"POST /apis/authorization.k8s.io/v1/subjectaccessreviews", "PUT /apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+		"PUT /apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 		"POST /api/v1/namespaces/shop/serviceaccounts/rulefleet/token", "POST " + api + "/selfsubjectreviews",
 		"POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews/more",
 	}
