@@ -307,6 +307,8 @@ func TestAnnotationsOfADeployment(t *testing.T) {
 	update(t, shared().Hub, e.template, func(r *v1alpha1.AlertRuleTemplate) {
 		r.Spec.Allow = []v1alpha1.Adjustment{v1alpha1.AdjustDisable}
 	})
+	// Else the annotations may be faster than the template, which allowed them before.
+	expectCondition(t, shared(), e.template, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
 	annotate(map[string]string{prefix + "for": "2m", prefix + "alerts": "disabled"})
 	e.expectEvent("AnnotationIgnored", "rulefleet.io/for: the template "+e.template.Name+" does not allow it")
 	e.expect("severity", "5m", "info", "as in the template")
