@@ -34,8 +34,7 @@ registered() {
 
 load() { kind load docker-image --quiet --name "$prefix-hub" "$E2E_IMAGE"; }
 
-# Tests wait, most of the time.
-suite() { (cd e2e && "$binary" -provider=kind -test.parallel 8 "$@"); }
+suite() { (cd e2e && "$binary" -provider=kind -test.parallel 4 "$@"); }
 
 start() {
 	require_image

@@ -59,7 +59,11 @@ func made(ctx context.Context, template string) (onHub map[string]client.ObjectK
 			return nil, nil, err
 		}
 		for i := range list.Items {
-			if r := list.Items[i].Spec.Groups[0].Rules[0]; r.Alert == template {
+			groups := list.Items[i].Spec.Groups
+			if len(groups) == 0 || len(groups[0].Rules) == 0 {
+				continue // another test has changed it by hand
+			}
+			if r := groups[0].Rules[0]; r.Alert == template {
 				inSpokes = append(inSpokes, path(spoke, r.Labels["namespace"], r.Labels["deployment"]))
 			}
 		}
