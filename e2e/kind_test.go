@@ -291,11 +291,13 @@ func (f *installed) restricted(t *testing.T) {
 	if level := ns.Labels["pod-security.kubernetes.io/enforce"]; level != "restricted" {
 		t.Errorf("the namespace enforces the level %q", level)
 	}
-	pods, err := f.pods(t.Context())
-	must(t, err)
-	if len(pods) != 2 {
-		t.Errorf("there are %d pods of the manager", len(pods))
-	}
+	var pods []corev1.Pod
+	eventually(t, "only the two pods of the last rollout are left", func(ctx context.Context) (err error) {
+		if pods, err = f.pods(ctx); err == nil && len(pods) != 2 {
+			err = fmt.Errorf("there are %d pods of the manager", len(pods))
+		}
+		return err
+	})
 	for i := range pods {
 		for _, c := range pods[i].Spec.Containers {
 			if s := c.SecurityContext; s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
