@@ -170,7 +170,7 @@ func startSharedFleet(ctx context.Context) (_ *sharedFleet, err error) {
 	}
 	for name, labels := range spokeLabels {
 		if err := f.Register(ctx, name, labels); err != nil {
-			return nil, err //nolint:wrapcheck // it says which spoke
+			return nil, err
 		}
 	}
 	return &sharedFleet{f, m}, nil

@@ -140,7 +140,10 @@ func (c *crowd) count() (open, ever int) {
 // Every kubeconfig has a transport of its own, and takes it along when it goes, with its
 // connections: also that on which something is still on its way.
 func TestRotationsLeaveNothing(t *testing.T) {
-	const rotations = 100
+	rotations := 500
+	if raceDetector {
+		rotations = 100
+	}
 	asked := make(chan struct{}, 1)
 	conns := &crowd{open: map[net.Conn]bool{}}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
