@@ -227,6 +227,7 @@ vet: ## Run go vet.
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run the linters, and check the format.
 	@.ci/step lint env CGO_ENABLED=0 GOFLAGS=-trimpath $(TOOLS)/golangci-lint run ./...
+	@cd e2e/integrations && $(CURDIR)/.ci/step 'lint: e2e/integrations' env CGO_ENABLED=0 GOFLAGS=-trimpath $(CURDIR)/$(TOOLS)/golangci-lint run ./...
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## Format the Go files.

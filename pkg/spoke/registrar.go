@@ -54,6 +54,9 @@ type Registrar struct {
 	learned bool
 	// uids are those of the SpokeClusters that were seen last.
 	uids map[string]types.UID
+	// outdated are, by SpokeCluster, the resourceVersions that are known not to be the
+	// hub's any more.
+	outdated map[string]string
 }
 
 // Rules tells of the AlertRules on the hub, as far as a membership has to do with them.
@@ -137,19 +140,23 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 
 // show writes a status, if it differs, and tells of transitions. Where the cache is behind,
 // its next event brings the SpokeCluster back here: by an older status, what was told
-// already would be told again.
+// already would be told again. Until then nothing is written: each attempt would conflict.
 func (r *Registrar) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status v1alpha1.SpokeClusterStatus) error {
-	if equality.Semantic.DeepEqual(status, sc.Status) {
+	if equality.Semantic.DeepEqual(status, sc.Status) || r.isOutdated(sc) {
 		return nil
 	}
 	next := sc.DeepCopy()
 	next.Status = status
 	err := r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		r.setOutdated(sc)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("writing the status of SpokeCluster %s: %w", sc.Name, err)
+	}
+	if next.ResourceVersion != sc.ResourceVersion { // else the API server found nothing to change, and sends no event
+		r.setOutdated(sc)
 	}
 	r.announce(sc, secret, status.Conditions)
 	return nil
@@ -197,10 +204,29 @@ func (r *Registrar) replaced(sc *v1alpha1.SpokeCluster) bool {
 	return seen && was != sc.UID
 }
 
+// isOutdated tells whether the hub is known to have a newer version of a SpokeCluster.
+func (r *Registrar) isOutdated(sc *v1alpha1.SpokeCluster) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.outdated[sc.Name] == sc.ResourceVersion
+}
+
+// setOutdated records that the hub has a newer version of a SpokeCluster, the event of
+// which has yet to arrive.
+func (r *Registrar) setOutdated(sc *v1alpha1.SpokeCluster) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.outdated == nil {
+		r.outdated = map[string]string{}
+	}
+	r.outdated[sc.Name] = sc.ResourceVersion
+}
+
 // gone forgets a SpokeCluster.
 func (r *Registrar) gone(name string) {
 	r.mu.Lock()
 	delete(r.uids, name)
+	delete(r.outdated, name)
 	r.mu.Unlock()
 	r.Provider.Gone(name)
 }

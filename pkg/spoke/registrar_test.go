@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"context"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -106,21 +108,48 @@ func TestReplacedSpokeCluster(t *testing.T) {
 	}
 }
 
-// A cache that is behind has nothing told twice.
+// A cache that is behind has nothing told twice, and nothing written again until it shows
+// something newer.
 func TestShowWithAnOldCache(t *testing.T) {
 	r, recorder := registrar(t, memberOf("s", ""))
-	old := &v1alpha1.SpokeCluster{}
-	if err := r.Client.Get(t.Context(), client.ObjectKey{Name: "s"}, old); err != nil {
-		t.Fatal(err)
-	}
-	finding := &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: "no Secret"}
-	for range 2 {
-		status := statusOf(old, news{finding: finding}, metav1.Now())
-		if err := r.show(t.Context(), old, nil, status); err != nil {
+	writes := 0
+	r.Client = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			writes++
+			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
+		},
+	})
+	read := func() *v1alpha1.SpokeCluster {
+		t.Helper()
+		sc := &v1alpha1.SpokeCluster{}
+		if err := r.Client.Get(t.Context(), client.ObjectKey{Name: "s"}, sc); err != nil {
 			t.Fatal(err)
 		}
+		return sc
 	}
-	if n := len(recorder.Events); n != 1 {
-		t.Errorf("%d Events", n)
+	finding := &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: "no Secret"}
+	show := func(sc *v1alpha1.SpokeCluster, message string, wantWrites, wantEvents int) {
+		t.Helper()
+		finding.Message = message
+		if err := r.show(t.Context(), sc, nil, statusOf(sc, news{finding: finding}, metav1.Now())); err != nil {
+			t.Fatal(err)
+		}
+		if writes != wantWrites || len(recorder.Events) != wantEvents {
+			t.Errorf("%d writes and %d Events, want %d and %d", writes, len(recorder.Events), wantWrites, wantEvents)
+		}
 	}
+	old := read()
+	show(old, "no Secret", 1, 1)
+	show(old, "no Secret", 1, 1)
+	show(old, "another message", 1, 1)
+
+	old = read() // the event arrived
+	somebodys := old.DeepCopy()
+	somebodys.Labels = map[string]string{"tier": "1"}
+	if err := r.Client.Update(t.Context(), somebodys); err != nil {
+		t.Fatal(err)
+	}
+	show(old, "another message", 2, 1) // a conflict
+	show(old, "another message", 2, 1)
+	show(read(), "another message", 3, 1)
 }
