@@ -51,6 +51,9 @@ type Decision struct {
 // Decide says what should become of the Secret. An error is one of the random source.
 func Decide(in Input) (*Decision, error) {
 	d := &decider{Input: in, state: parse(in.Data, in.Now)}
+	if err := d.early(); err != nil {
+		return nil, err
+	}
 	if err := d.authorities(); err != nil {
 		return nil, err
 	}
@@ -75,6 +78,27 @@ type decider struct {
 
 func (d *decider) because(format string, args ...any) {
 	d.why = append(d.why, fmt.Sprintf(format, args...))
+}
+
+// early replaces authorities that are not valid yet, because the clock was ahead when they were made.
+// They keep their keys. So an API server whose clock still is ahead trusts the next serving
+// certificate by the bundle that it has, and all others do as soon as they have the new one. The
+// authorities of before stay in the bundle, and sign again when the clock has come to their time.
+func (d *decider) early() error {
+	s := d.state
+	for _, a := range []**authority{&s.signer, &s.next} {
+		if *a == nil || !early((*a).cert, d.Now) {
+			continue
+		}
+		renewed, err := (*a).renew(d.Now, d.Lifetimes.Authority)
+		if err != nil {
+			return err
+		}
+		d.because("an authority is not valid before %s: it is made anew with the same key", (*a).cert.NotBefore.Format(time.RFC3339))
+		s.retire((*a).cert, d.Now)
+		*a = renewed
+	}
+	return nil
 }
 
 // authorities sees to it that there is one that signs, and one to follow it in time.
@@ -102,10 +126,14 @@ func (d *decider) authorities() error {
 	case s.serving == nil && s.signer != nil:
 		return nil // what is broken is replaced by the one that is trusted
 	}
+	before := s.retired
 	if s.signer != nil {
-		s.retired = append([]*x509.Certificate{s.signer.cert}, s.retired...)
+		before = append([]*x509.Certificate{s.signer.cert}, before...)
 	}
-	s.signer, s.next, s.serving = s.next, nil, nil
+	s.signer, s.next, s.serving, s.retired = s.next, nil, nil, nil
+	for _, c := range before {
+		s.retire(c, d.Now)
+	}
 	d.because("the new authority signs from now on")
 	return nil
 }

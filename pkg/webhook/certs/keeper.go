@@ -3,9 +3,10 @@ package certs
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,16 +20,32 @@ type Keeper struct {
 	// Clock is the real one when it is nil.
 	Clock clock.PassiveClock
 
-	current atomic.Pointer[tls.Certificate]
+	mu sync.Mutex
+	// current is served. next is served as soon as it is valid, or current is not any more: the
+	// clock of the replica that made it was ahead, or this one's is behind.
+	current, next *tls.Certificate
 }
 
 // GetCertificate is for a tls.Config. It fails as long as there is no certificate.
 func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c := k.current.Load()
-	if c == nil {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if now := k.now(); k.next != nil && (!early(k.next.Leaf, now) || !valid(k.current.Leaf, now)) {
+		k.serveLocked(k.next)
+	}
+	if k.current == nil {
 		return nil, errors.New("the webhook has no certificate yet")
 	}
-	return c, nil
+	return k.current, nil
+}
+
+func valid(c *x509.Certificate, now time.Time) bool {
+	return !early(c, now) && now.Before(c.NotAfter)
+}
+
+func (k *Keeper) serveLocked(c *tls.Certificate) {
+	k.current, k.next = c, nil
+	metrics.SetWebhookCertificate(c.Leaf.NotBefore, c.Leaf.NotAfter)
 }
 
 // Ready returns why the webhook can't serve, or nil.
@@ -45,20 +62,32 @@ func (k *Keeper) Ready() error {
 
 // Take serves with what is in the Secret from now on, and tells whether that is
 // another certificate than before. When it can't be used, the one before stays, and
-// the error says why.
+// the error says why. One that is not valid yet by this replica's clock is no error: whether
+// it is valid is for API servers to say, by theirs. But one that is valid is served before it.
 func (k *Keeper) Take(secret *corev1.Secret) (bool, error) {
-	if _, err := parsePair(secret.Data, decode(secret.Data[bundleKey]), k.now()); err != nil {
-		return false, err
-	}
 	loaded, err := tls.X509KeyPair(secret.Data[servingCertKey], secret.Data[servingKeyKey])
 	if err != nil {
 		return false, fmt.Errorf("reading the serving certificate: %w", err)
 	}
-	if before := k.current.Load(); before != nil && bytes.Equal(before.Leaf.Raw, loaded.Leaf.Raw) {
+	now := k.now()
+	at := now
+	if early(loaded.Leaf, now) {
+		at = loaded.Leaf.NotBefore
+	}
+	if err := verify(loaded.Leaf, decode(secret.Data[bundleKey]), at); err != nil {
+		return false, fmt.Errorf("the serving certificate is not trusted by the bundle beside it: %w", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.current != nil && bytes.Equal(k.current.Leaf.Raw, loaded.Leaf.Raw):
+		k.next = nil
+		return false, nil
+	case k.current != nil && early(loaded.Leaf, now) && valid(k.current.Leaf, now):
+		k.next = &loaded
 		return false, nil
 	}
-	k.current.Store(&loaded)
-	metrics.SetWebhookCertificate(loaded.Leaf.NotBefore, loaded.Leaf.NotAfter)
+	k.serveLocked(&loaded)
 	return true, nil
 }
 

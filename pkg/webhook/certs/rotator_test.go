@@ -103,6 +103,9 @@ func TestRotatorsDoNotFight(t *testing.T) {
 		{"garbage", quarter.Authority*7/10 + time.Hour, 1, 0, func(s *corev1.Secret) { s.Data[servingKeyKey] = []byte("garbage") }},
 		{"no label", quarter.Authority*7/10 + time.Hour, 1, 0, func(s *corev1.Secret) { s.Labels = nil }},
 		{"the predecessor ends", quarter.Authority + time.Second, 1, 1, nil},
+		{"the clock is set back", -time.Hour, 1, 1, nil},
+		{"by less than certificates are backdated", -time.Hour - backdate/2, 0, 0, nil},
+		{"the clock is right again", quarter.Authority + time.Second, 1, 1, nil},
 	} {
 		clock.SetTime(epoch.Add(step.at))
 		secret := &corev1.Secret{}

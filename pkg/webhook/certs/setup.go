@@ -94,8 +94,9 @@ func (k *Keeper) follow(ctx context.Context, objects cache.Cache, log logr.Logge
 		if err != nil {
 			log.Error(err, "kept the certificate that was served before")
 		} else if changed {
-			c := k.current.Load()
-			log.Info("serves with another certificate", "until", c.Leaf.NotAfter)
+			if c, err := k.GetCertificate(nil); err == nil {
+				log.Info("serves with another certificate", "until", c.Leaf.NotAfter)
+			}
 		}
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
@@ -122,6 +123,7 @@ func (r *Rotator) setup(mgr manager.Manager, objects cache.Cache) error {
 		WatchesRawSource(source.Kind[client.Object](objects, &corev1.Secret{}, always)).
 		WatchesRawSource(source.Kind[client.Object](objects, &admissionv1.ValidatingWebhookConfiguration{}, always)).
 		WatchesRawSource(begin).
+		WatchesRawSource(clockSet(key)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 1, // r.trust is not for several
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -50,23 +51,52 @@ func parse(data map[string][]byte, now time.Time) *state {
 	next, _ := decodeKey(data[nextKey])
 	var all []*x509.Certificate
 	for _, c := range decode(data[bundleKey]) {
-		if !c.IsCA || c.Subject.CommonName != authorityName || !now.Before(c.NotAfter) || c.CheckSignatureFrom(c) != nil {
-			continue
+		if c.IsCA && c.Subject.CommonName == authorityName && now.Before(c.NotAfter) && c.CheckSignatureFrom(c) == nil && !slices.ContainsFunc(all, c.Equal) {
+			all = append(all, c)
 		}
-		all = append(all, c)
-		switch {
-		case s.signer == nil && signer != nil && signer.PublicKey.Equal(c.PublicKey):
-			s.signer = &authority{cert: c, key: signer}
-		case s.next == nil && next != nil && next.PublicKey.Equal(c.PublicKey):
-			s.next = &authority{cert: c, key: next}
-		case len(s.retired) < maxRetired && !slices.ContainsFunc(s.retired, c.Equal):
-			s.retired = append(s.retired, c)
+	}
+	s.signer, s.next = authorityOf(signer, all, now), authorityOf(next, all, now)
+	for _, c := range all {
+		if (s.signer == nil || !s.signer.cert.Equal(c)) && (s.next == nil || !s.next.cert.Equal(c)) {
+			s.retire(c, now)
 		}
 	}
 	if p, err := parsePair(data, all, now); err == nil {
 		s.serving = p
 	}
 	return s
+}
+
+// authorityOf returns the authority that a key belongs to: of those in a bundle, one that is valid,
+// or else one that is not valid yet.
+func authorityOf(key *ecdsa.PrivateKey, bundle []*x509.Certificate, now time.Time) *authority {
+	var out *authority
+	for _, c := range bundle {
+		if key != nil && key.PublicKey.Equal(c.PublicKey) && (out == nil || early(out.cert, now) && !early(c, now)) {
+			out = &authority{cert: c, key: key}
+		}
+	}
+	return out
+}
+
+// early tells whether a certificate is not valid yet: the clock was ahead when it was made.
+func early(c *x509.Certificate, now time.Time) bool { return now.Before(c.NotBefore) }
+
+// retire keeps an authority in the bundle that does not sign any more. Those that are valid come
+// first, and then those that live longest. One that is not valid yet is of use only as long as its
+// key is: API servers whose clock is ahead trust by it what the key signs.
+func (s *state) retire(c *x509.Certificate, now time.Time) {
+	if early(c, now) && !s.signer.shares(c) && !s.next.shares(c) {
+		return
+	}
+	s.retired = append(s.retired, c)
+	slices.SortStableFunc(s.retired, func(a, b *x509.Certificate) int {
+		if early(a, now) != early(b, now) {
+			return map[bool]int{true: 1, false: -1}[early(a, now)]
+		}
+		return b.NotAfter.Compare(a.NotAfter)
+	})
+	s.retired = s.retired[:min(len(s.retired), maxRetired)]
 }
 
 // parsePair returns what can be served by a Secret, or why nothing can be.

@@ -34,7 +34,26 @@ type authority struct {
 
 // newAuthority makes an authority.
 func newAuthority(now time.Time, lifetime time.Duration) (*authority, error) {
-	key, template, err := prepare(now)
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	return authorityFor(key, now, lifetime)
+}
+
+// renew makes the authority anew, with the same key: whoever trusts either of the two trusts what
+// the key signs.
+func (a *authority) renew(now time.Time, lifetime time.Duration) (*authority, error) {
+	return authorityFor(a.key, now, lifetime)
+}
+
+// shares tells whether a certificate has the key of an authority, which may be nil.
+func (a *authority) shares(c *x509.Certificate) bool {
+	return a != nil && a.key.PublicKey.Equal(c.PublicKey)
+}
+
+func authorityFor(key *ecdsa.PrivateKey, now time.Time, lifetime time.Duration) (*authority, error) {
+	template, err := newTemplate(now)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +70,11 @@ func newAuthority(now time.Time, lifetime time.Duration) (*authority, error) {
 
 // issue makes a serving certificate. It ends with its authority at the latest.
 func (a *authority) issue(now time.Time, lifetime time.Duration, hosts []string) (*pair, error) {
-	key, template, err := prepare(now)
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	template, err := newTemplate(now)
 	if err != nil {
 		return nil, err
 	}
@@ -82,16 +105,20 @@ func (a *authority) end(now time.Time, lifetime time.Duration) time.Time {
 	return end
 }
 
-func prepare(now time.Time) (*ecdsa.PrivateKey, *x509.Certificate, error) {
+func newKey() (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a key: %w", err)
+		return nil, fmt.Errorf("making a key: %w", err)
 	}
+	return key, nil
+}
+
+func newTemplate(now time.Time) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a serial number: %w", err)
+		return nil, fmt.Errorf("making a serial number: %w", err)
 	}
-	return key, &x509.Certificate{SerialNumber: serial, NotBefore: now.Add(-backdate)}, nil
+	return &x509.Certificate{SerialNumber: serial, NotBefore: now.Add(-backdate)}, nil
 }
 
 func sign(template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) (*x509.Certificate, error) {
