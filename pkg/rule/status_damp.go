@@ -40,12 +40,27 @@ type Shown struct {
 	Top Overlay
 	// Flipped is when Top last changed between on and off in this process.
 	Flipped time.Time
+	// Ahead is the time of a transition that was in the future when this process first saw it, which
+	// was at Seen: the clock of the process that wrote it was ahead, or was set back since.
+	Ahead, Seen time.Time
 }
 
 // Differs tells whether rows may read differently for the change.
 func (s Shown) Differs(other Shown) bool {
-	s.Flipped, other.Flipped = time.Time{}, time.Time{}
-	return s != other
+	return s.Reason != other.Reason || s.Lagging != other.Lagging || s.Top != other.Top
+}
+
+// since returns since when a spoke is as it is: not since a time in the future.
+func (s *Shown) since(connected *metav1.Condition, now time.Time) time.Time {
+	at := connected.LastTransitionTime.Time
+	if !s.Ahead.Equal(at) {
+		s.Ahead, s.Seen = time.Time{}, time.Time{}
+		if !at.After(now) {
+			return at
+		}
+		s.Ahead, s.Seen = at, now
+	}
+	return s.Seen
 }
 
 // Damp says what rows show of a spoke, given what they showed and its condition
@@ -56,8 +71,8 @@ func Damp(was Shown, connected *metav1.Condition, now time.Time) (is Shown, rech
 		return was, 0 // that is no news
 	}
 	down := connected.Status == metav1.ConditionFalse
-	left := connected.LastTransitionTime.Add(Settle).Sub(now)
 	is = was
+	left := is.since(connected, now).Add(Settle).Sub(now)
 	switch {
 	case down && !was.Lagging:
 		is.Lagging = true

@@ -76,3 +76,48 @@ func TestDamp(t *testing.T) {
 		})
 	}
 }
+
+// Transitions in the future, of a process whose clock was ahead, are damped as those of now.
+func TestDampClockAhead(t *testing.T) {
+	const m = time.Minute
+	begin := time.Unix(1e9, 0)
+	down, up := metav1.Condition{Status: metav1.ConditionFalse, Reason: "Unreachable"}, metav1.Condition{Status: metav1.ConditionTrue, Reason: "Connected"}
+	type look struct {
+		at      time.Duration // by the clock, which may be set
+		of      metav1.Condition
+		since   time.Duration // its transition, by the clock that is ahead
+		lagging bool
+		top     Overlay
+		recheck time.Duration
+	}
+	for name, looks := range map[string][]look{
+		"an outage": {
+			{0, down, 3 * time.Hour, true, OverlayKept, 5 * m}, {4 * m, down, 3 * time.Hour, true, OverlayKept, m}, {5 * m, down, 3 * time.Hour, true, OverlayOn, 0},
+			{6 * m, up, 4 * time.Hour, true, OverlayOn, 4 * m}, {10 * m, up, 4 * time.Hour, true, OverlayOff, m}, {11 * m, up, 4 * time.Hour, false, OverlayOff, 0},
+			{4*time.Hour + m, up, 4 * time.Hour, false, OverlayOff, 0},
+		},
+		"the time comes meanwhile": {{0, down, 2 * m, true, OverlayKept, 5 * m}, {3 * m, down, 2 * m, true, OverlayKept, 2 * m}, {5 * m, down, 2 * m, true, OverlayOn, 0}},
+		"two in the future": {
+			{0, up, 3 * time.Hour, false, OverlayKept, 5 * m}, {4 * m, down, 2 * time.Hour, true, OverlayKept, 5 * m}, {9 * m, down, 2 * time.Hour, true, OverlayOn, 0},
+		},
+		"the clock is set back meanwhile": {
+			{0, down, 0, true, OverlayKept, 5 * m}, {-time.Hour, down, 0, true, OverlayKept, 5 * m}, {5*m - time.Hour, down, 0, true, OverlayOn, 0},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var shown Shown
+			for i, l := range looks {
+				c, now := l.of, begin.Add(l.at)
+				c.LastTransitionTime = metav1.NewTime(begin.Add(l.since))
+				got, recheck := Damp(shown, &c, now)
+				if got.Lagging != l.lagging || got.Top != l.top || recheck != l.recheck {
+					t.Fatalf("look %d: shown is %+v, ask again in %v; want %v, %q, %v", i, got, recheck, l.lagging, l.top, l.recheck)
+				}
+				if again, same := Damp(got, &c, now); again != got || same != recheck {
+					t.Fatalf("look %d, asked again: %+v, %v; want %+v, %v", i, again, same, got, recheck)
+				}
+				shown = got
+			}
+		})
+	}
+}

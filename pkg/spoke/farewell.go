@@ -48,7 +48,7 @@ func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 		return reconcile.Result{}, err
 	}
 	if !d.Done {
-		return reconcile.Result{}, r.show(ctx, sc, secret, leavingStatus(sc, d, r.deadline(sc), metav1.Now()))
+		return reconcile.Result{}, r.show(ctx, sc, secret, leavingStatus(sc, d, metav1.Now()))
 	}
 	if left, err := r.deleteGenerated(ctx, sc.Name); err != nil || left {
 		return reconcile.Result{RequeueAfter: leaveRetry}, err
@@ -58,10 +58,6 @@ func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 	}
 	r.farewell(sc, d)
 	return reconcile.Result{}, Free(ctx, r.Client, sc)
-}
-
-func (r *Registrar) deadline(sc *v1alpha1.SpokeCluster) time.Time {
-	return sc.DeletionTimestamp.Add(r.LeaveTimeout)
 }
 
 // depart removes the rules from the spoke, as far as they are to be removed.
@@ -80,12 +76,13 @@ func (r *Registrar) depart(ctx context.Context, sc *v1alpha1.SpokeCluster, secre
 		return Departure{}, err //nolint:wrapcheck // it says all
 	}
 	return r.Provider.Depart(ctx, sc.Name, DepartOptions{
-		Stays: stays, Kept: kept, Kubeconfig: kubeconfigIn(secret), Placed: placed, Deadline: r.deadline(sc),
+		Stays: stays, Kept: kept, Kubeconfig: kubeconfigIn(secret), Placed: placed,
+		Deleted: sc.DeletionTimestamp.Time, Timeout: r.LeaveTimeout,
 	})
 }
 
 // leavingStatus shows what is still to be removed.
-func leavingStatus(sc *v1alpha1.SpokeCluster, d Departure, deadline time.Time, now metav1.Time) v1alpha1.SpokeClusterStatus {
+func leavingStatus(sc *v1alpha1.SpokeCluster, d Departure, now metav1.Time) v1alpha1.SpokeClusterStatus {
 	out := *sc.Status.DeepCopy()
 	out.ObservedGeneration = sc.Generation
 	out.PendingDeletions = nil
@@ -96,7 +93,7 @@ func leavingStatus(sc *v1alpha1.SpokeCluster, d Departure, deadline time.Time, n
 			out.PendingDeletions = pendingOf(d.Left, 0)
 		}
 	}
-	message := fmt.Sprintf("the SpokeCluster is deleted: %s being removed from the spoke, until %s", what, deadline.UTC().Format(time.RFC3339))
+	message := fmt.Sprintf("the SpokeCluster is deleted: %s being removed from the spoke, until %s", what, d.Deadline.UTC().Format(time.RFC3339))
 	if d.Why != "" {
 		message += ". It does not go on: " + d.Why
 	}

@@ -48,6 +48,8 @@ type Departure struct {
 	Kept bool
 	// Why is why nothing could be removed last, or "".
 	Why string
+	// Deadline ends the removal.
+	Deadline time.Time
 }
 
 // DepartOptions say how a spoke leaves.
@@ -60,8 +62,20 @@ type DepartOptions struct {
 	Kubeconfig []byte
 	// Placed are the AlertRules, as namespace/name, that are placed on it.
 	Placed []string
-	// Deadline ends the removal.
-	Deadline time.Time
+	// Deleted is when the SpokeCluster was deleted, by the clock of the hub's API server.
+	Deleted time.Time
+	// Timeout is for how long the removal is tried.
+	Timeout time.Duration
+}
+
+// until returns when a removal that begins now has to end. It ends no later for a deletion in the
+// future. attended tells that this process has served the spoke, and would have seen a deletion
+// that was long ago. In either case the clock of the hub's API server differs from this one.
+func (o *DepartOptions) until(now time.Time, attended bool) time.Time {
+	if o.Deleted.After(now) || attended && now.Sub(o.Deleted) > lastTry {
+		return now.Add(o.Timeout)
+	}
+	return o.Deleted.Add(o.Timeout)
 }
 
 // departure is the removal of one spoke's rules. The Provider's lock guards its state.
@@ -90,7 +104,8 @@ func (p *Provider) Depart(ctx context.Context, name string, o DepartOptions) (De
 	if d.state.Left, d.state.Known = p.heldLocked(name); !d.state.Known {
 		d.state.Left = o.Placed
 	}
-	stays, deadline := o.Stays, o.Deadline
+	now, stays := time.Now(), o.Stays
+	d.state.Deadline = o.until(now, p.entries[name] != nil)
 	conn, err := p.lastConnectionLocked(name, o.Kubeconfig)
 	if err != nil && stays == "" {
 		stays = err.Error()
@@ -100,10 +115,7 @@ func (p *Provider) Depart(ctx context.Context, name string, o DepartOptions) (De
 		go p.stay(p.base, name, d)
 		return d.state, nil
 	}
-	if earliest := time.Now().Add(lastTry); deadline.Before(earliest) {
-		deadline = earliest
-	}
-	run, cancel := context.WithDeadline(p.base, deadline)
+	run, cancel := context.WithTimeout(p.base, max(d.state.Deadline.Sub(now), lastTry))
 	d.cancel = cancel
 	go p.depart(run, name, conn, d)
 	return d.state, nil

@@ -179,3 +179,56 @@ func TestDepartIsInterrupted(t *testing.T) {
 		t.Errorf("got %+v", d.state)
 	}
 }
+
+// A spoke is tried for as long as the timeout says, whatever the clock of the hub's API server.
+func TestDepartUntil(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	const timeout = 2 * time.Minute
+	for name, c := range map[string]struct {
+		deleted  time.Duration // before now
+		attended bool
+		want     time.Duration
+	}{
+		"just now":                              {0, true, timeout},
+		"a moment ago":                          {lastTry, true, timeout - lastTry},
+		"its clock is ahead":                    {-time.Hour, true, timeout},
+		"its clock is behind":                   {time.Hour, true, timeout},
+		"before a restart":                      {time.Minute, false, time.Minute},
+		"long before a restart":                 {time.Hour, false, timeout - time.Hour}, // one last try
+		"before a restart, its clock is ahead":  {-time.Hour, false, timeout},
+		"before a restart, a little in advance": {-time.Second, false, timeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := DepartOptions{Deleted: now.Add(-c.deleted), Timeout: timeout}
+			if got := o.until(now, c.attended).Sub(now); got != c.want {
+				t.Errorf("it is tried for %v, and not for %v", got, c.want)
+			}
+		})
+	}
+}
+
+// What is shown of a departure stays what it was when it began.
+func TestDepartShowsItsDeadline(t *testing.T) {
+	t.Parallel()
+	_, c, _ := connectTo(t)
+	p := c.p
+	p.base = t.Context()
+	close(p.started)
+	o := DepartOptions{Stays: "a test", Deleted: time.Now().Add(time.Hour), Timeout: time.Minute}
+	first, err := p.Depart(t.Context(), "gone", o)
+	if err != nil || time.Until(first.Deadline) > time.Minute {
+		t.Fatalf("it is tried until %v: %v", first.Deadline, err)
+	}
+	if again, err := p.Depart(t.Context(), "gone", o); err != nil || !again.Deadline.Equal(first.Deadline) {
+		t.Errorf("then it is tried until %v, and not %v: %v", again.Deadline, first.Deadline, err)
+	}
+	// One that is served would have been seen to be deleted long ago.
+	engagedAs(p, "served", "uid")
+	o.Deleted = time.Now().Add(-time.Hour)
+	for name, want := range map[string]bool{"served": true, "restarted": false} {
+		if d, err := p.Depart(t.Context(), name, o); err != nil || d.Deadline.After(time.Now()) != want {
+			t.Errorf("%s is tried until %v: %v", name, d.Deadline, err)
+		}
+	}
+}
