@@ -42,6 +42,9 @@ type Evaluation struct {
 	Outcome Outcome
 	// Late tells that the rule is Absent for longer than loading takes.
 	Late bool
+	// Unsure tells that the rule is Absent or Waiting by the first polls since the operator started:
+	// where it was evaluated before, too few of them agree for that to be news.
+	Unsure bool
 	// Message is the error of the evaluation.
 	Message string
 	// Firing and Pending count its alerts, as they were last seen, where Seen tells that they were.

@@ -48,6 +48,41 @@ func TestAsTold(t *testing.T) {
 	}
 }
 
+// After a restart, what was evaluated is so until enough polls agree that it is not: the status
+// stands. A row that says something else is no reason to wait.
+func TestAsToldUnsure(t *testing.T) {
+	t.Parallel()
+	evaluating := v1alpha1.ClusterStatus{Name: "s", Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: 2}
+	for name, c := range map[string]struct {
+		rows []v1alpha1.ClusterStatus
+		want rule.Outcome
+	}{
+		"evaluated": {[]v1alpha1.ClusterStatus{{Name: "t"}, evaluating}, rule.Unasked},
+		"evaluated, and it failed": {
+			[]v1alpha1.ClusterStatus{{Name: "s", Phase: v1alpha1.PhaseSelected, Reason: v1alpha1.ReasonEvaluationFailed, ObservedGeneration: 2}}, rule.Unasked,
+		},
+		"not listed": {[]v1alpha1.ClusterStatus{{Name: "t"}}, rule.Unasked},
+		"an older generation was": {
+			[]v1alpha1.ClusterStatus{{Name: "s", Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: 1}}, rule.Absent,
+		},
+		"not evaluated": {
+			[]v1alpha1.ClusterStatus{{Name: "s", Phase: v1alpha1.PhaseSelected, Reason: v1alpha1.ReasonLoading, ObservedGeneration: 2}}, rule.Absent,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ar := &v1alpha1.AlertRule{}
+			ar.Generation, ar.Status.Clusters = 2, c.rows
+			t1 := &task{rule: ar, spoke: &spoke.Spoke{Name: "s"}}
+			if got := t1.asTold(rule.Evaluation{Outcome: rule.Absent, Unsure: true}); got.Outcome != c.want {
+				t.Errorf("%+v", got)
+			}
+			if got := t1.asTold(rule.Evaluation{Outcome: rule.Absent}); got.Outcome != rule.Absent {
+				t.Errorf("when it is sure, %+v", got)
+			}
+		})
+	}
+}
+
 // A rule that a Prometheus has is not taken from it by another one that wants what it does not.
 func TestLabelsStay(t *testing.T) {
 	t.Parallel()

@@ -374,18 +374,25 @@ func (r *Reconciler) prove(ctx context.Context, t *task) v1alpha1.ClusterStatus 
 // asTold fills in what takes a while to find out after a restart: until then, what the status
 // says of the same generation stands.
 func (t *task) asTold(is rule.Evaluation) rule.Evaluation {
+	var row *v1alpha1.ClusterStatus // that of a spoke at the top may not be listed
 	for i := range t.rule.Status.Clusters {
-		row := &t.rule.Status.Clusters[i]
-		if string(row.Name) != t.spoke.Name || row.ObservedGeneration != t.rule.Generation {
-			continue
+		if r := &t.rule.Status.Clusters[i]; string(r.Name) == t.spoke.Name {
+			row = r
 		}
-		is.Late = is.Late || row.Reason == v1alpha1.ReasonNotLoaded
-		if is.Outcome == rule.Unreachable && !is.Seen {
-			is.Firing = row.Firing
-		}
-		if !is.Checked && is.Outcome != rule.NotGranted {
-			is.Missing = row.MissingMetrics
-		}
+	}
+	current := row != nil && row.ObservedGeneration == t.rule.Generation
+	if is.Unsure && (row == nil || current && (row.Phase == v1alpha1.PhaseEvaluating || row.Reason == v1alpha1.ReasonEvaluationFailed)) {
+		is.Outcome = rule.Unasked
+	}
+	if !current {
+		return is
+	}
+	is.Late = is.Late || row.Reason == v1alpha1.ReasonNotLoaded
+	if is.Outcome == rule.Unreachable && !is.Seen {
+		is.Firing = row.Firing
+	}
+	if !is.Checked && is.Outcome != rule.NotGranted {
+		is.Missing = row.MissingMetrics
 	}
 	return is
 }

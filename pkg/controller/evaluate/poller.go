@@ -42,7 +42,7 @@ const (
 	// pollTimeout bounds a poll, with all its pages.
 	pollTimeout = 10 * time.Second
 	// loading is the time between two polls while a rule is new, or was changed, and is not
-	// evaluated yet, for as long as loadingSoon.
+	// evaluated yet, or seems not to be any more, for as long as loadingSoon.
 	loading     = 10 * time.Second
 	loadingSoon = 2 * time.Minute
 	// first is the longest time until a spoke is polled first, so that those which are

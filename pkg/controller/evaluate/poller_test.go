@@ -55,7 +55,10 @@ func TestOutcomes(t *testing.T) {
 			if !got.Seen {
 				t.Errorf("%s: it was not seen", name)
 			}
-			got.Checked, got.Missing, got.Seen = false, nil, false
+			if missing := got.Outcome == rule.Absent || got.Outcome == rule.Waiting; got.Unsure != missing {
+				t.Errorf("%s: unsure is %v", name, got.Unsure)
+			}
+			got.Checked, got.Missing, got.Seen, got.Unsure = false, nil, false, false
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("%s: got %+v", name, got)
 			}
@@ -67,7 +70,7 @@ func TestOutcomes(t *testing.T) {
 				t.Errorf("%s: again, news of %v, %d shown", name, told, shown)
 			}
 			// What is loaded is of an older version than what the spoke has now.
-			if is := w.says(edited(o)); is.Outcome != rule.Absent || is.Late || is.Firing != c.want.Firing {
+			if is := w.says(edited(o)); is.Outcome != rule.Absent || is.Late || is.Unsure || is.Firing != c.want.Firing {
 				t.Errorf("%s: edited, %+v", name, is)
 			}
 		})
@@ -91,7 +94,10 @@ func TestNews(t *testing.T) {
 		{"it rests", func() { f.rules[0] = loads("k", a) }, []string{"r1"}},
 		{"one fails", func() { f.rules[1] = loads("k", b, with("health", "err"), with("lastError", "x")) }, []string{"r2"}},
 		{"otherwise", func() { f.rules[1] = loads("k", b, with("health", "err"), with("lastError", "y")) }, []string{"r2"}},
-		{"one is gone", func() { f.rules = f.rules[:1] }, []string{"r2"}},
+		{"one seems to be gone", func() { f.rules = f.rules[:1] }, nil},
+		{"twice", func() {}, nil},
+		{"three times", func() {}, nil},
+		{"it is gone", func() {}, []string{"r2"}},
 		{"one is edited", func() { w.hold(edited(a), b) }, []string{"r1"}},
 		{"and loaded", func() { f.rules[0] = loads("k", edited(a)) }, []string{"r1"}},
 	} {
@@ -310,10 +316,8 @@ func TestThanosRuler(t *testing.T) {
 	t.Parallel()
 	o := object(1, "up == 0")
 	o.Spec.Groups[0].Rules[0].Labels["cluster"] = "s"
-	w, f := newWorld(t, o)
 	ruler := prometheus
 	ruler.Kind, ruler.ClusterLabel = rule.KindThanosRuler, "eu"
-	w.read.List = []v1alpha1.Evaluator{ruler}
 	e := rule.EvaluatorOf(&ruler)
 	for name, c := range map[string]struct {
 		labels map[string]string
@@ -325,6 +329,8 @@ func TestThanosRuler(t *testing.T) {
 		"one less":       {map[string]string{"cluster": "eu"}, rule.Absent},
 	} {
 		t.Run(name, func(t *testing.T) {
+			w, f := newWorld(t, o)
+			w.read.List = []v1alpha1.Evaluator{ruler}
 			l := loads("k", o, with("labels", c.labels))
 			l.file = strings.ReplaceAll(l.file, "prometheus", "thanos-ruler")
 			f.set(func() { f.rules = []loaded{l} })
@@ -353,7 +359,9 @@ func TestAnotherPrometheusAnswers(t *testing.T) {
 	}
 	// One that has none of its own yet is not blamed for rules of plain files.
 	f.set(func() { f.rules = []loaded{{file: "/etc/own.yaml", group: "own", rule: loads("k", o).rule}} })
-	w.once()
+	for range agreeFirst {
+		w.once()
+	}
 	if is := w.says(o); is.Outcome != rule.Absent {
 		t.Errorf("it is %+v", is)
 	}

@@ -43,6 +43,10 @@ type evaluatorState struct {
 	// loaded is how many alerting rules it has: of this hub, where it can leave out others.
 	loaded int
 	rules  map[types.UID]*ruleState
+	// answered tells that it was polled since the operator started, and agree how many polls have
+	// to agree.
+	answered bool
+	agree    agreement
 }
 
 // ruleState is what an evaluator said of a PrometheusRule.
@@ -52,6 +56,10 @@ type ruleState struct {
 	key        types.NamespacedName // its AlertRule
 	generation int64                // of the PrometheusRule that this is about
 	since      time.Time            // when it was first found not to be evaluated yet
+	// proven tells that a poll found it evaluated, and misses how many since then did not, in a row.
+	// first tells that no poll did, and that the first since the operator started did not either.
+	proven, first bool
+	misses        int
 	// raw is a hash of what was loaded, as it was sent, and current whether that is
 	// what the PrometheusRule says. Comparing the two takes parsing both.
 	raw     uint64
@@ -91,7 +99,7 @@ func (p *Poller) Of(name string, e *rule.Evaluator, o *monitoringv1.PrometheusRu
 	case es.outcome != rule.Evaluates:
 		is.Outcome = es.outcome // what fired when it was last asked stands
 	case known == nil || known.generation != o.Generation:
-		is.Outcome, is.Late = rule.Absent, false
+		is.Outcome, is.Late, is.Unsure = rule.Absent, false, false
 	}
 	is.Missing, is.Checked = s.series.missing(o)
 	is.Checked = is.Checked || !p.Metrics
@@ -167,11 +175,14 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 	}
 	es.outcome, es.message, es.gist, es.failures, es.loaded = rule.Evaluates, "", "", 0, a.loaded
 	now, next := time.Now(), p.Interval
+	contradicts, doubts := false, false
 	for uid, o := range t.objects {
 		was := es.rules[uid]
 		is := judge(was, o, e, a.rules[uid], now)
+		contradiction, doubt := is.weigh(was, !es.answered, es.agree.needed(), now)
+		contradicts, doubts = contradicts || contradiction, doubts || doubt
 		es.rules[uid] = is
-		if (is.Outcome == rule.Absent || is.Outcome == rule.Waiting) && now.Sub(is.since) < loadingSoon {
+		if (doubt || is.Outcome == rule.Absent || is.Outcome == rule.Waiting) && now.Sub(is.since) < loadingSoon {
 			next = min(next, loading)
 		}
 		if was == nil || is.differs(was) {
@@ -179,6 +190,8 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 		}
 	}
 	maps.DeleteFunc(es.rules, func(uid types.UID, _ *ruleState) bool { return t.objects[uid] == nil })
+	es.answered = true
+	es.agree.note(contradicts, doubts)
 	return next
 }
 
@@ -246,7 +259,7 @@ func (s *spokeState) changedKey(key types.NamespacedName) {
 }
 
 func (r *ruleState) differs(was *ruleState) bool {
-	return r.Outcome != was.Outcome || r.Late != was.Late || r.Message != was.Message || r.Firing != was.Firing || r.generation != was.generation
+	return r.Outcome != was.Outcome || r.Unsure != was.Unsure || r.Late != was.Late || r.Message != was.Message || r.Firing != was.Firing || r.generation != was.generation
 }
 
 // judge compares what an evaluator has loaded with the PrometheusRule that it comes from.
