@@ -36,7 +36,8 @@ func (a *agreement) note(contradicts, doubt bool) {
 	case contradicts:
 		a.polls, a.calm = min(2*a.needed(), agreeMost), 0
 	case !doubt:
-		if a.calm++; a.calm == agreeCalm {
+		a.calm++
+		if a.calm == agreeCalm {
 			a.polls, a.calm = max(a.needed()/2, agreeLeast), 0
 		}
 	}

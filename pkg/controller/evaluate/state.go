@@ -174,7 +174,12 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 		s.shown = true
 	}
 	es.outcome, es.message, es.gist, es.failures, es.loaded = rule.Evaluates, "", "", 0, a.loaded
-	now, next := time.Now(), p.Interval
+	return s.keepRules(t, es, e, a, p.Interval)
+}
+
+// keepRules takes what an evaluator says of the rules. It returns when to ask again, at the latest.
+func (s *spokeState) keepRules(t *task, es *evaluatorState, e *rule.Evaluator, a answer, interval time.Duration) time.Duration {
+	now, next := time.Now(), interval
 	contradicts, doubts := false, false
 	for uid, o := range t.objects {
 		was := es.rules[uid]

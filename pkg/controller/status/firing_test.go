@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // A storm of alerts: every rule has news all the time, and each is written at most once in 30 s,
@@ -69,5 +71,58 @@ func TestFiringForgets(t *testing.T) {
 	f.forget(key)
 	if len(f.last) != 0 || f.wait(key, now.Add(firingInterval), firingInterval) != 0 {
 		t.Error("what was not written counts")
+	}
+}
+
+// That a rule is loading, and is evaluated again, is told once in the interval. What else there is to
+// tell, and that a rule is evaluated for the first time, never waits.
+func TestProofIsHeld(t *testing.T) {
+	t.Parallel()
+	const lost, found, fires, other = rule.ChangeLost, rule.ChangeFound, rule.ChangeFiring, rule.ChangeOther
+	type news struct {
+		at     time.Duration
+		change rule.Change
+		want   time.Duration
+	}
+	const s = time.Second
+	for name, steps := range map[string][]news{
+		"loaded, again and again": {{0, found, 0}, {s, other, 0}, {2 * s, found, 0}, {3 * s, found, 0}},
+		"to and fro": {
+			{0, lost, 0}, {10 * s, found, 20 * s}, {30 * s, found, 0}, {40 * s, lost, 20 * s}, {60 * s, lost, 0}, {70 * s, found, 20 * s}, {90 * s, found, 0},
+		},
+		"soon after it fired": {{0, fires, 0}, {s, lost, 29 * s}, {30 * s, lost, 0}},
+		"found, as it fires":  {{0, fires, 0}, {s, found, 0}},
+		"changed meanwhile":   {{0, lost, 0}, {s, other, 0}, {2 * s, found, 0}},
+		"found only once":     {{0, lost, 0}, {30 * s, found, 0}, {31 * s, found, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var f firing
+			begun, key := time.Unix(1e9, 0), types.NamespacedName{Namespace: "shop", Name: "a"}
+			for i, n := range steps {
+				if got := f.hold(key, n.change, begun.Add(n.at), firingInterval); got != n.want {
+					t.Errorf("step %d, after %v: it waits for %v, and not for %v", i, n.at, got, n.want)
+				}
+			}
+			f.forget(key)
+			if len(f.last)+len(f.lost)+len(f.turns) > 0 {
+				t.Error("it is not forgotten")
+			}
+		})
+	}
+}
+
+// A Prometheus that loses all rules, and has them again, is no time to load the hub either.
+func TestProofStorm(t *testing.T) {
+	t.Parallel()
+	var f firing
+	begun, writes := time.Unix(1e9, 0), 0
+	for i := range 5000 {
+		if f.hold(types.NamespacedName{Name: fmt.Sprint(i)}, rule.ChangeLost, begun, firingInterval) == 0 {
+			writes++
+		}
+	}
+	if writes != firingBurst {
+		t.Errorf("%d are written at once", writes)
 	}
 }

@@ -180,10 +180,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if equality.Semantic.DeepEqual(status, ar.Status) {
 		return reconcile.Result{}, nil
 	}
-	if rule.OnlyFiring(&status, &ar.Status) {
-		if wait := r.firing.wait(req.NamespacedName, time.Now(), r.Intervals.Of(firingInterval)); wait > 0 {
-			return reconcile.Result{RequeueAfter: wait}, nil
-		}
+	if wait := r.firing.hold(req.NamespacedName, rule.Compare(&ar.Status, &status), time.Now(), r.Intervals.Of(firingInterval)); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	next := ar.DeepCopy()
 	next.Status = status
