@@ -150,6 +150,10 @@ func (w Writer) advice(kind string) string {
 	return "find the client in the API server's audit log, and have it leave " + what + " alone"
 }
 
+// Manager is the field manager of the operator's writes, but for those that it applies: the
+// API server takes it from the user agent.
+const Manager = "rulefleet-manager"
+
 // maxName bounds the name of a field manager, as the API does.
 const maxName = 128
 
