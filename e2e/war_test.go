@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -422,11 +423,12 @@ func TestWarOverTheWebhook(t *testing.T) {
 	must(t, f.Hub.Client.List(t.Context(), config))
 	name := config.Items[0].Name
 	w := (&audited{Fleet: f}).onHub("validatingwebhookconfigurations", name)
+	another := serveHook(t, "nobody", nil).config.CABundle
 	end := oppose(t, f.Hub, config, func(ctx context.Context, kind watch.EventType, o *admissionregistrationv1.ValidatingWebhookConfiguration) error {
 		changed := false
 		for i := range o.Webhooks {
-			changed = changed || len(o.Webhooks[i].ClientConfig.CABundle) > 0
-			o.Webhooks[i].ClientConfig.CABundle = nil
+			changed = changed || !bytes.Equal(o.Webhooks[i].ClientConfig.CABundle, another)
+			o.Webhooks[i].ClientConfig.CABundle = another
 		}
 		if kind == watch.Deleted || !changed {
 			return nil

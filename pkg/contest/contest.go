@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -25,10 +26,14 @@ const (
 	// memory is how long a write has to stand to be forgotten, with the undos before it.
 	memory = 10 * time.Minute
 	// maxQuiet and maxWatch bound for how long a write has to stand before the object is not
-	// shown as contested any more: for as long as the delay before it, and twice as long as
-	// any write before it stood, so that what is shown does not change in every round.
+	// shown as contested any more: for longer than those before it, since what is shown would
+	// change in every round. An opponent that waits longer each time, as another manager does,
+	// lets each write stand for about twice as long as the one before.
 	maxQuiet = 30 * time.Second
-	maxWatch = 45 * time.Second
+	maxWatch = 150 * time.Second
+	// settled is within which time after the end of a contest nothing of it is shown any more.
+	// Where writes stand for long, the delay is shorter for that: there are few anyway.
+	settled = 4*time.Minute + 45*time.Second
 	// late is how long a write may be overdue before the object is not shown as contested any
 	// more: nobody wants it to be written, then.
 	late = 30 * time.Second
@@ -107,13 +112,15 @@ type dispute struct {
 	lost  bool
 	// wrote is when the last write was made, and next when the next one may be.
 	wrote, next time.Duration
-	// stood is the longest time that a write has stood.
+	// stood is the longest time that a write has stood since the object is contested.
 	stood time.Duration
 	// until is when the object is not shown as contested any more.
 	until  time.Duration
 	absent bool
 	gone   bool
-	by     Writer
+	// mark is what the object was after the last write, and by is who undid it.
+	mark mark
+	by   writer
 }
 
 // New returns a Writes without any. intervals scales all delays.
@@ -135,7 +142,9 @@ func (w *Writes) Ask(write Write) Turn {
 	}
 	news := !d.lost
 	if news {
-		d.stood = max(d.stood, now-d.wrote)
+		if d.undos >= shownFrom {
+			d.stood = max(d.stood, now-d.wrote)
+		}
 		w.undoneLocked(d, now)
 		w.tellLocked(write, d)
 	}
@@ -143,17 +152,17 @@ func (w *Writes) Ask(write Write) Turn {
 	return Turn{Wait: wait, News: news && wait > 0}
 }
 
-// Name notes who undid the last write of an object.
-func (w *Writes) Name(o Object, by Writer) {
+// Blame finds out who undid the last write of an object, by what it is now.
+func (w *Writes) Blame(o Object, found metav1.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if d := w.disputes[o]; d != nil {
-		d.by = by
+		d.by = w.blame(d.mark, found)
 	}
 }
 
-// Wrote notes that a write was made.
-func (w *Writes) Wrote(write Write) {
+// Wrote notes that a write was made, and what the API server answered: nil for a deletion.
+func (w *Writes) Wrote(write Write, answer metav1.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, meant := w.now(), w.hash(write.Meant)
@@ -166,7 +175,7 @@ func (w *Writes) Wrote(write Write) {
 		w.peaceful[write.Spoke][w.key(write.Object)] = peaceful{meant: meant, at: now}
 		return
 	}
-	d.meant, d.lost, d.wrote = meant, false, now
+	d.meant, d.lost, d.wrote, d.mark = meant, false, now, w.markOf(answer)
 	d.until = now + w.quiet(d)
 }
 
@@ -230,20 +239,25 @@ func (w *Writes) disputeLocked(o Object, meant uint64, now time.Duration) *dispu
 func (w *Writes) undoneLocked(d *dispute, now time.Duration) {
 	d.lost = true
 	d.undos++
-	d.next = now + w.delay(d.undos)
+	d.next = now + w.delay(d)
 }
 
-// delay is how long the n-th undo waits.
-func (w *Writes) delay(n int) time.Duration {
-	if n < shownFrom {
+// delay is how long the last undo waits.
+func (w *Writes) delay(d *dispute) time.Duration {
+	if d.undos < shownFrom {
 		return 0
 	}
-	return w.intervals.Of(min(firstDelay<<min(n-shownFrom, 16), maxDelay))
+	doubled := w.intervals.Of(firstDelay << min(d.undos-shownFrom, 16))
+	return min(doubled, w.intervals.Of(maxDelay), w.intervals.Of(settled)-w.watch(d))
 }
 
 // quiet is how long a write has to stand for the object not to be shown as contested.
 func (w *Writes) quiet(d *dispute) time.Duration {
-	return max(min(w.delay(d.undos), w.intervals.Of(maxQuiet)), min(2*d.stood, w.intervals.Of(maxWatch)))
+	return max(min(3*w.delay(d), w.intervals.Of(maxQuiet)), w.watch(d))
+}
+
+func (w *Writes) watch(d *dispute) time.Duration {
+	return min(5*d.stood/2, w.intervals.Of(maxWatch))
 }
 
 func (w *Writes) forgotten(d *dispute, now time.Duration) bool {
@@ -256,7 +270,7 @@ func (w *Writes) forgotten(d *dispute, now time.Duration) bool {
 // tellLocked has an undo shown, unless it is the first.
 func (w *Writes) tellLocked(write Write, d *dispute) {
 	w.hideLocked(write.Object, d)
-	d.rule, d.absent, d.gone, d.by = write.Rule, write.Meant == Absent, write.Gone, Writer{}
+	d.rule, d.absent, d.gone, d.by = write.Rule, write.Meant == Absent, write.Gone, writer{}
 	if d.undos < shownFrom {
 		return
 	}

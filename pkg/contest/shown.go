@@ -6,9 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -99,8 +97,8 @@ func (d *dispute) message(o Object) string {
 	case d.gone:
 		how = "deletes %s %s after each write"
 	}
-	return fmt.Sprintf("%s "+how+" (%s). The manager tries again less and less often, every %d minutes at least; %s",
-		d.by.who(), o.Kind, name, times(d.undos), int(maxDelay.Minutes()), d.by.advice(o.Kind))
+	return fmt.Sprintf("%s "+how+" (%s); %s. The manager tries again less and less often, every %d minutes at least",
+		d.by.who(), o.Kind, name, times(d.undos), d.by.advice(o.Kind), int(maxDelay.Minutes()))
 }
 
 // times says how often something happened. It is the same for large numbers that are near
@@ -117,84 +115,26 @@ func times(n int) string {
 	return "100 times or more"
 }
 
-// Writer is who wrote an object last, as far as its managedFields tell. The zero value is
-// not known.
-type Writer struct {
-	// Name is that of a field manager.
-	Name string
-	// Ours tells that the name is the operator's own.
-	Ours bool
-}
-
-func (w Writer) who() string {
+func (w writer) who() string {
 	switch {
-	case w.Ours:
-		return fmt.Sprintf("another client named %q", w.Name)
-	case w.Name != "":
-		return fmt.Sprintf("field manager %q", w.Name)
+	case w.ours:
+		return fmt.Sprintf("another client named %q", w.name)
+	case w.name != "":
+		return fmt.Sprintf("field manager %q", w.name)
 	}
 	return "an unknown client"
 }
 
-func (w Writer) advice(kind string) string {
-	what := "objects with the label app.kubernetes.io/managed-by=rulefleet"
+func (w writer) advice(kind string) string {
+	what := "objects labeled app.kubernetes.io/managed-by=rulefleet"
 	if kind == WebhookConfiguration {
 		what = "webhooks[].clientConfig.caBundle"
 	}
 	switch {
-	case w.Ours:
-		return "look for another manager with the same hub id (--hub-id); the API server's audit log names the clients"
-	case w.Name != "":
-		return "have that client leave " + what + " alone"
+	case w.ours:
+		return "look for another manager with the same --hub-id"
+	case w.name != "":
+		return "have it leave " + what + " alone"
 	}
-	return "find the client in the API server's audit log, and have it leave " + what + " alone"
-}
-
-// Manager is the field manager of the operator's writes, but for those that it applies: the
-// API server takes it from the user agent.
-const Manager = "rulefleet-manager"
-
-// maxName bounds the name of a field manager, as the API does.
-const maxName = 128
-
-// LastWriter tells who wrote an object last. The names of our own field managers count only
-// where nobody else wrote since: the API records times in seconds. Who only removed fields
-// is not recorded.
-func LastWriter(o metav1.Object, ours ...string) Writer {
-	var own, others *metav1.ManagedFieldsEntry
-	entries := o.GetManagedFields()
-	for i := range entries {
-		e := &entries[i]
-		if e.Subresource != "" || e.Time == nil {
-			continue
-		}
-		latest := &others
-		if slices.Contains(ours, e.Manager) {
-			latest = &own
-		}
-		if *latest == nil || (*latest).Time.Before(e.Time) {
-			*latest = e
-		}
-	}
-	switch {
-	case others != nil && (own == nil || !others.Time.Before(own.Time)):
-		return Writer{Name: printable(others.Manager)}
-	case own != nil:
-		return Writer{Name: printable(own.Manager), Ours: true}
-	}
-	return Writer{}
-}
-
-// printable is a name as it may be shown: it comes from a spoke.
-func printable(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(name, ""))
-	if len(name) > maxName {
-		name = strings.ToValidUTF8(name[:maxName], "")
-	}
-	return name
+	return "the API server's audit log names it; have it leave " + what + " alone"
 }

@@ -158,7 +158,7 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 		return false, result, err
 	}
 	r.writes.Wrote(key, got.ResourceVersion)
-	r.Contests.Wrote(write)
+	r.Contests.Wrote(write, got)
 	if rule.Digest(got) != rule.Digest(t.desired) {
 		r.remember(t.req, rule.AnswerDigest(t.desired, got))
 		r.mutated(ctx, t)
@@ -194,7 +194,7 @@ func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.Promet
 	})
 	if err == nil {
 		r.writes.Deleted(key, o.ResourceVersion)
-		r.Contests.Wrote(write)
+		r.Contests.Wrote(write, nil)
 		r.remember(t.req, "")
 		return reconcile.Result{}, nil
 	}

@@ -36,7 +36,7 @@ func (r *Reconciler) removing(t *task, o *monitoringv1.PrometheusRule) contest.W
 func (r *Reconciler) yield(ctx context.Context, t *task, write contest.Write) time.Duration {
 	turn := r.Contests.Ask(write)
 	if turn.News {
-		r.Contests.Name(write.Object, r.writer(ctx, t, write))
+		r.blame(ctx, t, write)
 		r.Spokes.ChangedSoon(t.spoke.Name)
 	}
 	if turn.Wait > 0 {
@@ -54,19 +54,18 @@ func (r *Reconciler) lost(write contest.Write, err error) time.Duration {
 	return r.Contests.Lost(write.Object)
 }
 
-// writer finds out who undid the last write of an object. The cache does not know: it is read
+// blame finds out who undid the last write of an object. The cache does not know: it is read
 // past it, once for each undo that is waited for. Of who deleted it nothing is left.
-func (r *Reconciler) writer(ctx context.Context, t *task, write contest.Write) contest.Writer {
+func (r *Reconciler) blame(ctx context.Context, t *task, write contest.Write) {
 	if write.Gone {
-		return contest.Writer{}
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	o, err := t.spoke.Rules.MonitoringV1().PrometheusRules(write.Namespace).Get(ctx, write.Name, metav1.GetOptions{})
-	if err != nil {
-		return contest.Writer{} // it is gone by now, or the spoke is away: the next undo may tell
+	if err == nil { // else it is gone by now, or the spoke is away: the next undo may tell
+		r.Contests.Blame(write.Object, o)
 	}
-	return contest.LastWriter(o, contest.Manager)
 }
 
 // contested says what somebody in the spoke contests of an AlertRule's objects, and when to

@@ -97,7 +97,7 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 		return r.refused(ctx, ar, existing, err)
 	}
 	r.writes.Wrote(hub.Key(ar), u.GetResourceVersion())
-	r.Contests.Wrote(write)
+	r.Contests.Wrote(write, u)
 	ignored := ar.Annotations[v1alpha1.IgnoredAnnotation]
 	if ignored != "" && (existing == nil || existing.Annotations[v1alpha1.IgnoredAnnotation] != ignored) {
 		w := ar.Spec.WorkloadRef

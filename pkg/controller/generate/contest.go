@@ -39,7 +39,7 @@ func (r *Reconciler) yield(write contest.Write, existing *v1alpha1.AlertRule) ti
 		return turn.Wait
 	}
 	if existing != nil {
-		r.Contests.Name(write.Object, contest.LastWriter(existing, v1alpha1.FieldManager, contest.Manager))
+		r.Contests.Blame(write.Object, existing)
 		r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Generate", "%s",
 			spoke.Clip(r.Contests.Message(write.Object), maxNote))
 	}

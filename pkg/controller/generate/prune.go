@@ -57,7 +57,7 @@ func (r *Reconciler) prune(ctx context.Context, req mcreconcile.Request, rules [
 			return 0, err
 		}
 		if left == 0 {
-			r.Contests.Wrote(write)
+			r.Contests.Wrote(write, nil)
 		} else {
 			left = max(left, r.Contests.Lost(write.Object))
 		}

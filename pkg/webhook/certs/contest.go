@@ -25,7 +25,7 @@ func injection(config *admissionv1.ValidatingWebhookConfiguration, bundle []byte
 func (r *Rotator) yield(ctx context.Context, config *admissionv1.ValidatingWebhookConfiguration, write contest.Write) time.Duration {
 	turn := r.Contests.Ask(write)
 	if turn.News {
-		r.Contests.Name(write.Object, contest.LastWriter(config, contest.Manager))
+		r.Contests.Blame(write.Object, config)
 		message := r.Contests.Message(write.Object)
 		ctrl.LoggerFrom(ctx).Info("the caBundle is contested", "configuration", r.Config, "why", message, "again", turn.Wait)
 		r.Recorder.Eventf(config, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Inject", "%s", message)

@@ -211,7 +211,7 @@ func (r *Rotator) inject(ctx context.Context, config *admissionv1.ValidatingWebh
 		}
 		return wait, fmt.Errorf("injecting the caBundle into ValidatingWebhookConfiguration %s: %w", r.Config, err)
 	}
-	r.Contests.Wrote(write)
+	r.Contests.Wrote(write, next)
 	r.trust.observe(next, r.Webhooks, r.Clock.Now())
 	ctrl.LoggerFrom(ctx).Info("injected the caBundle", "configuration", r.Config)
 	return 0, nil
