@@ -95,7 +95,10 @@ func (w *war) writes(t *testing.T) map[string]int {
 // rages waits until the war has lasted, and counts the writes.
 func (w *war) rages(t *testing.T) {
 	t.Helper()
-	time.Sleep(time.Until(w.began.Add(warLasts)))
+	select {
+	case <-time.After(time.Until(w.began.Add(warLasts))):
+	case <-t.Context().Done():
+	}
 	counts := w.writes(t)
 	t.Logf("writes within %v: %v", warLasts, counts)
 	if len(counts) == 0 {

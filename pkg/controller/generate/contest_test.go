@@ -197,8 +197,9 @@ func TestContest(t *testing.T) {
 			prune := func(deletes int, want time.Duration) {
 				c.Helper()
 				ar := made()
-				ar.UID = types.UID(fmt.Sprint(c.clock.Now()))
-				if err := c.Hub.Create(c.Context(), ar, client.FieldOwner("argocd-controller")); client.IgnoreAlreadyExists(err) != nil {
+				ar.UID = types.UID(c.clock.Now().String())
+				err := c.Hub.Create(c.Context(), ar, client.FieldOwner("argocd-controller"))
+				if client.IgnoreAlreadyExists(err) != nil { // else it was not deleted
 					c.Fatal(err)
 				}
 				if err := c.Hub.Get(c.Context(), hub.Key(ar), ar); err != nil {
