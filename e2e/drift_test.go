@@ -31,11 +31,11 @@ func TestDriftIsPutBack(t *testing.T) {
 	t.Parallel()
 	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
-	key := create(t, shared().Hub, alertRule(ns, ns, onNamed(spokeA)))
 	otherKey := create(t, shared().Hub, alertRule(ns+"-other", ns, onNamed(spokeA)))
-	good, other := expectPushed(t, a, key, 1), expectPushed(t, a, otherKey, 1)
+	other := expectPushed(t, a, otherKey, 1)
 
-	for _, c := range []struct {
+	// Each has a rule of its own: one that is changed again and again is contested.
+	for i, c := range []struct {
 		name   string
 		change func(pr *monitoringv1.PrometheusRule)
 	}{
@@ -61,6 +61,8 @@ func TestDriftIsPutBack(t *testing.T) {
 		{"no annotation", func(pr *monitoringv1.PrometheusRule) { delete(pr.Annotations, v1alpha1.AlertRuleAnnotation) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			key := create(t, shared().Hub, alertRule(fmt.Sprintf("%s-%d", ns, i), ns, onNamed(spokeA)))
+			good := expectPushed(t, a, key, 1)
 			pr := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: good.Namespace, Name: good.Name}}
 			update(t, a, pr, c.change)
 			within(t, promptly, c.name+" is put back", func(ctx context.Context) error {
@@ -74,9 +76,12 @@ func TestDriftIsPutBack(t *testing.T) {
 			})
 			expectPushed(t, a, otherKey, 1)
 			must(t, untouched(t.Context(), a, other))
+			expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 		})
 	}
 
+	key := create(t, shared().Hub, alertRule(ns, ns, onNamed(spokeA)))
+	good := expectPushed(t, a, key, 1)
 	must(t, a.Client.Delete(t.Context(), good))
 	if again := expectPushed(t, a, key, 1); again.Name != good.Name || again.UID == good.UID || !equality.Semantic.DeepEqual(again.Spec, good.Spec) {
 		t.Errorf("after it was deleted: %+v", again)

@@ -27,6 +27,7 @@ import (
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/distribute"
 	"github.com/rulefleet/rulefleet/pkg/controller/evaluate"
@@ -157,6 +158,8 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	board := status.NewBoard()
 	failures := status.NewFailures(board, o.intervals, provider.Changed)
 	held := brake.New(clock.RealClock{}, o.deletionHold)
+	contests := contest.New(clock.RealClock{}, o.intervals)
+	provider.OnRemoved(contests.ForgetSpoke)
 
 	// what the spokes' evaluators say, for (0) and (2)
 	poller := evaluate.NewPoller(evaluate.Options{
@@ -168,7 +171,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard}
 	registrar := &spoke.Registrar{
 		Client: local.GetClient(), Provider: provider, Namespace: o.namespace, Deletions: held, Rules: rules, Failures: failures,
-		Evaluation: poller, Recorder: recorder, LeaveTimeout: o.leaveTimeout,
+		Evaluation: poller, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout,
 	}
 	if err := registrar.SetupWithManager(local); err != nil {
 		return err
@@ -176,7 +179,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	// (1) Deployment → AlertRule
 	generator := generate.NewReconciler(generate.Options{
 		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
-		Validator: validator, Propagation: propagation, Intervals: o.intervals,
+		Validator: validator, Propagation: propagation, Contests: contests, Changed: board.Notify, Intervals: o.intervals,
 	})
 	rules.generator = generator
 	if err := generator.SetupWithManager(mgr, provider); err != nil {
@@ -185,7 +188,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	// (2) AlertRule → PrometheusRule
 	distributor := distribute.NewReconciler(distribute.Options{
 		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Reporter: failures, Validator: validator, Generated: o.generatedNamespace,
-		Propagation: propagation, Evaluations: poller, Intervals: o.intervals,
+		Propagation: propagation, Evaluations: poller, Contests: contests, Intervals: o.intervals,
 		Render: rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
 	})
 	rules.distributor = distributor
@@ -204,7 +207,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 		return err
 	}
 	// (3) verdicts → status
-	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator, Metrics: o.checkMetrics, Intervals: o.intervals}
+	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator, Metrics: o.checkMetrics, Contests: contests, Intervals: o.intervals}
 	if err := reconciler.SetupWithManager(local); err != nil {
 		return err
 	}
@@ -288,8 +291,8 @@ func hubConfig(o *options, identity string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the hub (--kubeconfig): %w", err)
 	}
-	// Audit logs tell replicas apart by it.
-	cfg.UserAgent = "rulefleet-manager/" + version + " (" + identity + ")"
+	// Audit logs tell replicas apart by it, and managedFields whose write it was.
+	cfg.UserAgent = contest.Manager + "/" + version + " (" + identity + ")"
 	// The number of reconciles at a time bounds the requests; the API server's own
 	// priority and fairness does the rest.
 	cfg.QPS = -1

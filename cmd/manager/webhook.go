@@ -76,7 +76,7 @@ func addReady(mgr manager.Manager, check healthz.Checker) error {
 func (o *options) certificates() certs.Options {
 	return certs.Options{
 		Namespace: o.namespace, Config: o.webhookConfig, Webhooks: webhook.Names,
-		Hosts: o.hosts(), Lifetimes: certs.LifetimesOf(o.webhookLifetime),
+		Hosts: o.hosts(), Lifetimes: certs.LifetimesOf(o.webhookLifetime), Intervals: o.intervals,
 	}
 }
 

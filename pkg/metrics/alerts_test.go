@@ -76,7 +76,13 @@ var situations = map[string][]situation{
 		{"suspended", map[string]string{ready("a", "Suspended"): "0x200"}, 30, nil},
 		{"deletions are held", map[string]string{ready("a", "DeletionsHeld"): "0x200"}, 30, nil},
 		{"leaving", map[string]string{ready("a", "Leaving"): "0x200"}, 30, nil},
+		{"contested", map[string]string{ready("a", "Contested"): "0x200"}, 30, nil},
 		{"served, with a Prometheus that does not answer", map[string]string{ready("a", "EvaluatorUnreachable"): "1x200"}, 30, nil},
+	},
+	"RulefleetContested": {
+		{"somebody undoes it", map[string]string{ready("a", "Contested"): "0x200", ready("b", "Ready"): "1x200"}, 11, map[string]string{"cluster": "a"}},
+		{"for a while", map[string]string{ready("a", "Contested"): "0x8 stale", ready("a", "Ready"): "_x8 1x200"}, 12, nil},
+		{"the spoke is away", map[string]string{ready("a", "Unreachable"): "0x200"}, 30, nil},
 	},
 	"RulefleetRulesFailing": {
 		{"rejected", map[string]string{rows("Pending", "Rejected"): "3x200"}, 16, map[string]string{"reason": "Rejected"}},

@@ -34,7 +34,7 @@ var (
 	readyDesc = atScrape(Metric{
 		Name: "rulefleet_spoke_ready", Labels: []string{"cluster", "reason"},
 		Help: "Whether a SpokeCluster is Ready (1) or not (0), with the reason: one series for each spoke.",
-		Use:  "0 for long is for a person (alert `RulefleetSpokeNotReady`), but where the reason is somebody's will: Suspended, Leaving. 1 with another reason than Ready is a spoke that is served, with something to put right (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`). `kubectl describe spoke NAME` says what to do.",
+		Use:  "0 for long is for a person (alert `RulefleetSpokeNotReady`), but where the reason is somebody's will: Suspended, Leaving. Contested has an alert of its own (`RulefleetContested`). 1 with another reason than Ready is a spoke that is served, with something to put right (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`). `kubectl describe spoke NAME` says what to do.",
 	})
 	rulesDesc = atScrape(Metric{
 		Name: "rulefleet_rules", Labels: []string{"phase", "reason"},

@@ -15,7 +15,7 @@ var reasons = []string{
 	v1alpha1.ReasonAllApplied, v1alpha1.ReasonProgressing, v1alpha1.ReasonNoClusters, v1alpha1.ReasonDisabled,
 	v1alpha1.ReasonNotStalled, v1alpha1.ReasonWaiting, v1alpha1.ReasonUnreachable, v1alpha1.ReasonNotRegistered,
 	v1alpha1.ReasonCRDMissing, v1alpha1.ReasonNamespaceMissing, v1alpha1.ReasonForbidden, v1alpha1.ReasonConflict,
-	v1alpha1.ReasonRejected, v1alpha1.ReasonMutated, v1alpha1.ReasonSuspended, v1alpha1.ReasonUnsupported,
+	v1alpha1.ReasonRejected, v1alpha1.ReasonMutated, v1alpha1.ReasonContested, v1alpha1.ReasonSuspended, v1alpha1.ReasonUnsupported,
 	v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonError, v1alpha1.ReasonConnected, v1alpha1.ReasonConnecting,
 	v1alpha1.ReasonAuthFailed, v1alpha1.ReasonInvalidKubeconfig, v1alpha1.ReasonKubeconfigMissing,
 	v1alpha1.ReasonDuplicateCluster, v1alpha1.ReasonServed, v1alpha1.ReasonDeletionsHeld, v1alpha1.ReasonIdentityChanged,

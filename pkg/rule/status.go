@@ -31,6 +31,9 @@ type StatusInput struct {
 	Rule *v1alpha1.AlertRule
 	// Invalid is what Validate says of it.
 	Invalid *Invalid
+	// Contested says how somebody on the hub undoes the AlertRule itself, where a template
+	// makes it, or is "".
+	Contested string
 	// Warnings are what is valid and most likely not meant.
 	Warnings []string
 	// Overridden are the fields of a generated AlertRule that people have made their own.
@@ -166,7 +169,7 @@ var (
 		v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonForbidden, v1alpha1.ReasonMutated, v1alpha1.ReasonError,
 		v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonInvalidExpr, v1alpha1.ReasonUnsupported,
 		v1alpha1.ReasonNotSelected, v1alpha1.ReasonNamespaceEnforced, v1alpha1.ReasonNotLoaded, v1alpha1.ReasonEvaluationFailed,
-		v1alpha1.ReasonEvaluatorUnreachable,
+		v1alpha1.ReasonEvaluatorUnreachable, v1alpha1.ReasonContested,
 	}
 	stallingReasons = []string{
 		v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonForbidden, v1alpha1.ReasonQuotaExceeded,

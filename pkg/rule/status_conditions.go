@@ -61,6 +61,8 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 		return is(false, in.Invalid.Reason, "the spec is not valid, see Accepted; the spokes keep the last version that was")
 	case in.Invalid != nil:
 		return is(false, in.Invalid.Reason, "the spec is not valid, see Accepted")
+	case in.Contested != "":
+		return is(false, v1alpha1.ReasonContested, in.Contested)
 	case v.disabled && ptr.Deref(in.Rule.Spec.Suspend, false):
 		return is(false, v1alpha1.ReasonSuspended, "the rule is disabled, and suspended: spokes keep what they have of it")
 	case v.disabled:

@@ -80,6 +80,7 @@ func TestStatus(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit     func(*v1alpha1.AlertRule)
 		invalid  *Invalid
+		undone   string
 		spokes   []SpokeState
 		before   rows
 		verdicts verdicts
@@ -103,6 +104,27 @@ func TestStatus(t *testing.T) {
 			rows:     rows{applied("a", 2, 10), applied("b", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 2, Ready: "2/2"},
 			accepted: "True/Accepted", ready: "True/AllApplied", stalled: "False/NotStalled", readyTells: "2/2 spokes",
+		},
+		"contested in a spoke": {
+			spokes:   spokes("a", "b"),
+			verdicts: verdicts{"a": applied("a", 2, 0), "b": pending("b", "Contested", 2, 0)},
+			rows:     rows{applied("a", 2, 100), pending("b", "Contested", 2, 100)},
+			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 1, Failing: 1, Ready: "1/2"},
+			accepted: "True/Accepted", ready: "False/Contested", stalled: "False/NotStalled",
+		},
+		"contested on the hub": {
+			spokes: spokes("a"), undone: "somebody changes it back",
+			verdicts: verdicts{"a": applied("a", 2, 0)},
+			rows:     rows{applied("a", 2, 100)},
+			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Ready: "1/1"},
+			accepted: "True/Accepted", ready: "False/Contested", stalled: "False/NotStalled", readyTells: "somebody changes it back",
+		},
+		"contested on the hub, and not valid": {
+			invalid: wrong, spokes: spokes("a"), undone: "somebody changes it back",
+			before:   rows{applied("a", 1, 10)},
+			rows:     rows{applied("a", 1, 10)},
+			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Ready: "0/1"},
+			accepted: "False/InvalidExpr", ready: "False/InvalidExpr", stalled: "True/InvalidExpr",
 		},
 		"one of an older generation": {
 			spokes:   spokes("a", "b"),
@@ -321,7 +343,7 @@ func TestStatus(t *testing.T) {
 			if c.edit != nil {
 				c.edit(r)
 			}
-			in := StatusInput{Rule: r, Invalid: c.invalid, Clusters: c.spokes, Verdicts: c.verdicts, Now: at(100)}
+			in := StatusInput{Rule: r, Invalid: c.invalid, Contested: c.undone, Clusters: c.spokes, Verdicts: c.verdicts, Now: at(100)}
 			got, _ := Status(in)
 			if !reflect.DeepEqual(*got.Summary, c.summary) {
 				t.Errorf("%s: the summary is %+v, want %+v", name, *got.Summary, c.summary)

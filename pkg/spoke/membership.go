@@ -89,6 +89,8 @@ type news struct {
 	doomedKnown bool
 	// refused is the number of Deployments that did not get all of their AlertRules.
 	refused int
+	// contested says what somebody undoes of what is written for the spoke, or is "".
+	contested string
 }
 
 // away tells whether nothing can be written to the spoke at present.
@@ -209,6 +211,8 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 		return n.seen.Writes
 	case n.held != nil:
 		return Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonDeletionsHeld, Message: n.held.Message}
+	case n.contested != "":
+		return Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonContested, Message: Clip(n.contested, maxMessage)}
 	case n.refused > 0:
 		return Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonMaxRulesReached,

@@ -202,6 +202,7 @@ type statusCase struct {
 	held    *Held
 	doomed  []string // nil: not known
 	refused int
+	undone  string
 	want    map[string]string // conditions: status/reason
 	moved   []string          // those whose transition is now
 	contact metav1.Time
@@ -209,7 +210,7 @@ type statusCase struct {
 }
 
 func (c statusCase) news() news {
-	return news{seen: c.seen, finding: c.finding, held: c.held, doomed: c.doomed, doomedKnown: c.doomed != nil, refused: c.refused}
+	return news{seen: c.seen, finding: c.finding, held: c.held, doomed: c.doomed, doomedKnown: c.doomed != nil, refused: c.refused, contested: c.undone}
 }
 
 // spec changes the spec of a SpokeCluster, whose status is not written yet.
@@ -282,6 +283,27 @@ func TestStatusOf(t *testing.T) {
 		"PrometheusRules may not be written": {
 			sc: well(), seen: with(good(), func(o *Observation) { o.Writes = (grants{missing: writesRules}).writes() }),
 			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/Forbidden"},
+			moved: []string{ready}, contact: longAgo,
+		},
+		"contested": {
+			sc: well(), seen: good(), undone: `field manager "argocd-controller" changes it back`, refused: 3,
+			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/Contested"},
+			moved: []string{ready}, contact: longAgo,
+			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				if c := meta.FindStatusCondition(s.Conditions, ready); !strings.Contains(c.Message, "argocd-controller") {
+					t.Errorf("the message is %q", c.Message)
+				}
+			},
+		},
+		"contested, and not reached": {
+			sc: well(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), undone: "x",
+			want:  map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
+			moved: []string{connected, ready}, contact: contact,
+		},
+		"contested, and deletions are held": {
+			sc: well(), seen: good(), undone: "x", held: &Held{Message: "21 of 40"},
+			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/DeletionsHeld"},
 			moved: []string{ready}, contact: longAgo,
 		},
 		"not reached any more": {

@@ -43,6 +43,8 @@ type Registrar struct {
 	Failures Failures
 	// Evaluation tells how the spokes' evaluators are; nil for nothing.
 	Evaluation Evaluation
+	// Contests tells what somebody undoes; nil for nothing.
+	Contests Contests
 	// Rules tells of the AlertRules on the hub.
 	Rules Rules
 	// Recorder tells of transitions, by Events on the SpokeCluster and on the Secret.
@@ -132,10 +134,12 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if n.away() || ptr.Deref(sc.Spec.Suspend, false) {
 		n.doomed, n.doomedKnown = r.Rules.Doomed(ctx, req.Name)
 	}
+	var again time.Duration
+	n.contested, again = contested(r.Contests, req.Name)
 	status := statusOf(sc, n, metav1.Now())
 	tellFailing(&status, failing(r.Failures, sc, n.seen))
 	r.tellEvaluation(&status, sc, n)
-	return reconcile.Result{}, r.show(ctx, sc, secret, status)
+	return reconcile.Result{RequeueAfter: again}, r.show(ctx, sc, secret, status)
 }
 
 // show writes a status, if it differs, and tells of transitions. Where the cache is behind,

@@ -100,6 +100,7 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 	case rule.Terminating:
 		return false, reconcile.Result{}, nil // its deletion brings the key back
 	case rule.Keep:
+		r.Contests.Stands(object(t, t.desired))
 		r.report(ctx, t, v1alpha1.PhaseApplied, "", "")
 	default:
 		r.report(ctx, t, v1alpha1.PhasePending, "", "") // forgets: nothing should be there
@@ -132,6 +133,10 @@ func (r *Reconciler) namespaceReady(ctx context.Context, t *task) (bool, error) 
 // send creates or updates the PrometheusRule, and looks at what the spoke made of it.
 // It tells false when the spoke did not take it.
 func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, reconcile.Result, error) {
+	write := r.writing(t, plan)
+	if wait := r.yield(ctx, t, write); wait > 0 {
+		return false, reconcile.Result{RequeueAfter: wait}, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	rules := t.spoke.Rules.MonitoringV1().PrometheusRules(plan.Object.Namespace)
@@ -146,10 +151,14 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 	}
 	if err != nil {
 		r.writes.Failed(key)
+		if wait := r.lost(write, err); wait > 0 {
+			return false, reconcile.Result{RequeueAfter: wait}, nil
+		}
 		result, err := r.refused(ctx, t, fmt.Errorf("%s PrometheusRule %s: %w", strings.ToLower(string(plan.Action)), hub.Key(plan.Object), err))
 		return false, result, err
 	}
 	r.writes.Wrote(key, got.ResourceVersion)
+	r.Contests.Wrote(write, got)
 	if rule.Digest(got) != rule.Digest(t.desired) {
 		r.remember(t.req, rule.AnswerDigest(t.desired, got))
 		r.mutated(ctx, t)
@@ -172,6 +181,10 @@ func (r *Reconciler) mutated(ctx context.Context, t *task) {
 // remove deletes an object that is not to be there any more, if it still is as it
 // was seen.
 func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.PrometheusRule) (reconcile.Result, error) {
+	write := r.removing(t, o)
+	if wait := r.yield(ctx, t, write); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	key := objectKey{t.spoke.Name, hub.Key(o)}
@@ -181,15 +194,17 @@ func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.Promet
 	})
 	if err == nil {
 		r.writes.Deleted(key, o.ResourceVersion)
+		r.Contests.Wrote(write, nil)
 		r.remember(t.req, "")
 		return reconcile.Result{}, nil
 	}
 	r.writes.Failed(key)
 	switch {
 	case apierrors.IsNotFound(err):
+		r.Contests.Stands(write.Object)
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: staleRetry}, nil
+		return reconcile.Result{RequeueAfter: max(r.lost(write, err), staleRetry)}, nil
 	case apierrors.IsForbidden(err):
 		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonForbidden, words(err))
 		return reconcile.Result{RequeueAfter: r.Intervals.Of(worldRetry)}, nil

@@ -23,6 +23,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
@@ -83,6 +84,8 @@ type Options struct {
 	Reporter Reporter
 	// Evaluations tells how far rules are beyond what the spokes' API servers hold; nil is no further.
 	Evaluations Evaluations
+	// Contests paces writes that somebody undoes; nil for those of this Reconciler alone.
+	Contests *contest.Writes
 	// Intervals scales the time until something is looked at again.
 	Intervals interval.Scale
 	// Propagation measures how long changes take; nil for none.
@@ -116,6 +119,9 @@ type objectKey struct {
 
 // NewReconciler returns a Reconciler.
 func NewReconciler(o Options) *Reconciler {
+	if o.Contests == nil {
+		o.Contests = contest.New(clock.RealClock{}, o.Intervals)
+	}
 	return &Reconciler{
 		Options: o,
 		writes:  expect.New[objectKey](clock.RealClock{}),
@@ -134,6 +140,8 @@ type task struct {
 	// should be there: nil when nothing should.
 	placed  bool
 	desired *monitoringv1.PrometheusRule
+	// meant is a digest of desired as the hub decides it, whatever the spoke holds.
+	meant string
 	// existing has desired's name; claimed say that they are this AlertRule's.
 	existing *monitoringv1.PrometheusRule
 	claimed  []*monitoringv1.PrometheusRule
@@ -150,6 +158,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	result, err := r.reconcile(ctx, req)
 	if err == nil && result.RequeueAfter == 0 {
 		r.Propagation.RuleDone(req.ClusterName.String(), req.NamespacedName)
+	}
+	if err == nil {
+		result.RequeueAfter = r.whileContested(req, result.RequeueAfter)
 	}
 	return result, err
 }
@@ -246,8 +257,11 @@ func (r *Reconciler) want(ctx context.Context, t *task) (bool, error) {
 		r.report(ctx, t, v1alpha1.PhasePending, invalid.Reason, invalid.Error())
 		return false, nil
 	}
-	t.desired = desired
-	return err == nil, err
+	if err != nil {
+		return false, err
+	}
+	t.desired, t.meant = desired, rule.Digest(desired)
+	return true, nil
 }
 
 // find looks up in the spoke's cache what is there.
@@ -342,6 +356,9 @@ func (r *Reconciler) report(ctx context.Context, t *task, phase v1alpha1.Phase, 
 	if phase == v1alpha1.PhaseApplied && reason == "" {
 		row = r.prove(ctx, t)
 		message = row.Message
+		if contested, _ := r.contested(t.req); contested != "" {
+			row, message = v1alpha1.ClusterStatus{Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonContested}, contested
+		}
 	}
 	row.Name, row.Message, row.ObservedGeneration = v1alpha1.ClusterName(t.spoke.Name), clip(message), t.rule.Generation
 	if t.desired != nil {

@@ -30,6 +30,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -71,6 +72,7 @@ type world struct {
 	away         bool
 	changed      []string
 
+	fields []metav1.ManagedFieldsEntry        // of what is read past the cache
 	mutate func(*monitoringv1.PrometheusRule) // the spoke's mutating webhook
 	refuse map[string]error                   // by verb
 	crd    func(o client.Object) error        // reads the definition of AlertRules, past the cache
@@ -172,6 +174,7 @@ func (w *world) restart() {
 		Render:    rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
 		Validator: rule.NewValidator(rule.ValidateOptions{AdminNamespace: admin, GeneratedNamespace: "rulefleet-generated"}),
 		Generated: "rulefleet-generated",
+		Contests:  contest.New(w.clock, 0),
 	})
 }
 
@@ -198,7 +201,9 @@ func (w *world) serve(action clienttesting.Action) (bool, runtime.Object, error)
 		return true, o, w.server.Update(ctx, o)
 	case clienttesting.GetActionImpl:
 		o := &monitoringv1.PrometheusRule{}
-		return true, o, w.server.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, o)
+		err := w.server.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, o)
+		o.ManagedFields = w.fields
+		return true, o, err
 	case clienttesting.DeleteActionImpl:
 		o := &monitoringv1.PrometheusRule{}
 		if err := w.server.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, o); err != nil {

@@ -25,13 +25,14 @@ import (
 
 // apply writes the AlertRules that differ from what they should be: each, whatever
 // becomes of the others. It returns for how long to wait for the cache to show a write
-// that was made before, and whether the spoke's quota has no room for one.
-func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule) (wait time.Duration, refused bool, err error) {
+// that was made before, when to try again what could not be written, and whether the spoke's
+// quota has no room for one.
+func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule) (unseen, again time.Duration, refused bool, err error) {
 	var errs []error
 	for _, ar := range sorted(desired) {
 		// Ask first and look then: the cache shows every write that is not pending any more.
 		if left := r.writes.Pending(hub.Key(ar)); left > 0 {
-			wait = max(wait, left)
+			unseen = max(unseen, left)
 			continue
 		}
 		existing := &v1alpha1.AlertRule{}
@@ -47,13 +48,13 @@ func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[st
 			continue
 		}
 		left, err := r.applyOne(ctx, ar, existing)
-		if err != nil && existing == nil {
+		if (err != nil || left > 0) && existing == nil {
 			r.quota.release(w.Cluster.Name, hub.Key(ar))
 		}
 		errs = append(errs, err)
-		wait = max(wait, left)
+		again = soonest(again, left)
 	}
-	return wait, refused, errors.Join(errs...)
+	return unseen, again, refused, errors.Join(errs...)
 }
 
 // applyOne writes an AlertRule, if it differs from what it should be: at most once, as
@@ -62,14 +63,26 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 	switch {
 	case existing == nil:
 	case !fixed(ar, existing):
+		// It is deleted so that this one can be made: the contest is about the latter.
+		if wait := r.yield(writing(ar, existing), existing); wait > 0 {
+			return wait, nil
+		}
 		_, err := r.remove(ctx, existing)
 		return staleRetry, err // its event does not say whose place it took
 	case existing.Annotations[v1alpha1.ResetFieldsAnnotation] != "":
 		return r.reset(ctx, ar, existing)
 	}
 	fields, differs, err := difference(ar, existing)
-	if err != nil || !differs {
+	if err != nil {
 		return 0, err
+	}
+	write := writing(ar, existing)
+	if !differs {
+		r.Contests.Stands(write.Object)
+		return 0, nil
+	}
+	if wait := r.yield(write, existing); wait > 0 {
+		return wait, nil
 	}
 	u := &unstructured.Unstructured{Object: fields}
 	r.writes.Begin(hub.Key(ar))
@@ -84,6 +97,7 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 		return r.refused(ctx, ar, existing, err)
 	}
 	r.writes.Wrote(hub.Key(ar), u.GetResourceVersion())
+	r.Contests.Wrote(write, u)
 	ignored := ar.Annotations[v1alpha1.IgnoredAnnotation]
 	if ignored != "" && (existing == nil || existing.Annotations[v1alpha1.IgnoredAnnotation] != ignored) {
 		w := ar.Spec.WorkloadRef
@@ -97,7 +111,7 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRule, err error) (time.Duration, error) {
 	switch {
 	case apierrors.IsConflict(err):
-		return staleRetry, nil // it was written meanwhile: what is people's there has to be found out anew
+		return max(r.Contests.Lost(writing(ar, existing).Object), staleRetry), nil // it was written meanwhile: what is people's there has to be found out anew
 	case apierrors.IsInvalid(err) && existing != nil:
 		// What people made their own and what the template says don't go together. Either
 		// has to change, which brings the key back.

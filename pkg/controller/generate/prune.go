@@ -43,6 +43,11 @@ func (r *Reconciler) prune(ctx context.Context, req mcreconcile.Request, rules [
 		if answer.Held.Has(key) {
 			continue
 		}
+		write := removing(d.rule)
+		if left := r.yield(write, d.rule); left > 0 {
+			wait = soonest(wait, left)
+			continue
+		}
 		r.Brake.Vouch(cluster, key, d.rule.UID)
 		left, err := r.remove(ctx, d.rule)
 		if err != nil || left > 0 {
@@ -50,6 +55,11 @@ func (r *Reconciler) prune(ctx context.Context, req mcreconcile.Request, rules [
 		}
 		if err != nil {
 			return 0, err
+		}
+		if left == 0 {
+			r.Contests.Wrote(write, nil)
+		} else {
+			left = max(left, r.Contests.Lost(write.Object))
 		}
 		wait = soonest(wait, left)
 	}

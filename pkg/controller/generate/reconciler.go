@@ -21,6 +21,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
@@ -64,6 +65,10 @@ type Options struct {
 	Brake *brake.Brake
 	// Recorder tells of templates that can't be filled in for a Deployment.
 	Recorder events.EventRecorder
+	// Contests paces writes that somebody undoes; nil for those of this Reconciler alone.
+	Contests *contest.Writes
+	// Changed is told that something else is to be shown of an AlertRule; nil for nobody.
+	Changed func(alertRule types.NamespacedName)
 	// Intervals scales the time until something is looked at again.
 	Intervals interval.Scale
 	// Propagation measures how long changes take; nil for none.
@@ -88,6 +93,9 @@ func (r *Reconciler) Refused(spoke string) int { return r.quota.refusedOf(spoke)
 
 // NewReconciler returns a Reconciler.
 func NewReconciler(o Options) *Reconciler {
+	if o.Contests == nil {
+		o.Contests = contest.New(clock.RealClock{}, o.Intervals)
+	}
 	r := &Reconciler{Options: o, writes: expect.New[types.NamespacedName](clock.RealClock{})}
 	r.quota.changed = func(name string) { r.Spokes.ChangedSoon(name) }
 	return r
@@ -114,9 +122,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	unseen, refused, failed := r.apply(ctx, workload, desired)
+	unseen, waits, refused, failed := r.apply(ctx, workload, desired)
 	r.quota.settle(s.Name, req.NamespacedName, refused)
-	if failed == nil && unseen == 0 {
+	if failed == nil && unseen == 0 && waits == 0 {
 		r.Propagation.DeploymentDone(s.Name, req.NamespacedName)
 	}
 	unfounded, unsure, err := r.unfoundedOf(ctx, workload, desired, keep, existing)
@@ -135,7 +143,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if refused {
 		later = r.Intervals.Of(refusedRetry)
 	}
-	return reconcile.Result{RequeueAfter: soonest(min(unseen, staleRetry), unsure, unconfirmed, held, later)}, nil
+	return reconcile.Result{RequeueAfter: soonest(min(unseen, staleRetry), waits, unsure, unconfirmed, held, later)}, nil
 }
 
 // workload reads the Deployment and all that templates may ask of it. It is nil

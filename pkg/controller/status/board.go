@@ -63,6 +63,14 @@ func (b *Board) Forget(key types.NamespacedName, spoke string) {
 	}
 }
 
+// Notify has the status of a rule derived anew.
+func (b *Board) Notify(key types.NamespacedName) {
+	b.mu.Lock()
+	notify := b.notify
+	b.mu.Unlock()
+	notify(key)
+}
+
 // drop forgets all about a rule that is gone.
 func (b *Board) drop(key types.NamespacedName) {
 	b.mu.Lock()

@@ -172,7 +172,7 @@ func (f *Failures) look(name string, s *failing) {
 // rule. What concerns the spoke as a whole has a condition of its own.
 func failure(row *v1alpha1.ClusterStatus) bool {
 	switch row.Reason {
-	case "", v1alpha1.ReasonWaiting, v1alpha1.ReasonSuspended, v1alpha1.ReasonUnreachable, v1alpha1.ReasonCRDMissing,
+	case "", v1alpha1.ReasonWaiting, v1alpha1.ReasonSuspended, v1alpha1.ReasonContested, v1alpha1.ReasonUnreachable, v1alpha1.ReasonCRDMissing,
 		v1alpha1.ReasonNoEvaluator, v1alpha1.ReasonEvaluatorsUnknown, v1alpha1.ReasonPredicted, v1alpha1.ReasonConfirmed,
 		v1alpha1.ReasonLoading, rule.ReasonUnproven, v1alpha1.ReasonEvaluatorUnreachable:
 		return false

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -52,6 +53,8 @@ type Reconciler struct {
 	Validator *rule.Validator
 	// Metrics tells whether evaluators are asked for the series that expressions select.
 	Metrics bool
+	// Contests tells which AlertRules somebody on the hub undoes; nil for none.
+	Contests *contest.Writes
 	// Intervals scales the time between two writes that tell of firing alerts.
 	Intervals interval.Scale
 
@@ -175,10 +178,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	var again time.Duration
+	if r.Contests != nil {
+		in.Contested, again = r.Contests.OfRule("AlertRule", req.NamespacedName, "")
+	}
 	status, memory := rule.Status(in)
 	r.memories.Store(req.NamespacedName, newKnown(&status, memory))
 	if equality.Semantic.DeepEqual(status, ar.Status) {
-		return reconcile.Result{}, nil
+		return reconcile.Result{RequeueAfter: again}, nil
 	}
 	if wait := r.firing.hold(req.NamespacedName, rule.Compare(&ar.Status, &status), time.Now(), r.Intervals.Of(firingInterval)); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
@@ -199,7 +206,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("writing the status of AlertRule %s: %w", req, err)
 	}
 	r.tell(ar, &status)
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 // input collects what the status of a rule is derived from.

@@ -13,12 +13,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 )
 
 // contended is when to try again what somebody else has changed meanwhile.
@@ -41,6 +43,10 @@ type Rotator struct {
 	Lifetimes Lifetimes
 	// Clock tells the time.
 	Clock clock.PassiveClock
+	// Contests paces injections that somebody undoes.
+	Contests *contest.Writes
+	// Recorder tells of those.
+	Recorder events.EventRecorder
 
 	trust   trust
 	looked  bool
@@ -87,14 +93,19 @@ func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 		return reconcile.Result{}, err
 	}
 	// The Secret first: a bundle is of no use while nobody has the key to it.
+	var wait time.Duration
 	err = r.write(ctx, secret, d)
 	if err == nil && config != nil {
-		err = r.inject(ctx, config, d.Bundle)
+		wait, err = r.inject(ctx, config, d.Bundle)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return reconcile.Result{RequeueAfter: contended}, nil
+		return reconcile.Result{RequeueAfter: max(wait, contended)}, nil
 	}
-	return reconcile.Result{RequeueAfter: max(d.Again.Sub(now), time.Millisecond)}, err
+	again := max(d.Again.Sub(now), time.Millisecond)
+	if wait > 0 {
+		again = min(again, wait)
+	}
+	return reconcile.Result{RequeueAfter: again}, err
 }
 
 func (r *Rotator) secret(ctx context.Context) (*corev1.Secret, error) {
@@ -175,8 +186,8 @@ func (r *Rotator) next(secret *corev1.Secret, d *Decision) *corev1.Secret {
 }
 
 // inject makes our webhooks in the configuration trust a bundle. Nothing else of it is
-// written.
-func (r *Rotator) inject(ctx context.Context, config *admissionv1.ValidatingWebhookConfiguration, bundle []byte) error {
+// written. Where somebody writes another one back, it returns for how long to wait.
+func (r *Rotator) inject(ctx context.Context, config *admissionv1.ValidatingWebhookConfiguration, bundle []byte) (time.Duration, error) {
 	next := config.DeepCopy()
 	changed := false
 	for i := range next.Webhooks {
@@ -185,13 +196,23 @@ func (r *Rotator) inject(ctx context.Context, config *admissionv1.ValidatingWebh
 			w.ClientConfig.CABundle, changed = bundle, true
 		}
 	}
+	write := injection(config, bundle)
 	if !changed {
-		return nil
+		r.Contests.Stands(write.Object)
+		return 0, nil
+	}
+	if wait := r.yield(ctx, config, write); wait > 0 {
+		return wait, nil
 	}
 	if err := r.Client.Patch(ctx, next, client.StrategicMergeFrom(config, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("injecting the caBundle into ValidatingWebhookConfiguration %s: %w", r.Config, err)
+		var wait time.Duration
+		if apierrors.IsConflict(err) {
+			wait = r.Contests.Lost(write.Object)
+		}
+		return wait, fmt.Errorf("injecting the caBundle into ValidatingWebhookConfiguration %s: %w", r.Config, err)
 	}
+	r.Contests.Wrote(write, next)
 	r.trust.observe(next, r.Webhooks, r.Clock.Now())
 	ctrl.LoggerFrom(ctx).Info("injected the caBundle", "configuration", r.Config)
-	return nil
+	return 0, nil
 }

@@ -13,11 +13,13 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 )
 
@@ -70,6 +72,7 @@ func TestRotatorsDoNotFight(t *testing.T) {
 		rotators[i] = &Rotator{
 			Client: counting, Namespace: metav1.NamespaceDefault, Config: config.Name,
 			Webhooks: []string{"one.rulefleet.io", "three.rulefleet.io"}, Hosts: testHosts, Lifetimes: quarter, Clock: clock,
+			Contests: contest.New(clock, 0), Recorder: events.NewFakeRecorder(10),
 		}
 	}
 	together := func() {

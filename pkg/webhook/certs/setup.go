@@ -20,6 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 )
 
 const (
@@ -39,6 +42,8 @@ type Options struct {
 	Hosts []string
 	// Lifetimes are those of the certificates.
 	Lifetimes Lifetimes
+	// Intervals scales the time that an injection waits after somebody undid the one before.
+	Intervals interval.Scale
 }
 
 // SetupWithManager adds what keeps the certificates to a manager: the Keeper follows
@@ -75,6 +80,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, keeper *Keeper, 
 	r := &Rotator{
 		Client: direct, Namespace: o.Namespace, Config: o.Config, Webhooks: o.Webhooks, Hosts: o.Hosts,
 		Lifetimes: o.Lifetimes, Clock: clock.RealClock{},
+		Contests: contest.New(clock.RealClock{}, o.Intervals), Recorder: mgr.GetEventRecorder("rulefleet"),
 	}
 	return r.setup(mgr, objects)
 }

@@ -1,0 +1,111 @@
+package contest
+
+import (
+	"hash/maphash"
+	"strings"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// Manager is the field manager of the operator's writes, but for those that it applies: the
+// API server takes it from the user agent.
+const Manager = "rulefleet-manager"
+
+// writer is who undid a write, as far as managedFields tell. The zero value is not known.
+type writer struct {
+	// name is that of a field manager.
+	name string
+	// ours tells that the name is the operator's own.
+	ours bool
+}
+
+// mark is what the managedFields of an object were after the operator wrote it.
+type mark struct {
+	// at is the latest time in them, and fields is a hash of the operator's own fields.
+	at     metav1.Time
+	fields uint64
+}
+
+// entries are the managedFields of an object, without those of its status.
+type entries struct{ own, others []metav1.ManagedFieldsEntry }
+
+func entriesOf(o metav1.Object) (out entries) {
+	for _, e := range o.GetManagedFields() {
+		switch {
+		case e.Subresource != "" || e.Time == nil:
+		case e.Manager == Manager, e.Manager == v1alpha1.FieldManager:
+			out.own = append(out.own, e)
+		default:
+			out.others = append(out.others, e)
+		}
+	}
+	return out
+}
+
+func latest(entries []metav1.ManagedFieldsEntry) (last metav1.ManagedFieldsEntry) {
+	for i := range entries {
+		if last.Time == nil || last.Time.Before(entries[i].Time) {
+			last = entries[i]
+		}
+	}
+	return last
+}
+
+func (w *Writes) markOf(o metav1.Object) mark {
+	if o == nil {
+		return mark{}
+	}
+	e := entriesOf(o)
+	m := mark{fields: w.fields(e.own)}
+	for _, last := range []metav1.ManagedFieldsEntry{latest(e.own), latest(e.others)} {
+		if last.Time != nil && m.at.Before(last.Time) {
+			m.at = *last.Time
+		}
+	}
+	return m
+}
+
+func (w *Writes) fields(own []metav1.ManagedFieldsEntry) uint64 {
+	var h maphash.Hash
+	h.SetSeed(w.seed)
+	for i := range own {
+		if own[i].FieldsV1 != nil {
+			_, _ = h.Write(own[i].FieldsV1.GetRawBytes()) // it never fails
+		}
+	}
+	return h.Sum64()
+}
+
+// blame tells who wrote an object since the operator did. An entry of somebody else that is
+// as new tells. So does an own one that has all its fields: they were changed by a client of
+// the same name. Who only removes fields gets no entry.
+func (w *Writes) blame(since mark, o metav1.Object) writer {
+	e := entriesOf(o)
+	if last := latest(e.others); last.Time != nil && !last.Time.Before(&since.at) {
+		return writer{name: printable(last.Manager)}
+	}
+	if last := latest(e.own); last.Time != nil && (since.at.Before(last.Time) || w.fields(e.own) == since.fields) {
+		return writer{name: last.Manager, ours: true}
+	}
+	return writer{}
+}
+
+// maxName bounds the name of a field manager, as the API does.
+const maxName = 128
+
+// printable is a name as it may be shown: it comes from a spoke.
+func printable(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(name, ""))
+	if len(name) > maxName {
+		name = strings.ToValidUTF8(name[:maxName], "")
+	}
+	return name
+}

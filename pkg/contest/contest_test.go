@@ -1,0 +1,435 @@
+package contest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/rulefleet/rulefleet/pkg/interval"
+)
+
+var (
+	rule   = types.NamespacedName{Namespace: "rulefleet", Name: "down"}
+	object = Object{Spoke: "eu-1", Kind: "PrometheusRule", NamespacedName: types.NamespacedName{Namespace: "shop", Name: "down"}}
+	write  = Write{Object: object, Rule: rule, Meant: "a"}
+	at     = metav1.Unix(1e9, 0)
+	ours   = &metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: Manager, Time: &at}}}
+	theirs = &metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "argocd-controller", Time: &at}}}
+)
+
+// front is where a contest takes place: the operator, and somebody else.
+type front struct {
+	*testing.T
+	*Writes
+
+	clock *testingclock.FakePassiveClock
+}
+
+func newFront(t *testing.T) *front {
+	t.Helper()
+	c := testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
+	return &front{T: t, Writes: New(c, 0), clock: c}
+}
+
+func (f *front) pass(d time.Duration) { f.clock.SetTime(f.clock.Now().Add(d)) }
+
+// again has a write made as soon as it may be, and returns how long that took.
+func (f *front) again(write Write) time.Duration {
+	f.Helper()
+	began := f.clock.Now()
+	for turn := f.Ask(write); turn.Wait > 0; turn = f.Ask(write) {
+		if turn.News {
+			f.Blame(write.Object, theirs)
+		}
+		f.pass(turn.Wait)
+	}
+	f.Wrote(write, ours)
+	return f.clock.Now().Sub(began)
+}
+
+func (f *front) shown() (message string, again time.Duration) {
+	f.Helper()
+	message, again = f.InSpoke(object.Spoke)
+	if of, _ := f.OfRule(object.Kind, rule, object.Spoke); of != message {
+		f.Errorf("the spoke shows %q, and the rule %q", message, of)
+	}
+	return message, again
+}
+
+// TestDelays undoes every write at once.
+func TestDelays(t *testing.T) {
+	f := newFront(t)
+	var delays []time.Duration
+	writes, began := 0, f.clock.Now()
+	f.again(write)
+	for range 14 {
+		delays = append(delays, f.again(write))
+		if f.clock.Now().Sub(began) <= time.Minute {
+			writes++
+		}
+	}
+	s, m := time.Second, time.Minute
+	want := []time.Duration{0, s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 64 * s, 128 * s, 4 * m, 4 * m, 4 * m, 4 * m, 4 * m}
+	if !slices.Equal(delays, want) {
+		t.Errorf("the delays are %v, want %v", delays, want)
+	}
+	if writes > 12 {
+		t.Errorf("%d writes in the first minute", writes)
+	}
+}
+
+func TestScaledDelays(t *testing.T) {
+	c := testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
+	f := &front{T: t, Writes: New(c, interval.Scale(0.1)), clock: c}
+	f.again(write)
+	f.again(write)
+	if d := f.again(write); d != 100*time.Millisecond {
+		t.Errorf("the second undo waits %v", d)
+	}
+}
+
+func TestAsk(t *testing.T) {
+	other := write
+	other.Meant = "b"
+	for name, tc := range map[string]struct {
+		play func(f *front)
+		want Turn
+	}{
+		"the first write":            {play: func(*front) {}},
+		"another write":              {play: func(f *front) { f.again(other) }},
+		"the first undo":             {play: func(f *front) { f.again(write) }},
+		"the second undo":            {play: func(f *front) { f.again(write); f.again(write) }, want: Turn{Wait: time.Second, News: true}},
+		"the second undo once more":  {play: func(f *front) { f.again(write); f.again(write); f.Ask(write); f.pass(time.Second / 4) }, want: Turn{Wait: 3 * time.Second / 4}},
+		"the second undo was waited": {play: func(f *front) { f.again(write); f.again(write); f.Ask(write); f.pass(time.Second) }},
+		"the write failed": {play: func(f *front) {
+			f.again(write)
+			f.again(write)
+			f.Ask(write)
+			f.pass(time.Minute) // and was not made
+			f.Ask(write)
+		}},
+		"it is meant to be something else": {play: func(f *front) { f.again(write); f.again(write); f.again(write); f.again(other) }},
+		"an edit takes nothing back": {
+			play: func(f *front) { f.again(other); f.again(other); f.again(other); f.again(write) }, // 2 undos
+			want: Turn{Wait: 2 * time.Second, News: true},
+		},
+		"an edit while it waits": {
+			play: func(f *front) { f.again(other); f.again(other); f.Ask(other); f.again(write) },
+			want: Turn{Wait: 2 * time.Second, News: true},
+		},
+		"the write before stood for long": {play: func(f *front) { f.again(write); f.again(write); f.again(write); f.pass(memory) }},
+		"the write before stood for a while": {
+			play: func(f *front) { f.again(write); f.again(write); f.again(write); f.pass(memory - time.Second) },
+			want: Turn{Wait: 2 * time.Second, News: true},
+		},
+		"it stood for long, and the next undo": {play: func(f *front) {
+			f.again(write)
+			f.again(write)
+			f.again(write)
+			f.pass(memory)
+			f.again(write)
+		}},
+		"an edit after it stood for long": {play: func(f *front) {
+			f.again(write)
+			f.again(write)
+			f.again(write)
+			f.pass(memory)
+			f.again(other)
+			f.again(write)
+		}},
+		"another object": {play: func(f *front) {
+			o := write
+			o.Name = "other"
+			f.again(o)
+			f.again(o)
+		}},
+		"the spoke left":          {play: func(f *front) { f.again(write); f.again(write); f.again(write); f.ForgetSpoke("eu-1"); f.again(write) }},
+		"the spoke left in peace": {play: func(f *front) { f.again(write); f.ForgetSpoke("eu-1"); f.again(write) }},
+		"another spoke left": {
+			play: func(f *front) { f.again(write); f.again(write); f.ForgetSpoke("us-1") },
+			want: Turn{Wait: time.Second, News: true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFront(t)
+			tc.play(f)
+			if got := f.Ask(write); got != tc.want {
+				t.Errorf("Ask returns %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestLost has somebody else be faster than the operator again and again.
+func TestLost(t *testing.T) {
+	f := newFront(t)
+	f.Ask(write)
+	if d := f.Lost(object); d != 0 {
+		t.Errorf("a write that was refused once waits %v", d)
+	}
+	f.again(write)
+	f.Ask(write)
+	if d := f.Lost(object); d != 0 {
+		t.Errorf("a write that was undone once waits %v", d)
+	}
+	f.Wrote(write, ours)
+	f.pass(f.Ask(write).Wait)
+	for _, want := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second} {
+		if d := f.Lost(object); d != want || f.Ask(write).Wait != want {
+			t.Errorf("it waits %v, want %v", d, want)
+		}
+		f.pass(want)
+	}
+	f.Wrote(write, ours)
+	if d := f.Lost(object); d != 0 {
+		t.Errorf("after a write that was not undone, it waits %v", d)
+	}
+}
+
+// TestShown goes through what is shown of a contest.
+func TestShown(t *testing.T) {
+	f := newFront(t)
+	expect := func(when, words string, again time.Duration) {
+		t.Helper()
+		if message, left := f.shown(); (words == "") != (message == "") || !strings.Contains(message, words) || left != again {
+			t.Errorf("%s: %q, again after %v; want %q, %v", when, message, left, words, again)
+		}
+	}
+	f.again(write)
+	expect("written", "", 0)
+	f.Ask(write)
+	expect("undone", "", 0)
+	f.Wrote(write, ours)
+	expect("put right", "", 0)
+	f.Ask(write)
+	expect("undone twice", "an unknown client changes PrometheusRule shop/down back after each write (2 times)", 31*time.Second)
+	f.Blame(object, theirs)
+	expect("by somebody", `field manager "argocd-controller" changes`, 31*time.Second)
+	f.pass(time.Second)
+	f.Wrote(write, ours)
+	expect("it may be undone again", "argocd-controller", 3*time.Second)
+	f.pass(3 * time.Second)
+	expect("it stands", "", 0)
+
+	f.Ask(write)
+	expect("undone after it stood for 3 seconds", "3 times", 32*time.Second)
+	f.Stands(object)
+	expect("they gave in", "3 times", 15*time.Second/2)
+	f.pass(15 * time.Second / 2)
+	expect("and leave it so", "", 0)
+
+	f.Ask(write)
+	f.pass(4*time.Second + late)
+	expect("nobody wants to write it any more", "", 0)
+}
+
+// TestShownForAsLongAsItTakes undoes each write after a while: what is shown does not change
+// in each round.
+func TestShownForAsLongAsItTakes(t *testing.T) {
+	f := newFront(t)
+	f.again(write)
+	for round := range 6 {
+		f.pass(20 * time.Second)
+		if message, _ := f.shown(); (message != "") != (round >= 3) {
+			t.Errorf("in round %d: %q", round, message)
+		}
+		f.again(write)
+	}
+	f.pass(50 * time.Second)
+	if message, again := f.shown(); message != "" || again != 0 {
+		t.Errorf("after the end: %q", message)
+	}
+}
+
+// TestTwins has two managers undo each other's writes, each of which waits longer each time.
+// Both show that all the while.
+func TestTwins(t *testing.T) {
+	for _, scale := range []interval.Scale{1, 0.2} {
+		const latency = 50 * time.Millisecond
+		c := testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
+		twins := []*front{{T: t, Writes: New(c, scale), clock: c}, {T: t, Writes: New(c, scale), clock: c}}
+		for _, f := range twins {
+			f.again(write)
+		}
+		var writes int
+		for turn := 0; c.Now().Sub(time.Unix(1e9, 0)) < 2*time.Hour; turn++ {
+			f := twins[turn%2]
+			for began := c.Now(); ; {
+				f.pass(latency)
+				for i, f := range twins {
+					if message, _ := f.InSpoke(object.Spoke); message == "" && turn >= 6 {
+						t.Fatalf("at a scale of %v, after %v, manager %d shows nothing", scale, c.Now().Sub(time.Unix(1e9, 0)), i)
+					}
+				}
+				if f.Ask(write).Wait <= 0 && c.Now().Sub(began) > latency {
+					break
+				}
+			}
+			f.Wrote(write, ours)
+			writes++
+		}
+		if float64(writes)*float64(scale) > 100 {
+			t.Errorf("%d writes in 2 hours", writes)
+		}
+	}
+}
+
+// TestEnd ends a contest at any time: all is shown to be well within 5 minutes.
+func TestEnd(t *testing.T) {
+	for _, stands := range []time.Duration{0, time.Second, 20 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute} {
+		for rounds := range 20 {
+			f := newFront(t)
+			f.again(write)
+			for range rounds {
+				f.pass(stands)
+				f.again(write)
+			}
+			f.pass(stands) // the last undo
+			took := f.again(write)
+			_, again := f.shown()
+			f.pass(again)
+			if message, _ := f.shown(); message != "" || took+again > 5*time.Minute-15*time.Second {
+				t.Errorf("writes stand for %v, %d rounds: the end is shown after %v: %q", stands, rounds, took+again, message)
+			}
+		}
+	}
+}
+
+func TestMessages(t *testing.T) {
+	gone, absent := write, write
+	gone.Gone = true
+	absent.Meant = Absent
+	for name, tc := range map[string]struct {
+		write  Write
+		by     *metav1.ObjectMeta
+		rounds int
+		words  []string
+	}{
+		"changed":             {write, theirs, 2, []string{`field manager "argocd-controller" changes PrometheusRule shop/down back after each write (2 times)`, "managed-by=rulefleet"}},
+		"changed often":       {write, theirs, 12, []string{"(10 times or more)", "every 4 minutes"}},
+		"changed by a double": {write, ours, 3, []string{`another client named "rulefleet-manager" changes`, "--hub-id"}},
+		"deleted":             {gone, nil, 4, []string{"an unknown client deletes PrometheusRule shop/down after each write (4 times)", "audit log"}},
+		"made again":          {absent, theirs, 5, []string{"makes PrometheusRule shop/down again after each deletion (5 times or more)"}},
+		"a webhook": {
+			Write{Object: Object{Kind: WebhookConfiguration, NamespacedName: types.NamespacedName{Name: "rulefleet"}}, Meant: "b"}, theirs, 2,
+			[]string{"changes ValidatingWebhookConfiguration rulefleet back", "clientConfig.caBundle"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFront(t)
+			for range tc.rounds {
+				f.again(tc.write)
+			}
+			f.Ask(tc.write)
+			if tc.by != nil {
+				f.Blame(tc.write.Object, tc.by)
+			}
+			message := f.Message(tc.write.Object)
+			for _, words := range tc.words {
+				if !strings.Contains(message, words) {
+					t.Errorf("%q does not say %q", message, words)
+				}
+			}
+		})
+	}
+}
+
+func TestSeveralAreContested(t *testing.T) {
+	f := newFront(t)
+	for _, name := range []string{"b", "a", "c"} {
+		w := write
+		w.Name = name
+		for range 3 {
+			f.Ask(w)
+			f.Wrote(w, ours)
+		}
+		f.pass(100 * time.Millisecond)
+	}
+	if message, again := f.InSpoke("eu-1"); !strings.HasPrefix(message, "3 objects are contested, such as: ") || !strings.Contains(message, "shop/a ") || again != 2700*time.Millisecond {
+		t.Errorf("%q, again after %v", message, again)
+	}
+	if message, _ := f.InSpoke("us-1"); message != "" {
+		t.Errorf("another spoke: %q", message)
+	}
+	if message, _ := f.OfRule("AlertRule", rule, ""); message != "" {
+		t.Errorf("another kind: %q", message)
+	}
+	if message, _ := f.OfRule("PrometheusRule", rule, "us-1"); message != "" {
+		t.Errorf("the rule in another spoke: %q", message)
+	}
+}
+
+// TestMemory lets time pass over many writes.
+func TestMemory(t *testing.T) {
+	f := newFront(t)
+	for i := range 1000 {
+		w := write
+		w.Name = fmt.Sprint(i)
+		f.again(w)
+		if i%10 == 0 {
+			f.Ask(w)
+		}
+		if i%20 == 0 {
+			f.Wrote(w, ours)
+			f.Ask(w)
+		}
+	}
+	if len(f.peaceful["eu-1"]) != 900 || len(f.disputes) != 100 || len(f.byRule[rule]) != 50 {
+		t.Fatalf("it remembers %d, %d and %d", len(f.peaceful["eu-1"]), len(f.disputes), len(f.byRule[rule]))
+	}
+	f.pass(memory + time.Minute)
+	f.InSpoke("")
+	if len(f.peaceful) != 0 || len(f.disputes) != 0 || len(f.byRule) != 0 {
+		t.Errorf("it still remembers %d, %d and %d", len(f.peaceful), len(f.disputes), len(f.byRule))
+	}
+}
+
+// TestBlame has the operator write an object in second 10.
+func TestBlame(t *testing.T) {
+	const us, them = Manager, "kyverno"
+	entry := func(manager, subresource string, second int64, fields string) metav1.ManagedFieldsEntry {
+		at := metav1.Unix(second, 0)
+		return metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, Time: &at, FieldsV1: metav1.NewFieldsV1(fields)}
+	}
+	const all, part = `{"f:spec":{"f:a":{},"f:b":{}}}`, `{"f:spec":{"f:a":{}}}`
+	wrote := entry(us, "", 10, all)
+	for name, tc := range map[string]struct {
+		deleted bool // and not written
+		found   []metav1.ManagedFieldsEntry
+		want    writer
+	}{
+		"nobody":                          {},
+		"they":                            {found: []metav1.ManagedFieldsEntry{wrote, entry(them, "", 12, part)}, want: writer{name: them}},
+		"they, in the same second":        {found: []metav1.ManagedFieldsEntry{entry(them, "", 10, part), wrote}, want: writer{name: them}},
+		"they, and others before":         {found: []metav1.ManagedFieldsEntry{entry("x", "", 11, part), entry(them, "", 12, part), wrote}, want: writer{name: them}},
+		"they, and own all of it":         {found: []metav1.ManagedFieldsEntry{entry(them, "", 12, all)}, want: writer{name: them}},
+		"our double":                      {found: []metav1.ManagedFieldsEntry{entry(us, "", 12, all), entry(them, "", 9, part)}, want: writer{name: us, ours: true}},
+		"our double, in the same second":  {found: []metav1.ManagedFieldsEntry{wrote}, want: writer{name: us, ours: true}},
+		"our double that applies":         {found: []metav1.ManagedFieldsEntry{entry("rulefleet", "", 12, all)}, want: writer{name: "rulefleet", ours: true}},
+		"fields were removed":             {found: []metav1.ManagedFieldsEntry{entry(us, "", 10, part), entry(them, "", 9, part)}},
+		"all our fields were removed":     {found: []metav1.ManagedFieldsEntry{entry(them, "", 9, part)}},
+		"somebody writes its status":      {found: []metav1.ManagedFieldsEntry{entry(us, "", 10, part), entry("prometheus-operator", "status", 12, part)}},
+		"no time":                         {found: []metav1.ManagedFieldsEntry{{Manager: them}}},
+		"they made it again":              {deleted: true, found: []metav1.ManagedFieldsEntry{entry(them, "", 9, all)}, want: writer{name: them}},
+		"our double made it again":        {deleted: true, found: []metav1.ManagedFieldsEntry{wrote}, want: writer{name: us, ours: true}},
+		"a name that is not to be quoted": {found: []metav1.ManagedFieldsEntry{entry("a\x00\x1b[31m"+strings.Repeat("ü", 200), "", 12, part)}, want: writer{name: "a[31m" + strings.Repeat("ü", 61)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFront(t)
+			answer := &metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{wrote, entry("kubectl", "", 8, part)}}
+			since := f.markOf(answer)
+			if tc.deleted {
+				since = f.markOf(nil)
+			}
+			if got := f.blame(since, &metav1.ObjectMeta{ManagedFields: tc.found}); got != tc.want {
+				t.Errorf("it is %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}

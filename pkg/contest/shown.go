@@ -1,0 +1,140 @@
+package contest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// OfRule says what is contested of an AlertRule's objects in a spoke, or of the AlertRule
+// itself where spoke is empty. Nothing is where message is empty. Otherwise it is to be
+// asked again after a while.
+func (w *Writes) OfRule(kind string, rule types.NamespacedName, spoke string) (message string, again time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.messageLocked(rulesOf(w.byRule[rule], kind, spoke))
+}
+
+func rulesOf(disputes map[Object]*dispute, kind, spoke string) map[Object]*dispute {
+	out := map[Object]*dispute{}
+	for o, d := range disputes {
+		if o.Kind == kind && (spoke == "" || o.Spoke == spoke) {
+			out[o] = d
+		}
+	}
+	return out
+}
+
+// InSpoke says what is contested of what the operator writes for a spoke, as OfRule does.
+func (w *Writes) InSpoke(spoke string) (message string, again time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	of := map[Object]*dispute{}
+	for _, disputes := range w.byRule {
+		for o, d := range disputes {
+			if o.Spoke == spoke {
+				of[o] = d
+			}
+		}
+	}
+	return w.messageLocked(of)
+}
+
+// messageLocked names the first of the objects that are contested now.
+func (w *Writes) messageLocked(of map[Object]*dispute) (message string, again time.Duration) {
+	now := w.now()
+	var shown []Object
+	for o, d := range of {
+		if d.undos < shownFrom || now >= d.until {
+			continue
+		}
+		shown = append(shown, o)
+		if left := d.until - now; again == 0 || left < again {
+			again = left
+		}
+	}
+	if len(shown) == 0 {
+		return "", 0
+	}
+	first := slices.MinFunc(shown, func(a, b Object) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.String(), b.String()), strings.Compare(a.Spoke, b.Spoke))
+	})
+	message = of[first].message(first)
+	if more := len(shown) - 1; more > 0 {
+		message = fmt.Sprintf("%d objects are contested, such as: %s", more+1, message)
+	}
+	return message, again
+}
+
+// Message says how an object is contested, or "".
+func (w *Writes) Message(o Object) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d := w.disputes[o]; d != nil && d.undos >= shownFrom {
+		return d.message(o)
+	}
+	return ""
+}
+
+// WebhookConfiguration is the kind of object of which the operator writes one field alone.
+const WebhookConfiguration = "ValidatingWebhookConfiguration"
+
+// message says what happens to an object, and what to do. It begins with who does it, for
+// messages are cut.
+func (d *dispute) message(o Object) string {
+	name := o.Name
+	if o.Namespace != "" {
+		name = o.String()
+	}
+	how := "changes %s %s back after each write"
+	switch {
+	case d.absent:
+		how = "makes %s %s again after each deletion"
+	case d.gone:
+		how = "deletes %s %s after each write"
+	}
+	return fmt.Sprintf("%s "+how+" (%s); %s. The manager tries again less and less often, every %d minutes at least",
+		d.by.who(), o.Kind, name, times(d.undos), d.by.advice(o.Kind), int(maxDelay.Minutes()))
+}
+
+// times says how often something happened. It is the same for large numbers that are near
+// each other, so that what is shown settles.
+func times(n int) string {
+	switch {
+	case n < 5:
+		return fmt.Sprintf("%d times", n)
+	case n < 10:
+		return "5 times or more"
+	case n < 100:
+		return "10 times or more"
+	}
+	return "100 times or more"
+}
+
+func (w writer) who() string {
+	switch {
+	case w.ours:
+		return fmt.Sprintf("another client named %q", w.name)
+	case w.name != "":
+		return fmt.Sprintf("field manager %q", w.name)
+	}
+	return "an unknown client"
+}
+
+func (w writer) advice(kind string) string {
+	what := "objects labeled app.kubernetes.io/managed-by=rulefleet"
+	if kind == WebhookConfiguration {
+		what = "webhooks[].clientConfig.caBundle"
+	}
+	switch {
+	case w.ours:
+		return "look for another manager with the same --hub-id"
+	case w.name != "":
+		return "have it leave " + what + " alone"
+	}
+	return "the API server's audit log names it; have it leave " + what + " alone"
+}

@@ -1,0 +1,85 @@
+package distribute
+
+import (
+	"context"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+const prometheusRule = "PrometheusRule"
+
+func object(t *task, o metav1.Object) contest.Object {
+	return contest.Object{Spoke: t.spoke.Name, Kind: prometheusRule, NamespacedName: hub.Key(o)}
+}
+
+// writing and removing are the writes that a plan is made of. What the hub decides is what
+// a write means: what is kept of the spoke's object is whatever somebody there wrote.
+func (r *Reconciler) writing(t *task, plan rule.Plan) contest.Write {
+	return contest.Write{Object: object(t, plan.Object), Rule: t.req.NamespacedName, Meant: t.meant, Gone: plan.Action == rule.Create}
+}
+
+func (r *Reconciler) removing(t *task, o *monitoringv1.PrometheusRule) contest.Write {
+	return contest.Write{Object: object(t, o), Rule: t.req.NamespacedName, Meant: contest.Absent}
+}
+
+// yield returns for how long to wait with a write, because somebody undoes it, and tells of
+// that.
+func (r *Reconciler) yield(ctx context.Context, t *task, write contest.Write) time.Duration {
+	turn := r.Contests.Ask(write)
+	if turn.News {
+		r.blame(ctx, t, write)
+		r.Spokes.ChangedSoon(t.spoke.Name)
+	}
+	if turn.Wait > 0 {
+		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonContested, r.Contests.Message(write.Object))
+	}
+	return turn.Wait
+}
+
+// lost returns for how long to wait after a write was refused because somebody who undoes it
+// was faster, or 0.
+func (r *Reconciler) lost(write contest.Write, err error) time.Duration {
+	if !apierrors.IsConflict(err) {
+		return 0
+	}
+	return r.Contests.Lost(write.Object)
+}
+
+// blame finds out who undid the last write of an object. The cache does not know: it is read
+// past it, once for each undo that is waited for. Of who deleted it nothing is left.
+func (r *Reconciler) blame(ctx context.Context, t *task, write contest.Write) {
+	if write.Gone {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	o, err := t.spoke.Rules.MonitoringV1().PrometheusRules(write.Namespace).Get(ctx, write.Name, metav1.GetOptions{})
+	if err == nil { // else it is gone by now, or the spoke is away: the next undo may tell
+		r.Contests.Blame(write.Object, o)
+	}
+}
+
+// contested says what somebody in the spoke contests of an AlertRule's objects, and when to
+// look again.
+func (r *Reconciler) contested(req mcreconcile.Request) (message string, again time.Duration) {
+	return r.Contests.OfRule(prometheusRule, req.NamespacedName, req.ClusterName.String())
+}
+
+// whileContested returns when to look at a rule again: after so long, or when it is not to be
+// shown as contested any more.
+func (r *Reconciler) whileContested(req mcreconcile.Request, after time.Duration) time.Duration {
+	_, again := r.contested(req)
+	if after == 0 || again > 0 && again < after {
+		return again
+	}
+	return after
+}

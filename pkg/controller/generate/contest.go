@@ -1,0 +1,51 @@
+package generate
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+func object(ar *v1alpha1.AlertRule) contest.Object {
+	return contest.Object{Spoke: string(ar.Spec.WorkloadRef.Cluster), Kind: "AlertRule", NamespacedName: hub.Key(ar)}
+}
+
+// writing and removing are the two writes of an AlertRule. What the template makes is what a
+// write means: what people made their own is whatever is on the hub.
+func writing(ar, existing *v1alpha1.AlertRule) contest.Write {
+	data, err := json.Marshal(ar)
+	if err != nil { // strings, numbers and maps of them: there is nothing to fail
+		panic(fmt.Sprintf("generate: digest of AlertRule %s: %v", hub.Key(ar), err))
+	}
+	return contest.Write{Object: object(ar), Rule: hub.Key(ar), Meant: string(data), Gone: existing == nil}
+}
+
+func removing(ar *v1alpha1.AlertRule) contest.Write {
+	return contest.Write{Object: object(ar), Rule: hub.Key(ar), Meant: contest.Absent}
+}
+
+// yield returns for how long to wait with a write, because somebody undoes it, and tells of
+// that. An edit by people is none of this: it wins.
+func (r *Reconciler) yield(write contest.Write, existing *v1alpha1.AlertRule) time.Duration {
+	turn := r.Contests.Ask(write)
+	if !turn.News {
+		return turn.Wait
+	}
+	if existing != nil {
+		r.Contests.Blame(write.Object, existing)
+		r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Generate", "%s",
+			spoke.Clip(r.Contests.Message(write.Object), maxNote))
+	}
+	r.Spokes.ChangedSoon(write.Spoke)
+	if r.Changed != nil {
+		r.Changed(write.Rule)
+	}
+	return turn.Wait
+}

@@ -1,0 +1,224 @@
+package generate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/tools/events"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// contested is a hub where somebody undoes what the operator writes of an AlertRule.
+type contested struct {
+	*testing.T
+	*Reconciler
+
+	clock    *testingclock.FakePassiveClock
+	recorder *events.FakeRecorder
+	applies  int
+	deletes  int
+	shown    []string // spokes
+	changed  []types.NamespacedName
+}
+
+// Spoke, Spokes and ChangedSoon implement Spokes.
+func (c *contested) Spoke(string) *spoke.Spoke { return nil }
+func (c *contested) Spokes() []*spoke.Spoke    { return nil }
+func (c *contested) ChangedSoon(name string)   { c.shown = append(c.shown, name) }
+
+func newContested(t *testing.T) *contested {
+	t.Helper()
+	c := &contested{T: t, clock: testingclock.NewFakePassiveClock(time.Unix(1e9, 0)), recorder: events.NewFakeRecorder(100)}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter())
+	if err := hub.SetupIndexes(t.Context(), indexer{builder}, "hub", "rulefleet-generated"); err != nil {
+		t.Fatal(err)
+	}
+	builder.WithReturnManagedFields().WithInterceptorFuncs(interceptor.Funcs{
+		Apply: func(ctx context.Context, cl client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			c.applies++
+			return cl.Apply(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, cl client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			c.deletes++
+			return cl.Delete(ctx, o, opts...)
+		},
+	})
+	c.Reconciler = NewReconciler(Options{
+		Hub: builder.Build(), Namespace: "rulefleet-generated", Brake: brake.New(c.clock, 10*time.Minute), Spokes: c, Recorder: c.recorder,
+		Contests: contest.New(c.clock, 0), Changed: func(key types.NamespacedName) { c.changed = append(c.changed, key) },
+	})
+	return c
+}
+
+// apply has the AlertRule applied, whose event has come before, and compares the number of
+// requests and when to look again.
+func (c *contested) apply(applies int, want time.Duration) {
+	c.Helper()
+	c.seen()
+	c.applies = 0
+	ar := made()
+	_, again, _, err := c.Reconciler.apply(c.Context(), &rule.Workload{Cluster: rule.Cluster{Name: "spoke"}}, map[string]*v1alpha1.AlertRule{ar.Name: ar})
+	if err != nil || c.applies != applies || again != want {
+		c.Fatalf("applied %d times, again after %v, %v; want %d times, %v", c.applies, again, err, applies, want)
+	}
+}
+
+// seen is the event of the last write.
+func (c *contested) seen() { c.writes.Seen(hub.Key(made()), "999999") }
+
+func (c *contested) edit(change func(*v1alpha1.AlertRule)) {
+	c.Helper()
+	ar := &v1alpha1.AlertRule{}
+	if err := c.Hub.Get(c.Context(), hub.Key(made()), ar); err != nil {
+		c.Fatal(err)
+	}
+	change(ar)
+	if err := c.Hub.Update(c.Context(), ar, client.FieldOwner("argocd-controller")); err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *contested) pass(d time.Duration) { c.clock.SetTime(c.clock.Now().Add(d)) }
+
+// wantShown compares what is shown of the contest.
+func (c *contested) wantShown(words ...string) {
+	c.Helper()
+	message, _ := c.Contests.OfRule("AlertRule", hub.Key(made()), "")
+	spokes, _ := c.Contests.InSpoke("spoke")
+	for _, s := range words {
+		if !strings.Contains(message, s) || !strings.Contains(spokes, s) {
+			c.Errorf("the rule shows %q, and the spoke %q; want %q", message, spokes, s)
+		}
+	}
+	if len(words) == 0 && message+spokes != "" {
+		c.Errorf("the rule shows %q, and the spoke %q", message, spokes)
+	}
+	if told := len(c.shown) == 1 && c.shown[0] == "spoke" && len(c.changed) == 1 && c.changed[0] == hub.Key(made()); told != (len(words) > 0) {
+		c.Errorf("told that %v and %v changed", c.shown, c.changed)
+	}
+}
+
+func TestContest(t *testing.T) {
+	other := func(ar *v1alpha1.AlertRule) { ar.Labels[v1alpha1.TemplateLabel] = "other" }
+	for name, fn := range map[string]func(c *contested){
+		"changed back": func(c *contested) {
+			c.apply(1, 0)
+			c.edit(other)
+			c.apply(1, 0)
+			c.wantShown()
+			c.edit(other)
+			c.apply(0, time.Second)
+			c.wantShown(`field manager "argocd-controller" changes AlertRule rulefleet-generated/down-spoke-shop-web-abc back`)
+			if e := <-c.recorder.Events; !strings.HasPrefix(e, "Warning Contested field manager") {
+				c.Errorf("the Event is %q", e)
+			}
+			c.pass(time.Second)
+			c.apply(1, 0)
+			c.apply(0, 0)
+			c.wantShown("argocd-controller") // it may be changed again
+			c.pass(3 * time.Second)
+			if message, _ := c.Contests.InSpoke("spoke"); message != "" {
+				c.Errorf("the spoke still shows %q", message)
+			}
+		},
+		"an edit that wins": func(c *contested) {
+			c.apply(1, 0)
+			for i := range 5 {
+				c.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.For = v1alpha1.Duration(fmt.Sprintf("%dm", i+2)) })
+				c.apply(max(1-i, 0), 0) // the first has it noted that the field is theirs
+			}
+			c.wantShown()
+		},
+		"deleted": func(c *contested) {
+			vanish := func() {
+				if err := c.Hub.Delete(c.Context(), made()); err != nil {
+					c.Fatal(err)
+				}
+			}
+			c.apply(1, 0)
+			vanish()
+			c.apply(1, 0)
+			vanish()
+			c.apply(0, time.Second)
+			c.wantShown("an unknown client deletes AlertRule")
+			if !c.quota.take("spoke", new(int32(1)), types.NamespacedName{Name: "another"}) {
+				c.Error("what waits takes another's room")
+			}
+			c.quota.release("spoke", types.NamespacedName{Name: "another"})
+			c.pass(time.Second)
+			c.apply(1, 0)
+		},
+		"in its place": func(c *contested) {
+			usurp := func() {
+				if err := client.IgnoreNotFound(c.Hub.Delete(c.Context(), made())); err != nil {
+					c.Fatal(err)
+				}
+				ar := made()
+				ar.Spec.WorkloadRef.Name = "another"
+				if err := c.Hub.Create(c.Context(), ar, client.FieldOwner("argocd-controller")); err != nil {
+					c.Fatal(err)
+				}
+			}
+			c.apply(1, 0)
+			for _, wait := range []time.Duration{0, time.Second, 2 * time.Second} {
+				usurp()
+				if wait > 0 {
+					c.apply(0, wait)
+					c.pass(wait)
+				}
+				c.apply(0, staleRetry) // it is deleted
+				c.apply(1, 0)
+			}
+		},
+		"made again": func(c *contested) {
+			req := mcreconcile.Request{ClusterName: "spoke"}
+			req.Namespace, req.Name = "shop", "web"
+			prune := func(deletes int, want time.Duration) {
+				c.Helper()
+				ar := made()
+				ar.UID = types.UID(c.clock.Now().String())
+				err := c.Hub.Create(c.Context(), ar, client.FieldOwner("argocd-controller"))
+				if client.IgnoreAlreadyExists(err) != nil { // else it was not deleted
+					c.Fatal(err)
+				}
+				if err := c.Hub.Get(c.Context(), hub.Key(ar), ar); err != nil {
+					c.Fatal(err)
+				}
+				c.deletes = 0
+				wait, err := c.Reconciler.prune(c.Context(), req, []doomed{{rule: ar}})
+				if err != nil || c.deletes != deletes || wait != want {
+					c.Fatalf("deleted %d times, again after %v, %v; want %d times, %v", c.deletes, wait, err, deletes, want)
+				}
+			}
+			prune(1, 0)
+			prune(1, 0)
+			prune(0, time.Second)
+			c.wantShown(`field manager "argocd-controller" makes AlertRule`)
+			c.pass(time.Second)
+			prune(1, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { fn(newContested(t)) })
+	}
+}

@@ -1,0 +1,86 @@
+package certs
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/pkg/contest"
+)
+
+// TestContest has somebody write another bundle into the configuration again and again.
+func TestContest(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, admissionv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const ours = "one.rulefleet.io"
+	config := &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "rulefleet"}, Webhooks: []admissionv1.ValidatingWebhook{{Name: ours}},
+	}
+	injections := 0
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(config).WithReturnManagedFields().WithInterceptorFuncs(interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			injections++
+			return c.Patch(ctx, o, p, append(opts, client.FieldOwner(contest.Manager))...)
+		},
+	}).Build()
+	clock, recorder := clocktesting.NewFakePassiveClock(epoch), events.NewFakeRecorder(10)
+	r := &Rotator{
+		Client: c, Namespace: metav1.NamespaceDefault, Config: config.Name, Webhooks: []string{ours}, Hosts: testHosts, Lifetimes: quarter,
+		Clock: clock, Contests: contest.New(clock, 0), Recorder: recorder,
+	}
+	undo := func() {
+		t.Helper()
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(config), config); err != nil {
+			t.Fatal(err)
+		}
+		config.Webhooks[0].ClientConfig.CABundle = []byte("another")
+		if err := c.Update(t.Context(), config, client.FieldOwner("helm")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(what string, want int, again time.Duration) {
+		t.Helper()
+		injections = 0
+		result, err := r.Reconcile(t.Context(), reconcile.Request{})
+		if err != nil || injections != want || (again > 0 && result.RequeueAfter != again) {
+			t.Fatalf("%s: injected %d times, again after %v, %v; want %d times, %v", what, injections, result.RequeueAfter, err, want, again)
+		}
+	}
+	expect("the first", 1, 0)
+	undo()
+	expect("undone once", 1, 0)
+	undo()
+	expect("undone twice", 0, time.Second)
+	select {
+	case e := <-recorder.Events:
+		if !strings.HasPrefix(e, `Warning Contested field manager "helm" changes ValidatingWebhookConfiguration rulefleet back`) || !strings.Contains(e, "caBundle") {
+			t.Errorf("the Event is %q", e)
+		}
+	default:
+		t.Error("no Event tells of it")
+	}
+	clock.SetTime(epoch.Add(time.Second))
+	expect("after a second", 1, 0)
+	undo()
+	expect("undone three times", 0, 2*time.Second)
+	clock.SetTime(epoch.Add(3 * time.Second))
+	expect("after two seconds", 1, 0)
+	expect("it stands", 0, 0)
+}
