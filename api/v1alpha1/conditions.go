@@ -180,7 +180,8 @@ const (
 	ReasonServed = "Served"
 	// ReasonDeletionsHeld is Ready=False: so many rules are to be deleted at once that
 	// it may be a mistake. They wait for a while, or for AcknowledgeDeletionsAnnotation;
-	// the message says until when. All else in the spoke goes on.
+	// the message says until when. Rules whose AlertRules, templates or placement labels may
+	// have been lost wait for the annotation alone. All else in the spoke goes on.
 	ReasonDeletionsHeld = "DeletionsHeld"
 	// ReasonIdentityChanged is Connected=False: the kubeconfig leads to another cluster
 	// than before. Nothing is written to either until a person confirms the new one by

@@ -62,8 +62,8 @@ const (
 const ResetFieldsAnnotation = Group + "/reset-fields"
 
 // AcknowledgeDeletionsAnnotation on a SpokeCluster, with any value but "", lets the
-// deletions pass that are held for that spoke at the time. The operator removes the
-// annotation, so that the next mass deletion is held again.
+// deletions pass that are held for that spoke at the time, and that its status shows. The
+// operator removes the annotation, so that the next mass deletion is held again.
 const AcknowledgeDeletionsAnnotation = Group + "/acknowledge-deletions"
 
 // AcceptIdentityAnnotation on a SpokeCluster confirms that its Secret is meant to lead to

@@ -216,10 +216,18 @@ type PendingDeletions struct {
 	// +kubebuilder:validation:Minimum=0
 	Count int32 `json:"count"`
 
-	// held is how many of them wait because so many are to be deleted at once.
+	// held is how many of them wait because so many are to be deleted at once, or because
+	// they are suspect.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Held int32 `json:"held,omitempty"`
+
+	// suspect is how many of those held wait until they are acknowledged, however long: what
+	// they follow from may have been lost, because the rules are older than the kind or the
+	// SpokeCluster that they depend on.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Suspect int32 `json:"suspect,omitempty"`
 
 	// names are the AlertRules concerned, as namespace/name: the first 50 of them.
 	// +optional

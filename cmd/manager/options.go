@@ -101,7 +101,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.DurationVar(&o.evaluatorInterval, "evaluator-poll-interval", evaluate.DefaultInterval, "`duration` between two times that a spoke's Prometheus is asked which rules it evaluates and what fires; at least 5s")
 	f.Float64Var((*float64)(&o.intervals), "interval-scale", 1, "`factor` that scales the time between two looks at a spoke or its Prometheus, and most delays before a retry; for tests")
 	f.BoolVar(&o.checkMetrics, "check-metrics", true, "ask a spoke's Prometheus whether it has series for all that the rules' expressions select, and show what is missing")
-	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "`duration` for which deletions are held that are more than a quarter of a spoke's rules, and more than 20, within as long; 0 holds none")
+	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "`duration` for which deletions are held that are more than a quarter of a spoke's rules, and more than 20, within as long; 0 holds none of those. Deletions that may follow from a loss of the hub's objects wait for an acknowledgement whatever this is")
 	f.DurationVar(&o.leaveTimeout, "leave-timeout", 2*time.Minute, "`duration` for which a spoke whose SpokeCluster is deleted is tried to be reached, to remove its rules; what is left then stays there")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "`port` of the admission webhook; 0 for none")
 	f.StringVar(&o.webhookService, "webhook-service", "rulefleet-webhook", "`name` of the Service, in the operator's namespace, that the hub's API server reaches the webhook by")

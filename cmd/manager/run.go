@@ -152,7 +152,8 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	if err := hub.SetupIndexes(ctx, local.GetFieldIndexer(), hubID, o.generatedNamespace); err != nil {
 		return fmt.Errorf("setting up the hub's indexes: %w", err)
 	}
-	guard := hub.Guard{Reader: local.GetAPIReader()}
+	guard := hub.Guard{Reader: local.GetAPIReader(), Live: hub.NewLive(local.GetAPIReader(), clock.RealClock{})}
+	witness := hub.NewWitness()
 	recorder := local.GetEventRecorder("rulefleet")
 	validator := rule.NewValidator(o.validateOptions())
 	board := status.NewBoard()
@@ -178,7 +179,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	}
 	// (1) Deployment → AlertRule
 	generator := generate.NewReconciler(generate.Options{
-		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
+		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
 		Validator: validator, Propagation: propagation, Contests: contests, Changed: board.Notify, Intervals: o.intervals,
 	})
 	rules.generator = generator
@@ -187,7 +188,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	}
 	// (2) AlertRule → PrometheusRule
 	distributor := distribute.NewReconciler(distribute.Options{
-		Hub: local.GetClient(), Guard: guard, Brake: held, Spokes: provider, Reporter: failures, Validator: validator, Generated: o.generatedNamespace,
+		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Reporter: failures, Validator: validator, Generated: o.generatedNamespace,
 		Propagation: propagation, Evaluations: poller, Contests: contests, Intervals: o.intervals,
 		Render: rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
 	})

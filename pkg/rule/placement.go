@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -16,6 +18,11 @@ type Cluster struct {
 	// Name and Labels are those of its SpokeCluster.
 	Name   string
 	Labels map[string]string
+	// UID and Created are those of its SpokeCluster, which may be younger than what is in the
+	// spoke, and Identity is that of the cluster, as far as it is known.
+	UID      types.UID
+	Created  time.Time
+	Identity string
 	// RuleLabels are put on the PrometheusRules there, as labels of the objects.
 	RuleLabels map[string]string
 	// Suspended tells that nothing is to be written there.

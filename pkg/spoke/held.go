@@ -8,11 +8,13 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Held are deletions that wait, for they are so many that they may be a mistake.
+// Held are deletions that wait, for they may be a mistake.
 type Held struct {
 	// Count is their number, and Names are the AlertRules of the first of them.
 	Count int
 	Names []string
+	// Suspects is how many of them wait for an acknowledgement, however long.
+	Suspects int
 	// Message says what is held, until when, and what to do about it.
 	Message string
 }
@@ -31,7 +33,7 @@ func (h *Held) Equal(other *Held) bool {
 	if h == nil || other == nil {
 		return h == other
 	}
-	return h.Count == other.Count && h.Message == other.Message && slices.Equal(h.Names, other.Names)
+	return h.Count == other.Count && h.Suspects == other.Suspects && h.Message == other.Message && slices.Equal(h.Names, other.Names)
 }
 
 func (h *Held) pending() *v1alpha1.PendingDeletions {
@@ -39,7 +41,7 @@ func (h *Held) pending() *v1alpha1.PendingDeletions {
 		return nil
 	}
 	n := int32(min(h.Count, 1<<30))
-	return &v1alpha1.PendingDeletions{Count: n, Held: n, Names: h.Names}
+	return &v1alpha1.PendingDeletions{Count: n, Held: n, Suspect: int32(min(h.Suspects, 1<<30)), Names: h.Names}
 }
 
 // heldIn reads what a status says is held, or nil.
@@ -47,7 +49,7 @@ func heldIn(s *v1alpha1.SpokeClusterStatus) *Held {
 	if s.PendingDeletions == nil || s.PendingDeletions.Held == 0 {
 		return nil
 	}
-	held := &Held{Count: int(s.PendingDeletions.Held), Names: s.PendingDeletions.Names}
+	held := &Held{Count: int(s.PendingDeletions.Held), Suspects: int(s.PendingDeletions.Suspect), Names: s.PendingDeletions.Names}
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c != nil && c.Reason == v1alpha1.ReasonDeletionsHeld {
 		held.Message = c.Message
 	}

@@ -172,11 +172,13 @@ func (n news) pending(was *v1alpha1.PendingDeletions, suspended bool) *v1alpha1.
 			return was
 		}
 	case len(n.doomed) > 0:
-		held := int32(0)
+		held, suspect := int32(0), int32(0)
 		if out != nil {
-			held = out.Held
+			held, suspect = out.Held, out.Suspect
 		}
-		return pendingOf(n.doomed, held)
+		pending := pendingOf(n.doomed, held)
+		pending.Suspect = suspect
+		return pending
 	}
 	return out
 }

@@ -11,6 +11,8 @@ package brake
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -54,8 +56,8 @@ const (
 // Deletion is an object that is to be deleted, by its AlertRule.
 type Deletion struct {
 	Key types.NamespacedName
-	// Suspect is one that is held whatever the count: it is older than the kind of the
-	// object that is missed, which says that all objects of that kind were lost.
+	// Suspect is one that is held whatever the count, until a person acknowledges it: what
+	// it follows from may have been lost with its kind.
 	Suspect bool
 }
 
@@ -103,7 +105,7 @@ type account struct {
 }
 
 // New returns a Brake that counts the deletions of the last span, and holds what is
-// too much for as long. A span of 0 lets all pass.
+// too much for as long. A span of 0 lets all pass but suspects.
 func New(c clock.PassiveClock, span time.Duration) *Brake {
 	return &Brake{
 		clock: c, span: span, spokes: map[string]*account{},
@@ -114,7 +116,7 @@ func New(c clock.PassiveClock, span time.Duration) *Brake {
 // Ask tells which of the deletions are held. It returns an error when Holds does.
 func (b *Brake) Ask(q Question) (Answer, error) {
 	if b.span <= 0 {
-		return Answer{}, nil
+		q.Deletions = slices.DeleteFunc(slices.Clone(q.Deletions), func(d Deletion) bool { return !d.Suspect })
 	}
 	toCount := false
 	b.with(q.Spoke, len(q.Deletions) > 0, func(a *account, now time.Time) {
@@ -174,12 +176,12 @@ func (b *Brake) with(name string, need bool, fn func(a *account, now time.Time))
 
 // mark differs when something else is held than before.
 func (a *account) mark() (m [2]struct {
-	held  int
-	until time.Time
+	held, suspects int
+	until          time.Time
 }) {
 	for i, hop := range hops {
 		if l := a.ledgers[hop]; l != nil {
-			m[i].held, m[i].until = l.held, l.until
+			m[i].held, m[i].suspects, m[i].until = l.held, l.suspects, l.until
 		}
 	}
 	return m
@@ -227,9 +229,10 @@ func (b *Brake) Acknowledge(spoke string) int {
 
 // Recall tells, before anything is asked, what was held for a spoke when the operator
 // ended: until the span is over, nothing passes there without an acknowledgement.
-// Otherwise every restart would let some of it slip through.
+// Otherwise every restart would let some of it slip through. Suspects alone are no reason
+// for that: they are found again.
 func (b *Brake) Recall(name string, shown *spoke.Held) {
-	if b.span <= 0 || shown == nil {
+	if shown == nil || (b.span <= 0 && shown.Suspects == 0) {
 		return
 	}
 	b.with(name, true, func(a *account, now time.Time) {
@@ -240,9 +243,22 @@ func (b *Brake) Recall(name string, shown *spoke.Held) {
 
 func (a *account) recall(now time.Time, span time.Duration) {
 	a.settled = now.Add(settling)
+	if a.shown == nil || a.shown.Count <= a.shown.Suspects {
+		return
+	}
 	for _, hop := range hops {
 		a.ledger(hop, span).wary = now.Add(span)
 	}
+}
+
+// Owners returns the keys of the reconciles whose deletions a hop holds for a spoke.
+func (b *Brake) Owners(hop Hop, name string) (owners []types.NamespacedName) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.spokes[name]; a != nil && a.ledgers[hop] != nil {
+		owners = slices.Collect(maps.Keys(a.ledgers[hop].owners))
+	}
+	return owners
 }
 
 // Drop forgets a spoke.
@@ -325,17 +341,35 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 		if l == nil || l.held == 0 {
 			continue
 		}
-		keys, until := l.names()
+		l.show()
+		held.Suspects += l.suspects
+		keys := l.names()
 		for _, k := range keys[:min(len(keys), maxNames-len(held.Names))] {
 			held.Names = append(held.Names, k.String())
 		}
-		if left := until.Sub(now); next == 0 || left < next {
-			next = left
+		if n := l.counting(); n > 0 {
+			if left := max(l.until.Sub(now), time.Millisecond); next == 0 || left < next {
+				next = left
+			}
+			parts = append(parts, fmt.Sprintf("%d of %d deletions of %s wait until %s", n, n+len(l.gone), what[hop], l.until.UTC().Format(time.RFC3339)))
 		}
-		parts = append(parts, fmt.Sprintf("%d of %d deletions of %s wait until %s",
-			l.held, l.held+len(l.gone), what[hop], until.UTC().Format(time.RFC3339)))
+		if l.suspects > 0 {
+			parts = append(parts, fmt.Sprintf("%d deletions of %s wait for an acknowledgement", l.suspects, what[hop]))
+		}
 	}
-	held.Message = fmt.Sprintf("%s. To keep the rules, bring back what they were made from. To let them pass now: kubectl annotate spoke %s %s=true",
-		strings.Join(parts, ", and "), name, v1alpha1.AcknowledgeDeletionsAnnotation)
-	return held, max(next, time.Millisecond)
+	message := strings.Join(parts, ", and ")
+	if held.Suspects > 0 {
+		message += ". What waits for an acknowledgement is older than the kind or the SpokeCluster that decides this, whose objects or labels may have been lost"
+	}
+	held.Message = fmt.Sprintf("%s. To keep the rules, %s. To let them pass now: kubectl annotate spoke %s %s=true",
+		message, remedy(held.Suspects > 0), name, v1alpha1.AcknowledgeDeletionsAnnotation)
+	return held, next
+}
+
+// remedy says how what is held is kept.
+func remedy(suspects bool) string {
+	if suspects {
+		return "restore AlertRules, templates, and the labels of SpokeClusters from a backup"
+	}
+	return "bring back what they were made from"
 }

@@ -142,6 +142,113 @@ func TestRecall(t *testing.T) {
 	}
 }
 
+// suspects asks for 60 deletions that are suspect, and returns how many are held.
+func (b *braked) suspects(hop Hop, spoke string) int {
+	b.Helper()
+	held := 0
+	for n := range 60 {
+		answer, err := b.Ask(Question{Hop: hop, Spoke: spoke, Owner: name(n), Deletions: []Deletion{suspect(n)}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if held += answer.Held.Len(); (answer.Held.Len() > 0) != (answer.Wait > 0) {
+			b.Fatalf("got %+v", answer)
+		}
+	}
+	return held
+}
+
+// Suspects wait for a person whatever the span is, and are shown until then.
+func TestSuspectsOfASpoke(t *testing.T) {
+	for _, span := range []time.Duration{span, 0} {
+		t.Run(span.String(), func(t *testing.T) {
+			b := newBraked(t, span)
+			if n := b.suspects(Distribute, "s"); n != 60 {
+				t.Fatalf("%d are held", n)
+			}
+			p := b.publish("s", true)
+			if p.is == nil || p.is.Count != 60 || p.is.Suspects != 60 || len(p.is.Names) != 50 || p.next != 0 {
+				t.Fatalf("got %+v with %+v", p, p.is)
+			}
+			for _, words := range []string{
+				"60 deletions of PrometheusRules whose", "wait for an acknowledgement", "restore AlertRules, templates, and the labels of SpokeClusters",
+				"kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
+			} {
+				if !strings.Contains(p.is.Message, words) {
+					t.Errorf("it does not say %q: %s", words, p.is.Message)
+				}
+			}
+			if len(b.Owners(Distribute, "s")) != 60 || len(b.Owners(Generate, "s")) != 0 {
+				t.Error("the owners are others")
+			}
+			b.clock.SetTime(at(365 * 24 * time.Hour))
+			if p := b.publish("s", true); b.suspects(Distribute, "s") != 60 || !p.is.Equal(p.was) {
+				t.Errorf("a year later: %+v", p.is)
+			}
+
+			// A restart shows them until they are found again, and is no reason to be wary.
+			shown := b.Held("s")
+			again := newBraked(t, span)
+			again.Recall("s", shown)
+			if p := again.publish("s", true); !p.is.Equal(shown) {
+				t.Errorf("after a restart: %+v", p.is)
+			}
+			if n := len(again.few(20)); n != 0 {
+				t.Errorf("after a restart %d others are held", n)
+			}
+			if n := again.suspects(Distribute, "s"); n != 60 {
+				t.Errorf("after a restart %d are held", n)
+			}
+
+			if n := b.Acknowledge("s"); n != 60 || b.woken["distribute s"] != 60 || b.suspects(Distribute, "s") != 0 {
+				t.Errorf("%d were acknowledged", n)
+			}
+			if p := b.publish("s", true); p.is != nil || p.ended != acknowledged {
+				t.Errorf("got %+v", p)
+			}
+		})
+	}
+}
+
+// few asks for some deletions, and returns those that are held.
+func (b *braked) few(n int) (held []types.NamespacedName) {
+	b.Helper()
+	for i := range n {
+		key := name(1000 + i)
+		answer, err := b.Ask(Question{
+			Hop: Distribute, Spoke: "s", Owner: key, Deletions: []Deletion{{Key: key}}, Holds: func() (int, error) { return 60, nil },
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		held = append(held, answer.Held.UnsortedList()...)
+	}
+	return held
+}
+
+// The message about everything at once fits into an Event.
+func TestMessage(t *testing.T) {
+	b := newBraked(t, span)
+	for _, hop := range hops {
+		b.suspects(hop, "s")
+		for n := range 60 {
+			if _, err := b.Ask(Question{
+				Hop: hop, Spoke: "s", Owner: name(100 + n), Deletions: []Deletion{{Key: name(100 + n)}}, Holds: func() (int, error) { return 60, nil },
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	p := b.publish("s", true)
+	if p.is.Count != 200 || p.is.Suspects != 120 || p.next != span {
+		t.Errorf("got %+v with %+v", p, p.is)
+	}
+	if len(p.is.Message) > 1000 {
+		t.Errorf("the message has %d bytes: %s", len(p.is.Message), p.is.Message)
+	}
+	t.Log(p.is.Message)
+}
+
 // While the spoke is away nobody asks, and what was held still stands. When it is back,
 // nothing passes by the count either.
 func TestRecallOfASpokeThatIsAway(t *testing.T) {

@@ -19,6 +19,9 @@ const (
 	// vouchLife is for how long a deletion is vouched for: a spoke that is away for
 	// longer has it counted when it is back.
 	vouchLife = 24 * time.Hour
+	// suspectRetry is when to look again at a suspect. What ends it is an event; this is for
+	// one that was missed.
+	suspectRetry = 10 * time.Minute
 )
 
 // key is a namespace and a name on the hub.
@@ -31,17 +34,20 @@ const (
 	acknowledged outcome = "acknowledged" // by a person
 	waited       outcome = "waited"       // for as long as they are held
 	receded      outcome = "receded"      // too few are due any more
+	decided      outcome = "decided"      // what was suspect was decided on meanwhile
 )
 
 // entry is a deletion that the count alone did not let go.
 type entry struct {
-	// cleared lets it pass, whatever the count.
-	cleared bool
-	// suspect is held on its own, until a time of its own.
-	suspect bool
+	// cleared lets it pass, whatever the count. waited tells that time did, and no person:
+	// then it does not let a suspect pass.
+	cleared, waited bool
+	// suspect is held on its own, until a person lets it go. shown tells that a person can
+	// know of it.
+	suspect, shown bool
 	// uid is the object's, where a deletion is vouched for.
 	uid types.UID
-	// until is when a suspect goes by itself, or a vouch ends.
+	// until is when a vouch ends.
 	until time.Time
 }
 
@@ -65,8 +71,8 @@ type ledger struct {
 	owners         map[key]map[key]*entry
 	held, suspects int
 	// until is when those that are held by the count go by themselves; zero while
-	// none is. soonest is no later than when the first suspect does.
-	until, soonest time.Time
+	// none is.
+	until time.Time
 	// wary is until when nothing at all goes by the count: another life of the
 	// operator, of which no ledger is left, held deletions when it ended.
 	wary time.Time
@@ -92,13 +98,17 @@ func (l *ledger) limit(now time.Time) int {
 
 func (l *ledger) tripped() bool { return !l.until.IsZero() }
 
+// counting returns how many are held by the count. Suspects are none of them: they may wait
+// for long, and what people delete meanwhile is not to wait with them.
+func (l *ledger) counting() int { return l.held - l.suspects }
+
 // toCount tells whether what the spoke holds has to be counted before the deletions
 // can be decided on: once in a span, and again when it may have grown so much that
 // there is no need to hold them.
 func (l *ledger) toCount(now time.Time, owner key, wants []Deletion) bool {
 	n := 0
 	for _, d := range wants {
-		if l.owners[owner][d.Key] == nil && !l.goneKeys.Has(d.Key) {
+		if !d.Suspect && l.owners[owner][d.Key] == nil && !l.goneKeys.Has(d.Key) {
 			n++
 		}
 	}
@@ -109,7 +119,7 @@ func (l *ledger) toCount(now time.Time, owner key, wants []Deletion) bool {
 	case l.counted.IsZero() || age >= l.span:
 		return true
 	}
-	return len(l.gone)+l.held+n > l.limit(now) && age >= recount
+	return len(l.gone)+l.counting()+n > l.limit(now) && age >= recount
 }
 
 // count notes what the spoke holds. What has gone within the span was there at its start.
@@ -124,11 +134,11 @@ func (l *ledger) ask(now time.Time, owner key, wants []Deletion, uid types.UID) 
 	l.settle(owner, wants, uid)
 	l.roll(now)
 	for _, d := range wants {
-		until := l.admit(now, owner, d)
-		if until.IsZero() {
+		left, ok := l.admit(now, owner, d)
+		if ok {
 			continue
 		}
-		if left := until.Sub(now); held.Len() == 0 || left < wait {
+		if held.Len() == 0 || left < wait {
 			wait = left
 		}
 		held = held.Union(sets.New(d.Key))
@@ -136,37 +146,37 @@ func (l *ledger) ask(now time.Time, owner key, wants []Deletion, uid types.UID) 
 	return held, wait
 }
 
-// admit returns zero when a deletion may go, and until when it is held when it may not.
-func (l *ledger) admit(now time.Time, owner key, d Deletion) time.Time {
+// admit tells whether a deletion may go, and if not, when to look at it again.
+func (l *ledger) admit(now time.Time, owner key, d Deletion) (left time.Duration, ok bool) {
 	e := l.owners[owner][d.Key]
+	if e != nil && !e.cleared && e.suspect != d.Suspect {
+		l.drop(owner, d.Key) // it is judged anew
+		l.ended, e = decided, nil
+	}
 	switch {
-	case e != nil && e.cleared:
-		return time.Time{}
-	case e != nil && e.suspect:
-		return e.until
-	case e != nil:
-		return l.until
-	case l.goneKeys.Has(d.Key): // it was let go, and is tried again
-		return time.Time{}
+	case e != nil && e.cleared && !(e.waited && d.Suspect):
+		return 0, true
 	case d.Suspect:
-		e := &entry{suspect: true, until: now.Add(l.span)}
-		l.put(owner, d.Key, e)
-		l.held++
-		l.suspects++
-		if l.suspects == 1 {
-			l.soonest = e.until
+		if e == nil || e.cleared {
+			l.put(owner, d.Key, &entry{suspect: true})
+			l.held++
+			l.suspects++
 		}
-		return e.until
-	case !l.tripped() && len(l.gone)+l.held < l.limit(now):
+		return suspectRetry, false
+	case e != nil:
+		return l.until.Sub(now), false
+	case l.span <= 0, l.goneKeys.Has(d.Key): // nothing is counted, or it was let go, and is tried again
+		return 0, true
+	case !l.tripped() && len(l.gone)+l.counting() < l.limit(now):
 		l.gone = append(l.gone, passage{d.Key, now})
 		l.goneKeys.Insert(d.Key)
-		return time.Time{}
+		return 0, true
 	case !l.tripped():
 		l.until = now.Add(l.span)
 	}
 	l.put(owner, d.Key, &entry{})
 	l.held++
-	return l.until
+	return l.until.Sub(now), false
 }
 
 func (l *ledger) put(owner, k key, e *entry) {
@@ -179,6 +189,9 @@ func (l *ledger) put(owner, k key, e *entry) {
 // drop forgets a deletion.
 func (l *ledger) drop(owner, k key) {
 	if e := l.owners[owner][k]; e != nil {
+		if e.suspect && !e.cleared {
+			l.ended = receded
+		}
 		l.clear(e)
 		delete(l.owners[owner], k)
 	}
@@ -218,21 +231,19 @@ func (l *ledger) roll(now time.Time) {
 	}
 	l.gone = l.gone[old:]
 	l.expireVouches(now)
-	if l.suspects > 0 && !now.Before(l.soonest) {
-		l.rollSuspects(now)
-	}
 	switch {
 	case !l.tripped():
 	case !now.Before(l.until):
 		l.each(func(owner, _ key, e *entry) {
 			if !e.suspect {
 				l.clear(e)
+				e.waited = true
 				l.woken = append(l.woken, owner)
 			}
 		})
 		l.end(waited)
 		l.forgetGone()
-	case len(l.gone)+l.held <= l.limit(now):
+	case len(l.gone)+l.counting() <= l.limit(now):
 		l.each(func(owner, k key, e *entry) {
 			if !e.suspect {
 				l.drop(owner, k)
@@ -241,20 +252,6 @@ func (l *ledger) roll(now time.Time) {
 		})
 		l.end(receded)
 	}
-}
-
-func (l *ledger) rollSuspects(now time.Time) {
-	l.soonest = now.Add(l.span)
-	l.each(func(owner, _ key, e *entry) {
-		switch {
-		case !e.suspect:
-		case !now.Before(e.until):
-			l.clear(e)
-			l.woken, l.ended = append(l.woken, owner), waited
-		case e.until.Before(l.soonest):
-			l.soonest = e.until
-		}
-	})
 }
 
 // each calls a function for every deletion that is held. It may drop it.
@@ -275,19 +272,29 @@ func (l *ledger) forgetGone() {
 	l.gone, l.goneKeys, l.counted = nil, sets.New[key](), time.Time{}
 }
 
-// acknowledge lets all pass that is held, and returns how many that are.
+// acknowledge lets all pass that is held, and returns how many that are. Of suspects, these
+// are those that a person can know of.
 func (l *ledger) acknowledge() int {
-	n := l.held
+	n := 0
 	l.wary = time.Time{}
 	l.each(func(owner, _ key, e *entry) {
+		if e.suspect && !e.shown {
+			return
+		}
 		l.clear(e)
 		l.woken = append(l.woken, owner)
+		n++
 	})
 	if n > 0 {
 		l.end(acknowledged)
 		l.forgetGone()
 	}
 	return n
+}
+
+// show notes that all that is held is shown to people.
+func (l *ledger) show() {
+	l.each(func(_, _ key, e *entry) { e.shown = true })
 }
 
 // vouch lets the deletion of an object pass.
@@ -322,17 +329,11 @@ func (l *ledger) takeWoken() []key {
 	return woken
 }
 
-// names returns what is held, in order, and when the last of it goes by itself.
-func (l *ledger) names() (names []key, until time.Time) {
-	until = l.until
-	l.each(func(_, k key, e *entry) {
-		names = append(names, k)
-		if e.suspect && e.until.After(until) {
-			until = e.until
-		}
-	})
+// names returns what is held, in order.
+func (l *ledger) names() (names []key) {
+	l.each(func(_, k key, _ *entry) { names = append(names, k) })
 	slices.SortFunc(names, func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	return names, until
+	return names
 }

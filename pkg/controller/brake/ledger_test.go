@@ -132,7 +132,7 @@ func TestLedger(t *testing.T) {
 			if held := tc.then(l); held != tc.held {
 				t.Errorf("%d are held, want %d", held, tc.held)
 			}
-			names, _ := l.names()
+			names := l.names()
 			if l.held != tc.left || len(names) != tc.left || l.tripped() != tc.tripped || l.ended != tc.ended {
 				t.Errorf("in the ledger are %d (%d), tripped %v, ended %q", l.held, len(names), l.tripped(), l.ended)
 			}
@@ -225,49 +225,165 @@ func TestOwner(t *testing.T) {
 	if n := ask(l, start, 60, owner, b); n != 1 || l.held != 1 {
 		t.Errorf("%d are held (%d)", n, l.held)
 	}
-	if names, until := l.names(); !slices.Equal(names, []key{b.Key}) || !until.Equal(at(span)) {
-		t.Errorf("got %v until %v", names, until)
+	if names := l.names(); !slices.Equal(names, []key{b.Key}) || !l.until.Equal(at(span)) {
+		t.Errorf("got %v until %v", names, l.until)
 	}
 }
 
-// What is older than the kind of what is missed is held on its own, and holds up
-// nothing else.
+func suspect(n int) Deletion { return Deletion{Key: name(n), Suspect: true} }
+
+// Suspects wait for a person, however long, and hold up nothing else.
 func TestSuspects(t *testing.T) {
-	l := newLedger(span)
-	suspect := func(n int) Deletion { return Deletion{Key: name(n), Suspect: true} }
-	if ask(l, start, 60, name(0), suspect(0)) != 1 || ask(l, at(time.Minute), 60, name(1), suspect(1)) != 1 {
-		t.Error("it goes")
+	for title, tc := range map[string]struct {
+		span time.Duration // 0 is no limit by the count
+		then func(l *ledger)
+		// held and suspects are those that are left in the ledger, of 30 suspects.
+		held, suspects int
+		woken          int
+		ended          outcome
+	}{
+		"asked again": {
+			span: span, then: func(l *ledger) { askSuspects(t, l, at(time.Minute), 0, 30, 30) },
+			held: 30, suspects: 30,
+		},
+		"a year later": {
+			span: span, then: func(l *ledger) { askSuspects(t, l, at(365*24*time.Hour), 0, 30, 30) },
+			held: 30, suspects: 30,
+		},
+		"a year later, without a limit": {
+			then: func(l *ledger) { askSuspects(t, l, at(365*24*time.Hour), 0, 30, 30) },
+			held: 30, suspects: 30,
+		},
+		"others go meanwhile, as many as are free": {
+			span: span, then: func(l *ledger) {
+				if want(l, start, 60, 100, 120) != 0 || l.tripped() || want(l, start, 60, 120, 121) != 1 {
+					t.Error("suspects count")
+				}
+			},
+			held: 31, suspects: 30,
+		},
+		"others go meanwhile, without a limit": {
+			then: func(l *ledger) {
+				if want(l, start, 60, 100, 200) != 0 {
+					t.Error("they are held")
+				}
+			},
+			held: 30, suspects: 30,
+		},
+		"what the count holds has waited": {
+			span: span, then: func(l *ledger) {
+				want(l, start, 60, 100, 160)
+				if want(l, at(span), 60, 120, 160) != 0 {
+					t.Error("the others are held for too long")
+				}
+				askSuspects(t, l, at(span), 0, 30, 30)
+			},
+			held: 30, suspects: 30, woken: 40, ended: waited,
+		},
+		"acknowledged": {
+			span: span, then: func(l *ledger) { acknowledgeShown(t, l, 30); askSuspects(t, l, at(1), 0, 30, 0) },
+			woken: 30, ended: acknowledged,
+		},
+		"acknowledged, without a limit": {
+			then:  func(l *ledger) { acknowledgeShown(t, l, 30); askSuspects(t, l, at(1), 0, 30, 0) },
+			woken: 30, ended: acknowledged,
+		},
+		"acknowledged before they are shown": {
+			span: span, then: func(l *ledger) {
+				if n := l.acknowledge(); n != 0 {
+					t.Errorf("%d were acknowledged", n)
+				}
+				askSuspects(t, l, at(1), 0, 30, 30)
+			},
+			held: 30, suspects: 30,
+		},
+		"some more after they are shown, acknowledged": {
+			span: span, then: func(l *ledger) {
+				l.show()
+				askSuspects(t, l, at(1), 30, 40, 10)
+				if n := l.acknowledge(); n != 30 {
+					t.Errorf("%d were acknowledged", n)
+				}
+				askSuspects(t, l, at(2), 30, 40, 10)
+				askSuspects(t, l, at(2), 0, 30, 0)
+			},
+			held: 10, suspects: 10, woken: 30, ended: acknowledged,
+		},
+		"restored": {
+			span: span, then: func(l *ledger) { back(l, at(time.Minute), 0, 30) }, ended: receded,
+		},
+		"all but one restored": {
+			span: span, then: func(l *ledger) { back(l, at(time.Minute), 0, 29) }, held: 1, suspects: 1, ended: receded,
+		},
+		"a few are decided on": {
+			span: span, then: func(l *ledger) {
+				if want(l, at(1), 60, 0, free) != 0 {
+					t.Error("they are held")
+				}
+			},
+			held: 10, suspects: 10, ended: decided,
+		},
+		"a mass is decided on": {
+			span: span, then: func(l *ledger) {
+				if n := want(l, at(1), 60, 0, 30); n != 10 {
+					t.Errorf("%d are held", n)
+				}
+			},
+			held: 10, ended: decided,
+		},
+	} {
+		t.Run(title, func(t *testing.T) {
+			l := newLedger(tc.span)
+			askSuspects(t, l, start, 0, 30, 30)
+			tc.then(l)
+			if woken := len(l.takeWoken()); l.held != tc.held || l.suspects != tc.suspects || woken != tc.woken || l.ended != tc.ended {
+				t.Errorf("left are %d and %d, %d are woken, it ended %q", l.held, l.suspects, woken, l.ended)
+			}
+		})
 	}
-	if want(l, at(time.Minute), 60, 10, 15) != 0 || l.tripped() {
-		t.Error("another one is held")
+}
+
+// askSuspects asks for suspects, each by an owner of its own.
+func askSuspects(t *testing.T, l *ledger, now time.Time, from, to, want int) {
+	t.Helper()
+	held := 0
+	for n := from; n < to; n++ {
+		held += ask(l, now, 60, name(n), suspect(n))
 	}
-	if ask(l, at(span), 60, name(0), suspect(0)) != 0 {
-		t.Error("it is held for too long")
+	if held != want {
+		t.Errorf("%d are held, want %d", held, want)
 	}
-	if ask(l, at(span), 60, name(1), suspect(1)) != 1 || l.held != 1 {
-		t.Error("the later one goes too early")
+}
+
+func acknowledgeShown(t *testing.T, l *ledger, want int) {
+	t.Helper()
+	l.show()
+	if n := l.acknowledge(); n != want {
+		t.Errorf("%d were acknowledged, want %d", n, want)
 	}
-	if n := l.acknowledge(); n != 1 || ask(l, at(span), 60, name(1), suspect(1)) != 0 {
-		t.Errorf("%d acknowledged, and it is held", n)
-	}
-	// The end of what the count holds is not theirs.
-	l = newLedger(span)
-	want(l, start, 60, 100, 160)
-	ask(l, at(time.Minute), 60, name(0), suspect(0))
-	if want(l, at(span), 60, 120, 160) != 0 || ask(l, at(span), 60, name(0), suspect(0)) != 1 {
-		t.Error("it went with the others")
-	}
-	// With many of them, the count holds too.
-	l = newLedger(span)
-	for n := range 30 {
-		ask(l, start, 60, name(n), suspect(n))
-	}
-	if want(l, start, 60, 100, 101) != 1 || !l.tripped() {
-		t.Error("they don't count")
-	}
-	l.acknowledge()
-	if l.held != 0 || l.suspects != 0 {
-		t.Errorf("left are %d and %d", l.held, l.suspects)
+}
+
+// What was let go, or would have been, and turns out to be suspect before it is gone.
+func TestBecomesSuspect(t *testing.T) {
+	for title, tc := range map[string]struct {
+		before func(l *ledger) // of 60 deletions
+		n      int
+		held   int
+	}{
+		"let go by the count": {before: func(*ledger) {}, n: 0, held: 1},
+		"held by the count":   {before: func(*ledger) {}, n: 59, held: 1},
+		"waited":              {before: func(l *ledger) { l.roll(at(span)) }, n: 59, held: 1},
+		"acknowledged":        {before: func(l *ledger) { l.acknowledge() }, n: 59, held: 0},
+		"vouched for":         {before: func(l *ledger) { l.vouch(start, name(59), "uid") }, n: 59, held: 0},
+	} {
+		t.Run(title, func(t *testing.T) {
+			l := newLedger(span)
+			want(l, start, 60, 0, 60)
+			tc.before(l)
+			if held := ask(l, at(span), 60, name(tc.n), suspect(tc.n)); held != tc.held {
+				t.Errorf("%d are held, want %d", held, tc.held)
+			}
+		})
 	}
 }
 

@@ -3,7 +3,6 @@ package distribute
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -18,23 +17,17 @@ import (
 // brake asks whether what a plan deletes may go, and returns for how long it is held.
 // What is left of a rule that moved is not asked for: the rule is there, elsewhere or under
 // another name.
-//
-// An object that is older than the kind AlertRule is a suspect. The two times are of
-// two API servers. No difference of their clocks is allowed for: an object would have to
-// be made within that difference to slip through, and then the count still stands; but
-// all rules of a new hub would be suspects for as long.
 func (r *Reconciler) brake(ctx context.Context, t *task, plan rule.Plan) (time.Duration, error) {
 	q := brake.Question{Hop: brake.Distribute, Spoke: t.spoke.Name, Owner: t.req.NamespacedName}
 	if t.rule != nil {
 		q.UID = t.rule.UID
 	}
 	if plan.Action == rule.None && len(plan.Delete) > 0 && !t.moved {
-		q.Deletions = []brake.Deletion{{
-			Key: t.req.NamespacedName,
-			Suspect: slices.ContainsFunc(plan.Delete, func(o *monitoringv1.PrometheusRule) bool {
-				return o.CreationTimestamp.Time.Before(t.kindSince)
-			}),
-		}}
+		suspect, err := r.suspect(ctx, t, plan)
+		if err != nil {
+			return 0, err
+		}
+		q.Deletions = []brake.Deletion{{Key: t.req.NamespacedName, Suspect: suspect}}
 		q.Holds = func() (int, error) { return r.holds(ctx, t) }
 	}
 	answer, err := r.Brake.Ask(q)
@@ -42,6 +35,12 @@ func (r *Reconciler) brake(ctx context.Context, t *task, plan rule.Plan) (time.D
 		return 0, err //nolint:wrapcheck // it says all
 	}
 	return answer.Wait, nil
+}
+
+// takeBack tells the brake that nothing is to be deleted for now.
+func (r *Reconciler) takeBack(ctx context.Context, t *task) error {
+	_, err := r.brake(ctx, t, rule.Plan{})
+	return err
 }
 
 // holds counts the AlertRules of this hub that a spoke has PrometheusRules of.

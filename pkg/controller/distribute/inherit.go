@@ -23,7 +23,7 @@ const successorRetry = 5 * time.Second
 // predecessor goes when that which it makes now is in the spoke; all else stays until the
 // predecessor's SpokeCluster is deleted, or the placement changes. A wait that is not 0
 // is when to look again: until then, there is nothing to do.
-func (r *Reconciler) inherit(ctx context.Context, t *task, plan rule.Plan) (rule.Plan, time.Duration, error) {
+func (r *Reconciler) inherit(ctx context.Context, t *task, plan rule.Plan, reader hub.Getter) (rule.Plan, time.Duration, error) {
 	if plan.Action != rule.None || len(plan.Delete) == 0 || t.rule == nil {
 		return plan, 0, nil
 	}
@@ -31,7 +31,7 @@ func (r *Reconciler) inherit(ctx context.Context, t *task, plan rule.Plan) (rule
 		// For any news of its SpokeCluster. Wait first and look then, as for a namespace.
 		news := namespaceKey{spoke: former}
 		r.waiting.add(news, t.req)
-		c, err := hub.Cluster(ctx, r.Hub, former)
+		c, err := hub.Cluster(ctx, reader, former)
 		if err != nil {
 			return plan, 0, err
 		}

@@ -8,6 +8,7 @@
 package distribute
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,6 +77,8 @@ type Options struct {
 	Hub client.Reader
 	// Guard makes sure that an absent AlertRule was deleted.
 	Guard hub.Guard
+	// Witness remembers what was seen being decided on the hub.
+	Witness *hub.Witness
 	// Spokes are the engaged spokes.
 	Spokes Spokes
 	// Brake holds deletions that are too many at once.
@@ -170,8 +173,8 @@ func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if t.spoke == nil {
 		return reconcile.Result{}, nil // engaging it brings all its keys back
 	}
-	if known, err := r.want(ctx, t); err != nil || !known {
-		return reconcile.Result{}, err
+	if known, err := r.want(ctx, t, r.Hub); err != nil || !known {
+		return reconcile.Result{}, cmp.Or(err, r.takeBack(ctx, t))
 	}
 	if t.desired == nil {
 		r.done(t)
@@ -202,7 +205,10 @@ func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if left := r.settling(t); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	plan, wait, err := r.inherit(ctx, t, r.plan(t))
+	plan, wait, err := r.inherit(ctx, t, r.plan(t), r.Hub)
+	if err == nil && wait == 0 {
+		wait, err = r.confirm(ctx, t, plan)
+	}
 	if err != nil || wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
@@ -221,10 +227,10 @@ func (r *Reconciler) plan(t *task) rule.Plan {
 	return plan
 }
 
-// want finds out what should be in the spoke. It tells false when that can't be
-// said: then what is there stays.
-func (r *Reconciler) want(ctx context.Context, t *task) (bool, error) {
-	cluster, err := hub.Cluster(ctx, r.Hub, t.spoke.Name)
+// want finds out what should be in the spoke, by what a reader has of the hub. It tells
+// false when that can't be said: then what is there stays.
+func (r *Reconciler) want(ctx context.Context, t *task, reader hub.Getter) (bool, error) {
+	cluster, err := hub.Cluster(ctx, reader, t.spoke.Name)
 	if err != nil || cluster == nil {
 		return false, err
 	}
@@ -235,7 +241,7 @@ func (r *Reconciler) want(ctx context.Context, t *task) (bool, error) {
 		t.cluster.EvaluatorsUnknown = e.WhyNot
 	}
 	ar := &v1alpha1.AlertRule{}
-	if err := r.Hub.Get(ctx, t.req.NamespacedName, ar); err != nil {
+	if err := reader.Get(ctx, t.req.NamespacedName, ar); err != nil {
 		if client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("reading AlertRule %s: %w", t.req.NamespacedName, err)
 		}

@@ -56,6 +56,7 @@ type world struct {
 
 	held       *brake.Brake
 	clock      *testingclock.FakePassiveClock // the brake's
+	liveClock  *testingclock.FakeClock        // that of what is read past the cache
 	hub        client.Client
 	server     client.WithWatch
 	rules      *monitoringfake.Clientset
@@ -116,7 +117,7 @@ func newWorld(t *testing.T) *world {
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[mcreconcile.Request]()),
 		crd:   func(client.Object) error { return nil },
 		live:  func() error { return nil },
-		clock: testingclock.NewFakePassiveClock(time.Unix(1e9, 0)),
+		clock: testingclock.NewFakePassiveClock(time.Unix(1e9, 0)), liveClock: testingclock.NewFakeClock(time.Unix(1e9, 0)),
 	}
 	t.Cleanup(w.queue.ShutDown)
 	hubScheme := runtime.NewScheme()
@@ -170,7 +171,7 @@ func (w *world) restart() {
 		},
 	})
 	w.Reconciler = NewReconciler(Options{
-		Hub: w.hub, Guard: hub.Guard{Reader: past}, Brake: w.held, Spokes: w, Reporter: w,
+		Hub: w.hub, Guard: hub.Guard{Reader: past, Live: hub.NewLive(past, w.liveClock)}, Witness: hub.NewWitness(), Brake: w.held, Spokes: w, Reporter: w,
 		Render:    rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
 		Validator: rule.NewValidator(rule.ValidateOptions{AdminNamespace: admin, GeneratedNamespace: "rulefleet-generated"}),
 		Generated: "rulefleet-generated",
@@ -352,6 +353,7 @@ func (w *world) reconcile(writes ...string) (reconcile.Result, error) {
 	w.Helper()
 	w.rules.ClearActions()
 	clear(w.reports)
+	w.liveClock.Step(time.Second) // what is remembered of a read is none of this reconcile's
 	result, err := w.Reconcile(w.Context(), request("s", "down"))
 	var got []string
 	for _, a := range w.rules.Actions() {

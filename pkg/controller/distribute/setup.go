@@ -62,6 +62,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 	if err := spoke.Watch(mgr, c, rules, namespaces, spoke.Engaged(func(ctx context.Context, name string, q spoke.WorkQueue) {
 		r.Propagation.Forget(name)
 		r.replay(ctx, name, q)
+		for _, owner := range r.Brake.Owners(brake.Distribute, name) { // what it held may be gone by now
+			spoke.Enqueue(q, handler.LowPriority, name, owner)
+		}
 	})); err != nil {
 		return fmt.Errorf("setting up distribute: %w", err)
 	}
@@ -108,7 +111,7 @@ func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue)
 // onAlertRule enqueues a changed AlertRule for every engaged spoke that it is or was
 // placed on, and for those that hold something of it.
 func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
-	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
+	return r.Witness.Before(spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		key := hub.Key(versions[0])
 		if ar, ok := versions[0].(*v1alpha1.AlertRule); ok && len(versions) == 1 && ar.Spec.Placement.Selector == nil {
 			// As are all that templates make. A spoke that holds something of it, and is
@@ -136,7 +139,7 @@ func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spok
 		for _, name := range concerned {
 			r.enqueue(ctx, q, name, key)
 		}
-	})
+	}))
 }
 
 // engaged returns which of the spokes are. No change is on its way to the others: engaging
@@ -182,7 +185,7 @@ func (r *Reconciler) concerns(ctx context.Context, s *spoke.Spoke, key types.Nam
 // onSpokeCluster enqueues, when a spoke's labels or its spec changed, every AlertRule that
 // may be placed on it now or may have been before.
 func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
-	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
+	return r.Witness.Before(spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		name := versions[0].GetName()
 		for _, req := range r.waiting.take(namespaceKey{spoke: name}) {
 			spoke.Enqueue(q, 0, req.ClusterName.String(), req.NamespacedName)
@@ -196,7 +199,7 @@ func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) s
 			r.replayHeld(ctx, s, q)
 			r.Spokes.ChangedSoon(name)
 		}
-	})
+	}))
 }
 
 // replayHeld enqueues every AlertRule that a spoke has something of, among them those that

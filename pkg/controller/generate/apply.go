@@ -261,15 +261,15 @@ func (r *Reconciler) unfoundedOf(ctx context.Context, w *rule.Workload, desired 
 			wait = max(wait, left)
 			continue
 		}
-		unfounded, since, err := r.unfounded(ctx, w, template)
+		d, left, err := r.unfounded(ctx, w, ar)
 		if err != nil {
 			return nil, 0, err
 		}
-		if !unfounded {
-			wait = max(wait, r.Intervals.Of(guardRetry))
+		if left > 0 {
+			wait = max(wait, left)
 			continue
 		}
-		out = append(out, doomed{rule: ar, suspect: ar.CreationTimestamp.Time.Before(since)})
+		out = append(out, d)
 	}
 	return out, wait, nil
 }
@@ -291,23 +291,6 @@ func (r *Reconciler) remove(ctx context.Context, ar *v1alpha1.AlertRule) (time.D
 		return staleRetry, nil
 	}
 	return 0, fmt.Errorf("deleting AlertRule %s: %w", hub.Key(ar), err)
-}
-
-// unfounded tells whether an AlertRule has lost its ground: the Deployment is gone,
-// or the template is there and does not match it, or the template was deleted. Then
-// since is when the kind of templates was defined.
-func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, template string) (lost bool, since time.Time, err error) {
-	if w == nil {
-		return true, time.Time{}, nil
-	}
-	err = r.Hub.Get(ctx, client.ObjectKey{Name: template}, &v1alpha1.AlertRuleTemplate{})
-	switch {
-	case err == nil:
-		return true, time.Time{}, nil
-	case !apierrors.IsNotFound(err):
-		return false, time.Time{}, fmt.Errorf("reading AlertRuleTemplate %s: %w", template, err)
-	}
-	return r.Guard.Gone(ctx, hub.AlertRuleTemplates, client.ObjectKey{Name: template})
 }
 
 func sorted(m map[string]*v1alpha1.AlertRule) []*v1alpha1.AlertRule {

@@ -14,7 +14,8 @@ import (
 // doomed is an AlertRule that is to be deleted.
 type doomed struct {
 	rule *v1alpha1.AlertRule
-	// suspect tells that it is older than the kind of the template that it lacks.
+	// suspect tells that the template, or the labels by which it picked the spoke, may have
+	// been lost.
 	suspect bool
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -65,8 +64,17 @@ func newPruning(t *testing.T, rules int) *pruning {
 			return c.Delete(ctx, o, opts...)
 		},
 	})
-	p.Reconciler = NewReconciler(Options{Hub: builder.Build(), Namespace: "rulefleet-generated", Brake: brake.New(p.clock, 10*time.Minute)})
+	p.Reconciler = NewReconciler(Options{
+		Hub: builder.Build(), Namespace: "rulefleet-generated", Brake: brake.New(p.clock, 10*time.Minute), Witness: hub.NewWitness(),
+		Validator: rule.NewValidator(rule.ValidateOptions{GeneratedNamespace: "rulefleet-generated"}),
+	})
+	p.Guard = guarded(p.Hub)
 	return p
+}
+
+// guarded is a Guard that reads by a client.
+func guarded(reader client.Reader) hub.Guard {
+	return hub.Guard{Reader: reader, Live: hub.NewLive(reader, testingclock.NewFakeClock(time.Unix(1e9, 0)))}
 }
 
 // prune has the AlertRules of Deployment n pruned, or what it asked for taken back.
@@ -195,46 +203,6 @@ func TestPruneVouches(t *testing.T) {
 			}
 			if (held == 0) != tc.vouched {
 				t.Errorf("%d are held", held)
-			}
-		})
-	}
-}
-
-// An AlertRule that is older than the kind of its template is a suspect where the
-// template is missed, and only there.
-func TestSuspect(t *testing.T) {
-	defined := time.Unix(1000, 0)
-	for name, tc := range map[string]struct {
-		made    time.Time
-		there   bool
-		suspect bool
-	}{
-		"older, and the template is gone":   {made: defined.Add(-time.Second), suspect: true},
-		"as old":                            {made: defined},
-		"older, and the template is there":  {made: defined.Add(-time.Second), there: true},
-		"younger, and the template is gone": {made: defined.Add(time.Second)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := newPruning(t, 0)
-			if tc.there {
-				if err := p.Hub.Create(t.Context(), &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "down"}}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			p.Guard = hub.Guard{Reader: interceptor.NewClient(p.Hub.(client.WithWatch), interceptor.Funcs{
-				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-					if o.GetObjectKind().GroupVersionKind().Kind == "CustomResourceDefinition" {
-						o.SetCreationTimestamp(metav1.NewTime(defined))
-						return nil
-					}
-					return c.Get(ctx, key, o, opts...)
-				},
-			})}
-			ar := made()
-			ar.CreationTimestamp = metav1.NewTime(tc.made)
-			got, wait, err := p.unfoundedOf(t.Context(), &rule.Workload{}, nil, nil, []v1alpha1.AlertRule{*ar})
-			if err != nil || wait != 0 || len(got) != 1 || got[0].suspect != tc.suspect {
-				t.Errorf("got %+v, %v, %v", got, wait, err)
 			}
 		})
 	}

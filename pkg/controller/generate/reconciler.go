@@ -59,6 +59,8 @@ type Options struct {
 	Hub client.Client
 	// Guard makes sure that an absent template was deleted.
 	Guard hub.Guard
+	// Witness remembers what was seen being decided on the hub.
+	Witness *hub.Witness
 	// Spokes are the engaged spokes.
 	Spokes Spokes
 	// Brake holds deletions that are too many at once.

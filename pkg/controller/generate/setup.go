@@ -80,6 +80,9 @@ func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue)
 	for _, workload := range r.quota.waiting(name) { // they may be gone, and have no AlertRule
 		spoke.Enqueue(q, handler.LowPriority, name, workload)
 	}
+	for _, workload := range r.Brake.Owners(brake.Generate, name) { // their AlertRules may be gone
+		spoke.Enqueue(q, handler.LowPriority, name, workload)
+	}
 }
 
 func (r *Reconciler) onDeployment(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
@@ -150,7 +153,7 @@ func (r *Reconciler) discount(q spoke.WorkQueue, o client.Object) {
 // onTemplate enqueues every Deployment, and every workload that has an AlertRule of
 // that template.
 func (r *Reconciler) onTemplate(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
-	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
+	return r.Witness.Before(spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		for _, s := range r.Spokes.Spokes() {
 			r.enqueueDeployments(ctx, q, s.Name)
 		}
@@ -161,13 +164,13 @@ func (r *Reconciler) onTemplate(multicluster.ClusterName, cluster.Cluster) spoke
 		for i := range rules {
 			enqueueWorkload(q, &rules[i])
 		}
-	})
+	}))
 }
 
 func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
-	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
+	return r.Witness.Before(spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		r.enqueueDeployments(ctx, q, versions[0].GetName())
-	})
+	}))
 }
 
 func (r *Reconciler) enqueueDeployments(ctx context.Context, q spoke.WorkQueue, name string, opts ...client.ListOption) {

@@ -25,12 +25,26 @@ var (
 	SpokeClusters      = Kind{kind: "SpokeCluster", crd: "spokeclusters." + v1alpha1.Group}
 )
 
+// object returns an object of a kind, with nothing in it.
+func (k Kind) object() client.Object {
+	switch k {
+	case AlertRules:
+		return &v1alpha1.AlertRule{}
+	case AlertRuleTemplates:
+		return &v1alpha1.AlertRuleTemplate{}
+	default:
+		return &v1alpha1.SpokeCluster{}
+	}
+}
+
 var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
 // Guard stands before every deletion that follows from an object's absence.
 type Guard struct {
 	// Reader reads the hub's API server, past the cache.
 	Reader client.Reader
+	// Live does so, too, and reads an object once a second at most.
+	Live *Live
 }
 
 // Gone tells whether an object that the cache does not have is really gone, because
@@ -39,20 +53,25 @@ type Guard struct {
 // vanish with it, which is nobody's decision about any of them (DESIGN §3.11).
 //
 // The order matters: the definition is marked before the first of its objects goes,
-// so a definition that is well after the object was found gone had no part in it.
+// so a definition that is well after the object was found gone had no part in it. For that
+// reason the definition is read each time, and never remembered.
 //
 // since is when the definition was made. What was made for the object before that has
 // survived a loss of the whole kind: then it may be a backup that lacks the object.
 func (g Guard) Gone(ctx context.Context, k Kind, key client.ObjectKey) (gone bool, since time.Time, err error) {
-	o := &metav1.PartialObjectMetadata{}
-	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(k.kind))
-	switch err := g.Reader.Get(ctx, key, o); {
+	switch err := g.Live.Get(ctx, key, k.object()); {
 	case err == nil:
 		return false, time.Time{}, nil
 	case !apierrors.IsNotFound(err):
 		return false, time.Time{}, fmt.Errorf("making sure that %s %s is gone: %w", k.kind, key, err)
 	}
 	return g.served(ctx, k)
+}
+
+// Since returns when a kind was defined, and false where it is not, or is being deleted.
+func (g Guard) Since(ctx context.Context, k Kind) (since time.Time, served bool, err error) {
+	served, since, err = g.served(ctx, k)
+	return since, served, err
 }
 
 // Served tells whether the hub serves all of the operator's kinds, and none of them is

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -22,9 +23,22 @@ import (
 func reader(answer func(what string, o client.Object) error) client.Reader {
 	return fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-			return answer(o.GetObjectKind().GroupVersionKind().GroupKind().String()+" "+key.String(), o)
+			return answer(kindName(o)+" "+key.String(), o)
 		},
 	}).Build()
+}
+
+// kindName returns the name of an object's kind, with its group.
+func kindName(o client.Object) string {
+	if kind, ok := kindOf(o); ok {
+		return kind.kind + "." + v1alpha1.Group
+	}
+	return o.GetObjectKind().GroupVersionKind().GroupKind().String()
+}
+
+// guarded is a Guard of an API server, whose clock stands still.
+func guarded(r client.Reader) Guard {
+	return Guard{Reader: r, Live: NewLive(r, clocktesting.NewFakeClock(time.Unix(1e9, 0)))}
 }
 
 func notFound(what string) error {
@@ -68,12 +82,12 @@ func TestGuard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var reads []string
-			guard := Guard{Reader: reader(func(what string, o client.Object) error {
+			guard := guarded(reader(func(what string, o client.Object) error {
 				if reads = append(reads, what); what == crd || what == crd2 {
 					return tc.crd(o)
 				}
 				return tc.object(o)
-			})}
+			}))
 			gone, since, err := guard.Gone(t.Context(), tc.kind, client.ObjectKey{Namespace: "ns", Name: "name"})
 			if gone != tc.gone || (err != nil) != tc.err {
 				t.Errorf("got %v, %v, want %v, %v", gone, err, tc.gone, tc.err)
@@ -91,7 +105,7 @@ func TestGuard(t *testing.T) {
 // Between the two reads the definition is deleted, and all objects with it.
 func TestGuardBetweenTheReads(t *testing.T) {
 	deleted := false
-	guard := Guard{Reader: reader(func(_ string, o client.Object) error {
+	guard := guarded(reader(func(_ string, o client.Object) error {
 		_, isCRD := o.(*metav1.PartialObjectMetadata)
 		isCRD = isCRD && o.GetObjectKind().GroupVersionKind() == crdKind
 		switch {
@@ -103,8 +117,9 @@ func TestGuardBetweenTheReads(t *testing.T) {
 			return nil
 		}
 		return notFound("alertrules")
-	})}
+	}))
 	for range 2 {
+		guard.Live.clock.(*clocktesting.FakeClock).Step(liveFor)
 		if gone, _, err := guard.Gone(t.Context(), AlertRules, client.ObjectKey{Name: "name"}); gone || err != nil {
 			t.Errorf("got %v, %v", gone, err)
 		}

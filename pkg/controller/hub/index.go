@@ -162,7 +162,7 @@ func RuleOfObject(ctx context.Context, reader client.Reader, name string) (key t
 
 // Cluster returns a spoke as placement sees it, or nil when there is no SpokeCluster
 // of that name.
-func Cluster(ctx context.Context, reader client.Reader, name string) (*rule.Cluster, error) {
+func Cluster(ctx context.Context, reader Getter, name string) (*rule.Cluster, error) {
 	var sc v1alpha1.SpokeCluster
 	if err := reader.Get(ctx, client.ObjectKey{Name: name}, &sc); err != nil {
 		if client.IgnoreNotFound(err) == nil {
@@ -176,8 +176,8 @@ func Cluster(ctx context.Context, reader client.Reader, name string) (*rule.Clus
 // ClusterOf returns a SpokeCluster as placement sees it.
 func ClusterOf(sc *v1alpha1.SpokeCluster) *rule.Cluster {
 	c := &rule.Cluster{
-		Name: sc.Name, Labels: sc.Labels, MaxRules: sc.Spec.MaxRules,
-		Suspended: ptr.Deref(sc.Spec.Suspend, false),
+		Name: sc.Name, Labels: sc.Labels, UID: sc.UID, Created: sc.CreationTimestamp.Time, Identity: sc.Status.Identity,
+		MaxRules: sc.Spec.MaxRules, Suspended: ptr.Deref(sc.Spec.Suspend, false),
 	}
 	for key, value := range sc.Spec.RuleLabels {
 		if c.RuleLabels == nil {

@@ -433,6 +433,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             scalar: string
           elementRelationship: atomic
+    - name: suspect
+      type:
+        scalar: numeric
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.Phase
   scalar: string
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.RuleLabelValue

@@ -9,8 +9,13 @@ package v1alpha1
 type PendingDeletionsApplyConfiguration struct {
 	// count is the number of rules.
 	Count *int32 `json:"count,omitempty"`
-	// held is how many of them wait because so many are to be deleted at once.
+	// held is how many of them wait because so many are to be deleted at once, or because
+	// they are suspect.
 	Held *int32 `json:"held,omitempty"`
+	// suspect is how many of those held wait until they are acknowledged, however long: what
+	// they follow from may have been lost, because the rules are older than the kind or the
+	// SpokeCluster that they depend on.
+	Suspect *int32 `json:"suspect,omitempty"`
 	// names are the AlertRules concerned, as namespace/name: the first 50 of them.
 	Names []string `json:"names,omitempty"`
 }
@@ -34,6 +39,14 @@ func (b *PendingDeletionsApplyConfiguration) WithCount(value int32) *PendingDele
 // If called multiple times, the Held field is set to the value of the last call.
 func (b *PendingDeletionsApplyConfiguration) WithHeld(value int32) *PendingDeletionsApplyConfiguration {
 	b.Held = &value
+	return b
+}
+
+// WithSuspect sets the Suspect field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Suspect field is set to the value of the last call.
+func (b *PendingDeletionsApplyConfiguration) WithSuspect(value int32) *PendingDeletionsApplyConfiguration {
+	b.Suspect = &value
 	return b
 }
 

@@ -1,0 +1,131 @@
+package distribute
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// behindRetry is when to look again where the hub's cache is behind its API server. The
+// event that it lacks brings the key back.
+const behindRetry = 30 * time.Second
+
+// confirm decides once more where something is to be removed, by what the hub's API server
+// has, and returns when to look again where the outcome is another. The cache can be old, as
+// that of a replica that leads since a moment ago: old knowledge removes nothing. From here on
+// the task has what was read.
+func (r *Reconciler) confirm(ctx context.Context, t *task, plan rule.Plan) (time.Duration, error) {
+	if len(plan.Delete) == 0 {
+		return 0, nil
+	}
+	reader := r.Guard.Live.Reading()
+	now := &task{req: t.req, spoke: t.spoke, kindSince: t.kindSince}
+	same, err := r.decidesSame(ctx, t, now, plan, reader)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("before removing PrometheusRules: %w", err)
+	case same:
+		*t = *now
+		return 0, nil
+	case reader.Old(): // and the cache may be right
+		return staleRetry, nil
+	}
+	return r.Intervals.Of(behindRetry), nil
+}
+
+// decidesSame tells whether a plan for a task is what comes out by a reader, for a task of the
+// same key. Both look at the same objects in the spoke.
+func (r *Reconciler) decidesSame(ctx context.Context, t, now *task, plan rule.Plan, reader hub.Getter) (bool, error) {
+	known, err := r.want(ctx, now, reader)
+	if err != nil || !known || !sameAim(t, now) {
+		return false, err
+	}
+	now.claimed, now.existing, now.adopting = t.claimed, t.existing, t.adopting
+	if now.desired != nil {
+		now.desired.Name = t.desired.Name
+		if now.existing != nil {
+			rule.KeepLabels(now.desired, now.existing, now.cluster, r.Render.HubID)
+		}
+	}
+	again, wait, err := r.inherit(ctx, now, r.plan(now), reader)
+	return err == nil && wait == 0 && again.Action == plan.Action && slices.EqualFunc(again.Delete, plan.Delete, sameVersion), err
+}
+
+// sameAim tells whether two tasks of a key want a PrometheusRule in the same namespace, of the
+// same name, or none for the same reason. An AlertRule that the API server lacks may be lost.
+func sameAim(a, b *task) bool {
+	if (a.rule == nil) != (b.rule == nil) {
+		return false
+	}
+	if a.desired == nil || b.desired == nil {
+		return a.desired == nil && b.desired == nil
+	}
+	return a.desired.Namespace == b.desired.Namespace && slices.Equal(a.cluster.AdoptHubIDs, b.cluster.AdoptHubIDs)
+}
+
+func sameVersion(a, b *monitoringv1.PrometheusRule) bool {
+	return a.UID == b.UID && a.ResourceVersion == b.ResourceVersion
+}
+
+// suspect tells whether a removal follows from something that may have been lost, and waits
+// for a person. The times of the hub and of the spoke are of two API servers. No difference
+// of their clocks is allowed for: an object would have to be made within that difference to
+// slip through, and then the count still stands; but all rules of a new hub would be suspects
+// for as long.
+func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool, error) {
+	made := oldest(plan.Delete)
+	if t.rule == nil {
+		witnessed := r.Witness.Deleted(hub.AlertRules, t.req.NamespacedName, t.kindSince)
+		return rule.SuspectAbsent(made, t.kindSince, witnessed), nil
+	}
+	if !made.Before(t.cluster.Created) {
+		return false, nil
+	}
+	since, _, err := r.Guard.Since(ctx, hub.SpokeClusters)
+	if err != nil {
+		return false, err //nolint:wrapcheck // it says all
+	}
+	seen := r.Witness.Seen(t.rule.UID, t.cluster)
+	seen.Left = r.Witness.Left(t.cluster, since)
+	switch {
+	case seen.Placed(t.rule, t.cluster):
+		return false, nil
+	case rule.SuspectUnplaced(made, t.rule, t.cluster, seen):
+		return true, nil
+	}
+	return r.lacksPredecessor(ctx, t, made, since)
+}
+
+// lacksPredecessor tells whether a rule may be in the spoke because it is placed on another
+// name of the same cluster, whose SpokeCluster was lost with its kind. One that was made anew
+// is not known to be that cluster.
+func (r *Reconciler) lacksPredecessor(ctx context.Context, t *task, made, since time.Time) (bool, error) {
+	for _, name := range t.rule.Spec.Placement.Names {
+		if string(name) == t.spoke.Name {
+			continue
+		}
+		other, err := hub.Cluster(ctx, r.Hub, string(name))
+		if err != nil {
+			return false, err //nolint:wrapcheck // it says all
+		}
+		witnessed := r.Witness.Deleted(hub.SpokeClusters, client.ObjectKey{Name: string(name)}, since)
+		if (other == nil || other.Identity == "") && rule.SuspectAbsent(made, since, witnessed) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// oldest returns when the first of some objects was made.
+func oldest(objects []*monitoringv1.PrometheusRule) time.Time {
+	return slices.MinFunc(objects, func(a, b *monitoringv1.PrometheusRule) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	}).CreationTimestamp.Time
+}

@@ -1,0 +1,326 @@
+package distribute
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+)
+
+// fall has the hub's cache fall behind: it shows an object as change makes it, and the API
+// server has another version.
+func (w *world) fall(o client.Object, change func(o client.Object)) {
+	w.Helper()
+	if err := w.hub.Get(w.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		w.Fatal(err)
+	}
+	change(o)
+	w.Reconciler.Hub = interceptor.NewClient(w.hub.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+			if key != client.ObjectKeyFromObject(o) {
+				return c.Get(ctx, key, into, opts...)
+			}
+			switch into := into.(type) {
+			case *v1alpha1.AlertRule:
+				o.(*v1alpha1.AlertRule).DeepCopyInto(into)
+			case *v1alpha1.SpokeCluster:
+				o.(*v1alpha1.SpokeCluster).DeepCopyInto(into)
+			}
+			return nil
+		},
+	})
+}
+
+func theRule() *v1alpha1.AlertRule {
+	return &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "down"}}
+}
+
+func theMember() *v1alpha1.SpokeCluster {
+	return &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
+}
+
+// Old knowledge removes nothing: what the cache shows is not what the API server has.
+func TestOldKnowledge(t *testing.T) {
+	onRule := func(w *world, change func(ar *v1alpha1.AlertRule)) {
+		w.fall(theRule(), func(o client.Object) { change(o.(*v1alpha1.AlertRule)) })
+	}
+	for name, fn := range map[string]func(w *world){
+		"placement": func(w *world) {
+			onRule(w, func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Names[0] = "r" })
+		},
+		"state": func(w *world) {
+			onRule(w, func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+		},
+		"an override's state": func(w *world) {
+			onRule(w, func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: ar.Spec.Placement, State: v1alpha1.Disabled}}
+			})
+		},
+		"the spoke is suspended by now": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+			sc := theMember()
+			if err := w.hub.Get(w.Context(), client.ObjectKeyFromObject(sc), sc); err != nil {
+				w.Fatal(err)
+			}
+			sc.Spec.Suspend = new(true)
+			if err := w.hub.Update(w.Context(), sc); err != nil {
+				w.Fatal(err)
+			}
+			w.fall(theMember(), func(o client.Object) { o.(*v1alpha1.SpokeCluster).Spec.Suspend = nil })
+		},
+		"labels": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Placement = v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}}
+			})
+			w.fall(theMember(), func(o client.Object) { o.SetLabels(nil) })
+		},
+		"the AlertRule is gone, and another knows it": func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+			w.fall(theRule(), func(client.Object) {})
+			w.drop(w.hub, alertRule()) // which is another decision
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := applied(t)
+			fn(w)
+			for range 2 {
+				if result := w.want(); result.RequeueAfter != behindRetry {
+					t.Errorf("it looks again after %v", result.RequeueAfter)
+				}
+			}
+			if n := w.Brake.Acknowledge("s"); n != 0 {
+				t.Errorf("%d are held", n)
+			}
+		})
+	}
+}
+
+// A move by old knowledge neither makes nor removes anything.
+func TestOldKnowledgeOfANamespace(t *testing.T) {
+	w := applied(t)
+	w.moveToMonitoring()
+	w.fall(theRule(), func(client.Object) {})
+	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.RuleNamespace = "shop" })
+	if result := w.want(); result.RequeueAfter != behindRetry {
+		t.Errorf("it looks again after %v", result.RequeueAfter)
+	}
+	w.Reconciler.Hub = w.hub
+	w.want()
+}
+
+// What was read before, and is remembered, may be older than the cache: that is asked again soon.
+func TestRememberedReadRemovesNothing(t *testing.T) {
+	w := applied(t)
+	if err := w.Guard.Live.Get(t.Context(), hub.Key(theRule()), &v1alpha1.AlertRule{}); err != nil {
+		t.Fatal(err)
+	}
+	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+	w.liveClock.SetTime(w.liveClock.Now().Add(-time.Second + time.Millisecond)) // want steps it by a second
+	if result := w.want(); result.RequeueAfter != staleRetry {
+		t.Errorf("it looks again after %v", result.RequeueAfter)
+	}
+	w.want("delete shop")
+}
+
+// Without anything to remove, nothing is read past the cache.
+func TestNothingIsReadPastTheCache(t *testing.T) {
+	w := newWorld(t)
+	w.put(w.hub, alertRule())
+	reads := 0
+	w.live = func() error { reads++; return nil }
+	w.want("create shop")
+	w.sync()
+	w.want()
+	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
+	w.want("update shop")
+	if reads != 0 {
+		t.Errorf("%d reads", reads)
+	}
+	w.sync()
+	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+	w.want("delete shop")
+	if reads != 2 {
+		t.Errorf("%d reads for a removal; want those of the AlertRule and of the SpokeCluster", reads)
+	}
+}
+
+// What is in the spoke may be older than the SpokeCluster, which was made anew without its labels.
+func TestSuspects(t *testing.T) {
+	made := time.Unix(1e9, 0)
+	earlier, later := metav1.NewTime(made.Add(-time.Hour)), metav1.NewTime(made.Add(time.Hour))
+	member := func(w *world, change func(sc *v1alpha1.SpokeCluster)) (before, after *v1alpha1.SpokeCluster) {
+		w.Helper()
+		after = theMember()
+		if err := w.hub.Get(w.Context(), client.ObjectKeyFromObject(after), after); err != nil {
+			w.Fatal(err)
+		}
+		before = after.DeepCopy()
+		change(after)
+		if err := w.hub.Update(w.Context(), after); err != nil {
+			w.Fatal(err)
+		}
+		return before, after
+	}
+	bare := func(sc *v1alpha1.SpokeCluster) { sc.Labels = nil }
+	remove := func(w *world) { w.drop(w.hub, alertRule()) }
+	for name, tc := range map[string]struct {
+		member metav1.Time // when the SpokeCluster was made
+		kind   metav1.Time // and the kinds
+		then   func(w *world)
+		held   bool
+	}{
+		"the label is lost with the SpokeCluster": {member: later, then: func(w *world) { member(w, bare) }, held: true},
+		"the label goes while nobody looks":       {member: earlier, then: func(w *world) { member(w, bare) }},
+		"the label is seen to go": {member: later, then: func(w *world) {
+			before, after := member(w, bare)
+			w.onSpokeCluster("", nil).Update(w.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}, w.queue)
+		}},
+		"the SpokeCluster is replaced by one without": {member: later, then: func(w *world) {
+			before, after := member(w, bare)
+			before.UID = "former"
+			w.onSpokeCluster("", nil).Update(w.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}, w.queue)
+		}, held: true},
+		"the placement is seen to change": {member: later, then: func(w *world) {
+			w.change(func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Selector.MatchLabels["env"] = "dev" })
+		}},
+		"the placement changes while nobody looks": {member: later, then: func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Selector.MatchLabels["env"] = "dev" })
+		}, held: true},
+		"it is disabled": {member: later, then: func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+		}},
+		"another spoke is named": {member: later, then: func(w *world) {
+			w.put(w.hub, &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Status: v1alpha1.SpokeClusterStatus{Identity: "r"}})
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"r"}}
+			})
+		}},
+		"the spoke's former name was lost": {member: later, kind: later, then: func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"former"}}
+			})
+		}, held: true},
+		"the spoke's former name was lost, and its SpokeCluster is back": {member: later, kind: later, then: func(w *world) {
+			w.put(w.hub, &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "former"}})
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"former"}}
+			})
+		}, held: true},
+		"the spoke's former name was seen to be deleted": {member: later, kind: later, then: func(w *world) {
+			former := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "former", CreationTimestamp: later}}
+			w.onSpokeCluster("", nil).Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: former}, w.queue)
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"former"}}
+			})
+		}},
+		"the label of the spoke's former name": {member: later, then: func(w *world) {
+			_, after := member(w, func(sc *v1alpha1.SpokeCluster) { sc.Labels, sc.Status.Identity = nil, "identity" })
+			former := after.DeepCopy()
+			former.Name, former.UID, former.Labels = "former", "former", map[string]string{"env": "prod"}
+			w.onSpokeCluster("", nil).Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: former}, w.queue)
+		}},
+		"the AlertRule is gone with its kind": {kind: later, then: remove, held: true},
+		"the AlertRule is gone":               {kind: earlier, then: remove},
+		"the AlertRule is seen to be deleted": {kind: later, then: func(w *world) { w.deleted(later); remove(w) }},
+		"the AlertRule is seen to go with its kind": {
+			kind: later, then: func(w *world) { w.deleted(metav1.NewTime(made)); remove(w) }, held: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := applied(t)
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Placement = v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}}
+			})
+			w.touch(func(o *monitoringv1.PrometheusRule) { o.CreationTimestamp = metav1.NewTime(made) })
+			w.sync()
+			w.crd = func(o client.Object) error { o.SetCreationTimestamp(tc.kind); return nil }
+			// The fake client keeps the time of an object's creation as it was.
+			w.fallBack(tc.member)
+			tc.then(w)
+			if tc.held {
+				w.wantHeld()
+				w.clock.SetTime(w.clock.Now().Add(100 * hold))
+				w.wantHeld()
+				return
+			}
+			w.want("delete shop")
+		})
+	}
+}
+
+// fallBack makes the SpokeCluster anew, at a time.
+func (w *world) fallBack(at metav1.Time) {
+	w.Helper()
+	sc := theMember()
+	if err := w.hub.Get(w.Context(), client.ObjectKeyFromObject(sc), sc); err != nil {
+		w.Fatal(err)
+	}
+	w.drop(w.hub, sc)
+	sc.ResourceVersion, sc.UID, sc.CreationTimestamp = "", "member", at
+	w.put(w.hub, sc)
+}
+
+// change edits the rule, and the Reconciler sees that.
+func (w *world) change(change func(*v1alpha1.AlertRule)) {
+	w.Helper()
+	before, after := theRule(), theRule()
+	if err := w.hub.Get(w.Context(), hub.Key(before), before); err != nil {
+		w.Fatal(err)
+	}
+	w.edit(change)
+	if err := w.hub.Get(w.Context(), hub.Key(after), after); err != nil {
+		w.Fatal(err)
+	}
+	w.onAlertRule("", nil).Update(w.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}, w.queue)
+}
+
+// deleted has the Reconciler see that the rule, which was made at a time, was deleted.
+func (w *world) deleted(made metav1.Time) {
+	ar := alertRule()
+	ar.CreationTimestamp = made
+	w.onAlertRule("", nil).Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: ar}, w.queue)
+}
+
+// A suspect recedes when the label is back, and when the rule that is back can't be told.
+func TestSuspectRecedes(t *testing.T) {
+	for name, back := range map[string]func(w *world){
+		"restored":             func(w *world) { w.put(w.hub, alertRule()) },
+		"restored, and broken": func(w *world) {
+			ar := alertRule()
+			ar.UID, ar.Spec.Expr = "again", "up =="
+			w.put(w.hub, ar)
+		},
+		"restored, and suspended": func(w *world) {
+			ar := alertRule()
+			ar.Spec.Suspend = new(true)
+			w.put(w.hub, ar)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := applied(t)
+			w.crd = func(o client.Object) error {
+				o.SetCreationTimestamp(metav1.NewTime(time.Now().Add(time.Hour)))
+				return nil
+			}
+			w.drop(w.hub, alertRule())
+			w.wantHeld()
+			if owners := w.Brake.Owners("distribute", "s"); len(owners) != 1 || owners[0] != (types.NamespacedName{Namespace: "shop", Name: "down"}) {
+				t.Errorf("the owners are %v", owners)
+			}
+			back(w)
+			w.want()
+			if owners := w.Brake.Owners("distribute", "s"); len(owners) != 0 {
+				t.Errorf("it is held for %v", owners)
+			}
+		})
+	}
+}

@@ -1,0 +1,116 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// An object is read once a second at most, whatever comes of it, and each on its own.
+func TestLive(t *testing.T) {
+	for name, answer := range map[string]error{"there": nil, "gone": notFound("alertrules"), "no answer": errors.New("no answer")} {
+		t.Run(name, func(t *testing.T) {
+			reads := map[string]int{}
+			clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+			live := NewLive(reader(func(what string, o client.Object) error {
+				reads[what]++
+				o.SetResourceVersion("7")
+				return answer
+			}), clock)
+			get := func(o client.Object, name string) {
+				t.Helper()
+				err := live.Get(t.Context(), client.ObjectKey{Name: name}, o)
+				if !errors.Is(err, answer) || (answer == nil && o.GetResourceVersion() != "7") {
+					t.Errorf("got %+v, %v", o, err)
+				}
+			}
+			for range 3 {
+				get(&v1alpha1.AlertRule{}, "a")
+				clock.Step(liveFor/2 - time.Millisecond)
+				get(&v1alpha1.AlertRule{}, "a")
+				get(&v1alpha1.AlertRule{}, "b")
+				get(&v1alpha1.SpokeCluster{}, "a")
+				clock.Step(liveFor)
+			}
+			for _, what := range []string{"AlertRule.rulefleet.io /a", "AlertRule.rulefleet.io /b", "SpokeCluster.rulefleet.io /a"} {
+				if reads[what] != 3 {
+					t.Errorf("%s was read %d times", what, reads[what])
+				}
+			}
+		})
+	}
+}
+
+// Many who ask at the same time share one read, which goes on when the first of them gives up.
+func TestLiveShares(t *testing.T) {
+	const readers = 20
+	reads := 0
+	asked, answered := make(chan struct{}), make(chan struct{})
+	live := NewLive(reader(func(string, client.Object) error {
+		reads++
+		close(asked)
+		<-answered
+		return nil
+	}), clocktesting.NewFakeClock(time.Unix(1e9, 0)))
+	key := client.ObjectKey{Name: "a"}
+	first, giveUp := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := live.Get(first, key, &v1alpha1.AlertRule{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("the first got %v", err)
+		}
+	})
+	<-asked
+	for range readers {
+		wg.Go(func() {
+			if err := live.Get(t.Context(), key, &v1alpha1.AlertRule{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	giveUp()
+	close(answered)
+	wg.Wait()
+	if reads != 1 {
+		t.Errorf("it was read %d times", reads)
+	}
+}
+
+// What was read before a decision began may be older than the cache.
+func TestReading(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	live := NewLive(reader(func(string, client.Object) error { return notFound("alertrules") }), clock)
+	read := func(name string) *Reading {
+		t.Helper()
+		clock.Step(time.Millisecond)
+		r := live.Reading()
+		clock.Step(time.Millisecond)
+		if err := r.Get(t.Context(), client.ObjectKey{Name: name}, &v1alpha1.AlertRule{}); !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+		return r
+	}
+	if read("a").Old() {
+		t.Error("what was read just now is old")
+	}
+	r := read("a")
+	if !r.Old() {
+		t.Error("what was read before is not old")
+	}
+	_ = r.Get(t.Context(), client.ObjectKey{Name: "b"}, &v1alpha1.AlertRule{})
+	if !r.Old() {
+		t.Error("a part of it is old")
+	}
+	clock.Step(liveFor)
+	if read("a").Old() {
+		t.Error("it is old after a second")
+	}
+}

@@ -1,0 +1,180 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+var defined = time.Unix(1e9, 0)
+
+func ruleMade(uid types.UID, made time.Time) *v1alpha1.AlertRule {
+	return &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "down", UID: uid, CreationTimestamp: metav1.NewTime(made)}}
+}
+
+func TestWitnessDeleted(t *testing.T) {
+	deleted := func(o client.Object) func(w *Witness) { return func(w *Witness) { w.sawDeleted(o) } }
+	for name, tc := range map[string]struct {
+		saw  []func(w *Witness)
+		want bool
+	}{
+		"nothing":                            {},
+		"one that is as old as the kind":     {saw: []func(w *Witness){deleted(ruleMade("1", defined))}, want: true},
+		"one of the former kind":             {saw: []func(w *Witness){deleted(ruleMade("1", defined.Add(-time.Second)))}},
+		"another kind":                       {saw: []func(w *Witness){deleted(&v1alpha1.AlertRuleTemplate{ObjectMeta: ruleMade("1", defined).ObjectMeta})}},
+		"it is there again":                  {saw: []func(w *Witness){deleted(ruleMade("1", defined)), func(w *Witness) { w.sawCreated(ruleMade("2", defined)) }}},
+		"it is there again, by a later list": {saw: []func(w *Witness){deleted(ruleMade("1", defined)), func(w *Witness) { w.sawUpdated(ruleMade("1", defined), ruleMade("2", defined)) }}},
+		"an update after it":                 {saw: []func(w *Witness){deleted(ruleMade("1", defined)), func(w *Witness) { w.sawUpdated(ruleMade("1", defined), ruleMade("1", defined)) }}, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := NewWitness()
+			for _, saw := range tc.saw {
+				saw(w)
+			}
+			if got := w.Deleted(AlertRules, types.NamespacedName{Namespace: "shop", Name: "down"}, defined); got != tc.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+// member is a SpokeCluster with a label.
+func member(name string, uid types.UID, tier string) *v1alpha1.SpokeCluster {
+	return &v1alpha1.SpokeCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, Labels: map[string]string{"tier": tier}, CreationTimestamp: metav1.NewTime(defined)},
+		Status:     v1alpha1.SpokeClusterStatus{Identity: "identity"},
+	}
+}
+
+func TestWitnessLabels(t *testing.T) {
+	w := NewWitness()
+	c := *ClusterOf(member("s", "1", "silver"))
+	w.sawUpdated(member("s", "1", "gold"), member("s", "1", "silver"))
+	w.sawUpdated(member("s", "1", "gold"), member("s", "1", "silver")) // by another controller
+	if seen := w.Seen("", c); len(seen.Labels) != 1 || seen.Labels[0]["tier"] != "gold" {
+		t.Errorf("seen were %v", seen.Labels)
+	}
+	status := member("s", "1", "silver")
+	status.Status.Identity = "another"
+	w.sawUpdated(member("s", "1", "silver"), status)
+	if seen := w.Seen("", c); len(seen.Labels) != 1 {
+		t.Errorf("a change of the status is remembered: %v", seen.Labels)
+	}
+	// It was deleted and made anew while nobody looked.
+	w.sawUpdated(member("s", "1", "silver"), member("s", "2", "bronze"))
+	for _, uid := range []types.UID{"1", "2"} {
+		c.UID = uid
+		if seen := w.Seen("", c); len(seen.Labels) != 0 {
+			t.Errorf("of %s were seen %v", uid, seen.Labels)
+		}
+	}
+	for n := range 3 * maxFormer {
+		w.sawUpdated(member("s", "2", fmt.Sprint(n)), member("s", "2", "other"))
+	}
+	if seen := w.Seen("", c); len(seen.Labels) != maxFormer || seen.Labels[maxFormer-1]["tier"] != fmt.Sprint(3*maxFormer-1) {
+		t.Errorf("seen were %v", seen.Labels)
+	}
+	w.sawDeleted(member("s", "2", "other"))
+	if seen := w.Seen("", c); len(seen.Labels) != 0 {
+		t.Errorf("it is gone, and seen were %v", seen.Labels)
+	}
+}
+
+func TestWitnessRules(t *testing.T) {
+	w := NewWitness()
+	was, is := ruleMade("1", defined), ruleMade("1", defined)
+	is.Spec.Expr = "up == 1"
+	w.sawUpdated(was, is)
+	if seen := w.Seen("1", rule.Cluster{}); len(seen.Rules) != 0 {
+		t.Errorf("what no decision reads is remembered: %+v", seen.Rules)
+	}
+	is.Spec.Overrides = []v1alpha1.Override{{State: v1alpha1.Disabled}}
+	w.sawUpdated(was, is)
+	is2 := is.DeepCopy()
+	is2.Spec.State, is2.Spec.Placement.Names = v1alpha1.Disabled, []v1alpha1.ClusterName{"s"}
+	w.sawUpdated(is, is2)
+	if seen := w.Seen("1", rule.Cluster{}); len(seen.Rules) != 2 || len(seen.Rules[1].Spec.Overrides) != 1 || len(seen.Templates) != 0 {
+		t.Errorf("seen were %+v", seen.Rules)
+	}
+	tpl, changed := &v1alpha1.AlertRuleTemplate{}, &v1alpha1.AlertRuleTemplate{}
+	tpl.UID, changed.UID, changed.Spec.State = "2", "2", v1alpha1.Disabled
+	w.sawUpdated(tpl, changed)
+	if seen := w.Seen("2", rule.Cluster{}); len(seen.Templates) != 1 || len(seen.Rules) != 0 {
+		t.Errorf("seen were %+v", seen)
+	}
+}
+
+func TestWitnessLeft(t *testing.T) {
+	w := NewWitness()
+	w.sawDeleted(member("former", "1", "gold"))
+	w.sawDeleted(member("former", "2", "silver"))
+	stranger := member("stranger", "3", "gold")
+	stranger.Status.Identity = ""
+	w.sawDeleted(stranger)
+	c := *ClusterOf(member("s", "4", "bronze"))
+	if left := w.Left(c, defined); len(left) != 1 || left[0].Labels["tier"] != "silver" {
+		t.Errorf("got %+v", left)
+	}
+	if left := w.Left(c, defined.Add(time.Second)); len(left) != 0 {
+		t.Errorf("of the former kind: %+v", left)
+	}
+	if left := w.Left(*ClusterOf(member("former", "5", "bronze")), defined); len(left) != 0 {
+		t.Errorf("of its own name: %+v", left)
+	}
+	c.Identity = ""
+	if left := w.Left(c, defined); len(left) != 0 {
+		t.Errorf("of a cluster that nobody knows: %+v", left)
+	}
+}
+
+// The oldest go first.
+func TestWitnessIsBounded(t *testing.T) {
+	w := NewWitness()
+	for n := range maxWitnessed + 1 {
+		o := ruleMade(types.UID(fmt.Sprint(n)), defined)
+		o.Name = fmt.Sprint(n)
+		w.sawDeleted(o)
+		is := o.DeepCopy()
+		is.Spec.State = v1alpha1.Disabled
+		w.sawUpdated(o, is)
+	}
+	for n, want := range map[int]bool{0: false, 1: true, maxWitnessed: true} {
+		key := types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(n)}
+		if got := w.Deleted(AlertRules, key, defined); got != want {
+			t.Errorf("deletion %d: %v", n, got)
+		}
+		if got := len(w.Seen(types.UID(fmt.Sprint(n)), rule.Cluster{}).Rules) > 0; got != want {
+			t.Errorf("version %d: %v", n, got)
+		}
+	}
+}
+
+// An event is remembered before it is handled.
+func TestWitnessBefore(t *testing.T) {
+	w := NewWitness()
+	var order []string
+	note := func(_ context.Context, _ spoke.WorkQueue, versions ...client.Object) {
+		deleted := w.Deleted(AlertRules, Key(versions[0]), defined)
+		order = append(order, fmt.Sprint(len(versions), deleted, len(w.Seen("1", rule.Cluster{}).Rules)))
+	}
+	h := w.Before(spoke.OnEvent(note))
+	was, is := ruleMade("1", defined), ruleMade("1", defined)
+	is.Spec.State = v1alpha1.Disabled
+	h.Delete(t.Context(), event.TypedDeleteEvent[client.Object]{Object: was}, nil)
+	h.Create(t.Context(), event.TypedCreateEvent[client.Object]{Object: was}, nil)
+	h.Update(t.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: was, ObjectNew: is}, nil)
+	if want := []string{"1 true 0", "1 false 0", "2 false 1"}; !slices.Equal(order, want) {
+		t.Errorf("got %q, want %q", order, want)
+	}
+}

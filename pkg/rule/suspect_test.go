@@ -1,0 +1,166 @@
+package rule
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+var (
+	lost   = time.Unix(1e9, 0) // when the kind or the SpokeCluster was made anew
+	older  = lost.Add(-time.Second)
+	gold   = map[string]string{"tier": "gold"}
+	silver = map[string]string{"tier": "silver"}
+)
+
+func byLabel(key, value string) v1alpha1.ClusterSelection {
+	return v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}}
+}
+
+func byName(names ...v1alpha1.ClusterName) v1alpha1.ClusterSelection {
+	return v1alpha1.ClusterSelection{Names: names}
+}
+
+func every() v1alpha1.ClusterSelection {
+	return v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}}
+}
+
+func TestSuspectAbsent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		made      time.Time
+		witnessed bool
+		want      bool
+	}{
+		"older than the kind":                {made: older, want: true},
+		"older than the kind, and witnessed": {made: older, witnessed: true},
+		"as old as the kind":                 {made: lost},
+		"younger":                            {made: lost.Add(time.Second)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := SuspectAbsent(tc.made, lost, tc.witnessed); got != tc.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+func placed(placement v1alpha1.ClusterSelection, state v1alpha1.State, overrides ...v1alpha1.Override) *v1alpha1.AlertRule {
+	r := &v1alpha1.AlertRule{}
+	r.Spec.Placement, r.Spec.State, r.Spec.Overrides = placement, state, overrides
+	return r
+}
+
+func stateOf(s v1alpha1.ClusterSelection, state v1alpha1.State) v1alpha1.Override {
+	return v1alpha1.Override{ClusterSelection: s, State: state}
+}
+
+// Each of these rules is not placed in cluster s, which was made anew and has no labels.
+func TestSuspectUnplaced(t *testing.T) {
+	notIn := v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: "tier", Operator: metav1.LabelSelectorOpDoesNotExist},
+	}}}
+	goldRule := placed(byLabel("tier", "gold"), "")
+	for name, tc := range map[string]struct {
+		rule *v1alpha1.AlertRule
+		made time.Time // older where it is zero
+		seen Seen
+		want bool
+	}{
+		"a label is missed":                    {rule: goldRule, want: true},
+		"and the object is as old":             {rule: goldRule, made: lost},
+		"and the object is younger":            {rule: goldRule, made: lost.Add(time.Hour)},
+		"another one is named":                 {rule: placed(byName("other"), "")},
+		"nothing is picked":                    {rule: placed(v1alpha1.ClusterSelection{}, "")},
+		"disabled":                             {rule: placed(every(), v1alpha1.Disabled)},
+		"disabled, and a label is missed":      {rule: placed(byLabel("tier", "gold"), v1alpha1.Disabled)},
+		"disabled there by name":               {rule: placed(every(), "", stateOf(byName("s"), v1alpha1.Disabled))},
+		"disabled by name, enabled by a label": {rule: placed(every(), "", stateOf(byName("s"), v1alpha1.Disabled), stateOf(byLabel("tier", "gold"), v1alpha1.Enabled))},
+		"enabled by a label, disabled by name": {rule: placed(every(), "", stateOf(byLabel("tier", "gold"), v1alpha1.Enabled), stateOf(byName("s"), v1alpha1.Disabled)), want: true},
+		"disabled everywhere by an override":   {rule: placed(byLabel("tier", "gold"), "", stateOf(every(), v1alpha1.Disabled))},
+		"disabled for want of a label":         {rule: placed(byName("s"), "", stateOf(notIn, v1alpha1.Disabled)), want: true},
+		"disabled, but for a label":            {rule: placed(byName("s"), v1alpha1.Disabled, stateOf(byLabel("tier", "gold"), v1alpha1.Enabled)), want: true},
+		"an override without a state":          {rule: placed(byName("other"), "", stateOf(byLabel("tier", "gold"), ""))},
+		"the label was seen to go":             {rule: goldRule, seen: Seen{Labels: []map[string]string{silver, gold}}},
+		"another label was seen to go":         {rule: goldRule, seen: Seen{Labels: []map[string]string{silver}}, want: true},
+		"the placement was seen to change":     {rule: goldRule, seen: Seen{Rules: []*v1alpha1.AlertRule{placed(byName("s"), "")}}},
+		"the state was seen to change": {
+			rule: placed(byName("s"), v1alpha1.Disabled, stateOf(byLabel("tier", "gold"), v1alpha1.Enabled)),
+			seen: Seen{Rules: []*v1alpha1.AlertRule{placed(byName("s"), "")}},
+		},
+		"a change that was not it": {rule: goldRule, seen: Seen{Rules: []*v1alpha1.AlertRule{placed(byLabel("tier", "silver"), "")}}, want: true},
+		"rule and label were seen to change": {
+			rule: placed(byLabel("tier", "bronze"), ""), seen: Seen{Rules: []*v1alpha1.AlertRule{goldRule}, Labels: []map[string]string{gold}},
+		},
+		"the spoke's former name was seen to go": {rule: goldRule, seen: Seen{Left: []Cluster{{Name: "former", Labels: gold}}}},
+		"another name was seen to go":            {rule: goldRule, seen: Seen{Left: []Cluster{{Name: "former", Labels: silver}}}, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := Cluster{Name: "s", Created: lost}
+			if is, err := PlacedIn(tc.rule, c); is || err != nil {
+				t.Fatalf("it is placed there: %v, %v", is, err)
+			}
+			made := tc.made
+			if made.IsZero() {
+				made = older
+			}
+			if got := SuspectUnplaced(made, tc.rule, c, tc.seen); got != tc.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+// Each of these templates does not match Deployment web in namespace shop of cluster s, which
+// was made anew and has no labels.
+func TestSuspectUnmatched(t *testing.T) {
+	from := func(clusters v1alpha1.ClusterSelection) v1alpha1.AlertRuleTemplateSpec {
+		return v1alpha1.AlertRuleTemplateSpec{Clusters: &clusters}
+	}
+	goldSpec, disabled, elsewhere := from(byLabel("tier", "gold")), from(byLabel("tier", "gold")), from(byLabel("tier", "gold"))
+	disabled.State = v1alpha1.Disabled
+	elsewhere.Namespaces = &v1alpha1.NamespaceSelection{Names: []v1alpha1.NamespaceName{"other"}}
+	for name, tc := range map[string]struct {
+		spec     v1alpha1.AlertRuleTemplateSpec
+		builtIn  bool
+		template time.Time // when it was made; before all else where it is zero
+		made     time.Time // older where it is zero
+		seen     Seen
+		want     bool
+	}{
+		"a label is missed":                      {spec: goldSpec, want: true},
+		"and the AlertRule is as old":            {spec: goldSpec, made: lost},
+		"another one is named":                   {spec: from(byName("other"))},
+		"disabled":                               {spec: v1alpha1.AlertRuleTemplateSpec{State: v1alpha1.Disabled}},
+		"disabled, and a label is missed":        {spec: disabled},
+		"another namespace, and a label":         {spec: elsewhere},
+		"the label was seen to go":               {spec: goldSpec, seen: Seen{Labels: []map[string]string{gold}}},
+		"another label was seen to go":           {spec: goldSpec, seen: Seen{Labels: []map[string]string{silver}}, want: true},
+		"the template was seen to change":        {spec: goldSpec, seen: Seen{Templates: []*v1alpha1.AlertRuleTemplate{{}}}},
+		"it was made anew":                       {spec: disabled, template: lost},
+		"a built-in one was made anew, disabled": {spec: disabled, builtIn: true, template: lost, want: true},
+		"a built-in one that was there before":   {spec: disabled, builtIn: true, template: older},
+		"a built-in one was seen to be disabled": {spec: disabled, builtIn: true, template: lost, seen: Seen{Templates: []*v1alpha1.AlertRuleTemplate{{}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := Workload{Cluster: Cluster{Name: "s", Created: lost}, Namespace: "shop", Name: "web"}
+			tpl := &v1alpha1.AlertRuleTemplate{Spec: tc.spec}
+			tpl.CreationTimestamp = metav1.NewTime(tc.template)
+			if tc.builtIn {
+				tpl.Annotations = map[string]string{v1alpha1.BuiltInAnnotation: "digest"}
+			}
+			if is, err := Matches(tpl, w); is || err != nil {
+				t.Fatalf("it matches: %v, %v", is, err)
+			}
+			made := tc.made
+			if made.IsZero() {
+				made = older
+			}
+			if got := SuspectUnmatched(made, tpl, w, tc.seen); got != tc.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
