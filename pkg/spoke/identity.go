@@ -1,8 +1,12 @@
 package spoke
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 )
@@ -177,4 +181,17 @@ func (p *Provider) disown(c *connection) {
 	for _, q := range circuits {
 		q.ForgetSpoke(multicluster.ClusterName(c.name))
 	}
+}
+
+// readIdentity reads the UID of the namespace kube-system.
+func (c *connection) readIdentity(ctx context.Context) (string, error) {
+	body, err := c.probes.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	if err != nil {
+		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	var ns metav1.PartialObjectMetadata
+	if err := json.Unmarshal(body, &ns); err != nil || !uid.MatchString(string(ns.UID)) {
+		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, errNotKubernetes)
+	}
+	return string(ns.UID), nil
 }

@@ -47,6 +47,8 @@ type Spoke struct {
 	Reader client.Reader
 	// Live reads the spoke itself, past the cache: Deployments' and Namespaces' metadata.
 	Live client.Reader
+	// Identity tells whether the spoke still is the cluster that was engaged.
+	Identity Identity
 	// Rules writes PrometheusRules, past the cache.
 	Rules monitoring.Interface
 	// RulesServed tells whether the spoke serves PrometheusRules. If not, they are
@@ -371,7 +373,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	}
 	e.cluster, e.evaluators = s.cluster, c.seen.Evaluators
 	e.spoke = &Spoke{
-		Name: c.name, Reader: s.cluster.GetClient(), Live: s.cluster.GetAPIReader(), Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
+		Name: c.name, Reader: s.cluster.GetClient(), Live: s.cluster.GetAPIReader(), Identity: c.gate, Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
 		Behind: newAsker(c.http), Server: c.server, allow: p.opts.Allow,
 	}
 	p.mu.Unlock()
