@@ -157,6 +157,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	board := status.NewBoard()
 	failures := status.NewFailures(board, o.intervals, provider.Changed)
 	held := brake.New(clock.RealClock{}, o.deletionHold)
+	provider.OnIdentity(held.Beware)
 
 	// what the spokes' evaluators say, for (0) and (2)
 	poller := evaluate.NewPoller(evaluate.Options{

@@ -3,6 +3,7 @@ package spoke
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -211,6 +212,9 @@ func (c *connection) failed(ctx context.Context, err error, backoff *wait.Backof
 	case v1alpha1.ReasonIdentityChanged:
 		c.seen.Identity = "" // not the spoke's yet
 		c.p.disown(c)
+		if changed, ok := errors.AsType[*IdentityError](err); ok {
+			c.p.strayed(c.name, changed.Is)
+		}
 	}
 	c.observe(finding)
 	left, _ := c.breaker.Throttled()

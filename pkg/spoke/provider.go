@@ -86,8 +86,10 @@ type Provider struct {
 	evaluated []func(name string)
 	// removed is told of spokes that are not registered any more.
 	removed []func(name string)
-	members members
-	leaving map[string]*departure
+	// identified is told of spokes that became other clusters, or were confirmed.
+	identified []func(name string)
+	members    members
+	leaving    map[string]*departure
 }
 
 // entry is all that is known of one registered spoke.
@@ -299,6 +301,7 @@ func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte)
 	}
 	e.hash, e.pending, e.fault = hash, &registration{conn: conn, cancel: cancel, kubeconfig: kubeconfig}, ""
 	p.members.released.Delete(name)
+	delete(p.members.found, name)
 	if e.current == nil {
 		e.seen, e.evaluators = nil, Evaluators{} // by the one before
 	}
@@ -363,7 +366,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 		p.mu.Unlock()
 		return true, err
 	}
-	p.members.identities[c.name] = c.seen.Identity
+	p.becomeLocked(c.name, c.seen.Identity)
 	var old *registration
 	if e.pending != nil && e.pending.conn == c {
 		old, e.current, e.pending, e.fault = e.current, e.pending, nil, ""
