@@ -24,7 +24,8 @@ const (
 	// to be read there can be.
 	ConditionConnected = "Connected"
 	// ConditionPrometheusRuleServed is True when the spoke serves PrometheusRules
-	// and they can be read.
+	// and they can be read. It is Unknown, by the reason of Connected, while the spoke is
+	// not connected.
 	ConditionPrometheusRuleServed = "PrometheusRuleServed"
 	// ConditionEvaluatorsFound is True when the spoke has a Prometheus or ThanosRuler that
 	// is to evaluate the rules. What it needs is in status.evaluators.

@@ -34,6 +34,9 @@ func (r *Registrar) announce(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, c
 		if !transition(was, is) || (connected != nil && is.Reason == connected.Reason) {
 			continue
 		}
+		if kind == v1alpha1.ConditionPrometheusRuleServed && was != nil && was.Status == metav1.ConditionUnknown && is.Status == metav1.ConditionTrue {
+			continue // it was not connected, and that it is now was told
+		}
 		if served := meta.FindStatusCondition(conditions, v1alpha1.ConditionPrometheusRuleServed); kind == v1alpha1.ConditionReady && served != nil && served.Reason == is.Reason {
 			continue
 		}

@@ -3,6 +3,7 @@ package spoke
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -67,6 +68,7 @@ type connection struct {
 	probes  rest.Interface
 	reviews authorization.SelfSubjectRulesReviewInterface
 	breaker *Breaker
+	gate    *gate
 	kick    chan struct{} // the circuit changed: look now
 	p       *Provider
 
@@ -106,15 +108,16 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 		default:
 		}
 	})
+	c.gate = &gate{spoke: name, read: c.readIdentity, alarm: c.breaker.Trip}
 	// No client-side rate limit: the number of requests in flight per spoke is
 	// bounded by the queue, and the spoke's priority and fairness does the rest.
 	cfg.QPS = -1
 	cfg.UserAgent = p.opts.UserAgent
 	c.conns = connrotation.NewDialer(cfg.Dial)
-	cfg.Dial = c.conns.DialContext
+	cfg.Dial = c.gate.dialer(c.conns.DialContext)
 	secrets := secretsOf(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &observer{next: next, breaker: c.breaker, base: basePath(cfg.Host), secrets: secrets, count: func(verb, code string) {
+		return &observer{next: next, breaker: c.breaker, gate: c.gate, base: basePath(cfg.Host), secrets: secrets, count: func(verb, code string) {
 			metrics.SpokeRequests.WithLabelValues(verb, code).Inc()
 		}}
 	})
@@ -209,6 +212,9 @@ func (c *connection) failed(ctx context.Context, err error, backoff *wait.Backof
 	case v1alpha1.ReasonIdentityChanged:
 		c.seen.Identity = "" // not the spoke's yet
 		c.p.disown(c)
+		if changed, ok := errors.AsType[*IdentityError](err); ok {
+			c.p.strayed(c.name, changed.Is)
+		}
 	}
 	c.observe(finding)
 	left, _ := c.breaker.Throttled()
@@ -242,6 +248,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	if err := c.p.admit(c.name, c.seen.Identity); err != nil {
 		return nil, err
 	}
+	c.gate.serve(c.seen.Identity)
 	c.breaker.Close()
 	sctx, stop := context.WithCancel(ctx)
 	s := &session{ctx: sctx, cluster: cl, rules: rules, identity: c.seen.Identity, stop: stop}
@@ -451,14 +458,17 @@ func (c *connection) checkup(ctx context.Context, s *session) error {
 	if err := c.probe(ctx); err != nil {
 		return err
 	}
-	if !c.breaker.Open() {
+	open := c.breaker.Open()
+	if open || c.gate.inDoubt() {
+		if err := c.identify(ctx, s.cluster, s.identity); err != nil {
+			return err
+		}
+	}
+	if open {
+		c.breaker.Close()
+	} else {
 		c.breaker.Probed(true)
-		return nil
 	}
-	if err := c.identify(ctx, s.cluster, s.identity); err != nil {
-		return err
-	}
-	c.breaker.Close()
 	return nil
 }
 
@@ -575,6 +585,7 @@ func (c *connection) probe(ctx context.Context) error {
 func (c *connection) identify(ctx context.Context, cl cluster.Cluster, was string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	ctx, reading := c.gate.reading(ctx)
 	ns := NamespaceMetadata()
 	if err := cl.GetAPIReader().Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
 		return fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)
@@ -583,6 +594,7 @@ func (c *connection) identify(ctx context.Context, cl cluster.Cluster, was strin
 	if !uid.MatchString(is) {
 		return fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, errNotKubernetes)
 	}
+	reading.found(is)
 	if was != "" && is != was {
 		return &IdentityError{Spoke: c.name, Was: was, Is: is}
 	}

@@ -80,8 +80,8 @@ const (
 	pathReview      = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 )
 
-// connectTo returns a connection to a stand-in that is well, with a session that was
-// never started.
+// connectTo returns a connection to a stand-in that is well and was identified, with a session
+// that was never started.
 func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	t.Helper()
 	s := &standIn{uid: "uid", refuse: map[string]int{}, grants: []authorizationv1.ResourceRule{allowed("*", "*", "*")}}
@@ -101,6 +101,12 @@ func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// As open does it.
+	if err := c.identify(asProbe(t.Context()), cl, ""); err != nil {
+		t.Fatal(err)
+	}
+	c.gate.serve("uid")
+	c.seen, s.asked = Observation{}, nil
 	return s, c, &session{cluster: cl, rules: rules, identity: "uid", served: true}
 }
 

@@ -1,8 +1,12 @@
 package spoke
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 )
@@ -14,12 +18,15 @@ type members struct {
 	identities map[string]string
 	// accepted are those that a person confirmed.
 	accepted map[string]string
+	// found are those of clusters that spokes turned out to be, and are not served as yet,
+	// because they were other ones before.
+	found map[string]string
 	// released are the spokes that have no Secret any more, but a SpokeCluster.
 	released sets.Set[string]
 }
 
 func newMembers() members {
-	return members{identities: map[string]string{}, accepted: map[string]string{}, released: sets.New[string]()}
+	return members{identities: map[string]string{}, accepted: map[string]string{}, found: map[string]string{}, released: sets.New[string]()}
 }
 
 // Known tells which identity a spoke is known to have, from its status: it is the
@@ -40,7 +47,57 @@ func (p *Provider) Accept(name, identity string) {
 		return
 	}
 	p.members.accepted[name] = identity
+	if e := p.entries[name]; e != nil && e.spoke != nil && p.members.identities[name] == identity {
+		p.bewareLocked(name) // it is confirmed anew
+	}
 	p.kickLocked(name)
+	p.kickOthersLocked(name) // they may wait for it
+}
+
+// OnIdentity adds a function that is told, before a spoke is engaged, that it is another
+// cluster than before, or that a person confirmed which one it is. It has to return at once,
+// and may ask the Provider nothing.
+func (p *Provider) OnIdentity(fn func(name string)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.identified = append(p.identified, fn)
+}
+
+func (p *Provider) bewareLocked(name string) {
+	for _, fn := range p.identified {
+		fn(name)
+	}
+}
+
+// becomeLocked notes as which cluster a spoke is served.
+func (p *Provider) becomeLocked(name, identity string) {
+	m := &p.members
+	was := m.identities[name]
+	m.identities[name] = identity
+	delete(m.found, name)
+	if was != "" && (was != identity || m.accepted[name] == identity) {
+		p.bewareLocked(name)
+		p.kickOthersLocked(name) // what it was may be another's
+	}
+}
+
+// strayed notes that a spoke turned out to be another cluster than it was.
+func (p *Provider) strayed(name, identity string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.members.found[name] == identity {
+		return
+	}
+	p.members.found[name] = identity
+	p.kickOthersLocked(name)
+}
+
+// movesLocked tells whether a spoke is about to be served as another cluster than it was: it is that
+// cluster, by its kubeconfig, and a person confirmed it.
+func (p *Provider) movesLocked(name string) bool {
+	m := &p.members
+	e := p.entries[name]
+	return m.found[name] != "" && m.found[name] == m.accepted[name] && (e == nil || e.spoke == nil)
 }
 
 // Release disengages a spoke that has no Secret any more. What it has in the cluster stays
@@ -54,9 +111,7 @@ func (p *Provider) Release(name string) {
 		return
 	}
 	p.members.released.Insert(name)
-	for other := range p.entries {
-		p.kickLocked(other)
-	}
+	p.kickOthersLocked(name)
 }
 
 // Gone forgets a spoke whose SpokeCluster is gone.
@@ -66,8 +121,18 @@ func (p *Provider) Gone(name string) {
 	defer p.mu.Unlock()
 	delete(p.members.identities, name)
 	delete(p.members.accepted, name)
+	delete(p.members.found, name)
 	p.members.released.Delete(name)
 	p.endDepartureLocked(name)
+}
+
+// kickOthersLocked has all other spokes that are not served look again at once.
+func (p *Provider) kickOthersLocked(name string) {
+	for other := range p.entries {
+		if other != name {
+			p.kickLocked(other)
+		}
+	}
 }
 
 // kickLocked has a spoke that is not served look again at once.
@@ -136,17 +201,22 @@ func (p *Provider) admit(name, identity string) error {
 
 // admitLocked returns a *DuplicateError where another spoke is the same cluster, and was
 // there first: two of one cluster would take each other's rules for leftovers. It returns an
-// *IdentityError where the spoke was another cluster before.
+// *IdentityError where the spoke was another cluster before. Where the Secrets of two spokes
+// were swapped, each is the other's cluster, and both have to be confirmed.
 func (p *Provider) admitLocked(name, identity string) error {
 	m := &p.members
-	if was := m.identities[name]; was != "" && was != identity && m.accepted[name] != identity {
+	was := m.identities[name]
+	if was != "" && was != identity && m.accepted[name] != identity {
 		return &IdentityError{Was: was, Is: identity, Spoke: name}
 	}
 	for other, known := range m.identities {
-		if other == name || known != identity || identity == "" || m.released.Has(other) {
+		if other == name || known != identity || identity == "" || m.released.Has(other) || p.movesLocked(other) {
 			continue
 		}
 		e := p.entries[other]
+		if found := m.found[other]; was != "" && was != identity && found != "" && (e == nil || e.spoke == nil) {
+			return &IdentityError{Was: was, Is: identity, Spoke: name, Other: other, OtherIs: found}
+		}
 		if (e != nil && e.current != nil) || m.identities[name] != identity {
 			return &DuplicateError{Other: other}
 		}
@@ -177,4 +247,17 @@ func (p *Provider) disown(c *connection) {
 	for _, q := range circuits {
 		q.ForgetSpoke(multicluster.ClusterName(c.name))
 	}
+}
+
+// readIdentity reads the UID of the namespace kube-system.
+func (c *connection) readIdentity(ctx context.Context) (string, error) {
+	body, err := c.probes.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	if err != nil {
+		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	var ns metav1.PartialObjectMetadata
+	if err := json.Unmarshal(body, &ns); err != nil || !uid.MatchString(string(ns.UID)) {
+		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, errNotKubernetes)
+	}
+	return string(ns.UID), nil
 }

@@ -131,3 +131,153 @@ func TestHandover(t *testing.T) {
 		t.Error("it is remembered")
 	}
 }
+
+// waiting makes a spoke look as if its kubeconfig led to another cluster than it was.
+func waiting(p *Provider, name, was, is string) *connection {
+	c := &connection{name: name, kick: make(chan struct{}, 1)}
+	p.entries[name] = &entry{pending: &registration{conn: c, cancel: func() {}}}
+	p.Known(name, was)
+	p.strayed(name, is)
+	return c
+}
+
+// Two Secrets that were swapped: each spoke is the cluster that the other was, and both can be
+// confirmed, whichever is first.
+func TestSwapped(t *testing.T) {
+	for name, order := range map[string][]string{"a first": {"a", "b"}, "b first": {"b", "a"}} {
+		t.Run(name, func(t *testing.T) {
+			p := NewProvider(Options{})
+			var wary []string
+			p.OnIdentity(func(name string) { wary = append(wary, name) })
+			is := map[string]string{"a": "B", "b": "A"}
+			conns := map[string]*connection{"a": waiting(p, "a", "A", "B"), "b": waiting(p, "b", "B", "A")}
+			first, second := order[0], order[1]
+			for name, identity := range is {
+				if err := p.admit(name, identity); !isIdentity(err) {
+					t.Errorf("%s, not confirmed: %v", name, err)
+				}
+			}
+			p.Accept(first, is[first])
+			err := p.admit(first, is[first])
+			want := "kubectl annotate --overwrite spoke " + second + " rulefleet.io/accept-identity=" + is[second]
+			if f := disconnected(err); f.Reason != v1alpha1.ReasonIdentityChanged || !strings.HasSuffix(f.Message, want) {
+				t.Errorf("one alone is confirmed: %+v", f)
+			}
+			for _, c := range conns {
+				select {
+				case <-c.kick:
+				default:
+				}
+			}
+			p.Accept(second, is[second])
+			for name, c := range conns {
+				select {
+				case <-c.kick:
+				default:
+					t.Errorf("%s does not look again", name)
+				}
+			}
+			for _, name := range []string{second, first} {
+				if err := p.admit(name, is[name]); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				p.mu.Lock()
+				p.becomeLocked(name, is[name])
+				p.mu.Unlock()
+				engagedAs(p, name, is[name])
+			}
+			if !slices.Equal(wary, []string{second, first}) {
+				t.Errorf("to beware of %q", wary)
+			}
+			// A third is none of them.
+			if err := p.admit("c", "A"); !isDuplicate(err) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// A cluster that a spoke is served as is not to be had by confirming it, nor by a confirmation
+// that the spoke itself has of another one.
+func TestNotSwapped(t *testing.T) {
+	t.Run("the other is served", func(t *testing.T) {
+		p := NewProvider(Options{})
+		engagedAs(p, "b", "B")
+		p.Accept("b", "A")
+		waiting(p, "a", "A", "B")
+		p.Accept("a", "B")
+		if err := p.admit("a", "B"); !isDuplicate(err) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("the other has its former kubeconfig again", func(t *testing.T) {
+		p := NewProvider(Options{})
+		waiting(p, "a", "A", "B")
+		waiting(p, "b", "B", "A")
+		p.Accept("a", "B")
+		p.Accept("b", "A")
+		p.mu.Lock()
+		p.becomeLocked("b", "B")
+		p.mu.Unlock()
+		engagedAs(p, "b", "B")
+		if err := p.admit("a", "B"); !isDuplicate(err) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("the other is confirmed as a third, which it is not", func(t *testing.T) {
+		p := NewProvider(Options{})
+		waiting(p, "a", "A", "B")
+		waiting(p, "b", "B", "A")
+		p.Accept("a", "B")
+		p.Accept("b", "C")
+		if err := p.admit("a", "B"); !isIdentity(err) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// Who deletes is told of a spoke that becomes another cluster, or is confirmed, and of no
+// other.
+func TestOnIdentity(t *testing.T) {
+	for name, tc := range map[string]struct {
+		was, accepted, is string
+		want              bool
+	}{
+		"the first time":                   {is: "A"},
+		"as before":                        {was: "A", is: "A"},
+		"another one":                      {was: "A", is: "B", want: true},
+		"another one, confirmed":           {was: "A", accepted: "B", is: "B", want: true},
+		"the same, confirmed":              {was: "A", accepted: "A", is: "A", want: true},
+		"the same, another's confirmation": {was: "A", accepted: "B", is: "A"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := NewProvider(Options{})
+			told := 0
+			p.OnIdentity(func(string) { told++ })
+			p.Known("s", tc.was)
+			p.Accept("s", tc.accepted)
+			p.mu.Lock()
+			p.becomeLocked("s", tc.is)
+			p.mu.Unlock()
+			if (told > 0) != tc.want {
+				t.Errorf("told %d times", told)
+			}
+		})
+	}
+	t.Run("confirmed while it is served", func(t *testing.T) {
+		p := NewProvider(Options{})
+		told := 0
+		p.OnIdentity(func(string) { told++ })
+		engagedAs(p, "s", "A")
+		p.Accept("s", "B")
+		if told != 0 {
+			t.Error("of another's confirmation")
+		}
+		p.Accept("s", "A")
+		p.Accept("s", "A")
+		p.Accept("s", "")
+		if told != 1 {
+			t.Errorf("told %d times", told)
+		}
+	})
+}

@@ -2,7 +2,6 @@ package spoke
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -423,20 +422,19 @@ func (o ownRule) remove(ctx context.Context, rules monitoring.Interface) error {
 func (c *connection) isStill(ctx context.Context, identity string) error {
 	ctx, cancel := context.WithTimeout(asProbe(ctx), requestTimeout)
 	defer cancel()
-	body, err := c.probes.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	ctx, reading := c.gate.reading(ctx)
+	is, err := c.readIdentity(ctx)
 	if err != nil {
-		return fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)
+		return err
 	}
-	var ns metav1.PartialObjectMetadata
-	if err := json.Unmarshal(body, &ns); err != nil || !uid.MatchString(string(ns.UID)) {
-		return fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, errNotKubernetes)
-	}
-	if is := string(ns.UID); identity != "" && is != identity {
+	reading.found(is)
+	if identity != "" && is != identity {
 		return &IdentityError{Spoke: c.name, Was: identity, Is: is}
 	}
-	if other := c.p.inCharge(c.name, string(ns.UID), identity != ""); other != "" {
+	if other := c.p.inCharge(c.name, is, identity != ""); other != "" {
 		return &DuplicateError{Other: other}
 	}
+	c.gate.serve(is)
 	return nil
 }
 

@@ -132,11 +132,23 @@ func statusOf(sc *v1alpha1.SpokeCluster, n news, now metav1.Time) v1alpha1.Spoke
 		out.LastContactTime = metav1.NewTime(n.seen.Contact)
 	}
 	set(v1alpha1.ConditionConnected, connected)
-	if serves.Status != "" {
+	if serves = whileConnected(serves, connected, out.Conditions); serves.Status != "" {
 		set(v1alpha1.ConditionPrometheusRuleServed, serves)
 	}
 	set(v1alpha1.ConditionReady, readiness(sc, out.Conditions, n))
 	return out
+}
+
+// whileConnected returns what is known of whether a spoke serves PrometheusRules: nothing,
+// while it is not connected. A spoke that was never looked at has no such condition.
+func whileConnected(serves, connected Finding, conditions []metav1.Condition) Finding {
+	if connected.Status == metav1.ConditionTrue || meta.FindStatusCondition(conditions, v1alpha1.ConditionPrometheusRuleServed) == nil && serves.Status == "" {
+		return serves
+	}
+	return Finding{
+		Status: metav1.ConditionUnknown, Reason: connected.Reason,
+		Message: "the spoke is not connected; whether it serves PrometheusRules can't be known",
+	}
 }
 
 // lastGood begins the message of Connected where a new kubeconfig is not in use.

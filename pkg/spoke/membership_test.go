@@ -308,13 +308,13 @@ func TestStatusOf(t *testing.T) {
 		},
 		"not reached any more": {
 			sc: well(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }),
-			want:  map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
-			moved: []string{connected, ready}, contact: contact,
+			want:  map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
+			moved: []string{connected, prs, ready}, contact: contact,
 		},
 		"not reached since the restart": {
 			sc: well(), seen: &Observation{Connected: unreachable},
-			want:  map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
-			moved: []string{connected, ready}, contact: longAgo,
+			want:  map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
+			moved: []string{connected, prs, ready}, contact: longAgo,
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
 				if s.KubernetesVersion != "v1.36.3" || s.Identity != "uid" || s.Deployments == nil || s.Rules == nil {
@@ -324,13 +324,13 @@ func TestStatusOf(t *testing.T) {
 		},
 		"another reason": {
 			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = disconnected(errUnauthorized) }),
-			want:    map[string]string{connected: "False/AuthFailed", prs: "True/Served", ready: "False/AuthFailed"},
+			want:    map[string]string{connected: "False/AuthFailed", prs: "Unknown/AuthFailed", ready: "False/AuthFailed"},
 			contact: longAgo,
 		},
 		"back again": {
 			sc: down(), seen: good(),
 			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
-			moved: []string{connected, ready}, contact: contact,
+			moved: []string{connected, prs, ready}, contact: contact,
 		},
 		"the operator restarted": {
 			sc: well(), seen: nil,
@@ -339,13 +339,13 @@ func TestStatusOf(t *testing.T) {
 		},
 		"the operator restarted while the spoke is down": {
 			sc: down(), seen: nil,
-			want:    map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
+			want:    map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
 			contact: longAgo,
 		},
 		"the Secret is gone": {
 			sc: well(), finding: &noSecret,
-			want:  map[string]string{connected: "False/KubeconfigMissing", prs: "True/Served", ready: "False/KubeconfigMissing"},
-			moved: []string{connected, ready}, contact: longAgo,
+			want:  map[string]string{connected: "False/KubeconfigMissing", prs: "Unknown/KubeconfigMissing", ready: "False/KubeconfigMissing"},
+			moved: []string{connected, prs, ready}, contact: longAgo,
 		},
 		"there never was a Secret": {
 			sc: never(), finding: &noSecret,
@@ -359,8 +359,8 @@ func TestStatusOf(t *testing.T) {
 		},
 		"a refused kubeconfig after a restart": {
 			sc: well(), finding: &badConfig,
-			want:  map[string]string{connected: "False/InvalidKubeconfig", prs: "True/Served", ready: "False/InvalidKubeconfig"},
-			moved: []string{connected, ready}, contact: longAgo,
+			want:  map[string]string{connected: "False/InvalidKubeconfig", prs: "Unknown/InvalidKubeconfig", ready: "False/InvalidKubeconfig"},
+			moved: []string{connected, prs, ready}, contact: longAgo,
 		},
 		"a refused kubeconfig in place of one that works": {
 			sc: well(), seen: good(), finding: &badConfig,
@@ -376,7 +376,7 @@ func TestStatusOf(t *testing.T) {
 		},
 		"a refused kubeconfig in place of one that does not work": {
 			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), finding: &badConfig,
-			want:    map[string]string{connected: "False/InvalidKubeconfig", prs: "True/Served", ready: "False/InvalidKubeconfig"},
+			want:    map[string]string{connected: "False/InvalidKubeconfig", prs: "Unknown/InvalidKubeconfig", ready: "False/InvalidKubeconfig"},
 			contact: longAgo,
 		},
 		"deletions are held": {
@@ -409,7 +409,7 @@ func TestStatusOf(t *testing.T) {
 		},
 		"deletions are held in a spoke that is down": {
 			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), held: &Held{Count: 60, Message: "60"},
-			want:    map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
+			want:    map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
 			contact: longAgo,
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
@@ -425,18 +425,18 @@ func TestStatusOf(t *testing.T) {
 		},
 		"suspended, and down": {
 			sc: spec(down(), suspend), seen: with(good(), func(o *Observation) { o.Connected = unreachable }),
-			want:    map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Suspended"},
+			want:    map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Suspended"},
 			contact: longAgo,
 		},
 		"rules were deleted while it is down": {
 			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), doomed: []string{"a/b"},
-			want:    map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
+			want:    map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
 			contact: longAgo, check: pendingIs(1, 0, "a/b"),
 		},
 		"rules were deleted while it is down, and more are held": {
 			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), doomed: []string{"a/b", "a/c"},
 			held:    &Held{Count: 60, Message: "60"},
-			want:    map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
+			want:    map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
 			contact: longAgo, check: pendingIs(2, 60, "a/b", "a/c"),
 		},
 		"down since before a restart, with rules to be deleted": {
@@ -446,7 +446,7 @@ func TestStatusOf(t *testing.T) {
 				return sc
 			}(),
 			seen: &Observation{Connected: unreachable},
-			want: map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
+			want: map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
 
 			contact: longAgo, check: pendingIs(1, 0, "a/b"),
 		},
@@ -458,7 +458,7 @@ func TestStatusOf(t *testing.T) {
 			}(),
 			seen:  good(),
 			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
-			moved: []string{connected, ready}, contact: contact, check: pendingIs(0, 0),
+			moved: []string{connected, prs, ready}, contact: contact, check: pendingIs(0, 0),
 		},
 		"more rules are wanted than may be": {
 			sc: spec(well(), func(s *v1alpha1.SpokeClusterSpec) { s.MaxRules = ptr.To[int32](5) }), seen: good(), refused: 3,

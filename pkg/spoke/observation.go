@@ -73,10 +73,18 @@ func (e *DuplicateError) Error() string {
 type IdentityError struct {
 	// Spoke is the spoke, and Was and Is are the two clusters.
 	Spoke, Was, Is string
+	// Other is a spoke that was the cluster Is before, and turned out to be OtherIs. It is
+	// empty where there is none, or the change was not confirmed yet.
+	Other, OtherIs string
 }
 
 // Error implements error.
 func (e *IdentityError) Error() string {
+	if e.Other != "" {
+		return fmt.Sprintf("the kubeconfig leads to the cluster that spoke %s was (kube-system has UID %s, and had %s); nothing is written to it."+
+			" Put the former kubeconfig back or, if the two were swapped, confirm the other one, too: kubectl annotate --overwrite spoke %s %s=%s",
+			e.Other, e.Is, e.Was, e.Other, v1alpha1.AcceptIdentityAnnotation, e.OtherIs)
+	}
 	return fmt.Sprintf("the kubeconfig leads to another cluster (kube-system has UID %s, and had %s); nothing is written to either."+
 		" Put the former kubeconfig back, or confirm the new cluster: kubectl annotate --overwrite spoke %s %s=%s",
 		e.Is, e.Was, e.Spoke, v1alpha1.AcceptIdentityAnnotation, e.Is)

@@ -47,6 +47,8 @@ type Spoke struct {
 	Reader client.Reader
 	// Live reads the spoke itself, past the cache: Deployments' and Namespaces' metadata.
 	Live client.Reader
+	// Identity tells whether the spoke still is the cluster that was engaged.
+	Identity Identity
 	// Rules writes PrometheusRules, past the cache.
 	Rules monitoring.Interface
 	// RulesServed tells whether the spoke serves PrometheusRules. If not, they are
@@ -84,8 +86,10 @@ type Provider struct {
 	evaluated []func(name string)
 	// removed is told of spokes that are not registered any more.
 	removed []func(name string)
-	members members
-	leaving map[string]*departure
+	// identified is told of spokes that became other clusters, or were confirmed.
+	identified []func(name string)
+	members    members
+	leaving    map[string]*departure
 }
 
 // entry is all that is known of one registered spoke.
@@ -297,6 +301,7 @@ func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte)
 	}
 	e.hash, e.pending, e.fault = hash, &registration{conn: conn, cancel: cancel, kubeconfig: kubeconfig}, ""
 	p.members.released.Delete(name)
+	delete(p.members.found, name)
 	if e.current == nil {
 		e.seen, e.evaluators = nil, Evaluators{} // by the one before
 	}
@@ -361,7 +366,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 		p.mu.Unlock()
 		return true, err
 	}
-	p.members.identities[c.name] = c.seen.Identity
+	p.becomeLocked(c.name, c.seen.Identity)
 	var old *registration
 	if e.pending != nil && e.pending.conn == c {
 		old, e.current, e.pending, e.fault = e.current, e.pending, nil, ""
@@ -371,7 +376,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	}
 	e.cluster, e.evaluators = s.cluster, c.seen.Evaluators
 	e.spoke = &Spoke{
-		Name: c.name, Reader: s.cluster.GetClient(), Live: s.cluster.GetAPIReader(), Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
+		Name: c.name, Reader: s.cluster.GetClient(), Live: s.cluster.GetAPIReader(), Identity: c.gate, Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
 		Behind: newAsker(c.http), Server: c.server, allow: p.opts.Allow,
 	}
 	p.mu.Unlock()

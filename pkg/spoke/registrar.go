@@ -128,7 +128,7 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{}, err
 	}
 	n.seen = r.Provider.Observation(req.Name)
-	if !n.away() && sc.Annotations[v1alpha1.AcceptIdentityAnnotation] != "" {
+	if !n.away() && sc.Annotations[v1alpha1.AcceptIdentityAnnotation] != "" && sc.Status.Identity == n.seen.Identity {
 		return reconcile.Result{}, r.accepted(ctx, sc) // its event brings the SpokeCluster back here
 	}
 	if n.away() || ptr.Deref(sc.Spec.Suspend, false) {
@@ -328,7 +328,8 @@ func (r *Registrar) missing(name string, secret bool) *Finding {
 }
 
 // accepted takes a confirmation off a spoke that is connected: it was used, or is not needed.
-// Left there, it would confirm that cluster once more, some day.
+// Left there, it would confirm that cluster once more, some day. The status has the identity by
+// then: without either, a restart would ask for the confirmation again.
 func (r *Registrar) accepted(ctx context.Context, sc *v1alpha1.SpokeCluster) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AcceptIdentityAnnotation)
 	err := r.Client.Patch(ctx, sc.DeepCopy(), client.RawPatch(types.MergePatchType, patch))

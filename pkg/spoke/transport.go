@@ -23,6 +23,8 @@ func asProbe(ctx context.Context) context.Context { return context.WithValue(ctx
 type observer struct {
 	next    http.RoundTripper
 	breaker *Breaker
+	// gate holds writes while the spoke's identity is in doubt; nil for none.
+	gate *gate
 	// base is the path that all of the API server's begin with.
 	base    string
 	count   func(verb, code string)
@@ -47,7 +49,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case !probe:
 		verb = metrics.Verb(req, o.base)
 	}
-	resp, err := o.next.RoundTrip(req)
+	resp, err := o.gate.send(req, o.next, aside)
 	switch {
 	case err == nil:
 		o.count(verb, metrics.Code(resp.StatusCode))
@@ -58,6 +60,9 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case errors.Is(err, context.Canceled):
 		// The operator gave up (it stops, or the spoke is disengaged), not the spoke.
 		o.count(verb, metrics.CodeCanceled)
+	case isUnsent(err):
+		// The next probe reads the identity as well, and counts.
+		o.count(verb, metrics.CodeError)
 	default:
 		o.count(verb, metrics.CodeError)
 		if !probe && !aside {

@@ -26,7 +26,8 @@ const (
 // confirmed returns those of a Deployment's doomed AlertRules that are to go, and when to
 // look again, or 0. That the spoke's cache lacks the Deployment is not enough: a list can
 // be answered with 200 and be empty, by a proxy that lies or a server that was restored
-// empty (DESIGN §3.2, §3.11). So the Deployment itself is asked for.
+// empty (DESIGN §3.2, §3.11). So the Deployment itself is asked for, and in the same
+// breath which cluster answers: another one has no such Deployment either.
 func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.NamespacedName, w *rule.Workload, rules []doomed) ([]doomed, time.Duration, error) {
 	if w != nil || len(rules) == 0 {
 		return rules, 0, nil
@@ -37,11 +38,13 @@ func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.Na
 	switch err := s.Live.Get(ctx, key, d); {
 	case err == nil && d.DeletionTimestamp.IsZero():
 		return nil, r.Intervals.Of(confirmRetry), nil
-	case err == nil, absent(err, "deployments", key.Name):
-		return rules, 0, nil
-	default:
+	case err != nil && !absent(err, "deployments", key.Name):
 		return nil, 0, fmt.Errorf("confirming that Deployment %s of spoke %s is gone: %w", key, s.Name, err)
 	}
+	if err := s.Identity.Confirm(ctx); err != nil {
+		return nil, 0, fmt.Errorf("confirming that Deployment %s of spoke %s is gone: %w", key, s.Name, err)
+	}
+	return rules, 0, nil
 }
 
 // absent tells whether an error is an API server's own word that an object does not exist.

@@ -33,6 +33,25 @@ func (l live) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ 
 	return l.get(key, o)
 }
 
+// identity is what is known of which cluster a spoke is.
+type identity struct {
+	settled, confirmed error
+	// asked is how often it was read.
+	asked int
+}
+
+func (i *identity) Settle(context.Context) error { return i.settled }
+
+func (i *identity) Confirm(ctx context.Context) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		return errors.New("the read has no bound")
+	}
+	i.asked++
+	return i.confirmed
+}
+
+var errElsewhere = &spoke.IdentityError{Spoke: "spoke", Was: "here", Is: "there"}
+
 var deployments = appsv1.Resource("deployments")
 
 func TestConfirmed(t *testing.T) {
@@ -47,22 +66,28 @@ func TestConfirmed(t *testing.T) {
 		goes  bool
 		retry time.Duration
 		fails bool
+		// elsewhere is the error by which the identity is confirmed.
+		elsewhere error
 	}{
-		"it is gone":                       {get: answer(apierrors.NewNotFound(deployments, "web")), goes: true},
-		"the cache lags, or lies":          {get: answer(nil), retry: confirmRetry},
-		"it is being deleted":              {get: func(_ client.ObjectKey, o client.Object) error { o.SetDeletionTimestamp(new(metav1.Now())); return nil }, goes: true},
-		"a proxy's 404":                    {get: answer(proxy), fails: true},
-		"a 404 without details":            {get: answer(bare), fails: true},
-		"a 404 for another object":         {get: answer(apierrors.NewNotFound(deployments, "other")), fails: true},
-		"a 404 for another resource":       {get: answer(apierrors.NewNotFound(appsv1.Resource("replicasets"), "web")), fails: true},
-		"forbidden":                        {get: answer(apierrors.NewForbidden(deployments, "web", errors.New("RBAC"))), fails: true},
-		"an error":                         {get: answer(apierrors.NewInternalError(errors.New("etcd"))), fails: true},
-		"no answer":                        {get: answer(context.DeadlineExceeded), fails: true},
-		"it is there, and something other": {there: true, get: answer(errors.New("nobody has to ask")), goes: true},
+		"it is gone from another cluster":   {get: answer(apierrors.NewNotFound(deployments, "web")), elsewhere: errElsewhere, fails: true},
+		"it ends in another cluster":        {get: func(_ client.ObjectKey, o client.Object) error { o.SetDeletionTimestamp(new(metav1.Now())); return nil }, elsewhere: errElsewhere, fails: true},
+		"which cluster it is can't be read": {get: answer(apierrors.NewNotFound(deployments, "web")), elsewhere: apierrors.NewNotFound(deployments, "web"), fails: true},
+		"it is gone":                        {get: answer(apierrors.NewNotFound(deployments, "web")), goes: true},
+		"the cache lags, or lies":           {get: answer(nil), retry: confirmRetry},
+		"it is being deleted":               {get: func(_ client.ObjectKey, o client.Object) error { o.SetDeletionTimestamp(new(metav1.Now())); return nil }, goes: true},
+		"a proxy's 404":                     {get: answer(proxy), fails: true},
+		"a 404 without details":             {get: answer(bare), fails: true},
+		"a 404 for another object":          {get: answer(apierrors.NewNotFound(deployments, "other")), fails: true},
+		"a 404 for another resource":        {get: answer(apierrors.NewNotFound(appsv1.Resource("replicasets"), "web")), fails: true},
+		"forbidden":                         {get: answer(apierrors.NewForbidden(deployments, "web", errors.New("RBAC"))), fails: true},
+		"an error":                          {get: answer(apierrors.NewInternalError(errors.New("etcd"))), fails: true},
+		"no answer":                         {get: answer(context.DeadlineExceeded), fails: true},
+		"it is there, and something other":  {there: true, get: answer(errors.New("nobody has to ask")), goes: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPruning(t, 1)
-			s := &spoke.Spoke{Name: "spoke", Live: live{get: func(key client.ObjectKey, o client.Object) error {
+			id := &identity{confirmed: tc.elsewhere}
+			s := &spoke.Spoke{Name: "spoke", Identity: id, Live: live{get: func(key client.ObjectKey, o client.Object) error {
 				if key.String() != "shop/web" {
 					t.Errorf("asked for %s", key)
 				}
@@ -75,6 +100,12 @@ func TestConfirmed(t *testing.T) {
 			got, retry, err := p.confirmed(t.Context(), s, client.ObjectKey{Namespace: "shop", Name: "web"}, w, []doomed{{rule: made()}})
 			if (len(got) == 1) != tc.goes || retry != tc.retry || (err != nil) != tc.fails {
 				t.Errorf("got %v, %v, %v", got, retry, err)
+			}
+			if tc.elsewhere != nil && !errors.Is(err, tc.elsewhere) {
+				t.Errorf("got %v", err)
+			}
+			if (id.asked > 0) != (tc.goes && !tc.there || tc.elsewhere != nil) {
+				t.Errorf("which cluster it is was read %d times", id.asked)
 			}
 		})
 	}
@@ -99,7 +130,9 @@ func TestEmptyList(t *testing.T) {
 		answer      func(name string) error
 		left        int
 		fails, held int
+		doubt       error // about which cluster the spoke is
 	}{
+		"of another cluster":        {answer: func(name string) error { return apierrors.NewNotFound(deployments, name) }, left: 60, fails: 60, doubt: errElsewhere},
 		"the Deployments are there": {answer: func(string) error { return nil }, left: 60},
 		"a proxy answers": {
 			answer: func(name string) error {
@@ -115,7 +148,7 @@ func TestEmptyList(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.Spokes = &emptied{one: spoke.Spoke{
-				Name: "spoke", Reader: fake.NewClientBuilder().WithScheme(spoke.Scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter()).Build(),
+				Name: "spoke", Identity: &identity{settled: tc.doubt}, Reader: fake.NewClientBuilder().WithScheme(spoke.Scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter()).Build(),
 				Live: live{get: func(key client.ObjectKey, _ client.Object) error { return tc.answer(key.Name) }},
 			}}
 			fails, held := 0, 0

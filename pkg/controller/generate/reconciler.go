@@ -109,6 +109,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if s == nil {
 		return reconcile.Result{}, nil // engaging it brings all its keys back
 	}
+	if err := s.Identity.Settle(ctx); err != nil {
+		return reconcile.Result{}, err //nolint:wrapcheck // it says all
+	}
 	workload, ready, err := r.workload(ctx, s, req.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err

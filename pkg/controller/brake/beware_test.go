@@ -1,0 +1,92 @@
+package brake
+
+import (
+	"testing"
+	"time"
+)
+
+// After a spoke became another cluster, not even the first few go at once.
+func TestBeware(t *testing.T) {
+	for which, hop := range map[string]Hop{"generate": Generate, "distribute": Distribute} {
+		t.Run(which, func(t *testing.T) {
+			b := newBraked(t, span)
+			b.Beware("s")
+			ask := func(spoke string, n int) bool {
+				t.Helper()
+				answer, err := b.Ask(Question{
+					Hop: hop, Spoke: spoke, Owner: name(n), Deletions: []Deletion{{Key: name(n)}}, Holds: func() (int, error) { return 1000, nil },
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return answer.Held.Len() > 0
+			}
+			if !ask("s", 0) || ask("other", 0) {
+				t.Error("the first goes at once, or another spoke is concerned")
+			}
+			b.clock.SetTime(at(span - time.Second))
+			if !ask("s", 1) {
+				t.Error("the span is not over")
+			}
+			b.clock.SetTime(at(span))
+			if ask("s", 0) || ask("s", 1) || ask("s", 2) {
+				t.Error("the span is over")
+			}
+		})
+	}
+}
+
+// What is to be done is acknowledged as ever.
+func TestBewareAcknowledged(t *testing.T) {
+	b := newBraked(t, span)
+	b.Beware("s")
+	if n := b.mass(Generate, "s"); n != 60 {
+		t.Errorf("%d are held", n)
+	}
+	if n := b.Acknowledge("s"); n != 60 || b.mass(Generate, "s") != 0 {
+		t.Errorf("%d were acknowledged", n)
+	}
+}
+
+// What was let go, or vouched for, was the former cluster's, and what is held does not go by
+// itself because it has waited there.
+func TestBewareOfWhatWasDecided(t *testing.T) {
+	t.Run("acknowledged", func(t *testing.T) {
+		b := newBraked(t, span)
+		b.mass(Distribute, "s")
+		b.Acknowledge("s")
+		b.Beware("s")
+		if n := b.mass(Distribute, "s"); n != 60 {
+			t.Errorf("%d are held", n)
+		}
+	})
+	t.Run("vouched for", func(t *testing.T) {
+		b := newBraked(t, span)
+		for n := range 60 {
+			b.Vouch("s", name(n), "uid")
+		}
+		b.Beware("s")
+		if n := b.mass(Distribute, "s"); n != 60 {
+			t.Errorf("%d are held", n)
+		}
+	})
+	t.Run("held", func(t *testing.T) {
+		b := newBraked(t, span)
+		b.mass(Distribute, "s")
+		b.clock.SetTime(at(span - time.Second))
+		b.Beware("s")
+		b.clock.SetTime(at(span))
+		if n := b.mass(Distribute, "s"); n != 60 {
+			t.Errorf("%d are held", n)
+		}
+	})
+}
+
+// Without a span there is no brake.
+func TestBewareOff(t *testing.T) {
+	b := newBraked(t, 0)
+	b.Beware("s")
+	if n := b.mass(Generate, "s"); n != 0 || len(b.spokes) != 0 {
+		t.Errorf("%d are held", n)
+	}
+}

@@ -1,0 +1,589 @@
+package spoke
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// site is a cluster at an address that can lead to another one.
+type site struct {
+	uid    types.UID
+	server *httptest.Server
+
+	mu     sync.Mutex
+	first  http.HandlerFunc // answers before the site does, unless it is nil
+	reads  int              // of the identity
+	writes []string
+	conns  map[string]bool // that requests came by
+}
+
+func newSite(t *testing.T, uid string, http2 bool) *site {
+	t.Helper()
+	s := &site{uid: types.UID(uid), conns: map[string]bool{}}
+	s.server = httptest.NewUnstartedServer(s)
+	s.server.EnableHTTP2 = http2
+	s.server.Config.ErrorLog = log.New(io.Discard, "", 0) // connections are cut here
+	s.server.StartTLS()
+	t.Cleanup(s.server.Close)
+	t.Cleanup(s.server.CloseClientConnections)
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	first := s.first
+	s.conns[r.RemoteAddr] = true
+	switch {
+	case r.URL.Path == pathSystem:
+		s.reads++
+	case r.Method != http.MethodGet:
+		s.writes = append(s.writes, r.Method)
+	}
+	s.mu.Unlock()
+	if first != nil {
+		first(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case r.URL.Path == pathSystem:
+		ns := NamespaceMetadata()
+		ns.Name, ns.UID = metav1.NamespaceSystem, s.uid
+		_ = json.NewEncoder(w).Encode(ns)
+	case r.Method == http.MethodGet:
+		_, _ = w.Write([]byte(`{"gitVersion":"v1.36.3"}`))
+	default:
+		_, _ = io.Copy(w, r.Body)
+	}
+}
+
+// answerBy has requests answered by another function; nil for the site itself.
+func (s *site) answerBy(first http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.first = first
+}
+
+// delay has the next read of the identity answered when a channel is closed.
+func (s *site) delay(until <-chan struct{}) {
+	s.answerBy(func(w http.ResponseWriter, r *http.Request) {
+		s.answerBy(nil)
+		<-until
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"metadata": map[string]any{"uid": s.uid}})
+	})
+}
+
+// seen returns how often the identity was read since the last time, and what was written, and
+// how many connections there were ever.
+func (s *site) seen() (reads int, writes []string, conns int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reads, writes, conns = s.reads, s.writes, len(s.conns)
+	s.reads, s.writes = 0, nil
+	return reads, writes, conns
+}
+
+// junction is an address that leads to one site or another, connection by connection.
+type junction struct {
+	listener net.Listener
+
+	mu    sync.Mutex
+	to    func() *site
+	conns []net.Conn
+}
+
+func newJunction(t *testing.T, to *site) *junction {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &junction{listener: l, to: func() *site { return to }}
+	t.Cleanup(j.cut)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			j.mu.Lock()
+			up, err := (&net.Dialer{}).Dial("tcp", j.to().server.Listener.Addr().String())
+			if err == nil {
+				j.conns = append(j.conns, conn, up)
+				go func() { _, _ = io.Copy(up, conn); _ = up.Close() }()
+				go func() { _, _ = io.Copy(conn, up); _ = conn.Close() }()
+			}
+			j.mu.Unlock()
+		}
+	}()
+	return j
+}
+
+// lead has new connections lead to a site.
+func (j *junction) lead(to *site) { j.by(func() *site { return to }) }
+
+// by has a function say where a new connection leads.
+func (j *junction) by(to func() *site) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.to = to
+}
+
+// cut ends all connections.
+func (j *junction) cut() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, conn := range j.conns {
+		_ = conn.Close()
+	}
+	j.conns = nil
+}
+
+// crossing is a connection to a junction, which leads to the first of two sites.
+type crossing struct {
+	*connection
+	*junction
+
+	here, there *site
+	rules       monitoring.Interface
+}
+
+func newCrossing(t *testing.T, http2 bool) *crossing {
+	t.Helper()
+	x := &crossing{here: newSite(t, "here", http2), there: newSite(t, "there", http2)}
+	x.junction = newJunction(t, x.here)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: x.here.server.Certificate().Raw})
+	cluster := "server: 'https://" + x.listener.Addr().String() + "', certificate-authority-data: " + b64(string(ca))
+	cfg, err := RESTConfig([]byte(kubeconfig(cluster, goodUser)), Allowance{Loopback: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.connection, err = NewProvider(Options{}).newConnection("s", cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.hangUp)
+	t.Cleanup(x.breaker.Stop)
+	if x.rules, err = monitoring.NewForConfigAndClient(x.cfg, x.http); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.isStill(t.Context(), "here"); err != nil {
+		t.Fatal(err)
+	}
+	x.here.seen()
+	return x
+}
+
+func (x *crossing) hangUp() { x.connection.conns.CloseAll() }
+
+// write sends a write, by a worker's deadline.
+func (x *crossing) write(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, err := x.rules.MonitoringV1().PrometheusRules("shop").Create(ctx, &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
+	return err
+}
+
+func (x *crossing) get(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, err := x.probes.Get().AbsPath("/version").MaxRetries(0).Do(asProbe(ctx)).Raw()
+	return err
+}
+
+// lose cuts all connections.
+func (x *crossing) lose(t *testing.T) {
+	t.Helper()
+	x.noticed(t, x.cut)
+}
+
+// noticed waits until it was noticed that a connection is lost: a write that is sent before is
+// lost with it.
+func (x *crossing) noticed(t *testing.T, lose func()) {
+	t.Helper()
+	reasons := func() uint64 {
+		x.gate.mu.Lock()
+		defer x.gate.mu.Unlock()
+		return x.gate.doubts
+	}
+	before := reasons()
+	lose()
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 5*time.Second, true, func(context.Context) (bool, error) { return reasons() > before, nil })
+	if err != nil {
+		t.Fatalf("nobody noticed: %v", err)
+	}
+}
+
+// both runs a test over HTTP/2 and over HTTP/1.1.
+func both(t *testing.T, test func(t *testing.T, http2 bool)) {
+	t.Helper()
+	t.Run("HTTP2", func(t *testing.T) { test(t, true) })
+	t.Run("HTTP1", func(t *testing.T) { test(t, false) })
+}
+
+// A write costs no other request while no connection is lost.
+func TestGateCostsNothing(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		x := newCrossing(t, http2)
+		for range 5 {
+			if err := errors.Join(x.write(t.Context()), x.get(t.Context()), x.gate.Settle(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reads, writes, conns := x.here.seen()
+		if reads != 0 || len(writes) != 5 || conns != 1 {
+			t.Errorf("the identity was read %d times, and %d times written, over %d connections", reads, len(writes), conns)
+		}
+	})
+}
+
+// After a connection was lost, the identity is read once, whoever waits for it.
+func TestGateReadsOnce(t *testing.T) {
+	x := newCrossing(t, true)
+	x.lose(t)
+	release := make(chan struct{})
+	x.here.delay(release)
+	var g sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		g.Go(func() { errs[i] = x.write(t.Context()) })
+	}
+	time.AfterFunc(300*time.Millisecond, func() { close(release) })
+	g.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if reads, writes, _ := x.here.seen(); reads != 1 || len(writes) != 8 {
+		t.Errorf("the identity was read %d times for %d writes", reads, len(writes))
+	}
+	if err := x.write(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if reads, _, _ := x.here.seen(); reads != 0 {
+		t.Errorf("then it was read %d times more", reads)
+	}
+}
+
+// Behind the same address another cluster answers: it gets no write, and the circuit opens.
+func TestGateRefusesAnotherCluster(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, x *crossing){
+		"all connections are cut": func(t *testing.T, x *crossing) { t.Helper(); x.lead(x.there); x.lose(t) },
+		"the first read over the new one was no write": func(t *testing.T, x *crossing) {
+			t.Helper()
+			x.lead(x.there)
+			x.lose(t)
+			if err := x.get(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		// Over HTTP/2 by GOAWAY: what is under way goes on, and what comes is dialed for.
+		"the server shuts down in good order": func(t *testing.T, x *crossing) {
+			t.Helper()
+			begun, hang := make(chan struct{}), make(chan struct{})
+			x.here.answerBy(func(http.ResponseWriter, *http.Request) { close(begun); <-hang })
+			var watch sync.WaitGroup
+			watch.Go(func() { _ = x.get(t.Context()) })
+			t.Cleanup(watch.Wait)
+			t.Cleanup(func() { close(hang) })
+			<-begun
+			x.here.answerBy(nil)
+			x.lead(x.there)
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			_ = x.here.server.Config.Shutdown(ctx)
+		},
+		"behind a proxy that says so": func(t *testing.T, x *crossing) {
+			t.Helper()
+			x.here.answerBy(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+			_ = x.get(t.Context())
+			x.swap()
+		},
+		"behind a proxy that resets a stream": func(t *testing.T, x *crossing) {
+			t.Helper()
+			x.here.answerBy(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+			_ = x.get(t.Context())
+			x.swap()
+		},
+		"behind a proxy that breaks off an answer": func(t *testing.T, x *crossing) {
+			t.Helper()
+			x.here.answerBy(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte("{"))
+				_ = http.NewResponseController(w).Flush()
+				panic(http.ErrAbortHandler)
+			})
+			if x.get(t.Context()) == nil {
+				t.Error("the answer did not break off")
+			}
+			x.swap()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, http2 bool) {
+				x := newCrossing(t, http2)
+				change(t, x)
+				err := x.write(t.Context())
+				is, ok := errors.AsType[*IdentityError](err)
+				if !ok || is.Was != "here" || is.Is != "there" || !strings.Contains(err.Error(), "not sent: ") {
+					t.Errorf("got %v", err)
+				}
+				if !x.breaker.Open() {
+					t.Error("the circuit is closed")
+				}
+				select {
+				case <-x.kick:
+				default:
+					t.Error("the connection does not look")
+				}
+				if err := x.write(t.Context()); !errors.Is(err, errShut) {
+					t.Errorf("the next write: %v", err)
+				}
+				for _, s := range []*site{x.here, x.there} {
+					if _, writes, _ := s.seen(); len(writes) > 0 {
+						t.Errorf("%s got %v", s.uid, writes)
+					}
+				}
+			})
+		})
+	}
+}
+
+// swap has the first site answer as the other one: by the same connections.
+func (x *crossing) swap() {
+	x.here.answerBy(func(w http.ResponseWriter, r *http.Request) { x.there.ServeHTTP(w, r) })
+}
+
+// A connection that is dialed while others are alive is not trusted either.
+func TestGateKnowsConnectionsApart(t *testing.T) {
+	x := newCrossing(t, true)
+	x.lead(x.there)
+	l, _ := lineOf(dialed(t, x))
+	if x.gate.knows(l) || x.gate.inDoubt() {
+		t.Error("a connection that is not used yet is a reason to doubt, or is trusted")
+	}
+	x.gate.use(l)
+	if x.gate.knows(l) || !x.gate.inDoubt() {
+		t.Error("what was just dialed is trusted")
+	}
+	if err := x.gate.Settle(t.Context()); err != nil { // by the former connection
+		t.Fatal(err)
+	}
+	if x.gate.knows(l) || x.gate.inDoubt() {
+		t.Error("the identity was read over another connection")
+	}
+	if err := x.gate.hold(t.Context(), l, false); err != nil {
+		t.Errorf("over HTTP/1.1, that has to do: %v", err)
+	}
+}
+
+func dialed(t *testing.T, x *crossing) net.Conn {
+	t.Helper()
+	conn, err := x.cfg.Dial(t.Context(), "tcp", x.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// A proxy that closes every connection after its answer is no obstacle.
+func TestGateWithoutKeepAlive(t *testing.T) {
+	x := newCrossing(t, false)
+	x.noticed(t, func() { x.here.server.Config.SetKeepAlivesEnabled(false) })
+	for range 3 {
+		if err := x.write(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.lead(x.there)
+	if err := x.write(t.Context()); !isIdentity(err) {
+		t.Errorf("got %v", err)
+	}
+	if _, writes, _ := x.there.seen(); len(writes) > 0 {
+		t.Errorf("it got %v", writes)
+	}
+}
+
+// What the identity's read was answered is not taken for the answer to the write: a 404
+// would pass for an object that is gone.
+func TestGateHidesAnswers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		code  int
+		words string
+	}{
+		"forbidden": {code: 403, words: "kube-system"},
+		"not found": {code: 404, words: "kube-system"},
+		"an error":  {code: 500, words: "kube-system"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, http2 bool) {
+				x := newCrossing(t, http2)
+				x.here.answerBy(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tc.code) })
+				x.lose(t)
+				err := x.write(t.Context())
+				var status apierrors.APIStatus
+				if err == nil || errors.As(err, &status) {
+					t.Fatalf("got %v", err)
+				}
+				if !strings.Contains(err.Error(), "not sent: ") || !strings.Contains(err.Error(), tc.words) {
+					t.Errorf("got %q", err)
+				}
+				if x.breaker.Open() {
+					t.Error("the circuit opened")
+				}
+				x.here.answerBy(nil)
+				if err := x.write(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if _, writes, _ := x.here.seen(); !slices.Equal(writes, []string{"POST"}) {
+					t.Errorf("written: %v", writes)
+				}
+			})
+		})
+	}
+}
+
+// A write waits no longer than its own context lasts.
+func TestGateIsBounded(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		x := newCrossing(t, http2)
+		hang := make(chan struct{})
+		t.Cleanup(func() { close(hang) })
+		x.here.answerBy(func(http.ResponseWriter, *http.Request) { <-hang })
+		x.lose(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		if err := x.write(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if _, writes, _ := x.here.seen(); len(writes) > 0 {
+			t.Errorf("written: %v", writes)
+		}
+	})
+}
+
+// Nothing is written before the cluster was identified, and what only asks is no write.
+func TestGateBeforeTheFirstSession(t *testing.T) {
+	x := newCrossing(t, true)
+	x.gate.serve("")
+	if err := x.write(t.Context()); !errors.Is(err, errUnserved) {
+		t.Errorf("got %v", err)
+	}
+	if x.breaker.Open() {
+		t.Error("the circuit opened")
+	}
+	x.here.seen()
+	_, _ = x.review(t.Context()) // which this server does not know
+	if reads, sent, _ := x.here.seen(); reads > 0 || !slices.Equal(sent, []string{"POST"}) {
+		t.Errorf("a review waits for the identity: it was read %d times, and sent were %v", reads, sent)
+	}
+}
+
+// After a connection was lost, a probe reads the identity, although nothing is written.
+func TestCheckupAfterALoss(t *testing.T) {
+	x := newCrossing(t, true)
+	cl, err := x.cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{cluster: cl, identity: "here"}
+	for range 2 {
+		x.lose(t)
+		for n, want := range []int{1, 0, 0} {
+			if err := x.checkup(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			if reads, _, _ := x.here.seen(); reads != want {
+				t.Errorf("probe %d reads the identity %d times", n, reads)
+			}
+		}
+	}
+	x.lead(x.there)
+	x.lose(t)
+	if err := x.checkup(t.Context(), s); !isIdentity(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Confirm reads the identity although there is no reason to doubt it.
+func TestGateConfirm(t *testing.T) {
+	x := newCrossing(t, true)
+	if err := x.gate.Confirm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if reads, _, _ := x.here.seen(); reads != 1 {
+		t.Errorf("it was read %d times", reads)
+	}
+	x.swap()
+	if err := x.gate.Confirm(t.Context()); !isIdentity(err) || !x.breaker.Open() {
+		t.Errorf("got %v; the circuit is open: %v", err, x.breaker.Open())
+	}
+}
+
+// The connections of writes are lost again and again, while the address leads to
+// one cluster and the other in turns.
+func TestGateUnderChurn(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		x := newCrossing(t, http2)
+		done := make(chan struct{})
+		var churn sync.WaitGroup
+		churn.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-done:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+				x.lead([]*site{x.here, x.there}[n%2])
+				x.cut()
+			}
+		})
+		var workers sync.WaitGroup
+		sent := make([]int, 4)
+		for w := range sent {
+			workers.Go(func() {
+				for range 10 {
+					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+					if x.write(ctx) == nil {
+						sent[w]++
+					}
+					cancel()
+					x.breaker.Close() // as the probe does it
+				}
+			})
+		}
+		workers.Wait()
+		close(done)
+		churn.Wait()
+		_, here, _ := x.here.seen()
+		_, there, _ := x.there.seen()
+		t.Logf("%v were answered; here: %d, there: %d", sent, len(here), len(there))
+		if len(there) > 0 && http2 {
+			t.Errorf("%d writes went to the other cluster", len(there))
+		}
+	})
+}
