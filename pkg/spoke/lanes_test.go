@@ -208,6 +208,9 @@ func TestLanesBounds(t *testing.T) {
 		"half is the most for what is more urgent, too": func(b *bench) {
 			b.busy("t", -100)
 			b.busy("s", 0)
+			for range 8 {
+				b.round(fast, endAnswered, "s", "t")
+			}
 			b.now = b.now.Add(fast)
 			for _, req := range slices.Clone(b.flying) { // all at once, so that both may have any number
 				b.end(req, endAnswered)
