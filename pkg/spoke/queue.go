@@ -197,8 +197,11 @@ func (q *Queue) Done(req mcreconcile.Request) {
 	}
 	q.lanes.done(req, now)
 	q.grantLocked(nil)
+	ended := q.ended
 	q.mu.Unlock()
-	q.PriorityQueue.Done(req) // from here on, it may be handed out again
+	if !ended {
+		q.PriorityQueue.Done(req) // from here on, it may be handed out again
+	}
 }
 
 // SetCircuit parks a spoke's keys when its circuit opens, and lets them go when it
