@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -185,7 +186,7 @@ func TestIsolationFromAHangingNamespace(t *testing.T) {
 	createRules(t, f, "healthy", "stuck", stuck)
 	eventually(t, "the webhook is asked", func(context.Context) error {
 		if asked.Load() == 0 {
-			return fmt.Errorf("never")
+			return errors.New("never")
 		}
 		return nil
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,12 +34,12 @@ func TestAnswering(t *testing.T) {
 				p := NewProvider(Options{})
 				b := NewBreaker(func() {})
 				defer b.Stop()
-				o := &observer{breaker: b, count: func(string, string) {}, next: roundTrip(func(*http.Request) (*http.Response, error) {
+				o := &observer{breaker: b, count: func(string, string) {}, next: roundTrip(func(req *http.Request) (*http.Response, error) {
 					<-time.After(time.Millisecond)
 					if tc.err != nil {
 						return nil, tc.err
 					}
-					return respond(tc.code, "")(httptest.NewRequest(http.MethodPost, "/", http.NoBody))
+					return respond(tc.code, "")(req)
 				})}
 				r := p.Answering("c", mcreconcile.Func(func(ctx context.Context, _ mcreconcile.Request) (reconcile.Result, error) {
 					if tc.code != 0 || tc.err != nil {

@@ -15,7 +15,7 @@ import (
 
 // bench works lanes by hand, with a clock of its own.
 type bench struct {
-	testing.TB
+	*testing.T
 	*lanes
 	now time.Time
 	n   int // names keys
@@ -24,9 +24,9 @@ type bench struct {
 	began  map[mcreconcile.Request]time.Time
 }
 
-func newBench(t testing.TB, workers int) *bench {
+func newBench(t *testing.T, workers int) *bench {
 	t.Helper()
-	return &bench{TB: t, lanes: newLanes(workers), now: time.Unix(1e9, 0), began: map[mcreconcile.Request]time.Time{}}
+	return &bench{T: t, lanes: newLanes(workers), now: time.Unix(1e9, 0), began: map[mcreconcile.Request]time.Time{}}
 }
 
 // add lets new keys of a spoke wait, each with the given priority.
@@ -424,22 +424,21 @@ func TestLanesOrder(t *testing.T) {
 	}
 }
 
-// chosen is what next has to hand out, found by looking at all lanes. It also tells that of the
-// level below l whose turn it is.
-func chosen(l *lane) (parkedKey, *lane, bool) {
+// chosen is what next has to hand out, found by looking at all lanes.
+func chosen(l *lane) (parkedKey, bool) {
 	if l.shut || l.inFlight >= l.window.size {
-		return parkedKey{}, nil, false
+		return parkedKey{}, false
 	}
 	if l.children == nil {
 		if l.parked.Len() == 0 {
-			return parkedKey{}, nil, false
+			return parkedKey{}, false
 		}
 		return slices.MinFunc(l.parked.keys, func(a, b parkedKey) int {
 			if a.priority != b.priority {
 				return b.priority - a.priority
 			}
 			return int(a.seq) - int(b.seq)
-		}), nil, true
+		}), true
 	}
 	type offer struct {
 		key  parkedKey
@@ -447,7 +446,7 @@ func chosen(l *lane) (parkedKey, *lane, bool) {
 	}
 	var offers []offer
 	for _, c := range l.children {
-		if k, _, ok := chosen(c); ok {
+		if k, ok := chosen(c); ok {
 			offers = append(offers, offer{k, c})
 		}
 	}
@@ -465,7 +464,7 @@ func chosen(l *lane) (parkedKey, *lane, bool) {
 		return has > 3*(free-1)
 	})
 	if len(offers) == 0 {
-		return parkedKey{}, nil, false
+		return parkedKey{}, false
 	}
 	first := slices.MinFunc(offers, func(a, b offer) int {
 		switch {
@@ -476,7 +475,7 @@ func chosen(l *lane) (parkedKey, *lane, bool) {
 		}
 		return int(a.lane.served) - int(b.lane.served)
 	})
-	return first.key, first.lane, true
+	return first.key, true
 }
 
 // Whatever happens, what is handed out is what a look at all lanes finds, no key is lost, and none
@@ -543,7 +542,7 @@ func (b *bench) checked(ours map[mcreconcile.Request]bool) bool {
 		var want parkedKey
 		var is bool
 		if b.root.children != nil {
-			want, _, is = chosen(b.root)
+			want, is = chosen(b.root)
 		}
 		req, priority, ok := b.lanes.next(b.now)
 		if ok != is || (ok && (req != want.req || priority != want.priority)) {

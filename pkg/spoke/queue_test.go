@@ -54,7 +54,8 @@ func withQueue(t *testing.T, workers int, fn func(h *harness)) {
 				h.mu.Lock()
 				h.got = append(h.got, req.ClusterName.String()+"/"+req.Name)
 				h.at, h.priority = time.Now(), priority
-				if h.inFlight++; h.inFlight > workers {
+				h.inFlight++
+				if h.inFlight > workers {
 					h.Errorf("%s is in flight with %d others, and there are %d workers", req, h.inFlight-1, workers)
 				}
 				h.mu.Unlock()

@@ -54,41 +54,40 @@ func (w *window) anew() window { return newWindow(w.start, w.floor) }
 // add counts an ending that came now after some time, with inFlight keys of the lane in flight.
 func (w *window) add(e ending, took time.Duration, now time.Time, inFlight int) {
 	w.peak = max(w.peak, inFlight)
-	current := now.Add(-took).After(w.shrunk) // it was sent with the window as it is
-	switch {
-	case e == endThrottled:
-		if current {
-			w.shrink(w.size/2, 1, now)
-		}
-		return
-	case e == endFailed && !current:
-		return
-	case e == endFailed:
-		w.bad++
-		// What was answered meanwhile shows that others work: it is this key's own fault, unless
-		// half of all fail.
-		if !w.last.After(now.Add(-took)) {
-			w.shrink(w.size/2, w.floor, now)
-			return
-		}
-	default:
+	began := now.Add(-took)
+	alone := !w.last.After(began) // nothing was answered meanwhile
+	if e == endAnswered {
 		w.last = now
 		if w.best == 0 || took < w.best {
 			w.best = max(took, 1)
 		}
-		if !current {
-			return
-		}
-		if w.good == 0 || took < w.fastest {
-			w.fastest = took
-		}
-		w.good++
-		if !w.met && w.used() && w.fast(took) {
-			w.size++
-		}
+	}
+	if !began.After(w.shrunk) {
+		return // it was sent when the window was another one
+	}
+	switch {
+	case e == endThrottled:
+		w.shrink(w.size/2, 1, now)
+	case e == endFailed && alone:
+		w.shrink(w.size/2, w.floor, now)
+	case e == endFailed:
+		// Others work, so that it may be this key's own fault, unless half of all fail.
+		w.bad++
+	default:
+		w.answered(took)
 	}
 	if w.good+w.bad >= w.size {
 		w.adjust(now)
+	}
+}
+
+func (w *window) answered(took time.Duration) {
+	if w.good == 0 || took < w.fastest {
+		w.fastest = took
+	}
+	w.good++
+	if !w.met && w.used() && w.fast(took) {
+		w.size++
 	}
 }
 
