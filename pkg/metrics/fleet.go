@@ -53,8 +53,8 @@ var (
 	})
 	depthDesc = atScrape(Metric{
 		Name: "rulefleet_queue_depth", Labels: []string{"controller", "cluster"},
-		Help: "Keys of a spoke that are worked on, or wait because the spoke is at its limit or its circuit is open: of the 10 spokes of a controller with the most, and of all others together (_other). What waits for a worker or for its next try is in workqueue_depth.",
-		Use:  "Tells whose work is behind. It falls by itself once the spoke answers, at the speed of the spoke: at most four requests of a controller at a time.",
+		Help: "Keys of a spoke that are worked on, or wait for their turn: of the 10 spokes of a controller with the most, and of all others together (_other). What waits for its next try is not counted.",
+		Use:  "Tells whose work is behind. It falls by itself once the spoke answers, at the speed of the spoke: the faster it answers, the more requests it gets at a time.",
 	})
 	backlogDesc = atScrape(Metric{
 		Name: "rulefleet_queue_backlog_seconds", Labels: []string{"controller"},

@@ -30,7 +30,7 @@ var (
 	// ParkedKeys is the number of keys that wait for their spoke, by controller.
 	ParkedKeys = gauge(Metric{
 		Name: "rulefleet_parked_keys", Labels: []string{"controller"},
-		Help: "Keys that wait because their spoke is at its limit or its circuit is open, by controller.",
+		Help: "Keys that wait for their turn, by controller: their spoke, or their namespace in it, has as many in flight as it may, or the spoke's circuit is open.",
 		Use:  "Many are normal while a spoke is away or was just engaged. `rulefleet_queue_depth` says whose they are.",
 	})
 

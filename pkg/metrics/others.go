@@ -26,7 +26,7 @@ var others = []Metric{
 	{
 		Name: "workqueue_depth", Type: Gauge, Labels: []string{"name", "controller", "priority"},
 		Help: "Keys in a controller's queue that wait for a worker.",
-		Use:  "Near 0 but for moments: what waits for its spoke is in `rulefleet_queue_depth`.",
+		Use:  "Near 0 but for moments: what waits for its turn in its spoke is in `rulefleet_queue_depth`.",
 	},
 	{
 		Name: "leader_election_master_status", Type: Gauge, Labels: []string{"name"},

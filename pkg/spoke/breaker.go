@@ -34,6 +34,8 @@ type Breaker struct {
 	// began to throttle without having answered between.
 	until, since time.Time
 	timer        *time.Timer
+	// answered is when the spoke last answered, a probe included.
+	answered time.Time
 	// passable is closed when the circuit is not shut any more; nil while it is not.
 	passable chan struct{}
 }
@@ -144,9 +146,10 @@ func (b *Breaker) fail() {
 	b.open = b.open || b.failures >= breakerThreshold
 }
 
-// relent ends a row of throttled requests. An answer within the time that the spoke
+// relent notes an answer, which ends a row of throttled requests. An answer within the time that the spoke
 // gave is to a request that was sent before.
 func (b *Breaker) relent(now time.Time) {
+	b.answered = now
 	if !now.Before(b.until) {
 		b.since = time.Time{}
 	}

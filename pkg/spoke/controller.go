@@ -22,8 +22,6 @@ const (
 	// workers is the number of reconciles of a controller at a time, over all
 	// spokes. They wait for spokes most of the time, so there are many.
 	workers = 128
-	// perSpoke is the number of reconciles of a controller at a time of one spoke.
-	perSpoke = 4
 	// reconcileTimeout bounds one reconcile, with all its requests.
 	reconcileTimeout = time.Minute
 )
@@ -34,15 +32,17 @@ type WorkQueue = workqueue.TypedRateLimitingInterface[mcreconcile.Request]
 // EventHandler handles the events of one kind of object in one cluster.
 type EventHandler = handler.TypedEventHandler[client.Object, mcreconcile.Request]
 
-// ControllerOptions are the options of every controller that works on spokes: a
-// Queue that keeps the spokes apart, and a logger that says which one.
-func (p *Provider) ControllerOptions(name string, log logr.Logger) mccontroller.Options {
+// ControllerOptions are the options of every controller that works on spokes: a Queue that keeps
+// the spokes apart, and a logger that says which one. place says where in its spoke a key waits: see
+// Queue.
+func (p *Provider) ControllerOptions(name string, log logr.Logger, place func(mcreconcile.Request) Lane) mccontroller.Options {
 	log = log.WithValues("controller", name)
 	return mccontroller.Options{
 		MaxConcurrentReconciles: workers,
 		ReconciliationTimeout:   reconcileTimeout,
 		NewQueue: func(name string, _ workqueue.TypedRateLimiter[mcreconcile.Request]) WorkQueue {
-			q := NewQueue(name, perSpoke)
+			q := NewQueue(name, workers)
+			q.place, q.answers = place, p.answers(name)
 			p.follow(q)
 			return q
 		},

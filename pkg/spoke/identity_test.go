@@ -61,7 +61,7 @@ func TestDisown(t *testing.T) {
 		current.breaker.Observe(false)
 	}
 	p.disown(pending)
-	if p.Spoke("s") != nil || p.Observation("s") != nil || lanes(q) != 0 {
+	if p.Spoke("s") != nil || p.Observation("s") != nil || spokesOf(q) != 0 {
 		t.Errorf("engaged still: %+v", p.entries["s"])
 	}
 	p.observe(pending, Observation{Connected: disconnected(&IdentityError{Spoke: "s"})})

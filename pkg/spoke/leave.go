@@ -27,7 +27,7 @@ const (
 	// prunePage is how many PrometheusRules are listed, and pruneAtOnce how many are
 	// deleted, at a time. After every pruneStep it is told how far that got.
 	prunePage   = 500
-	pruneAtOnce = perSpoke
+	pruneAtOnce = 4
 	pruneStep   = 100
 	// idlePoll is how often is looked whether the workers are done with a spoke.
 	idlePoll = 20 * time.Millisecond

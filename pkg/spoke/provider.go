@@ -82,6 +82,8 @@ type Provider struct {
 	indexes  []index
 	changed  func(name string, after time.Duration)
 	circuits []*Queue
+	// answering are the controllers whose requests to spokes say how many keys may be in flight.
+	answering map[string]bool
 	// evaluated is told of spokes whose evaluators have changed.
 	evaluated []func(name string)
 	// removed is told of spokes that are not registered any more.
@@ -128,7 +130,7 @@ var _ multicluster.Provider = &Provider{}
 func NewProvider(o Options) *Provider {
 	return &Provider{
 		opts: o, log: o.Log, started: make(chan struct{}), entries: map[string]*entry{}, members: newMembers(),
-		leaving: map[string]*departure{}, changed: func(string, time.Duration) {},
+		leaving: map[string]*departure{}, answering: map[string]bool{}, changed: func(string, time.Duration) {},
 	}
 }
 

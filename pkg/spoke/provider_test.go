@@ -166,7 +166,8 @@ func TestProviderCircuit(t *testing.T) {
 	open := func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return q.lanes["s"] != nil && q.lanes["s"].open
+		l := q.lanes.root.children["s"]
+		return l != nil && l.shut
 	}
 	trip := func(c *connection) {
 		for range breakerThreshold {
@@ -210,11 +211,11 @@ func TestProviderCircuit(t *testing.T) {
 	if removed != "s" {
 		t.Error("nobody was told of its removal")
 	}
-	if lanes(q) != 0 {
+	if spokesOf(q) != 0 {
 		t.Error("the queue remembers a spoke that was removed")
 	}
 	current.breaker.Close()
-	if lanes(q) != 0 {
+	if spokesOf(q) != 0 {
 		t.Error("the queue heard of a spoke that was removed")
 	}
 }

@@ -1,7 +1,6 @@
 package spoke
 
 import (
-	"container/heap"
 	"sync"
 	"time"
 
@@ -17,53 +16,133 @@ const (
 	// minBackoff and maxBackoff bound the time until a failed key is tried again.
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 30 * time.Second
+	// Behind is the priority of a key that failed or was refused: it waits behind all others of
+	// its lane.
+	Behind = -1000
+	// ahead is that of a key whose turn it is, on its way through the priority queue.
+	ahead = 1000
 )
 
-// Queue is a controller's priority queue that keeps spokes apart: at most limit
-// keys of one spoke are handed out at a time, and none while its circuit is open.
-// What may not be handed out is parked, once per key, and comes back in order of
-// priority when a key of that spoke is done, or when its circuit closes.
+// Queue is a controller's priority queue that shares its workers among spokes, the namespaces of
+// each, and the namespaces of the hub. What may not be handed out is parked, once per key, and its
+// turn comes when others are done, when answers show that the spoke takes more at a time, or when
+// its circuit closes.
 //
-// It wraps controller-runtime's priority queue, which does all the rest.
+// It wraps controller-runtime's priority queue, which does all the rest. One goroutine takes every
+// key out of that as soon as it is ready, so that no worker has to be free for it to be known who
+// waits. A key whose turn comes later goes through it once more: there, a key in flight is locked.
 type Queue struct {
 	priorityqueue.PriorityQueue[mcreconcile.Request]
-	name  string
-	limit int
+	name string
+	// place says where a key waits. It is called with no lock held, and must not wait.
+	place func(mcreconcile.Request) Lane
+	// answers tells that what the lanes are to learn comes by count. Otherwise, it is how long
+	// reconciles take and whether they fail.
+	answers bool
 
 	mu    sync.Mutex
-	lanes map[multicluster.ClusterName]*lane
+	lanes *lanes
+	// granted are the keys whose turn it is, with their priorities, on their way through the
+	// priority queue; handed are those that wait for their worker, which is about to come.
+	granted map[mcreconcile.Request]int
+	handed  []parkedKey
+	ended   bool
+	// news is signaled when there is something in handed, or the queue has ended.
+	news *sync.Cond
 }
 
-// lane is what a Queue knows of one spoke.
-type lane struct {
-	inFlight int
-	open     bool // the circuit
-	parked   parking
-	// behind is since when keys have been waiting without an end though the circuit is
-	// closed; zero when none does.
-	behind time.Time
-}
-
-// NewQueue returns a Queue for the controller of that name.
-func NewQueue(name string, limit int) *Queue {
+// NewQueue returns a Queue for the controller of that name, which has as many workers.
+func NewQueue(name string, workers int) *Queue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](minBackoff, maxBackoff)
-	return &Queue{
+	q := &Queue{
 		PriorityQueue: priorityqueue.New(name, func(o *priorityqueue.Opts[mcreconcile.Request]) { o.RateLimiter = limiter }),
 		name:          name,
-		limit:         limit,
-		lanes:         map[multicluster.ClusterName]*lane{},
+		place:         func(req mcreconcile.Request) Lane { return Lane{Namespace: req.Namespace} },
+		lanes:         newLanes(workers),
+		granted:       map[mcreconcile.Request]int{},
 	}
+	q.news = sync.NewCond(&q.mu)
+	go q.dispatch()
+	return q
+}
+
+// dispatch takes keys out of the priority queue, to hand them to a worker or to park them.
+func (q *Queue) dispatch() {
+	for {
+		req, priority, shutdown := q.PriorityQueue.GetWithPriority()
+		if shutdown {
+			break
+		}
+		q.mu.Lock()
+		_, granted := q.granted[req]
+		known := granted || q.lanes.has(req)
+		q.mu.Unlock()
+		var in Lane
+		if !known {
+			in = q.place(req)
+		}
+		q.take(req, priority, in)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+	q.news.Broadcast()
+}
+
+// take hands a key to a worker if it is its turn, and parks it otherwise.
+func (q *Queue) take(req mcreconcile.Request, priority int, in Lane) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if was, ok := q.granted[req]; ok {
+		delete(q.granted, req)
+		q.handLocked(req, was)
+		return
+	}
+	if q.lanes.put(req, priority, in, time.Now()) {
+		metrics.ParkedKeys.WithLabelValues(q.name).Inc()
+	}
+	if !q.grantLocked(&req) {
+		q.PriorityQueue.Done(req)
+	}
+}
+
+// grantLocked lets every key whose turn it is go. It tells whether held is among them, which the
+// priority queue has handed out already.
+func (q *Queue) grantLocked(held *mcreconcile.Request) (isHeld bool) {
+	for {
+		req, priority, ok := q.lanes.next(time.Now())
+		if !ok {
+			return isHeld
+		}
+		metrics.ParkedKeys.WithLabelValues(q.name).Dec()
+		if held != nil && req == *held {
+			isHeld = true
+			q.handLocked(req, priority)
+			continue
+		}
+		q.granted[req] = priority
+		q.PriorityQueue.AddWithOpts(priorityqueue.AddOpts{Priority: new(ahead)}, req)
+	}
+}
+
+func (q *Queue) handLocked(req mcreconcile.Request, priority int) {
+	q.handed = append(q.handed, parkedKey{req: req, priority: priority})
+	q.news.Signal()
 }
 
 // GetWithPriority blocks until a key may be handed out.
 func (q *Queue) GetWithPriority() (mcreconcile.Request, int, bool) {
-	for {
-		req, priority, shutdown := q.PriorityQueue.GetWithPriority()
-		if shutdown || q.admit(req, priority) {
-			return req, priority, shutdown
-		}
-		q.PriorityQueue.Done(req)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.handed) == 0 && !q.ended {
+		q.news.Wait()
 	}
+	if q.ended {
+		return mcreconcile.Request{}, 0, true
+	}
+	k := q.handed[0]
+	q.handed = q.handed[1:]
+	return k.req, k.priority, false
 }
 
 // Get is GetWithPriority without the priority.
@@ -72,60 +151,74 @@ func (q *Queue) Get() (mcreconcile.Request, bool) {
 	return req, shutdown
 }
 
-// Done hands a key back, and makes room for the next of its spoke.
-func (q *Queue) Done(req mcreconcile.Request) {
-	q.PriorityQueue.Done(req)
+// AddWithOpts adds keys. Those that failed, which the controller adds with their backoff, wait
+// behind all others of their lanes.
+func (q *Queue) AddWithOpts(o priorityqueue.AddOpts, reqs ...mcreconcile.Request) {
+	if o.RateLimited {
+		o.Priority = new(Behind)
+		q.failed(reqs)
+	}
+	q.PriorityQueue.AddWithOpts(o, reqs...)
+}
+
+// AddRateLimited is AddWithOpts for a key that failed.
+func (q *Queue) AddRateLimited(req mcreconcile.Request) {
+	q.AddWithOpts(priorityqueue.AddOpts{RateLimited: true}, req)
+}
+
+func (q *Queue) failed(reqs []mcreconcile.Request) {
 	q.mu.Lock()
-	l := q.lanes[req.ClusterName]
-	l.inFlight--
-	next := q.takeLocked(l, 1)
-	q.tidyLocked(req.ClusterName, l)
+	defer q.mu.Unlock()
+	for _, req := range reqs {
+		if f := q.lanes.flights[req]; f != nil {
+			f.failed = true
+		}
+	}
+}
+
+// count tells the lanes of a key in flight how one of its requests ended, after some time.
+func (q *Queue) count(req mcreconcile.Request, e ending, took time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lanes.count(req, e, took, time.Now())
+	q.grantLocked(nil)
+}
+
+// Done hands a key back, and makes room for the next.
+func (q *Queue) Done(req mcreconcile.Request) {
+	q.mu.Lock()
+	now := time.Now()
+	if f := q.lanes.flights[req]; f != nil && !q.answers {
+		e := endAnswered
+		if f.failed {
+			e = endFailed
+		}
+		q.lanes.count(req, e, now.Sub(f.began), now)
+	}
+	q.lanes.done(req, now)
+	q.grantLocked(nil)
+	ended := q.ended
 	q.mu.Unlock()
-	q.readd(next)
+	if !ended {
+		q.PriorityQueue.Done(req) // from here on, it may be handed out again
+	}
 }
 
 // SetCircuit parks a spoke's keys when its circuit opens, and lets them go when it
 // closes.
 func (q *Queue) SetCircuit(name multicluster.ClusterName, open bool) {
 	q.mu.Lock()
-	l := q.laneLocked(name)
-	l.open = open
-	// Each key that is done brings the next one along: as many as fit are enough.
-	next := q.takeLocked(l, q.limit)
-	q.tidyLocked(name, l)
-	q.mu.Unlock()
-	q.readd(next)
+	defer q.mu.Unlock()
+	q.lanes.shut(name, open, time.Now())
+	q.grantLocked(nil)
 }
 
 // ForgetSpoke drops what is parked of a spoke that is gone.
 func (q *Queue) ForgetSpoke(name multicluster.ClusterName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l, ok := q.lanes[name]
-	if !ok {
-		return
-	}
-	metrics.ParkedKeys.WithLabelValues(q.name).Sub(float64(l.parked.Len()))
-	l.parked, l.open = parking{}, false
-	q.tidyLocked(name, l)
-}
-
-// tidyLocked notes whether keys wait, and drops a lane that holds nothing.
-func (q *Queue) tidyLocked(name multicluster.ClusterName, l *lane) {
-	l.note()
-	if l.inFlight == 0 && !l.open && l.parked.Len() == 0 {
-		delete(q.lanes, name)
-	}
-}
-
-// note notes since when keys wait.
-func (l *lane) note() {
-	switch {
-	case l.open || l.parked.Len() == 0:
-		l.behind = time.Time{}
-	case l.behind.IsZero():
-		l.behind = time.Now()
-	}
+	metrics.ParkedKeys.WithLabelValues(q.name).Sub(float64(q.lanes.forget(name, time.Now())))
+	q.grantLocked(nil)
 }
 
 // depth returns how many keys of each spoke are worked on or parked, and for how long those
@@ -133,10 +226,11 @@ func (l *lane) note() {
 func (q *Queue) depth() metrics.Queue {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	out := metrics.Queue{Controller: q.name, Depths: make(map[string]int, len(q.lanes))}
-	for name, l := range q.lanes {
-		if keys := l.inFlight + l.parked.Len(); keys > 0 {
-			out.Depths[name.String()] = keys
+	spokes := q.lanes.root.children
+	out := metrics.Queue{Controller: q.name, Depths: make(map[string]int, len(spokes))}
+	for name, l := range spokes {
+		if keys := l.inFlight + l.waiting; keys > 0 {
+			out.Depths[name] = keys
 		}
 		if !l.behind.IsZero() {
 			out.Backlog = max(out.Backlog, time.Since(l.behind))
@@ -149,8 +243,8 @@ func (q *Queue) depth() metrics.Queue {
 func (q *Queue) Parked(name multicluster.ClusterName) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l, ok := q.lanes[name]; ok {
-		return l.parked.Len()
+	if l, ok := q.lanes.root.children[name.String()]; ok {
+		return l.waiting
 	}
 	return 0
 }
@@ -159,128 +253,8 @@ func (q *Queue) Parked(name multicluster.ClusterName) int {
 func (q *Queue) InFlight(name multicluster.ClusterName) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l, ok := q.lanes[name]; ok {
+	if l, ok := q.lanes.root.children[name.String()]; ok {
 		return l.inFlight
 	}
 	return 0
-}
-
-func (q *Queue) laneLocked(name multicluster.ClusterName) *lane {
-	l, ok := q.lanes[name]
-	if !ok {
-		l = &lane{}
-		q.lanes[name] = l
-	}
-	return l
-}
-
-func (q *Queue) admit(req mcreconcile.Request, priority int) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	l := q.laneLocked(req.ClusterName)
-	if l.open || l.inFlight >= q.limit {
-		if l.parked.put(req, priority) {
-			metrics.ParkedKeys.WithLabelValues(q.name).Inc()
-			l.note()
-		}
-		return false
-	}
-	l.inFlight++
-	// Added again, it may come here before its turn among those that are parked.
-	if l.parked.drop(req) {
-		metrics.ParkedKeys.WithLabelValues(q.name).Dec()
-		l.note()
-	}
-	return true
-}
-
-func (q *Queue) takeLocked(l *lane, n int) []parkedKey {
-	var out []parkedKey
-	for ; n > 0 && !l.open && l.parked.Len() > 0; n-- {
-		out = append(out, l.parked.take())
-	}
-	metrics.ParkedKeys.WithLabelValues(q.name).Sub(float64(len(out)))
-	return out
-}
-
-func (q *Queue) readd(keys []parkedKey) {
-	for _, k := range keys {
-		q.AddWithOpts(priorityqueue.AddOpts{Priority: &k.priority}, k.req)
-	}
-}
-
-// parkedKey is a key that waits, with what decides when it is its turn.
-type parkedKey struct {
-	req      mcreconcile.Request
-	priority int
-	seq      uint64
-}
-
-// parking is a set of keys, ordered by priority and then by arrival.
-type parking struct {
-	keys []parkedKey
-	at   map[mcreconcile.Request]int // index in keys
-	seq  uint64
-}
-
-// put parks a key and tells whether it was not there before. A key that was keeps
-// its place, unless it is more urgent now.
-func (p *parking) put(req mcreconcile.Request, priority int) bool {
-	if i, ok := p.at[req]; ok {
-		if priority > p.keys[i].priority {
-			p.keys[i].priority = priority
-			heap.Fix(p, i)
-		}
-		return false
-	}
-	if p.at == nil {
-		p.at = map[mcreconcile.Request]int{}
-	}
-	p.seq++
-	heap.Push(p, parkedKey{req: req, priority: priority, seq: p.seq})
-	return true
-}
-
-func (p *parking) take() parkedKey { return heap.Pop(p).(parkedKey) }
-
-// drop takes a key out of turn, and tells whether it was there.
-func (p *parking) drop(req mcreconcile.Request) bool {
-	i, ok := p.at[req]
-	if ok {
-		heap.Remove(p, i)
-	}
-	return ok
-}
-
-// Len, Less, Swap, Push and Pop implement heap.Interface.
-func (p *parking) Len() int { return len(p.keys) }
-
-// Less implements heap.Interface.
-func (p *parking) Less(i, j int) bool {
-	if p.keys[i].priority != p.keys[j].priority {
-		return p.keys[i].priority > p.keys[j].priority
-	}
-	return p.keys[i].seq < p.keys[j].seq
-}
-
-// Swap implements heap.Interface.
-func (p *parking) Swap(i, j int) {
-	p.keys[i], p.keys[j] = p.keys[j], p.keys[i]
-	p.at[p.keys[i].req], p.at[p.keys[j].req] = i, j
-}
-
-// Push implements heap.Interface.
-func (p *parking) Push(x any) {
-	k := x.(parkedKey)
-	p.at[k.req] = len(p.keys)
-	p.keys = append(p.keys, k)
-}
-
-// Pop implements heap.Interface.
-func (p *parking) Pop() any {
-	last := len(p.keys) - 1
-	k := p.keys[last]
-	p.keys = p.keys[:last]
-	delete(p.at, k.req)
-	return k
 }

@@ -49,7 +49,9 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case !probe:
 		verb = metrics.Verb(req, o.base)
 	}
+	began := time.Now()
 	resp, err := o.gate.send(req, o.next, aside)
+	ended(req.Context(), began, resp, err)
 	switch {
 	case err == nil:
 		o.count(verb, metrics.Code(resp.StatusCode))
@@ -65,7 +67,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		o.count(verb, metrics.CodeError)
 	default:
 		o.count(verb, metrics.CodeError)
-		if !probe && !aside {
+		if err = o.breaker.hung(req.Method, began, err); !probe && !aside && !isHang(err) {
 			o.breaker.Observe(false)
 		}
 	}

@@ -232,7 +232,7 @@ func (r *Reconciler) refused(ctx context.Context, t *task, err error) (reconcile
 		return reconcile.Result{}, err
 	}
 	r.report(ctx, t, v1alpha1.PhasePending, reason, explain(reason, err))
-	return reconcile.Result{RequeueAfter: r.Intervals.Of(retry)}, nil
+	return reconcile.Result{RequeueAfter: r.Intervals.Of(retry), Priority: new(spoke.Behind)}, nil
 }
 
 // verdict classifies the error of a create or an update. The reason is "" where the
@@ -240,6 +240,8 @@ func (r *Reconciler) refused(ctx context.Context, t *task, err error) (reconcile
 func verdict(err error) (reason string, retry time.Duration) {
 	var answer apierrors.APIStatus
 	switch {
+	case hangs(err):
+		return v1alpha1.ReasonError, 0
 	case !errors.As(err, &answer):
 		return v1alpha1.ReasonUnreachable, 0
 	case denied(err.Error()): // first: a webhook may give any reason or none

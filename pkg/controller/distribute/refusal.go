@@ -1,6 +1,7 @@
 package distribute
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // hiddenTries is the number of times in a row that a spoke may say of an object that it
@@ -54,10 +56,18 @@ var failedWebhook = regexp.MustCompile(`failed calling webhook "([^"]{1,253})"`)
 // explain says what a spoke's refusal means, with what to do where its own words don't say.
 func explain(reason string, err error) string {
 	switch webhook := failedWebhook.FindStringSubmatch(err.Error()); {
+	case hangs(err):
+		return words(fmt.Errorf("most likely an admission webhook in the spoke hangs for longer than %s; find it among those for PrometheusRules in this namespace and put it right, or set its timeoutSeconds to 10, so that the spoke names it: %w", writeTimeout, err))
 	case reason == v1alpha1.ReasonQuotaExceeded:
 		return words(fmt.Errorf("a ResourceQuota in the spoke has no room for the rule; raise it, or make room: %w", err))
 	case reason == v1alpha1.ReasonError && webhook != nil:
 		return words(fmt.Errorf("the spoke's admission webhook %s can't be asked; put it right, or have its failurePolicy ignore that: %w", webhook[1], err))
 	}
 	return words(err)
+}
+
+// hangs tells whether the spoke did not answer a write, though it answers other requests.
+func hangs(err error) bool {
+	_, ok := errors.AsType[*spoke.HangError](err)
+	return ok
 }

@@ -52,8 +52,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 		WatchesRawSource(r.Brake.Woken(brake.Distribute)).
 		WatchesRawSource(provider.Started()).
 		WatchesRawSource(r.evaluatorsChanged(ctx, provider)).
-		WithOptions(provider.ControllerOptions("distribute", mgr.GetLogger())).
-		Build(r)
+		WithOptions(provider.ControllerOptions("distribute", mgr.GetLogger(), func(req mcreconcile.Request) spoke.Lane { return r.lane(ctx, req) })).
+		Build(provider.Answering("distribute", r))
 	if err != nil {
 		return fmt.Errorf("setting up distribute: %w", err)
 	}

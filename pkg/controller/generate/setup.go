@@ -40,7 +40,7 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, onHub, notInSpokes, mcbuilder.WithPredicates(decided)).
 		WatchesRawSource(r.Brake.Woken(brake.Generate)).
 		WatchesRawSource(provider.Started()).
-		WithOptions(provider.ControllerOptions("generate", mgr.GetLogger())).
+		WithOptions(provider.ControllerOptions("generate", mgr.GetLogger(), lane)).
 		Build(r)
 	if err != nil {
 		return fmt.Errorf("setting up generate: %w", err)
@@ -52,6 +52,9 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 	}
 	return nil
 }
+
+// lane says where a key waits: with the Deployments of the same namespace. They have none on the hub.
+func lane(req mcreconcile.Request) spoke.Lane { return spoke.Lane{Namespace: req.Namespace} }
 
 // decided passes what people decide about a spoke.
 var decided = predicate.Or(predicate.LabelChangedPredicate{}, predicate.GenerationChangedPredicate{})

@@ -1,0 +1,151 @@
+package distribute
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+func TestLane(t *testing.T) {
+	for name, tc := range map[string]struct {
+		do   func(w *world)
+		want spoke.Lane
+	}{
+		"its own namespace": {do: func(w *world) { w.put(w.hub, alertRule()) }, want: spoke.Lane{Namespace: "shop", Origin: "shop"}},
+		"the namespace that it names": {do: func(w *world) {
+			ar := alertRule()
+			ar.Spec.RuleNamespace = "monitoring"
+			w.put(w.hub, ar)
+		}, want: spoke.Lane{Namespace: "monitoring", Origin: "shop"}},
+		"its workload's": {do: func(w *world) {
+			ar := alertRule()
+			ar.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "s", Namespace: "web", Name: "web"}
+			w.put(w.hub, ar)
+		}, want: spoke.Lane{Namespace: "web", Origin: "shop"}},
+		"it is gone, and its PrometheusRule is there": {do: func(w *world) {
+			w.put(w.hub, alertRule())
+			w.want("create shop")
+			moved := w.object()
+			moved.Namespace, moved.ResourceVersion = "monitoring", ""
+			w.drop(w.server, w.object())
+			w.put(w.server, moved)
+			w.sync()
+			w.drop(w.hub, alertRule())
+		}, want: spoke.Lane{Namespace: "monitoring", Origin: "shop"}},
+		"it is gone without a trace": {do: func(*world) {}, want: spoke.Lane{Namespace: "shop", Origin: "shop"}},
+		"it is gone, and PrometheusRules are not served": {do: func(w *world) {
+			w.spoke.RulesServed, w.spoke.Reader = false, nil
+		}, want: spoke.Lane{Namespace: "shop", Origin: "shop"}},
+		"the spoke is gone": {do: func(w *world) { w.spoke = &spoke.Spoke{Name: "t"} }, want: spoke.Lane{Namespace: "shop", Origin: "shop"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tc.do(w)
+			if got := w.lane(t.Context(), request("s", "down")); got != tc.want {
+				t.Errorf("got %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+	t.Run("where the spoke's Prometheus is", func(t *testing.T) {
+		w := newWorld(t)
+		ar := alertRule()
+		ar.Namespace = admin
+		w.put(w.hub, ar)
+		req := request("s", "down")
+		req.Namespace = admin
+		if got := w.lane(t.Context(), req); got.Namespace != "monitoring" {
+			t.Errorf("by default: %+v", got)
+		}
+		w.evaluators = spoke.Evaluators{Known: true, List: []v1alpha1.Evaluator{{
+			Kind: rule.KindPrometheus, Namespace: "platform", Name: "k", RuleSelector: &metav1.LabelSelector{},
+		}}}
+		if got := w.lane(t.Context(), req); got.Namespace != "platform" {
+			t.Errorf("with an evaluator: %+v", got)
+		}
+	})
+}
+
+// What timed out or was refused waits behind all others, though it was the most urgent.
+func TestFailedGoesToTheBack(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"timed out": &spoke.HangError{After: writeTimeout, Err: context.DeadlineExceeded},
+		"refused":   apierrors.NewBadRequest(`admission webhook "x" denied the request: no`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.put(w.hub, alertRule())
+				w.refuse["create"] = refusal
+				var order []string
+				var c controller.TypedController[mcreconcile.Request]
+				q := spoke.NewQueue("distribute", 1)
+				reconciler := mcreconcile.Func(func(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
+					order = append(order, req.Name)
+					result, err := w.Reconcile(ctx, req)
+					if req.Name != "down" {
+						<-time.After(2 * refusalRetry / 3) // until down is due again, and they are not done
+					}
+					return result, err
+				})
+				c, err := controller.NewTypedUnmanaged("distribute", controller.TypedOptions[mcreconcile.Request]{
+					Reconciler: reconciler, MaxConcurrentReconciles: 1, SkipNameValidation: new(true),
+					NewQueue: func(string, workqueue.TypedRateLimiter[mcreconcile.Request]) workqueue.TypedRateLimitingInterface[mcreconcile.Request] {
+						return q
+					},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				spoke.Enqueue(q, 0, "s", types.NamespacedName{Namespace: "shop", Name: "down"})
+				for _, other := range []string{"a", "b", "c"} {
+					spoke.Enqueue(q, handler.LowPriority, "s", types.NamespacedName{Namespace: "shop", Name: other})
+				}
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), 3*refusalRetry-time.Second)
+				defer cancel()
+				if err := c.Start(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal(err)
+				}
+				if len(order) < 5 || !slices.Equal(order[:5], []string{"down", "a", "b", "c", "down"}) {
+					t.Errorf("they came in the order %v", order)
+				}
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// A row tells the probable cause where the spoke answers all but this write.
+func TestHangIsShown(t *testing.T) {
+	w := newWorld(t)
+	w.put(w.hub, alertRule())
+	w.refuse["create"] = &spoke.HangError{After: writeTimeout, Err: context.DeadlineExceeded}
+	w.wantError("create shop")
+	row := w.wantRow("Pending/" + v1alpha1.ReasonError)
+	for _, words := range []string{"admission webhook", "15s", "timeoutSeconds"} {
+		if !strings.Contains(row.Message, words) {
+			t.Errorf("the message does not tell of %q: %s", words, row.Message)
+		}
+	}
+	// A spoke that answers nothing is told of on the SpokeCluster.
+	w.refuse["create"] = context.DeadlineExceeded
+	w.wantError("create shop")
+	w.wantRow("")
+}

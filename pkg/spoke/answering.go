@@ -1,0 +1,104 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+)
+
+// endingKey marks a context whose requests count for the lanes of a key.
+type endingKey struct{}
+
+// Answering returns a reconciler whose requests to spokes say how many keys of a lane may be in
+// flight in the queue of the controller of that name. A reconcile without any says nothing. Without
+// it, how long reconciles take and whether they fail says so.
+func (p *Provider) Answering(controller string, r mcreconcile.Reconciler) mcreconcile.Reconciler {
+	p.mu.Lock()
+	p.answering[controller] = true
+	p.mu.Unlock()
+	return mcreconcile.Func(func(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
+		if q := p.queue(controller); q != nil {
+			ctx = context.WithValue(ctx, endingKey{}, func(e ending, took time.Duration) { q.count(req, e, took) })
+		}
+		return r.Reconcile(ctx, req)
+	})
+}
+
+func (p *Provider) answers(controller string) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.answering[controller]
+}
+
+// queue returns the queue of a controller, or nil before it has started.
+func (p *Provider) queue(controller string) *Queue {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, q := range p.circuits {
+		if q.name == controller {
+			return q
+		}
+	}
+	return nil
+}
+
+// ended tells the lanes how a request ended that began at some time.
+func ended(ctx context.Context, began time.Time, resp *http.Response, err error) {
+	count, ok := ctx.Value(endingKey{}).(func(ending, time.Duration))
+	if !ok || errors.Is(err, context.Canceled) {
+		return
+	}
+	e := endAnswered
+	switch {
+	case err != nil, resp.StatusCode >= http.StatusInternalServerError:
+		e = endFailed
+	case resp.StatusCode == http.StatusTooManyRequests:
+		e = endThrottled
+	}
+	count(e, time.Since(began))
+}
+
+// HangError says that a spoke did not answer a write, though it answered other requests meanwhile.
+type HangError struct {
+	// After is for how long the answer was waited for.
+	After time.Duration
+	Err   error
+}
+
+// Error implements error.
+func (e *HangError) Error() string {
+	return fmt.Sprintf("no answer within %s, though the API server answers other requests: %v", e.After.Round(time.Second), e.Err)
+}
+
+// Unwrap returns what client-go would have said.
+func (e *HangError) Unwrap() error { return e.Err }
+
+// hung makes a HangError of the error of a write that began at some time, where that is what
+// happened: the last answer to another request came well after it was sent.
+func (b *Breaker) hung(method string, began time.Time, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) || method == http.MethodGet {
+		return err
+	}
+	took := time.Since(began)
+	if b.answeredSince(began.Add(took / 2)) {
+		return &HangError{After: took, Err: err}
+	}
+	return err
+}
+
+// answeredSince tells whether the spoke answered any request since some time.
+func (b *Breaker) answeredSince(t time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.answered.After(t)
+}
+
+func isHang(err error) bool {
+	_, ok := errors.AsType[*HangError](err)
+	return ok
+}

@@ -1,0 +1,204 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+)
+
+// Requests of a reconcile, and only those, say how many keys may be in flight.
+func TestAnswering(t *testing.T) {
+	for name, tc := range map[string]struct {
+		code int
+		err  error
+		want int // of the lane's window, after one such request
+	}{
+		"an answer":   {code: 201, want: most(most(few)) + 1},
+		"a refusal":   {code: 403, want: most(most(few)) + 1},
+		"an error":    {code: 500, want: most(most(few)) / 2},
+		"a proxy":     {code: 503, want: most(most(few)) / 2},
+		"a timeout":   {err: context.DeadlineExceeded, want: most(most(few)) / 2},
+		"a 429":       {code: 429, want: most(most(few))},
+		"given up":    {err: context.Canceled, want: most(most(few))},
+		"no requests": {want: most(most(few))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := NewProvider(Options{})
+				b := NewBreaker(func() {})
+				defer b.Stop()
+				o := &observer{breaker: b, count: func(string, string) {}, next: roundTrip(func(req *http.Request) (*http.Response, error) {
+					<-time.After(time.Millisecond)
+					if tc.err != nil {
+						return nil, tc.err
+					}
+					return respond(tc.code, "")(req)
+				})}
+				r := p.Answering("c", mcreconcile.Func(func(ctx context.Context, _ mcreconcile.Request) (reconcile.Result, error) {
+					if tc.code != 0 || tc.err != nil {
+						if resp, err := o.RoundTrip(get(ctx, t, "https://spoke")); err == nil {
+							_ = resp.Body.Close()
+						}
+					}
+					return reconcile.Result{}, nil
+				}))
+				if !p.answers("c") || p.answers("other") {
+					t.Error("it is not known whose requests count")
+				}
+				if _, err := r.Reconcile(t.Context(), key("s", "a")); err != nil { // the controller has no queue yet
+					t.Error(err)
+				}
+				q := NewQueue("c", workers)
+				q.answers = true
+				defer q.ShutDown()
+				p.follow(q)
+				for _, name := range []string{"a", "b", "c", "d"} {
+					q.Add(key("s", name))
+				}
+				req, _ := q.Get()
+				synctest.Wait()
+				if _, err := r.Reconcile(t.Context(), req); err != nil {
+					t.Error(err)
+				}
+				leaf := q.lanes.flights[req].lane
+				if got := leaf.window.size; got != tc.want {
+					t.Errorf("the lane's window is %d, want %d", got, tc.want)
+				}
+				if tc.code == http.StatusTooManyRequests && q.lanes.root.children["s"].window.size != few/2 {
+					t.Errorf("the spoke's window is %d", q.lanes.root.children["s"].window.size)
+				}
+				q.Done(req)
+				if got := leaf.window.size; got != tc.want {
+					t.Errorf("the end of the reconcile made it %d", got)
+				}
+			})
+		})
+	}
+}
+
+// A controller whose requests to spokes say nothing goes by its reconciles.
+func TestQueueLearnsFromReconciles(t *testing.T) {
+	withQueue(t, workers, func(h *harness) {
+		window := func() int { return h.Queue.lanes.flights[key("s", "d")].lane.window.size }
+		h.add(0, "s", "a", "b", "c", "d")
+		h.took()
+		before := window()
+		h.done("s", "a")
+		if got := window(); got != before+1 {
+			t.Errorf("after one that went well, the window is %d", got)
+		}
+		h.AddRateLimited(key("s", "b"))
+		h.done("s", "b") // fails at the very moment of the answer to a
+		<-time.After(time.Second)
+		h.AddRateLimited(key("s", "c"))
+		h.done("s", "c")
+		if got := window(); got > before {
+			t.Errorf("after one that failed, the window is %d", got)
+		}
+		h.done("s", "d")
+		for back := h.took(); len(back) > 0; back = h.took() { // b and c
+			for _, name := range back {
+				h.done("s", name[len("s/"):])
+			}
+		}
+		h.ForgetSpoke("s")
+		h.wantEmpty()
+	})
+}
+
+// What failed waits behind all else of its lane, however urgent it was.
+func TestQueueFailedKeyGoesToTheBack(t *testing.T) {
+	for name, again := range map[string]func(h *harness){
+		"by AddRateLimited": func(h *harness) { h.AddRateLimited(key("s", "a")) },
+		"as the controller does": func(h *harness) {
+			h.AddWithOpts(priorityqueue.AddOpts{RateLimited: true, Priority: new(10)}, key("s", "a"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withQueue(t, 1, func(h *harness) {
+				h.add(10, "s", "a")
+				h.want("s/a")
+				h.add(0, "s", "b")
+				h.add(-100, "s", "c")
+				again(h)
+				h.done("s", "a")
+				<-time.After(maxBackoff)
+				h.want("s/b")
+				h.add(-100, "s", "d")
+				h.done("s", "b")
+				h.want("s/c")
+				h.done("s", "c")
+				h.want("s/d")
+				h.done("s", "d")
+				h.want("s/a")
+				h.done("s", "a")
+				h.ForgetSpoke("s") // its window is remembered
+				h.wantEmpty()
+			})
+		})
+	}
+}
+
+// A write that was not answered, while other requests were, says nothing against the spoke.
+func TestHung(t *testing.T) {
+	for name, tc := range map[string]struct {
+		method string
+		// answer is when another request was answered, after the write was sent; negative for none.
+		answer time.Duration
+		err    error
+		want   bool
+	}{
+		"others are answered until the end":   {method: http.MethodPost, answer: 14 * time.Second, want: true},
+		"and past the middle":                 {method: http.MethodPut, answer: 8 * time.Second, want: true},
+		"the spoke answers no more":           {method: http.MethodPost, answer: 7 * time.Second},
+		"it answered nothing":                 {method: http.MethodDelete, answer: -1},
+		"a read":                              {method: http.MethodGet, answer: 14 * time.Second},
+		"it is no timeout":                    {method: http.MethodPost, answer: 14 * time.Second, err: errors.New("connection reset")},
+		"a timeout of another kind of answer": {method: http.MethodPatch, answer: 14 * time.Second, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := NewBreaker(func() {})
+				for range breakerThreshold - 1 {
+					b.Observe(false)
+				}
+				o := &observer{breaker: b, count: func(string, string) {}, next: roundTrip(func(req *http.Request) (*http.Response, error) {
+					<-req.Context().Done()
+					if tc.err != nil {
+						return nil, tc.err
+					}
+					return nil, req.Context().Err()
+				})}
+				if tc.answer >= 0 {
+					time.AfterFunc(tc.answer, func() { b.Probed(true) })
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+				defer cancel()
+				req, err := http.NewRequestWithContext(ctx, tc.method, "https://spoke", http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := o.RoundTrip(req)
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+				if isHang(err) != tc.want || (tc.err == nil && !errors.Is(err, context.DeadlineExceeded)) {
+					t.Errorf("got %v", err)
+				}
+				for range breakerThreshold - 1 {
+					b.Observe(false)
+				}
+				if b.Open() == tc.want {
+					t.Errorf("it counts against the spoke: %v", b.Open())
+				}
+			})
+		})
+	}
+}
