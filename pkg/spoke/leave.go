@@ -409,7 +409,7 @@ func (o ownRule) remove(ctx context.Context, rules monitoring.Interface) error {
 // isStill makes sure that a connection leads to the cluster that a spoke is known to be,
 // and that no other spoke is in charge of it.
 func (c *connection) isStill(ctx context.Context, identity string) error {
-	ctx, cancel := context.WithTimeout(asProbe(ctx), requestTimeout)
+	ctx, cancel := c.patient(asProbe(ctx))
 	defer cancel()
 	body, err := c.probes.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {

@@ -47,7 +47,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case !probe:
 		verb = metrics.Verb(req, o.base)
 	}
-	resp, err := o.next.RoundTrip(req)
+	resp, err := o.send(req)
 	switch {
 	case err == nil:
 		o.count(verb, metrics.Code(resp.StatusCode))
@@ -65,6 +65,14 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	return resp, err
+}
+
+// send sends a request. Its answer may be bounded by how fast it comes.
+func (o *observer) send(req *http.Request) (*http.Response, error) {
+	if a, ok := req.Context().Value(inflowKey{}).(*inflow); ok {
+		return a.send(o.next, req)
+	}
+	return o.next.RoundTrip(req) //nolint:wrapcheck // a transport is transparent
 }
 
 // answered tells the circuit of an answer.

@@ -67,6 +67,9 @@ func another(t *testing.T, p *Proxy) *http.Client {
 // What waits for the link ends with its connection.
 func TestSeveredOnASlowLink(t *testing.T) {
 	p, _, c := start(t)
+	if code, _, err := ask(t, c, http.MethodGet, p.URL()+pods); err != nil || code != http.StatusOK {
+		t.Fatal(code, err)
+	}
 	p.Limit(1000)
 	p.Set(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { _, _ = w.Write(make([]byte, 1<<20)) })
 	resp, err := c.Get(p.URL() + pods) //nolint:noctx // the test ends it
