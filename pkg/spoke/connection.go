@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -33,9 +34,9 @@ import (
 )
 
 const (
-	// requestTimeout bounds a single read of a spoke.
+	// requestTimeout bounds a single read of a spoke that is silent meanwhile.
 	requestTimeout = 5 * time.Second
-	// syncTimeout bounds the first list of a kind, which is large in a large spoke.
+	// syncTimeout bounds how long the first list of a kind may fail to get any further.
 	syncTimeout = time.Minute
 	// probeInterval is the time between two probes of a spoke that answers. With
 	// probeRetry it bounds how long a silent spoke goes unnoticed: until three probes in
@@ -59,11 +60,18 @@ const (
 // connection is one kubeconfig's way to a spoke. run opens it and tends it until
 // its context ends.
 type connection struct {
-	name    string
-	log     logr.Logger
-	cfg     *rest.Config
-	http    *http.Client
+	name string
+	log  logr.Logger
+	cfg  *rest.Config
+	http *http.Client
+	// lookout is how the version is asked for: over a connection of its own, for on that of
+	// http it would wait behind a list. The cluster's identity is that of http's.
+	lookout *lookout
 	conns   *connrotation.Dialer
+	// received is the number of bytes that came over all of them.
+	received atomic.Int64
+	// reads are the lists of the session that was opened last.
+	reads   *readings
 	server  *url.URL
 	probes  rest.Interface
 	reviews authorization.SelfSubjectRulesReviewInterface
@@ -113,7 +121,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	// bounded by the queue, and the spoke's priority and fairness does the rest.
 	cfg.QPS = -1
 	cfg.UserAgent = p.opts.UserAgent
-	c.conns = connrotation.NewDialer(cfg.Dial)
+	c.conns = connrotation.NewDialer(counted(cfg.Dial, &c.received))
 	cfg.Dial = c.gate.dialer(c.conns.DialContext)
 	secrets := secretsOf(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -134,6 +142,9 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 		return nil, refuse("cluster.server", "is no usable address")
 	}
 	c.probes = d.RESTClient()
+	if c.lookout, err = newLookout(cfg); err != nil {
+		return nil, refuse("cluster.server", "is no usable address")
+	}
 	if c.server, err = serverOf(cfg); err != nil {
 		return nil, refuse("cluster.server", "is no usable address")
 	}
@@ -196,10 +207,12 @@ func (c *connection) run(ctx context.Context) {
 // disconnect closes the connections to the spoke that this one alone has. What is on its
 // way is still answered, if that is soon.
 func (c *connection) disconnect() {
-	transport := c.http.Transport // Client.CloseIdleConnections does not look through wrappers
-	utilnet.CloseIdleConnectionsFor(transport)
-	// By then the watches have ended, and most of all else.
-	time.AfterFunc(time.Second, func() { utilnet.CloseIdleConnectionsFor(transport) })
+	for _, client := range []*http.Client{c.http, c.lookout.http} {
+		transport := client.Transport // Client.CloseIdleConnections does not look through wrappers
+		utilnet.CloseIdleConnectionsFor(transport)
+		// By then the watches have ended, and most of all else.
+		time.AfterFunc(time.Second, func() { utilnet.CloseIdleConnectionsFor(transport) })
+	}
 	time.AfterFunc(lastAnswer, c.conns.CloseAll)
 }
 
@@ -271,6 +284,7 @@ func (c *connection) syncProbed(s *session) error {
 			cancel(err)
 		}
 	})
+	probing.Go(func() { c.tellProgress(ctx) })
 	err := c.sync(ctx, s)
 	cause := context.Cause(ctx)
 	cancel(nil)
@@ -311,10 +325,12 @@ func (c *connection) probeOn(ctx context.Context, s *session) error {
 
 // cluster makes the clients and the cache of a session.
 func (c *connection) cluster() (cluster.Cluster, error) {
+	c.reads = newReadings()
 	cl, err := cluster.New(c.cfg, func(o *cluster.Options) {
 		o.Scheme = Scheme
 		o.HTTPClient = c.http
 		o.Cache = cacheOptions(c.p.opts.HubID)
+		o.Cache.NewInformer = c.reads.informer(&c.received)
 		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return restMapper(), nil }
 	})
 	if err != nil {
@@ -367,18 +383,21 @@ func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.
 	if err != nil {
 		return fmt.Errorf("%T: %w", o, err)
 	}
-	if err := tryList(ctx, cl, gvk); err != nil {
+	if err := c.tryList(ctx, cl, gvk); err != nil {
 		return err
 	}
 	if err := c.p.applyIndexes(ctx, cl, gvk); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	ctx, cancel := c.reads.bound(ctx, gvk)
 	defer cancel()
 	informer, err := cl.GetCache().GetInformer(ctx, o)
 	if err != nil {
 		// Left alone it would hold up every later wait for this cache.
 		_ = cl.GetCache().RemoveInformer(context.WithoutCancel(ctx), o)
+		if slow, ok := errors.AsType[*slowError](context.Cause(ctx)); ok {
+			err = slow
+		}
 		return fmt.Errorf("listing %ss: %w", gvk.Kind, err)
 	}
 	if counter == nil {
@@ -395,10 +414,10 @@ func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.
 }
 
 // tryList reads one object of a kind, past the cache.
-func tryList(ctx context.Context, cl cluster.Cluster, gvk schema.GroupVersionKind) error {
+func (c *connection) tryList(ctx context.Context, cl cluster.Cluster, gvk schema.GroupVersionKind) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := c.patient(ctx)
 	defer cancel()
 	if err := cl.GetAPIReader().List(ctx, list, client.Limit(1)); err != nil {
 		return fmt.Errorf("listing %ss: %w", gvk.Kind, err)
@@ -530,7 +549,7 @@ func (c *connection) recheck(ctx context.Context, s *session) (better bool, err 
 		return false, nil
 	}
 	if err = granted.lack(readsRules); err == nil {
-		err = tryList(ctx, s.cluster, ruleKind)
+		err = c.tryList(ctx, s.cluster, ruleKind)
 	}
 	switch {
 	case err == nil:
@@ -551,7 +570,7 @@ func (c *connection) mayRead(ctx context.Context, s *session, granted grants) bo
 		if granted.known || s.refused != nil {
 			break
 		}
-		if err := tryList(ctx, s.cluster, o.GetObjectKind().GroupVersionKind()); answered(err) {
+		if err := c.tryList(ctx, s.cluster, o.GetObjectKind().GroupVersionKind()); answered(err) {
 			s.refused = err
 		}
 	}
@@ -562,9 +581,9 @@ func (c *connection) mayRead(ctx context.Context, s *session, granted grants) bo
 // probe asks for the version, which every account may read by default. An answer
 // that refuses it is an answer.
 func (c *connection) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := c.patient(ctx)
 	defer cancel()
-	body, err := c.probes.Get().AbsPath("/version").Do(ctx).Raw()
+	body, err := c.lookout.Get().AbsPath("/version").Do(ctx).Raw()
 	if err != nil {
 		if apierrors.IsForbidden(err) {
 			c.seen.Contact = time.Now()
@@ -583,9 +602,9 @@ func (c *connection) probe(ctx context.Context) error {
 // identify reads the cluster's identity: the UID of its namespace kube-system. It has to
 // be what it was, unless nothing is known of that.
 func (c *connection) identify(ctx context.Context, cl cluster.Cluster, was string) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := c.patient(ctx)
 	defer cancel()
-	ctx, reading := c.gate.reading(ctx)
+	ctx, reading := c.gate.inquire(ctx)
 	ns := NamespaceMetadata()
 	if err := cl.GetAPIReader().Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
 		return fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)

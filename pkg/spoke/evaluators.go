@@ -113,7 +113,9 @@ func (c *connection) emptyFor() time.Duration {
 // asking now and then is cheaper than watching them. Where they can't be read, what is known of
 // them stays.
 func (c *connection) discover(ctx context.Context, s *session) {
-	found, err := s.evaluators(ctx)
+	bounded, cancel := c.patient(ctx)
+	defer cancel()
+	found, err := s.evaluators(bounded)
 	switch {
 	case err == nil && len(found) == 0 && len(c.seen.Evaluators.List) > 0 && c.emptyFor() < evaluatorsBack:
 		c.seen.Evaluators.WhyNot = evaluatorsGone
@@ -127,8 +129,6 @@ func (c *connection) discover(ctx context.Context, s *session) {
 
 // evaluators lists them. A spoke that does not serve a kind has none of it.
 func (s *session) evaluators(ctx context.Context) ([]v1alpha1.Evaluator, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	var out []v1alpha1.Evaluator
 	options := metav1.ListOptions{Limit: maxListed}
 	prometheuses, err := s.rules.MonitoringV1().Prometheuses(metav1.NamespaceAll).List(ctx, options)

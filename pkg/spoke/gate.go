@@ -124,7 +124,7 @@ func (g *gate) Settle(ctx context.Context) error {
 func (g *gate) Confirm(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(asProbe(ctx), requestTimeout)
 	defer cancel()
-	ctx, r := g.reading(ctx)
+	ctx, r := g.inquire(ctx)
 	is, err := g.read(ctx)
 	if err != nil {
 		return fmt.Errorf("making sure that spoke %s still is the same cluster: %w", g.spoke, err)
@@ -154,9 +154,9 @@ func (g *gate) shared(ctx context.Context) error {
 	}
 }
 
-// reading is a read of the identity. The last connection that it got is the one by which
+// inquiry is a read of the identity. The last connection that it got is the one by which
 // it was answered.
-type reading struct {
+type inquiry struct {
 	gate *gate
 
 	mu     sync.Mutex
@@ -164,13 +164,13 @@ type reading struct {
 	doubts uint64
 }
 
-// reading returns a context that the identity is to be read with.
-func (g *gate) reading(ctx context.Context) (context.Context, *reading) {
-	r := &reading{gate: g}
+// inquire returns a context that the identity is to be read with.
+func (g *gate) inquire(ctx context.Context) (context.Context, *inquiry) {
+	r := &inquiry{gate: g}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: r.got}), r
 }
 
-func (r *reading) got(info httptrace.GotConnInfo) {
+func (r *inquiry) got(info httptrace.GotConnInfo) {
 	r.gate.mu.Lock()
 	doubts := r.gate.doubts
 	r.gate.mu.Unlock()
@@ -181,7 +181,7 @@ func (r *reading) got(info httptrace.GotConnInfo) {
 }
 
 // found notes the identity that was read.
-func (r *reading) found(identity string) {
+func (r *inquiry) found(identity string) {
 	r.mu.Lock()
 	line, doubts := r.line, r.doubts
 	r.mu.Unlock()

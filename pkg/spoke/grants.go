@@ -79,7 +79,7 @@ const noNamespace = "rulefleet-no-such-namespace"
 // review asks the spoke what the operator's account may do there. It takes one request,
 // and changes nothing. The error is the lack of an answer.
 func (c *connection) review(ctx context.Context) (grants, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := c.patient(ctx)
 	defer cancel()
 	review, err := c.reviews.Create(ctx, &authorizationv1.SelfSubjectRulesReview{
 		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: noNamespace},

@@ -420,9 +420,9 @@ func (o ownRule) remove(ctx context.Context, rules monitoring.Interface) error {
 // isStill makes sure that a connection leads to the cluster that a spoke is known to be,
 // and that no other spoke is in charge of it.
 func (c *connection) isStill(ctx context.Context, identity string) error {
-	ctx, cancel := context.WithTimeout(asProbe(ctx), requestTimeout)
+	ctx, cancel := c.patient(asProbe(ctx))
 	defer cancel()
-	ctx, reading := c.gate.reading(ctx)
+	ctx, reading := c.gate.inquire(ctx)
 	is, err := c.readIdentity(ctx)
 	if err != nil {
 		return err

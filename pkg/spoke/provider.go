@@ -453,6 +453,24 @@ func (p *Provider) circuit(c *connection) {
 	}
 }
 
+// connecting shows how far a connection is whose first session is being opened. A spoke that is
+// served meanwhile is connected.
+func (p *Provider) connecting(c *connection, f Finding) {
+	p.mu.RLock()
+	seen := Observation{}
+	e, ok := p.entries[c.name]
+	if ok && e.seen != nil {
+		seen = *e.seen
+	}
+	served := ok && e.spoke != nil
+	p.mu.RUnlock()
+	if served {
+		return
+	}
+	seen.Connected = f
+	p.observe(c, seen)
+}
+
 // observe keeps what a connection saw, and tells of it if it is news.
 func (p *Provider) observe(c *connection, seen Observation) {
 	p.mu.Lock()

@@ -50,7 +50,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		verb = metrics.Verb(req, o.base)
 	}
 	began := time.Now()
-	resp, err := o.gate.send(req, o.next, aside)
+	resp, err := o.gate.send(req, paced{o.next}, aside)
 	ended(req.Context(), began, resp, err)
 	switch {
 	case err == nil:
@@ -72,6 +72,17 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	return resp, err
+}
+
+// paced is a transport whose answers may be bounded by how fast they come.
+type paced struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b paced) RoundTrip(req *http.Request) (*http.Response, error) {
+	if a, ok := req.Context().Value(inflowKey{}).(*inflow); ok {
+		return a.send(b.next, req)
+	}
+	return b.next.RoundTrip(req) //nolint:wrapcheck // a transport is transparent
 }
 
 // answered tells the circuit of an answer.

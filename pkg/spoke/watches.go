@@ -22,7 +22,7 @@ const (
 // newInformer is client-go's, with watches that are bounded and leave nothing behind.
 func newInformer(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 	inner, limit := toolscache.ToListerWatcherWithContext(lw), flowcontrol.NewTokenBucketRateLimiter(watchesPerSecond, watchesAtOnce)
-	return toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+	return toolscache.NewSharedIndexInformer(toolscache.ToListWatcherWithWatchListSemantics(&toolscache.ListWatch{
 		ListWithContextFunc: inner.ListWithContext,
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			if err := limit.Wait(ctx); err != nil {
@@ -34,7 +34,7 @@ func newInformer(lw toolscache.ListerWatcher, o runtime.Object, resync time.Dura
 			}
 			return drained{w}, nil
 		},
-	}, o, resync, indexers)
+	}, lw), o, resync, indexers)
 }
 
 // drained is a watch of which nobody need read what was on its way when it was stopped:

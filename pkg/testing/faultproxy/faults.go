@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -139,6 +140,29 @@ func withoutItems(body []byte) []byte {
 		return body
 	}
 	return out
+}
+
+// Trickle sends so many bytes a second of the answers to lists of more than one object. All else
+// is as it should be.
+func Trickle(bytesPerSecond int) Fault {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if !isList(r) || r.URL.Query().Get("limit") == "1" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		kept := &keeper{header: http.Header{}, code: http.StatusOK}
+		next.ServeHTTP(kept, r)
+		maps.Copy(w.Header(), kept.header)
+		w.WriteHeader(kept.code)
+		for part := range slices.Chunk(kept.body.Bytes(), bytesPerSecond) {
+			if _, err := w.Write(part); err != nil || http.NewResponseController(w).Flush() != nil {
+				return
+			}
+			if hold(r.Context(), time.Second) != nil {
+				return
+			}
+		}
+	}
 }
 
 // rewrite passes a request on as one for JSON, and changes the body of the answer.

@@ -30,6 +30,7 @@ type Proxy struct {
 	token    string
 	server   *httptest.Server
 	upstream http.Handler
+	link     *link
 
 	mu     sync.Mutex
 	fault  Fault
@@ -57,10 +58,11 @@ func Start(kubeconfig []byte, token string) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the address of the API server: %w", err)
 	}
-	p := &Proxy{token: token, fault: Pass, conns: map[net.Conn]bool{}}
+	p := &Proxy{token: token, fault: Pass, conns: map[net.Conn]bool{}, link: newLink()}
 	p.era, p.end = context.WithCancel(context.Background())
 	p.upstream = p.reverse(target, transport)
 	p.server = httptest.NewUnstartedServer(p)
+	p.server.Listener = &listener{Listener: p.server.Listener, link: p.link}
 	p.server.EnableHTTP2 = true
 	p.server.Config.ErrorLog = log.New(io.Discard, "", 0) // connections that break are what it is for
 	p.server.Config.ConnContext = p.connected
@@ -166,6 +168,10 @@ func (p *Proxy) connected(ctx context.Context, conn net.Conn) context.Context {
 func reset(conn net.Conn) {
 	if over, ok := conn.(*tls.Conn); ok {
 		conn = over.NetConn()
+	}
+	if over, ok := conn.(*linked); ok {
+		over.cancel()
+		conn = over.Conn
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

@@ -1,0 +1,289 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+const (
+	// firstPage, leastPage and mostPage are numbers of objects in a page of a list.
+	firstPage, leastPage, mostPage = 250, 25, 500
+	// pageTime is how long a page should take. Other requests wait behind it, and
+	// kube-apiserver ends an answer that takes a minute.
+	pageTime = 5 * time.Second
+	// compressedFrom is the size of a page that kube-apiserver compresses, in bytes, and some
+	// more. Below that, fewer objects in a page would be more bytes.
+	compressedFrom = 160 << 10
+	// maxObjects bounds what a list takes in memory, in a spoke whose list never ends.
+	maxObjects = 250_000
+	// progressShown is the time between two looks at how far the first lists are. Each is a
+	// write to the hub.
+	progressShown = 10 * time.Second
+)
+
+var errTooMany = fmt.Errorf("the spoke has more than %d of them", maxObjects)
+
+// readings are the lists that fill the cache of a session, by kind.
+type readings struct {
+	mu    sync.Mutex
+	kinds map[schema.GroupVersionKind]*reading
+	last  *reading // that began last
+}
+
+func newReadings() *readings { return &readings{kinds: map[schema.GroupVersionKind]*reading{}} }
+
+// informer makes an informer that reads its lists in pages.
+func (rs *readings) informer(link *atomic.Int64) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		gvk, err := apiutil.GVKForObject(o, Scheme)
+		if err != nil {
+			return newInformer(lw, o, resync, indexers) // no kind that a spoke is read for
+		}
+		r := &reading{kind: gvk.Kind, inner: toolscache.ToListerWatcherWithContext(lw), link: link, limit: firstPage}
+		rs.mu.Lock()
+		rs.kinds[gvk], rs.last = r, r
+		rs.mu.Unlock()
+		return newInformer(r.pages(), o, resync, indexers)
+	}
+}
+
+// of returns the lists of a kind, or nil before its informer was made.
+func (rs *readings) of(gvk schema.GroupVersionKind) *reading {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.kinds[gvk]
+}
+
+// progress says how far the list is that began last, or "".
+func (rs *readings) progress() string {
+	rs.mu.Lock()
+	r := rs.last
+	rs.mu.Unlock()
+	if r == nil {
+		return ""
+	}
+	return r.progress()
+}
+
+// reading reads the lists of a kind in pages. A page that fails is read again, and those
+// before it are not. client-go would stream a list as events: uncompressed, which is ten times
+// the bytes, and from the beginning whenever the stream ends.
+type reading struct {
+	kind  string
+	inner toolscache.ListerWatcherWithContext
+	link  *atomic.Int64
+
+	mu      sync.Mutex
+	limit   int64 // of the next page
+	objects int
+	from    int64 // of link, when the list began
+	// most is how many objects one of the lists got to, and moved is when it did, or when the
+	// first one began. A list that is complete resets both.
+	most  int
+	moved time.Time
+	page  *inflow // that is on its way
+	slow  error   // why a list was given up
+}
+
+// pages returns the ListerWatcher by which an informer reads the kind.
+func (r *reading) pages() toolscache.ListerWatcher {
+	return toolscache.ToListWatcherWithWatchListSemantics(&toolscache.ListWatch{
+		ListWithContextFunc:  r.list,
+		WatchFuncWithContext: r.inner.WatchWithContext,
+	}, unstreamed{})
+}
+
+// unstreamed has client-go read lists as lists.
+type unstreamed struct{}
+
+// IsWatchListSemanticsUnSupported is what client-go asks for.
+func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
+
+// list reads all pages. It asks for no resourceVersion: an API server that is asked for version
+// 0 answers by all objects at once.
+func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	r.mu.Lock()
+	r.objects, r.from = 0, r.link.Load()
+	if r.moved.IsZero() {
+		r.moved = time.Now()
+	}
+	r.mu.Unlock()
+	p := pager.New(r.read)
+	p.FullListIfExpired = false
+	list, _, err := p.ListWithAlloc(ctx, metav1.ListOptions{LabelSelector: options.LabelSelector, FieldSelector: options.FieldSelector})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		r.most, r.moved, r.slow = 0, time.Time{}, nil
+	} else if slow, ok := errors.AsType[*slowError](err); ok {
+		r.slow = slow
+	}
+	return list, err //nolint:wrapcheck // its caller knows client-go's
+}
+
+// read reads one page, again and again while there is something to gain by that.
+func (r *reading) read(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 100, Cap: 10 * time.Second}
+	for {
+		list, err := r.try(ctx, options)
+		if err == nil {
+			return list, nil
+		}
+		switch next, again := r.retry(options, err); {
+		case ctx.Err() != nil || !again:
+			return nil, err
+		case next != options.Continue:
+			options.Continue = next
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(backoff.Step()):
+		}
+	}
+}
+
+// try asks for a page once.
+func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	page := &inflow{window: stallWindow, link: r.link}
+	r.mu.Lock()
+	options.Limit, r.page = r.limit, page
+	r.mu.Unlock()
+	began := time.Now()
+	list, err := r.inner.ListWithContext(context.WithValue(ctx, inflowKey{}, page), options)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.page = nil
+	if err != nil {
+		if page.body.Load() > 0 { // it was too large for the link, or for memory
+			r.limit = max(r.limit/2, leastPage)
+		}
+		return nil, err //nolint:wrapcheck // its caller knows client-go's
+	}
+	n := 0
+	err = meta.EachListItem(list, func(o runtime.Object) error {
+		n++
+		item, err := meta.Accessor(o)
+		if err == nil {
+			item.SetManagedFields(nil) // which is most of it, and never kept
+		}
+		return err //nolint:wrapcheck // can't be: lists hold objects
+	})
+	if r.objects += n; err == nil && r.objects > maxObjects {
+		err = fmt.Errorf("reading %ss: %w", r.kind, errTooMany)
+	}
+	if r.objects > r.most {
+		r.most, r.moved = r.objects, time.Now()
+	}
+	r.limit = nextPage(r.limit, n, page.body.Load(), page.compressed.Load(), time.Since(began))
+	return list, err
+}
+
+// nextPage returns how many objects to ask for after a page of so many objects and bytes,
+// which took so long.
+func nextPage(limit int64, objects int, bytes int64, compressed bool, took time.Duration) int64 {
+	if objects == 0 || bytes == 0 {
+		return limit
+	}
+	next := min(int64(float64(limit)*pageTime.Seconds()/max(took, time.Millisecond).Seconds()), 2*limit)
+	if compressed {
+		next = max(next, 1+compressedFrom*int64(objects)/bytes)
+	}
+	return min(max(next, leastPage), mostPage)
+}
+
+// retry tells whether to ask for a page once more, and where that begins.
+func (r *reading) retry(options metav1.ListOptions, err error) (from string, again bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var status apierrors.APIStatus
+	_, slow := errors.AsType[*slowError](err)
+	switch {
+	case options.Continue == "", slow, errors.Is(err, errTooMany), time.Since(r.moved) > syncTimeout:
+		return "", false // the informer begins anew, or is given up
+	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
+		// etcd was compacted. The rest of the list is newer than its beginning. The watch
+		// that follows starts with the beginning: it tells what has changed there, or that
+		// it can't, and then the list is read anew.
+		if errors.As(err, &status) {
+			from = status.Status().Continue
+		}
+		return from, from != "" && from != options.Continue
+	case errors.As(err, &status):
+		code := status.Status().Code
+		return options.Continue, code == 429 || code >= 500
+	}
+	return options.Continue, true
+}
+
+// progress says how far the list is, and how much was received for that.
+func (r *reading) progress() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	received := float64(r.link.Load()-r.from) / 1e6
+	return message.NewPrinter(language.English).Sprintf("reading %ss: %d so far, %.1f MB", r.kind, r.objects, received)
+}
+
+// lost returns why the list does not get any further, or nil.
+func (r *reading) lost() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sent := r.page != nil && r.page.began.Load() // it ends by itself when it comes too slowly
+	if r.slow == nil && !sent && !r.moved.IsZero() && time.Since(r.moved) > syncTimeout {
+		return context.DeadlineExceeded
+	}
+	return r.slow
+}
+
+// bound returns a context that ends when the first list of a kind does not get any further.
+func (rs *readings) bound(ctx context.Context, gvk schema.GroupVersionKind) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go wait.UntilWithContext(ctx, func(context.Context) {
+		if r := rs.of(gvk); r != nil {
+			if err := r.lost(); err != nil {
+				cancel(err)
+			}
+		}
+	}, paceBeat)
+	return ctx, func() { cancel(nil) }
+}
+
+// tellProgress says of a spoke that is being connected what was read so far, until ctx ends,
+// while that gets on.
+func (c *connection) tellProgress(ctx context.Context) {
+	beat := time.NewTicker(progressShown)
+	defer beat.Stop()
+	was := c.received.Load()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+		}
+		received := c.received.Load()
+		// Otherwise it is about to be shown that the spoke does not answer.
+		if message := c.reads.progress(); message != "" && received-was >= int64(leastRate*progressShown/time.Second) {
+			c.p.connecting(c, Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: message})
+		}
+		was = received
+	}
+}

@@ -1,0 +1,319 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+func TestNextPage(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limit      int64
+		objects    int
+		bytes      int64
+		compressed bool
+		took       time.Duration
+		want       int64
+	}{
+		"a fast link":                         {limit: 250, objects: 250, bytes: 500_000, took: 20 * time.Millisecond, want: 500},
+		"no more than that":                   {limit: 500, objects: 500, bytes: 500_000, took: 20 * time.Millisecond, want: 500},
+		"a slow link":                         {limit: 250, objects: 250, bytes: 500_000, took: 25 * time.Second, want: 50},
+		"a slower link":                       {limit: 50, objects: 50, bytes: 50_000, took: 50 * time.Second, want: leastPage},
+		"a link that became faster":           {limit: 50, objects: 50, bytes: 50_000, took: time.Second, want: 100},
+		"so many that they are compressed":    {limit: 250, objects: 250, bytes: 400_000, compressed: true, took: 25 * time.Second, want: 103},
+		"so many that they become compressed": {limit: 50, objects: 50, bytes: 80_000, took: 25 * time.Second, want: leastPage},
+		"small objects":                       {limit: 250, objects: 250, bytes: 50_000, compressed: true, took: time.Second, want: 500},
+		"nothing":                             {limit: 250, took: 50 * time.Second, want: 250},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := nextPage(tc.limit, tc.objects, tc.bytes, tc.compressed, tc.took); got != tc.want {
+				t.Errorf("got %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+// shelf answers lists of so many objects in pages, as an API server does.
+type shelf struct {
+	objects int
+	// fail returns the error of a page that is asked for, by where it begins.
+	fail  func(from int) error
+	asked []int
+	most  int64
+	comes int64 // bytes of an answer
+}
+
+func (s *shelf) list(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+	from, _ := strconv.Atoi(o.Continue)
+	s.asked, s.most = append(s.asked, from), max(s.most, o.Limit)
+	if o.ResourceVersion != "" {
+		return nil, fmt.Errorf("version %q is asked for", o.ResourceVersion)
+	}
+	page := ctx.Value(inflowKey{}).(*inflow)
+	page.began.Store(true)
+	page.body.Add(s.comes)
+	page.link.Add(s.comes)
+	if s.fail != nil {
+		if err := s.fail(from); err != nil {
+			return nil, err
+		}
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	to := s.objects
+	if o.Limit > 0 {
+		to = min(to, from+int(o.Limit))
+	}
+	for n := from; n < to; n++ {
+		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprint(n), Namespace: "default", ResourceVersion: "5", ManagedFields: []metav1.ManagedFieldsEntry{{}},
+		}})
+	}
+	list.ResourceVersion = "10"
+	if to < s.objects {
+		list.Continue = fmt.Sprint(to)
+	}
+	return list, nil
+}
+
+func (s *shelf) reading() *reading {
+	lw := &toolscache.ListWatch{
+		ListWithContextFunc: s.list,
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+			return watch.NewFake(), nil
+		},
+	}
+	return &reading{kind: "Deployment", inner: lw, link: &atomic.Int64{}, limit: firstPage}
+}
+
+var rulesResource = schema.GroupResource{Group: ruleKind.Group, Resource: "prometheusrules"}
+
+// expired is the answer to a continue token that etcd does not know any more.
+func expired(from string) error {
+	err := apierrors.NewResourceExpired("the provided continue parameter is too old")
+	err.ErrStatus.Continue = from
+	return err
+}
+
+// times returns an error so many times, for the page that begins there.
+func times(n, from int, err error) func(int) error {
+	return func(asked int) error {
+		if asked != from || n == 0 {
+			return nil
+		}
+		n--
+		return err
+	}
+}
+
+func TestPages(t *testing.T) {
+	reset := errors.New("connection reset by peer")
+	for name, tc := range map[string]struct {
+		objects int
+		fail    func(int) error
+		asked   []int
+		err     string
+		takes   time.Duration
+	}{
+		"none":            {asked: []int{0}},
+		"one page":        {objects: 200, asked: []int{0}},
+		"several":         {objects: 1300, asked: []int{0, 250, 750, 1250}},
+		"a page fails":    {objects: 700, fail: times(2, 250, reset), asked: []int{0, 250, 250, 250, 375, 625}, takes: 3 * time.Second},
+		"it is throttled": {objects: 700, fail: times(1, 250, apierrors.NewTooManyRequestsError("later")), asked: []int{0, 250, 250, 500}, takes: time.Second},
+		"it fails for a minute": {
+			objects: 700, fail: times(-1, 250, apierrors.NewInternalError(reset)), err: "Internal error", takes: time.Minute,
+			asked: []int{0, 250},
+		},
+		"the first page fails": {objects: 700, fail: times(-1, 0, reset), asked: []int{0}, err: "reset"},
+		"it is refused":        {objects: 700, fail: times(-1, 250, apierrors.NewForbidden(rulesResource, "", reset)), asked: []int{0, 250}, err: "forbidden"},
+		"it is too slow":       {objects: 700, fail: times(-1, 250, &slowError{window: stallWindow}), asked: []int{0, 250}, err: "less than 1000"},
+		"etcd was compacted":   {objects: 700, fail: times(1, 250, expired("251")), asked: []int{0, 250, 251, 501}},
+		"and does not go on":   {objects: 700, fail: times(1, 250, expired("")), asked: []int{0, 250}, err: "too old"},
+		"and not there":        {objects: 700, fail: times(-1, 250, expired("250")), asked: []int{0, 250}, err: "too old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &shelf{objects: tc.objects, fail: tc.fail, comes: 400_000}
+				r := s.reading()
+				began := time.Now()
+				list, err := r.list(t.Context(), metav1.ListOptions{ResourceVersion: "0", Limit: 500})
+				if took := time.Since(began); took < tc.takes*9/10 || took > tc.takes*3/2 {
+					t.Errorf("it took %v", took)
+				}
+				if tc.takes == time.Minute {
+					s.asked = slices.Compact(s.asked)
+				}
+				if !slices.Equal(s.asked, tc.asked) {
+					t.Errorf("asked for %v, want %v", s.asked, tc.asked)
+				}
+				if s.most > mostPage {
+					t.Errorf("asked for %d objects", s.most)
+				}
+				if tc.err != "" {
+					if err == nil || !strings.Contains(err.Error(), tc.err) {
+						t.Errorf("got %v", err)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				listed(t, list, s.asked, tc.objects)
+			})
+		})
+	}
+}
+
+// listed checks that a list is complete, and holds what is kept alone.
+func listed(t *testing.T, list kruntime.Object, asked []int, objects int) {
+	t.Helper()
+	names := map[string]bool{}
+	err := meta.EachListItem(list, func(o kruntime.Object) error {
+		item, err := meta.Accessor(o)
+		if err != nil {
+			return err
+		}
+		if names[item.GetName()] = true; item.GetManagedFields() != nil {
+			t.Error("the managed fields are kept")
+		}
+		return nil
+	})
+	if slices.Contains(asked, 251) {
+		objects-- // that one was lost by the compaction
+	}
+	m, ok := list.(metav1.ListMetaAccessor)
+	if err != nil || len(names) != objects || !ok || m.GetListMeta().GetResourceVersion() != "10" || m.GetListMeta().GetContinue() != "" {
+		t.Errorf("got %d objects, %v", len(names), err)
+	}
+}
+
+// A spoke whose list never ends does not fill the operator's memory.
+func TestPagesWithoutAnEnd(t *testing.T) {
+	s := &shelf{objects: maxObjects + 1, comes: 1000}
+	if _, err := s.reading().list(t.Context(), metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), "Deployments: the spoke has more than 250000") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A spoke that fails in the middle of its list again and again is given up, though the
+// beginning is answered each time; one that gets on is not.
+func TestReadingIsLost(t *testing.T) {
+	gvk := DeploymentMetadata().GroupVersionKind()
+	for name, tc := range map[string]struct {
+		fail func(from int) error
+		wait time.Duration // of each page
+		lost time.Duration // 0 is never
+		slow bool
+	}{
+		"all is well":         {},
+		"slow pages":          {wait: 50 * time.Second},
+		"slower pages":        {wait: 80 * time.Second},
+		"nothing works":       {fail: times(-1, 0, errors.New("cut")), lost: syncTimeout},
+		"it does not get on":  {fail: times(-1, 250, errors.New("cut")), lost: syncTimeout},
+		"it is slow":          {fail: times(-1, 250, &slowError{window: stallWindow}), lost: 2 * paceBeat, slow: true},
+		"once in a while":     {fail: every(3, errors.New("cut"))},
+		"the account may not": {fail: times(-1, 0, apierrors.NewForbidden(rulesResource, "", nil)), lost: syncTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &shelf{objects: 2000, comes: 500_000}
+				s.fail = func(from int) error {
+					time.Sleep(tc.wait) //nolint:forbidigo // of the bubble's clock
+					if tc.fail == nil {
+						return nil
+					}
+					return tc.fail(from)
+				}
+				rs, r := newReadings(), s.reading()
+				rs.kinds[gvk] = r
+				stopped, stop := context.WithCancel(t.Context())
+				informer := newInformer(r.pages(), &metav1.PartialObjectMetadata{}, 0, toolscache.Indexers{})
+				done := make(chan struct{})
+				go func() { informer.RunWithContext(stopped); close(done) }()
+				ctx, cancel := rs.bound(t.Context(), gvk)
+				began := time.Now()
+				synced := toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced)
+				took := time.Since(began)
+				if synced != (tc.lost == 0) || (!synced && (took < tc.lost/2 || took > tc.lost+15*time.Second)) {
+					t.Errorf("synced: %v, after %v", synced, took)
+				}
+				cause := context.Cause(ctx)
+				if _, slow := errors.AsType[*slowError](cause); slow != tc.slow || (!synced && !errors.Is(cause, context.DeadlineExceeded)) {
+					t.Errorf("the cause is %v", cause)
+				}
+				if synced && len(informer.GetStore().List()) != 2000 {
+					t.Errorf("there are %d", len(informer.GetStore().List()))
+				}
+				cancel()
+				stop()
+				<-done
+			})
+		})
+	}
+}
+
+// every returns an error for each nth request.
+func every(n int, err error) func(int) error {
+	count := 0
+	return func(int) error {
+		count++
+		if count%n == 0 {
+			return err
+		}
+		return nil
+	}
+}
+
+// What was read so far is shown while it gets on, and at most once in ten seconds.
+func TestTellProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProvider(Options{})
+		c := &connection{name: "s", p: p, reads: newReadings()}
+		p.entries["s"] = &entry{pending: &registration{conn: c}}
+		var shown []string
+		p.OnChange(func(name string, _ time.Duration) {
+			if f := p.Observation(name).Connected; f.Status != metav1.ConditionUnknown || f.Reason != v1alpha1.ReasonConnecting {
+				t.Errorf("it shows %+v", f)
+			}
+			shown = append(shown, p.Observation(name).Connected.Message)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { c.tellProgress(ctx); close(done) }()
+		pass := func(bytes int64) { c.received.Add(bytes); time.Sleep(progressShown); synctest.Wait() } //nolint:forbidigo // of the bubble's clock
+		pass(1 << 20)                                                                                   // nothing is read yet
+		r := &reading{kind: "Deployment", link: &c.received, from: c.received.Load()}
+		c.reads.last = r
+		r.objects = 1500
+		pass(2_130_000)
+		pass(9999) // that is too slow for life
+		r.objects = 2000
+		pass(10_000)
+		cancel()
+		<-done
+		if !slices.Equal(shown, []string{"reading Deployments: 1,500 so far, 2.1 MB", "reading Deployments: 2,000 so far, 2.1 MB"}) {
+			t.Errorf("it shows %q", shown)
+		}
+		p.entries["s"].spoke = &Spoke{Name: "s"}
+		c.p.connecting(c, Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "again"})
+		if len(shown) != 2 {
+			t.Error("it shows that of a spoke that is served")
+		}
+	})
+}

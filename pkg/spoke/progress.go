@@ -1,0 +1,219 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// leastRate is the number of bytes a second by which an answer is alive: a slow link is
+	// no outage.
+	leastRate = 1000
+	// stallWindow is for how long the answer to a list may come slower than leastRate.
+	stallWindow = 30 * time.Second
+	// readTimeout bounds a single read of a spoke from which data keep coming. A spoke that is
+	// silent has requestTimeout.
+	readTimeout = 30 * time.Second
+	// maxAnswer bounds what one answer takes in memory, in bytes.
+	maxAnswer = 256 << 20
+	// paceBeat is the time between two looks at what has come.
+	paceBeat = time.Second
+)
+
+// slowError says that an answer came too slowly.
+type slowError struct{ window time.Duration }
+
+// Error implements error.
+func (e *slowError) Error() string {
+	return fmt.Sprintf("for %v, less than %d bytes a second came", e.window, leastRate)
+}
+
+// Is makes it a timeout.
+func (e *slowError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// errTooLarge ends an answer that would take too much memory.
+var errTooLarge = fmt.Errorf("the answer has more than %d MiB", maxAnswer>>20)
+
+// pace tells whether data keep coming, by how many there were at each of the last beats.
+// It counts beats, and no time: a process that was stopped did not read.
+type pace struct {
+	beats   int   // of the window
+	least   int64 // bytes in a window
+	samples []int64
+}
+
+func newPace(window time.Duration, least int64) *pace {
+	return &pace{beats: int(window / paceBeat), least: least}
+}
+
+// keeps notes how many bytes have come. It returns false when too few of them came within the
+// last window.
+func (p *pace) keeps(total int64) bool {
+	p.samples = append(p.samples, total)
+	if len(p.samples) <= p.beats {
+		return true
+	}
+	came := total - p.samples[0]
+	p.samples = p.samples[1:]
+	return came >= p.least
+}
+
+// inflow is the answer to one request, as it comes. The transport fills it in, and ends the
+// request when it comes too slowly: when less than leastRate comes over the link for a window,
+// or nothing of the answer itself for two.
+//
+// What comes of the answer can't be held against leastRate. It may have been compressed, and at
+// that rate, a frame of HTTP/2 in two records of TLS takes half a minute.
+type inflow struct {
+	window time.Duration
+	// link counts what the connections to the spoke have received.
+	link *atomic.Int64
+	// single tells that the answer is small, and may wait for others on a slow link.
+	single bool
+
+	began      atomic.Bool // the request was sent
+	body       atomic.Int64
+	compressed atomic.Bool
+}
+
+type inflowKey struct{}
+
+// patient returns a context for reads that a spoke answers at once. They end when nothing
+// comes from the spoke for requestTimeout: on a slow link, they wait for what is sent before
+// them.
+func (c *connection) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx = context.WithValue(ctx, inflowKey{}, &inflow{window: requestTimeout, link: &c.received, single: true})
+	return context.WithTimeout(ctx, readTimeout)
+}
+
+// watch ends a request when its answer comes too slowly. It has to be told when the answer
+// is complete.
+func (i *inflow) watch(ctx context.Context) (watched context.Context, done context.CancelFunc) {
+	watched, cancel := context.WithCancelCause(ctx)
+	i.began.Store(true)
+	link := newPace(i.window, int64(leastRate*i.window/time.Second))
+	body := newPace(2*i.window, 1)
+	alive := func() bool {
+		moves := body.keeps(i.body.Load())
+		return link.keeps(i.link.Load()) && (moves || i.single)
+	}
+	alive()
+	go func() {
+		beat := time.NewTicker(paceBeat)
+		defer beat.Stop()
+		for {
+			select {
+			case <-watched.Done():
+				return
+			case <-beat.C:
+			}
+			if !alive() {
+				cancel(&slowError{window: i.window})
+				return
+			}
+		}
+	}()
+	return watched, func() { cancel(nil) }
+}
+
+// send sends a request whose answer is watched, by next.
+func (i *inflow) send(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+	ctx, done := i.watch(req.Context())
+	resp, err := next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		done()
+		return nil, whyEnded(ctx, err)
+	}
+	i.compressed.Store(resp.Uncompressed)
+	resp.Body = &measured{ReadCloser: resp.Body, inflow: i, ctx: ctx, done: done}
+	return resp, nil
+}
+
+// whyEnded returns the error by which a request ended: that its answer was too slow is known
+// to its context alone.
+func whyEnded(ctx context.Context, err error) error {
+	if slow, ok := errors.AsType[*slowError](context.Cause(ctx)); ok && errors.Is(err, context.Canceled) {
+		return slow
+	}
+	return err
+}
+
+// measured is the body of an answer.
+type measured struct {
+	io.ReadCloser
+	inflow *inflow
+	ctx    context.Context
+	done   context.CancelFunc
+}
+
+// Read implements io.Reader.
+func (m *measured) Read(b []byte) (int, error) {
+	n, err := m.ReadCloser.Read(b)
+	if m.inflow.body.Add(int64(n)) > maxAnswer {
+		return n, errTooLarge
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = whyEnded(m.ctx, err)
+	}
+	return n, err //nolint:wrapcheck // a transport is transparent
+}
+
+// Close implements io.Closer.
+func (m *measured) Close() error {
+	m.done()
+	return m.ReadCloser.Close() //nolint:wrapcheck // a transport is transparent
+}
+
+// counted counts what is received by the connections of a dialer.
+func counted(dial dialFunc, received *atomic.Int64) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &countedConn{Conn: conn, received: received}, nil
+	}
+}
+
+type countedConn struct {
+	net.Conn
+	received *atomic.Int64
+}
+
+// Read implements net.Conn.
+func (c *countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.received.Add(int64(n))
+	return n, err //nolint:wrapcheck // a connection is transparent
+}
+
+// lookout is a client that has its own connection, by HTTP/1.1: one on which a request was not
+// answered is not used for the next.
+type lookout struct {
+	rest.Interface
+	http *http.Client
+}
+
+func newLookout(cfg *rest.Config) (*lookout, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.NextProtos = []string{"http/1.1"}
+	c, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for probes: %w", err)
+	}
+	c.CheckRedirect = noRedirect
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, c)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for probes: %w", err)
+	}
+	return &lookout{Interface: d.RESTClient(), http: c}, nil
+}
