@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
 // Scheme knows what is read in a spoke.
@@ -56,12 +57,12 @@ func restMapper() meta.RESTMapper {
 	return m
 }
 
-// cacheOptions keeps of a spoke what is read, and no more.
-func cacheOptions(hubID string) cache.Options {
+// cacheOptions keeps of a spoke what is read, and no more. A guard looks after the watches.
+func cacheOptions(hubID string, g *continuity.Guard) cache.Options {
 	shared := true // every reader copies before it changes anything
 	return cache.Options{
 		ReaderFailOnMissingInformer: true,
-		NewInformer:                 newInformer,
+		NewInformer:                 informers(g),
 		ByObject: map[client.Object]cache.ByObject{
 			DeploymentMetadata():           {Transform: trimMetadata, UnsafeDisableDeepCopy: &shared},
 			NamespaceMetadata():            {Transform: trimMetadata, UnsafeDisableDeepCopy: &shared},

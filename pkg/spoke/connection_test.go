@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
 // standIn answers in place of an API server, by path, as a test wants it to.
@@ -93,7 +94,8 @@ func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	}
 	t.Cleanup(c.breaker.Stop)
 	t.Cleanup(c.http.CloseIdleConnections)
-	cl, err := c.cluster()
+	guard := continuity.NewGuard(c.look)
+	cl, err := c.cluster(guard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +103,7 @@ func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, c, &session{cluster: cl, rules: rules, identity: "uid", served: true}
+	return s, c, &session{cluster: cl, rules: rules, identity: "uid", served: true, guard: guard}
 }
 
 // A session that ends because of what the spoke is lets nothing pass any more, whoever works on it.

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
 // These bound how often a kind is watched anew: as often as it takes after an outage,
@@ -19,33 +21,20 @@ const (
 	watchesAtOnce    = 5
 )
 
-// newInformer is client-go's, with watches that are bounded and leave nothing behind.
-func newInformer(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-	inner, limit := toolscache.ToListerWatcherWithContext(lw), flowcontrol.NewTokenBucketRateLimiter(watchesPerSecond, watchesAtOnce)
-	return toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
-		ListWithContextFunc: inner.ListWithContext,
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			if err := limit.Wait(ctx); err != nil {
-				return nil, err //nolint:wrapcheck // it is the context's
-			}
-			w, err := inner.WatchWithContext(ctx, options)
-			if err != nil {
-				return nil, err
-			}
-			return drained{w}, nil
-		},
-	}, o, resync, indexers)
-}
-
-// drained is a watch of which nobody need read what was on its way when it was stopped:
-// watch.Filter, which watches of metadata go through, would wait for a reader for ever.
-type drained struct{ watch.Interface }
-
-// Stop implements watch.Interface.
-func (d drained) Stop() {
-	d.Interface.Stop()
-	go func() {
-		for range d.ResultChan() {
-		}
-	}()
+// informers returns what makes the informers of a cache whose watches a guard looks after, and
+// bounds how often a kind is watched anew. The wait is before the guard's look: what is opened
+// after it is what was looked at.
+func informers(g *continuity.Guard) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		inner, limit := g.ListerWatcher(lw, o), flowcontrol.NewTokenBucketRateLimiter(watchesPerSecond, watchesAtOnce)
+		return toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+			ListWithContextFunc: inner.ListWithContext,
+			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				if err := limit.Wait(ctx); err != nil {
+					return nil, err //nolint:wrapcheck // it is the context's
+				}
+				return inner.WatchWithContext(ctx, options)
+			},
+		}, o, resync, indexers)
+	}
 }

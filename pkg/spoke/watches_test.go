@@ -14,12 +14,14 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
-// runInformer runs an informer of newInformer over watches that are opened by open.
+// runInformer runs an informer of informers over watches that are opened by open.
 func runInformer(t *testing.T, open func() (watch.Interface, error)) (stop func()) {
 	t.Helper()
-	informer := newInformer(&toolscache.ListWatch{
+	informer := informers(continuity.NewGuard(nil))(&toolscache.ListWatch{
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (kruntime.Object, error) {
 			return &metav1.PartialObjectMetadataList{}, nil
 		},
