@@ -31,6 +31,9 @@ func runInformer(t *testing.T, g *Guard, s *server) (state func() map[string]str
 	}, func() { cancel(); s.cut(); <-done }
 }
 
+// pass lets time pass.
+func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // of the bubble's clock
+
 // TestInformer breaks watches in all ways. Afterwards the informer has what the server has,
 // and the guard tells whether the server was restored.
 func TestInformer(t *testing.T) {
@@ -80,7 +83,7 @@ func TestInformer(t *testing.T) {
 		},
 		"a watch ends as it should": {
 			before: func(s *server) { s.put("a", "b") },
-			then:   func(*server) { time.Sleep(10 * time.Minute) },
+			then:   func(*server) { pass(10 * time.Minute) },
 			asked:  "watch",
 		},
 		"the server is started anew": {
@@ -90,7 +93,7 @@ func TestInformer(t *testing.T) {
 		},
 		"connections are refused for a while": {
 			before: func(s *server) { s.put("a", "b") },
-			then:   func(s *server) { s.stop(); time.Sleep(5 * time.Second); s.set(func() { s.down = false }); s.put("b") },
+			then:   func(s *server) { s.stop(); pass(5 * time.Second); s.set(func() { s.down = false }); s.put("b") },
 		},
 		"versions that can't be compared": {
 			before: func(s *server) { s.set(func() { s.opaque = true }); s.put("a"); s.restart() },
@@ -102,7 +105,7 @@ func TestInformer(t *testing.T) {
 			then: func(s *server) {
 				s.set(func() { s.lies = true })
 				s.restart()
-				time.Sleep(10 * time.Second)
+				pass(10 * time.Second)
 				s.set(func() { s.lies = false })
 			},
 		},
@@ -113,7 +116,7 @@ func TestInformer(t *testing.T) {
 		},
 		"restored while connections are refused": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c", "d", "e", "b", "a") },
-			then:     func(s *server) { s.stop(); time.Sleep(5 * time.Second); s.restore() },
+			then:     func(s *server) { s.stop(); pass(5 * time.Second); s.restore() },
 			restored: restored,
 		},
 		"restored, few writes are lost": {
@@ -166,13 +169,13 @@ func TestInformer(t *testing.T) {
 					defer stop()
 					synctest.Wait()
 					tc.before(s)
-					time.Sleep(time.Minute)
+					pass(time.Minute)
 					s.requests()
 					if got := state(); !maps.Equal(got, s.state()) {
 						t.Fatalf("before: the informer has %v, and the server %v", got, s.state())
 					}
 					tc.then(s)
-					time.Sleep(time.Minute)
+					pass(time.Minute)
 					if got := state(); !maps.Equal(got, s.state()) {
 						t.Errorf("the informer has %v, and the server %v", got, s.state())
 					}

@@ -170,8 +170,9 @@ func (s *stream) Stop() {
 	})
 }
 
+// drain reads what a watch that is stopped has in hand.
 func drain(w watch.Interface) {
-	for range w.ResultChan() { //nolint:revive // a watch that is stopped need not have been read to its end
+	for range w.ResultChan() {
 	}
 }
 
