@@ -109,6 +109,10 @@ func TestInformer(t *testing.T) {
 				s.set(func() { s.lies = false })
 			},
 		},
+		"a list is empty by a lie, and the watch after it is not": {
+			before: func(s *server) { s.put("a", "b") },
+			then:   func(s *server) { s.set(func() { s.empty = 1 }); s.restart() },
+		},
 		"restored, many writes are lost": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c", "d", "e", "b", "a"); s.remove("c") },
 			then:     func(s *server) { s.restore() },

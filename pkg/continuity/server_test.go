@@ -35,6 +35,8 @@ type server struct {
 	plain  bool // can't stream a list
 	lies   bool // answers lists without an object, and refuses watches
 	opaque bool // has versions that can't be compared
+	// empty is how many lists are still answered without an object, where watches are served.
+	empty  int
 	asked  []string
 	uid    int
 	backup *server
@@ -215,6 +217,10 @@ func (s *server) ListWithContext(_ context.Context, options metav1.ListOptions) 
 	}
 	list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: s.text(s.version)}}
 	if s.lies {
+		return list, nil
+	}
+	if s.empty > 0 {
+		s.empty--
 		return list, nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.objects)) {

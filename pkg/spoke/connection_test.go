@@ -30,6 +30,7 @@ type standIn struct {
 	grants  []authorizationv1.ResourceRule
 	partial bool
 	refuse  map[string]int // path → code
+	version string         // of lists
 	last    string         // the path after whose first answer there is none but 500
 	asked   []string
 }
@@ -53,7 +54,10 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(code)
 		return
 	}
-	var out any = &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}}
+	var out any = &metav1.PartialObjectMetadataList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: s.version},
+	}
 	switch {
 	case r.URL.Path == "/version":
 		out = map[string]string{"gitVersion": "v1.36.3"}
