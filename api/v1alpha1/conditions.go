@@ -188,6 +188,9 @@ const (
 	// than before. Nothing is written to either until a person confirms the new one by
 	// AcceptIdentityAnnotation.
 	ReasonIdentityChanged = "IdentityChanged"
+	// ReasonRestored is Connected=False: the spoke's etcd was restored from a backup. All that
+	// is watched in the spoke is read again, and it is Connected as soon as that is done.
+	ReasonRestored = "Restored"
 	// ReasonThrottled is Connected=False: the spoke's API server answers 429 (Too Many
 	// Requests). Nothing is sent until the time that it gave has passed.
 	ReasonThrottled = "Throttled"

@@ -50,7 +50,7 @@ func hubState(ctx context.Context, c client.Client, o *options) (*corev1.ConfigM
 	}
 	if o.hubID == "" && cm.Data[hubIDKey] == "" {
 		// A new id would disown all that was pushed: that is for a person to decide.
-		return nil, fmt.Errorf("ConfigMap %s has no key %q: put the hub's id back, or give it by --hub-id", key, hubIDKey)
+		return nil, finalError{fmt.Errorf("ConfigMap %s has no key %q: put the hub's id back, or give it by --hub-id", key, hubIDKey)}
 	}
 	return cm, nil
 }
@@ -63,7 +63,7 @@ func checkCRDs(ctx context.Context, c client.Client) error {
 		err := c.Get(ctx, client.ObjectKey{Name: name}, crd)
 		switch {
 		case apierrors.IsNotFound(err):
-			return fmt.Errorf("the hub has no CustomResourceDefinition %s: the Helm chart installs it unless crds.enabled is false, and it is in charts/rulefleet/files/crds", name)
+			return finalError{fmt.Errorf("the hub has no CustomResourceDefinition %s: the Helm chart installs it unless crds.enabled is false, and it is in charts/rulefleet/files/crds", name)}
 		case err != nil:
 			return fmt.Errorf("looking for CustomResourceDefinition %s: %w", name, err)
 		}

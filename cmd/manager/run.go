@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/continuity"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/distribute"
 	"github.com/rulefleet/rulefleet/pkg/controller/evaluate"
@@ -47,6 +49,9 @@ const startTimeout = 30 * time.Second
 
 // readyTimeout bounds a check of /readyz.
 const readyTimeout = time.Second
+
+// releaseTimeout bounds how long a replica that ends by itself tries to give up the lease.
+const releaseTimeout = 5 * time.Second
 
 // leaseName is the Lease by which replicas agree on a leader.
 const leaseName = "rulefleet-manager"
@@ -71,7 +76,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	scheme := newScheme()
 	// A standby too: it makes what there has to be before anybody can work.
-	state, err := prepareHub(ctx, cfg, scheme, o)
+	state, err := awaitHub(ctx, o, log, func(ctx context.Context) (*corev1.ConfigMap, error) { return prepareHub(ctx, cfg, scheme, o) })
 	if err != nil {
 		return err
 	}
@@ -92,12 +97,12 @@ func run(ctx context.Context, o *options) error {
 		HubID: hubID, UserAgent: cfg.UserAgent, Allow: o.allow, Intervals: o.intervals, Wrap: fence.Wrap, Log: log,
 	})
 	provider.OnRemoved(propagation.Forget)
-	keeper := &certs.Keeper{}
-	mgr, err := newManager(cfg, provider, scheme, keeper, lock, log, o)
+	keeper, guard := &certs.Keeper{}, continuity.NewGuard(nil)
+	mgr, err := newManager(cfg, provider, scheme, keeper, guard, lock, log, o)
 	if err != nil {
 		return err
 	}
-	if err := setupWebhook(ctx, mgr.GetLocalManager(), keeper, o); err != nil {
+	if err := setupWebhook(ctx, mgr.GetLocalManager(), keeper, guard, o); err != nil {
 		return err
 	}
 	if err := setup(ctx, mgr, provider, propagation, hubID, o); err != nil {
@@ -112,7 +117,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the built-in templates: %w", err)
 	}
-	if err := work(ctx, mgr, fence); err != nil {
+	if err := work(ctx, mgr, fence, guard); err != nil {
 		return err
 	}
 	log.Info("stopped")
@@ -130,14 +135,27 @@ func election(cfg *rest.Config, identity string, o *options) (*leader.Fence, res
 	return fence, lock, err
 }
 
-// work runs the manager until ctx ends or the lease is lost. In the latter case it waits
-// for nothing: what is under way may not write any more.
-func work(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence) error {
+// work runs the manager until ctx ends, the lease is lost, or the hub was restored from a
+// backup. When the lease is lost it waits for nothing: what is under way may not write any
+// more. Nor may it when the hub was restored, but the lease is given up, for this replica or
+// another one is to lead soon.
+func work(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, guard *continuity.Guard) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	select {
 	case <-fence.Lost():
 		return leader.ErrLost
+	case <-guard.Restored():
+		fence.Close()
+		stop()
+		var err error
+		select {
+		case err = <-ended:
+		case <-time.After(releaseTimeout):
+		}
+		return errors.Join(fmt.Errorf("this replica ends, and reads all of the hub when it is started again: %w", guard.Err()), err)
 	case err := <-ended:
 		if err != nil {
 			return fmt.Errorf("running: %w", err)
@@ -229,7 +247,8 @@ func newScheme() *runtime.Scheme {
 // newManager makes the manager. Its cache holds Secrets of the operator's own
 // namespace alone, and of them those that register a spoke.
 func newManager(
-	cfg *rest.Config, provider *spoke.Provider, scheme *runtime.Scheme, keeper *certs.Keeper, lock resourcelock.Interface, log logr.Logger, o *options,
+	cfg *rest.Config, provider *spoke.Provider, scheme *runtime.Scheme, keeper *certs.Keeper, guard *continuity.Guard,
+	lock resourcelock.Interface, log logr.Logger, o *options,
 ) (mcmanager.Manager, error) {
 	shared := true // every reader copies before it changes anything
 	lease, renew, retry := leader.LeaseDuration, leader.RenewDeadline, leader.RetryPeriod
@@ -248,6 +267,7 @@ func newManager(
 		HealthProbeBindAddress:              o.healthAddress,
 		WebhookServer:                       webhookServer(keeper, o),
 		Cache: cache.Options{
+			NewInformer: guard.NewInformer,
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {
 					Namespaces: map[string]cache.Config{o.namespace: {}},
@@ -305,7 +325,12 @@ func hubConfig(o *options, identity string) (*rest.Config, error) {
 func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o *options) (*corev1.ConfigMap, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	httpClient, err := rest.HTTPClientFor(dialSoon(cfg))
+	if err != nil {
+		return nil, finalError{fmt.Errorf("connecting to the hub: %w", err)}
+	}
+	defer utilnet.CloseIdleConnectionsFor(httpClient.Transport) // it is used for this attempt alone
+	c, err := client.New(cfg, client.Options{Scheme: scheme, HTTPClient: httpClient})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the hub: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	webhookserver "sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"github.com/rulefleet/rulefleet/pkg/continuity"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/webhook"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
@@ -43,7 +44,7 @@ func servedBy(keeper *certs.Keeper, o *options) []func(*tls.Config) {
 }
 
 // setupWebhook adds the admission webhook and what keeps its certificates, unless it is off.
-func setupWebhook(ctx context.Context, mgr manager.Manager, keeper *certs.Keeper, o *options) error {
+func setupWebhook(ctx context.Context, mgr manager.Manager, keeper *certs.Keeper, guard *continuity.Guard, o *options) error {
 	if o.webhookPort == 0 {
 		return nil
 	}
@@ -54,7 +55,9 @@ func setupWebhook(ctx context.Context, mgr manager.Manager, keeper *certs.Keeper
 	if !o.ownCertificate() {
 		return addReady(mgr, started)
 	}
-	if err := certs.SetupWithManager(ctx, mgr, keeper, o.certificates()); err != nil {
+	kept := o.certificates()
+	kept.NewInformer = guard.NewInformer
+	if err := certs.SetupWithManager(ctx, mgr, keeper, kept); err != nil {
 		return err
 	}
 	return addReady(mgr, func(req *http.Request) error {

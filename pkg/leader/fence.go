@@ -92,6 +92,13 @@ func (f *Fence) renew(sent moment, term int) {
 	f.renewed, f.term = &sent, term
 }
 
+// Close closes the fence for good: this replica writes nothing any more.
+func (f *Fence) Close() {
+	if f != nil {
+		f.release()
+	}
+}
+
 // release closes the fence for good.
 func (f *Fence) release() {
 	f.mu.Lock()

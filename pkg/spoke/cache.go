@@ -3,6 +3,7 @@ package spoke
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -56,12 +58,15 @@ func restMapper() meta.RESTMapper {
 	return m
 }
 
+// newInformerFunc makes an informer.
+type newInformerFunc = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
+
 // cacheOptions keeps of a spoke what is read, and no more.
-func cacheOptions(hubID string) cache.Options {
+func cacheOptions(hubID string, informer newInformerFunc) cache.Options {
 	shared := true // every reader copies before it changes anything
 	return cache.Options{
 		ReaderFailOnMissingInformer: true,
-		NewInformer:                 newInformer,
+		NewInformer:                 informer,
 		ByObject: map[client.Object]cache.ByObject{
 			DeploymentMetadata():           {Transform: trimMetadata, UnsafeDisableDeepCopy: &shared},
 			NamespaceMetadata():            {Transform: trimMetadata, UnsafeDisableDeepCopy: &shared},

@@ -26,10 +26,12 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/connrotation"
+	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/continuity"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 )
 
@@ -77,8 +79,10 @@ type connection struct {
 	reviews authorization.SelfSubjectRulesReviewInterface
 	breaker *Breaker
 	gate    *gate
-	kick    chan struct{} // the circuit changed: look now
+	kick    chan struct{} // the circuit changed, or the spoke was restored: look now
 	p       *Provider
+	// restores bounds how often a session is given up because the spoke was restored.
+	restores flowcontrol.RateLimiter
 
 	seen Observation
 	// empty is since when the spoke has no evaluators any more; zero while it has some.
@@ -100,6 +104,8 @@ type session struct {
 	lacked bool
 	stop   context.CancelFunc
 	tally  tally
+	// guard tells when the spoke was restored, so that the cache is not to be used any more.
+	guard *continuity.Guard
 	// left is what the flags of prometheus-operator were when they were read.
 	left left
 }
@@ -107,14 +113,11 @@ type session struct {
 func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, error) {
 	c := &connection{
 		name: name, p: p, cfg: cfg, kick: make(chan struct{}, 1),
-		log: p.log.WithValues("cluster", name),
+		log: p.log.WithValues("cluster", name), restores: newRestores(),
 	}
 	c.breaker = NewBreaker(func() {
 		p.circuit(c)
-		select {
-		case c.kick <- struct{}{}:
-		default:
-		}
+		c.look()
 	})
 	c.gate = &gate{spoke: name, read: c.readIdentity, alarm: c.breaker.Trip}
 	// No client-side rate limit: the number of requests in flight per spoke is
@@ -199,6 +202,9 @@ func (c *connection) run(ctx context.Context) {
 		if err := c.tend(ctx, live); err != nil {
 			c.end(live)
 			live = nil
+			if c.anew(err) {
+				continue
+			}
 			c.failed(ctx, err, backoff)
 		}
 	}
@@ -247,7 +253,8 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	if err := c.probe(asProbe(ctx)); err != nil {
 		return nil, err
 	}
-	cl, err := c.cluster()
+	guard := continuity.NewGuard(c.look)
+	cl, err := c.cluster(guard)
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +271,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	c.gate.serve(c.seen.Identity)
 	c.breaker.Close()
 	sctx, stop := context.WithCancel(ctx)
-	s := &session{ctx: sctx, cluster: cl, rules: rules, identity: c.seen.Identity, stop: stop}
+	s := &session{ctx: sctx, cluster: cl, rules: rules, identity: c.seen.Identity, stop: stop, guard: guard}
 	if err := c.syncProbed(s); err != nil {
 		stop()
 		return nil, err
@@ -324,13 +331,12 @@ func (c *connection) probeOn(ctx context.Context, s *session) error {
 }
 
 // cluster makes the clients and the cache of a session.
-func (c *connection) cluster() (cluster.Cluster, error) {
+func (c *connection) cluster(g *continuity.Guard) (cluster.Cluster, error) {
 	c.reads = newReadings()
 	cl, err := cluster.New(c.cfg, func(o *cluster.Options) {
 		o.Scheme = Scheme
 		o.HTTPClient = c.http
-		o.Cache = cacheOptions(c.p.opts.HubID)
-		o.Cache.NewInformer = c.reads.informer(&c.received)
+		o.Cache = cacheOptions(c.p.opts.HubID, c.reads.informer(&c.received, g))
 		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return restMapper(), nil }
 	})
 	if err != nil {
@@ -415,14 +421,20 @@ func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.
 
 // tryList reads one object of a kind, past the cache.
 func (c *connection) tryList(ctx context.Context, cl cluster.Cluster, gvk schema.GroupVersionKind) error {
+	_, err := c.listOne(ctx, cl, gvk)
+	return err
+}
+
+// listOne is tryList, and returns the resource version of the kind.
+func (c *connection) listOne(ctx context.Context, cl cluster.Cluster, gvk schema.GroupVersionKind) (string, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
 	if err := cl.GetAPIReader().List(ctx, list, client.Limit(1)); err != nil {
-		return fmt.Errorf("listing %ss: %w", gvk.Kind, err)
+		return "", fmt.Errorf("listing %ss: %w", gvk.Kind, err)
 	}
-	return nil
+	return list.ResourceVersion, nil
 }
 
 // tend watches over a session until its context ends, or a better one can be had. An
@@ -431,6 +443,9 @@ func (c *connection) tend(ctx context.Context, s *session) error {
 	backoff := c.backoff()
 	delay, probed, recheck := wait.Jitter(c.every(probeInterval/2), 0.1), time.Now(), time.Now().Add(c.every(recheckInterval))
 	for c.await(ctx, delay) {
+		if err := c.restored(s); err != nil {
+			return err
+		}
 		if delay = c.holdOff(probed); delay > 0 {
 			continue
 		}
@@ -549,7 +564,7 @@ func (c *connection) recheck(ctx context.Context, s *session) (better bool, err 
 		return false, nil
 	}
 	if err = granted.lack(readsRules); err == nil {
-		err = c.tryList(ctx, s.cluster, ruleKind)
+		err = c.tryRules(ctx, s)
 	}
 	switch {
 	case err == nil:

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
 // standIn answers in place of an API server, by path, as a test wants it to.
@@ -29,6 +30,7 @@ type standIn struct {
 	grants  []authorizationv1.ResourceRule
 	partial bool
 	refuse  map[string]int // path → code
+	version string         // of lists
 	last    string         // the path after whose first answer there is none but 500
 	asked   []string
 }
@@ -52,7 +54,10 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(code)
 		return
 	}
-	var out any = &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}}
+	var out any = &metav1.PartialObjectMetadataList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: s.version},
+	}
 	switch {
 	case r.URL.Path == "/version":
 		out = map[string]string{"gitVersion": "v1.36.3"}
@@ -93,7 +98,8 @@ func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	}
 	t.Cleanup(c.breaker.Stop)
 	t.Cleanup(c.http.CloseIdleConnections)
-	cl, err := c.cluster()
+	guard := continuity.NewGuard(c.look)
+	cl, err := c.cluster(guard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +113,7 @@ func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	}
 	c.gate.serve("uid")
 	c.seen, s.asked = Observation{}, nil
-	return s, c, &session{cluster: cl, rules: rules, identity: "uid", served: true}
+	return s, c, &session{cluster: cl, rules: rules, identity: "uid", served: true, guard: guard}
 }
 
 // A session that ends because of what the spoke is lets nothing pass any more, whoever works on it.

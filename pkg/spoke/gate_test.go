@@ -22,6 +22,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
 // site is a cluster at an address that can lead to another one.
@@ -506,7 +508,7 @@ func TestGateBeforeTheFirstSession(t *testing.T) {
 // After a connection was lost, a probe reads the identity, although nothing is written.
 func TestCheckupAfterALoss(t *testing.T) {
 	x := newCrossing(t, true)
-	cl, err := x.cluster()
+	cl, err := x.cluster(continuity.NewGuard(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

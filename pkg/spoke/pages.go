@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
 const (
@@ -50,14 +51,16 @@ type readings struct {
 
 func newReadings() *readings { return &readings{kinds: map[schema.GroupVersionKind]*reading{}} }
 
-// informer makes an informer that reads its lists in pages.
-func (rs *readings) informer(link *atomic.Int64) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+// informer makes an informer that reads its lists in pages, and whose watches a guard looks
+// after.
+func (rs *readings) informer(link *atomic.Int64, g *continuity.Guard) newInformerFunc {
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		guarded := g.ListerWatcher(lw, o)
 		gvk, err := apiutil.GVKForObject(o, Scheme)
 		if err != nil {
-			return newInformer(lw, o, resync, indexers) // no kind that a spoke is read for
+			return newInformer(guarded, o, resync, indexers) // no kind that a spoke is read for
 		}
-		r := &reading{kind: gvk.Kind, inner: toolscache.ToListerWatcherWithContext(lw), link: link, limit: firstPage}
+		r := &reading{kind: gvk.Kind, inner: guarded, link: link, limit: firstPage}
 		rs.mu.Lock()
 		rs.kinds[gvk], rs.last = r, r
 		rs.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
 // watched returns a Provider with one spoke, which has a connection in use and one
@@ -117,7 +118,7 @@ func TestProviderEvaluators(t *testing.T) {
 	p.aware = engaged
 	told := 0
 	p.OnEvaluators(func(string) { told++ })
-	cl, err := c.cluster()
+	cl, err := c.cluster(continuity.NewGuard(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,8 @@ const (
 	watchesAtOnce    = 5
 )
 
-// newInformer is client-go's, with watches that are bounded and leave nothing behind.
+// newInformer is client-go's, and bounds how often a kind is watched anew. The wait is before
+// a guard's look: what is opened after it is what was looked at.
 func newInformer(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 	inner, limit := toolscache.ToListerWatcherWithContext(lw), flowcontrol.NewTokenBucketRateLimiter(watchesPerSecond, watchesAtOnce)
 	return toolscache.NewSharedIndexInformer(toolscache.ToListWatcherWithWatchListSemantics(&toolscache.ListWatch{
@@ -28,24 +29,7 @@ func newInformer(lw toolscache.ListerWatcher, o runtime.Object, resync time.Dura
 			if err := limit.Wait(ctx); err != nil {
 				return nil, err //nolint:wrapcheck // it is the context's
 			}
-			w, err := inner.WatchWithContext(ctx, options)
-			if err != nil {
-				return nil, err
-			}
-			return drained{w}, nil
+			return inner.WatchWithContext(ctx, options)
 		},
 	}, lw), o, resync, indexers)
-}
-
-// drained is a watch of which nobody need read what was on its way when it was stopped:
-// watch.Filter, which watches of metadata go through, would wait for a reader for ever.
-type drained struct{ watch.Interface }
-
-// Stop implements watch.Interface.
-func (d drained) Stop() {
-	d.Interface.Stop()
-	go func() {
-		for range d.ResultChan() {
-		}
-	}()
 }

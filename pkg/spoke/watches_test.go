@@ -14,17 +14,20 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
 // runInformer runs an informer of newInformer over watches that are opened by open.
 func runInformer(t *testing.T, open func() (watch.Interface, error)) (stop func()) {
 	t.Helper()
-	informer := newInformer(&toolscache.ListWatch{
+	o := &metav1.PartialObjectMetadata{}
+	informer := newInformer(continuity.NewGuard(nil).ListerWatcher(&toolscache.ListWatch{
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (kruntime.Object, error) {
 			return &metav1.PartialObjectMetadataList{}, nil
 		},
 		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return open() },
-	}, &metav1.PartialObjectMetadata{}, 0, toolscache.Indexers{})
+	}, o), o, 0, toolscache.Indexers{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { informer.RunWithContext(ctx); close(done) }()

@@ -51,7 +51,7 @@ func (c *Cluster) prepareDir() error {
 		return fmt.Errorf("the work folder %s serves another cluster: %w", c.dir, err)
 	}
 	for _, name := range []string{
-		dataDir, pkiDir, logsDir, cacheDir, kubeconfigFile, controllerFile,
+		dataDir, backupDir, pkiDir, logsDir, cacheDir, kubeconfigFile, controllerFile,
 		auditLogFile, auditPolicyFile, etcdSocket, etcdPeerSocket,
 	} {
 		if err := os.RemoveAll(c.path(name)); err != nil {

@@ -48,6 +48,7 @@ func TestClusters(t *testing.T) {
 	t.Run("a user has only what RBAC grants", one.user)
 	t.Run("the audit log counts a create once", one.auditLog)
 	t.Run("data outlives a crash of the API server", one.killRestart)
+	t.Run("a backup brings back what was", one.saveRestore)
 	t.Run("a paused API server answers nothing", two.pause)
 }
 
@@ -252,6 +253,47 @@ func (c onCluster) killRestart(t *testing.T) {
 	}
 	if kept.UID != made.UID {
 		t.Errorf("after Restart the object is %s, want %s", kept.UID, made.UID)
+	}
+}
+
+func (c onCluster) saveRestore(t *testing.T) {
+	ctx, client := t.Context(), client(t, c.Cluster)
+	maps := client.CoreV1().ConfigMaps(metav1.NamespaceDefault)
+	names := func() string {
+		list, err := maps.List(ctx, metav1.ListOptions{LabelSelector: "saved"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, m := range list.Items {
+			out = append(out, m.Name)
+		}
+		return strings.Join(out, " ")
+	}
+	add := func(name string) {
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"saved": ""}}}
+		if _, err := maps.Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("a")
+	if err := c.Save(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		add("b")
+		if err := maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := names(); got != "b" {
+			t.Errorf("before, there is %q", got)
+		}
+		if err := c.Restore(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := names(); got != "a" {
+			t.Errorf("restored, there is %q", got)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ const (
 // Names in the work folder.
 const (
 	dataDir           = "etcd"
+	backupDir         = "backup"
 	pkiDir            = "pki"
 	logsDir           = "logs"
 	cacheDir          = "cache"

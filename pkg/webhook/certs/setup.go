@@ -9,6 +9,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -44,6 +45,8 @@ type Options struct {
 	Lifetimes Lifetimes
 	// Intervals scales the time that an injection waits after somebody undid the one before.
 	Intervals interval.Scale
+	// NewInformer makes the informers; nil is client-go's.
+	NewInformer func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 }
 
 // SetupWithManager adds what keeps the certificates to a manager: the Keeper follows
@@ -51,7 +54,7 @@ type Options struct {
 // of their own, of those two objects alone.
 func SetupWithManager(ctx context.Context, mgr manager.Manager, keeper *Keeper, o Options) error {
 	objects, err := cache.New(mgr.GetConfig(), cache.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), NewInformer: o.NewInformer,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Secret{}: {
 				Namespaces: map[string]cache.Config{o.Namespace: {}},

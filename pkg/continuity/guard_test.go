@@ -1,0 +1,286 @@
+package continuity
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+// runInformer runs an informer of a server.
+func runInformer(t *testing.T, g *Guard, s *server) (state func() map[string]string, stop func()) {
+	t.Helper()
+	informer := g.NewInformer(s, &corev1.ConfigMap{}, 0, toolscache.Indexers{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { informer.RunWithContext(ctx); close(done) }()
+	return func() map[string]string {
+		out := map[string]string{}
+		for _, o := range informer.GetStore().List() {
+			cm := o.(*corev1.ConfigMap)
+			out[cm.Name] = cm.ResourceVersion
+		}
+		return out
+	}, func() { cancel(); s.cut(); <-done }
+}
+
+// pass lets time pass.
+func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // of the bubble's clock
+
+// TestInformer breaks watches in all ways. Afterwards the informer has what the server has,
+// and the guard tells whether the server was restored.
+func TestInformer(t *testing.T) {
+	const restored, same = true, false
+	for name, tc := range map[string]struct {
+		// before is what the informer sees, and then what happens.
+		before, then func(s *server)
+		restored     bool
+		// asked is all that the server may be asked for by then, however often in a row; "" is
+		// anything.
+		asked string
+	}{
+		"a watch is lost": {
+			before: func(s *server) { s.put("a", "b"); s.put("a") },
+			then:   func(s *server) { s.cut() },
+			asked:  "watch",
+		},
+		"a watch is lost, and events with it": {
+			before: func(s *server) { s.put("a", "b"); s.put("a") },
+			then:   func(s *server) { s.stop(); s.put("b", "c"); s.remove("a"); s.set(func() { s.down = false }) },
+			asked:  "watch",
+		},
+		"a watch is lost after a deletion": {
+			before: func(s *server) { s.put("a", "b"); s.remove("a") },
+			then:   func(s *server) { s.cut(); s.put("c") },
+			asked:  "watch",
+		},
+		"a watch is lost after bookmarks": {
+			before: func(s *server) { s.put("a"); s.others(50) },
+			then:   func(s *server) { s.cut(); s.put("c") },
+			asked:  "watch",
+		},
+		"a watch is lost, and nothing was seen since the list": {
+			before: func(s *server) { s.cut(); s.put("a", "b", "c"); s.restart() },
+			then:   func(s *server) { s.cut() },
+			asked:  "watch watch-list", // the server remembers nothing from before its start
+		},
+		"a watch is lost where nothing is": {
+			before: func(*server) {},
+			then:   func(s *server) { s.cut(); s.put("a") },
+			asked:  "watch read",
+		},
+		"a watch is lost where nothing is or comes": {
+			before: func(*server) {},
+			then:   func(s *server) { s.cut() },
+			asked:  "watch read",
+		},
+		"a watch ends as it should": {
+			before: func(s *server) { s.put("a", "b") },
+			then:   func(*server) { pass(10 * time.Minute) },
+			asked:  "watch",
+		},
+		"the server is started anew": {
+			before: func(s *server) { s.put("a", "b"); s.remove("b") },
+			then:   func(s *server) { s.stop(); s.others(10); s.restart() },
+			asked:  "watch watch-list",
+		},
+		"connections are refused for a while": {
+			before: func(s *server) { s.put("a", "b") },
+			then:   func(s *server) { s.stop(); pass(5 * time.Second); s.set(func() { s.down = false }); s.put("b") },
+		},
+		"versions that can't be compared": {
+			before: func(s *server) { s.set(func() { s.opaque = true }); s.put("a"); s.restart() },
+			then:   func(s *server) { s.cut() },
+			asked:  "watch",
+		},
+		"a list is empty by a lie": {
+			before: func(s *server) { s.put("a", "b") },
+			then: func(s *server) {
+				s.set(func() { s.lies = true })
+				s.restart()
+				pass(10 * time.Second)
+				s.set(func() { s.lies = false })
+			},
+		},
+		"a list is empty by a lie, and the watch after it is not": {
+			before: func(s *server) { s.put("a", "b") },
+			then:   func(s *server) { s.set(func() { s.empty = 1 }); s.restart() },
+		},
+		"restored, many writes are lost": {
+			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c", "d", "e", "b", "a"); s.remove("c") },
+			then:     func(s *server) { s.restore() },
+			restored: restored,
+		},
+		"restored while connections are refused": {
+			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c", "d", "e", "b", "a") },
+			then:     func(s *server) { s.stop(); pass(5 * time.Second); s.restore() },
+			restored: restored,
+		},
+		"restored, few writes are lost": {
+			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c") },
+			then:     func(s *server) { s.restore(); s.others(3); s.put("d") },
+			restored: restored,
+		},
+		"restored, few writes are lost, and others of the same objects come": {
+			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("a") },
+			then:     func(s *server) { s.restore(); s.put("b", "a", "b") },
+			restored: restored,
+		},
+		"restored, a deletion is lost": {
+			before:   func(s *server) { s.put("a", "b"); s.save(); s.remove("b") },
+			then:     func(s *server) { s.restore(); s.others(1); s.put("c") },
+			restored: restored,
+		},
+		"restored, few writes are lost, and others make up for them at once": {
+			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c") },
+			then:     func(s *server) { s.restore(); s.others(3) },
+			restored: same, // nothing proves it, and the kind is listed again
+		},
+		"restored to nothing": {
+			before:   func(s *server) { s.save(); s.put("a", "b") },
+			then:     func(s *server) { s.restore() },
+			restored: restored,
+		},
+		"restored, and the server has passed all that was seen before it started": {
+			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c") },
+			then:     func(s *server) { s.restore(); s.others(30); s.restart() },
+			restored: same,
+		},
+		"restored where nothing was left": {
+			before:   func(s *server) { s.put("a"); s.save(); s.remove("a"); s.restart() },
+			then:     func(s *server) { s.restore() },
+			restored: restored,
+		},
+	} {
+		for _, plain := range []bool{false, true} {
+			name := name
+			if plain {
+				name += ", without streams"
+			}
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					told := 0
+					g, s := NewGuard(func() { told++ }), newServer()
+					s.plain = plain
+					state, stop := runInformer(t, g, s)
+					defer stop()
+					synctest.Wait()
+					tc.before(s)
+					pass(time.Minute)
+					s.requests()
+					if got := state(); !maps.Equal(got, s.state()) {
+						t.Fatalf("before: the informer has %v, and the server %v", got, s.state())
+					}
+					tc.then(s)
+					pass(time.Minute)
+					if got := state(); !maps.Equal(got, s.state()) {
+						t.Errorf("the informer has %v, and the server %v", got, s.state())
+					}
+					if got := g.Err() != nil; got != tc.restored || (told == 1) != got {
+						t.Errorf("the guard says %v, and told %d times", g.Err(), told)
+					}
+					asked := strings.Join(slices.Compact(s.requests()), " ")
+					want := tc.asked
+					if plain {
+						want = strings.ReplaceAll(want, "watch-list", "watch-list list watch")
+					}
+					if want != "" && asked != want {
+						t.Errorf("the server was asked for %q, and not %q", asked, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A list by resource version 0 may be older than what was read before, and proves nothing.
+func TestListOfAnyVersion(t *testing.T) {
+	g, s := NewGuard(nil), newServer()
+	lw := g.ListerWatcher(s, &corev1.ConfigMap{})
+	for _, version := range []string{"", "0"} {
+		if _, err := lw.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: version}); err != nil {
+			t.Fatal(err)
+		}
+		s.version--
+	}
+	if g.Err() != nil {
+		t.Error(g.Err())
+	}
+	if _, err := lw.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if g.Err() == nil {
+		t.Error("a consistent list is older than one before, and that is not noticed")
+	}
+}
+
+// A paged list is as old as its first page, and its newest object may be on any page.
+func TestPages(t *testing.T) {
+	g, s := NewGuard(nil), newServer()
+	k := &kind{guard: g, inner: s}
+	page := func(version string, o ...string) *corev1.ConfigMapList {
+		list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
+		for _, v := range o {
+			list.Items = append(list.Items, corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "at-" + v, ResourceVersion: v}})
+		}
+		return list
+	}
+	k.noteList(page("90", "50", "80"), "", metav1.ListOptions{})
+	k.noteList(page("70", "60"), "90", metav1.ListOptions{Continue: "more"})
+	k.noteList(page("90"), "90", metav1.ListOptions{Continue: "more"})
+	k.history.interrupted()
+	if got := k.history.resume("90"); got.version != "79" || got.expected.key.Name != "at-80" || g.Err() != nil {
+		t.Errorf("the watch begins by %+v; %v", got, g.Err())
+	}
+}
+
+// Reads of others count, too, unless something newer was read meanwhile.
+func TestReading(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kind, version string
+		restored      bool
+	}{
+		"newer":          {"ConfigMap", "101", false},
+		"the same":       {"ConfigMap", "100", false},
+		"older":          {"ConfigMap", "99", true},
+		"shorter":        {"ConfigMap", "99", true},
+		"no number":      {"ConfigMap", "x", false},
+		"none":           {"ConfigMap", "", false},
+		"zero":           {"ConfigMap", "0", false},
+		"of other kinds": {"Secret", "99", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewGuard(nil)
+			lw := g.ListerWatcher(newServer(), &corev1.ConfigMap{})
+			early := g.Reading(tc.kind)
+			if _, err := lw.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			early(tc.version)
+			if g.Err() != nil {
+				t.Errorf("a read that began before: %v", g.Err())
+			}
+			g.Reading(tc.kind)(tc.version)
+			if got := g.Err() != nil; got != tc.restored {
+				t.Errorf("the guard says %v", g.Err())
+			}
+			select {
+			case <-g.Restored():
+				if !tc.restored {
+					t.Error("the channel is closed")
+				}
+			default:
+				if tc.restored {
+					t.Error("the channel is open")
+				}
+			}
+		})
+	}
+}

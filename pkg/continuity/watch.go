@@ -1,0 +1,290 @@
+package continuity
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// readTimeout bounds a read of one object.
+	readTimeout = 5 * time.Second
+	// silence is how long the event is waited for that a watch has to begin with, before the
+	// kind is asked for its resource version.
+	silence = 2 * time.Second
+	// patience is how long it is waited for in all, before the kind is listed again.
+	patience = 20 * time.Second
+	// early is how much earlier than it has to a watch ends that did not end in the ordinary way.
+	early = 5 * time.Second
+)
+
+// kind is a ListerWatcher of one kind.
+type kind struct {
+	guard   *Guard
+	inner   toolscache.ListerWatcherWithContext
+	history history
+}
+
+// list implements toolscache.ListerWithContext.
+func (k *kind) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	floor := k.history.floor()
+	list, err := k.inner.ListWithContext(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	k.noteList(list, floor, options)
+	return list, nil
+}
+
+func (k *kind) noteList(list runtime.Object, floor string, options metav1.ListOptions) {
+	l, err := meta.ListAccessor(list)
+	if err != nil {
+		return
+	}
+	switch {
+	case options.ResourceVersion == "0", options.Continue != "":
+		// The first may be as old as it likes, and the second is as old as the first page.
+	case options.ResourceVersion == "":
+		k.guard.found(k.history.read(floor, l.GetResourceVersion()))
+	default:
+		k.history.raise(l.GetResourceVersion())
+	}
+	newest := moment{}
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // what is no list is not listed
+		newest = newer(newest, momentOf(o))
+		return nil
+	})
+	k.history.listed(newest, meta.LenList(list), options.Continue != "")
+}
+
+// watch implements toolscache.WatcherWithContext.
+func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	s := &stream{kind: k, out: make(chan watch.Event), done: make(chan struct{}), began: time.Now(), floor: k.history.floor()}
+	s.lasts = time.Duration(ptr.Deref(options.TimeoutSeconds, 0)) * time.Second
+	s.listing = ptr.Deref(options.SendInitialEvents, false)
+	s.consistent = options.ResourceVersion == ""
+	resumed := resumption{version: options.ResourceVersion}
+	if !s.listing && options.ResourceVersion != "" && options.ResourceVersion != "0" {
+		resumed = k.history.resume(options.ResourceVersion)
+	}
+	options.ResourceVersion, s.expected = resumed.version, resumed.expected
+	w, err := k.inner.WatchWithContext(ctx, options)
+	if err == nil && resumed.confirm {
+		if err = k.confirmEmpty(ctx, resumed.version); err != nil {
+			w.Stop()
+			go drain(w)
+		}
+	}
+	if err != nil {
+		k.history.interrupted()
+		return nil, err
+	}
+	s.inner = w
+	go s.run(ctx)
+	return s, nil
+}
+
+// confirmEmpty makes sure that a kind without objects had none up to a version.
+func (k *kind) confirmEmpty(ctx context.Context, version string) error {
+	list, restored, err := k.readOne(ctx)
+	if err != nil {
+		return err
+	}
+	if restored {
+		return expired("the cluster was restored")
+	}
+	missed := false
+	err = meta.EachListItem(list, func(o runtime.Object) error {
+		m := momentOf(o)
+		missed = missed || (m.version != "" && ordered(version) && !less(version, m.version))
+		return nil
+	})
+	if err != nil || missed {
+		return expired("there are objects that the last list did not have")
+	}
+	k.history.continued()
+	return nil
+}
+
+// readOne reads one object, consistently, and tells whether the cluster was restored.
+func (k *kind) readOne(ctx context.Context) (list runtime.Object, restored bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	floor := k.history.floor()
+	if list, err = k.inner.ListWithContext(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+		return nil, false, err
+	}
+	l, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, false, fmt.Errorf("reading the resource version of kind %s: %w", k.history.kind, err)
+	}
+	found := k.history.read(floor, l.GetResourceVersion())
+	k.guard.found(found)
+	return list, found != nil, nil
+}
+
+// expired makes a reflector list again.
+func expired(why string) *apierrors.StatusError {
+	return apierrors.NewResourceExpired("what is watched has to be listed again: " + why)
+}
+
+// stream is a watch whose events are noted.
+type stream struct {
+	kind  *kind
+	inner watch.Interface
+	out   chan watch.Event
+	done  chan struct{}
+	stop  sync.Once
+
+	// began is when the watch was asked for, and lasts for how long; zero for as long as it likes.
+	began time.Time
+	lasts time.Duration
+	// listing tells that the watch begins with all objects, of which newest was written last,
+	// and consistent that they are not older than floor.
+	listing, consistent bool
+	floor               string
+	newest              moment
+	objects             int
+	// expected is the event that the watch has to begin with.
+	expected moment
+}
+
+// ResultChan implements watch.Interface.
+func (s *stream) ResultChan() <-chan watch.Event { return s.out }
+
+// Stop implements watch.Interface.
+func (s *stream) Stop() {
+	s.stop.Do(func() {
+		close(s.done)
+		s.inner.Stop()
+	})
+}
+
+// drain reads what a watch that is stopped has in hand.
+func drain(w watch.Interface) {
+	for range w.ResultChan() {
+	}
+}
+
+// run passes events on until the watch ends.
+func (s *stream) run(ctx context.Context) {
+	defer close(s.out)
+	defer drain(s.inner) // it may have something in hand when it is stopped
+	defer s.ended()
+	if s.expected.version != "" {
+		if err := s.begin(ctx); err != nil {
+			s.pass(watch.Event{Type: watch.Error, Object: &err.ErrStatus})
+			s.inner.Stop()
+			return
+		}
+	}
+	for e := range s.inner.ResultChan() {
+		if !s.pass(e) {
+			return
+		}
+	}
+}
+
+// ended notes a watch that did not last as long as it had to.
+func (s *stream) ended() {
+	if s.lasts == 0 || time.Since(s.began) < s.lasts-early {
+		s.kind.history.interrupted()
+	}
+}
+
+// pass passes an event on, and notes it. It tells false when nobody reads it.
+func (s *stream) pass(e watch.Event) bool {
+	if e.Type == watch.Error {
+		s.kind.history.interrupted()
+	}
+	m, end := momentOf(e.Object), initialEventsEnd(e) // the reader may change the object
+	select {
+	case s.out <- e:
+	case <-s.done:
+		return false
+	}
+	history := &s.kind.history
+	switch {
+	case e.Type == watch.Error:
+	case s.listing && end:
+		s.listing = false
+		history.listed(s.newest, s.objects, false)
+		if s.consistent {
+			s.kind.guard.found(history.read(s.floor, m.version))
+		} else {
+			history.raise(m.version)
+		}
+	case s.listing:
+		s.newest, s.objects = newer(s.newest, m), s.objects+1
+	case e.Type == watch.Bookmark:
+		history.raise(m.version)
+	default:
+		history.showed(m)
+	}
+	return true
+}
+
+func initialEventsEnd(e watch.Event) bool {
+	if e.Type != watch.Bookmark {
+		return false
+	}
+	m, err := meta.Accessor(e.Object)
+	return err == nil && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
+}
+
+// begin takes the event that the watch has to begin with, which the reader has had before. The
+// error makes the reader list again.
+func (s *stream) begin(ctx context.Context) *apierrors.StatusError {
+	ask, giveUp := time.NewTimer(silence), time.NewTimer(patience)
+	defer ask.Stop()
+	defer giveUp.Stop()
+	for {
+		select {
+		case <-s.done:
+			return nil
+		case e, ok := <-s.inner.ResultChan():
+			if !ok {
+				return nil
+			}
+			return s.first(e)
+		case <-ask.C:
+			// A restored etcd may not have reached the version yet. Without an answer, the
+			// watch itself has to tell.
+			if _, restored, _ := s.kind.readOne(ctx); restored {
+				return expired("the cluster was restored")
+			}
+		case <-giveUp.C:
+			return expired(fmt.Sprintf("the event of version %s did not come again", s.expected.version))
+		}
+	}
+}
+
+// first compares the event that the watch begins with.
+func (s *stream) first(e watch.Event) *apierrors.StatusError {
+	is := momentOf(e.Object)
+	switch {
+	case e.Type == watch.Error:
+		if status, ok := e.Object.(*metav1.Status); ok {
+			return &apierrors.StatusError{ErrStatus: *status}
+		}
+	case e.Type == watch.Bookmark: // the server has no such event any more, and did not say so
+	case is == s.expected:
+		s.kind.history.continued()
+		return nil
+	case is.version != "":
+		s.kind.history.reset(is.version)
+		s.kind.guard.found(&RestoredError{Why: fmt.Sprintf(
+			"its history has no write of %s %s at resource version %s any more", s.kind.history.kind, strings.TrimPrefix(s.expected.key.String(), "/"), s.expected.version)})
+	}
+	return expired(fmt.Sprintf("the event of version %s did not come again", s.expected.version))
+}

@@ -1,0 +1,79 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/continuity"
+)
+
+// readAt lets a session's guard know which resource version of PrometheusRules was read.
+func readAt(t *testing.T, s *session, version string) {
+	t.Helper()
+	lw := s.guard.ListerWatcher(&toolscache.ListWatch{ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+		return &monitoringv1.PrometheusRuleList{ListMeta: metav1.ListMeta{ResourceVersion: version}}, nil
+	}}, &monitoringv1.PrometheusRule{})
+	if _, err := lw.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A look at a spoke that goes on finds out that it was restored, and the session ends at once.
+func TestRecheckNoticesRestore(t *testing.T) {
+	s, c, session := connectTo(t)
+	readAt(t, session, "100")
+	for _, version := range []string{"100", "101", ""} {
+		s.set(func(s *standIn) { s.version = version })
+		if better, err := c.recheck(t.Context(), session); better || err != nil || session.guard.Err() != nil {
+			t.Fatalf("at version %q: %v, %v, %v", version, better, err, session.guard.Err())
+		}
+	}
+	s.set(func(s *standIn) { s.version = "100" })
+	readAt(t, session, "101")
+	if _, err := c.recheck(t.Context(), session); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	err := c.tend(t.Context(), session)
+	if !c.anew(err) || c.seen.Connected.Reason != v1alpha1.ReasonRestored || c.seen.Connected.Status != metav1.ConditionFalse {
+		t.Errorf("the session ended with %v, and it shows %+v", err, c.seen.Connected)
+	}
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// Only what was restored is opened anew at once.
+func TestAnew(t *testing.T) {
+	_, c, _ := connectTo(t)
+	for _, err := range []error{errNotKubernetes, &IdentityError{}} {
+		if c.anew(err) || c.seen.Connected.Reason != "" {
+			t.Errorf("%v: it shows %+v", err, c.seen.Connected)
+		}
+	}
+}
+
+// A spoke whose resource versions go back again and again is served all the same.
+func TestRestoresAreBounded(t *testing.T) {
+	_, c, session := connectTo(t)
+	if err := c.restored(session); err != nil {
+		t.Fatal(err)
+	}
+	for n := range restoresAtOnce + 2 {
+		session.guard = continuity.NewGuard(nil)
+		readAt(t, session, "100")
+		session.guard.Reading(monitoringv1.PrometheusRuleKind)("99")
+		err := c.restored(session)
+		if _, ok := errors.AsType[*continuity.RestoredError](err); ok != (n < restoresAtOnce) {
+			t.Errorf("the %d. time: %v", n+1, err)
+		}
+	}
+}
