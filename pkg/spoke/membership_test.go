@@ -298,8 +298,8 @@ func TestStatusOf(t *testing.T) {
 		},
 		"contested, and not reached": {
 			sc: well(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), undone: "x",
-			want:  map[string]string{connected: "False/Unreachable", prs: "True/Served", ready: "False/Unreachable"},
-			moved: []string{connected, ready}, contact: contact,
+			want:  map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
+			moved: []string{connected, prs, ready}, contact: contact,
 		},
 		"contested, and deletions are held": {
 			sc: well(), seen: good(), undone: "x", held: &Held{Message: "21 of 40"},
