@@ -7,14 +7,16 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
 // Cluster is a spoke as placement and rendering see it.
 type Cluster struct {
-	// Name and Labels are those of its SpokeCluster.
+	// Name, UID and Labels are those of its SpokeCluster.
 	Name   string
+	UID    types.UID
 	Labels map[string]string
 	// RuleLabels are put on the PrometheusRules there, as labels of the objects.
 	RuleLabels map[string]string

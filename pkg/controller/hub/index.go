@@ -176,7 +176,7 @@ func Cluster(ctx context.Context, reader client.Reader, name string) (*rule.Clus
 // ClusterOf returns a SpokeCluster as placement sees it.
 func ClusterOf(sc *v1alpha1.SpokeCluster) *rule.Cluster {
 	c := &rule.Cluster{
-		Name: sc.Name, Labels: sc.Labels, MaxRules: sc.Spec.MaxRules,
+		Name: sc.Name, UID: sc.UID, Labels: sc.Labels, MaxRules: sc.Spec.MaxRules,
 		Suspended: ptr.Deref(sc.Spec.Suspend, false),
 	}
 	for key, value := range sc.Spec.RuleLabels {
