@@ -156,6 +156,10 @@ func (f *lifecycle) leave(t *testing.T) {
 	expectEvent(t, f.Hub, "Secret", "leaver", "Deregistered", "SpokeCluster leaver was deleted")
 	expectRow(t, f.Fleet, rules[1], "leaver", v1alpha1.PhasePending, v1alpha1.ReasonNotRegistered)
 
+	// What gets its name next is another cluster, as long as nothing is known of it.
+	must(t, f.Hub.Client.Create(t.Context(), membership("leaver")))
+	expectRow(t, f.Fleet, rules[1], "leaver", v1alpha1.PhasePending, v1alpha1.ReasonKubeconfigMissing)
+
 	// The label brings it back.
 	update(t, f.Hub, registration("leaver"), func(s *corev1.Secret) { s.Labels[v1alpha1.RegistrationLabel] = "true" })
 	f.ready(t, "leaver", metav1.ConditionTrue, v1alpha1.ReasonReady)

@@ -18,6 +18,8 @@ const (
 // SpokeState is a registered spoke, and what rows show of its outage.
 type SpokeState struct {
 	Cluster
+	// Renewed tells that the present status is about a former spoke of the same name.
+	Renewed bool
 	// Shown is the outcome of Damp.
 	Shown Shown
 	// Top is the phase that rules reach in the spoke, as far as is known: what one that the

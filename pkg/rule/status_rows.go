@@ -23,7 +23,7 @@ func (in *StatusInput) present() view {
 	)
 	for _, name := range slices.Sorted(maps.Keys(spokes)) {
 		spoke := spokes[name]
-		last, crowded := in.recall(name, before[name], absent)
+		last, crowded := in.recall(name, spoke, before[name], absent)
 		verdict, reported := in.Verdicts[name]
 		reported = reported && verdict.Reason != ReasonUnproven
 		partial = partial || last == nil && !reported && absent != absentNew
@@ -31,7 +31,7 @@ func (in *StatusInput) present() view {
 			unknown[name] = spoke
 			continue
 		}
-		if last == nil && !crowded && absent != absentNew {
+		if last == nil && !crowded && absent != absentNew && !spoke.renewed() {
 			last = in.topBefore(name, spoke)
 		}
 		r := in.row(name, spoke, last)
@@ -46,9 +46,11 @@ func (in *StatusInput) present() view {
 }
 
 // recall returns the last row of a spoke, which the status may have no room for, and whether it
-// is one of the crowd.
-func (in *StatusInput) recall(name string, listed *v1alpha1.ClusterStatus, absent absence) (last *v1alpha1.ClusterStatus, crowded bool) {
+// is one of the crowd. Nothing is known of one whose name was a former spoke's.
+func (in *StatusInput) recall(name string, spoke *SpokeState, listed *v1alpha1.ClusterStatus, absent absence) (last *v1alpha1.ClusterStatus, crowded bool) {
 	switch {
+	case spoke.renewed():
+		return nil, false
 	case listed != nil:
 		return listed, false
 	case in.Memory == nil:
@@ -84,9 +86,13 @@ func (in *StatusInput) lastValid() view {
 	was := &in.Rule.Status
 	if was.Summary != nil && was.Summary.Desired > listMax {
 		// Those that are not listed are known by their number alone.
+		rows := make([]v1alpha1.ClusterStatus, 0, len(was.Clusters))
+		for i := range was.Clusters {
+			rows = append(rows, in.stands(&was.Clusters[i]))
+		}
 		return view{
-			rows: was.Clusters, crowd: in.crowdBefore(),
-			listed: slices.Clone(was.Clusters), unlisted: was.UnlistedClusters, memory: in.Memory,
+			rows: rows, crowd: in.crowdBefore(),
+			listed: slices.Clone(rows), unlisted: was.UnlistedClusters, memory: in.Memory,
 			partial: len(was.Clusters) == listMax,
 		}
 	}
@@ -107,10 +113,26 @@ func (in *StatusInput) lastValid() view {
 			v.rows = append(v.rows, in.since(before[name], in.fit(name, verdict)))
 			continue
 		}
-		v.rows = append(v.rows, *before[name].DeepCopy())
+		v.rows = append(v.rows, in.stands(before[name]))
 	}
 	v.listed, v.unlisted = in.list(v.rows, v.crowd)
 	return v
+}
+
+// stands returns what stands of a row while the rule is invalid: it is of the last valid version,
+// if it is of the spoke that has the name now.
+func (in *StatusInput) stands(last *v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
+	name := string(last.Name)
+	i := slices.IndexFunc(in.Clusters, func(s SpokeState) bool { return s.Name == name })
+	switch {
+	case i < 0:
+		return in.derive(name, nil, last)
+	case in.Clusters[i].Renewed:
+		return in.derive(name, &in.Clusters[i], nil)
+	case last.Reason == v1alpha1.ReasonNotRegistered && last.ObservedGeneration == 0:
+		return in.derive(name, &in.Clusters[i], last)
+	}
+	return *last.DeepCopy()
 }
 
 // disabled tells whether no spoke is to have the rule: it is disabled, and no
@@ -222,6 +244,9 @@ func (s *SpokeState) top() v1alpha1.Phase {
 	}
 	return s.Top
 }
+
+// renewed tells whether the present status is about a former spoke of the same name.
+func (s *SpokeState) renewed() bool { return s != nil && s.Renewed }
 
 // generationBefore returns the last generation that the present status knows to have
 // been at the top somewhere: while a rule is not accepted, that is an older one.

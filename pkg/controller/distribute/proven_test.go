@@ -1,6 +1,7 @@
 package distribute
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
@@ -43,6 +44,10 @@ func TestAsTold(t *testing.T) {
 			got := (&task{rule: ar, spoke: &spoke.Spoke{Name: "s"}}).asTold(c.is)
 			if got.Late != c.late || !slices.Equal(got.Missing, c.lacks) || got.Outcome != c.is.Outcome || got.Firing != c.fires {
 				t.Errorf("%s: %+v", name, got)
+			}
+			renewed := (&task{rule: ar, spoke: &spoke.Spoke{Name: "s"}, renewed: true}).asTold(c.is)
+			if !reflect.DeepEqual(renewed, c.is) {
+				t.Errorf("%s, of a former spoke: %+v", name, renewed)
 			}
 		})
 	}

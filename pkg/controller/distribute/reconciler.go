@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -109,6 +110,8 @@ type Reconciler struct {
 	waiting waiting
 	hidden  hidden
 
+	lives hub.Lives
+
 	mu sync.Mutex
 	// answers remembers what a spoke made of what was sent, where that differs.
 	answers map[mcreconcile.Request]string
@@ -154,6 +157,8 @@ type task struct {
 	moved bool
 	// kindSince is when the kind of the AlertRule that is gone was defined.
 	kindSince time.Time
+	// renewed tells that the status may be about a former spoke of the same name.
+	renewed bool
 }
 
 // Reconcile brings one AlertRule on one spoke in line.
@@ -235,6 +240,8 @@ func (r *Reconciler) want(ctx context.Context, t *task, reader hub.Getter) (bool
 		return false, err
 	}
 	t.cluster = *cluster
+	r.saw(cluster.Name, cluster.UID)
+	t.renewed = r.lives.ChangedSince(cluster.Name, 0)
 	if e := r.Spokes.Evaluators(t.spoke.Name); e.Known {
 		hub.WithEvaluators(&t.cluster, e.List, e.WhyNot)
 	} else {
@@ -268,6 +275,17 @@ func (r *Reconciler) want(ctx context.Context, t *task, reader hub.Getter) (bool
 	}
 	t.desired, t.meant = desired, rule.Digest(desired)
 	return true, nil
+}
+
+// saw notes the SpokeCluster that has a name. What another one of that name made of what was sent is
+// forgotten.
+func (r *Reconciler) saw(name string, uid types.UID) {
+	if !r.lives.Saw(name, uid) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.answers, func(req mcreconcile.Request, _ string) bool { return req.ClusterName.String() == name })
 }
 
 // find looks up in the spoke's cache what is there.
@@ -397,6 +415,9 @@ func (r *Reconciler) prove(ctx context.Context, t *task) v1alpha1.ClusterStatus 
 // asTold fills in what takes a while to find out after a restart: until then, what the status
 // says of the same generation stands.
 func (t *task) asTold(is rule.Evaluation) rule.Evaluation {
+	if t.renewed {
+		return is
+	}
 	var row *v1alpha1.ClusterStatus // that of a spoke at the top may not be listed
 	for i := range t.rule.Status.Clusters {
 		if r := &t.rule.Status.Clusters[i]; string(r.Name) == t.spoke.Name {
@@ -404,7 +425,7 @@ func (t *task) asTold(is rule.Evaluation) rule.Evaluation {
 		}
 	}
 	current := row != nil && row.ObservedGeneration == t.rule.Generation
-	if is.Unsure && (row == nil || current && (row.Phase == v1alpha1.PhaseEvaluating || row.Reason == v1alpha1.ReasonEvaluationFailed)) {
+	if is.Unsure && (row == nil || current && wasEvaluated(row)) {
 		is.Outcome = rule.Unasked
 	}
 	if !current {
@@ -420,13 +441,18 @@ func (t *task) asTold(is rule.Evaluation) rule.Evaluation {
 	return is
 }
 
+// wasEvaluated tells whether an evaluator had loaded and evaluated a rule.
+func wasEvaluated(row *v1alpha1.ClusterStatus) bool {
+	return row.Phase == v1alpha1.PhaseEvaluating || row.Reason == v1alpha1.ReasonEvaluationFailed
+}
+
 // answer returns what the spoke last made of what was sent: as remembered, or as
 // the status tells after a restart.
 func (r *Reconciler) answer(t *task) string {
 	r.mu.Lock()
 	digest, ok := r.answers[t.req]
 	r.mu.Unlock()
-	if ok || t.rule == nil {
+	if ok || t.rule == nil || t.renewed {
 		return digest
 	}
 	for i := range t.rule.Status.Clusters {

@@ -1047,6 +1047,19 @@ func TestReconcileMutated(t *testing.T) {
 				w.Errorf("it remembers %v", w.answers)
 			}
 		},
+		"another cluster has the name, and an object like it": func(w *world, digest string) {
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Status.Clusters = []v1alpha1.ClusterStatus{{Name: "s", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonMutated, AnswerDigest: digest}}
+			})
+			w.drop(w.hub, &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}})
+			w.put(w.hub, &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "another", Labels: map[string]string{"env": "prod"}}})
+			w.mutate = nil
+			w.want("update shop")
+			w.wantRow("Applied")
+			w.sync()
+			w.want()
+			w.wantRow("Applied")
+		},
 		"the AlertRule was deleted": func(w *world, _ string) {
 			w.drop(w.hub, alertRule())
 			w.want("delete shop")

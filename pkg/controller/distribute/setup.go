@@ -187,6 +187,7 @@ func (r *Reconciler) concerns(ctx context.Context, s *spoke.Spoke, key types.Nam
 func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
 	return r.Witness.Before(spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		name := versions[0].GetName()
+		r.saw(name, versions[0].GetUID())
 		for _, req := range r.waiting.take(namespaceKey{spoke: name}) {
 			spoke.Enqueue(q, 0, req.ClusterName.String(), req.NamespacedName)
 		}

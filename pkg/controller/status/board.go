@@ -71,6 +71,18 @@ func (b *Board) Notify(key types.NamespacedName) {
 	notify(key)
 }
 
+// dropSpoke forgets all about a spoke that is gone.
+func (b *Board) dropSpoke(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, rows := range b.verdicts {
+		delete(rows, name)
+		if len(rows) == 0 {
+			delete(b.verdicts, key)
+		}
+	}
+}
+
 // drop forgets all about a rule that is gone.
 func (b *Board) drop(key types.NamespacedName) {
 	b.mu.Lock()

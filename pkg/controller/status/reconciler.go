@@ -61,6 +61,8 @@ type Reconciler struct {
 	damper   damper
 	firing   firing
 	memories sync.Map // of known, by the rule's key
+	lives    hub.Lives
+	counts   sync.Map // of lives, before what a rule's status was last written from was read, by its key
 	// rules is the queue of AlertRules, once the controller has started.
 	rules atomic.Pointer[queue]
 }
@@ -76,19 +78,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("status").
 		Watches(&v1alpha1.AlertRule{}, later{}).
-		Watches(&v1alpha1.SpokeCluster{}, handler.TypedFuncs[client.Object, reconcile.Request]{
-			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-				r.onSpoke(ctx, q, e.Object.GetName(), everyRule)
-			},
-			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-				if !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) {
-					r.onSpoke(ctx, q, e.ObjectNew.GetName(), seesLabels)
-				}
-			},
-			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
-				r.onSpoke(ctx, q, e.Object.GetName(), everyRule)
-			},
-		}).
+		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster()).
 		WatchesRawSource(news).
 		WithOptions(options()).
 		Complete(r)
@@ -96,6 +86,48 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 		return fmt.Errorf("setting up status: %w", err)
 	}
 	return (&spokes{reader: r.Client, damper: &r.damper, failures: r.Failures, notify: r.onShown}).setup(mgr)
+}
+
+// onSpokeCluster enqueues the rules that may be placed on a SpokeCluster that comes or goes, or whose
+// labels changed.
+func (r *Reconciler) onSpokeCluster() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			r.saw(e.Object)
+			r.onSpoke(ctx, q, e.Object.GetName(), everyRule)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			switch {
+			case r.saw(e.ObjectNew):
+				r.onSpoke(ctx, q, e.ObjectNew.GetName(), everyRule)
+			case !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()):
+				r.onSpoke(ctx, q, e.ObjectNew.GetName(), seesLabels)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			r.lives.Gone(e.Object.GetName())
+			r.forgetSpoke(e.Object.GetName())
+			r.onSpoke(ctx, q, e.Object.GetName(), everyRule)
+		},
+	}
+}
+
+// saw notes a SpokeCluster, and tells whether another one had its name before. One event may be all
+// that is seen of the deletion of the one and of the other.
+func (r *Reconciler) saw(sc client.Object) bool {
+	another := r.lives.Saw(sc.GetName(), sc.GetUID())
+	if another {
+		r.forgetSpoke(sc.GetName())
+	}
+	return another
+}
+
+// forgetSpoke drops all that is known of a spoke that is gone: the next one of that name is another.
+// It goes with the event, before anything can be reported of the next one.
+func (r *Reconciler) forgetSpoke(name string) {
+	r.Board.dropSpoke(name)
+	r.Failures.forgetSpoke(name)
+	r.damper.forget(name)
 }
 
 // onShown enqueues the rules on a spoke of which something else is shown now.
@@ -163,6 +195,7 @@ func (r *Reconciler) onSpoke(ctx context.Context, q queue, name string, concerns
 
 // Reconcile brings the status of one AlertRule in line with the verdicts on it.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	count := r.lives.Count() // before anything is read
 	ar := &v1alpha1.AlertRule{}
 	if err := r.Client.Get(ctx, req.NamespacedName, ar); err != nil {
 		if client.IgnoreNotFound(err) != nil {
@@ -171,6 +204,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.Board.drop(req.NamespacedName)
 		r.Failures.drop(req.NamespacedName)
 		r.memories.Delete(req.NamespacedName)
+		r.counts.Delete(req.NamespacedName)
 		r.firing.forget(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
@@ -205,6 +239,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return reconcile.Result{}, fmt.Errorf("writing the status of AlertRule %s: %w", req, err)
 	}
+	r.counts.Store(req.NamespacedName, count)
 	r.tell(ar, &status)
 	return reconcile.Result{RequeueAfter: again}, nil
 }
@@ -228,10 +263,15 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 	if last, ok := r.memories.Load(hub.Key(ar)); ok {
 		in.Memory = last.(known).memory
 	}
+	count := int64(0)
+	if last, ok := r.counts.Load(hub.Key(ar)); ok {
+		count = last.(int64)
+	}
 	for i := range spokes.Items {
 		sc := &spokes.Items[i]
 		in.Clusters = append(in.Clusters, rule.SpokeState{
 			Cluster: rule.Cluster{Name: sc.Name, Labels: sc.Labels}, Shown: r.damper.of(sc), Top: topOf(sc),
+			Renewed: r.lives.ChangedSince(sc.Name, count),
 		})
 	}
 	return in, nil

@@ -1,0 +1,31 @@
+package hub
+
+import "testing"
+
+func TestLives(t *testing.T) {
+	t.Parallel()
+	var l Lives
+	l.Gone("never seen")
+	if l.Count() != 0 || l.ChangedSince("a", 0) {
+		t.Error("something has changed, and nothing was seen")
+	}
+	for _, name := range []string{"a", "a", "b"} {
+		if l.Saw(name, "1") || l.Count() != 0 {
+			t.Errorf("%s is another", name)
+		}
+	}
+	if !l.Saw("a", "3") || !l.ChangedSince("a", 0) || l.ChangedSince("b", 0) {
+		t.Error("another one was not noticed")
+	}
+	before := l.Count()
+	l.Gone("b")
+	if !l.ChangedSince("b", before) || l.ChangedSince("a", before) {
+		t.Error("one that is gone was not noticed")
+	}
+	if l.Saw("b", "4") {
+		t.Error("what was gone has changed twice")
+	}
+	if !l.ChangedSince("b", before) || l.ChangedSince("b", l.Count()) {
+		t.Error("the next one is taken for the former")
+	}
+}
