@@ -124,6 +124,14 @@ func TestAsk(t *testing.T) {
 			want: Turn{Wait: 2 * time.Second, News: true},
 		},
 		"the write before stood for long": {play: func(f *front) { f.again(write); f.again(write); f.again(write); f.pass(memory) }},
+		"the write before stood for long, and what is forgotten was looked for shortly before": {play: func(f *front) {
+			f.again(write)
+			f.again(write)
+			f.again(write)
+			f.pass(memory - sweepInterval/2)
+			f.InSpoke("")
+			f.pass(sweepInterval / 2)
+		}},
 		"the write before stood for a while": {
 			play: func(f *front) { f.again(write); f.again(write); f.again(write); f.pass(memory - time.Second) },
 			want: Turn{Wait: 2 * time.Second, News: true},
