@@ -167,6 +167,18 @@ func TestContest(t *testing.T) {
 			}
 			w.pass(time.Second)
 			w.want("delete shop")
+			w.sync()
+			again()
+			w.wantWait(w.want("get shop"), 2*time.Second)
+			w.pass(2 * time.Second)
+			if err := w.server.Delete(w.Context(), w.object()); err != nil { // they delete it
+				w.Fatal(err)
+			}
+			w.want("delete shop")
+			w.pass(6 * time.Second)
+			if message, _ := w.Contests.InSpoke("s"); message != "" {
+				w.Errorf("the spoke still shows %q", message)
+			}
 		},
 		"made again elsewhere": func(w *world) {
 			o := w.object()
