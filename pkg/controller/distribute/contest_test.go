@@ -41,6 +41,17 @@ func (w *world) vanish() {
 	w.sync()
 }
 
+// again returns what makes an object again.
+func (w *world) again(o *monitoringv1.PrometheusRule) func() {
+	return func() {
+		w.Helper()
+		o = o.DeepCopy()
+		o.ResourceVersion, o.UID = "", o.UID+"x"
+		w.put(w.server, o)
+		w.sync()
+	}
+}
+
 func (w *world) pass(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
 
 // wantWait compares when the rule is looked at again.
@@ -146,13 +157,7 @@ func TestContest(t *testing.T) {
 			w.wantRow(contested)
 		},
 		"made again": func(w *world) {
-			o := w.object()
-			again := func() {
-				o = o.DeepCopy()
-				o.ResourceVersion, o.UID = "", o.UID+"x"
-				w.put(w.server, o)
-				w.sync()
-			}
+			again := w.again(w.object())
 			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
 			w.want("delete shop")
 			w.sync()
@@ -225,6 +230,21 @@ func TestContest(t *testing.T) {
 			w.wantWait(w.want("update shop"), 2*time.Second)
 			w.pass(2 * time.Second)
 			w.wantWait(w.want("update shop"), 4*time.Second)
+		},
+		"they are faster than a deletion": func(w *world) {
+			again := w.again(w.object())
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+			for range 2 {
+				w.want("delete shop")
+				w.sync()
+				again()
+			}
+			w.want("get shop")
+			w.pass(time.Second)
+			w.refuse["delete"] = apierrors.NewConflict(resource, objectName, errors.New("changed"))
+			w.wantWait(w.want("delete shop"), 2*time.Second)
+			w.pass(2 * time.Second)
+			w.wantWait(w.want("delete shop"), 4*time.Second)
 		},
 		"suspended meanwhile": func(w *world) {
 			w.spoil()
