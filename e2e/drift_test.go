@@ -174,8 +174,9 @@ func TestGeneratedRuleIsPutBack(t *testing.T) {
 	})
 	expectPushed(t, a, key, 1)
 
-	// Whose it is is not for editing; of where it goes, the API itself sees to that.
-	for _, c := range []struct {
+	// Whose it is is not for editing; of where it goes, the API itself sees to that. Each has a
+	// rule of its own: one that is changed again and again is contested.
+	for i, c := range []struct {
 		name   string
 		change func(r *v1alpha1.AlertRule)
 	}{
@@ -184,6 +185,11 @@ func TestGeneratedRuleIsPutBack(t *testing.T) {
 		{"not managed", func(r *v1alpha1.AlertRule) { r.Labels[v1alpha1.ManagedByLabel] = "somebody" }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			name := fmt.Sprintf("web-%d", i)
+			create(t, a, deployment(ns, name))
+			ar := expectGenerated(t, shared(), spokeA, ns, name, 1)
+			key := client.ObjectKeyFromObject(ar)
+			expectPushed(t, a, key, 1)
 			spoiled := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 			update(t, shared().Hub, spoiled, c.change)
 			within(t, promptly, c.name+" is put back", func(ctx context.Context) error {
@@ -197,6 +203,8 @@ func TestGeneratedRuleIsPutBack(t *testing.T) {
 				return nil
 			})
 			expectPushed(t, b, key, 0)
+			expectGenerated(t, shared(), spokeA, ns, name, 1)
+			expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 		})
 	}
 	expectGenerated(t, shared(), spokeA, ns, "web", 1)

@@ -134,6 +134,7 @@ func (s *sharedFleet) end(well bool) error {
 	if strings.Contains(log, "DATA RACE") {
 		err = errors.Join(err, fmt.Errorf("the manager has a data race:\n%s", log))
 	}
+	err = errors.Join(err, s.uncontested(context.Background()))
 	if !well || err != nil {
 		s.Dump(os.Stderr)
 	} else {

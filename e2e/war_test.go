@@ -11,6 +11,7 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -442,4 +443,20 @@ func TestWarOverTheWebhook(t *testing.T) {
 	w.rages(t)
 	end()
 	within(t, warEnds, "the webhook is asked again", asked(f.Hub))
+}
+
+// uncontested tells whether nothing was ever shown as contested on the shared fleet: its tests
+// change things by hand, and nobody insists.
+func (s *sharedFleet) uncontested(ctx context.Context) error {
+	var list eventsv1.EventList
+	if err := s.Hub.Client.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing Events: %w", err)
+	}
+	var err error
+	for i := range list.Items {
+		if e := &list.Items[i]; e.Reason == v1alpha1.ReasonContested {
+			err = errors.Join(err, fmt.Errorf("on %s %s: %s", e.Regarding.Kind, e.Regarding.Name, e.Note))
+		}
+	}
+	return err
 }

@@ -79,9 +79,10 @@ func (w *Writes) fields(own []metav1.ManagedFieldsEntry) uint64 {
 	return h.Sum64()
 }
 
-// blame tells who wrote an object since the operator did. An entry of somebody else that is
-// as new tells. So does an own one that has all its fields: they were changed by a client of
-// the same name. Who only removes fields gets no entry.
+// blame returns the client that wrote an object after the operator did: another field
+// manager whose entry is as new as the operator's write, or a client of the same name where
+// the operator's own entry still has all its fields. A client that only removes fields gets
+// no entry, and takes fields from the operator's.
 func (w *Writes) blame(since mark, o metav1.Object) writer {
 	e := entriesOf(o)
 	if last := latest(e.others); last.Time != nil && !last.Time.Before(&since.at) {

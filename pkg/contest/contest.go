@@ -78,10 +78,10 @@ type Turn struct {
 // Writes remembers the operator's own writes, to tell when they are undone. New makes one.
 // Writes of one object must not overlap.
 //
-// What a write was meant to make counts, not what was found in its place: somebody who
-// undoes a write need not write the same twice. A write of something else than before is
-// made at once, because a person waits for it, and does not take the count back: a contest
-// is about the object.
+// The intended object counts, not the one that is found: another client may write something
+// else each time. A write with another intention than before is made at once, because a
+// person waits for it. It does not take the count back, or a contest would begin anew with
+// each edit.
 type Writes struct {
 	clock     clock.PassiveClock
 	intervals interval.Scale

@@ -21,8 +21,8 @@ func object(t *task, o metav1.Object) contest.Object {
 	return contest.Object{Spoke: t.spoke.Name, Kind: prometheusRule, NamespacedName: hub.Key(o)}
 }
 
-// writing and removing are the writes that a plan is made of. What the hub decides is what
-// a write means: what is kept of the spoke's object is whatever somebody there wrote.
+// writing and removing are the writes that a plan is made of. The intention is the rule as the
+// hub decides it: labels that are kept from the spoke's object are not part of it.
 func (r *Reconciler) writing(t *task, plan rule.Plan) contest.Write {
 	return contest.Write{Object: object(t, plan.Object), Rule: t.req.NamespacedName, Meant: t.meant, Gone: plan.Action == rule.Create}
 }
@@ -54,8 +54,9 @@ func (r *Reconciler) lost(write contest.Write, err error) time.Duration {
 	return r.Contests.Lost(write.Object)
 }
 
-// blame finds out who undid the last write of an object. The cache does not know: it is read
-// past it, once for each undo that is waited for. Of who deleted it nothing is left.
+// blame finds out which client undid the last write of an object. The cache has no
+// managedFields, so the object is read past it, once for each undo that is waited for. A
+// deleted object can't tell.
 func (r *Reconciler) blame(ctx context.Context, t *task, write contest.Write) {
 	if write.Gone {
 		return

@@ -41,6 +41,17 @@ func (w *world) vanish() {
 	w.sync()
 }
 
+// again returns what makes an object again.
+func (w *world) again(o *monitoringv1.PrometheusRule) func() {
+	return func() {
+		w.Helper()
+		o = o.DeepCopy()
+		o.ResourceVersion, o.UID = "", o.UID+"x"
+		w.put(w.server, o)
+		w.sync()
+	}
+}
+
 func (w *world) pass(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
 
 // wantWait compares when the rule is looked at again.
@@ -87,7 +98,7 @@ func TestContest(t *testing.T) {
 		},
 		"again and again": func(w *world) {
 			writes := 0
-			for began := w.clock.Now(); w.clock.Now().Sub(began) <= time.Minute; writes++ {
+			for began := w.clock.Now(); w.clock.Now().Sub(began) <= time.Minute && writes < 20; writes++ {
 				w.spoil()
 				w.rules.ClearActions()
 				for {
@@ -146,13 +157,7 @@ func TestContest(t *testing.T) {
 			w.wantRow(contested)
 		},
 		"made again": func(w *world) {
-			o := w.object()
-			again := func() {
-				o = o.DeepCopy()
-				o.ResourceVersion, o.UID = "", o.UID+"x"
-				w.put(w.server, o)
-				w.sync()
-			}
+			again := w.again(w.object())
 			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
 			w.want("delete shop")
 			w.sync()
@@ -167,6 +172,18 @@ func TestContest(t *testing.T) {
 			}
 			w.pass(time.Second)
 			w.want("delete shop")
+			w.sync()
+			again()
+			w.wantWait(w.want("get shop"), 2*time.Second)
+			w.pass(2 * time.Second)
+			if err := w.server.Delete(w.Context(), w.object()); err != nil { // they delete it
+				w.Fatal(err)
+			}
+			w.want("delete shop")
+			w.pass(6 * time.Second)
+			if message, _ := w.Contests.InSpoke("s"); message != "" {
+				w.Errorf("the spoke still shows %q", message)
+			}
 		},
 		"made again elsewhere": func(w *world) {
 			o := w.object()
@@ -213,6 +230,21 @@ func TestContest(t *testing.T) {
 			w.wantWait(w.want("update shop"), 2*time.Second)
 			w.pass(2 * time.Second)
 			w.wantWait(w.want("update shop"), 4*time.Second)
+		},
+		"they are faster than a deletion": func(w *world) {
+			again := w.again(w.object())
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+			for range 2 {
+				w.want("delete shop")
+				w.sync()
+				again()
+			}
+			w.want("get shop")
+			w.pass(time.Second)
+			w.refuse["delete"] = apierrors.NewConflict(resource, objectName, errors.New("changed"))
+			w.wantWait(w.want("delete shop"), 2*time.Second)
+			w.pass(2 * time.Second)
+			w.wantWait(w.want("delete shop"), 4*time.Second)
 		},
 		"suspended meanwhile": func(w *world) {
 			w.spoil()

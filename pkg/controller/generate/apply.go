@@ -135,6 +135,10 @@ const maxNote = 1024 - len("…")
 // reset gives fields back to the template, as a person asked for by an annotation. What
 // the template says of them is applied when this write's own event comes.
 func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.AlertRule) (time.Duration, error) {
+	write := resetting(desired, existing)
+	if wait := r.yield(write, existing); wait > 0 {
+		return wait, nil
+	}
 	next, given, unknown := rule.Reset(existing, desired)
 	// The lock is needed for more than order: managedFields are replaced whole.
 	patch := client.MergeFromWithOptions(existing, client.MergeFromWithOptimisticLock{})
@@ -147,6 +151,7 @@ func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.Aler
 		return 0, fmt.Errorf("giving fields of AlertRule %s back: %w", hub.Key(existing), err)
 	}
 	r.writes.Wrote(hub.Key(existing), next.ResourceVersion)
+	r.Contests.Wrote(write, next)
 	if len(given) > 0 {
 		r.Recorder.Eventf(next, nil, corev1.EventTypeNormal, "FieldsReset", "Generate", "%s",
 			spoke.Clip("given back to the template: "+strings.Join(given, ", "), maxNote))

@@ -17,8 +17,8 @@ func object(ar *v1alpha1.AlertRule) contest.Object {
 	return contest.Object{Spoke: string(ar.Spec.WorkloadRef.Cluster), Kind: "AlertRule", NamespacedName: hub.Key(ar)}
 }
 
-// writing and removing are the two writes of an AlertRule. What the template makes is what a
-// write means: what people made their own is whatever is on the hub.
+// writing, removing and resetting are the writes of an AlertRule. The intention is the rule
+// as the template makes it: fields that people made their own are not part of it.
 func writing(ar, existing *v1alpha1.AlertRule) contest.Write {
 	data, err := json.Marshal(ar)
 	if err != nil { // strings, numbers and maps of them: there is nothing to fail
@@ -29,6 +29,13 @@ func writing(ar, existing *v1alpha1.AlertRule) contest.Write {
 
 func removing(ar *v1alpha1.AlertRule) contest.Write {
 	return contest.Write{Object: object(ar), Rule: hub.Key(ar), Meant: contest.Absent}
+}
+
+// resetting takes the request to reset fields off an AlertRule. A GitOps tool may put it back.
+func resetting(ar, existing *v1alpha1.AlertRule) contest.Write {
+	write := writing(ar, existing)
+	write.Meant = v1alpha1.ResetFieldsAnnotation
+	return write
 }
 
 // yield returns for how long to wait with a write, because somebody undoes it, and tells of

@@ -87,12 +87,18 @@ func (c *contested) apply(applies int, want time.Duration) {
 // seen is the event of the last write.
 func (c *contested) seen() { c.writes.Seen(hub.Key(made()), "999999") }
 
-func (c *contested) edit(change func(*v1alpha1.AlertRule)) {
+func (c *contested) read() *v1alpha1.AlertRule {
 	c.Helper()
 	ar := &v1alpha1.AlertRule{}
 	if err := c.Hub.Get(c.Context(), hub.Key(made()), ar); err != nil {
 		c.Fatal(err)
 	}
+	return ar
+}
+
+func (c *contested) edit(change func(*v1alpha1.AlertRule)) {
+	c.Helper()
+	ar := c.read()
 	change(ar)
 	if err := c.Hub.Update(c.Context(), ar, client.FieldOwner("argocd-controller")); err != nil {
 		c.Fatal(err)
@@ -149,6 +155,22 @@ func TestContest(t *testing.T) {
 				c.apply(max(1-i, 0), 0) // the first has it noted that the field is theirs
 			}
 			c.wantShown()
+		},
+		"a reset that is asked for again and again": func(c *contested) {
+			ask := func(ar *v1alpha1.AlertRule) { ar.Annotations[v1alpha1.ResetFieldsAnnotation] = "all" }
+			c.apply(1, 0)
+			for _, wait := range []time.Duration{0, 0, time.Second, 2 * time.Second} {
+				c.edit(ask)
+				if wait > 0 {
+					c.apply(0, wait)
+					c.pass(wait)
+				}
+				c.apply(0, 0) // it is a patch
+				c.apply(0, 0)
+				if ar := c.read(); ar.Annotations[v1alpha1.ResetFieldsAnnotation] != "" {
+					c.Fatalf("it still has %v", ar.Annotations)
+				}
+			}
 		},
 		"deleted": func(c *contested) {
 			vanish := func() {
