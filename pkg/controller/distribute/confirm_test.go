@@ -293,7 +293,7 @@ func (w *world) deleted(made metav1.Time) {
 // A suspect recedes when the label is back, and when the rule that is back can't be told.
 func TestSuspectRecedes(t *testing.T) {
 	for name, back := range map[string]func(w *world){
-		"restored":             func(w *world) { w.put(w.hub, alertRule()) },
+		"restored": func(w *world) { w.put(w.hub, alertRule()) },
 		"restored, and broken": func(w *world) {
 			ar := alertRule()
 			ar.UID, ar.Spec.Expr = "again", "up =="

@@ -194,14 +194,21 @@ func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if left := r.settling(t); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	plan, wait, err := r.inherit(ctx, t, r.plan(t), r.Hub)
-	if err == nil && wait == 0 {
-		wait, err = r.confirm(ctx, t, plan)
-	}
+	plan, wait, err := r.decide(ctx, t)
 	if err != nil || wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	return r.act(ctx, t, plan)
+}
+
+// decide returns what to do, or for how long to wait before that can be said.
+func (r *Reconciler) decide(ctx context.Context, t *task) (rule.Plan, time.Duration, error) {
+	plan, wait, err := r.inherit(ctx, t, r.plan(t), r.Hub)
+	if err != nil || wait > 0 {
+		return plan, wait, err
+	}
+	wait, err = r.confirm(ctx, t, plan)
+	return plan, wait, err
 }
 
 // plan compares what should be in the spoke with what is.
