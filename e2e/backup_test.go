@@ -113,17 +113,43 @@ func TestBackup(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	t.Run("FollowsTheTemplate", func(t *testing.T) {
-		web := b.made(t, tpl, "web")
-		b.expectFor(t, web, "5m", "alert annotations.summary expr for labels.deployment labels.namespace labels.spoke severity state")
+	t.Run("FollowsTheTemplate", func(t *testing.T) { b.followsTheTemplate(t, tpl) })
+}
+
+// followsTheTemplate restores an AlertRule that a template made in each way that kubectl has: it
+// follows its template again by the page's commands, and what a person edited stays.
+func (b *backup) followsTheTemplate(t *testing.T, tpl *v1alpha1.AlertRuleTemplate) {
+	web, follows := b.made(t, tpl, "web"), 0
+	follow := func(t *testing.T) {
+		t.Helper()
+		wait := string(web.Spec.For)
+		b.expectFor(t, web, wait, "alert expr for labels.deployment labels.namespace labels.spoke severity state")
 		b.run(t, "Generated AlertRules that were restored")
-		b.expectFor(t, web, "5m", "")
-		update(t, b.Hub, tpl, func(tpl *v1alpha1.AlertRuleTemplate) { tpl.Spec.For = "9m" })
-		b.expectFor(t, web, "9m", "")
+		b.expectFor(t, web, wait, "")
+		follows++
+		wait = fmt.Sprintf("%dm", 10+follows)
+		update(t, b.Hub, tpl, func(tpl *v1alpha1.AlertRuleTemplate) { tpl.Spec.For = v1alpha1.Duration(wait) })
+		b.expectFor(t, web, wait, "")
+		web.Spec.For = v1alpha1.Duration(wait)
 		if ar := b.made(t, tpl, "edited"); ar.Spec.For != "7m" {
 			t.Errorf("what was edited is %q now", ar.Spec.For)
 		}
-	})
+	}
+	follow(t)
+	for _, how := range []string{"create", "apply", "replace --force", "apply --server-side"} {
+		if !t.Run(how, func(t *testing.T) {
+			b.shell(t, "restoring an AlertRule", fmt.Sprintf(`
+				scale() { kubectl -n %[1]s scale deployment rulefleet --replicas "$1"; kubectl -n %[1]s rollout status deployment rulefleet --timeout=30s; }
+				scale 0
+				kubectl get alertrule -n %[2]s %[3]s -o yaml | sed -E '/^  (uid|resourceVersion|creationTimestamp|generation):/d' >one.yaml
+				kubectl delete alertrule -n %[2]s %[3]s
+				kubectl %[4]s -f one.yaml
+				scale 2`, fleet.Namespace, fleet.GeneratedNamespace, web.Name, how))
+			follow(t)
+		}) {
+			return
+		}
+	}
 }
 
 // deploy has a Deployment stand for the manager, which runs as long as that has replicas.
@@ -185,12 +211,18 @@ func (b *backup) run(t *testing.T, heading string) string {
 	if len(commands) == 0 {
 		t.Fatalf("there are no commands under %q", heading)
 	}
-	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", strings.Join(commands, "\n"))
+	return b.shell(t, "the commands under "+heading, strings.Join(commands, "\n"))
+}
+
+// shell runs commands as a reader of the page would.
+func (b *backup) shell(t *testing.T, what, commands string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir = b.dir
 	cmd.Env = append(os.Environ(), "PATH="+b.dir+":"+os.Getenv("PATH"), "KUBECONFIG="+b.Hub.KubeconfigPath(), "KUBECACHEDIR="+filepath.Join(b.dir, "cache"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("the commands under %q: %v\n%s", heading, err, out)
+		t.Fatalf("%s: %v\n%s", what, err, out)
 	}
 	return string(out)
 }

@@ -85,19 +85,19 @@ func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool
 		witnessed := r.Witness.Deleted(hub.AlertRules, t.req.NamespacedName, t.kindSince)
 		return rule.SuspectAbsent(made, t.kindSince, witnessed), nil
 	}
-	if !made.Before(t.cluster.Created) {
-		return false, nil
-	}
-	since, _, err := r.Guard.Since(ctx, hub.SpokeClusters)
-	if err != nil {
-		return false, err //nolint:wrapcheck // it says all
-	}
 	seen := r.Witness.Seen(t.rule.UID, t.cluster)
-	seen.Left = r.Witness.Left(t.cluster, since)
-	switch {
-	case seen.Placed(t.rule, t.cluster):
+	if !made.Before(t.cluster.Created) || seen.Placed(t.rule, t.cluster) {
 		return false, nil
-	case rule.SuspectUnplaced(made, t.rule, t.cluster, seen):
+	}
+	// The kind is read after the SpokeCluster, and each time: both may be new since a moment ago.
+	since, err := r.Guard.Since(ctx, hub.SpokeClusters)
+	if err != nil || since.IsZero() {
+		return true, err //nolint:wrapcheck // it says all
+	}
+	if seen.Left = r.Witness.Left(t.cluster, since); seen.Placed(t.rule, t.cluster) {
+		return false, nil
+	}
+	if rule.SuspectUnplaced(made, t.rule, t.cluster, seen) {
 		return true, nil
 	}
 	return r.lacksPredecessor(ctx, t, made, since)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -180,6 +181,10 @@ func TestSuspects(t *testing.T) {
 	}{
 		"the label is lost with the SpokeCluster": {member: later, then: func(w *world) { member(w, bare) }, held: true},
 		"the label goes while nobody looks":       {member: earlier, then: func(w *world) { member(w, bare) }},
+		"the kind SpokeCluster is gone": {member: later, then: func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+			w.crd = func(client.Object) error { return apierrors.NewNotFound(resource, "x") }
+		}, held: true},
 		"the label is seen to go": {member: later, then: func(w *world) {
 			before, after := member(w, bare)
 			w.onSpokeCluster("", nil).Update(w.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}, w.queue)
@@ -242,6 +247,9 @@ func TestSuspects(t *testing.T) {
 			})
 			w.touch(func(o *monitoringv1.PrometheusRule) { o.CreationTimestamp = metav1.NewTime(made) })
 			w.sync()
+			if tc.kind.IsZero() {
+				tc.kind = earlier
+			}
 			w.crd = func(o client.Object) error { o.SetCreationTimestamp(tc.kind); return nil }
 			// The fake client keeps the time of an object's creation as it was.
 			w.fallBack(tc.member)
