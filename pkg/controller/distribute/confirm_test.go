@@ -2,6 +2,7 @@ package distribute
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 )
 
@@ -298,6 +300,29 @@ func (w *world) deleted(made metav1.Time) {
 	w.onAlertRule("", nil).Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: ar}, w.queue)
 }
 
+// What is held for a spoke is looked at again when that is engaged anew.
+func TestEngagedAnew(t *testing.T) {
+	w := applied(t)
+	w.crd = func(o client.Object) error {
+		o.SetCreationTimestamp(metav1.NewTime(time.Now().Add(time.Hour)))
+		return nil
+	}
+	w.drop(w.hub, alertRule())
+	w.wantHeld()
+	w.drop(w.server, w.object()) // while it was away
+	w.cached = nil
+	w.sync()
+	w.enqueued()
+	w.onEngaged(t.Context(), "s", w.queue)
+	if got := w.enqueued(); !slices.Equal(got, []string{"down in s"}) {
+		t.Errorf("enqueued are %q", got)
+	}
+	w.want()
+	if owners := w.Brake.Owners(brake.Distribute, "s"); len(owners) != 0 {
+		t.Errorf("it is held for %v", owners)
+	}
+}
+
 // A suspect recedes when the label is back, and when the rule that is back can't be told.
 func TestSuspectRecedes(t *testing.T) {
 	for name, back := range map[string]func(w *world){
@@ -321,12 +346,12 @@ func TestSuspectRecedes(t *testing.T) {
 			}
 			w.drop(w.hub, alertRule())
 			w.wantHeld()
-			if owners := w.Brake.Owners("distribute", "s"); len(owners) != 1 || owners[0] != (types.NamespacedName{Namespace: "shop", Name: "down"}) {
+			if owners := w.Brake.Owners(brake.Distribute, "s"); len(owners) != 1 || owners[0] != (types.NamespacedName{Namespace: "shop", Name: "down"}) {
 				t.Errorf("the owners are %v", owners)
 			}
 			back(w)
 			w.want()
-			if owners := w.Brake.Owners("distribute", "s"); len(owners) != 0 {
+			if owners := w.Brake.Owners(brake.Distribute, "s"); len(owners) != 0 {
 				t.Errorf("it is held for %v", owners)
 			}
 		})
