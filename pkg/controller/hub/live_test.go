@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -54,12 +56,14 @@ func TestLiveShares(t *testing.T) {
 	const readers = 20
 	reads := 0
 	asked, answered := make(chan struct{}), make(chan struct{})
-	live := NewLive(reader(func(string, client.Object) error {
-		reads++
-		close(asked)
-		<-answered
-		return nil
-	}), clocktesting.NewFakeClock(time.Unix(1e9, 0)))
+	live := NewLive(fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+			reads++
+			close(asked)
+			<-answered
+			return ctx.Err()
+		},
+	}).Build(), clocktesting.NewFakeClock(time.Unix(1e9, 0)))
 	key := client.ObjectKey{Name: "a"}
 	first, giveUp := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
