@@ -120,6 +120,33 @@ func TestOldKnowledgeOfANamespace(t *testing.T) {
 	w.want()
 }
 
+func TestSameAim(t *testing.T) {
+	in := func(namespace string) *task {
+		return &task{rule: &v1alpha1.AlertRule{}, desired: &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}}
+	}
+	adopting := in("shop")
+	adopting.cluster.AdoptHubIDs = []string{"former"}
+	for name, tc := range map[string]struct {
+		a, b *task
+		want bool
+	}{
+		"the same":              {in("shop"), in("shop"), true},
+		"another namespace":     {in("shop"), in("monitoring"), false},
+		"a former hub's":        {in("shop"), adopting, false},
+		"not placed":            {in("shop"), &task{rule: &v1alpha1.AlertRule{}}, false},
+		"not placed, both":      {&task{rule: &v1alpha1.AlertRule{}}, &task{rule: &v1alpha1.AlertRule{}}, true},
+		"gone":                  {&task{}, &task{}, true},
+		"not placed, and gone":  {&task{rule: &v1alpha1.AlertRule{}}, &task{}, false},
+		"gone, and it is there": {&task{}, in("shop"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if sameAim(tc.a, tc.b) != tc.want || sameAim(tc.b, tc.a) != tc.want {
+				t.Errorf("want %v", tc.want)
+			}
+		})
+	}
+}
+
 // What was read before, and is remembered, may be older than the cache: that is asked again soon.
 func TestRememberedReadRemovesNothing(t *testing.T) {
 	w := applied(t)

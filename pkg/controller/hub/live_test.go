@@ -66,13 +66,15 @@ func TestLiveShares(t *testing.T) {
 	}).Build(), clocktesting.NewFakeClock(time.Unix(1e9, 0)))
 	key := client.ObjectKey{Name: "a"}
 	first, giveUp := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	gaveUp := make(chan struct{})
+	go func() {
+		defer close(gaveUp)
 		if err := live.Get(first, key, &v1alpha1.AlertRule{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("the first got %v", err)
 		}
-	})
+	}()
 	<-asked
+	var wg sync.WaitGroup
 	for range readers {
 		wg.Go(func() {
 			if err := live.Get(t.Context(), key, &v1alpha1.AlertRule{}); err != nil {
@@ -81,6 +83,7 @@ func TestLiveShares(t *testing.T) {
 		})
 	}
 	giveUp()
+	<-gaveUp
 	close(answered)
 	wg.Wait()
 	if reads != 1 {
