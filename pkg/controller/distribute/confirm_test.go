@@ -2,6 +2,7 @@ package distribute
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -376,6 +377,17 @@ func TestSuspectRecedes(t *testing.T) {
 			if owners := w.Brake.Owners(brake.Distribute, "s"); len(owners) != 1 || owners[0] != (types.NamespacedName{Namespace: "shop", Name: "down"}) {
 				t.Errorf("the owners are %v", owners)
 			}
+			cache := w.Reconciler.Hub
+			w.Reconciler.Hub = interceptor.NewClient(w.hub.(client.WithWatch), interceptor.Funcs{
+				Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+					return errors.New("no answer")
+				},
+			})
+			w.wantError()
+			if owners := w.Brake.Owners(brake.Distribute, "s"); len(owners) != 1 {
+				t.Errorf("it is not held any more because the hub can't be read")
+			}
+			w.Reconciler.Hub = cache
 			back(w)
 			w.want()
 			if owners := w.Brake.Owners(brake.Distribute, "s"); len(owners) != 0 {
