@@ -119,6 +119,7 @@ func TestBackup(t *testing.T) {
 // followsTheTemplate restores an AlertRule that a template made in each way that kubectl has: it
 // follows its template again by the page's commands, and what a person edited stays.
 func (b *backup) followsTheTemplate(t *testing.T, tpl *v1alpha1.AlertRuleTemplate) {
+	t.Helper()
 	web, follows := b.made(t, tpl, "web"), 0
 	follow := func(t *testing.T) {
 		t.Helper()

@@ -85,8 +85,7 @@ func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool
 		witnessed := r.Witness.Deleted(hub.AlertRules, t.req.NamespacedName, t.kindSince)
 		return rule.SuspectAbsent(made, t.kindSince, witnessed), nil
 	}
-	seen := r.Witness.Seen(t.rule.UID, t.cluster)
-	if !made.Before(t.cluster.Created) || seen.Placed(t.rule, t.cluster) {
+	if !made.Before(t.cluster.Created) {
 		return false, nil
 	}
 	// The kind is read after the SpokeCluster, and each time: both may be new since a moment ago.
@@ -94,7 +93,9 @@ func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool
 	if err != nil || since.IsZero() {
 		return true, err //nolint:wrapcheck // it says all
 	}
-	if seen.Left = r.Witness.Left(t.cluster, since); seen.Placed(t.rule, t.cluster) {
+	seen := r.Witness.Seen(t.rule.UID, t.cluster)
+	seen.Left = r.Witness.Left(t.cluster, since)
+	if seen.Placed(t.rule, t.cluster) {
 		return false, nil
 	}
 	if rule.SuspectUnplaced(made, t.rule, t.cluster, seen) {
