@@ -19,7 +19,7 @@ commands() {
 	' "$1" || fail "there are no commands in $1, from '${2:-}'"
 }
 
-readonly pages='README.md docs/alertrules.md docs/install.md docs/operations.md docs/registering.md docs/troubleshooting.md docs/upgrading.md'
+readonly pages='README.md docs/alertrules.md docs/backup.md docs/install.md docs/operations.md docs/registering.md docs/troubleshooting.md docs/upgrading.md'
 if [[ $(grep -l '^```sh$' README.md docs/*.md | sort | xargs) != "$(xargs -n 1 <<<"$pages" | sort | xargs)" ]]; then
 	fail "the pages with commands are $(grep -l '^```sh$' README.md docs/*.md | xargs), and not $pages"
 fi
@@ -70,6 +70,9 @@ read_as_a_person "$(
 	commands docs/install.md '' '## Uninstall'
 	commands docs/registering.md
 	commands docs/upgrading.md
+	echo "cd '$work'"
+	commands docs/backup.md
+	echo "cd '$root'"
 	commands docs/troubleshooting.md
 	commands docs/install.md '## Uninstall'
 )"

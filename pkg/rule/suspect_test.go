@@ -16,8 +16,8 @@ var (
 	silver = map[string]string{"tier": "silver"}
 )
 
-func byLabel(key, value string) v1alpha1.ClusterSelection {
-	return v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}}
+func byTier(value string) v1alpha1.ClusterSelection {
+	return v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": value}}}
 }
 
 func byName(names ...v1alpha1.ClusterName) v1alpha1.ClusterSelection {
@@ -62,7 +62,7 @@ func TestSuspectUnplaced(t *testing.T) {
 	notIn := v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: "tier", Operator: metav1.LabelSelectorOpDoesNotExist},
 	}}}
-	goldRule := placed(byLabel("tier", "gold"), "")
+	goldRule := placed(byTier("gold"), "")
 	for name, tc := range map[string]struct {
 		rule *v1alpha1.AlertRule
 		made time.Time // older where it is zero
@@ -75,24 +75,24 @@ func TestSuspectUnplaced(t *testing.T) {
 		"another one is named":                 {rule: placed(byName("other"), "")},
 		"nothing is picked":                    {rule: placed(v1alpha1.ClusterSelection{}, "")},
 		"disabled":                             {rule: placed(every(), v1alpha1.Disabled)},
-		"disabled, and a label is missed":      {rule: placed(byLabel("tier", "gold"), v1alpha1.Disabled)},
+		"disabled, and a label is missed":      {rule: placed(byTier("gold"), v1alpha1.Disabled)},
 		"disabled there by name":               {rule: placed(every(), "", stateOf(byName("s"), v1alpha1.Disabled))},
-		"disabled by name, enabled by a label": {rule: placed(every(), "", stateOf(byName("s"), v1alpha1.Disabled), stateOf(byLabel("tier", "gold"), v1alpha1.Enabled))},
-		"enabled by a label, disabled by name": {rule: placed(every(), "", stateOf(byLabel("tier", "gold"), v1alpha1.Enabled), stateOf(byName("s"), v1alpha1.Disabled)), want: true},
-		"disabled everywhere by an override":   {rule: placed(byLabel("tier", "gold"), "", stateOf(every(), v1alpha1.Disabled))},
+		"disabled by name, enabled by a label": {rule: placed(every(), "", stateOf(byName("s"), v1alpha1.Disabled), stateOf(byTier("gold"), v1alpha1.Enabled))},
+		"enabled by a label, disabled by name": {rule: placed(every(), "", stateOf(byTier("gold"), v1alpha1.Enabled), stateOf(byName("s"), v1alpha1.Disabled)), want: true},
+		"disabled everywhere by an override":   {rule: placed(byTier("gold"), "", stateOf(every(), v1alpha1.Disabled))},
 		"disabled for want of a label":         {rule: placed(byName("s"), "", stateOf(notIn, v1alpha1.Disabled)), want: true},
-		"disabled, but for a label":            {rule: placed(byName("s"), v1alpha1.Disabled, stateOf(byLabel("tier", "gold"), v1alpha1.Enabled)), want: true},
-		"an override without a state":          {rule: placed(byName("other"), "", stateOf(byLabel("tier", "gold"), ""))},
+		"disabled, but for a label":            {rule: placed(byName("s"), v1alpha1.Disabled, stateOf(byTier("gold"), v1alpha1.Enabled)), want: true},
+		"an override without a state":          {rule: placed(byName("other"), "", stateOf(byTier("gold"), ""))},
 		"the label was seen to go":             {rule: goldRule, seen: Seen{Labels: []map[string]string{silver, gold}}},
 		"another label was seen to go":         {rule: goldRule, seen: Seen{Labels: []map[string]string{silver}}, want: true},
 		"the placement was seen to change":     {rule: goldRule, seen: Seen{Rules: []*v1alpha1.AlertRule{placed(byName("s"), "")}}},
 		"the state was seen to change": {
-			rule: placed(byName("s"), v1alpha1.Disabled, stateOf(byLabel("tier", "gold"), v1alpha1.Enabled)),
+			rule: placed(byName("s"), v1alpha1.Disabled, stateOf(byTier("gold"), v1alpha1.Enabled)),
 			seen: Seen{Rules: []*v1alpha1.AlertRule{placed(byName("s"), "")}},
 		},
-		"a change that was not it": {rule: goldRule, seen: Seen{Rules: []*v1alpha1.AlertRule{placed(byLabel("tier", "silver"), "")}}, want: true},
+		"a change that was not it": {rule: goldRule, seen: Seen{Rules: []*v1alpha1.AlertRule{placed(byTier("silver"), "")}}, want: true},
 		"rule and label were seen to change": {
-			rule: placed(byLabel("tier", "bronze"), ""), seen: Seen{Rules: []*v1alpha1.AlertRule{goldRule}, Labels: []map[string]string{gold}},
+			rule: placed(byTier("bronze"), ""), seen: Seen{Rules: []*v1alpha1.AlertRule{goldRule}, Labels: []map[string]string{gold}},
 		},
 		"the spoke's former name was seen to go": {rule: goldRule, seen: Seen{Left: []Cluster{{Name: "former", Labels: gold}}}},
 		"another name was seen to go":            {rule: goldRule, seen: Seen{Left: []Cluster{{Name: "former", Labels: silver}}}, want: true},
@@ -119,7 +119,7 @@ func TestSuspectUnmatched(t *testing.T) {
 	from := func(clusters v1alpha1.ClusterSelection) v1alpha1.AlertRuleTemplateSpec {
 		return v1alpha1.AlertRuleTemplateSpec{Clusters: &clusters}
 	}
-	goldSpec, disabled, elsewhere := from(byLabel("tier", "gold")), from(byLabel("tier", "gold")), from(byLabel("tier", "gold"))
+	goldSpec, disabled, elsewhere := from(byTier("gold")), from(byTier("gold")), from(byTier("gold"))
 	disabled.State = v1alpha1.Disabled
 	elsewhere.Namespaces = &v1alpha1.NamespaceSelection{Names: []v1alpha1.NamespaceName{"other"}}
 	for name, tc := range map[string]struct {

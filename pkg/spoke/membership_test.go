@@ -380,12 +380,12 @@ func TestStatusOf(t *testing.T) {
 			contact: longAgo,
 		},
 		"deletions are held": {
-			sc: well(), seen: good(), held: &Held{Count: 60, Names: []string{"a/b"}, Message: "60 deletions are held"},
+			sc: well(), seen: good(), held: &Held{Count: 60, Suspects: 15, Names: []string{"a/b"}, Message: "60 deletions are held"},
 			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/DeletionsHeld"},
 			moved: []string{ready}, contact: longAgo,
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
-				want := &Held{Count: 60, Names: []string{"a/b"}, Message: "60 deletions are held"}
+				want := &Held{Count: 60, Suspects: 15, Names: []string{"a/b"}, Message: "60 deletions are held"}
 				if got := heldIn(&s); !got.Equal(want) {
 					t.Errorf("the status tells of %+v, want %+v", got, want)
 				}
@@ -435,9 +435,15 @@ func TestStatusOf(t *testing.T) {
 		},
 		"rules were deleted while it is down, and more are held": {
 			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), doomed: []string{"a/b", "a/c"},
-			held:    &Held{Count: 60, Message: "60"},
+			held:    &Held{Count: 60, Suspects: 15, Message: "60"},
 			want:    map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
-			contact: longAgo, check: pendingIs(2, 60, "a/b", "a/c"),
+			contact: longAgo, check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				pendingIs(2, 60, "a/b", "a/c")(t, s)
+				if got := s.PendingDeletions.Suspect; got != 15 {
+					t.Errorf("%d are suspect", got)
+				}
+			},
 		},
 		"down since before a restart, with rules to be deleted": {
 			sc: func() *v1alpha1.SpokeCluster {

@@ -142,12 +142,12 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// suspects asks for 60 deletions that are suspect, and returns how many are held.
-func (b *braked) suspects(hop Hop, spoke string) int {
+// suspects asks for 60 deletions of spoke s that are suspect, and returns how many are held.
+func (b *braked) suspects(hop Hop) int {
 	b.Helper()
 	held := 0
 	for n := range 60 {
-		answer, err := b.Ask(Question{Hop: hop, Spoke: spoke, Owner: name(n), Deletions: []Deletion{suspect(n)}})
+		answer, err := b.Ask(Question{Hop: hop, Spoke: "s", Owner: name(n), Deletions: []Deletion{suspect(n)}})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -163,7 +163,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 	for _, span := range []time.Duration{span, 0} {
 		t.Run(span.String(), func(t *testing.T) {
 			b := newBraked(t, span)
-			if n := b.suspects(Distribute, "s"); n != 60 {
+			if n := b.suspects(Distribute); n != 60 {
 				t.Fatalf("%d are held", n)
 			}
 			p := b.publish("s", true)
@@ -182,7 +182,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 				t.Error("the owners are others")
 			}
 			b.clock.SetTime(at(365 * 24 * time.Hour))
-			if p := b.publish("s", true); b.suspects(Distribute, "s") != 60 || !p.is.Equal(p.was) {
+			if p := b.publish("s", true); b.suspects(Distribute) != 60 || !p.is.Equal(p.was) {
 				t.Errorf("a year later: %+v", p.is)
 			}
 
@@ -196,11 +196,11 @@ func TestSuspectsOfASpoke(t *testing.T) {
 			if n := len(again.few(20)); n != 0 {
 				t.Errorf("after a restart %d others are held", n)
 			}
-			if n := again.suspects(Distribute, "s"); n != 60 {
+			if n := again.suspects(Distribute); n != 60 {
 				t.Errorf("after a restart %d are held", n)
 			}
 
-			if n := b.Acknowledge("s"); n != 60 || b.woken["distribute s"] != 60 || b.suspects(Distribute, "s") != 0 {
+			if n := b.Acknowledge("s"); n != 60 || b.woken["distribute s"] != 60 || b.suspects(Distribute) != 0 {
 				t.Errorf("%d were acknowledged", n)
 			}
 			if p := b.publish("s", true); p.is != nil || p.ended != acknowledged {
@@ -230,7 +230,7 @@ func (b *braked) few(n int) (held []types.NamespacedName) {
 func TestMessage(t *testing.T) {
 	b := newBraked(t, span)
 	for _, hop := range hops {
-		b.suspects(hop, "s")
+		b.suspects(hop)
 		for n := range 60 {
 			if _, err := b.Ask(Question{
 				Hop: hop, Spoke: "s", Owner: name(100 + n), Deletions: []Deletion{{Key: name(100 + n)}}, Holds: func() (int, error) { return 60, nil },

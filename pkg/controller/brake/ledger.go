@@ -154,15 +154,10 @@ func (l *ledger) admit(now time.Time, owner key, d Deletion) (left time.Duration
 		l.ended, e = decided, nil
 	}
 	switch {
-	case e != nil && e.cleared && !(e.waited && d.Suspect):
-		return 0, true
 	case d.Suspect:
-		if e == nil || e.cleared {
-			l.put(owner, d.Key, &entry{suspect: true})
-			l.held++
-			l.suspects++
-		}
-		return suspectRetry, false
+		return suspectRetry, l.admitSuspect(owner, d.Key, e)
+	case e != nil && e.cleared:
+		return 0, true
 	case e != nil:
 		return l.until.Sub(now), false
 	case l.span <= 0, l.goneKeys.Has(d.Key): // nothing is counted, or it was let go, and is tried again
@@ -177,6 +172,19 @@ func (l *ledger) admit(now time.Time, owner key, d Deletion) (left time.Duration
 	l.put(owner, d.Key, &entry{})
 	l.held++
 	return l.until.Sub(now), false
+}
+
+// admitSuspect tells whether a suspect may go: a person let it, or the hop before vouches for it.
+func (l *ledger) admitSuspect(owner, k key, e *entry) bool {
+	if e != nil && e.cleared && !e.waited {
+		return true
+	}
+	if e == nil || e.cleared {
+		l.put(owner, k, &entry{suspect: true})
+		l.held++
+		l.suspects++
+	}
+	return false
 }
 
 func (l *ledger) put(owner, k key, e *entry) {

@@ -37,12 +37,6 @@ func (r *Reconciler) brake(ctx context.Context, t *task, plan rule.Plan) (time.D
 	return answer.Wait, nil
 }
 
-// takeBack tells the brake that nothing is to be deleted for now.
-func (r *Reconciler) takeBack(ctx context.Context, t *task) error {
-	_, err := r.brake(ctx, t, rule.Plan{})
-	return err
-}
-
 // holds counts the AlertRules of this hub that a spoke has PrometheusRules of.
 func (r *Reconciler) holds(ctx context.Context, t *task) (int, error) {
 	var list monitoringv1.PrometheusRuleList

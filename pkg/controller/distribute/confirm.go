@@ -40,7 +40,7 @@ func (r *Reconciler) confirm(ctx context.Context, t *task, plan rule.Plan) (time
 	return r.Intervals.Of(behindRetry), nil
 }
 
-// decidesSame tells whether a plan for a task is what comes out by a reader, for a task of the
+// decidesSame tells whether what a plan for a task removes is what comes out by a reader, for a task of the
 // same key. Both look at the same objects in the spoke.
 func (r *Reconciler) decidesSame(ctx context.Context, t, now *task, plan rule.Plan, reader hub.Getter) (bool, error) {
 	known, err := r.want(ctx, now, reader)
@@ -55,7 +55,7 @@ func (r *Reconciler) decidesSame(ctx context.Context, t, now *task, plan rule.Pl
 		}
 	}
 	again, wait, err := r.inherit(ctx, now, r.plan(now), reader)
-	return err == nil && wait == 0 && again.Action == plan.Action && slices.EqualFunc(again.Delete, plan.Delete, sameVersion), err
+	return err == nil && wait == 0 && slices.EqualFunc(again.Delete, plan.Delete, sameVersion), err
 }
 
 // sameAim tells whether two tasks of a key want a PrometheusRule in the same namespace, of the
@@ -88,16 +88,17 @@ func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool
 	if !made.Before(t.cluster.Created) {
 		return false, nil
 	}
-	since, _, err := r.Guard.Since(ctx, hub.SpokeClusters)
-	if err != nil {
-		return false, err //nolint:wrapcheck // it says all
+	// The kind is read after the SpokeCluster, and each time: both may be new since a moment ago.
+	since, err := r.Guard.Since(ctx, hub.SpokeClusters)
+	if err != nil || since.IsZero() {
+		return true, err //nolint:wrapcheck // it says all
 	}
 	seen := r.Witness.Seen(t.rule.UID, t.cluster)
 	seen.Left = r.Witness.Left(t.cluster, since)
-	switch {
-	case seen.Placed(t.rule, t.cluster):
+	if seen.Placed(t.rule, t.cluster) {
 		return false, nil
-	case rule.SuspectUnplaced(made, t.rule, t.cluster, seen):
+	}
+	if rule.SuspectUnplaced(made, t.rule, t.cluster, seen) {
 		return true, nil
 	}
 	return r.lacksPredecessor(ctx, t, made, since)

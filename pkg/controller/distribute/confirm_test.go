@@ -2,10 +2,13 @@ package distribute
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 )
 
@@ -117,6 +121,33 @@ func TestOldKnowledgeOfANamespace(t *testing.T) {
 	w.want()
 }
 
+func TestSameAim(t *testing.T) {
+	in := func(namespace string) *task {
+		return &task{rule: &v1alpha1.AlertRule{}, desired: &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}}
+	}
+	adopting := in("shop")
+	adopting.cluster.AdoptHubIDs = []string{"former"}
+	for name, tc := range map[string]struct {
+		a, b *task
+		want bool
+	}{
+		"the same":              {in("shop"), in("shop"), true},
+		"another namespace":     {in("shop"), in("monitoring"), false},
+		"a former hub's":        {in("shop"), adopting, false},
+		"not placed":            {in("shop"), &task{rule: &v1alpha1.AlertRule{}}, false},
+		"not placed, both":      {&task{rule: &v1alpha1.AlertRule{}}, &task{rule: &v1alpha1.AlertRule{}}, true},
+		"gone":                  {&task{}, &task{}, true},
+		"not placed, and gone":  {&task{rule: &v1alpha1.AlertRule{}}, &task{}, false},
+		"gone, and it is there": {&task{}, in("shop"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if sameAim(tc.a, tc.b) != tc.want || sameAim(tc.b, tc.a) != tc.want {
+				t.Errorf("want %v", tc.want)
+			}
+		})
+	}
+}
+
 // What was read before, and is remembered, may be older than the cache: that is asked again soon.
 func TestRememberedReadRemovesNothing(t *testing.T) {
 	w := applied(t)
@@ -180,6 +211,10 @@ func TestSuspects(t *testing.T) {
 	}{
 		"the label is lost with the SpokeCluster": {member: later, then: func(w *world) { member(w, bare) }, held: true},
 		"the label goes while nobody looks":       {member: earlier, then: func(w *world) { member(w, bare) }},
+		"the kind SpokeCluster is gone": {member: later, then: func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+			w.crd = func(client.Object) error { return apierrors.NewNotFound(resource, "x") }
+		}, held: true},
 		"the label is seen to go": {member: later, then: func(w *world) {
 			before, after := member(w, bare)
 			w.onSpokeCluster("", nil).Update(w.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}, w.queue)
@@ -242,6 +277,9 @@ func TestSuspects(t *testing.T) {
 			})
 			w.touch(func(o *monitoringv1.PrometheusRule) { o.CreationTimestamp = metav1.NewTime(made) })
 			w.sync()
+			if tc.kind.IsZero() {
+				tc.kind = earlier
+			}
 			w.crd = func(o client.Object) error { o.SetCreationTimestamp(tc.kind); return nil }
 			// The fake client keeps the time of an object's creation as it was.
 			w.fallBack(tc.member)
@@ -290,6 +328,29 @@ func (w *world) deleted(made metav1.Time) {
 	w.onAlertRule("", nil).Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: ar}, w.queue)
 }
 
+// What is held for a spoke is looked at again when that is engaged anew.
+func TestEngagedAnew(t *testing.T) {
+	w := applied(t)
+	w.crd = func(o client.Object) error {
+		o.SetCreationTimestamp(metav1.NewTime(time.Now().Add(time.Hour)))
+		return nil
+	}
+	w.drop(w.hub, alertRule())
+	w.wantHeld()
+	w.drop(w.server, w.object()) // while it was away
+	w.cached = nil
+	w.sync()
+	w.enqueued()
+	w.onEngaged(t.Context(), "s", w.queue)
+	if got := w.enqueued(); !slices.Equal(got, []string{"down in s"}) {
+		t.Errorf("enqueued are %q", got)
+	}
+	w.want()
+	if owners := w.Brake.Owners(brake.Distribute, "s"); len(owners) != 0 {
+		t.Errorf("it is held for %v", owners)
+	}
+}
+
 // A suspect recedes when the label is back, and when the rule that is back can't be told.
 func TestSuspectRecedes(t *testing.T) {
 	for name, back := range map[string]func(w *world){
@@ -313,12 +374,23 @@ func TestSuspectRecedes(t *testing.T) {
 			}
 			w.drop(w.hub, alertRule())
 			w.wantHeld()
-			if owners := w.Brake.Owners("distribute", "s"); len(owners) != 1 || owners[0] != (types.NamespacedName{Namespace: "shop", Name: "down"}) {
+			if owners := w.Brake.Owners(brake.Distribute, "s"); len(owners) != 1 || owners[0] != (types.NamespacedName{Namespace: "shop", Name: "down"}) {
 				t.Errorf("the owners are %v", owners)
 			}
+			cache := w.Reconciler.Hub
+			w.Reconciler.Hub = interceptor.NewClient(w.hub.(client.WithWatch), interceptor.Funcs{
+				Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+					return errors.New("no answer")
+				},
+			})
+			w.wantError()
+			if owners := w.Brake.Owners(brake.Distribute, "s"); len(owners) != 1 {
+				t.Errorf("it is not held any more because the hub can't be read")
+			}
+			w.Reconciler.Hub = cache
 			back(w)
 			w.want()
-			if owners := w.Brake.Owners("distribute", "s"); len(owners) != 0 {
+			if owners := w.Brake.Owners(brake.Distribute, "s"); len(owners) != 0 {
 				t.Errorf("it is held for %v", owners)
 			}
 		})

@@ -8,7 +8,6 @@
 package distribute
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -178,8 +177,8 @@ func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if t.spoke == nil {
 		return reconcile.Result{}, nil // engaging it brings all its keys back
 	}
-	if known, err := r.want(ctx, t, r.Hub); err != nil || !known {
-		return reconcile.Result{}, cmp.Or(err, r.takeBack(ctx, t))
+	if known, err := r.wanted(ctx, t); err != nil || !known {
+		return reconcile.Result{}, err
 	}
 	if t.desired == nil {
 		r.done(t)
@@ -210,14 +209,21 @@ func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if left := r.settling(t); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	plan, wait, err := r.inherit(ctx, t, r.plan(t), r.Hub)
-	if err == nil && wait == 0 {
-		wait, err = r.confirm(ctx, t, plan)
-	}
+	plan, wait, err := r.decide(ctx, t)
 	if err != nil || wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	return r.act(ctx, t, plan)
+}
+
+// decide returns what to do, or for how long to wait before that can be said.
+func (r *Reconciler) decide(ctx context.Context, t *task) (rule.Plan, time.Duration, error) {
+	plan, wait, err := r.inherit(ctx, t, r.plan(t), r.Hub)
+	if err != nil || wait > 0 {
+		return plan, wait, err
+	}
+	wait, err = r.confirm(ctx, t, plan)
+	return plan, wait, err
 }
 
 // plan compares what should be in the spoke with what is.
@@ -230,6 +236,17 @@ func (r *Reconciler) plan(t *task) rule.Plan {
 		plan = plan.Suspend()
 	}
 	return plan
+}
+
+// wanted is want, by the hub's cache. Where it can't be said what should be in the spoke,
+// nothing is to be deleted for now, and the brake holds nothing.
+func (r *Reconciler) wanted(ctx context.Context, t *task) (bool, error) {
+	known, err := r.want(ctx, t, r.Hub)
+	if err != nil || known {
+		return known, err
+	}
+	_, err = r.brake(ctx, t, rule.Plan{})
+	return false, err
 }
 
 // want finds out what should be in the spoke, by what a reader has of the hub. It tells

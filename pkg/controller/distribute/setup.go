@@ -59,16 +59,20 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 	}
 	rules := mcsource.Kind[client.Object](&monitoringv1.PrometheusRule{}, r.onPrometheusRule).WithClusterFilter(provider.RulesServed)
 	namespaces := mcsource.Kind[client.Object](spoke.NamespaceMetadata(), r.onNamespace)
-	if err := spoke.Watch(mgr, c, rules, namespaces, spoke.Engaged(func(ctx context.Context, name string, q spoke.WorkQueue) {
-		r.Propagation.Forget(name)
-		r.replay(ctx, name, q)
-		for _, owner := range r.Brake.Owners(brake.Distribute, name) { // what it held may be gone by now
-			spoke.Enqueue(q, handler.LowPriority, name, owner)
-		}
-	})); err != nil {
+	if err := spoke.Watch(mgr, c, rules, namespaces, spoke.Engaged(r.onEngaged)); err != nil {
 		return fmt.Errorf("setting up distribute: %w", err)
 	}
 	return nil
+}
+
+// onEngaged enqueues what may be placed on a spoke that was engaged, and what the brake held
+// for it: that may be gone from the spoke by now, of which no event tells.
+func (r *Reconciler) onEngaged(ctx context.Context, name string, q spoke.WorkQueue) {
+	r.Propagation.Forget(name)
+	r.replay(ctx, name, q)
+	for _, owner := range r.Brake.Owners(brake.Distribute, name) {
+		spoke.Enqueue(q, handler.LowPriority, name, owner)
+	}
 }
 
 // newsAtOnce is how many rules there is news of in a second, of one spoke: when its Prometheus is

@@ -7,12 +7,16 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
@@ -193,6 +197,25 @@ func TestUnfoundedByWhatIsRemembered(t *testing.T) {
 	w := &rule.Workload{Cluster: rule.Cluster{Name: "spoke"}, Namespace: "shop", Name: "web"}
 	if _, wait, err := l.unfounded(t.Context(), w, l.rule); wait != staleRetry || err != nil {
 		t.Errorf("got %v, %v", wait, err)
+	}
+}
+
+// What is held for a spoke is looked at again when that is engaged anew.
+func TestReplayOfWhatIsHeld(t *testing.T) {
+	p := newPruning(t, 0)
+	owner := types.NamespacedName{Namespace: "shop", Name: "web"}
+	q := brake.Question{Hop: brake.Generate, Spoke: "spoke", Owner: owner, Deletions: []brake.Deletion{{Key: owner, Suspect: true}}}
+	if _, err := p.Brake.Ask(q); err != nil {
+		t.Fatal(err)
+	}
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[mcreconcile.Request]())
+	defer queue.ShutDown()
+	p.replay(t.Context(), "spoke", queue)
+	if queue.Len() != 1 {
+		t.Fatalf("%d keys are enqueued", queue.Len())
+	}
+	if req, _ := queue.Get(); req.NamespacedName != owner || req.ClusterName != "spoke" {
+		t.Errorf("enqueued is %v", req)
 	}
 }
 

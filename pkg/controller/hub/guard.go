@@ -68,10 +68,10 @@ func (g Guard) Gone(ctx context.Context, k Kind, key client.ObjectKey) (gone boo
 	return g.served(ctx, k)
 }
 
-// Since returns when a kind was defined, and false where it is not, or is being deleted.
-func (g Guard) Since(ctx context.Context, k Kind) (since time.Time, served bool, err error) {
-	served, since, err = g.served(ctx, k)
-	return since, served, err
+// Since returns when a kind was defined, or zero where it is not.
+func (g Guard) Since(ctx context.Context, k Kind) (time.Time, error) {
+	_, since, err := g.served(ctx, k)
+	return since, err
 }
 
 // Served tells whether the hub serves all of the operator's kinds, and none of them is

@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -54,21 +56,25 @@ func TestLiveShares(t *testing.T) {
 	const readers = 20
 	reads := 0
 	asked, answered := make(chan struct{}), make(chan struct{})
-	live := NewLive(reader(func(string, client.Object) error {
-		reads++
-		close(asked)
-		<-answered
-		return nil
-	}), clocktesting.NewFakeClock(time.Unix(1e9, 0)))
+	live := NewLive(fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+			reads++
+			close(asked)
+			<-answered
+			return ctx.Err()
+		},
+	}).Build(), clocktesting.NewFakeClock(time.Unix(1e9, 0)))
 	key := client.ObjectKey{Name: "a"}
 	first, giveUp := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	gaveUp := make(chan struct{})
+	go func() {
+		defer close(gaveUp)
 		if err := live.Get(first, key, &v1alpha1.AlertRule{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("the first got %v", err)
 		}
-	})
+	}()
 	<-asked
+	var wg sync.WaitGroup
 	for range readers {
 		wg.Go(func() {
 			if err := live.Get(t.Context(), key, &v1alpha1.AlertRule{}); err != nil {
@@ -77,6 +83,7 @@ func TestLiveShares(t *testing.T) {
 		})
 	}
 	giveUp()
+	<-gaveUp
 	close(answered)
 	wg.Wait()
 	if reads != 1 {
