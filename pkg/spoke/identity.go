@@ -81,15 +81,16 @@ func (p *Provider) becomeLocked(name, identity string) {
 	}
 }
 
-// strayed notes that a spoke turned out to be another cluster than it was.
-func (p *Provider) strayed(name, identity string) {
+// strayed notes that a spoke turned out to be another cluster than it was, by one of its
+// connections.
+func (p *Provider) strayed(c *connection, identity string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.members.found[name] == identity {
+	if e, ok := p.entries[c.name]; !ok || !e.has(c) || p.members.found[c.name] == identity {
 		return
 	}
-	p.members.found[name] = identity
-	p.kickOthersLocked(name)
+	p.members.found[c.name] = identity
+	p.kickOthersLocked(c.name)
 }
 
 // movesLocked tells whether a spoke is about to be served as another cluster than it was: it is that
@@ -117,6 +118,7 @@ func (p *Provider) Release(name string) {
 // Gone forgets a spoke whose SpokeCluster is gone.
 func (p *Provider) Gone(name string) {
 	p.Remove(name)
+	p.tellRemoved(name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.members.identities, name)

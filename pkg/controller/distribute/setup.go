@@ -65,6 +65,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 	})); err != nil {
 		return fmt.Errorf("setting up distribute: %w", err)
 	}
+	provider.OnRemoved(r.Forget)
 	return nil
 }
 

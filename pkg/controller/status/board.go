@@ -63,6 +63,19 @@ func (b *Board) Forget(key types.NamespacedName, spoke string) {
 	}
 }
 
+// forgetSpoke drops the verdicts on a spoke that is gone. What is shown of them goes with the
+// SpokeCluster.
+func (b *Board) forgetSpoke(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, rows := range b.verdicts {
+		delete(rows, name)
+		if len(rows) == 0 {
+			delete(b.verdicts, key)
+		}
+	}
+}
+
 // drop forgets all about a rule that is gone.
 func (b *Board) drop(key types.NamespacedName) {
 	b.mu.Lock()
