@@ -66,6 +66,7 @@ func (f *exchanged) kubeconfigOf(t *testing.T, m *fleet.Member) []byte {
 // exchange has the other cluster answer, after something that can be noticed. What people want
 // meanwhile is not written there, and what is not there is not taken for gone.
 func (f *exchanged) exchange(t *testing.T, name string, sign func()) {
+	t.Helper()
 	changed := create(t, f.Hub, alertRule("changed-"+name, "shop", onNamed("moved")))
 	deleted := create(t, f.Hub, alertRule("deleted-"+name, "shop", onNamed("moved")))
 	expectPushed(t, f.home, changed, 1)

@@ -79,8 +79,8 @@ func (l *look) named(key reflect.Value) bool {
 	case reflect.String:
 		return key.String() == l.name
 	case reflect.Struct:
-		for i := range key.NumField() {
-			if l.named(key.Field(i)) {
+		for _, field := range key.Fields() {
+			if l.named(field) {
 				return true
 			}
 		}
