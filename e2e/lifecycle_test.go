@@ -594,7 +594,6 @@ func (f *lifecycle) repointed(t *testing.T) {
 	f.change(t, "one", func(sc *v1alpha1.SpokeCluster) {
 		sc.Annotations = map[string]string{v1alpha1.AcceptIdentityAnnotation: uid}
 	})
-	f.ready(t, "one", metav1.ConditionTrue, v1alpha1.ReasonReady)
 	expectPushed(t, two, hand, 1)
 	eventually(t, "the confirmation is taken off", func(ctx context.Context) error {
 		sc := membership("one")
@@ -603,7 +602,14 @@ func (f *lifecycle) repointed(t *testing.T) {
 		}
 		return nil
 	})
-	expectGenerated(t, f.Fleet, "one", "shop", "repointed", 0) // two has no such Deployment
+	// two has no such Deployment. After the change, a single deletion waits as well.
+	f.ready(t, "one", metav1.ConditionFalse, v1alpha1.ReasonDeletionsHeld)
+	expectGenerated(t, f.Fleet, "one", "shop", "repointed", 1)
+	f.change(t, "one", func(sc *v1alpha1.SpokeCluster) {
+		sc.Annotations = map[string]string{v1alpha1.AcknowledgeDeletionsAnnotation: "true"}
+	})
+	expectGenerated(t, f.Fleet, "one", "shop", "repointed", 0)
+	f.ready(t, "one", metav1.ConditionTrue, v1alpha1.ReasonReady)
 	eventually(t, "the identity is shown", func(ctx context.Context) error {
 		sc := membership("one")
 		if err := read(ctx, f.Hub, client.ObjectKeyFromObject(sc), sc); err != nil || sc.Status.Identity != uid {

@@ -232,7 +232,7 @@ func (c *connection) failed(ctx context.Context, err error, backoff *wait.Backof
 		c.seen.Identity = "" // not the spoke's yet
 		c.p.disown(c)
 		if changed, ok := errors.AsType[*IdentityError](err); ok {
-			c.p.strayed(c.name, changed.Is)
+			c.p.strayed(c, changed.Is)
 		}
 	}
 	c.observe(finding)

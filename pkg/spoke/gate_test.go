@@ -88,7 +88,7 @@ func (s *site) answerBy(first http.HandlerFunc) {
 
 // delay has the next read of the identity answered when a channel is closed.
 func (s *site) delay(until <-chan struct{}) {
-	s.answerBy(func(w http.ResponseWriter, r *http.Request) {
+	s.answerBy(func(w http.ResponseWriter, _ *http.Request) {
 		s.answerBy(nil)
 		<-until
 		w.Header().Set("Content-Type", "application/json")
@@ -237,27 +237,25 @@ func (x *crossing) noticed(t *testing.T, lose func()) {
 	}
 }
 
-// both runs a test over HTTP/2 and over HTTP/1.1.
-func both(t *testing.T, test func(t *testing.T, http2 bool)) {
-	t.Helper()
-	t.Run("HTTP2", func(t *testing.T) { test(t, true) })
-	t.Run("HTTP1", func(t *testing.T) { test(t, false) })
-}
+// protocols are those that a spoke may speak: whether it is HTTP/2.
+var protocols = map[string]bool{"HTTP2": true, "HTTP1": false}
 
 // A write costs no other request while no connection is lost.
 func TestGateCostsNothing(t *testing.T) {
-	both(t, func(t *testing.T, http2 bool) {
-		x := newCrossing(t, http2)
-		for range 5 {
-			if err := errors.Join(x.write(t.Context()), x.get(t.Context()), x.gate.Settle(t.Context())); err != nil {
-				t.Fatal(err)
+	for protocol, http2 := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			x := newCrossing(t, http2)
+			for range 5 {
+				if err := errors.Join(x.write(t.Context()), x.get(t.Context()), x.gate.Settle(t.Context())); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		reads, writes, conns := x.here.seen()
-		if reads != 0 || len(writes) != 5 || conns != 1 {
-			t.Errorf("the identity was read %d times, and %d times written, over %d connections", reads, len(writes), conns)
-		}
-	})
+			reads, writes, conns := x.here.seen()
+			if reads != 0 || len(writes) != 5 || conns != 1 {
+				t.Errorf("the identity was read %d times, and %d times written, over %d connections", reads, len(writes), conns)
+			}
+		})
+	}
 }
 
 // After a connection was lost, the identity is read once, whoever waits for it.
@@ -341,31 +339,33 @@ func TestGateRefusesAnotherCluster(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			both(t, func(t *testing.T, http2 bool) {
-				x := newCrossing(t, http2)
-				change(t, x)
-				err := x.write(t.Context())
-				is, ok := errors.AsType[*IdentityError](err)
-				if !ok || is.Was != "here" || is.Is != "there" || !strings.Contains(err.Error(), "not sent: ") {
-					t.Errorf("got %v", err)
-				}
-				if !x.breaker.Open() {
-					t.Error("the circuit is closed")
-				}
-				select {
-				case <-x.kick:
-				default:
-					t.Error("the connection does not look")
-				}
-				if err := x.write(t.Context()); !errors.Is(err, errShut) {
-					t.Errorf("the next write: %v", err)
-				}
-				for _, s := range []*site{x.here, x.there} {
-					if _, writes, _ := s.seen(); len(writes) > 0 {
-						t.Errorf("%s got %v", s.uid, writes)
+			for protocol, http2 := range protocols {
+				t.Run(protocol, func(t *testing.T) {
+					x := newCrossing(t, http2)
+					change(t, x)
+					err := x.write(t.Context())
+					is, ok := errors.AsType[*IdentityError](err)
+					if !ok || is.Was != "here" || is.Is != "there" || !strings.Contains(err.Error(), "not sent: ") {
+						t.Errorf("got %v", err)
 					}
-				}
-			})
+					if !x.breaker.Open() {
+						t.Error("the circuit is closed")
+					}
+					select {
+					case <-x.kick:
+					default:
+						t.Error("the connection does not look")
+					}
+					if err := x.write(t.Context()); !errors.Is(err, errShut) {
+						t.Errorf("the next write: %v", err)
+					}
+					for _, s := range []*site{x.here, x.there} {
+						if _, writes, _ := s.seen(); len(writes) > 0 {
+							t.Errorf("%s got %v", s.uid, writes)
+						}
+					}
+				})
+			}
 		})
 	}
 }
@@ -438,54 +438,58 @@ func TestGateHidesAnswers(t *testing.T) {
 		"an error":  {code: 500, words: "kube-system"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			both(t, func(t *testing.T, http2 bool) {
-				x := newCrossing(t, http2)
-				x.here.answerBy(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tc.code) })
-				x.lose(t)
-				err := x.write(t.Context())
-				var status apierrors.APIStatus
-				if err == nil || errors.As(err, &status) {
-					t.Fatalf("got %v", err)
-				}
-				if !strings.Contains(err.Error(), "not sent: ") || !strings.Contains(err.Error(), tc.words) {
-					t.Errorf("got %q", err)
-				}
-				if x.breaker.Open() {
-					t.Error("the circuit opened")
-				}
-				x.here.answerBy(nil)
-				if err := x.write(t.Context()); err != nil {
-					t.Error(err)
-				}
-				if _, writes, _ := x.here.seen(); !slices.Equal(writes, []string{"POST"}) {
-					t.Errorf("written: %v", writes)
-				}
-			})
+			for protocol, http2 := range protocols {
+				t.Run(protocol, func(t *testing.T) {
+					x := newCrossing(t, http2)
+					x.here.answerBy(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tc.code) })
+					x.lose(t)
+					err := x.write(t.Context())
+					var status apierrors.APIStatus
+					if err == nil || errors.As(err, &status) {
+						t.Fatalf("got %v", err)
+					}
+					if !strings.Contains(err.Error(), "not sent: ") || !strings.Contains(err.Error(), tc.words) {
+						t.Errorf("got %q", err)
+					}
+					if x.breaker.Open() {
+						t.Error("the circuit opened")
+					}
+					x.here.answerBy(nil)
+					if err := x.write(t.Context()); err != nil {
+						t.Error(err)
+					}
+					if _, writes, _ := x.here.seen(); !slices.Equal(writes, []string{"POST"}) {
+						t.Errorf("written: %v", writes)
+					}
+				})
+			}
 		})
 	}
 }
 
 // A write waits no longer than its own context lasts.
 func TestGateIsBounded(t *testing.T) {
-	both(t, func(t *testing.T, http2 bool) {
-		x := newCrossing(t, http2)
-		hang := make(chan struct{})
-		t.Cleanup(func() { close(hang) })
-		x.here.answerBy(func(http.ResponseWriter, *http.Request) { <-hang })
-		x.lose(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		defer cancel()
-		begin := time.Now()
-		if err := x.write(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
-		if took := time.Since(begin); took > 3*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		if _, writes, _ := x.here.seen(); len(writes) > 0 {
-			t.Errorf("written: %v", writes)
-		}
-	})
+	for protocol, http2 := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			x := newCrossing(t, http2)
+			hang := make(chan struct{})
+			t.Cleanup(func() { close(hang) })
+			x.here.answerBy(func(http.ResponseWriter, *http.Request) { <-hang })
+			x.lose(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			begin := time.Now()
+			if err := x.write(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+			if took := time.Since(begin); took > 3*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if _, writes, _ := x.here.seen(); len(writes) > 0 {
+				t.Errorf("written: %v", writes)
+			}
+		})
+	}
 }
 
 // Nothing is written before the cluster was identified, and what only asks is no write.
@@ -549,43 +553,45 @@ func TestGateConfirm(t *testing.T) {
 // The connections of writes are lost again and again, while the address leads to
 // one cluster and the other in turns.
 func TestGateUnderChurn(t *testing.T) {
-	both(t, func(t *testing.T, http2 bool) {
-		x := newCrossing(t, http2)
-		done := make(chan struct{})
-		var churn sync.WaitGroup
-		churn.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-done:
-					return
-				case <-time.After(20 * time.Millisecond):
-				}
-				x.lead([]*site{x.here, x.there}[n%2])
-				x.cut()
-			}
-		})
-		var workers sync.WaitGroup
-		sent := make([]int, 4)
-		for w := range sent {
-			workers.Go(func() {
-				for range 10 {
-					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-					if x.write(ctx) == nil {
-						sent[w]++
+	for protocol, http2 := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			x := newCrossing(t, http2)
+			done := make(chan struct{})
+			var churn sync.WaitGroup
+			churn.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-done:
+						return
+					case <-time.After(20 * time.Millisecond):
 					}
-					cancel()
-					x.breaker.Close() // as the probe does it
+					x.lead([]*site{x.here, x.there}[n%2])
+					x.cut()
 				}
 			})
-		}
-		workers.Wait()
-		close(done)
-		churn.Wait()
-		_, here, _ := x.here.seen()
-		_, there, _ := x.there.seen()
-		t.Logf("%v were answered; here: %d, there: %d", sent, len(here), len(there))
-		if len(there) > 0 && http2 {
-			t.Errorf("%d writes went to the other cluster", len(there))
-		}
-	})
+			var workers sync.WaitGroup
+			sent := make([]int, 4)
+			for w := range sent {
+				workers.Go(func() {
+					for range 10 {
+						ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+						if x.write(ctx) == nil {
+							sent[w]++
+						}
+						cancel()
+						x.breaker.Close() // as the probe does it
+					}
+				})
+			}
+			workers.Wait()
+			close(done)
+			churn.Wait()
+			_, here, _ := x.here.seen()
+			_, there, _ := x.there.seen()
+			t.Logf("%v were answered; here: %d, there: %d", sent, len(here), len(there))
+			if len(there) > 0 && http2 {
+				t.Errorf("%d writes went to the other cluster", len(there))
+			}
+		})
+	}
 }

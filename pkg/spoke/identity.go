@@ -81,15 +81,16 @@ func (p *Provider) becomeLocked(name, identity string) {
 	}
 }
 
-// strayed notes that a spoke turned out to be another cluster than it was.
-func (p *Provider) strayed(name, identity string) {
+// strayed notes that a spoke turned out to be another cluster than it was, by one of its
+// connections.
+func (p *Provider) strayed(c *connection, identity string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.members.found[name] == identity {
+	if e, ok := p.entries[c.name]; !ok || !e.has(c) || p.members.found[c.name] == identity {
 		return
 	}
-	p.members.found[name] = identity
-	p.kickOthersLocked(name)
+	p.members.found[c.name] = identity
+	p.kickOthersLocked(c.name)
 }
 
 // movesLocked tells whether a spoke is about to be served as another cluster than it was: it is that
@@ -117,6 +118,7 @@ func (p *Provider) Release(name string) {
 // Gone forgets a spoke whose SpokeCluster is gone.
 func (p *Provider) Gone(name string) {
 	p.Remove(name)
+	p.tellRemoved(name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.members.identities, name)
@@ -209,17 +211,27 @@ func (p *Provider) admitLocked(name, identity string) error {
 	if was != "" && was != identity && m.accepted[name] != identity {
 		return &IdentityError{Was: was, Is: identity, Spoke: name}
 	}
-	for other, known := range m.identities {
-		if other == name || known != identity || identity == "" || m.released.Has(other) || p.movesLocked(other) {
-			continue
+	for other := range m.identities {
+		if err := p.rivalLocked(name, identity, other); err != nil {
+			return err
 		}
-		e := p.entries[other]
-		if found := m.found[other]; was != "" && was != identity && found != "" && (e == nil || e.spoke == nil) {
-			return &IdentityError{Was: was, Is: identity, Spoke: name, Other: other, OtherIs: found}
-		}
-		if (e != nil && e.current != nil) || m.identities[name] != identity {
-			return &DuplicateError{Other: other}
-		}
+	}
+	return nil
+}
+
+// rivalLocked is admitLocked for one other spoke.
+func (p *Provider) rivalLocked(name, identity, other string) error {
+	m := &p.members
+	if other == name || identity == "" || m.identities[other] != identity || m.released.Has(other) || p.movesLocked(other) {
+		return nil
+	}
+	e := p.entries[other]
+	was, found, served := m.identities[name], m.found[other], e != nil && e.spoke != nil
+	switch {
+	case was != "" && was != identity && found != "" && !served:
+		return &IdentityError{Was: was, Is: identity, Spoke: name, Other: other, OtherIs: found}
+	case was != identity, e != nil && e.current != nil:
+		return &DuplicateError{Other: other}
 	}
 	return nil
 }

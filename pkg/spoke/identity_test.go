@@ -137,7 +137,7 @@ func waiting(p *Provider, name, was, is string) *connection {
 	c := &connection{name: name, kick: make(chan struct{}, 1)}
 	p.entries[name] = &entry{pending: &registration{conn: c, cancel: func() {}}}
 	p.Known(name, was)
-	p.strayed(name, is)
+	p.strayed(c, is)
 	return c
 }
 

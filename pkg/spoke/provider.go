@@ -317,7 +317,7 @@ func (p *Provider) Remove(name string) {
 	p.mu.Lock()
 	e, ok := p.entries[name]
 	delete(p.entries, name)
-	circuits, removed := p.circuits, p.removed
+	circuits := p.circuits
 	p.mu.Unlock()
 	if !ok {
 		return
@@ -332,13 +332,21 @@ func (p *Provider) Remove(name string) {
 	for _, q := range circuits {
 		q.ForgetSpoke(multicluster.ClusterName(name))
 	}
+	p.tellRemoved(name)
+}
+
+func (p *Provider) tellRemoved(name string) {
+	p.mu.RLock()
+	removed := p.removed
+	p.mu.RUnlock()
 	for _, fn := range removed {
 		fn(name)
 	}
 }
 
-// OnRemoved adds a function that is told when a spoke is not registered any more. It has to
-// return at once.
+// OnRemoved adds a function that is told when a spoke is not registered any more, and again
+// when its SpokeCluster is gone: by then, no worker that had it in hand remembers anything. It
+// has to return at once.
 func (p *Provider) OnRemoved(fn func(name string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,6 +7,7 @@
 package expect
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -66,6 +67,13 @@ func (w *Writes[K]) Failed(key K) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.pending, key)
+}
+
+// Forget drops the writes of the keys that are meant.
+func (w *Writes[K]) Forget(meant func(K) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.pending, func(key K, _ write) bool { return meant(key) })
 }
 
 func (w *Writes[K]) end(key K, n write) {

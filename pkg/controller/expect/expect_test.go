@@ -1,6 +1,7 @@
 package expect
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -80,5 +81,17 @@ func TestWrites(t *testing.T) {
 				t.Errorf("Pending: %v, want %v", got, tc.pending)
 			}
 		})
+	}
+}
+
+// What is not waited for any more, another key's write is.
+func TestForget(t *testing.T) {
+	w := New[string](testclock.NewFakePassiveClock(time.Unix(1e9, 0)))
+	w.Begin("s/a")
+	w.Wrote("s/b", "1")
+	w.Begin("t/a")
+	w.Forget(func(key string) bool { return strings.HasPrefix(key, "s/") })
+	if w.Pending("s/a") != 0 || w.Pending("s/b") != 0 || w.Pending("t/a") == 0 || len(w.pending) != 1 {
+		t.Errorf("pending: %v", w.pending)
 	}
 }

@@ -123,6 +123,26 @@ func (q *quota) release(spoke string, rule types.NamespacedName) {
 	}
 }
 
+// forget drops the workloads of a spoke that are refused.
+func (q *quota) forget(spoke string) {
+	q.mu.Lock()
+	s := q.spokes[spoke]
+	if s == nil {
+		q.mu.Unlock()
+		return
+	}
+	news, changed := s.refused.Len() > 0, q.changed
+	s.refused.Clear()
+	s.woken.Clear()
+	if s.rules.Len() == 0 {
+		delete(q.spokes, spoke)
+	}
+	q.mu.Unlock()
+	if news && changed != nil {
+		changed(spoke)
+	}
+}
+
 // waiting returns the workloads of a spoke that are refused.
 func (q *quota) waiting(spoke string) []types.NamespacedName {
 	q.mu.Lock()

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
 func named(name string) types.NamespacedName {
@@ -100,5 +102,35 @@ func TestQuotaSideBySide(t *testing.T) {
 	wg.Wait()
 	if taken.Load() != 20 {
 		t.Errorf("%d were taken", taken.Load())
+	}
+}
+
+// What a spoke's Deployments were refused goes with it; its AlertRules count until they are gone.
+func TestQuotaForgets(t *testing.T) {
+	q, told := &quota{}, 0
+	q.changed = func(string) { told++ }
+	q.add("s", named("there"))
+	q.add("other", named("its"))
+	q.settle("s", named("web"), true)
+	q.settle("other", named("web"), true)
+	told = 0
+	q.forget("s")
+	q.forget("none")
+	if q.refusedOf("s") != 0 || q.refusedOf("other") != 1 || told != 1 || len(q.waiting("s")) > 0 {
+		t.Errorf("%d are refused, told %d times", q.refusedOf("s"), told)
+	}
+	if q.take("s", new(int32(1)), named("another")) {
+		t.Error("what is on the hub does not count")
+	}
+	if _, ok := q.drop("s", named("there")); ok {
+		t.Error("there is room for somebody")
+	}
+	if got := memory.Of(q, "s"); len(got) > 0 {
+		t.Errorf("remembered: %q", got)
+	}
+	q.settle("s", named("web"), true) // by a worker that had it in hand
+	q.forget("s")
+	if got := memory.Of(q, "s"); len(got) > 0 {
+		t.Errorf("remembered: %q", got)
 	}
 }

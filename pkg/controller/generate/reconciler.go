@@ -93,6 +93,10 @@ type Reconciler struct {
 // AlertRules, because of its maxRules.
 func (r *Reconciler) Refused(spoke string) int { return r.quota.refusedOf(spoke) }
 
+// Forget drops all that is remembered of a spoke that is not registered any more. Its AlertRules
+// count for as long as they are on the hub.
+func (r *Reconciler) Forget(name string) { r.quota.forget(name) }
+
 // NewReconciler returns a Reconciler.
 func NewReconciler(o Options) *Reconciler {
 	if o.Contests == nil {

@@ -71,8 +71,9 @@ func (b *Board) Notify(key types.NamespacedName) {
 	notify(key)
 }
 
-// dropSpoke forgets all about a spoke that is gone.
-func (b *Board) dropSpoke(name string) {
+// forgetSpoke drops the verdicts on a spoke that is gone. What is shown of them goes with the
+// SpokeCluster.
+func (b *Board) forgetSpoke(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for key, rows := range b.verdicts {

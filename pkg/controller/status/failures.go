@@ -111,6 +111,7 @@ func (f *Failures) forgetSpoke(name string) {
 	if f == nil {
 		return
 	}
+	f.board.forgetSpoke(name)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s := f.spokes[name]; s != nil && s.timer != nil {

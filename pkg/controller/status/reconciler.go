@@ -125,7 +125,7 @@ func (r *Reconciler) saw(sc client.Object) bool {
 // forgetSpoke drops all that is known of a spoke that is gone: the next one of that name is another.
 // It goes with the event, before anything can be reported of the next one.
 func (r *Reconciler) forgetSpoke(name string) {
-	r.Board.dropSpoke(name)
+	r.Board.forgetSpoke(name)
 	r.Failures.forgetSpoke(name)
 	r.damper.forget(name)
 }

@@ -194,7 +194,7 @@ func TestBoardDropsASpoke(t *testing.T) {
 	b.Report(one, applied("a"))
 	b.Report(both, applied("a"))
 	b.Report(both, applied("b"))
-	b.dropSpoke("a")
+	b.forgetSpoke("a")
 	if len(b.verdicts) != 1 || len(b.rows(both)) != 1 || b.rows(both)["b"].Name != "b" {
 		t.Errorf("kept are %v", b.verdicts)
 	}

@@ -27,17 +27,17 @@ import (
 // Proxy is an HTTPS reverse proxy on a loopback address. Its methods are safe for
 // concurrent use.
 type Proxy struct {
-	token    string
-	server   *httptest.Server
-	upstream http.Handler
-	link     *link
+	token  string
+	server *httptest.Server
+	link   *link
 
-	mu     sync.Mutex
-	fault  Fault
-	points []*point
-	conns  map[net.Conn]bool
-	count  int
-	closed bool
+	mu       sync.Mutex
+	upstream http.Handler
+	fault    Fault
+	points   []*point
+	conns    map[net.Conn]bool
+	count    int
+	closed   bool
 	// era ends, by end, with the watches that began in it.
 	era context.Context
 	end context.CancelFunc
@@ -46,21 +46,11 @@ type Proxy struct {
 // Start starts a proxy. Requests have to bear the token; they go to where the
 // kubeconfig says, as its user.
 func Start(kubeconfig []byte, token string) (*Proxy, error) {
-	cfg, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
-	}
-	transport, err := rest.TransportFor(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("making the way upstream: %w", err)
-	}
-	target, err := url.Parse(cfg.Host)
-	if err != nil {
-		return nil, fmt.Errorf("reading the address of the API server: %w", err)
-	}
 	p := &Proxy{token: token, fault: Pass, conns: map[net.Conn]bool{}, link: newLink()}
 	p.era, p.end = context.WithCancel(context.Background())
-	p.upstream = p.reverse(target, transport)
+	if err := p.Exchange(kubeconfig); err != nil {
+		return nil, err
+	}
 	p.server = httptest.NewUnstartedServer(p)
 	p.server.Listener = &listener{Listener: p.server.Listener, link: p.link}
 	p.server.EnableHTTP2 = true
@@ -68,6 +58,27 @@ func Start(kubeconfig []byte, token string) (*Proxy, error) {
 	p.server.Config.ConnContext = p.connected
 	p.server.StartTLS()
 	return p, nil
+}
+
+// Exchange has every request from now on go to where another kubeconfig says, as its user. What is
+// under way stays where it is: EndWatches and Sever end it.
+func (p *Proxy) Exchange(kubeconfig []byte) error {
+	cfg, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	transport, err := rest.TransportFor(cfg)
+	if err != nil {
+		return fmt.Errorf("making the way upstream: %w", err)
+	}
+	target, err := url.Parse(cfg.Host)
+	if err != nil {
+		return fmt.Errorf("reading the address of the API server: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.upstream = p.reverse(target, transport)
+	return nil
 }
 
 // reverse forwards requests and what comes back, as it comes.
@@ -206,7 +217,10 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request) {
 	if !p.reached(r, false) {
 		panic(http.ErrAbortHandler)
 	}
-	p.upstream.ServeHTTP(w, r)
+	p.mu.Lock()
+	upstream := p.upstream
+	p.mu.Unlock()
+	upstream.ServeHTTP(w, r)
 }
 
 // Point is a moment in the life of a request.

@@ -1,0 +1,39 @@
+package distribute
+
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+)
+
+// Forget drops all that is remembered of a spoke that is not registered any more. Engaging it
+// again replays what has to be known.
+func (r *Reconciler) Forget(name string) {
+	of := func(req mcreconcile.Request) bool { return req.ClusterName.String() == name }
+	r.writes.Forget(func(key objectKey) bool { return key.spoke == name })
+	r.waiting.forget(of)
+	r.hidden.forgetAll(of)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.answers, func(req mcreconcile.Request, _ string) bool { return of(req) })
+}
+
+// forget drops keys.
+func (w *waiting) forget(meant func(mcreconcile.Request) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for k, keys := range w.keys {
+		maps.DeleteFunc(keys, func(req mcreconcile.Request, _ sets.Empty) bool { return meant(req) })
+		if len(keys) == 0 {
+			delete(w.keys, k)
+		}
+	}
+}
+
+// forgetAll begins anew with keys.
+func (h *hidden) forgetAll(meant func(mcreconcile.Request) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.tries, func(req mcreconcile.Request, _ int) bool { return meant(req) })
+}

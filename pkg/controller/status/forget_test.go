@@ -1,0 +1,46 @@
+package status
+
+import (
+	"context"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/memory"
+)
+
+// gone is a hub without any object.
+type gone struct{ client.Reader }
+
+func (gone) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("spokeclusters").GroupResource(), key.Name)
+}
+
+// The verdicts on a spoke go with its SpokeCluster.
+func TestVerdictsGoWithTheSpoke(t *testing.T) {
+	withFailures(t, func(h *told) {
+		s := &spokes{reader: gone{}, damper: &damper{}, failures: h.Failures}
+		for _, name := range []string{"s", "other"} {
+			h.report(name, "a", v1alpha1.ReasonRejected, "no")
+			h.report(name, "b", "", "")
+			s.damper.of(&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
+		before := len(memory.Of(s, "other"))
+		if len(memory.Of(s, "s")) < 4 {
+			h.Fatalf("remembered: %q", memory.Of(s, "s"))
+		}
+		if _, err := s.Reconcile(h.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "s"}}); err != nil {
+			h.Fatal(err)
+		}
+		if got := memory.Of(s, "s"); len(got) > 0 {
+			h.Errorf("remembered: %q", got)
+		}
+		if got := memory.Of(s, "other"); len(got) != before {
+			h.Errorf("of the other is left: %q", got)
+		}
+	})
+}

@@ -1,0 +1,69 @@
+package spoke
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	"github.com/rulefleet/rulefleet/pkg/testing/memory"
+)
+
+// What is remembered of a spoke goes when it is not registered any more, and all of it with its
+// SpokeCluster.
+func TestProviderForgets(t *testing.T) {
+	r, _ := registrar(t, memberOf("s", "A"), memberOf("other", "B"))
+	p := r.Provider
+	if err := r.learn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var removed []string
+	p.OnRemoved(func(name string) {
+		p.Changed(name) // would never return if the lock were held
+		removed = append(removed, name)
+	})
+	q := NewQueue(t.Name(), 1)
+	defer q.ShutDown()
+	p.follow(q)
+	for _, name := range []string{"s", "other"} {
+		c := waiting(p, name, "A", "C")
+		p.Accept(name, "D")
+		engagedAs(p, name, "A")
+		c.p = p
+		q.SetCircuit(multicluster.ClusterName(name), true)
+		p.leaving[name] = &departure{cancel: func() {}}
+		sc := memberOf(name, "A")
+		r.replaced(sc)
+		r.setOutdated(sc)
+	}
+	before := len(memory.Of(r, "other"))
+	for _, where := range []string{".uids[s]", ".outdated[s]", ".Provider.entries[s]", ".Provider.members.identities[s]", ".Provider.members.accepted[s]", ".Provider.members.found[s]", ".Provider.leaving[s]"} {
+		if got := memory.Of(r, "s"); !slices.Contains(got, where) {
+			t.Errorf("%s is not among what is remembered: %q", where, got)
+		}
+	}
+	p.Release("s") // the Secret is gone
+	if !slices.Equal(removed, []string{"s"}) || !slices.Contains(memory.Of(r, "s"), ".Provider.members.identities[s]") {
+		t.Errorf("removed: %q; remembered: %q", removed, memory.Of(r, "s"))
+	}
+	r.gone("s") // and the SpokeCluster
+	if got := memory.Of(r, "s"); len(got) > 0 {
+		t.Errorf("remembered: %q", got)
+	}
+	if got := memory.Of(r, "other"); len(got) != before {
+		t.Errorf("of the other is left: %q", got)
+	}
+	if !slices.Equal(removed, []string{"s", "s"}) {
+		t.Errorf("told of %q", removed)
+	}
+	// What is told of one that has left makes it remembered no more.
+	c := &connection{name: "s", kick: make(chan struct{}, 1), breaker: NewBreaker(func() {}), p: p}
+	p.strayed(c, "E")
+	p.observe(c, Observation{Contact: time.Now()})
+	p.circuit(c)
+	p.disown(c)
+	if got := memory.Of(r, "s"); len(got) > 0 {
+		t.Errorf("remembered: %q", got)
+	}
+}
