@@ -24,10 +24,11 @@ const (
 
 // window is how many keys of a lane may be in flight. Each answer lets one more be, until that was
 // too many once; from then on, it is half of few more per round. It is halved when requests fail or
-// the spoke throttles, and a quarter less when even the fastest answer of a round took longer than
-// answers do with few in flight: the API server lets requests wait for each other.
+// the spoke throttles. It is a quarter less, but not less than at first, when even the fastest answer
+// of a round took longer than answers do with few in flight: the API server lets requests wait for
+// each other.
 //
-// A round is as many endings as the window allows in flight.
+// A round is as many endings as the window allowed in flight when it began.
 type window struct {
 	size int
 	// start is its size at first, and floor is where failures leave it.
@@ -41,12 +42,15 @@ type window struct {
 	met bool
 
 	// Of this round:
+	length    int
 	good, bad int
 	fastest   time.Duration
 	peak      int // the most in flight
 }
 
-func newWindow(start, floor int) window { return window{size: start, start: start, floor: floor} }
+func newWindow(start, floor int) window {
+	return window{size: start, start: start, floor: floor, length: start}
+}
 
 // anew is the window as it was at first.
 func (w *window) anew() window { return newWindow(w.start, w.floor) }
@@ -76,7 +80,7 @@ func (w *window) add(e ending, took time.Duration, now time.Time, inFlight int) 
 	default:
 		w.answered(took)
 	}
-	if w.good+w.bad >= w.size {
+	if w.good+w.bad >= w.length {
 		w.adjust(now)
 	}
 }
@@ -97,12 +101,15 @@ func (w *window) adjust(now time.Time) {
 	case w.bad >= w.good:
 		w.shrink(w.size/2, w.floor, now)
 	case !w.fast(w.fastest):
-		w.shrink(w.size*3/4, w.floor, now)
+		w.shrink(w.size*3/4, w.start, now)
 	case w.met && w.used():
 		w.size += few / 2
 	}
-	w.good, w.bad, w.peak = 0, 0, 0
+	w.begin()
 }
+
+// begin begins a round.
+func (w *window) begin() { w.length, w.good, w.bad, w.peak = w.size, 0, 0, 0 }
 
 // used tells whether the window is what limits the lane: one below it gets three quarters, and one
 // below that three quarters of these.
@@ -114,7 +121,7 @@ func (w *window) shrink(to, floor int, now time.Time) {
 	// It may be below the floor already.
 	w.size = min(w.size, max(to, floor))
 	w.met, w.shrunk = true, now
-	w.good, w.bad, w.peak = 0, 0, 0
+	w.begin()
 }
 
 // narrow tells whether the window is worth remembering.
