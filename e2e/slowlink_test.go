@@ -207,7 +207,7 @@ func trickles(t *testing.T, f *fleet.Fleet) {
 	}
 	sc := membership(l.name)
 	must(t, f.Hub.Client.Get(t.Context(), client.ObjectKeyFromObject(sc), sc))
-	if c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected); !strings.Contains(c.Message, "Deployments: for 30s, less than 1000 bytes a second came") {
+	if c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected); !strings.Contains(c.Message, "Deployments: less than 1000 bytes a second were received for 30s") {
 		t.Errorf("the message is %s", c.Message)
 	}
 	p.Set(faultproxy.Pass)

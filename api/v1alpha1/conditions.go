@@ -164,7 +164,8 @@ const (
 const (
 	// ReasonConnected is Connected=True.
 	ReasonConnected = "Connected"
-	// ReasonConnecting is Connected=Unknown: no answer of the spoke is in yet.
+	// ReasonConnecting is Connected=Unknown: no answer of the spoke is in yet, or what it
+	// holds is being read, and the message says how much was read so far.
 	ReasonConnecting = "Connecting"
 	// ReasonAuthFailed is Connected=False: the spoke does not accept the credential.
 	ReasonAuthFailed = "AuthFailed"

@@ -135,7 +135,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	// Outermost, for what it refuses says nothing about the spoke.
 	cfg.Wrap(p.opts.Wrap)
 	var err error
-	if c.http, err = rest.HTTPClientFor(cfg); err != nil {
+	if c.http, err = newHTTPClient(cfg); err != nil {
 		return nil, refuse("", "the credential or the CA in it can't be used")
 	}
 	// A redirect would carry the credential to wherever the spoke says.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 )
@@ -34,7 +35,7 @@ type slowError struct{ window time.Duration }
 
 // Error implements error.
 func (e *slowError) Error() string {
-	return fmt.Sprintf("for %v, less than %d bytes a second came", e.window, leastRate)
+	return fmt.Sprintf("less than %d bytes a second were received for %v", leastRate, e.window)
 }
 
 // Is makes it a timeout.
@@ -195,6 +196,39 @@ func (c *countedConn) Read(b []byte) (int, error) {
 	c.received.Add(int64(n))
 	return n, err //nolint:wrapcheck // a connection is transparent
 }
+
+// These have HTTP/2 close a connection that is dead, within the time that an outage may stay
+// unnoticed. At leastRate, the frames of a list are 16 s apart: an answer to a ping would not
+// come in time.
+const (
+	pingAfter   = 20 * time.Second
+	pingTimeout = 5 * time.Second
+)
+
+// newHTTPClient is rest.HTTPClientFor with pings that suit a slow link. That has the pings of
+// the environment alone.
+func newHTTPClient(cfg *rest.Config) (*http.Client, error) {
+	tls, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("reading the CA and the credential: %w", err)
+	}
+	transport, err := rest.HTTPWrappersForConfig(cfg, utilnet.SetOldTransportDefaults(&http.Transport{
+		Proxy:               cfg.Proxy,
+		DialContext:         cfg.Dial,
+		TLSClientConfig:     tls,
+		MaxIdleConnsPerHost: maxIdle,
+		DisableCompression:  cfg.DisableCompression,
+		ForceAttemptHTTP2:   true,
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return &http.Client{Transport: transport}, nil
+}
+
+// maxIdle is client-go's, for a server without HTTP/2.
+const maxIdle = 25
 
 // lookout is a client that has its own connection, by HTTP/1.1: one on which a request was not
 // answered is not used for the next.

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
@@ -258,4 +260,32 @@ func TestLookout(t *testing.T) {
 		t.Error(err)
 	}
 	expect(3)
+}
+
+// The pings of HTTP/2 close a connection that is dead, and none on which a frame comes at the least
+// rate that counts as life.
+func TestPings(t *testing.T) {
+	const frame = 16 << 10
+	if between := time.Second * frame / leastRate; pingAfter < between {
+		t.Errorf("a ping is sent after %v, and there may be %v between two frames", pingAfter, between)
+	}
+	if dead := pingAfter + pingTimeout; dead >= 30*time.Second {
+		t.Errorf("a dead connection is noticed after %v", dead)
+	}
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	c := connectWith(t, server, goodUser)
+	defer c.disconnect()
+	transport := c.http.Transport
+	for {
+		wrapper, ok := transport.(utilnet.RoundTripperWrapper)
+		if !ok {
+			break
+		}
+		transport = wrapper.WrappedRoundTripper()
+	}
+	is, ok := transport.(*http.Transport)
+	if !ok || is.HTTP2 == nil || is.HTTP2.SendPingTimeout != pingAfter || is.HTTP2.PingTimeout != pingTimeout {
+		t.Errorf("the transport is %+v", transport)
+	}
 }
