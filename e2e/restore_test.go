@@ -150,7 +150,7 @@ func TestHubDownAtStart(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})
 	f.up()
-	f.options.LeaderElect = true
+	f.options.LeaderElect, f.options.Pod = true, "8a2f0f4c-53c4-4d0b-9d0c-0d9d1f7f2f11"
 	f.start(t)
 	endsWell(t, f)
 	at := f.place(t, healthyName)
@@ -193,6 +193,9 @@ func TestHubDownAtStart(t *testing.T) {
 	}
 	at.rule(t, "after")
 	at.settle(t)
+	if took := time.Since(back); took > readyWithin {
+		t.Errorf("it was at work after %v, though the lease was its own pod's", took)
+	}
 	t.Logf("ready %s after the hub was back, and at work %s after it", seconds(took), seconds(time.Since(back)))
 }
 
