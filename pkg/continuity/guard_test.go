@@ -143,6 +143,17 @@ func TestInformer(t *testing.T) {
 			then:     func(s *server) { s.restore(); s.others(3) },
 			restored: same, // nothing proves it, and the kind is listed again
 		},
+		"restored after a watch that was waited for": {
+			before: func(s *server) { s.put("a", "b"); s.save(); s.put("c") },
+			then: func(s *server) {
+				s.set(func() { s.wait = 20 * time.Minute })
+				s.cut()
+				pass(21 * time.Minute)
+				s.set(func() { s.wait = 0 })
+				s.restore()
+			},
+			restored: restored,
+		},
 		"restored to nothing": {
 			before:   func(s *server) { s.save(); s.put("a", "b") },
 			then:     func(s *server) { s.restore() },

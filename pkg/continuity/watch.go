@@ -69,7 +69,7 @@ func (k *kind) noteList(list runtime.Object, floor string, options metav1.ListOp
 
 // watch implements toolscache.WatcherWithContext.
 func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	s := &stream{kind: k, out: make(chan watch.Event), done: make(chan struct{}), began: time.Now(), floor: k.history.floor()}
+	s := &stream{kind: k, out: make(chan watch.Event), done: make(chan struct{}), floor: k.history.floor()}
 	s.lasts = time.Duration(ptr.Deref(options.TimeoutSeconds, 0)) * time.Second
 	s.listing = ptr.Deref(options.SendInitialEvents, false)
 	s.consistent = options.ResourceVersion == ""
@@ -89,7 +89,7 @@ func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 		k.history.interrupted()
 		return nil, err
 	}
-	s.inner = w
+	s.inner, s.began = w, time.Now() // it may have been waited for
 	go s.run(ctx)
 	return s, nil
 }
@@ -146,7 +146,7 @@ type stream struct {
 	done  chan struct{}
 	stop  sync.Once
 
-	// began is when the watch was asked for, and lasts for how long; zero for as long as it likes.
+	// began is when the watch was opened, and lasts for how long; zero for as long as it likes.
 	began time.Time
 	lasts time.Duration
 	// listing tells that the watch begins with all objects, of which newest was written last,
