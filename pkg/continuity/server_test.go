@@ -35,7 +35,7 @@ type server struct {
 	plain  bool // can't stream a list
 	lies   bool // answers lists without an object, and refuses watches
 	opaque bool // has versions that can't be compared
-	// empty is how many lists are still answered without an object, where watches are served.
+	// empty is how many whole lists are still answered without an object, where watches are served.
 	empty int
 	// wait is how long it takes to open a watch.
 	wait   time.Duration
@@ -221,7 +221,7 @@ func (s *server) ListWithContext(_ context.Context, options metav1.ListOptions) 
 	if s.lies {
 		return list, nil
 	}
-	if s.empty > 0 {
+	if s.empty > 0 && options.Limit != 1 {
 		s.empty--
 		return list, nil
 	}
