@@ -281,7 +281,7 @@ func TestWitnesses(t *testing.T) {
 		t.Errorf("%d events are remembered", n)
 	}
 	list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "600"}}
-	list.Items = []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: "other-0", ResourceVersion: "250"}}}
+	list.Items = []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: "other-7", ResourceVersion: "250"}}}
 	k.noteList(list, "", metav1.ListOptions{ResourceVersion: "0"})
 	if g.Err() != nil {
 		t.Errorf("a list of any version: %v", g.Err())
