@@ -56,6 +56,9 @@ const releaseTimeout = 5 * time.Second
 // leaseName is the Lease by which replicas agree on a leader.
 const leaseName = "rulefleet-manager"
 
+// podEnv is the environment variable with the UID of the manager's pod, where it runs in one.
+const podEnv = "POD_UID"
+
 // run puts the manager together and runs it until ctx ends.
 func run(ctx context.Context, o *options) error {
 	log, err := o.logger()
@@ -66,7 +69,7 @@ func run(ctx context.Context, o *options) error {
 	klog.SetLogger(log)
 	noticeDeadConnections()
 
-	identity, err := leader.Identity()
+	identity, err := leader.Identity(os.Getenv(podEnv))
 	if err != nil {
 		return err
 	}
@@ -131,7 +134,7 @@ func election(cfg *rest.Config, identity string, o *options) (*leader.Fence, res
 		return nil, nil, nil
 	}
 	fence := leader.NewFence(clock.RealClock{}, leader.RenewDeadline)
-	lock, err := leader.NewLock(cfg, client.ObjectKey{Namespace: o.namespace, Name: leaseName}, identity, fence)
+	lock, err := leader.NewLock(cfg, client.ObjectKey{Namespace: o.namespace, Name: leaseName}, identity, os.Getenv(podEnv), fence)
 	return fence, lock, err
 }
 

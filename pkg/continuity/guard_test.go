@@ -4,7 +4,9 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,6 +88,11 @@ func TestInformer(t *testing.T) {
 			then:   func(*server) { pass(10 * time.Minute) },
 			asked:  "watch",
 		},
+		"a watch ends as it should where nothing is": {
+			before: func(*server) {},
+			then:   func(*server) { pass(10 * time.Minute) },
+			asked:  "watch",
+		},
 		"the server is started anew": {
 			before: func(s *server) { s.put("a", "b"); s.remove("b") },
 			then:   func(s *server) { s.stop(); s.others(10); s.restart() },
@@ -106,7 +113,7 @@ func TestInformer(t *testing.T) {
 				s.set(func() { s.lies = true })
 				s.restart()
 				pass(10 * time.Second)
-				s.set(func() { s.lies = false })
+				s.set(func() { s.lies, s.empty = false, 1 })
 			},
 		},
 		"a list is empty by a lie, and the watch after it is not": {
@@ -117,6 +124,7 @@ func TestInformer(t *testing.T) {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c", "d", "e", "b", "a"); s.remove("c") },
 			then:     func(s *server) { s.restore() },
 			restored: restored,
+			asked:    "watch read watch-list",
 		},
 		"restored while connections are refused": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c", "d", "e", "b", "a") },
@@ -138,10 +146,41 @@ func TestInformer(t *testing.T) {
 			then:     func(s *server) { s.restore(); s.others(1); s.put("c") },
 			restored: restored,
 		},
+		"restored, few writes are lost, and the server has passed them before it started": {
+			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("a") },
+			then:     func(s *server) { s.restore(); s.others(30); s.restart() },
+			restored: restored,
+		},
+		"restored, a deletion is lost, and the server has passed it before it started": {
+			before:   func(s *server) { s.put("a", "b"); s.save(); s.remove("a"); s.put("c", "d", "e") },
+			then:     func(s *server) { s.restore(); s.others(30); s.restart() },
+			restored: restored,
+		},
+		"an object is made anew while the server is started anew": {
+			before: func(s *server) { s.put("a", "b"); s.remove("a") },
+			then:   func(s *server) { s.stop(); s.put("a"); s.restart() },
+			asked:  "watch watch-list",
+		},
 		"restored, few writes are lost, and others make up for them at once": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c") },
 			then:     func(s *server) { s.restore(); s.others(3) },
 			restored: same, // nothing proves it, and the kind is listed again
+		},
+		"restored after a watch that was waited for": {
+			before: func(s *server) { s.put("a", "b"); s.save(); s.put("c") },
+			then: func(s *server) {
+				s.set(func() { s.wait = 20 * time.Minute })
+				s.cut()
+				pass(21 * time.Minute)
+				s.set(func() { s.wait = 0 })
+				s.restore()
+			},
+			restored: restored,
+		},
+		"restored, and only writes of other kinds are lost": {
+			before:   func(s *server) { s.put("a"); s.save(); s.others(50) },
+			then:     func(s *server) { s.restore() },
+			restored: restored,
 		},
 		"restored to nothing": {
 			before:   func(s *server) { s.save(); s.put("a", "b") },
@@ -166,8 +205,8 @@ func TestInformer(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					told := 0
-					g, s := NewGuard(func() { told++ }), newServer()
+					var told atomic.Int32
+					g, s := NewGuard(func() { told.Add(1) }), newServer()
 					s.plain = plain
 					state, stop := runInformer(t, g, s)
 					defer stop()
@@ -183,8 +222,8 @@ func TestInformer(t *testing.T) {
 					if got := state(); !maps.Equal(got, s.state()) {
 						t.Errorf("the informer has %v, and the server %v", got, s.state())
 					}
-					if got := g.Err() != nil; got != tc.restored || (told == 1) != got {
-						t.Errorf("the guard says %v, and told %d times", g.Err(), told)
+					if got := g.Err() != nil; got != tc.restored || (told.Load() == 1) != got {
+						t.Errorf("the guard says %v, and told %d times", g.Err(), told.Load())
 					}
 					asked := strings.Join(slices.Compact(s.requests()), " ")
 					want := tc.asked
@@ -202,22 +241,54 @@ func TestInformer(t *testing.T) {
 
 // A list by resource version 0 may be older than what was read before, and proves nothing.
 func TestListOfAnyVersion(t *testing.T) {
-	g, s := NewGuard(nil), newServer()
-	lw := g.ListerWatcher(s, &corev1.ConfigMap{})
-	for _, version := range []string{"", "0"} {
-		if _, err := lw.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: version}); err != nil {
-			t.Fatal(err)
-		}
-		s.version--
+	for name, tc := range map[string]struct {
+		versions []string // that are asked for, and each is older than the one before
+		restored bool
+	}{
+		"consistent lists":        {[]string{"", ""}, true},
+		"any after a consistent":  {[]string{"", "0"}, false},
+		"a consistent after any":  {[]string{"0", ""}, false},
+		"any after any":           {[]string{"0", "0"}, false},
+		"any between consistents": {[]string{"", "0", ""}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, s := NewGuard(nil), newServer()
+			lw := g.ListerWatcher(s, &corev1.ConfigMap{})
+			for _, version := range tc.versions {
+				if _, err := lw.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: version}); err != nil {
+					t.Fatal(err)
+				}
+				s.version--
+			}
+			if got := g.Err() != nil; got != tc.restored {
+				t.Errorf("the guard says %v", g.Err())
+			}
+		})
 	}
+}
+
+// The newest events of other objects are remembered beside those of one that never rests.
+func TestWitnesses(t *testing.T) {
+	g, at := NewGuard(nil), func(name string, version int) moment {
+		return momentOf(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: strconv.Itoa(version)}})
+	}
+	k := &kind{guard: g, history: history{kind: "ConfigMap"}}
+	for v := range 100 {
+		k.history.showed(at("busy", 300+2*v))
+		k.history.showed(at("other-"+strconv.Itoa(v%(maxWitnesses-1)), 301+2*v))
+	}
+	if n := len(k.history.witnesses); n != maxWitnesses {
+		t.Errorf("%d events are remembered", n)
+	}
+	list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "600"}}
+	list.Items = []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: "other-7", ResourceVersion: "250"}}}
+	k.noteList(list, "", metav1.ListOptions{ResourceVersion: "0"})
 	if g.Err() != nil {
-		t.Error(g.Err())
+		t.Errorf("a list of any version: %v", g.Err())
 	}
-	if _, err := lw.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	k.noteList(list, "", metav1.ListOptions{ResourceVersion: "500"})
 	if g.Err() == nil {
-		t.Error("a consistent list is older than one before, and that is not noticed")
+		t.Error("an object went back, and that is not noticed")
 	}
 }
 

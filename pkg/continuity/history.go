@@ -2,7 +2,9 @@ package continuity
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,6 +23,8 @@ type history struct {
 	highest string
 	// last is the newest event of the kind; of what was listed, the object that was written last.
 	last moment
+	// witnesses are the newest events, each of another object, in their order.
+	witnesses []moment
 	// empty tells that there was no object since the last list, and doubtful that there was one
 	// before it.
 	empty, doubtful bool
@@ -29,12 +33,23 @@ type history struct {
 	broken bool
 }
 
+// maxWitnesses bounds how many events of a kind are remembered.
+const maxWitnesses = 32
+
 // moment is an event of an object, or its last write.
 type moment struct {
-	key     types.NamespacedName
-	uid     types.UID
+	object
 	version string
 }
+
+// object is one object, and not another one of the same name.
+type object struct {
+	key types.NamespacedName
+	uid types.UID
+}
+
+// String implements fmt.Stringer.
+func (o object) String() string { return strings.TrimPrefix(o.key.String(), "/") }
 
 // momentOf reads when an object was last written. It is zero where that can't be told.
 func momentOf(o runtime.Object) moment {
@@ -42,7 +57,7 @@ func momentOf(o runtime.Object) moment {
 	if err != nil || !ordered(m.GetResourceVersion()) {
 		return moment{}
 	}
-	return moment{key: types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}, uid: m.GetUID(), version: m.GetResourceVersion()}
+	return moment{object{types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}, m.GetUID()}, m.GetResourceVersion()}
 }
 
 // before returns the resource version just before an event, or "" where there is none.
@@ -94,7 +109,18 @@ func (h *history) read(floor, version string) *RestoredError {
 func (h *history) reset(version string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.highest = version
+	h.highest, h.witnesses = version, nil
+}
+
+// seen returns when the objects of the newest events were written, or deleted.
+func (h *history) seen() map[object]string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make(map[object]string, len(h.witnesses))
+	for _, w := range h.witnesses {
+		out[w.object] = w.version
+	}
+	return out
 }
 
 // raise notes a resource version that the kind has reached.
@@ -124,6 +150,47 @@ func (h *history) showed(m moment) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last, h.empty, h.doubtful = m, false, false
+	if m.version == "" {
+		return
+	}
+	h.witnesses = append(slices.DeleteFunc(h.witnesses, func(w moment) bool { return w.object == m.object }), m)
+	if n := len(h.witnesses) - maxWitnesses; n > 0 {
+		h.witnesses = slices.Delete(h.witnesses, 0, n)
+	}
+}
+
+// survey is what a list shows while it is read.
+type survey struct {
+	history *history
+	seen    map[object]string
+	// newest is the object that was written last, of this many.
+	newest  moment
+	objects int
+	// back is an object whose last write the list does not have.
+	back moment
+}
+
+func (h *history) survey() *survey { return &survey{history: h, seen: h.seen()} }
+
+// add adds an object of the list.
+func (s *survey) add(m moment) {
+	s.newest, s.objects = newer(s.newest, m), s.objects+1
+	if less(m.version, s.seen[m.object]) {
+		s.back = m
+	}
+}
+
+// end notes the list. A page is a part of a list that has begun.
+func (s *survey) end(page bool) { s.history.listed(s.newest, s.objects, page) }
+
+// restored returns an error when the list, which has to have all that was seen, does not.
+func (s *survey) restored() *RestoredError {
+	h := s.history
+	if s.back.version == "" {
+		return nil
+	}
+	h.reset(h.floor())
+	return &RestoredError{Why: fmt.Sprintf("%s %s went back from resource version %s to %s", h.kind, s.back.object, s.seen[s.back.object], s.back.version)}
 }
 
 // interrupted notes that a watch did not end in the ordinary way, or that none could be opened.

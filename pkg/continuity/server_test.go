@@ -35,8 +35,10 @@ type server struct {
 	plain  bool // can't stream a list
 	lies   bool // answers lists without an object, and refuses watches
 	opaque bool // has versions that can't be compared
-	// empty is how many lists are still answered without an object, where watches are served.
-	empty  int
+	// empty is how many whole lists are still answered without an object, where watches are served.
+	empty int
+	// wait is how long it takes to open a watch.
+	wait   time.Duration
 	asked  []string
 	uid    int
 	backup *server
@@ -219,7 +221,7 @@ func (s *server) ListWithContext(_ context.Context, options metav1.ListOptions) 
 	if s.lies {
 		return list, nil
 	}
-	if s.empty > 0 {
+	if s.empty > 0 && options.Limit != 1 {
 		s.empty--
 		return list, nil
 	}
@@ -234,6 +236,10 @@ func (s *server) ListWithContext(_ context.Context, options metav1.ListOptions) 
 
 // WatchWithContext implements toolscache.WatcherWithContext.
 func (s *server) WatchWithContext(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	s.mu.Lock()
+	wait := s.wait
+	s.mu.Unlock()
+	pass(wait)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	listing := ptr.Deref(options.SendInitialEvents, false)

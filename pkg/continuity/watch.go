@@ -3,7 +3,6 @@ package continuity
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -51,30 +50,35 @@ func (k *kind) noteList(list runtime.Object, floor string, options metav1.ListOp
 	if err != nil {
 		return
 	}
+	survey := k.history.survey()
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // what is no list is not listed
+		survey.add(momentOf(o))
+		return nil
+	})
+	survey.end(options.Continue != "")
+	if options.ResourceVersion == "0" {
+		return // it may be as old as it likes
+	}
+	k.guard.found(survey.restored())
 	switch {
-	case options.ResourceVersion == "0", options.Continue != "":
-		// The first may be as old as it likes, and the second is as old as the first page.
+	case options.Continue != "": // it is as old as the first page
 	case options.ResourceVersion == "":
 		k.guard.found(k.history.read(floor, l.GetResourceVersion()))
 	default:
 		k.history.raise(l.GetResourceVersion())
 	}
-	newest := moment{}
-	_ = meta.EachListItem(list, func(o runtime.Object) error { // what is no list is not listed
-		newest = newer(newest, momentOf(o))
-		return nil
-	})
-	k.history.listed(newest, meta.LenList(list), options.Continue != "")
 }
 
 // watch implements toolscache.WatcherWithContext.
 func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	s := &stream{kind: k, out: make(chan watch.Event), done: make(chan struct{}), began: time.Now(), floor: k.history.floor()}
+	s := &stream{kind: k, out: make(chan watch.Event), done: make(chan struct{}), floor: k.history.floor()}
 	s.lasts = time.Duration(ptr.Deref(options.TimeoutSeconds, 0)) * time.Second
-	s.listing = ptr.Deref(options.SendInitialEvents, false)
+	if ptr.Deref(options.SendInitialEvents, false) {
+		s.listing = k.history.survey()
+	}
 	s.consistent = options.ResourceVersion == ""
 	resumed := resumption{version: options.ResourceVersion}
-	if !s.listing && options.ResourceVersion != "" && options.ResourceVersion != "0" {
+	if s.listing == nil && options.ResourceVersion != "" && options.ResourceVersion != "0" {
 		resumed = k.history.resume(options.ResourceVersion)
 	}
 	options.ResourceVersion, s.expected = resumed.version, resumed.expected
@@ -89,7 +93,7 @@ func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 		k.history.interrupted()
 		return nil, err
 	}
-	s.inner = w
+	s.inner, s.began = w, time.Now() // it may have been waited for
 	go s.run(ctx)
 	return s, nil
 }
@@ -146,15 +150,14 @@ type stream struct {
 	done  chan struct{}
 	stop  sync.Once
 
-	// began is when the watch was asked for, and lasts for how long; zero for as long as it likes.
+	// began is when the watch was opened, and lasts for how long; zero for as long as it likes.
 	began time.Time
 	lasts time.Duration
-	// listing tells that the watch begins with all objects, of which newest was written last,
-	// and consistent that they are not older than floor.
-	listing, consistent bool
-	floor               string
-	newest              moment
-	objects             int
+	// listing is what is known of all objects while the watch begins with them, and consistent
+	// tells that they are not older than floor.
+	listing    *survey
+	consistent bool
+	floor      string
 	// expected is the event that the watch has to begin with.
 	expected moment
 }
@@ -216,16 +219,17 @@ func (s *stream) pass(e watch.Event) bool {
 	history := &s.kind.history
 	switch {
 	case e.Type == watch.Error:
-	case s.listing && end:
-		s.listing = false
-		history.listed(s.newest, s.objects, false)
+	case s.listing != nil && end:
+		s.listing.end(false)
+		s.kind.guard.found(s.listing.restored())
+		s.listing = nil
 		if s.consistent {
 			s.kind.guard.found(history.read(s.floor, m.version))
 		} else {
 			history.raise(m.version)
 		}
-	case s.listing:
-		s.newest, s.objects = newer(s.newest, m), s.objects+1
+	case s.listing != nil:
+		s.listing.add(m)
 	case e.Type == watch.Bookmark:
 		history.raise(m.version)
 	default:
@@ -284,7 +288,7 @@ func (s *stream) first(e watch.Event) *apierrors.StatusError {
 	case is.version != "":
 		s.kind.history.reset(is.version)
 		s.kind.guard.found(&RestoredError{Why: fmt.Sprintf(
-			"its history has no write of %s %s at resource version %s any more", s.kind.history.kind, strings.TrimPrefix(s.expected.key.String(), "/"), s.expected.version)})
+			"its history has no write of %s %s at resource version %s any more", s.kind.history.kind, s.expected.object, s.expected.version)})
 	}
 	return expired(fmt.Sprintf("the event of version %s did not come again", s.expected.version))
 }

@@ -212,6 +212,44 @@ func TestAnothersLeaseIsNotReleased(t *testing.T) {
 }
 
 // What goes through, and what does not, while the fence is closed.
+// The lease of a former process of the same pod is free; that of any other is not.
+func TestLeaseOfTheSamePod(t *testing.T) {
+	const pod = "8a2f0f4c"
+	for name, tc := range map[string]struct {
+		pod, holder string
+		free        bool
+	}{
+		"a former process":   {pod, "host_8a2f0f4c_1", true},
+		"itself":             {pod, "host_8a2f0f4c_2", false},
+		"another pod":        {pod, "host_1b6f55d0_1", false},
+		"another's UID ends": {pod, "host_8a2f0f4c1b6f_1", false},
+		"in no pod":          {"", "host_1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, f, r, l := setup()
+			r.name, l.pod = "host_8a2f0f4c_2", tc.pod
+			r.lease.record = &resourcelock.LeaderElectionRecord{HolderIdentity: tc.holder}
+			record, _, err := l.Get(t.Context())
+			must(t, err)
+			if want := map[bool]string{true: "", false: tc.holder}[tc.free]; record.HolderIdentity != want {
+				t.Errorf("the holder is %q, not %q", record.HolderIdentity, want)
+			}
+			if _, ever := f.held(); ever || r.lease.writes != 0 {
+				t.Error("it was got by a look at it")
+			}
+		})
+	}
+	for _, pod := range []string{"", pod} {
+		first, err := Identity(pod)
+		must(t, err)
+		second, err := Identity(pod)
+		must(t, err)
+		if l := (&lock{Interface: &replica{name: second}, pod: pod}); l.ended(first) != (pod != "") || l.ended(second) {
+			t.Errorf("in pod %q, %q takes over from %q: %v", pod, second, first, l.ended(first))
+		}
+	}
+}
+
 func TestTransport(t *testing.T) {
 	const api = "/apis/monitoring.coreos.com/v1/namespaces/shop/prometheusrules"
 	_, f, _, l := setup()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,19 +30,30 @@ var (
 )
 
 // Identity returns a name for this replica that no other has, nor this one when it is
-// started again.
-func Identity() (string, error) {
+// started again. pod is the UID of the pod that it runs in, or "".
+func Identity(pod string) (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return "", fmt.Errorf("finding a name for this replica: %w", err)
 	}
-	return host + "_" + string(uuid.NewUUID()), nil
+	return host + inPod(pod) + string(uuid.NewUUID()), nil
+}
+
+// inPod is what the names of all processes that ran in a pod have in common.
+func inPod(pod string) string {
+	if pod == "" {
+		return "_"
+	}
+	return "_" + pod + "_"
 }
 
 // NewLock returns the lock by which replicas agree on a leader, with what it learns told
 // to the fence. The configuration has to be one that no fence stands before. It emits no
 // Events: the last would be a write of one that leads no more.
-func NewLock(cfg *rest.Config, lease client.ObjectKey, identity string, fence *Fence) (resourcelock.Interface, error) {
+//
+// With the UID of the pod that this replica runs in, a lease that a former process of that pod
+// holds is free: a container is started again when its process has ended.
+func NewLock(cfg *rest.Config, lease client.ObjectKey, identity, pod string, fence *Fence) (resourcelock.Interface, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent += " leader-election"
 	cfg.Timeout = RenewDeadline / 2 // a request that hangs leaves time for another
@@ -49,11 +61,13 @@ func NewLock(cfg *rest.Config, lease client.ObjectKey, identity string, fence *F
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the leader election: %w", err)
 	}
-	return fence.watch(&resourcelock.LeaseLock{
+	l := fence.watch(&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
 		Client:     c,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-	}), nil
+	})
+	l.pod = pod
+	return l, nil
 }
 
 func (f *Fence) watch(l resourcelock.Interface) *lock { return &lock{Interface: l, fence: f} }
@@ -62,6 +76,8 @@ func (f *Fence) watch(l resourcelock.Interface) *lock { return &lock{Interface: 
 type lock struct {
 	resourcelock.Interface
 	fence *Fence
+	// pod is the UID of the pod that this replica runs in, or "".
+	pod string
 	// holder is who was last seen to hold the lease.
 	holder string
 }
@@ -76,7 +92,15 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if _, ever := l.fence.held(); ever && l.holder != "" && l.holder != l.Identity() {
 		l.fence.lose()
 	}
+	if l.ended(l.holder) {
+		record.HolderIdentity = ""
+	}
 	return record, raw, nil
+}
+
+// ended tells whether a holder of the lease is a former process of this replica's pod.
+func (l *lock) ended(holder string) bool {
+	return l.pod != "" && holder != l.Identity() && strings.Contains(holder, inPod(l.pod))
 }
 
 // Create implements resourcelock.Interface.

@@ -30,6 +30,8 @@ type ManagerOptions struct {
 	// LeaderElect makes it one of several replicas. Without, it works at once, also
 	// after another one was killed.
 	LeaderElect bool
+	// Pod is the UID of the pod that it is to take itself for; "" is none.
+	Pod string
 	// Args are further flags.
 	Args []string
 	// Dir is where its kubeconfig and its log are kept; it must exist.
@@ -86,7 +88,7 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 	// The process outlives ctx, which bounds the start alone.
 	m.process, err = controlplane.StartProcess(context.WithoutCancel(ctx), controlplane.ProcessOptions{
 		Name: "manager", Path: o.Path, Args: args, LogPath: m.LogPath, Usage: &f.Usage,
-		Env: []string{"GORACE=halt_on_error=1 atexit_sleep_ms=50"},
+		Env: []string{"GORACE=halt_on_error=1 atexit_sleep_ms=50", "POD_UID=" + o.Pod},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting the manager ('make build' makes it): %w", err)
