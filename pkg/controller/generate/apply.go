@@ -64,10 +64,14 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 	case existing == nil:
 	case !fixed(ar, existing):
 		// It is deleted so that this one can be made: the contest is about the latter.
-		if wait := r.yield(writing(ar, existing), existing); wait > 0 {
+		fields, _, err := difference(ar, nil)
+		if err != nil {
+			return 0, err
+		}
+		if wait := r.yield(writing(ar, existing, fields), existing); wait > 0 {
 			return wait, nil
 		}
-		_, err := r.remove(ctx, existing)
+		_, err = r.remove(ctx, existing)
 		return staleRetry, err // its event does not say whose place it took
 	case existing.Annotations[v1alpha1.ResetFieldsAnnotation] != "":
 		return r.reset(ctx, ar, existing)
@@ -76,11 +80,11 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 	if err != nil {
 		return 0, err
 	}
-	write := writing(ar, existing)
 	if !differs {
-		r.Contests.Stands(write.Object)
+		r.Contests.Stands(object(ar))
 		return 0, nil
 	}
+	write := writing(ar, existing, fields)
 	if wait := r.yield(write, existing); wait > 0 {
 		return wait, nil
 	}
@@ -111,7 +115,7 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRule, err error) (time.Duration, error) {
 	switch {
 	case apierrors.IsConflict(err):
-		return max(r.Contests.Lost(writing(ar, existing).Object), staleRetry), nil // it was written meanwhile: what is people's there has to be found out anew
+		return max(r.Contests.Lost(object(ar)), staleRetry), nil // it was written meanwhile: what is people's there has to be found out anew
 	case apierrors.IsInvalid(err) && existing != nil:
 		// What people made their own and what the template says don't go together. Either
 		// has to change, which brings the key back.
@@ -135,7 +139,7 @@ const maxNote = 1024 - len("…")
 // reset gives fields back to the template, as a person asked for by an annotation. What
 // the template says of them is applied when this write's own event comes.
 func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.AlertRule) (time.Duration, error) {
-	write := resetting(desired, existing)
+	write := resetting(desired)
 	if wait := r.yield(write, existing); wait > 0 {
 		return wait, nil
 	}

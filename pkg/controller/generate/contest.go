@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
@@ -17,11 +19,14 @@ func object(ar *v1alpha1.AlertRule) contest.Object {
 	return contest.Object{Spoke: string(ar.Spec.WorkloadRef.Cluster), Kind: "AlertRule", NamespacedName: hub.Key(ar)}
 }
 
-// writing, removing and resetting are the writes of an AlertRule. The intention is the rule
-// as the template makes it: fields that people made their own are not part of it.
-func writing(ar, existing *v1alpha1.AlertRule) contest.Write {
-	data, err := json.Marshal(ar)
-	if err != nil { // strings, numbers and maps of them: there is nothing to fail
+// writing, removing and resetting are the writes of an AlertRule. The intention is what is
+// applied of the rule. It is another one when people make a field their own, or give it up:
+// that is no contest.
+func writing(ar, existing *v1alpha1.AlertRule, fields map[string]any) contest.Write {
+	applied := runtime.DeepCopyJSON(fields)
+	unstructured.RemoveNestedField(applied, "metadata", "resourceVersion")
+	data, err := json.Marshal(applied)
+	if err != nil { // strings, numbers, lists and maps of them: there is nothing to fail
 		panic(fmt.Sprintf("generate: digest of AlertRule %s: %v", hub.Key(ar), err))
 	}
 	return contest.Write{Object: object(ar), Rule: hub.Key(ar), Meant: string(data), Gone: existing == nil}
@@ -32,10 +37,8 @@ func removing(ar *v1alpha1.AlertRule) contest.Write {
 }
 
 // resetting takes the request to reset fields off an AlertRule. A GitOps tool may put it back.
-func resetting(ar, existing *v1alpha1.AlertRule) contest.Write {
-	write := writing(ar, existing)
-	write.Meant = v1alpha1.ResetFieldsAnnotation
-	return write
+func resetting(ar *v1alpha1.AlertRule) contest.Write {
+	return contest.Write{Object: object(ar), Rule: hub.Key(ar), Meant: v1alpha1.ResetFieldsAnnotation}
 }
 
 // yield returns for how long to wait with a write, because somebody undoes it, and tells of

@@ -2,11 +2,13 @@ package generate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -32,6 +34,7 @@ type contested struct {
 
 	clock    *testingclock.FakePassiveClock
 	recorder *events.FakeRecorder
+	refuse   error // what a write is answered with
 	applies  int
 	deletes  int
 	shown    []string // spokes
@@ -57,10 +60,16 @@ func newContested(t *testing.T) *contested {
 	builder.WithReturnManagedFields().WithInterceptorFuncs(interceptor.Funcs{
 		Apply: func(ctx context.Context, cl client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 			c.applies++
+			if c.refuse != nil {
+				return c.refuse
+			}
 			return cl.Apply(ctx, o, opts...)
 		},
 		Delete: func(ctx context.Context, cl client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			c.deletes++
+			if c.refuse != nil {
+				return c.refuse
+			}
 			return cl.Delete(ctx, o, opts...)
 		},
 	})
@@ -126,6 +135,7 @@ func (c *contested) wantShown(words ...string) {
 }
 
 func TestContest(t *testing.T) {
+	conflict := apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("alertrules").GroupResource(), made().Name, errors.New("changed"))
 	other := func(ar *v1alpha1.AlertRule) { ar.Labels[v1alpha1.TemplateLabel] = "other" }
 	for name, fn := range map[string]func(c *contested){
 		"changed back": func(c *contested) {
@@ -156,6 +166,16 @@ func TestContest(t *testing.T) {
 			}
 			c.wantShown()
 		},
+		"an edit that is made and given up": func(c *contested) {
+			c.apply(1, 0)
+			for range 3 {
+				c.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.For = "7m" })
+				c.apply(1, 0) // notes that the field is theirs
+				c.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.For = "" })
+				c.apply(1, 0) // the template's value is back
+			}
+			c.wantShown()
+		},
 		"a reset that is asked for again and again": func(c *contested) {
 			ask := func(ar *v1alpha1.AlertRule) { ar.Annotations[v1alpha1.ResetFieldsAnnotation] = "all" }
 			c.apply(1, 0)
@@ -170,6 +190,33 @@ func TestContest(t *testing.T) {
 				if ar := c.read(); ar.Annotations[v1alpha1.ResetFieldsAnnotation] != "" {
 					c.Fatalf("it still has %v", ar.Annotations)
 				}
+			}
+		},
+		"they are faster": func(c *contested) {
+			c.apply(1, 0)
+			c.edit(other)
+			c.apply(1, 0)
+			c.edit(other)
+			c.apply(0, time.Second)
+			c.pass(time.Second)
+			c.refuse = conflict
+			c.apply(1, 2*time.Second)
+			c.pass(2 * time.Second)
+			c.apply(1, 4*time.Second)
+		},
+		"they give in": func(c *contested) {
+			c.apply(1, 0)
+			c.edit(other)
+			c.apply(1, 0)
+			c.edit(other)
+			c.apply(0, time.Second)
+			c.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Labels[v1alpha1.TemplateLabel] = made().Labels[v1alpha1.TemplateLabel]
+			})
+			c.apply(0, 0)
+			c.pass(3 * time.Second)
+			if message, _ := c.Contests.InSpoke("spoke"); message != "" {
+				c.Errorf("the spoke still shows %q", message)
 			}
 		},
 		"deleted": func(c *contested) {
@@ -239,6 +286,10 @@ func TestContest(t *testing.T) {
 			c.wantShown(`field manager "argocd-controller" makes AlertRule`)
 			c.pass(time.Second)
 			prune(1, 0)
+			prune(0, 2*time.Second)
+			c.pass(2 * time.Second)
+			c.refuse = conflict
+			prune(1, 4*time.Second)
 		},
 	} {
 		t.Run(name, func(t *testing.T) { fn(newContested(t)) })

@@ -132,7 +132,7 @@ func TestFailures(t *testing.T) {
 func TestFailureReasons(t *testing.T) {
 	withFailures(t, func(h *told) {
 		for _, reason := range []string{
-			"", v1alpha1.ReasonWaiting, v1alpha1.ReasonSuspended, v1alpha1.ReasonUnreachable, v1alpha1.ReasonCRDMissing,
+			"", v1alpha1.ReasonWaiting, v1alpha1.ReasonSuspended, v1alpha1.ReasonContested, v1alpha1.ReasonUnreachable, v1alpha1.ReasonCRDMissing,
 		} {
 			h.report("a", "rule-"+strings.ToLower(reason), reason, "x")
 		}

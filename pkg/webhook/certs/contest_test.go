@@ -2,12 +2,14 @@ package certs
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
@@ -33,10 +35,14 @@ func TestContest(t *testing.T) {
 	config := &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "rulefleet"}, Webhooks: []admissionv1.ValidatingWebhook{{Name: ours}},
 	}
+	var refuse error
 	injections := 0
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(config).WithReturnManagedFields().WithInterceptorFuncs(interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			injections++
+			if refuse != nil {
+				return refuse
+			}
 			return c.Patch(ctx, o, p, append(opts, client.FieldOwner(contest.Manager))...)
 		},
 	}).Build()
@@ -81,6 +87,10 @@ func TestContest(t *testing.T) {
 	undo()
 	expect("undone three times", 0, 2*time.Second)
 	clock.SetTime(epoch.Add(3 * time.Second))
-	expect("after two seconds", 1, 0)
+	refuse = apierrors.NewConflict(admissionv1.Resource("validatingwebhookconfigurations"), config.Name, errors.New("changed"))
+	expect("they are faster", 1, 4*time.Second)
+	refuse = nil
+	clock.SetTime(epoch.Add(7 * time.Second))
+	expect("after four seconds", 1, 0)
 	expect("it stands", 0, 0)
 }
