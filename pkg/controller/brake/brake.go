@@ -115,11 +115,9 @@ func New(c clock.PassiveClock, span time.Duration) *Brake {
 
 // Ask tells which of the deletions are held. It returns an error when Holds does.
 func (b *Brake) Ask(q Question) (Answer, error) {
-	if b.span <= 0 {
-		q.Deletions = slices.DeleteFunc(slices.Clone(q.Deletions), func(d Deletion) bool { return !d.Suspect })
-	}
-	toCount := false
-	b.with(q.Spoke, len(q.Deletions) > 0, func(a *account, now time.Time) {
+	toCount, mayHold := false, func(d Deletion) bool { return d.Suspect || b.span > 0 }
+	need := slices.ContainsFunc(q.Deletions, mayHold)
+	b.with(q.Spoke, need, func(a *account, now time.Time) {
 		l := a.ledger(q.Hop, b.span)
 		l.roll(now)
 		toCount = l.toCount(now, q.Owner, q.Deletions)
@@ -132,7 +130,7 @@ func (b *Brake) Ask(q Question) (Answer, error) {
 		}
 	}
 	var answer Answer
-	b.with(q.Spoke, len(q.Deletions) > 0, func(a *account, now time.Time) {
+	b.with(q.Spoke, need, func(a *account, now time.Time) {
 		l := a.ledger(q.Hop, b.span)
 		if toCount {
 			l.count(now, holds)

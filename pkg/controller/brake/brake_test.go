@@ -200,6 +200,13 @@ func TestSuspectsOfASpoke(t *testing.T) {
 				t.Errorf("after a restart %d are held", n)
 			}
 
+			// One of them is decided on.
+			answer, err := b.Ask(Question{Hop: Distribute, Spoke: "s", Owner: name(59), Deletions: []Deletion{{Key: name(59)}}, Holds: func() (int, error) { return 60, nil }})
+			if err != nil || answer.Held.Len() != 0 || b.spokes["s"].ledgers[Distribute].ended != decided {
+				t.Errorf("got %+v, %v", answer, err)
+			}
+			b.suspects(Distribute)
+			b.publish("s", true)
 			if n := b.Acknowledge("s"); n != 60 || b.woken["distribute s"] != 60 || b.suspects(Distribute) != 0 {
 				t.Errorf("%d were acknowledged", n)
 			}

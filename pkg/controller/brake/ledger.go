@@ -114,7 +114,7 @@ func (l *ledger) toCount(now time.Time, owner key, wants []Deletion) bool {
 	}
 	age := now.Sub(l.counted)
 	switch {
-	case n == 0 || l.tripped():
+	case n == 0 || l.tripped() || l.span <= 0:
 		return false
 	case l.counted.IsZero() || age >= l.span:
 		return true

@@ -116,6 +116,9 @@ func (r *Reconciler) lacksPredecessor(ctx context.Context, t *task, made, since 
 		if err != nil {
 			return false, err //nolint:wrapcheck // it says all
 		}
+		if there, err := rule.PlacedIn(t.rule, rule.Cluster{Name: string(name)}); err != nil || !there {
+			continue // it would not be there either
+		}
 		witnessed := r.Witness.Deleted(hub.SpokeClusters, client.ObjectKey{Name: string(name)}, since)
 		if (other == nil || other.Identity == "") && rule.SuspectAbsent(made, since, witnessed) {
 			return true, nil

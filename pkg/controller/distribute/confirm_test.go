@@ -239,6 +239,17 @@ func TestSuspects(t *testing.T) {
 				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"r"}}
 			})
 		}},
+		"it is disabled, and names a spoke that was lost": {member: later, kind: later, then: func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Placement, ar.Spec.State = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"s", "former"}}, v1alpha1.Disabled
+			})
+		}},
+		"it is disabled here, and names a spoke that was lost": {member: later, kind: later, then: func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"s", "former"}}
+				ar.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"s"}}, State: v1alpha1.Disabled}}
+			})
+		}, held: true},
 		"the spoke's former name was lost": {member: later, kind: later, then: func(w *world) {
 			w.edit(func(ar *v1alpha1.AlertRule) {
 				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"former"}}
