@@ -174,12 +174,13 @@ const (
 	// ReasonServed is PrometheusRuleServed=True.
 	ReasonServed = "Served"
 	// ReasonDeletionsHeld is Ready=False: so many rules are to be deleted at once that
-	// it may be a mistake. They wait for a while, or for AcknowledgeDeletionsAnnotation;
+	// it may be a mistake, or the spoke was confirmed to be another cluster not long ago. They wait for a while, or for AcknowledgeDeletionsAnnotation;
 	// the message says until when. All else in the spoke goes on.
 	ReasonDeletionsHeld = "DeletionsHeld"
 	// ReasonIdentityChanged is Connected=False: the kubeconfig leads to another cluster
 	// than before. Nothing is written to either until a person confirms the new one by
-	// AcceptIdentityAnnotation.
+	// AcceptIdentityAnnotation. Where another spoke was that cluster, and is another one now,
+	// both have to be confirmed.
 	ReasonIdentityChanged = "IdentityChanged"
 	// ReasonThrottled is Connected=False: the spoke's API server answers 429 (Too Many
 	// Requests). Nothing is sent until the time that it gave has passed.
