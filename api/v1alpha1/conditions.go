@@ -181,13 +181,15 @@ const (
 	// ReasonServed is PrometheusRuleServed=True.
 	ReasonServed = "Served"
 	// ReasonDeletionsHeld is Ready=False: so many rules are to be deleted at once that
-	// it may be a mistake. They wait for a while, or for AcknowledgeDeletionsAnnotation;
-	// the message says until when. Rules whose AlertRules, templates or placement labels may
-	// have been lost wait for the annotation alone. All else in the spoke goes on.
+	// it may be a mistake, or the spoke was confirmed to be another cluster not long ago. They
+	// wait for a while, or for AcknowledgeDeletionsAnnotation; the message says until when.
+	// Rules whose AlertRules, templates or placement labels may have been lost wait for the
+	// annotation alone. All else in the spoke goes on.
 	ReasonDeletionsHeld = "DeletionsHeld"
 	// ReasonIdentityChanged is Connected=False: the kubeconfig leads to another cluster
 	// than before. Nothing is written to either until a person confirms the new one by
-	// AcceptIdentityAnnotation.
+	// AcceptIdentityAnnotation. Where another spoke was that cluster, and is another one now,
+	// both have to be confirmed.
 	ReasonIdentityChanged = "IdentityChanged"
 	// ReasonRestored is Connected=False: the spoke's etcd was restored from a backup. All that
 	// is watched in the spoke is read again, and it is Connected as soon as that is done.
