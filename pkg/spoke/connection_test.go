@@ -108,6 +108,9 @@ func connectTo(t *testing.T) (*standIn, *connection, *session) {
 		t.Fatal(err)
 	}
 	// As open does it.
+	if err := c.probe(asProbe(t.Context())); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.identify(asProbe(t.Context()), cl, ""); err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,8 @@ func TestForget(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			work(w)
-			remembered := func(spoke string) []string { return memory.Beside(w.Reconciler, spoke, "Options") }
+			// By lives, the next SpokeCluster of that name is told from this one.
+			remembered := func(spoke string) []string { return memory.Beside(w.Reconciler, spoke, "Options", "lives") }
 			if len(remembered("s")) == 0 {
 				t.Fatal("nothing is remembered")
 			}
