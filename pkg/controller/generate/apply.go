@@ -63,16 +63,7 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 	switch {
 	case existing == nil:
 	case !fixed(ar, existing):
-		// It is deleted so that this one can be made: the contest is about the latter.
-		fields, _, err := difference(ar, nil)
-		if err != nil {
-			return 0, err
-		}
-		if wait := r.yield(writing(ar, existing, fields), existing); wait > 0 {
-			return wait, nil
-		}
-		_, err = r.remove(ctx, existing)
-		return staleRetry, err // its event does not say whose place it took
+		return r.displace(ctx, ar, existing)
 	case existing.Annotations[v1alpha1.ResetFieldsAnnotation] != "":
 		return r.reset(ctx, ar, existing)
 	}
@@ -109,6 +100,20 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 		r.Recorder.Eventf(u, nil, corev1.EventTypeWarning, "AnnotationIgnored", "Generate", "%s", spoke.Clip(note, maxNote))
 	}
 	return 0, nil
+}
+
+// displace deletes what stands in an AlertRule's place, so that it can be made: a contest is
+// about the latter. It returns when to look again.
+func (r *Reconciler) displace(ctx context.Context, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
+	fields, _, err := difference(ar, nil)
+	if err != nil {
+		return 0, err
+	}
+	if wait := r.yield(writing(ar, existing, fields), existing); wait > 0 {
+		return wait, nil
+	}
+	_, err = r.remove(ctx, existing)
+	return staleRetry, err // its event does not say whose place it took
 }
 
 // refused sees to what the hub did not take, and returns when to look again.
