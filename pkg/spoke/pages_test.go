@@ -226,7 +226,6 @@ func TestReadingIsLost(t *testing.T) {
 		"slower pages":        {wait: 80 * time.Second},
 		"nothing works":       {fail: times(-1, 0, errors.New("cut")), lost: syncTimeout},
 		"it does not get on":  {fail: times(-1, 250, errors.New("cut")), lost: syncTimeout},
-		"it is refused there": {fail: times(-1, 250, apierrors.NewForbidden(rulesResource, "", nil)), lost: syncTimeout},
 		"it is slow":          {fail: times(-1, 250, &slowError{window: stallWindow}), lost: 2 * paceBeat, slow: true},
 		"once in a while":     {fail: every(3, errors.New("cut"))},
 		"the account may not": {fail: times(-1, 0, apierrors.NewForbidden(rulesResource, "", nil)), lost: syncTimeout},
@@ -269,6 +268,25 @@ func TestReadingIsLost(t *testing.T) {
 	}
 }
 
+// The beginning of a list that is read once more is no progress.
+func TestReadingTheSameAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := (&shelf{objects: 700, fail: times(-1, 250, apierrors.NewForbidden(rulesResource, "", nil))}).reading()
+		for began := time.Now(); time.Since(began) <= syncTimeout; {
+			if err := r.lost(); err != nil {
+				t.Errorf("it is lost after %v: %v", time.Since(began), err)
+			}
+			if _, err := r.list(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+				t.Errorf("got %v", err)
+			}
+			time.Sleep(11 * time.Second) //nolint:forbidigo // of the bubble's clock
+		}
+		if r.lost() == nil {
+			t.Error("it is not lost")
+		}
+	})
+}
+
 // every returns an error for each nth request.
 func every(n int, err error) func(int) error {
 	count := 0
@@ -303,6 +321,7 @@ func TestTellProgress(t *testing.T) {
 		c.reads.last = r
 		r.objects = 1500
 		pass(2_130_000)
+		r.objects = 1501
 		pass(9999) // that is too slow for life
 		r.objects = 2000
 		pass(10_000)
