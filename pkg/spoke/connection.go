@@ -119,7 +119,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 		p.circuit(c)
 		c.look()
 	})
-	c.gate = &gate{spoke: name, read: c.readIdentity, alarm: c.breaker.Trip}
+	c.gate = &gate{spoke: name, read: c.readPatiently, alarm: c.breaker.Trip}
 	// No client-side rate limit: the number of requests in flight per spoke is
 	// bounded by the queue, and the spoke's priority and fairness does the rest.
 	cfg.QPS = -1
