@@ -40,7 +40,11 @@ const (
 	progressShown = 10 * time.Second
 )
 
-var errTooMany = fmt.Errorf("the spoke has more than %d of them", maxObjects)
+var (
+	errTooMany = fmt.Errorf("the spoke has more than %d of them", maxObjects)
+	// errEmptyPage ends a list that would go on without an end. No API server answers that way.
+	errEmptyPage = errors.New("the spoke answers by an empty page that is not the last one")
+)
 
 // readings are the lists that fill the cache of a session, by kind.
 type readings struct {
@@ -145,17 +149,21 @@ func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime
 // read reads one page, again and again while there is something to gain by that.
 func (r *reading) read(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 100, Cap: 10 * time.Second}
-	for {
+	for expired := false; ; {
 		list, err := r.try(ctx, options)
 		if err == nil {
 			return list, nil
 		}
-		switch next, again := r.retry(options, err); {
-		case ctx.Err() != nil || !again:
+		next, again := r.retry(options, err)
+		if ctx.Err() != nil || !again {
 			return nil, err
-		case next != options.Continue:
+		}
+		if next != options.Continue {
 			options.Continue = next
-			continue
+			if !expired { // at once, but not again and again
+				expired = true
+				continue
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -194,6 +202,9 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 	if r.objects += n; err == nil && r.objects > maxObjects {
 		err = fmt.Errorf("reading %ss: %w", r.kind, errTooMany)
 	}
+	if l, bad := meta.ListAccessor(list); err == nil && bad == nil && n == 0 && l.GetContinue() != "" {
+		err = fmt.Errorf("reading %ss: %w", r.kind, errEmptyPage)
+	}
 	if r.objects > r.most {
 		r.most, r.moved = r.objects, time.Now()
 	}
@@ -221,7 +232,7 @@ func (r *reading) retry(options metav1.ListOptions, err error) (from string, aga
 	var status apierrors.APIStatus
 	_, slow := errors.AsType[*slowError](err)
 	switch {
-	case options.Continue == "", slow, errors.Is(err, errTooMany), time.Since(r.moved) > syncTimeout:
+	case options.Continue == "", slow, errors.Is(err, errTooMany), errors.Is(err, errEmptyPage), time.Since(r.moved) > syncTimeout:
 		return "", false // the informer begins anew, or is given up
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		// etcd was compacted. The rest of the list is newer than its beginning. The watch

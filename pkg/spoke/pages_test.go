@@ -211,6 +211,36 @@ func TestPagesWithoutAnEnd(t *testing.T) {
 	}
 }
 
+// A spoke whose pages are empty, or whose continue tokens expire without an end, is not asked as
+// fast as it answers.
+func TestPagesThatDoNotGetOn(t *testing.T) {
+	for name, answer := range map[string]func(asked int) (kruntime.Object, error){
+		"empty pages": func(asked int) (kruntime.Object, error) {
+			return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{Continue: strconv.Itoa(asked)}}, nil
+		},
+		"expired tokens": func(asked int) (kruntime.Object, error) { return nil, expired(strconv.Itoa(asked)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				r := (&shelf{}).reading()
+				r.inner = &toolscache.ListWatch{ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+					if asked++; asked > 1000 {
+						return nil, errors.New("enough")
+					}
+					if o.Continue == "" {
+						return (&shelf{objects: 700}).list(ctx, o)
+					}
+					return answer(asked)
+				}}
+				if _, err := r.list(t.Context(), metav1.ListOptions{}); err == nil || asked > 20 {
+					t.Errorf("asked %d times: %v", asked, err)
+				}
+			})
+		})
+	}
+}
+
 // A spoke that fails in the middle of its list again and again is given up, though the
 // beginning is answered each time; one that gets on is not.
 func TestReadingIsLost(t *testing.T) {
