@@ -336,7 +336,7 @@ func (c *connection) cluster(g *continuity.Guard) (cluster.Cluster, error) {
 	cl, err := cluster.New(c.cfg, func(o *cluster.Options) {
 		o.Scheme = Scheme
 		o.HTTPClient = c.http
-		o.Cache = cacheOptions(c.p.opts.HubID, c.reads.informer(&c.received, g))
+		o.Cache = cacheOptions(c.p.opts.HubID, c.reads.informer(&c.received, g, trimListed(c.p.opts.HubID)))
 		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return restMapper(), nil }
 	})
 	if err != nil {

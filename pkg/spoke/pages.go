@@ -55,16 +55,16 @@ type readings struct {
 
 func newReadings() *readings { return &readings{kinds: map[schema.GroupVersionKind]*reading{}} }
 
-// informer makes an informer that reads its lists in pages, and whose watches a guard looks
-// after.
-func (rs *readings) informer(link *atomic.Int64, g *continuity.Guard) newInformerFunc {
+// informer makes an informer that reads its lists in pages, of which trim leaves what is kept, and
+// whose watches a guard looks after.
+func (rs *readings) informer(link *atomic.Int64, g *continuity.Guard, trim func(runtime.Object) error) newInformerFunc {
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		guarded := g.ListerWatcher(lw, o)
 		gvk, err := apiutil.GVKForObject(o, Scheme)
 		if err != nil {
 			return newInformer(guarded, o, resync, indexers) // no kind that a spoke is read for
 		}
-		r := &reading{kind: gvk.Kind, inner: guarded, link: link, limit: firstPage}
+		r := &reading{kind: gvk.Kind, inner: guarded, trim: trim, link: link, limit: firstPage}
 		rs.mu.Lock()
 		rs.kinds[gvk], rs.last = r, r
 		rs.mu.Unlock()
@@ -96,7 +96,9 @@ func (rs *readings) progress() string {
 type reading struct {
 	kind  string
 	inner toolscache.ListerWatcherWithContext
-	link  *atomic.Int64
+	// trim drops what is not kept of an object. The informer would do so at the end of the list.
+	trim func(runtime.Object) error
+	link *atomic.Int64
 
 	mu      sync.Mutex
 	limit   int64 // of the next page
@@ -193,11 +195,7 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 	n := 0
 	err = meta.EachListItem(list, func(o runtime.Object) error {
 		n++
-		item, err := meta.Accessor(o)
-		if err == nil {
-			item.SetManagedFields(nil) // which is most of it, and never kept
-		}
-		return err //nolint:wrapcheck // can't be: lists hold objects
+		return r.trim(o)
 	})
 	if r.objects += n; err == nil && r.objects > maxObjects {
 		err = fmt.Errorf("reading %ss: %w", r.kind, errTooMany)
