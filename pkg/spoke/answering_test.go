@@ -16,9 +16,10 @@ import (
 // Requests of a reconcile, and only those, say how many keys may be in flight.
 func TestAnswering(t *testing.T) {
 	for name, tc := range map[string]struct {
-		code int
-		err  error
-		want int // of the lane's window, after one such request
+		code  int
+		err   error
+		probe bool
+		want  int // of the lane's window, after one such request
 	}{
 		"an answer":   {code: 201, want: most(most(few)) + 1},
 		"a refusal":   {code: 403, want: most(most(few)) + 1},
@@ -28,6 +29,9 @@ func TestAnswering(t *testing.T) {
 		"a 429":       {code: 429, want: most(most(few))},
 		"given up":    {err: context.Canceled, want: most(most(few))},
 		"no requests": {want: most(most(few))},
+		// The gate reads the identity with the context of the write that waits for it.
+		"a read of the identity":  {code: 200, probe: true, want: most(most(few))},
+		"a read of it that fails": {err: context.DeadlineExceeded, probe: true, want: most(most(few))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -42,6 +46,9 @@ func TestAnswering(t *testing.T) {
 					return respond(tc.code, "")(req)
 				})}
 				r := p.Answering("c", mcreconcile.Func(func(ctx context.Context, _ mcreconcile.Request) (reconcile.Result, error) {
+					if tc.probe {
+						ctx = asProbe(ctx)
+					}
 					if tc.code != 0 || tc.err != nil {
 						if resp, err := o.RoundTrip(get(ctx, t, "https://spoke")); err == nil {
 							_ = resp.Body.Close()

@@ -75,6 +75,25 @@ func cacheOptions(hubID string, informer newInformerFunc) cache.Options {
 	}
 }
 
+// trimListed trims an object in a list, in place, as the cache is going to.
+func trimListed(hubID string) func(runtime.Object) error {
+	rules := trimRule(hubID)
+	return func(o runtime.Object) error {
+		switch o := o.(type) {
+		case *metav1.PartialObjectMetadata:
+			_, err := trimMetadata(o)
+			return err
+		case *monitoringv1.PrometheusRule:
+			trimmed, err := rules(o)
+			if r, ok := trimmed.(*monitoringv1.PrometheusRule); ok && r != o {
+				*o = *r
+			}
+			return err
+		}
+		return nil
+	}
+}
+
 // These bound the value of an annotation in the cache, in bytes: an object may carry
 // 256 KiB. No template inserts more than 1024, and it has to see that there are more.
 const (

@@ -119,7 +119,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 		p.circuit(c)
 		c.look()
 	})
-	c.gate = &gate{spoke: name, read: c.readIdentity, alarm: c.breaker.Trip}
+	c.gate = &gate{spoke: name, read: c.readPatiently, alarm: c.breaker.Trip}
 	// No client-side rate limit: the number of requests in flight per spoke is
 	// bounded by the queue, and the spoke's priority and fairness does the rest.
 	cfg.QPS = -1
@@ -336,7 +336,7 @@ func (c *connection) cluster(g *continuity.Guard) (cluster.Cluster, error) {
 	cl, err := cluster.New(c.cfg, func(o *cluster.Options) {
 		o.Scheme = Scheme
 		o.HTTPClient = c.http
-		o.Cache = cacheOptions(c.p.opts.HubID, c.reads.informer(&c.received, g))
+		o.Cache = cacheOptions(c.p.opts.HubID, c.reads.informer(&c.received, g, trimListed(c.p.opts.HubID)))
 		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return restMapper(), nil }
 	})
 	if err != nil {

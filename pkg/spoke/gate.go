@@ -41,7 +41,7 @@ type Identity interface {
 // that answer in turns at the same address can be mixed up until recheck.
 type gate struct {
 	spoke string
-	// read reads the identity, past all caches.
+	// read reads the identity, past all caches. It is bounded.
 	read func(ctx context.Context) (string, error)
 	// alarm is called when the spoke turns out to be another cluster.
 	alarm func()
@@ -122,9 +122,7 @@ func (g *gate) Settle(ctx context.Context) error {
 
 // Confirm implements Identity.
 func (g *gate) Confirm(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(asProbe(ctx), requestTimeout)
-	defer cancel()
-	ctx, r := g.inquire(ctx)
+	ctx, r := g.inquire(asProbe(ctx))
 	is, err := g.read(ctx)
 	if err != nil {
 		return fmt.Errorf("making sure that spoke %s still is the same cluster: %w", g.spoke, err)

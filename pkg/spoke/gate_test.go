@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/rulefleet/rulefleet/pkg/continuity"
@@ -489,6 +490,32 @@ func TestGateIsBounded(t *testing.T) {
 				t.Errorf("written: %v", writes)
 			}
 		})
+	}
+}
+
+// On a slow link, the read of the identity waits for as long as data come, as all single reads do.
+func TestGateIsPatient(t *testing.T) {
+	x := newCrossing(t, true)
+	var page *inflow
+	outer := x.http.Transport
+	o, ok := outer.(*observer)
+	for !ok {
+		outer = outer.(utilnet.RoundTripperWrapper).WrappedRoundTripper()
+		o, ok = outer.(*observer)
+	}
+	next := o.next
+	o.next = roundTrip(func(req *http.Request) (*http.Response, error) {
+		page, _ = req.Context().Value(inflowKey{}).(*inflow)
+		if until, ok := req.Context().Deadline(); !ok || time.Until(until) < readTimeout-requestTimeout {
+			t.Errorf("it may take until %v", until)
+		}
+		return next.RoundTrip(req)
+	})
+	if err := x.gate.Confirm(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if page == nil || !page.single || page.window != requestTimeout {
+		t.Errorf("it is bounded by %+v", page)
 	}
 }
 

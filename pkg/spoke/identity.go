@@ -147,10 +147,7 @@ func (p *Provider) kickLocked(name string) {
 		if r == nil || (r == e.current && e.spoke != nil) {
 			continue
 		}
-		select {
-		case r.conn.kick <- struct{}{}:
-		default:
-		}
+		r.conn.look()
 	}
 }
 
@@ -259,6 +256,13 @@ func (p *Provider) disown(c *connection) {
 	for _, q := range circuits {
 		q.ForgetSpoke(multicluster.ClusterName(c.name))
 	}
+}
+
+// readPatiently is readIdentity, bounded as reads on a slow link are.
+func (c *connection) readPatiently(ctx context.Context) (string, error) {
+	ctx, cancel := c.patient(ctx)
+	defer cancel()
+	return c.readIdentity(ctx)
 }
 
 // readIdentity reads the UID of the namespace kube-system.

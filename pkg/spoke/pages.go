@@ -40,7 +40,11 @@ const (
 	progressShown = 10 * time.Second
 )
 
-var errTooMany = fmt.Errorf("the spoke has more than %d of them", maxObjects)
+var (
+	errTooMany = fmt.Errorf("the spoke has more than %d of them", maxObjects)
+	// errEmptyPage ends a list that would go on without an end. No API server answers that way.
+	errEmptyPage = errors.New("the spoke answers by an empty page that is not the last one")
+)
 
 // readings are the lists that fill the cache of a session, by kind.
 type readings struct {
@@ -51,16 +55,16 @@ type readings struct {
 
 func newReadings() *readings { return &readings{kinds: map[schema.GroupVersionKind]*reading{}} }
 
-// informer makes an informer that reads its lists in pages, and whose watches a guard looks
-// after.
-func (rs *readings) informer(link *atomic.Int64, g *continuity.Guard) newInformerFunc {
+// informer makes an informer that reads its lists in pages, of which trim leaves what is kept, and
+// whose watches a guard looks after.
+func (rs *readings) informer(link *atomic.Int64, g *continuity.Guard, trim func(runtime.Object) error) newInformerFunc {
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		guarded := g.ListerWatcher(lw, o)
 		gvk, err := apiutil.GVKForObject(o, Scheme)
 		if err != nil {
 			return newInformer(guarded, o, resync, indexers) // no kind that a spoke is read for
 		}
-		r := &reading{kind: gvk.Kind, inner: guarded, link: link, limit: firstPage}
+		r := &reading{kind: gvk.Kind, inner: guarded, trim: trim, link: link, limit: firstPage}
 		rs.mu.Lock()
 		rs.kinds[gvk], rs.last = r, r
 		rs.mu.Unlock()
@@ -92,7 +96,9 @@ func (rs *readings) progress() string {
 type reading struct {
 	kind  string
 	inner toolscache.ListerWatcherWithContext
-	link  *atomic.Int64
+	// trim drops what is not kept of an object. The informer would do so at the end of the list.
+	trim func(runtime.Object) error
+	link *atomic.Int64
 
 	mu      sync.Mutex
 	limit   int64 // of the next page
@@ -145,17 +151,21 @@ func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime
 // read reads one page, again and again while there is something to gain by that.
 func (r *reading) read(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 100, Cap: 10 * time.Second}
-	for {
+	for expired := false; ; {
 		list, err := r.try(ctx, options)
 		if err == nil {
 			return list, nil
 		}
-		switch next, again := r.retry(options, err); {
-		case ctx.Err() != nil || !again:
+		next, again := r.retry(options, err)
+		if ctx.Err() != nil || !again {
 			return nil, err
-		case next != options.Continue:
+		}
+		if next != options.Continue {
 			options.Continue = next
-			continue
+			if !expired { // at once, but not again and again
+				expired = true
+				continue
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -185,14 +195,13 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 	n := 0
 	err = meta.EachListItem(list, func(o runtime.Object) error {
 		n++
-		item, err := meta.Accessor(o)
-		if err == nil {
-			item.SetManagedFields(nil) // which is most of it, and never kept
-		}
-		return err //nolint:wrapcheck // can't be: lists hold objects
+		return r.trim(o)
 	})
 	if r.objects += n; err == nil && r.objects > maxObjects {
 		err = fmt.Errorf("reading %ss: %w", r.kind, errTooMany)
+	}
+	if l, bad := meta.ListAccessor(list); err == nil && bad == nil && n == 0 && l.GetContinue() != "" {
+		err = fmt.Errorf("reading %ss: %w", r.kind, errEmptyPage)
 	}
 	if r.objects > r.most {
 		r.most, r.moved = r.objects, time.Now()
@@ -221,7 +230,7 @@ func (r *reading) retry(options metav1.ListOptions, err error) (from string, aga
 	var status apierrors.APIStatus
 	_, slow := errors.AsType[*slowError](err)
 	switch {
-	case options.Continue == "", slow, errors.Is(err, errTooMany), time.Since(r.moved) > syncTimeout:
+	case options.Continue == "", slow, errors.Is(err, errTooMany), errors.Is(err, errEmptyPage), time.Since(r.moved) > syncTimeout:
 		return "", false // the informer begins anew, or is given up
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		// etcd was compacted. The rest of the list is newer than its beginning. The watch

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,7 +100,7 @@ func (s *shelf) reading() *reading {
 			return watch.NewFake(), nil
 		},
 	}
-	return &reading{kind: "Deployment", inner: lw, link: &atomic.Int64{}, limit: firstPage}
+	return &reading{kind: "Deployment", inner: lw, trim: trimListed(""), link: &atomic.Int64{}, limit: firstPage}
 }
 
 var rulesResource = schema.GroupResource{Group: ruleKind.Group, Resource: "prometheusrules"}
@@ -208,6 +209,78 @@ func TestPagesWithoutAnEnd(t *testing.T) {
 	s := &shelf{objects: maxObjects + 1, comes: 1000}
 	if _, err := s.reading().list(t.Context(), metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), "Deployments: the spoke has more than 250000") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What the cache does not keep is dropped page by page, and not at the end of the list: a spoke
+// with many large objects would take a multiple of the memory until then.
+func TestPagesAreTrimmed(t *testing.T) {
+	large := strings.Repeat("x", 10*maxAnnotation)
+	own, foreign := monitoringv1.PrometheusRule{}, monitoringv1.PrometheusRule{}
+	own.Name, own.Labels = "own", map[string]string{v1alpha1.HubLabel: "hub"}
+	foreign.Name, foreign.Annotations = "foreign", map[string]string{"a": large}
+	own.Spec.Groups = []monitoringv1.RuleGroup{{Name: large}}
+	foreign.Spec = own.Spec
+	deployment := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "d", Annotations: map[string]string{"a": large, "kubectl.kubernetes.io/x": large}}}
+	for name, tc := range map[string]struct {
+		page kruntime.Object
+		kept string // the names of those that keep their spec
+	}{
+		"metadata": {page: &metav1.PartialObjectMetadataList{Items: []metav1.PartialObjectMetadata{deployment}}},
+		"rules":    {page: &monitoringv1.PrometheusRuleList{Items: []monitoringv1.PrometheusRule{own, foreign}}, kept: "own"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := (&shelf{}).reading()
+			r.trim = trimListed("hub")
+			r.inner = &toolscache.ListWatch{ListWithContextFunc: func(context.Context, metav1.ListOptions) (kruntime.Object, error) { return tc.page, nil }}
+			list, err := r.try(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept := ""
+			_ = meta.EachListItem(list, func(o kruntime.Object) error {
+				if m, err := meta.Accessor(o); err != nil || m.GetName() == "" || len(m.GetAnnotations()["a"]) > maxAnnotation || len(m.GetAnnotations()) > 1 {
+					t.Errorf("it keeps %v", m)
+				}
+				if rule, ok := o.(*monitoringv1.PrometheusRule); ok && len(rule.Spec.Groups) > 0 {
+					kept += rule.Name
+				}
+				return nil
+			})
+			if kept != tc.kept {
+				t.Errorf("%q keep their specs", kept)
+			}
+		})
+	}
+}
+
+// A spoke whose pages are empty, or whose continue tokens expire without an end, is not asked as
+// fast as it answers.
+func TestPagesThatDoNotGetOn(t *testing.T) {
+	for name, answer := range map[string]func(asked int) (kruntime.Object, error){
+		"empty pages": func(asked int) (kruntime.Object, error) {
+			return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{Continue: strconv.Itoa(asked)}}, nil
+		},
+		"expired tokens": func(asked int) (kruntime.Object, error) { return nil, expired(strconv.Itoa(asked)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				r := (&shelf{}).reading()
+				r.inner = &toolscache.ListWatch{ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+					if asked++; asked > 1000 {
+						return nil, errors.New("enough")
+					}
+					if o.Continue == "" {
+						return (&shelf{objects: 700}).list(ctx, o)
+					}
+					return answer(asked)
+				}}
+				if _, err := r.list(t.Context(), metav1.ListOptions{}); err == nil || asked > 20 {
+					t.Errorf("asked %d times: %v", asked, err)
+				}
+			})
+		})
 	}
 }
 

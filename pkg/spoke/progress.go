@@ -24,8 +24,10 @@ const (
 	// readTimeout bounds a single read of a spoke from which data keep coming. A spoke that is
 	// silent has requestTimeout.
 	readTimeout = 30 * time.Second
-	// maxAnswer bounds what one answer takes in memory, in bytes.
+	// maxAnswer bounds what one answer takes in memory, in bytes, and maxPage a page of a list. The
+	// fewest objects in a page are less, at the 1.5 MiB that etcd takes for each.
 	maxAnswer = 256 << 20
+	maxPage   = 64 << 20
 	// paceBeat is the time between two looks at what has come.
 	paceBeat = time.Second
 )
@@ -42,7 +44,7 @@ func (e *slowError) Error() string {
 func (e *slowError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // errTooLarge ends an answer that would take too much memory.
-var errTooLarge = fmt.Errorf("the answer has more than %d MiB", maxAnswer>>20)
+var errTooLarge = errors.New("the answer is too large")
 
 // pace tells whether data keep coming, by how many there were at each of the last beats.
 // It counts beats, and no time: a process that was stopped did not read.
@@ -148,6 +150,29 @@ func whyEnded(ctx context.Context, err error) error {
 	return err
 }
 
+// most is how many bytes the answer may have.
+func (i *inflow) most() int64 {
+	if i.single {
+		return maxAnswer
+	}
+	return maxPage
+}
+
+// limited is the body of an answer that has maxAnswer bytes at most.
+type limited struct {
+	io.ReadCloser
+	bytes int64
+}
+
+// Read implements io.Reader.
+func (b *limited) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.bytes += int64(n); b.bytes > maxAnswer {
+		return n, errTooLarge
+	}
+	return n, err //nolint:wrapcheck // a body is transparent
+}
+
 // measured is the body of an answer.
 type measured struct {
 	io.ReadCloser
@@ -159,7 +184,7 @@ type measured struct {
 // Read implements io.Reader.
 func (m *measured) Read(b []byte) (int, error) {
 	n, err := m.ReadCloser.Read(b)
-	if m.inflow.body.Add(int64(n)) > maxAnswer {
+	if m.inflow.body.Add(int64(n)) > m.inflow.most() {
 		return n, errTooLarge
 	}
 	if err != nil && !errors.Is(err, io.EOF) {

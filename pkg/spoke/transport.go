@@ -51,7 +51,9 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	began := time.Now()
 	resp, err := o.gate.send(req, paced{o.next}, aside)
-	ended(req.Context(), began, resp, err)
+	if !probe { // a read of the identity has the context of the write that waits for it
+		ended(req.Context(), began, resp, err)
+	}
 	switch {
 	case err == nil:
 		o.count(verb, metrics.Code(resp.StatusCode))
@@ -74,7 +76,8 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// paced is a transport whose answers may be bounded by how fast they come.
+// paced is a transport whose answers are bounded by their size, and may be by how fast they come.
+// A watch is bounded by client-go, event by event.
 type paced struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -82,7 +85,11 @@ func (b paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	if a, ok := req.Context().Value(inflowKey{}).(*inflow); ok {
 		return a.send(b.next, req)
 	}
-	return b.next.RoundTrip(req) //nolint:wrapcheck // a transport is transparent
+	resp, err := b.next.RoundTrip(req)
+	if err == nil && resp.Body != nil && req.URL.Query().Get("watch") == "" {
+		resp.Body = &limited{ReadCloser: resp.Body}
+	}
+	return resp, err //nolint:wrapcheck // a transport is transparent
 }
 
 // answered tells the circuit of an answer.

@@ -19,8 +19,8 @@ const (
 	watchesAtOnce    = 5
 )
 
-// newInformer is client-go's, and bounds how often a kind is watched anew. The wait is before
-// a guard's look: what is opened after it is what was looked at.
+// newInformer returns client-go's informer, and bounds how often a kind is watched anew. It is put
+// around the guard's watches: the guard decides where a watch begins when the wait is over.
 func newInformer(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 	inner, limit := toolscache.ToListerWatcherWithContext(lw), flowcontrol.NewTokenBucketRateLimiter(watchesPerSecond, watchesAtOnce)
 	return toolscache.NewSharedIndexInformer(toolscache.ToListWatcherWithWatchListSemantics(&toolscache.ListWatch{
