@@ -125,16 +125,14 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	cfg.QPS = -1
 	cfg.UserAgent = p.opts.UserAgent
 	c.conns = connrotation.NewDialer(counted(cfg.Dial, &c.received))
-	cfg.Dial = c.gate.dialer(c.conns.DialContext)
-	secrets := secretsOf(cfg)
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &observer{next: next, breaker: c.breaker, gate: c.gate, base: basePath(cfg.Host), secrets: secrets, count: func(verb, code string) {
-			metrics.SpokeRequests.WithLabelValues(verb, code).Inc()
-		}}
-	})
-	// Outermost, for what it refuses says nothing about the spoke.
-	cfg.Wrap(p.opts.Wrap)
+	cfg.Dial = c.conns.DialContext
 	var err error
+	if c.lookout, err = newLookout(c.observed(cfg, nil)); err != nil {
+		return nil, refuse("", "the credential or the CA in it can't be used")
+	}
+	cfg = c.observed(cfg, c.gate)
+	cfg.Dial = c.gate.dialer(cfg.Dial)
+	c.cfg = cfg
 	if c.http, err = newHTTPClient(cfg); err != nil {
 		return nil, refuse("", "the credential or the CA in it can't be used")
 	}
@@ -145,9 +143,6 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 		return nil, refuse("cluster.server", "is no usable address")
 	}
 	c.probes = d.RESTClient()
-	if c.lookout, err = newLookout(cfg); err != nil {
-		return nil, refuse("cluster.server", "is no usable address")
-	}
 	if c.server, err = serverOf(cfg); err != nil {
 		return nil, refuse("cluster.server", "is no usable address")
 	}
@@ -157,6 +152,21 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	}
 	c.reviews = reviews.SelfSubjectRulesReviews()
 	return c, nil
+}
+
+// observed returns a configuration whose requests are counted and pass the circuit and, where there is
+// one, a gate.
+func (c *connection) observed(cfg *rest.Config, g *gate) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	secrets := secretsOf(cfg)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return &observer{next: next, breaker: c.breaker, gate: g, base: basePath(cfg.Host), secrets: secrets, count: func(verb, code string) {
+			metrics.SpokeRequests.WithLabelValues(verb, code).Inc()
+		}}
+	})
+	// Outermost, for what it refuses says nothing about the spoke.
+	cfg.Wrap(c.p.opts.Wrap)
+	return cfg
 }
 
 // run opens the connection, publishes every session that works, and tends it.

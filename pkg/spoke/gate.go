@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/singleflight"
 )
@@ -224,29 +225,35 @@ func (g *gate) knows(l *line) bool {
 }
 
 // send sends a request, a write when it may be sent, and looks for reasons to doubt in
-// what becomes of it. What somebody behind the API server answers is none.
-func (g *gate) send(req *http.Request, next http.RoundTripper, aside bool) (*http.Response, error) {
+// what becomes of it. What somebody behind the API server answers is none. began is when the
+// request was not held any more.
+func (g *gate) send(req *http.Request, next http.RoundTripper, aside bool) (resp *http.Response, began time.Time, err error) {
+	began = time.Now()
 	if g == nil {
-		return next.RoundTrip(req) //nolint:wrapcheck // a transport is transparent
+		resp, err = next.RoundTrip(req)
+		return resp, began, err //nolint:wrapcheck // a transport is transparent
 	}
 	ctx, cancel := context.WithCancel(req.Context())
 	h := &handling{gate: g, req: req, cancel: cancel}
-	resp, err := next.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: h.got})))
+	resp, err = next.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: h.got})))
+	if released := h.released.Load(); released != nil {
+		began = *released
+	}
 	if err != nil {
 		cancel()
 		if unsent := h.unsent.Load(); unsent != nil {
-			return nil, unsent
+			return nil, began, unsent
 		}
 		if req.Context().Err() == nil {
 			g.doubt()
 		}
-		return nil, err //nolint:wrapcheck // a transport is transparent
+		return nil, began, err //nolint:wrapcheck // a transport is transparent
 	}
 	if !aside && unavailable(resp.StatusCode) {
 		g.doubt()
 	}
 	resp.Body = &answerBody{ReadCloser: resp.Body, ctx: req.Context(), broke: sync.OnceFunc(g.doubt), done: cancel}
-	return resp, nil
+	return resp, began, nil
 }
 
 // handling is how a request gets its connection.
@@ -255,6 +262,8 @@ type handling struct {
 	req    *http.Request
 	cancel context.CancelFunc
 	unsent atomic.Pointer[unsentError]
+	// released is when a write was not held any more.
+	released atomic.Pointer[time.Time]
 }
 
 // got holds a write that has its connection.
@@ -266,6 +275,7 @@ func (h *handling) got(info httptrace.GotConnInfo) {
 	}
 	err := h.gate.hold(h.req.Context(), l, multiplexed)
 	if err == nil {
+		h.released.Store(new(time.Now()))
 		return
 	}
 	h.unsent.Store(&unsentError{fmt.Errorf("not sent: %w", err)})

@@ -15,6 +15,11 @@ import (
 // keys stay away (maxBackoff), so that those of a namespace that hangs don't come back as many.
 const remembered = 10 * time.Minute
 
+// mostPerSpoke is how many keys of a spoke may be in flight. kube-apiserver takes 100 requests at a
+// time over a connection, watches included. Beyond that the HTTP client opens another connection,
+// for which the identity has to be read as well.
+const mostPerSpoke = 64
+
 // Lane says where a key of a spoke waits: with others of the same namespace of the spoke and,
 // within that, with those of the same namespace of the hub.
 type Lane struct {
@@ -339,6 +344,7 @@ func (l *lane) next() *lane {
 	}
 	tried := below
 	if l.parent == nil {
+		below = min(below, mostPerSpoke)
 		tried = few*(free-1)/l.window.size + 1
 	}
 	for pivot := (turn{priority: math.MaxInt}); ; {

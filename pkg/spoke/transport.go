@@ -49,8 +49,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case !probe:
 		verb = metrics.Verb(req, o.base)
 	}
-	began := time.Now()
-	resp, err := o.gate.send(req, paced{o.next}, aside)
+	resp, began, err := o.gate.send(req, paced{o.next}, aside)
 	if !probe { // a read of the identity has the context of the write that waits for it
 		ended(req.Context(), began, resp, err)
 	}
