@@ -58,8 +58,9 @@ func (r *Reconciler) decidesSame(ctx context.Context, t, now *task, plan rule.Pl
 	return err == nil && wait == 0 && slices.EqualFunc(again.Delete, plan.Delete, sameVersion), err
 }
 
-// sameAim tells whether two tasks of a key want a PrometheusRule in the same namespace, of the
-// same name, or none for the same reason. An AlertRule that the API server lacks may be lost.
+// sameAim tells whether two tasks of a key want the same PrometheusRule in the same namespace, or
+// none for the same reason. What a move writes is old knowledge as well, and would be taken for
+// the spoke's answer to the new rule. An AlertRule that the API server lacks may be lost.
 func sameAim(a, b *task) bool {
 	if (a.rule == nil) != (b.rule == nil) {
 		return false
@@ -67,7 +68,7 @@ func sameAim(a, b *task) bool {
 	if a.desired == nil || b.desired == nil {
 		return a.desired == nil && b.desired == nil
 	}
-	return a.desired.Namespace == b.desired.Namespace && slices.Equal(a.cluster.AdoptHubIDs, b.cluster.AdoptHubIDs)
+	return a.meant == b.meant && a.desired.Namespace == b.desired.Namespace && slices.Equal(a.cluster.AdoptHubIDs, b.cluster.AdoptHubIDs)
 }
 
 func sameVersion(a, b *monitoringv1.PrometheusRule) bool {
