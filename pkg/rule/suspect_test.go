@@ -125,7 +125,7 @@ func TestSuspectUnmatched(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec     v1alpha1.AlertRuleTemplateSpec
 		builtIn  bool
-		off      bool // by an annotation of the Deployment
+		off      bool      // by an annotation of the Deployment
 		template time.Time // when it was made; before all else where it is zero
 		made     time.Time // older where it is zero
 		seen     Seen
