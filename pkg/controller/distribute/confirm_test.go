@@ -278,6 +278,15 @@ func TestSuspects(t *testing.T) {
 				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"former"}}
 			})
 		}, held: true},
+		"the spoke's former name was lost, and an old cache has it": {member: later, kind: later, then: func(w *world) {
+			former := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "former"}, Status: v1alpha1.SpokeClusterStatus{Identity: "identity"}}
+			w.put(w.hub, former.DeepCopy())
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"former"}}
+			})
+			w.fall(former, func(client.Object) {})
+			w.drop(w.hub, former)
+		}, held: true},
 		"the spoke's former name was seen to be deleted": {member: later, kind: later, then: func(w *world) {
 			former := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "former", CreationTimestamp: later}}
 			w.onSpokeCluster("", nil).Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: former}, w.queue)
