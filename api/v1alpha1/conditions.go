@@ -87,11 +87,11 @@ const (
 	// ReasonMutated is a rule that the spoke changed on the way in (a mutating
 	// webhook). It is not sent again until either side changes.
 	ReasonMutated = "Mutated"
-	// ReasonContested is a rule whose PrometheusRule somebody in the spoke changes back,
-	// deletes or makes again after each write of the operator's; the message says who, where
-	// that is known. It is written less and less often. On an AlertRule that a template makes:
-	// the same of the AlertRule on the hub. On a SpokeCluster: Ready=False, and the message
-	// names one of the objects.
+	// ReasonContested is a rule whose PrometheusRule another client changes back, deletes or
+	// makes again after each write of the operator's; the message names the client, where it
+	// is known. The operator waits longer before each write. On an AlertRule that a template
+	// makes: the same of the AlertRule on the hub. On a SpokeCluster: Ready=False, and the
+	// message names one of the objects.
 	ReasonContested = "Contested"
 	// ReasonSuspended is a spoke that holds something else than the AlertRule says, and
 	// is left so because the AlertRule or the spoke is suspended. On a SpokeCluster:

@@ -69,8 +69,8 @@ const AcknowledgeDeletionsAnnotation = Group + "/acknowledge-deletions"
 // AcceptIdentityAnnotation on a SpokeCluster confirms that its Secret is meant to lead to
 // another cluster than before. Its value is the UID of that cluster's namespace
 // kube-system, which the condition's message gives; any other is ignored. The operator
-// removes the annotation when the spoke is connected. Until --deletion-hold is over, every
-// deletion there is held, then.
+// removes the annotation when the spoke is connected. From then on, every deletion there is
+// held for as long as --deletion-hold says.
 const AcceptIdentityAnnotation = Group + "/accept-identity"
 
 // LeaveFinalizer keeps a SpokeCluster that is deleted until its rules were removed from the

@@ -320,7 +320,7 @@ func TestMessages(t *testing.T) {
 		words  []string
 	}{
 		"changed":             {write, theirs, 2, []string{`field manager "argocd-controller" changes PrometheusRule shop/down back after each write (2 times)`, "managed-by=rulefleet"}},
-		"changed often":       {write, theirs, 12, []string{"(10 times or more)", "every 4 minutes"}},
+		"changed often":       {write, theirs, 12, []string{"(10 times or more)", "up to 4 minutes"}},
 		"changed by a double": {write, ours, 3, []string{`another client named "rulefleet-manager" changes`, "--hub-id"}},
 		"deleted":             {gone, nil, 4, []string{"an unknown client deletes PrometheusRule shop/down after each write (4 times)", "audit log"}},
 		"made again":          {absent, theirs, 5, []string{"makes PrometheusRule shop/down again after each deletion (5 times or more)"}},

@@ -97,7 +97,7 @@ func (d *dispute) message(o Object) string {
 	case d.gone:
 		how = "deletes %s %s after each write"
 	}
-	return fmt.Sprintf("%s "+how+" (%s); %s. The manager tries again less and less often, every %d minutes at least",
+	return fmt.Sprintf("%s "+how+" (%s); %s. The manager waits longer before each retry, up to %d minutes",
 		d.by.who(), o.Kind, name, times(d.undos), d.by.advice(o.Kind), int(maxDelay.Minutes()))
 }
 

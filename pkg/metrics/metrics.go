@@ -52,14 +52,14 @@ var (
 	// the controller that they are held of.
 	HeldDeletions = gauge(Metric{
 		Name: "rulefleet_held_deletions", Labels: []string{"cluster", "hop"},
-		Help: "Deletions that wait for an acknowledgement or for their time, because there are so many at once, by spoke and by hop (generate: AlertRules, distribute: PrometheusRules).",
+		Help: "Deletions that are held, because they are many at once or may follow from a loss of the hub's objects, by spoke and by hop (generate: AlertRules, distribute: PrometheusRules).",
 		Use:  "More than 0 is for a person to decide on while the time runs (alert `RulefleetDeletionsHeld`): bring back what is missing, or acknowledge.",
 	})
 
 	// BrakeFirings counts how often the brake began to hold deletions of a spoke, by hop.
 	BrakeFirings = counter(Metric{
 		Name: "rulefleet_brake_firings_total", Labels: []string{"hop"},
-		Help: "How often deletions of a spoke came to be held because there were so many at once, by hop (generate: AlertRules, distribute: PrometheusRules).",
+		Help: "How often deletions of a spoke came to be held, by hop (generate: AlertRules, distribute: PrometheusRules).",
 		Use:  "Every firing is an Event DeletionsHeld on a SpokeCluster. Where they are routine, somebody's routine deletes in bulk: have it delete in smaller portions.",
 	})
 

@@ -40,9 +40,10 @@ func SuspectUnplaced(made time.Time, r *v1alpha1.AlertRule, c Cluster, seen Seen
 
 // SuspectUnmatched is the same for an AlertRule that a template made for a workload that it
 // does not match. A built-in template that was made after the AlertRule is what the manager
-// brings along: its state is not what a person set before it was lost.
+// brings along: its state is not what a person set before it was lost. A workload that turns
+// it off by its own annotations decides that, whatever the template was before.
 func SuspectUnmatched(made time.Time, t *v1alpha1.AlertRuleTemplate, w Workload, seen Seen) bool {
-	remade := t.Annotations[v1alpha1.BuiltInAnnotation] != "" && made.Before(t.CreationTimestamp.Time)
+	remade := t.Annotations[v1alpha1.BuiltInAnnotation] != "" && made.Before(t.CreationTimestamp.Time) && !adjust(t, w).off
 	unlabeled := made.Before(w.Cluster.Created) && matchable(t, w)
 	return (remade || unlabeled) && !seen.matched(t, w)
 }

@@ -125,6 +125,7 @@ func TestSuspectUnmatched(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec     v1alpha1.AlertRuleTemplateSpec
 		builtIn  bool
+		off      bool      // by an annotation of the Deployment
 		template time.Time // when it was made; before all else where it is zero
 		made     time.Time // older where it is zero
 		seen     Seen
@@ -142,10 +143,14 @@ func TestSuspectUnmatched(t *testing.T) {
 		"it was made anew":                       {spec: disabled, template: lost},
 		"a built-in one was made anew, disabled": {spec: disabled, builtIn: true, template: lost, want: true},
 		"a built-in one that was there before":   {spec: disabled, builtIn: true, template: older},
+		"and the Deployment turns it off":        {builtIn: true, off: true, template: lost},
 		"a built-in one was seen to be disabled": {spec: disabled, builtIn: true, template: lost, seen: Seen{Templates: []*v1alpha1.AlertRuleTemplate{{}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := Workload{Cluster: Cluster{Name: "s", Created: lost}, Namespace: "shop", Name: "web"}
+			if tc.off {
+				w.Annotations = map[string]string{v1alpha1.AdjustmentPrefix + string(v1alpha1.AdjustAlerts): alertsDisabled}
+			}
 			tpl := &v1alpha1.AlertRuleTemplate{Spec: tc.spec}
 			tpl.CreationTimestamp = metav1.NewTime(tc.template)
 			if tc.builtIn {

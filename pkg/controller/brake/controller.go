@@ -181,8 +181,8 @@ func (r *Reconciler) tell(ctx context.Context, sc *v1alpha1.SpokeCluster, p publ
 		log.Info("held deletions have waited long enough and go on")
 		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the deletions that were held have waited long enough and go on")
 	case p.ended == decided:
-		log.Info("held deletions were decided on meanwhile and go on")
-		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the deletions that waited for an acknowledgement were decided on meanwhile and go on")
+		log.Info("held deletions no longer need an acknowledgement")
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the deletions that waited for an acknowledgement no longer need one")
 	case p.ended == acknowledged: // that has its own Event
 		log.Info("held deletions were acknowledged and go on")
 	default:

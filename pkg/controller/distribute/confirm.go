@@ -58,8 +58,9 @@ func (r *Reconciler) decidesSame(ctx context.Context, t, now *task, plan rule.Pl
 	return err == nil && wait == 0 && slices.EqualFunc(again.Delete, plan.Delete, sameVersion), err
 }
 
-// sameAim tells whether two tasks of a key want a PrometheusRule in the same namespace, of the
-// same name, or none for the same reason. An AlertRule that the API server lacks may be lost.
+// sameAim tells whether two tasks of a key want the same PrometheusRule in the same namespace, or
+// none for the same reason. What a move writes is old knowledge as well, and would be taken for
+// the spoke's answer to the new rule. An AlertRule that the API server lacks may be lost.
 func sameAim(a, b *task) bool {
 	if (a.rule == nil) != (b.rule == nil) {
 		return false
@@ -67,7 +68,7 @@ func sameAim(a, b *task) bool {
 	if a.desired == nil || b.desired == nil {
 		return a.desired == nil && b.desired == nil
 	}
-	return a.desired.Namespace == b.desired.Namespace && slices.Equal(a.cluster.AdoptHubIDs, b.cluster.AdoptHubIDs)
+	return a.meant == b.meant && a.desired.Namespace == b.desired.Namespace && slices.Equal(a.cluster.AdoptHubIDs, b.cluster.AdoptHubIDs)
 }
 
 func sameVersion(a, b *monitoringv1.PrometheusRule) bool {
@@ -101,26 +102,33 @@ func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool
 	if rule.SuspectUnplaced(made, t.rule, t.cluster, seen) {
 		return true, nil
 	}
-	return r.lacksPredecessor(ctx, t, made, since)
+	return r.lacksPredecessor(ctx, t, made)
 }
 
 // lacksPredecessor tells whether a rule may be in the spoke because it is placed on another
 // name of the same cluster, whose SpokeCluster was lost with its kind. One that was made anew
-// is not known to be that cluster.
-func (r *Reconciler) lacksPredecessor(ctx context.Context, t *task, made, since time.Time) (bool, error) {
+// is not known to be that cluster. It reads past the cache, which may still have the former one,
+// and reads the kind last, as suspect does.
+func (r *Reconciler) lacksPredecessor(ctx context.Context, t *task, made time.Time) (bool, error) {
 	for _, name := range t.rule.Spec.Placement.Names {
 		if string(name) == t.spoke.Name {
 			continue
 		}
-		other, err := hub.Cluster(ctx, r.Hub, string(name))
-		if err != nil {
-			return false, err //nolint:wrapcheck // it says all
-		}
 		if there, err := rule.PlacedIn(t.rule, rule.Cluster{Name: string(name)}); err != nil || !there {
 			continue // it would not be there either
 		}
-		witnessed := r.Witness.Deleted(hub.SpokeClusters, client.ObjectKey{Name: string(name)}, since)
-		if (other == nil || other.Identity == "") && rule.SuspectAbsent(made, since, witnessed) {
+		other, err := hub.Cluster(ctx, r.Guard.Live, string(name))
+		if err != nil {
+			return false, err //nolint:wrapcheck // it says all
+		}
+		if other != nil && other.Identity != "" {
+			continue
+		}
+		since, err := r.Guard.Since(ctx, hub.SpokeClusters)
+		if err != nil || since.IsZero() {
+			return true, err //nolint:wrapcheck // it says all
+		}
+		if rule.SuspectAbsent(made, since, r.Witness.Deleted(hub.SpokeClusters, client.ObjectKey{Name: string(name)}, since)) {
 			return true, nil
 		}
 	}

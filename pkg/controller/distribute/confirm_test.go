@@ -121,10 +121,26 @@ func TestOldKnowledgeOfANamespace(t *testing.T) {
 	w.want()
 }
 
+// A move writes nothing old: it would count as the spoke's answer to the new rule, and stay there.
+func TestOldKnowledgeOfAnExpression(t *testing.T) {
+	w := applied(t)
+	w.moveToMonitoring()
+	w.fall(theRule(), func(client.Object) {})
+	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up == 1" })
+	if result := w.want(); result.RequeueAfter != behindRetry {
+		t.Errorf("it looks again after %v", result.RequeueAfter)
+	}
+	w.Reconciler.Hub = w.hub
+	w.want("create monitoring", "delete shop")
+	w.wantRow("Applied")
+}
+
 func TestSameAim(t *testing.T) {
 	in := func(namespace string) *task {
 		return &task{rule: &v1alpha1.AlertRule{}, desired: &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}}
 	}
+	other := in("shop")
+	other.meant = "another expression"
 	adopting := in("shop")
 	adopting.cluster.AdoptHubIDs = []string{"former"}
 	for name, tc := range map[string]struct {
@@ -133,6 +149,7 @@ func TestSameAim(t *testing.T) {
 	}{
 		"the same":              {in("shop"), in("shop"), true},
 		"another namespace":     {in("shop"), in("monitoring"), false},
+		"another expression":    {in("shop"), other, false},
 		"a former hub's":        {in("shop"), adopting, false},
 		"not placed":            {in("shop"), &task{rule: &v1alpha1.AlertRule{}}, false},
 		"not placed, both":      {&task{rule: &v1alpha1.AlertRule{}}, &task{rule: &v1alpha1.AlertRule{}}, true},
@@ -260,6 +277,15 @@ func TestSuspects(t *testing.T) {
 			w.edit(func(ar *v1alpha1.AlertRule) {
 				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"former"}}
 			})
+		}, held: true},
+		"the spoke's former name was lost, and an old cache has it": {member: later, kind: later, then: func(w *world) {
+			former := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "former"}, Status: v1alpha1.SpokeClusterStatus{Identity: "identity"}}
+			w.put(w.hub, former.DeepCopy())
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"former"}}
+			})
+			w.fall(former, func(client.Object) {})
+			w.drop(w.hub, former)
 		}, held: true},
 		"the spoke's former name was seen to be deleted": {member: later, kind: later, then: func(w *world) {
 			former := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "former", CreationTimestamp: later}}

@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
@@ -47,8 +46,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 	onHub, notInSpokes := mcbuilder.WithEngageWithLocalCluster(true), mcbuilder.WithEngageWithProviderClusters(false)
 	c, err := mcbuilder.ControllerManagedBy(mgr).
 		Named("distribute").
-		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, onHub, notInSpokes, mcbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, onHub, notInSpokes, mcbuilder.WithPredicates(decided)).
+		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, onHub, notInSpokes, mcbuilder.WithPredicates(hub.Edited)).
+		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, onHub, notInSpokes, mcbuilder.WithPredicates(hub.Decided)).
 		WatchesRawSource(r.Brake.Woken(brake.Distribute)).
 		WatchesRawSource(provider.Started()).
 		WatchesRawSource(r.evaluatorsChanged(ctx, provider)).
@@ -97,9 +96,6 @@ func (r *Reconciler) evaluatorsChanged(ctx context.Context, provider *spoke.Prov
 		return nil
 	})
 }
-
-// decided passes what people decide about a spoke.
-var decided = predicate.Or(predicate.LabelChangedPredicate{}, predicate.GenerationChangedPredicate{})
 
 // replay enqueues every AlertRule that may be placed on a spoke.
 func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue) {

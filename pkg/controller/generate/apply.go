@@ -261,14 +261,15 @@ func holds(have, want map[string]string) bool {
 }
 
 // unfoundedOf returns those of the AlertRules of a Deployment that it should not have
-// any more, and for how long to wait where that can't be said yet.
+// any more, and for how long to wait where that can't be said yet. One that is being deleted
+// is left to its finalizers: nobody makes it again.
 func (r *Reconciler) unfoundedOf(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule, keep map[string]bool, existing []v1alpha1.AlertRule) ([]doomed, time.Duration, error) {
 	var out []doomed
 	var wait time.Duration
 	for i := range existing {
 		ar := &existing[i]
 		template := ar.Labels[v1alpha1.TemplateLabel]
-		if desired[ar.Name] != nil || keep[template] || ar.Namespace != r.Namespace {
+		if desired[ar.Name] != nil || keep[template] || ar.Namespace != r.Namespace || !ar.DeletionTimestamp.IsZero() {
 			continue
 		}
 		if left := r.writes.Pending(hub.Key(ar)); left > 0 {

@@ -295,3 +295,27 @@ func TestContest(t *testing.T) {
 		t.Run(name, func(t *testing.T) { fn(newContested(t)) })
 	}
 }
+
+// An AlertRule that waits for a finalizer is not deleted again: nobody made it again.
+func TestNoContestWithFinalizers(t *testing.T) {
+	c := newContested(t)
+	ar := made()
+	ar.Finalizers = []string{"example.com/wait"}
+	if err := c.Hub.Create(t.Context(), ar); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		c.deletes = 0
+		c.seen()
+		existing := []v1alpha1.AlertRule{*c.read()}
+		unfounded, _, err := c.unfoundedOf(t.Context(), nil, nil, nil, existing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait, err := c.prune(t.Context(), mcreconcile.Request{ClusterName: "spoke"}, unfounded)
+		if err != nil || wait != 0 || c.deletes != max(1-i, 0) {
+			t.Errorf("time %d: deleted %d times, again after %v, %v", i+1, c.deletes, wait, err)
+		}
+	}
+	c.wantShown()
+}

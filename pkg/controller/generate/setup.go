@@ -32,12 +32,12 @@ const recent = 5 * time.Minute
 // SetupWithManager adds the Reconciler to the manager.
 func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Provider) error {
 	onHub, notInSpokes := mcbuilder.WithEngageWithLocalCluster(true), mcbuilder.WithEngageWithProviderClusters(false)
-	content := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	content := predicate.Or(hub.Edited, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	c, err := mcbuilder.ControllerManagedBy(mgr).
 		Named("generate").
 		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, onHub, notInSpokes, mcbuilder.WithPredicates(content)).
-		Watches(&v1alpha1.AlertRuleTemplate{}, r.onTemplate, onHub, notInSpokes, mcbuilder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, onHub, notInSpokes, mcbuilder.WithPredicates(decided)).
+		Watches(&v1alpha1.AlertRuleTemplate{}, r.onTemplate, onHub, notInSpokes, mcbuilder.WithPredicates(hub.Edited)).
+		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, onHub, notInSpokes, mcbuilder.WithPredicates(hub.Decided)).
 		WatchesRawSource(r.Brake.Woken(brake.Generate)).
 		WatchesRawSource(provider.Started()).
 		WithOptions(provider.ControllerOptions("generate", mgr.GetLogger(), lane)).
@@ -56,9 +56,6 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 
 // lane says where a key waits: with the Deployments of the same namespace. They have none on the hub.
 func lane(req mcreconcile.Request) spoke.Lane { return spoke.Lane{Namespace: req.Namespace} }
-
-// decided passes what people decide about a spoke.
-var decided = predicate.Or(predicate.LabelChangedPredicate{}, predicate.GenerationChangedPredicate{})
 
 // read passes the updates of what templates can read of a Deployment: its labels
 // and annotations. Its status changes all the time, and is nobody's business here.
