@@ -182,6 +182,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	held := brake.New(clock.RealClock{}, o.deletionHold)
 	contests := contest.New(clock.RealClock{}, o.intervals)
 	provider.OnRemoved(contests.ForgetSpoke)
+	provider.OnIdentity(contests.ForgetSpoke) // what was written to the former cluster is not undone in this one
 	provider.OnIdentity(held.Beware)
 
 	// what the spokes' evaluators say, for (0) and (2)

@@ -133,7 +133,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	}
 	unseen, waits, refused, failed := r.apply(ctx, workload, desired)
 	r.quota.settle(s.Name, req.NamespacedName, refused)
-	if failed == nil && unseen == 0 && waits == 0 {
+	// What waits for longer than the cache may take waits for a person, or for the end of a contest.
+	if failed == nil && unseen == 0 && (waits == 0 || waits > staleRetry) {
 		r.Propagation.DeploymentDone(s.Name, req.NamespacedName)
 	}
 	unfounded, unsure, err := r.unfoundedOf(ctx, workload, desired, keep, existing)
