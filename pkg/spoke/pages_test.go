@@ -268,7 +268,8 @@ func TestPagesThatDoNotGetOn(t *testing.T) {
 				asked := 0
 				r := (&shelf{}).reading()
 				r.inner = &toolscache.ListWatch{ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
-					if asked++; asked > 1000 {
+					asked++
+					if asked > 1000 {
 						return nil, errors.New("enough")
 					}
 					if o.Continue == "" {
