@@ -19,6 +19,8 @@ const (
 	// dialTimeout bounds the attempt to connect to a hub that may be down: TCP would try
 	// less and less often, and notice late that it is back.
 	dialTimeout = 3 * time.Second
+	// answerTimeout bounds a request of such an attempt.
+	answerTimeout = 5 * time.Second
 	// firstRetry and lastRetry are the least and the longest time between two attempts to
 	// prepare the hub.
 	firstRetry = 200 * time.Millisecond
@@ -86,9 +88,10 @@ func serveWaiting(ctx context.Context, address string) (stop func(), err error) 
 	return func() { _ = server.Close() }, nil
 }
 
-// dialSoon is the configuration of a hub that may be down.
+// dialSoon is the configuration of a hub that may be down, or accept connections and not answer.
 func dialSoon(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = answerTimeout
 	if cfg.Dial == nil {
 		cfg.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}

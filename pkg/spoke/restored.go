@@ -14,8 +14,8 @@ import (
 // These bound how often a session is given up because the spoke was restored: an API server
 // whose resource versions go back by themselves must not be read anew without end.
 const (
-	restoresPerSecond = 1.0 / 300
-	restoresAtOnce    = 3
+	restoresPerSecond = 1.0 / 60
+	restoresAtOnce    = 10
 )
 
 func newRestores() flowcontrol.RateLimiter {

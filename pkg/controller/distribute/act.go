@@ -207,7 +207,7 @@ func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.Promet
 		return reconcile.Result{RequeueAfter: max(r.lost(write, err), staleRetry)}, nil
 	case apierrors.IsForbidden(err):
 		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonForbidden, words(err))
-		return reconcile.Result{RequeueAfter: r.Intervals.Of(worldRetry)}, nil
+		return reconcile.Result{RequeueAfter: r.Intervals.Of(worldRetry), Priority: new(spoke.Behind)}, nil
 	}
 	return reconcile.Result{}, fmt.Errorf("deleting PrometheusRule %s: %w", hub.Key(o), err)
 }
