@@ -433,3 +433,18 @@ func TestSuspectRecedes(t *testing.T) {
 		})
 	}
 }
+
+// An AlertRule that was read just before it was deleted is read again a second later, and not
+// after the time for which a lost kind is waited for.
+func TestDeletedAfterItWasRead(t *testing.T) {
+	w := applied(t)
+	if err := w.Guard.Live.Get(t.Context(), hub.Key(theRule()), &v1alpha1.AlertRule{}); err != nil {
+		t.Fatal(err)
+	}
+	w.drop(w.hub, alertRule())
+	w.liveClock.SetTime(w.liveClock.Now().Add(-time.Second + time.Millisecond)) // want steps it by a second
+	if result := w.want(); result.RequeueAfter != staleRetry {
+		t.Errorf("it looks again after %v", result.RequeueAfter)
+	}
+	w.want("delete shop")
+}

@@ -199,12 +199,8 @@ func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (re
 		// Its event brings the key back, but for a write that another key has made.
 		return reconcile.Result{RequeueAfter: min(left, staleRetry)}, nil
 	}
-	gone, err := r.gone(ctx, t)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if !gone {
-		return reconcile.Result{RequeueAfter: r.Intervals.Of(guardRetry)}, nil
+	if wait, err := r.gone(ctx, t); err != nil || wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	if left := r.settling(t); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
@@ -353,21 +349,28 @@ func (r *Reconciler) unseen(t *task) time.Duration {
 }
 
 // gone makes sure, where something would be removed because the hub's cache does
-// not have its AlertRule, that the AlertRule was deleted.
-func (r *Reconciler) gone(ctx context.Context, t *task) (bool, error) {
+// not have its AlertRule, that the AlertRule was deleted. If it was not, gone returns when to
+// look again.
+func (r *Reconciler) gone(ctx context.Context, t *task) (time.Duration, error) {
 	if t.rule != nil {
-		return true, nil
+		return 0, nil
 	}
 	if len(t.claimed) == 0 {
 		r.remember(t.req, "")
-		return true, nil
+		return 0, nil
 	}
-	gone, since, err := r.Guard.Gone(ctx, hub.AlertRules, t.req.NamespacedName)
-	if err != nil {
-		return false, fmt.Errorf("before removing its PrometheusRules: %w", err)
+	reader := r.Guard.Live.Reading()
+	gone, since, err := r.Guard.Gone(ctx, reader, hub.AlertRules, t.req.NamespacedName)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("before removing its PrometheusRules: %w", err)
+	case gone:
+		t.kindSince = since
+		return 0, nil
+	case reader.Old(): // it was read shortly before it was deleted
+		return staleRetry, nil
 	}
-	t.kindSince = since
-	return gone, nil
+	return r.Intervals.Of(guardRetry), nil
 }
 
 // settling returns for how long to wait before what stands for a generated AlertRule that

@@ -32,7 +32,7 @@ func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, ar *v1alph
 	key := client.ObjectKey{Name: ar.Labels[v1alpha1.TemplateLabel]}
 	switch err := reader.Get(ctx, key, t); {
 	case apierrors.IsNotFound(err):
-		gone, since, err := r.Guard.Gone(ctx, hub.AlertRuleTemplates, key)
+		gone, since, err := r.Guard.Gone(ctx, reader, hub.AlertRuleTemplates, key)
 		if err != nil || !gone {
 			return d, r.Intervals.Of(guardRetry), err //nolint:wrapcheck // it says all
 		}

@@ -56,10 +56,10 @@ type Guard struct {
 // so a definition that is well after the object was found gone had no part in it. For that
 // reason the definition is read each time, and never remembered.
 //
-// since is when the definition was made. What was made for the object before that has
+// reader reads past the cache. since is when the definition was made. What was made for the object before that has
 // survived a loss of the whole kind: then it may be a backup that lacks the object.
-func (g Guard) Gone(ctx context.Context, k Kind, key client.ObjectKey) (gone bool, since time.Time, err error) {
-	switch err := g.Live.Get(ctx, key, k.object()); {
+func (g Guard) Gone(ctx context.Context, reader Getter, k Kind, key client.ObjectKey) (gone bool, since time.Time, err error) {
+	switch err := reader.Get(ctx, key, k.object()); {
 	case err == nil:
 		return false, time.Time{}, nil
 	case !apierrors.IsNotFound(err):

@@ -88,7 +88,7 @@ func TestGuard(t *testing.T) {
 				}
 				return tc.object(o)
 			}))
-			gone, since, err := guard.Gone(t.Context(), tc.kind, client.ObjectKey{Namespace: "ns", Name: "name"})
+			gone, since, err := guard.Gone(t.Context(), guard.Live, tc.kind, client.ObjectKey{Namespace: "ns", Name: "name"})
 			if gone != tc.gone || (err != nil) != tc.err {
 				t.Errorf("got %v, %v, want %v, %v", gone, err, tc.gone, tc.err)
 			}
@@ -120,7 +120,7 @@ func TestGuardBetweenTheReads(t *testing.T) {
 	}))
 	for range 2 {
 		guard.Live.clock.(*clocktesting.FakeClock).Step(liveFor)
-		if gone, _, err := guard.Gone(t.Context(), AlertRules, client.ObjectKey{Name: "name"}); gone || err != nil {
+		if gone, _, err := guard.Gone(t.Context(), guard.Live, AlertRules, client.ObjectKey{Name: "name"}); gone || err != nil {
 			t.Errorf("got %v, %v", gone, err)
 		}
 	}
