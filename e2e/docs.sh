@@ -72,7 +72,7 @@ read_as_a_person "$(
 	commands docs/upgrading.md
 	# A reader is slower. The lease of the former installation has to run out, and then the
 	# leader puts the CA into the webhook's configuration.
-	echo "timeout 60 bash -c 'until kubectl apply --dry-run=server -f docs/examples/alertrule-by-label.yaml >/dev/null 2>&1; do sleep 1; done'"
+	echo "timeout 60 bash -c 'until sed s/high-request-latency/another/ docs/examples/alertrule-by-label.yaml | kubectl create --dry-run=server -f - >/dev/null 2>&1; do sleep 1; done'"
 	echo "cd '$work'"
 	commands docs/backup.md
 	echo "cd '$root'"
