@@ -119,7 +119,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 		p.circuit(c)
 		c.look()
 	})
-	c.gate = &gate{spoke: name, read: c.readPatiently, alarm: c.breaker.Trip}
+	c.gate = &gate{spoke: name, read: c.readIdentity, alarm: c.breaker.Trip}
 	// No client-side rate limit: the number of requests in flight per spoke is
 	// bounded by the queue, and the spoke's priority and fairness does the rest.
 	cfg.QPS = -1
@@ -272,7 +272,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for PrometheusRules: %w", err)
 	}
-	if err := c.identify(asProbe(ctx), cl, ""); err != nil {
+	if err := c.identify(asProbe(ctx), ""); err != nil {
 		return nil, err
 	}
 	if err := c.p.admit(c.name, c.seen.Identity); err != nil {
@@ -504,7 +504,7 @@ func (c *connection) checkup(ctx context.Context, s *session) error {
 	}
 	open := c.breaker.Open()
 	if open || c.gate.inDoubt() {
-		if err := c.identify(ctx, s.cluster, s.identity); err != nil {
+		if err := c.identify(ctx, s.identity); err != nil {
 			return err
 		}
 	}
@@ -561,7 +561,7 @@ func (c *connection) await(ctx context.Context, delay time.Duration) bool {
 // refused retries in silence. It tells when another session would be better than this
 // one. The error is an IdentityError.
 func (c *connection) recheck(ctx context.Context, s *session) (better bool, err error) {
-	if err := c.identify(ctx, s.cluster, s.identity); isIdentity(err) {
+	if err := c.identify(ctx, s.identity); isIdentity(err) {
 		return false, err
 	}
 	granted, err := c.review(ctx)
@@ -626,19 +626,11 @@ func (c *connection) probe(ctx context.Context) error {
 
 // identify reads the cluster's identity: the UID of its namespace kube-system. It has to
 // be what it was, unless nothing is known of that.
-func (c *connection) identify(ctx context.Context, cl cluster.Cluster, was string) error {
-	ctx, cancel := c.patient(ctx)
-	defer cancel()
-	ctx, reading := c.gate.inquire(ctx)
-	ns := NamespaceMetadata()
-	if err := cl.GetAPIReader().Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
-		return fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)
+func (c *connection) identify(ctx context.Context, was string) error {
+	is, err := c.gate.learn(ctx)
+	if err != nil {
+		return err
 	}
-	is := string(ns.UID)
-	if !uid.MatchString(is) {
-		return fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, errNotKubernetes)
-	}
-	reading.found(is)
 	if was != "" && is != was {
 		return &IdentityError{Spoke: c.name, Was: was, Is: is}
 	}

@@ -111,7 +111,7 @@ func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	if err := c.probe(asProbe(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.identify(asProbe(t.Context()), cl, ""); err != nil {
+	if err := c.identify(asProbe(t.Context()), ""); err != nil {
 		t.Fatal(err)
 	}
 	c.gate.serve("uid")

@@ -123,12 +123,10 @@ func (g *gate) Settle(ctx context.Context) error {
 
 // Confirm implements Identity.
 func (g *gate) Confirm(ctx context.Context) error {
-	ctx, r := g.inquire(asProbe(ctx))
-	is, err := g.read(ctx)
+	is, err := g.learn(asProbe(ctx))
 	if err != nil {
 		return fmt.Errorf("making sure that spoke %s still is the same cluster: %w", g.spoke, err)
 	}
-	r.found(is)
 	g.mu.Lock()
 	was := g.served
 	g.mu.Unlock()
@@ -163,10 +161,15 @@ type inquiry struct {
 	doubts uint64
 }
 
-// inquire returns a context that the identity is to be read with.
-func (g *gate) inquire(ctx context.Context) (context.Context, *inquiry) {
+// learn reads the identity, and notes by which connection it was answered.
+func (g *gate) learn(ctx context.Context) (string, error) {
 	r := &inquiry{gate: g}
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: r.got}), r
+	is, err := g.read(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: r.got}))
+	if err != nil {
+		return "", err
+	}
+	r.found(is)
+	return is, nil
 }
 
 func (r *inquiry) got(info httptrace.GotConnInfo) {

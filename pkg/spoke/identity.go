@@ -258,15 +258,10 @@ func (p *Provider) disown(c *connection) {
 	}
 }
 
-// readPatiently is readIdentity, bounded as reads on a slow link are.
-func (c *connection) readPatiently(ctx context.Context) (string, error) {
+// readIdentity reads the UID of the namespace kube-system, bounded as reads on a slow link are.
+func (c *connection) readIdentity(ctx context.Context) (string, error) {
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
-	return c.readIdentity(ctx)
-}
-
-// readIdentity reads the UID of the namespace kube-system.
-func (c *connection) readIdentity(ctx context.Context) (string, error) {
 	body, err := c.probes.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {
 		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)

@@ -420,14 +420,10 @@ func (o ownRule) remove(ctx context.Context, rules monitoring.Interface) error {
 // isStill makes sure that a connection leads to the cluster that a spoke is known to be,
 // and that no other spoke is in charge of it.
 func (c *connection) isStill(ctx context.Context, identity string) error {
-	ctx, cancel := c.patient(asProbe(ctx))
-	defer cancel()
-	ctx, reading := c.gate.inquire(ctx)
-	is, err := c.readIdentity(ctx)
+	is, err := c.gate.learn(asProbe(ctx))
 	if err != nil {
 		return err
 	}
-	reading.found(is)
 	if identity != "" && is != identity {
 		return &IdentityError{Spoke: c.name, Was: identity, Is: is}
 	}
