@@ -103,7 +103,7 @@ export GORACE := atexit_sleep_ms=50
 GO_TEST = go test $(RACE) -count=1 -timeout 20m -parallel 8
 # Tests that measure time or memory run alone, without the race detector.
 MEASURED := AreBounded|^TestIsolation
-MEASURING := ./pkg/evaluator ./pkg/rule ./pkg/spoke ./e2e
+MEASURING := ./pkg/controller/evaluate ./pkg/evaluator ./pkg/rule ./pkg/spoke ./e2e
 # Without the race detector, tests share what 'make build' compiles.
 MEASURE = env CGO_ENABLED=0 go test -trimpath -count=1 -timeout 20m -p 1 -run '$(MEASURED)'
 

@@ -92,6 +92,7 @@ var effects = map[string]effect{
 	"builtInTemplates.hpa-maxed-out":       {value: "Enabled", want: "--built-in-templates=deployment-down,hpa-maxed-out\n"},
 
 	"allowKubeconfig":          {value: []any{"loopback", "http"}, want: "--allow-kubeconfig=loopback,http"},
+	"allowKubeconfigOfSpokes":  {value: map[string]any{"edge-1": []any{"http", "proxy-url"}, "edge-2": []any{"http"}}, want: "--allow-kubeconfig=edge-1=http,edge-1=proxy-url,edge-2=http\n"},
 	"deletionHold":             {value: "1h", want: "--deletion-hold=1h"},
 	"leaveTimeout":             {value: "5m", want: "--leave-timeout=5m"},
 	"releaseSpokesOnUninstall": {value: false, gone: "--release-spokes"},
@@ -196,6 +197,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"label":           at("clusterLabel", "a-b"),
 		"namespace":       at("generatedNamespace", "Made"),
 		"kubeconfig":      at("allowKubeconfig", []any{"exec"}),
+		"of a spoke":      at("allowKubeconfigOfSpokes.edge-1", []any{"exec"}),
 		"replicas":        at("replicas", -1),
 		"label of a pod":  at("podLabels.a", 1),
 		"item of a list":  at("extraArgs", []any{1}),

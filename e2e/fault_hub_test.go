@@ -207,13 +207,14 @@ func kindLost(r *fault) {
 // waits for longer the more often it fails.
 const restartDelay = 5 * time.Second
 
-// keepRunning starts the manager, and again whenever it ends, as a kubelet does.
-func (f *faulty) keepRunning(t *testing.T) {
+// keepRunning starts the manager, and again whenever it ends, as a kubelet does, until stop is called.
+func (f *faulty) keepRunning(t *testing.T) (stop func()) {
 	t.Helper()
 	f.start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	stop = func() { cancel(); wg.Wait() }
+	t.Cleanup(stop)
 	wg.Go(func() {
 		for ctx.Err() == nil {
 			select {
@@ -225,6 +226,7 @@ func (f *faulty) keepRunning(t *testing.T) {
 			f.restart(t, ctx)
 		}
 	})
+	return stop
 }
 
 // restart tries to start the manager every few seconds until it starts.

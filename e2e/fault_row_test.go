@@ -191,7 +191,33 @@ func (r *fault) verify() {
 	r.t.Helper()
 	within(r.t, time.Until(r.healed.Add(convergedWithin)), r.name+" is as it should be again", r.converged)
 	r.took = time.Since(r.healed)
-	r.staysQuiet()
+	r.holds(r.t, r.options.rewritten)
+	if r.sampler != nil {
+		r.harmlessToHealthy()
+	}
+	if err := r.keptAsItWas(); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// holds checks what has to hold of a place that is as it should be, whatever happened before: nobody
+// writes, what is not ours was not touched, and no credential is to be seen.
+func (at *place) holds(t *testing.T, withoutRules bool) {
+	t.Helper()
+	at.staysQuiet(t)
+	for _, m := range []*fleet.Member{at.m, at.healthy.m} {
+		if err := at.foreignUntouched(t.Context(), m, withoutRules); err != nil {
+			t.Errorf("what is not ours was touched: %v", err)
+		}
+	}
+	if err := at.noCanary(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// harmlessToHealthy checks that the healthy spoke was as fast as ever.
+func (r *fault) harmlessToHealthy() {
+	r.t.Helper()
 	from, to := r.injected, r.healed
 	if r.options.hubDown {
 		from, to = r.healed.Add(r.took), time.Now().Add(-time.Second)
@@ -202,17 +228,22 @@ func (r *fault) verify() {
 	if err := slower(r.before, samples); err != nil {
 		r.t.Error(err)
 	}
-	if err := r.keptAsItWas(); err != nil {
-		r.t.Error(err)
-	}
-	for _, m := range []*fleet.Member{r.m, r.healthy.m} {
-		if err := r.foreignUntouched(r.t.Context(), m, r.options.rewritten); err != nil {
-			r.t.Errorf("what is not ours was touched: %v", err)
-		}
-	}
-	if err := r.noCanary(r.t.Context()); err != nil {
-		r.t.Error(err)
-	}
+}
+
+// alone makes the spokes of a fleet of any test places that are checked as those of the fault suite
+// are. The fleet has audit logs, and its manager has hubID.
+func alone(f *fleet.Fleet, m *fleet.Manager, tokens ...string) *faulty {
+	x := &faulty{Fleet: f, canaries: &canaries{}, intervals: 1, manager: m}
+	x.canaries.add(tokens...)
+	return x
+}
+
+// only is the one spoke that is registered, with all that is on the hub.
+func (f *faulty) only(t *testing.T, name string, m *fleet.Member) *place {
+	t.Helper()
+	at := &place{faulty: f, t: t, m: m, name: name, only: true}
+	f.healthy = at
+	return at
 }
 
 // keptAsItWas tells whether what nobody changed was not written, nor made anew.
@@ -238,18 +269,20 @@ func (r *fault) keptAsItWas() error {
 }
 
 // staysQuiet checks that when all is done, and told in the statuses, nobody writes.
-func (r *fault) staysQuiet() {
-	r.t.Helper()
-	pause(r.t, statusWithin)
-	spoke, err := controlplane.NewAuditCursor(r.m.AuditLog())
-	must(r.t, err)
-	hub, err := controlplane.NewAuditCursor(r.Hub.AuditLog())
-	must(r.t, err)
-	pause(r.t, r.intervals.Of(quiet))
+func (at *place) staysQuiet(t *testing.T) {
+	t.Helper()
+	pause(t, statusWithin)
+	spoke, err := controlplane.NewAuditCursor(at.m.AuditLog())
+	must(t, err)
+	hub, err := controlplane.NewAuditCursor(at.Hub.AuditLog())
+	must(t, err)
+	pause(t, at.intervals.Of(quiet))
 	inSpoke, err := spoke.Events(wroteHere)
-	must(r.t, err)
-	onHub, err := hub.Events(func(e controlplane.AuditEvent) bool { return wroteHere(e) && strings.Contains(e.RequestURI, r.name) })
-	must(r.t, err)
+	must(t, err)
+	onHub, err := hub.Events(func(e controlplane.AuditEvent) bool {
+		return wroteHere(e) && (at.only || strings.Contains(e.RequestURI, at.name))
+	})
+	must(t, err)
 	var counts []string
 	for _, e := range append(inSpoke, onHub...) {
 		if e.ObjectRef.Resource == "spokeclusters" && e.ObjectRef.Subresource == "status" {
@@ -257,10 +290,10 @@ func (r *fault) staysQuiet() {
 			counts = append(counts, fmt.Sprintf("%s: %d", e.RequestReceivedTimestamp.Format(time.StampMilli), e.ResponseStatus.Code))
 			continue
 		}
-		r.t.Errorf("written though all is done: %s %s", e.Verb, e.RequestURI)
+		t.Errorf("written though all is done: %s %s", e.Verb, e.RequestURI)
 	}
 	if len(counts) > 1 {
-		r.t.Errorf("the SpokeCluster's status was written %d times though all is done: %v", len(counts), counts)
+		t.Errorf("the SpokeCluster's status was written %d times though all is done: %v", len(counts), counts)
 	}
 }
 

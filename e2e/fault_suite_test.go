@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -75,6 +76,8 @@ type place struct {
 	name       string
 	kubeconfig []byte
 	rows       int
+	// only tells that there is no other spoke.
+	only bool
 }
 
 // startFaulty starts a fleet with a healthy spoke and others, and none registered yet.
@@ -83,7 +86,7 @@ func startFaulty(t *testing.T, o fleet.Options) *faulty {
 	starting.Add(1)
 	up := sync.OnceFunc(func() { starting.Add(-1) })
 	t.Cleanup(up)
-	intervals := interval.Scale(1) // how soon a fault is shown is a promise about the defaults
+	intervals := interval.Scale(cmp.Or(o.Intervals, 1)) // how soon a fault is shown is a promise about the defaults
 	if testing.Short() {
 		intervals = quick
 	}
@@ -413,7 +416,7 @@ func (f *faulty) noCanary(ctx context.Context) error {
 		errs = append(errs, f.canaries.found(where, text))
 	}
 	for where, word := range map[string]string{
-		"the manager's log": healthyName, "AlertRules": healthyName, "SpokeClusters": healthyName, "metrics": "rulefleet_engaged_spokes", "ConfigMaps": "rulefleet-hub",
+		"the manager's log": f.healthy.name, "AlertRules": f.healthy.name, "SpokeClusters": f.healthy.name, "metrics": "rulefleet_engaged_spokes", "ConfigMaps": "rulefleet-hub",
 	} {
 		if !strings.Contains(texts[where], word) {
 			errs = append(errs, fmt.Errorf("%s does not hold %q: was it read?", where, word))

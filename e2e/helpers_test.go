@@ -23,7 +23,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// patience is how long a test waits for what has to happen.
+// patience is how long a test waits for what has to happen. It is not scaled as the intervals of a manager
+// are: leases, timeouts and backoffs are not, and the machine may be busy. What takes longer than it would
+// if it were is told.
 const patience = 30 * time.Second
 
 // eventually polls until check has no complaint.
@@ -40,6 +42,9 @@ func within(t *testing.T, limit time.Duration, what string, check func(ctx conte
 	for began := time.Now(); ; {
 		// A check that the deadline cut short has nothing to say.
 		if err := check(ctx); err == nil {
+			if took := time.Since(began); took > quickly(patience) {
+				t.Logf("%s: after %v", what, took.Round(time.Second))
+			}
 			return
 		} else if ctx.Err() == nil {
 			last = err

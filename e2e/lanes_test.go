@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -63,69 +65,124 @@ func hangFor(t *testing.T) (h *hook, asked *atomic.Int32, release func()) {
 	return h, asked, free
 }
 
-// TestHangingNamespaces lets the rules of a namespace hang in an admission webhook of the spoke, then
-// those of a second one, and of a third one beside. The webhook takes longer than the manager waits.
+// TestHangingNamespaces lets the rules of one namespace of a spoke hang in an admission webhook, then
+// those of three, and of seven, and starts the manager anew meanwhile. The webhook takes longer than the
+// manager waits.
 func TestHangingNamespaces(t *testing.T) {
 	long(t)
 	t.Parallel()
-	const stuck, limit = 100, 10 * time.Second
-	f := start(t, fleet.Options{Spokes: []string{spokeA}, Intervals: 1})
+	const limit = 10 * time.Second
+	f := start(t, fleet.Options{Spokes: []string{spokeA}, Intervals: 1, Audit: true})
 	m := f.Spoke(spokeA)
-	manager := startManager(t, f, t.TempDir())
+	options := fleet.ManagerOptions{Dir: t.TempDir(), HubID: hubID}
+	manager := startManagerWith(t, f, options)
+	x := alone(f, manager)
+	x.plantForeign(t, m)
+	at := x.only(t, spokeA, m)
 	must(t, f.Register(t.Context(), spokeA, nil))
 	expectConnected(t, f, spokeA, metav1.ConditionTrue, v1alpha1.ReasonConnected)
 	namespace(t, "fine", m)
 	h, asked, release := hangFor(t)
 	config := h.validatingWithin(30)
 	h.install(t, m, config)
-	for i := range 3 {
-		name := fmt.Sprintf("stuck-%d", i)
-		namespace(t, name, m)
+	// healthy creates a rule of a namespace that does not hang.
+	healthy := func(name string) *v1alpha1.AlertRule {
+		ar := alertRule(at.name+"-"+name, "fine", onNamed(spokeA))
+		must(t, f.Hub.Client.Create(t.Context(), ar))
+		return ar
+	}
+	arrives := func(ar *v1alpha1.AlertRule) {
+		t.Helper()
+		within(t, limit, "a rule of another namespace is in the spoke", func(ctx context.Context) error {
+			rules, err := at.rules(ctx)
+			if err == nil && !slices.ContainsFunc(rules, func(pr monitoringv1.PrometheusRule) bool {
+				return pr.Annotations[v1alpha1.AlertRuleAnnotation] == client.ObjectKeyFromObject(ar).String()
+			}) {
+				err = fmt.Errorf("it is not among %d", len(rules))
+			}
+			return err
+		})
+	}
+	stuck, total := 0, 0
+	for _, step := range []struct{ namespaces, rules int }{{1, 100}, {3, 40}, {7, 20}} {
 		before := asked.Load()
-		createRules(t, f, spokeA, name, stuck)
+		for ; stuck < step.namespaces; stuck++ {
+			name := fmt.Sprintf("stuck-%d", stuck)
+			namespace(t, name, m)
+			total += step.rules
+			createRules(t, f, spokeA, name, step.rules)
+		}
 		eventually(t, "the webhook is asked", func(context.Context) error {
 			if asked.Load() == before {
-				return fmt.Errorf("not for %s", name)
+				return errors.New("it is not")
 			}
 			return nil
 		})
-		healthy := alertRule(fmt.Sprintf("healthy-%d", i), "fine", onNamed(spokeA))
 		began := time.Now()
-		must(t, f.Hub.Client.Create(t.Context(), healthy))
-		within(t, limit, "a rule of another namespace is in the spoke", func(ctx context.Context) error {
-			n, err := held(ctx, m, "fine")
-			if err == nil && n <= i {
-				err = fmt.Errorf("there are %d", n)
-			}
-			return err
-		})
-		t.Logf("%d rules hang: a rule of another namespace is there after %v", (i+1)*stuck, time.Since(began).Round(time.Millisecond))
+		arrives(healthy(fmt.Sprintf("beside-%d", stuck)))
+		total++
+		t.Logf("%d namespaces hang: a rule of another one is there after %v", stuck, time.Since(began).Round(time.Millisecond))
 	}
 
-	// One of them says what it waits for, though the manager gave up before the webhook did.
-	within(t, time.Minute, "a row tells of the webhook", func(ctx context.Context) error {
-		var list v1alpha1.AlertRuleList
-		if err := f.Hub.Client.List(ctx, &list); err != nil {
-			return err
-		}
-		for i := range list.Items {
-			r := row(&list.Items[i], spokeA)
-			if r != nil && r.Reason == v1alpha1.ReasonError && strings.Contains(r.Message, "an admission webhook in the spoke hangs") {
-				t.Logf("AlertRule %s: %s: %s", list.Items[i].Name, r.Reason, r.Message)
-				return nil
-			}
-		}
-		return fmt.Errorf("none of %d", len(list.Items))
-	})
-	// The spoke is well meanwhile.
+	// A rule says what it waits for, whether it was tried, though the manager gave up before the webhook
+	// did, or waits behind one that was.
+	for _, words := range []string{"an admission webhook in the spoke hangs", "does not answer writes"} {
+		within(t, time.Minute, "a row tells that "+words, func(ctx context.Context) error {
+			return rowWith(ctx, t, f, spokeA, words)
+		})
+	}
 	if log := manager.Log(); strings.Contains(log, "the spoke can't be served") {
 		t.Error("the spoke was taken for one that does not answer")
 	}
 	expectConnected(t, f, spokeA, metav1.ConditionTrue, v1alpha1.ReasonConnected)
 
+	must(t, manager.Kill())
+	late := healthy("restarted")
+	total++
+	manager = startManagerWith(t, f, options)
+	x.adopt(manager)
+	eventually(t, "the spoke is engaged again", func(ctx context.Context) error { return metricIs(ctx, manager, "rulefleet_engaged_spokes", 1) })
+	began := time.Now()
+	arrives(late)
+	t.Logf("%d namespaces hang: a rule of another one is there %v after the spoke was engaged again", stuck, time.Since(began).Round(time.Millisecond))
+
 	release()
 	h.uninstall(t, m, config)
-	within(t, 2*time.Minute, "all rules are in the spoke", func(ctx context.Context) error { return ready(ctx, f, 3*stuck+3) })
+	within(t, 2*time.Minute, "all rules are in the spoke", func(ctx context.Context) error { return ready(ctx, f, total) })
+	// The status of a rule is written when it is accepted, when it waits and when it hangs, both once more
+	// after the restart, and when it is applied.
+	written := map[string]int{}
+	events, err := f.Hub.Audit().Events(func(e controlplane.AuditEvent) bool {
+		return wroteHere(e) && e.ObjectRef.Resource == "alertrules" && e.ObjectRef.Subresource == "status"
+	})
+	must(t, err)
+	for _, e := range events {
+		written[e.ObjectRef.Name]++
+	}
+	for name, n := range written {
+		if n > 6 {
+			t.Errorf("the status of %s was written %d times", name, n)
+		}
+	}
+	t.Logf("%d statuses of %d rules were written", len(events), total)
+	at.settle(t)
+	at.holds(t, false)
+}
+
+// rowWith finds a row of a spoke that is an error, and says some words.
+func rowWith(ctx context.Context, t *testing.T, f *fleet.Fleet, spoke, words string) error {
+	t.Helper()
+	var list v1alpha1.AlertRuleList
+	if err := f.Hub.Client.List(ctx, &list); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		if r := row(&list.Items[i], spoke); r != nil && r.Reason == v1alpha1.ReasonError && strings.Contains(r.Message, words) {
+			t.Logf("AlertRule %s: %s: %s", list.Items[i].Name, r.Reason, r.Message)
+			return nil
+		}
+	}
+	return fmt.Errorf("none of %d", len(list.Items))
 }
 
 // TestRulesOfAFarSpokeAreBounded puts a spoke alone behind a round trip of 100 ms, and counts the time

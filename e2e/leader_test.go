@@ -73,9 +73,9 @@ func (r *replicas) standby(t *testing.T) *fleet.Manager {
 }
 
 // holder returns who holds the lease.
-func (r *replicas) holder(ctx context.Context) (string, error) {
+func holder(ctx context.Context, hub *fleet.Member) (string, error) {
 	lease := &coordinationv1.Lease{}
-	if err := read(ctx, r.Hub, client.ObjectKey{Namespace: fleet.Namespace, Name: "rulefleet-manager"}, lease); err != nil {
+	if err := read(ctx, hub, client.ObjectKey{Namespace: fleet.Namespace, Name: "rulefleet-manager"}, lease); err != nil {
 		return "", err
 	}
 	if lease.Spec.HolderIdentity == nil {
@@ -102,7 +102,7 @@ func (r *replicas) expectLeader(t *testing.T, m *fleet.Manager) {
 		if err != nil {
 			return err
 		}
-		is, err := r.holder(ctx)
+		is, err := holder(ctx, r.Hub)
 		if err == nil && is != want {
 			err = fmt.Errorf("%q leads, and not %q", is, want)
 		}

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/leader"
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -20,15 +20,71 @@ import (
 const (
 	// restoredWithin is how soon after a restore all has to be as it should be.
 	restoredWithin = time.Minute
-	// readyWithin is how soon after its hub is back a manager has to be ready that waited for it.
-	readyWithin = 10 * time.Second
 	// restoredMessage is what a manager says of a cluster that was restored.
 	restoredMessage = "restored from a backup"
 )
 
-// restoreRows are how many writes are lost beside those that the manager has to do with. With
-// few, the restored etcd passes the former resource version while the API server starts.
-var restoreRows = map[string]int{"few": 0, "many": 500}
+// restoreRow is one way of restoring a cluster.
+type restoreRow struct {
+	name string
+	// lost is how many writes are lost beside those that the manager has to do with. With few, the
+	// restored etcd passes the former resource version while the API server starts.
+	lost int
+	// away is for how long the API server is away beside the few seconds that it takes to restore it.
+	away time.Duration
+}
+
+// longAway is longer than client-go waits at most before it watches again.
+const longAway = 75 * time.Second
+
+var restoreRows = []restoreRow{{name: "few"}, {name: "many", lost: 500}, {name: "long-away", lost: 500, away: longAway}}
+
+// restored is a restore of a cluster, and what it must not change.
+type restored struct {
+	*fault
+	restoreRow
+	// since is when the cluster went away, and back when it was restored.
+	since, back time.Time
+}
+
+// observe takes note of what is in the spoke before the row changes anything.
+func (row restoreRow) observe(t *testing.T, at *place) *restored {
+	t.Helper()
+	at.settle(t)
+	r := &restored{fault: &fault{place: at, t: t, gone: &v1alpha1.AlertRule{}}, restoreRow: row}
+	r.remember()
+	return r
+}
+
+// restore loses writes of a cluster, and then all since its backup.
+func (r *restored) restore(m *fleet.Member) {
+	r.fault.t.Helper()
+	t := r.fault.t
+	loseWrites(t, m, r.restoreRow.name, r.lost)
+	r.since = time.Now()
+	must(t, m.Kill())
+	pause(t, r.away)
+	must(t, m.Restore(t.Context()))
+	r.back = time.Now()
+	t.Logf("%s: away for %s", r.restoreRow.name, seconds(r.back.Sub(r.since)))
+}
+
+// verify checks that all is as it should be within the time, and stays so, and what the manager wrote
+// in the spoke.
+func (r *restored) verify(expected func(wrote map[string]int) bool) {
+	r.fault.t.Helper()
+	t := r.fault.t
+	within(t, restoredWithin, "the spoke is as it should be", r.converged)
+	t.Logf("%s: all is as it should be %s after the restore", r.restoreRow.name, seconds(time.Since(r.back)))
+	r.holds(t, r.options.rewritten)
+	if wrote := r.wrote(t, r.m, r.since); !expected(wrote) {
+		t.Errorf("the manager wrote %v in the spoke", wrote)
+	}
+	if err := r.keptAsItWas(); err != nil {
+		t.Error(err)
+	}
+	must(t, r.converged(t.Context()))
+}
 
 // TestSpokeRestored restores a spoke's etcd while the manager runs.
 func TestSpokeRestored(t *testing.T) {
@@ -37,21 +93,26 @@ func TestSpokeRestored(t *testing.T) {
 	f.up()
 	f.start(t)
 	endsWell(t, f)
-	healthy, at := f.place(t, healthyName), f.place(t, "restored")
-	for _, at := range []*place{healthy, at} {
+	f.healthy = f.place(t, healthyName)
+	at := f.place(t, "restored")
+	for _, at := range []*place{f.healthy, at} {
 		at.register(t)
 		at.settle(t)
 	}
-	for name, lost := range restoreRows {
-		t.Run(name, func(t *testing.T) { at.restoreSpoke(t, name, lost, healthy) })
+	for _, row := range restoreRows {
+		t.Run(row.name, func(t *testing.T) { at.restoreSpoke(t, row) })
 	}
 }
 
-func (at *place) restoreSpoke(t *testing.T, row string, lost int, healthy *place) {
+func (at *place) restoreSpoke(t *testing.T, row restoreRow) {
 	t.Helper()
-	comes, goes := deployment(at.name, "comes-"+row), deployment(at.name, "goes-"+row)
+	if row.away > 0 {
+		long(t)
+	}
+	r := row.observe(t, at)
+	comes, goes := deployment(at.name, "comes-"+row.name), deployment(at.name, "goes-"+row.name)
 	must(t, at.m.Client.Create(t.Context(), comes))
-	changed, older := at.rule(t, "changed-"+row), at.rule(t, "older-"+row)
+	changed, older := at.rule(t, "changed-"+row.name), at.rule(t, "older-"+row.name)
 	at.settle(t)
 
 	must(t, at.m.Save())
@@ -59,145 +120,130 @@ func (at *place) restoreSpoke(t *testing.T, row string, lost int, healthy *place
 	must(t, at.m.Client.Delete(t.Context(), comes))
 	must(t, at.Hub.Client.Delete(t.Context(), older))
 	update(t, at.Hub, changed, func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up == 2" })
-	at.rule(t, "newer-"+row)
+	at.rule(t, "newer-"+row.name)
 	at.settle(t)
-	loseWrites(t, at.m, row, lost)
-	untouched := at.versions(t, healthy)
+	untouched := at.versions(t, at.healthy)
 	said := strings.Count(at.current().Log(), restoredMessage)
 
-	since := time.Now()
-	must(t, at.m.Restore(t.Context()))
-	begun := time.Now()
-	within(t, restoredWithin, "the spoke is as it should be", at.converged)
-	t.Logf("%s: all is as it should be %s after the restore", row, seconds(time.Since(begun)))
-	if log := at.current().Log(); strings.Count(log, restoredMessage) > said {
-		t.Logf("%s: the manager says: %s", row, lastLineWith(log, restoredMessage))
-	} else if lost > 0 {
-		t.Error("the manager does not say that the spoke was restored")
-	}
-
+	r.restore(at.m)
 	// One write each for the rules that were changed, made and deleted. Those of the Deployments
 	// that came back and are gone may be deleted, or made, before the hub knows about these.
-	pause(t, at.intervals.Of(quiet))
-	wrote := at.wrote(t, at.m, since)
-	if n := wrote["create"]; wrote["update"] != 1 || n < 1 || n > 3 || wrote["delete"] != n {
-		t.Errorf("the manager wrote %v in the spoke", wrote)
+	r.verify(func(wrote map[string]int) bool {
+		n := wrote["create"]
+		return wrote["update"] == 1 && n >= 1 && n <= 3 && wrote["delete"] == n
+	})
+	if log := at.current().Log(); strings.Count(log, restoredMessage) > said {
+		t.Logf("%s: the manager says: %s", row.name, lastLineWith(log, restoredMessage))
+	} else if row.lost > 0 {
+		t.Error("the manager does not say that the spoke was restored")
 	}
-	if now := at.versions(t, healthy); now != untouched {
+	if now := at.versions(t, at.healthy); now != untouched {
 		t.Errorf("the healthy spoke's rules were %s, and are %s", untouched, now)
 	}
-	must(t, at.converged(t.Context()))
 }
 
 // TestHubRestored restores the hub's etcd while a leader and a standby run, which are started
-// again when they end.
+// again when they end; then while the leader is gone, and the standby has been without the hub since; and
+// at last while there is one replica.
 func TestHubRestored(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})
 	f.up()
 	f.options.LeaderElect = true
-	f.keepRunning(t)
+	stop := map[*faulty]func(){f: f.keepRunning(t)}
 	endsWell(t, f)
 	at := f.place(t, healthyName)
+	f.healthy = at
 	at.register(t)
 	at.settle(t)
-	standby := &faulty{Fleet: f.Fleet, options: f.options, intervals: f.intervals}
+	standby := &faulty{Fleet: f.Fleet, options: f.options, intervals: f.intervals, canaries: f.canaries, foreign: f.foreign, healthy: at}
 	standby.options.Dir = t.TempDir()
-	standby.keepRunning(t)
+	stop[standby] = standby.keepRunning(t)
 	endsWell(t, standby)
-	for name, lost := range restoreRows {
-		t.Run(name, func(t *testing.T) { at.restoreHub(t, name, lost, f, standby) })
+	for _, row := range restoreRows[:2] {
+		t.Run(row.name, func(t *testing.T) { at.restoreHub(t, row, nil, f, standby) })
 	}
+	row := restoreRow{name: "standby", lost: 500}
+	if !testing.Short() {
+		row.away = longAway
+	}
+	var left *faulty
+	t.Run(row.name, func(t *testing.T) {
+		leads, other := leading(t, f, standby)
+		left = other
+		before := len(left.current().Log())
+		at.restoreHub(t, row, func() { stop[leads](); must(t, leads.current().Kill()) }, left)
+		log, _, _ := strings.Cut(left.current().Log()[before:], "this replica ends")
+		if strings.Contains(log, "Starting workers") {
+			t.Error("the standby has led by what it knew before the restore")
+		}
+		t.Logf("it was asked whether to lead, and did not, %d times", strings.Count(log, "this replica does not lead as yet"))
+	})
+	t.Run("one replica", func(t *testing.T) {
+		long(t)
+		at.restoreHub(t, restoreRow{name: "one", lost: 500}, nil, left)
+	})
 }
 
-func (at *place) restoreHub(t *testing.T, row string, lost int, replicas ...*faulty) {
+// restoreHub restores the hub, after what is to happen before it is away. The replicas have to tell of it.
+func (at *place) restoreHub(t *testing.T, row restoreRow, before func(), replicas ...*faulty) {
 	t.Helper()
-	changed, comes := at.rule(t, "changed-"+row), at.rule(t, "comes-"+row)
+	r := row.observe(t, at)
+	changed, comes := at.rule(t, "changed-"+row.name), at.rule(t, "comes-"+row.name)
 	at.settle(t)
 
 	must(t, at.Hub.Save())
 	update(t, at.Hub, changed, func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up == 2" })
 	must(t, at.Hub.Client.Delete(t.Context(), comes))
 	at.settle(t)
-	loseWrites(t, at.Hub, row, lost)
 	said := make([]int, len(replicas))
 	for i, r := range replicas {
 		said[i] = strings.Count(r.current().Log(), restoredMessage)
 	}
+	if before != nil {
+		before()
+	}
 
-	since := time.Now()
-	must(t, at.Hub.Restore(t.Context()))
-	begun := time.Now()
-	at.rule(t, "after-"+row)
-	within(t, restoredWithin, "the spoke is as it should be", at.converged)
-	t.Logf("%s: all is as it should be %s after the restore", row, seconds(time.Since(begun)))
+	r.restore(at.Hub)
+	at.rule(t, "after-"+row.name)
+	// A leader that was killed has not given its lease up.
+	within(t, restoredWithin+leader.LeaseDuration, "somebody leads, and the spoke is as it should be", at.converged)
+	leads, _ := leading(t, replicas...)
+	r.place = &place{faulty: leads, t: t, m: at.m, name: at.name}
+	r.verify(func(wrote map[string]int) bool {
+		return wrote["update"] == 1 && wrote["create"] == 2 && wrote["delete"] == 0
+	})
 	for i, r := range replicas {
 		if log := r.current().Log(); strings.Count(log, restoredMessage) > said[i] {
-			t.Logf("%s: replica %d says: %s", row, i, lastLineWith(log, restoredMessage))
-		} else if lost > 0 {
+			t.Logf("%s: replica %d says: %s", row.name, i, lastLineWith(log, restoredMessage))
+		} else if row.lost > 0 {
 			t.Errorf("replica %d does not say that the hub was restored", i)
 		}
 	}
-
-	pause(t, at.intervals.Of(quiet))
-	if wrote := at.wrote(t, at.m, since); wrote["update"] != 1 || wrote["create"] != 2 || wrote["delete"] != 0 {
-		t.Errorf("the manager wrote %v in the spoke", wrote)
-	}
-	must(t, at.converged(t.Context()))
 }
 
-// TestHubDownAtStart starts a manager, the only replica, while its hub is down.
-func TestHubDownAtStart(t *testing.T) {
-	t.Parallel()
-	f := startFaulty(t, fleet.Options{})
-	f.up()
-	f.options.LeaderElect, f.options.Pod = true, "8a2f0f4c-53c4-4d0b-9d0c-0d9d1f7f2f11"
-	f.start(t)
-	endsWell(t, f)
-	at := f.place(t, healthyName)
-	at.register(t)
-	at.settle(t)
-	kubeconfig, err := f.HubKubeconfig(t.Context())
-	must(t, err)
-	must(t, f.current().Kill())
-
-	must(t, f.Hub.Kill())
-	f.options.Kubeconfig, f.options.Dir = kubeconfig, t.TempDir()
-	f.start(t) // it is alive
-	m := f.current()
-	throughout(t, 5*time.Second, "it waits", func(ctx context.Context) error {
-		select {
-		case <-m.Done():
-			return fmt.Errorf("it ended: %w", m.ExitErr())
-		default:
+// leading returns the replica that holds the lease, and another one where there is one.
+func leading(t *testing.T, replicas ...*faulty) (leads, other *faulty) {
+	t.Helper()
+	eventually(t, "one of the replicas leads", func(ctx context.Context) error {
+		holder, err := holder(ctx, replicas[0].Hub)
+		if err != nil {
+			return err
 		}
-		if ready, _, err := readyz(ctx, m); err != nil || ready {
-			return fmt.Errorf("ready: %t, %w", ready, err)
+		leads, other = nil, nil
+		for _, r := range replicas {
+			if strings.Contains(r.current().Log(), fmt.Sprintf(`"replica":%q`, holder)) {
+				leads = r
+			} else {
+				other = r
+			}
+		}
+		if leads == nil {
+			return fmt.Errorf("the lease is held by %q", holder)
 		}
 		return nil
 	})
-	if n := strings.Count(m.Log(), "connection refused"); n != 1 {
-		t.Errorf("it says %d times that the connection is refused", n)
-	}
-	must(t, f.Hub.Restart(t.Context()))
-	back := time.Now()
-	eventually(t, "it is ready", func(ctx context.Context) error {
-		ready, body, err := readyz(ctx, m)
-		if err == nil && !ready {
-			err = errors.New(body)
-		}
-		return err
-	})
-	took := time.Since(back)
-	if took > readyWithin {
-		t.Errorf("it was ready after %v", took)
-	}
-	at.rule(t, "after")
-	at.settle(t)
-	if took := time.Since(back); took > readyWithin {
-		t.Errorf("it was at work after %v, though the lease was its own pod's", took)
-	}
-	t.Logf("ready %s after the hub was back, and at work %s after it", seconds(took), seconds(time.Since(back)))
+	return leads, other
 }
 
 // endsWell ends the fleet's manager with the test.

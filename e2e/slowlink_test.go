@@ -43,22 +43,26 @@ func TestSlowLinksAreBounded(t *testing.T) {
 		delete(sizes, "large")
 		links = links[:1]
 	}
-	f := start(t, fleet.Options{Intervals: 1})
+	f := start(t, fleet.Options{Intervals: 1, Audit: true})
 	for name, n := range sizes {
 		m, err := f.StartSpoke(t.Context(), name, "prometheusrules")
 		must(t, err)
 		populate(t, m, n)
 	}
-	_, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: t.TempDir(), Args: []string{"--built-in-templates="}})
+	manager, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: t.TempDir(), HubID: hubID, Args: []string{"--built-in-templates="}})
 	must(t, err)
+	x := alone(f, manager)
+	for name := range sizes {
+		x.plantForeign(t, f.Spoke(name))
+	}
 	must(t, f.Register(t.Context(), "small", nil))
 	expectConnected(t, f, "small", metav1.ConditionTrue, v1alpha1.ReasonConnected) // the manager has started
 	must(t, f.Hub.Client.Delete(t.Context(), registration("small")))
 	expectConnected(t, f, "small", metav1.ConditionFalse, v1alpha1.ReasonKubeconfigMissing)
 	for _, l := range links {
-		t.Run(l.name, func(t *testing.T) { l.connects(t, f) })
+		t.Run(l.name, func(t *testing.T) { l.connects(t, x) })
 	}
-	t.Run("trickle", func(t *testing.T) { trickles(t, f) })
+	t.Run("trickle", func(t *testing.T) { trickles(t, x) })
 }
 
 // populate makes Deployments as they are in a cluster that people work in. There is no
@@ -83,8 +87,9 @@ func populate(t *testing.T, m *fleet.Member, n int) {
 }
 
 // proxy puts a slow link before a spoke.
-func (l slowLink) proxy(t *testing.T, f *fleet.Fleet) (*faultproxy.Proxy, []byte) {
+func (l slowLink) proxy(t *testing.T, f *faulty) (*faultproxy.Proxy, []byte) {
 	t.Helper()
+	f.canaries.add("token-of-" + l.name)
 	kubeconfig, err := f.Spoke(l.spoke).UserKubeconfig(fleet.SpokeUser)
 	must(t, err)
 	p, err := faultproxy.Start(kubeconfig, "token-of-"+l.name)
@@ -121,8 +126,11 @@ func (a *pages) note(w http.ResponseWriter, r *http.Request, next http.Handler) 
 var readSoFar = regexp.MustCompile(`^reading [A-Z][A-Za-z]+s: [0-9,]+ so far, \d+\.\d MB$`)
 
 // connects registers the spoke, and takes it away again.
-func (l slowLink) connects(t *testing.T, f *fleet.Fleet) {
+func (l slowLink) connects(t *testing.T, f *faulty) {
 	t.Helper()
+	at := f.only(t, l.name, f.Spoke(l.spoke))
+	namespace(t, l.name, at.m)
+	ar := at.rule(t, "rule")
 	p, kubeconfig := l.proxy(t, f)
 	asked := &pages{lists: map[string]int{}}
 	p.Set(asked.note)
@@ -159,8 +167,18 @@ func (l slowLink) connects(t *testing.T, f *fleet.Fleet) {
 		t.Errorf("it showed %d times what was read", progress)
 	}
 	p.Limit(0)
+	at.settle(t)
+	at.holds(t, false)
+	must(t, f.Hub.Client.Delete(t.Context(), ar))
+	eventually(t, "the rule is gone", func(ctx context.Context) error {
+		rules, err := at.rules(ctx)
+		if err == nil && len(rules) > 0 {
+			err = fmt.Errorf("there are %d", len(rules))
+		}
+		return err
+	})
 	must(t, f.Hub.Client.Delete(t.Context(), registration(l.name)))
-	expectConnected(t, f, l.name, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigMissing)
+	expectConnected(t, f.Fleet, l.name, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigMissing)
 }
 
 // untilConnected returns the messages that the spoke showed until it was connected. It is never
@@ -192,15 +210,18 @@ func (l slowLink) untilConnected(t *testing.T, w watch.Interface) (shown []strin
 }
 
 // trickles has lists come too slowly for life, while all else is answered.
-func trickles(t *testing.T, f *fleet.Fleet) {
+func trickles(t *testing.T, f *faulty) {
 	t.Helper()
 	l := slowLink{name: "trickle", spoke: "small"}
+	at := f.only(t, l.name, f.Spoke(l.spoke))
+	namespace(t, l.name, at.m)
+	at.rule(t, "rule")
 	p, kubeconfig := l.proxy(t, f)
 	p.Set(faultproxy.Trickle(100))
 	registered := time.Now()
 	must(t, f.RegisterKubeconfig(t.Context(), l.name, kubeconfig, nil))
 	within(t, 45*time.Second, "the spoke is given up", func(ctx context.Context) error {
-		return connected(ctx, f, l.name, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
+		return connected(ctx, f.Fleet, l.name, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
 	})
 	if after := time.Since(registered); after < 30*time.Second {
 		t.Errorf("it was given up after %v", after)
@@ -211,5 +232,7 @@ func trickles(t *testing.T, f *fleet.Fleet) {
 		t.Errorf("the message is %s", c.Message)
 	}
 	p.Set(faultproxy.Pass)
-	expectConnected(t, f, l.name, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	expectConnected(t, f.Fleet, l.name, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	at.settle(t)
+	at.holds(t, false)
 }

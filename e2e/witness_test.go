@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +16,6 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
-	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -30,16 +27,20 @@ const (
 	shortHold       = 2 * time.Second
 )
 
-// losing is a hub that loses its kinds, with one spoke.
+// losing is a hub that loses its kinds, with one spoke. The invariants of the fault suite hold
+// for it.
 type losing struct {
-	*fleet.Fleet
-	spoke   *fleet.Member
-	manager *fleet.Manager
+	*faulty
+	spoke *fleet.Member
+	// hold is for how long deletions are held.
+	hold time.Duration
 	// restart kills the manager, and starts it again.
 	restart func(args ...string)
 	// rules are the AlertRules, and template is that of the Deployments.
 	rules    []*v1alpha1.AlertRule
 	template *v1alpha1.AlertRuleTemplate
+	// row is what has to stay as it is while a kind is lost, and after it.
+	row *fault
 }
 
 // TestKindsLost takes the kinds away from a hub while the manager runs and while it does not,
@@ -47,21 +48,31 @@ type losing struct {
 func TestKindsLost(t *testing.T) {
 	long(t)
 	t.Parallel()
-	l := &losing{Fleet: start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true})}
-	l.spoke = l.Spoke(spokeA)
-	dir := t.TempDir()
-	l.restart = func(args ...string) {
-		if l.manager != nil {
-			must(t, l.manager.Kill())
-		}
-		l.manager = startManagerWith(t, l.Fleet, fleet.ManagerOptions{Dir: dir, HubID: "losing", Args: args})
-	}
-	l.restart("--deletion-hold=" + shortHold.String())
-	l.fill(t)
+	l := startLosing(t, shortHold)
 	// Each builds on the one before.
 	_ = t.Run("SpokeClusters", l.spokeClusters) && t.Run("Restarted", l.restarted) && t.Run("LabelsRestored", l.labelsRestored) &&
-		t.Run("OrdinaryLabel", l.ordinaryLabel) && t.Run("AlertRules", l.alertRules) && t.Run("OrdinaryDelete", l.ordinaryDelete) &&
-		t.Run("AlertRulesRestored", l.alertRulesRestored) && t.Run("Acknowledged", l.acknowledged)
+		t.Run("Wary", l.wary) && t.Run("OrdinaryLabel", l.ordinaryLabel) && t.Run("AlertRules", l.alertRules) &&
+		t.Run("OrdinaryDelete", l.ordinaryDelete) && t.Run("AlertRulesRestored", l.alertRulesRestored) && t.Run("Acknowledged", l.acknowledged)
+}
+
+// startLosing starts a hub that loses its kinds, and fills it.
+func startLosing(t *testing.T, hold time.Duration) *losing {
+	t.Helper()
+	l := &losing{hold: hold, faulty: &faulty{
+		Fleet: start(t, fleet.Options{Spokes: []string{healthyName}, Audit: true}), canaries: &canaries{}, intervals: quick,
+	}}
+	l.spoke = l.Spoke(healthyName)
+	l.healthy = &place{faulty: l.faulty, t: t, m: l.spoke, name: healthyName}
+	dir := t.TempDir()
+	l.restart = func(args ...string) {
+		if m := l.current(); m != nil {
+			must(t, m.Kill())
+		}
+		l.adopt(startManagerWith(t, l.Fleet, fleet.ManagerOptions{Dir: dir, HubID: hubID, Args: append(args, "--log-level=debug")}))
+	}
+	l.restart("--deletion-hold=" + hold.String())
+	l.fill(t)
+	return l
 }
 
 // fill has the spoke hold rules that are placed by a label that a person set, and some that a
@@ -69,8 +80,12 @@ func TestKindsLost(t *testing.T) {
 func (l *losing) fill(t *testing.T) {
 	t.Helper()
 	namespace(t, "shop", l.spoke)
-	must(t, l.Register(t.Context(), spokeA, map[string]string{"env": "prod"}))
-	expectCondition(t, l.Fleet, membership(spokeA), v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	l.plantForeign(t, l.spoke)
+	kubeconfig, err := l.spoke.UserKubeconfig(fleet.SpokeUser)
+	must(t, err)
+	kubeconfig = l.canaries.into(t, kubeconfig, healthyName)
+	must(t, l.RegisterKubeconfig(t.Context(), healthyName, kubeconfig, map[string]string{"env": "prod"}))
+	expectCondition(t, l.Fleet, membership(healthyName), v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	l.setLabel(t, "gold")
 	l.template = template("by-label", "shop")
 	l.template.Spec.Clusters = new(onLabeled("tier", "gold"))
@@ -93,7 +108,7 @@ func (l *losing) fill(t *testing.T) {
 // setLabel sets the label by which rules are placed as a person does; "" takes it off.
 func (l *losing) setLabel(t *testing.T, tier string) {
 	t.Helper()
-	update(t, l.Hub, membership(spokeA), func(sc *v1alpha1.SpokeCluster) {
+	update(t, l.Hub, membership(healthyName), func(sc *v1alpha1.SpokeCluster) {
 		delete(sc.Labels, "tier")
 		if tier != "" {
 			metav1.SetMetaDataLabel(&sc.ObjectMeta, "tier", tier)
@@ -104,16 +119,16 @@ func (l *losing) setLabel(t *testing.T, tier string) {
 // expect polls until the spoke has so many rules.
 func (l *losing) expect(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d rules", n), func(ctx context.Context) error {
-		var list monitoringv1.PrometheusRuleList
-		if err := l.spoke.Client.List(ctx, &list); err != nil {
-			return err
-		}
-		if len(list.Items) != n {
-			return fmt.Errorf("there are %d", len(list.Items))
-		}
-		return nil
-	})
+	eventually(t, fmt.Sprintf("%d rules", n), func(ctx context.Context) error { return l.has(ctx, n) })
+}
+
+// has tells whether the spoke has so many rules of this hub.
+func (l *losing) has(ctx context.Context, n int) error {
+	rules, err := l.healthy.rules(ctx)
+	if err == nil && len(rules) != n {
+		err = fmt.Errorf("there are %d", len(rules))
+	}
+	return err
 }
 
 // lose deletes a kind with all that there is of it, and makes it anew, in a later second than
@@ -140,7 +155,7 @@ func (l *losing) lose(t *testing.T, plural string) {
 // and checks what it tells a person to do.
 func (l *losing) expectWaiting(t *testing.T, n int) {
 	t.Helper()
-	sc := membership(spokeA)
+	sc := membership(healthyName)
 	eventually(t, fmt.Sprintf("%d deletions wait for a person", n), func(ctx context.Context) error {
 		if err := read(ctx, l.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
 			return err
@@ -153,7 +168,7 @@ func (l *losing) expectWaiting(t *testing.T, n int) {
 			return fmt.Errorf("the status tells of %+v, and Ready is %+v", p, ready)
 		}
 		for _, words := range []string{
-			"wait for an acknowledgement", "from a backup", "kubectl annotate spoke " + spokeA + " " + v1alpha1.AcknowledgeDeletionsAnnotation + "=true",
+			"wait for an acknowledgement", "from a backup", "kubectl annotate spoke " + healthyName + " " + v1alpha1.AcknowledgeDeletionsAnnotation + "=true",
 		} {
 			if ready == nil || ready.Reason != v1alpha1.ReasonDeletionsHeld || !strings.Contains(ready.Message, words) {
 				return fmt.Errorf("Ready does not say %q: %+v", words, ready)
@@ -190,13 +205,12 @@ func (l *losing) deletions(t *testing.T) []string {
 // expectNone lets more time pass than deletions are held for, and expects that nothing was deleted.
 func (l *losing) expectNone(t *testing.T) {
 	t.Helper()
-	throughout(t, 2*shortHold, "the rules stay", func(ctx context.Context) error {
-		var list monitoringv1.PrometheusRuleList
-		if err := l.spoke.Client.List(ctx, &list); err != nil || len(list.Items) != lostRules+lostDeployments {
-			return fmt.Errorf("there are %d: %w", len(list.Items), err)
-		}
-		return nil
-	})
+	throughout(t, 2*shortHold, "the rules stay", func(ctx context.Context) error { return l.has(ctx, lostRules+lostDeployments) })
+	l.expectNoDeletion(t)
+}
+
+func (l *losing) expectNoDeletion(t *testing.T) {
+	t.Helper()
 	if got := l.deletions(t); len(got) > 0 {
 		t.Errorf("%d deletions: %q", len(got), got)
 	}
@@ -206,6 +220,7 @@ func (l *losing) expectNone(t *testing.T) {
 // Secret, and without the label.
 func (l *losing) spokeClusters(t *testing.T) {
 	l.reset(t)
+	l.remember(t)
 	l.lose(t, "spokeclusters")
 	l.expectWaiting(t, lostRules+lostDeployments)
 	l.expectNone(t)
@@ -216,8 +231,8 @@ func (l *losing) restarted(t *testing.T) {
 	l.restart("--deletion-hold=0s")
 	eventually(t, "the manager has found them", func(ctx context.Context) error {
 		return errors.Join(
-			metricIs(ctx, l.manager, `rulefleet_held_deletions{cluster="`+spokeA+`",hop="distribute"}`, lostRules),
-			metricIs(ctx, l.manager, `rulefleet_held_deletions{cluster="`+spokeA+`",hop="generate"}`, lostDeployments),
+			metricIs(ctx, l.current(), `rulefleet_held_deletions{cluster="`+healthyName+`",hop="distribute"}`, lostRules),
+			metricIs(ctx, l.current(), `rulefleet_held_deletions{cluster="`+healthyName+`",hop="generate"}`, lostDeployments),
 		)
 	})
 	l.expectNone(t)
@@ -228,6 +243,31 @@ func (l *losing) labelsRestored(t *testing.T) {
 	l.setLabel(t, "gold")
 	l.expectWaiting(t, 0)
 	l.expectNone(t)
+	l.invariants(t)
+}
+
+// wary restarts the manager when nothing is held any more. The identity of the spoke was lost with
+// its SpokeCluster, so not even a single deletion goes at once.
+func (l *losing) wary(t *testing.T) {
+	sc := membership(healthyName)
+	must(t, read(t.Context(), l.Hub, client.ObjectKeyFromObject(sc), sc))
+	if sc.Status.IdentityTime.IsZero() {
+		t.Fatal("the status does not have since when the identity is known")
+	}
+	l.restart("--deletion-hold=1h")
+	ar := l.rules[0]
+	must(t, l.Hub.Client.Delete(t.Context(), ar.DeepCopy()))
+	eventually(t, "the deletion is held", func(ctx context.Context) error {
+		return metricIs(ctx, l.current(), `rulefleet_held_deletions{cluster="`+healthyName+`",hop="distribute"}`, 1)
+	})
+	must(t, l.Hub.Client.Create(t.Context(), ar.DeepCopy()))
+	l.expectWaiting(t, 0)
+	l.expectNone(t)
+	// From here on, the spoke has been that cluster for long.
+	must(t, read(t.Context(), l.Hub, client.ObjectKeyFromObject(sc), sc))
+	patch := client.MergeFrom(sc.DeepCopy())
+	sc.Status.IdentityTime = metav1.NewTime(time.Now().Add(-2 * time.Hour))
+	must(t, l.Hub.Client.Status().Patch(t.Context(), sc, patch))
 }
 
 // ordinaryLabel takes the label off by hand: the rules, which are older than the SpokeCluster,
@@ -236,7 +276,7 @@ func (l *losing) ordinaryLabel(t *testing.T) {
 	l.restart("--deletion-hold=1h")
 	l.expectWaiting(t, 0)
 	eventually(t, "the manager serves the spoke", func(ctx context.Context) error {
-		return metricIs(ctx, l.manager, "rulefleet_engaged_spokes", 1)
+		return metricIs(ctx, l.current(), "rulefleet_engaged_spokes", 1)
 	})
 	l.setLabel(t, "")
 	l.expect(t, 0)
@@ -250,6 +290,7 @@ func (l *losing) alertRules(t *testing.T) {
 	l.restart("--deletion-hold=" + shortHold.String())
 	l.expectWaiting(t, 0)
 	l.reset(t)
+	l.remember(t)
 	l.lose(t, "alertrules")
 	l.expectWaiting(t, lostRules)
 	l.expectNone(t)
@@ -263,6 +304,7 @@ func (l *losing) ordinaryDelete(t *testing.T) {
 	key := client.ObjectKeyFromObject(ar)
 	expectReady(t, l.Fleet, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	l.expectWaiting(t, lostRules-1)
+	delete(l.row.kept, expectPushed(t, l.spoke, key, 1).Name)
 	must(t, l.Hub.Client.Delete(t.Context(), ar))
 	expectPushed(t, l.spoke, key, 0)
 	l.expectWaiting(t, lostRules-1)
@@ -273,6 +315,14 @@ func (l *losing) ordinaryDelete(t *testing.T) {
 
 func (l *losing) alertRulesRestored(t *testing.T) {
 	l.reset(t)
+	l.restoreRules(t)
+	l.expectNone(t)
+	l.invariants(t)
+}
+
+// restoreRules restores all AlertRules.
+func (l *losing) restoreRules(t *testing.T) {
+	t.Helper()
 	for _, ar := range l.rules {
 		must(t, l.Hub.Client.Create(t.Context(), ar.DeepCopy()))
 	}
@@ -280,108 +330,30 @@ func (l *losing) alertRulesRestored(t *testing.T) {
 		expectReady(t, l.Fleet, client.ObjectKeyFromObject(ar), metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	}
 	l.expectWaiting(t, 0)
-	l.expectNone(t)
 }
 
 // acknowledged has them lost once more, while no manager runs and none would hold them by the
-// count, and lets them go.
+// count. What is in the spoke is younger than the kind, as when the hub's clock was set back
+// before that was made anew. A person lets it go.
 func (l *losing) acknowledged(t *testing.T) {
-	must(t, l.manager.Kill())
+	must(t, l.current().Kill())
 	l.lose(t, "alertrules")
+	pause(t, 2*time.Second) // times are of a second's precision
+	rules, err := l.healthy.rules(t.Context())
+	must(t, err)
+	for i := range rules {
+		anew := rules[i].DeepCopy()
+		anew.ObjectMeta = metav1.ObjectMeta{Namespace: anew.Namespace, Name: anew.Name, Labels: anew.Labels, Annotations: anew.Annotations}
+		must(t, l.spoke.Client.Delete(t.Context(), &rules[i]))
+		must(t, l.spoke.Client.Create(t.Context(), anew))
+	}
+	l.reset(t)
 	l.restart("--deletion-hold=0s")
 	l.expectWaiting(t, lostRules)
 	l.expectNone(t)
-	update(t, l.Hub, membership(spokeA), func(sc *v1alpha1.SpokeCluster) {
+	update(t, l.Hub, membership(healthyName), func(sc *v1alpha1.SpokeCluster) {
 		metav1.SetMetaDataAnnotation(&sc.ObjectMeta, v1alpha1.AcknowledgeDeletionsAnnotation, "true")
 	})
 	l.expect(t, lostDeployments)
 	l.expectWaiting(t, 0)
-}
-
-// TestOldKnowledge has a replica lead whose cache of the hub is old: what that would remove
-// stays, and is made as it should be when the cache is well.
-func TestOldKnowledge(t *testing.T) {
-	long(t)
-	t.Parallel()
-	f := start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true})
-	m := f.Spoke(spokeA)
-	namespace(t, "shop", m)
-	must(t, f.Register(t.Context(), spokeA, nil))
-	r := &replicas{Fleet: f, spoke: m}
-	first := r.replica(t)
-	r.expectLeader(t, first)
-	update(t, f.Hub, &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: builtIn}}, func(tpl *v1alpha1.AlertRuleTemplate) {
-		tpl.Spec.State = v1alpha1.Disabled
-	})
-	create(t, m, deployment("shop", "web"))
-	rules := map[string]*v1alpha1.AlertRule{
-		"state":     alertRule("state", "shop", onEvery()),
-		"placement": alertRule("placement", "shop", onNamed("other")),
-	}
-	rules["state"].Spec.State = v1alpha1.Disabled
-	for _, ar := range rules {
-		create(t, f.Hub, ar)
-	}
-	expectReady(t, f, client.ObjectKeyFromObject(rules["state"]), metav1.ConditionTrue, v1alpha1.ReasonDisabled)
-
-	// The second one reads all that, and nothing after it.
-	kubeconfig, err := f.HubKubeconfig(t.Context())
-	must(t, err)
-	proxy, err := faultproxy.Start(kubeconfig, "old-knowledge")
-	must(t, err)
-	t.Cleanup(proxy.Close)
-	behind, err := proxy.Kubeconfig()
-	must(t, err)
-	second := startManagerWith(t, f, fleet.ManagerOptions{Dir: t.TempDir(), LeaderElect: true, Kubeconfig: behind})
-	eventually(t, "the standby is ready", func(ctx context.Context) error {
-		ok, body, err := readyz(ctx, second)
-		if err == nil && !ok {
-			err = fmt.Errorf("it says %q", body)
-		}
-		return err
-	})
-	proxy.Set(deaf)
-	proxy.EndWatches()
-
-	update(t, f.Hub, rules["state"], func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Enabled })
-	update(t, f.Hub, rules["placement"], func(ar *v1alpha1.AlertRule) { ar.Spec.Placement = onNamed(spokeA) })
-	var pushed []*monitoringv1.PrometheusRule
-	for _, ar := range rules {
-		pushed = append(pushed, expectPushed(t, m, client.ObjectKeyFromObject(ar), 1))
-		expectReady(t, f, client.ObjectKeyFromObject(ar), metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
-	}
-	must(t, first.Kill())
-	r.expectLeader(t, second)
-	eventually(t, "it works on the spoke", func(ctx context.Context) error {
-		return metricAtLeast(ctx, second, `controller_runtime_reconcile_total{controller="distribute",result="requeue_after"}`, float64(len(rules)))
-	})
-	throughout(t, 3*time.Second, "the rules stay", func(ctx context.Context) error {
-		for _, pr := range pushed {
-			if err := untouched(ctx, m, pr); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-
-	proxy.Set(faultproxy.Pass)
-	proxy.EndWatches()
-	update(t, f.Hub, rules["state"], func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up == 1" })
-	key := client.ObjectKeyFromObject(rules["state"])
-	expectRule(t, m, key, "the change", func(r *monitoringv1.Rule) bool { return r.Expr.String() == "up == 1" })
-	update(t, f.Hub, rules["placement"], func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
-	expectPushed(t, m, client.ObjectKeyFromObject(rules["placement"]), 0)
-}
-
-// deaf answers every list and every watch of AlertRules, and sends none. A standby has no other
-// objects in its cache.
-func deaf(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if !strings.HasSuffix(r.URL.Path, "/alertrules") {
-		next.ServeHTTP(w, r)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusOK)
-	_ = http.NewResponseController(w).Flush()
-	<-r.Context().Done()
 }

@@ -62,8 +62,10 @@ const (
 const ResetFieldsAnnotation = Group + "/reset-fields"
 
 // AcknowledgeDeletionsAnnotation on a SpokeCluster, with any value but "", lets the
-// deletions pass that are held for that spoke at the time, and that its status shows. The
-// operator removes the annotation, so that the next mass deletion is held again.
+// deletions pass that are held for that spoke because they are many at once. Of those that
+// wait for an acknowledgement (status.pendingDeletions.suspect), it lets pass those that
+// status.pendingDeletions.names lists at the time, and no others. The operator removes the
+// annotation, so that what is held later is held until the next one.
 const AcknowledgeDeletionsAnnotation = Group + "/acknowledge-deletions"
 
 // AcceptIdentityAnnotation on a SpokeCluster confirms that its Secret is meant to lead to

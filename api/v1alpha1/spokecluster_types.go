@@ -178,6 +178,14 @@ type SpokeClusterStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	Identity string `json:"identity,omitempty"`
 
+	// identityTime is when the spoke was last found to be another cluster than before, or
+	// was confirmed to be this one, or when its identity was read again after it was lost with
+	// the kind SpokeCluster. For as long as --deletion-hold says from then on, also after a
+	// restart of the operator, every deletion in the spoke is held. It is absent for a spoke
+	// that always was this cluster.
+	// +optional
+	IdentityTime metav1.Time `json:"identityTime,omitzero"`
+
 	// deployments is the number of Deployments in the spoke. It follows within a
 	// minute or so.
 	// +optional

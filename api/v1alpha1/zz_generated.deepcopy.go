@@ -609,6 +609,7 @@ func (in *SpokeClusterStatus) DeepCopyInto(out *SpokeClusterStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	in.IdentityTime.DeepCopyInto(&out.IdentityTime)
 	if in.Deployments != nil {
 		in, out := &in.Deployments, &out.Deployments
 		*out = new(int32)

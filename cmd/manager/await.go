@@ -11,18 +11,29 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/rulefleet/rulefleet/pkg/continuity"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 )
 
 const (
 	// dialTimeout bounds the attempt to connect to a hub that may be down: TCP would try
 	// less and less often, and notice late that it is back.
 	dialTimeout = 3 * time.Second
+	// keepAlive is the time between two probes of a connection: client-go's default.
+	keepAlive = 30 * time.Second
 	// answerTimeout bounds a request of such an attempt.
 	answerTimeout = 5 * time.Second
 	// firstRetry and lastRetry are the least and the longest time between two attempts to
-	// prepare the hub.
+	// reach the hub.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 2 * time.Second
 )
@@ -46,7 +57,7 @@ func awaitHub(ctx context.Context, o *options, log logr.Logger, prepare func(con
 		return nil, listening
 	}
 	defer stop()
-	backoff := wait.Backoff{Duration: o.intervals.Of(firstRetry), Factor: 2, Steps: 100, Cap: o.intervals.Of(lastRetry)}
+	backoff := retries(o.intervals)
 	for said := ""; err != nil && !isFinal(err); state, err = prepare(ctx) {
 		if why := localPort.ReplaceAllString(err.Error(), ""); why != said {
 			said = why
@@ -59,6 +70,10 @@ func awaitHub(ctx context.Context, o *options, log logr.Logger, prepare func(con
 		}
 	}
 	return state, err
+}
+
+func retries(scale interval.Scale) *wait.Backoff {
+	return &wait.Backoff{Duration: scale.Of(firstRetry), Factor: 2, Steps: 100, Cap: scale.Of(lastRetry)}
 }
 
 func isFinal(err error) bool {
@@ -88,12 +103,53 @@ func serveWaiting(ctx context.Context, address string) (stop func(), err error) 
 	return func() { _ = server.Close() }, nil
 }
 
-// dialSoon is the configuration of a hub that may be down, or accept connections and not answer.
-func dialSoon(cfg *rest.Config) *rest.Config {
+// impatient is the configuration of a hub that may accept connections and not answer.
+func impatient(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = answerTimeout
-	if cfg.Dial == nil {
-		cfg.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
-	}
 	return cfg
+}
+
+// newInformerFunc makes an informer.
+type newInformerFunc = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
+
+// newInformer makes informers of the hub whose lists and watches wait for a hub that is down.
+// client-go's would try again less and less often, up to a minute after the hub is back. It is put
+// around the guard's watches: the guard decides where a watch begins when the wait is over.
+func newInformer(guard *continuity.Guard, scale interval.Scale) newInformerFunc {
+	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		inner := guard.ListerWatcher(lw, o)
+		return toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+				return untilAnswered(ctx, scale, func() (runtime.Object, error) { return inner.ListWithContext(ctx, options) })
+			},
+			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				return untilAnswered(ctx, scale, func() (watch.Interface, error) { return inner.WatchWithContext(ctx, options) })
+			},
+		}, o, resync, indexers)
+	}
+}
+
+// untilAnswered asks the hub until it answers, or ctx ends. Errors are answers, unless they say
+// that it can't serve anything.
+func untilAnswered[T any](ctx context.Context, scale interval.Scale, ask func() (T, error)) (T, error) {
+	backoff := retries(scale)
+	for first := true; ; first = false {
+		out, err := ask()
+		if err == nil || answered(err) || ctx.Err() != nil {
+			return out, err
+		}
+		if first {
+			klog.FromContext(ctx).Error(err, "the hub can't be reached, so what is watched there waits for it")
+		}
+		select {
+		case <-ctx.Done():
+			return out, err
+		case <-time.After(backoff.Step()):
+		}
+	}
+}
+
+func answered(err error) bool {
+	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !apierrors.IsServiceUnavailable(err)
 }

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +17,11 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
 )
 
 // The hub is tried again until it can be used, and each error is told once.
@@ -114,5 +122,78 @@ func TestStoppedWhileWaiting(t *testing.T) {
 	})
 	if err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What is watched on the hub waits for a hub that is down, and is there seconds after it.
+func TestInformersWait(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	starts := apierrors.NewServiceUnavailable("the API server starts")
+	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+	for name, tc := range map[string]struct {
+		errs []error // of the first attempts; the last one is repeated for a minute
+		want error
+	}{
+		"the hub is there":   {},
+		"it is down":         {errs: []error{refused}},
+		"it starts":          {errs: []error{refused, starts}},
+		"it refuses":         {errs: []error{refused, forbidden}, want: forbidden},
+		"it refuses at once": {errs: []error{forbidden}, want: forbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin, asked := time.Now(), 0
+				var last time.Time
+				out, err := untilAnswered(t.Context(), 0, func() (int, error) {
+					asked++
+					if gap := time.Since(last); asked > 1 && gap > lastRetry {
+						t.Errorf("attempt %d comes %v after the one before", asked, gap)
+					}
+					last = time.Now()
+					if len(tc.errs) == 0 || time.Since(begin) > time.Minute {
+						return asked, nil
+					}
+					return 0, tc.errs[min(asked, len(tc.errs))-1]
+				})
+				if !errors.Is(err, tc.want) || (err == nil) != (out > 0) {
+					t.Errorf("got %d, %v", out, err)
+				}
+				if asked > 60 {
+					t.Errorf("it was asked %d times", asked)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if _, err := untilAnswered(ctx, 0, func() (int, error) { return 0, refused }); !errors.Is(err, refused) {
+			t.Errorf("when it is stopped: %v", err)
+		}
+	})
+}
+
+// A manager knows its kinds without asking the hub, as the API server names them.
+func TestHubMapper(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "charts", "rulefleet", "files", "crds", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v: %v", files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := yaml.UnmarshalStrict(data, &crd); err != nil {
+			t.Fatal(err)
+		}
+		m, err := hubMapper().RESTMapping(schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}, crd.Spec.Versions[0].Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Resource.Resource != crd.Spec.Names.Plural || (m.Scope.Name() == meta.RESTScopeNameNamespace) != (crd.Spec.Scope == apiextensionsv1.NamespaceScoped) {
+			t.Errorf("%s: %v, %s", crd.Name, m.Resource, m.Scope.Name())
+		}
 	}
 }

@@ -4,18 +4,22 @@ import (
 	"context"
 	"fmt"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 )
 
-// hubConfigMap keeps what a hub has to remember of itself: its id, and which
-// built-in templates it made, so that one that was deleted stays deleted.
+// hubConfigMap keeps what a hub has to remember of itself: its id, which CustomResourceDefinitions
+// it has (hub.Kinds), and which built-in templates it made, so that one that was deleted stays
+// deleted.
 const (
 	hubConfigMap = "rulefleet-hub"
 	hubIDKey     = "id"
@@ -24,6 +28,25 @@ const (
 	// when that was deleted, so were they, and nobody meant each of them.
 	builtInsKindKey = "builtins-kind"
 )
+
+// hubMapper knows the few kinds that are used on the hub. Asking the hub for them (discovery) would
+// be requests that fail while it is down, when there is nobody yet who would try again.
+func hubMapper() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	for kind, scope := range map[schema.GroupVersionKind]meta.RESTScope{
+		v1alpha1.GroupVersion.WithKind("AlertRule"):                               meta.RESTScopeNamespace,
+		v1alpha1.GroupVersion.WithKind("AlertRuleTemplate"):                       meta.RESTScopeRoot,
+		v1alpha1.GroupVersion.WithKind("SpokeCluster"):                            meta.RESTScopeRoot,
+		corev1.SchemeGroupVersion.WithKind("ConfigMap"):                           meta.RESTScopeNamespace,
+		corev1.SchemeGroupVersion.WithKind("Namespace"):                           meta.RESTScopeRoot,
+		corev1.SchemeGroupVersion.WithKind("Secret"):                              meta.RESTScopeNamespace,
+		admissionv1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration"): meta.RESTScopeRoot,
+		definition().GroupVersionKind():                                           meta.RESTScopeRoot,
+	} {
+		m.Add(kind, scope)
+	}
+	return m
+}
 
 // hubState reads the hub's ConfigMap, and makes it when there is none.
 func hubState(ctx context.Context, c client.Client, o *options) (*corev1.ConfigMap, error) {
@@ -53,6 +76,23 @@ func hubState(ctx context.Context, c client.Client, o *options) (*corev1.ConfigM
 		return nil, finalError{fmt.Errorf("ConfigMap %s has no key %q: put the hub's id back, or give it by --hub-id", key, hubIDKey)}
 	}
 	return cm, nil
+}
+
+// hubIDOf returns the hub's id: the one that was given, or that of the ConfigMap.
+func (o *options) hubIDOf(state *corev1.ConfigMap) string {
+	if o.hubID != "" {
+		return o.hubID
+	}
+	return state.Data[hubIDKey]
+}
+
+// recordKeys are the objects by which the hub's past is known.
+func (o *options) recordKeys() hub.RecordKeys {
+	keys := hub.RecordKeys{ConfigMap: client.ObjectKey{Namespace: o.namespace, Name: hubConfigMap}}
+	if o.leaderElect {
+		keys.Lease = client.ObjectKey{Namespace: o.namespace, Name: leaseName}
+	}
+	return keys
 }
 
 // checkCRDs says which of the operator's own CustomResourceDefinitions the hub lacks.

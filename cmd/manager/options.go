@@ -68,7 +68,7 @@ type options struct {
 	evaluator                             *rule.Evaluator // what they say
 
 	allowKubeconfig string
-	allow           spoke.Allowance // what it says
+	allow           spoke.Allowances // what it says
 }
 
 // inClusterNamespace is where a pod finds the name of its own namespace.
@@ -92,7 +92,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.prometheusVersion, "prometheus-version", "", "`version` of the fleet's oldest Prometheus, such as 2.53: what it can't parse is refused; any is assumed when empty")
 	f.StringVar(&o.prometheusFeatures, "prometheus-features", "", "`names` of the features that every Prometheus of the fleet is started with (--enable-feature), such as promql-experimental-functions")
 	f.StringVar(&o.allowKubeconfig, "allow-kubeconfig", "", "`names`, between commas, of what a spoke's kubeconfig may have that is refused otherwise: loopback, link-local (addresses of the server),"+
-		" http (plain http), insecure-tls (insecure-skip-tls-verify), proxy-url")
+		" http (plain http), insecure-tls (insecure-skip-tls-verify), proxy-url; with SPOKE= before it, that spoke's alone may have it")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve metrics by https, to those alone who may get /metrics on the hub")
 	f.StringVar(&o.metricsService, "metrics-service", "rulefleet-metrics", "`name` of the Service, in the operator's namespace, that metrics are scraped by: https has a certificate for it, of the webhook's authority")
@@ -193,7 +193,7 @@ func (o *options) validateBuiltIns() error {
 }
 
 func (o *options) validateKubeconfigs() error {
-	allow, err := spoke.ParseAllowance(o.allowKubeconfig)
+	allow, err := spoke.ParseAllowances(o.allowKubeconfig)
 	if err != nil {
 		return fmt.Errorf("--allow-kubeconfig: %w", err)
 	}

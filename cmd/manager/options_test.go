@@ -58,10 +58,10 @@ func TestIntervalScale(t *testing.T) {
 
 func TestAllowKubeconfig(t *testing.T) {
 	o, err := parse([]string{"--allow-kubeconfig=loopback, proxy-url"}, io.Discard)
-	if want := (spoke.Allowance{Loopback: true, ProxyURL: true}); err != nil || o.allow != want {
+	if want := (spoke.Allowance{Loopback: true, ProxyURL: true}); err != nil || o.allow.Of("s") != want {
 		t.Errorf("got %+v, %v", o, err)
 	}
-	if o, err := parse(nil, io.Discard); err != nil || o.allow != (spoke.Allowance{}) {
+	if o, err := parse(nil, io.Discard); err != nil || o.allow.Of("s") != (spoke.Allowance{}) {
 		t.Errorf("with no flag: %+v, %v", o, err)
 	}
 	if _, err := parse([]string{"--allow-kubeconfig=exec"}, io.Discard); err == nil || !strings.Contains(err.Error(), `--allow-kubeconfig: "exec" is none of http, insecure-tls`) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,6 +29,12 @@ var _ spoke.Rules = &rulesOfSpokes{}
 // Served implements spoke.Rules.
 func (r *rulesOfSpokes) Served(ctx context.Context) (bool, error) {
 	return r.guard.Served(ctx) //nolint:wrapcheck // it says all
+}
+
+// Forgotten implements spoke.Rules.
+func (r *rulesOfSpokes) Forgotten(ctx context.Context, registered time.Time) (bool, error) {
+	kind, _, err := r.guard.Kinds.Defined(ctx, hub.SpokeClusters)
+	return kind.Anew && !registered.After(kind.Since), err //nolint:wrapcheck // it says all
 }
 
 // Generated implements spoke.Rules.

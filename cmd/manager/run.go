@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -83,14 +86,12 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	hubID := o.hubID
-	if hubID == "" {
-		hubID = state.Data[hubIDKey]
-	}
+	hubID := o.hubIDOf(state)
 	countSelf(cfg)
 	log.Info("starting", "version", version, "hub", hubID, "namespace", o.namespace, "replica", identity)
 
-	fence, lock, err := election(cfg, identity, o)
+	guard := continuity.NewGuard(nil, nil)
+	fence, lock, err := election(cfg, identity, guard, o)
 	if err != nil {
 		return err
 	}
@@ -98,17 +99,18 @@ func run(ctx context.Context, o *options) error {
 	propagation := metrics.NewPropagation(clock.RealClock{})
 	provider := spoke.NewProvider(spoke.Options{
 		HubID: hubID, UserAgent: cfg.UserAgent, Allow: o.allow, Intervals: o.intervals, Wrap: fence.Wrap, Log: log,
+		Stands: func(o metav1.Object) bool { _, stands := rule.StandsFor(o, hubID); return stands },
 	})
 	provider.OnRemoved(propagation.Forget)
-	keeper, guard := &certs.Keeper{}, continuity.NewGuard(nil)
-	mgr, err := newManager(cfg, provider, scheme, keeper, guard, lock, log, o)
+	keeper, informer := &certs.Keeper{}, newInformer(guard, o.intervals)
+	mgr, err := newManager(cfg, provider, scheme, keeper, informer, lock, log, o)
 	if err != nil {
 		return err
 	}
-	if err := setupWebhook(ctx, mgr.GetLocalManager(), keeper, guard, o); err != nil {
+	if err := setupWebhook(ctx, mgr.GetLocalManager(), keeper, informer, o); err != nil {
 		return err
 	}
-	if err := setup(ctx, mgr, provider, propagation, hubID, o); err != nil {
+	if err := setup(ctx, mgr, provider, propagation, state, o); err != nil {
 		return err
 	}
 	local := mgr.GetLocalManager()
@@ -128,13 +130,14 @@ func run(ctx context.Context, o *options) error {
 }
 
 // election returns the lock by which replicas agree on a leader, and the fence that stands
-// before the writes of one that does not lead. Both are nil without leader election.
-func election(cfg *rest.Config, identity string, o *options) (*leader.Fence, resourcelock.Interface, error) {
+// before the writes of one that does not lead. Both are nil without leader election. A standby
+// whose cache may be of before a restore does not take the lease.
+func election(cfg *rest.Config, identity string, guard *continuity.Guard, o *options) (*leader.Fence, resourcelock.Interface, error) {
 	if !o.leaderElect {
 		return nil, nil, nil
 	}
 	fence := leader.NewFence(clock.RealClock{}, leader.RenewDeadline)
-	lock, err := leader.NewLock(cfg, client.ObjectKey{Namespace: o.namespace, Name: leaseName}, identity, os.Getenv(podEnv), fence)
+	lock, err := leader.NewLock(cfg, client.ObjectKey{Namespace: o.namespace, Name: leaseName}, identity, os.Getenv(podEnv), fence, guard.Current)
 	return fence, lock, err
 }
 
@@ -168,12 +171,18 @@ func work(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, guard
 }
 
 // setup adds the controllers, in the order of the data flow.
-func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider, propagation *metrics.Propagation, hubID string, o *options) error {
-	local := mgr.GetLocalManager()
+func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider, propagation *metrics.Propagation, state *corev1.ConfigMap, o *options) error {
+	local, hubID := mgr.GetLocalManager(), o.hubIDOf(state)
 	if err := hub.SetupIndexes(ctx, local.GetFieldIndexer(), hubID, o.generatedNamespace); err != nil {
 		return fmt.Errorf("setting up the hub's indexes: %w", err)
 	}
-	guard := hub.Guard{Reader: local.GetAPIReader(), Live: hub.NewLive(local.GetAPIReader(), clock.RealClock{})}
+	guard := hub.Guard{
+		Live:  hub.NewLive(local.GetAPIReader(), clock.RealClock{}),
+		Kinds: hub.NewKinds(local.GetAPIReader(), local.GetClient(), o.recordKeys(), clock.RealClock{}),
+	}
+	if err := local.Add(guard.Kinds); err != nil {
+		return fmt.Errorf("setting up the record of the kinds: %w", err)
+	}
 	witness := hub.NewWitness()
 	recorder := local.GetEventRecorder("rulefleet")
 	validator := rule.NewValidator(o.validateOptions())
@@ -183,11 +192,13 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	contests := contest.New(clock.RealClock{}, o.intervals)
 	provider.OnRemoved(contests.ForgetSpoke)
 	provider.OnIdentity(contests.ForgetSpoke) // what was written to the former cluster is not undone in this one
+	provider.OnRestored(contests.ForgetSpoke) // nobody undid what a restored server does not have
 	provider.OnIdentity(held.Beware)
 
 	// what the spokes' evaluators say, for (0) and (2)
+	render := rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel}
 	poller := evaluate.NewPoller(evaluate.Options{
-		Hub: local.GetClient(), Spokes: provider, HubID: hubID, ClusterLabel: o.clusterLabel, Interval: o.evaluatorInterval, Intervals: o.intervals, Metrics: o.checkMetrics, Log: mgr.GetLogger(),
+		Hub: local.GetClient(), Spokes: provider, Render: render, Interval: o.evaluatorInterval, Intervals: o.intervals, Metrics: o.checkMetrics, Log: mgr.GetLogger(),
 	})
 	provider.OnRemoved(poller.Forget)
 
@@ -213,7 +224,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	distributor := distribute.NewReconciler(distribute.Options{
 		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Reporter: failures, Validator: validator, Generated: o.generatedNamespace,
 		Propagation: propagation, Evaluations: poller, Contests: contests, Intervals: o.intervals,
-		Render: rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel},
+		Render: render,
 	})
 	rules.distributor = distributor
 	if err := mgr.Add(poller); err != nil {
@@ -224,7 +235,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	}
 	// before the deletions of (1) and (2)
 	braker := &brake.Reconciler{
-		Client: local.GetClient(), Brake: held, Changed: provider.Changed, Recorder: recorder,
+		Client: local.GetClient(), Brake: held, Changed: provider.Changed, Recorder: recorder, Contests: contests,
 		Engaged: func(name string) bool { return provider.Spoke(name) != nil },
 	}
 	if err := braker.SetupWithManager(local); err != nil {
@@ -251,7 +262,7 @@ func newScheme() *runtime.Scheme {
 // newManager makes the manager. Its cache holds Secrets of the operator's own
 // namespace alone, and of them those that register a spoke.
 func newManager(
-	cfg *rest.Config, provider *spoke.Provider, scheme *runtime.Scheme, keeper *certs.Keeper, guard *continuity.Guard,
+	cfg *rest.Config, provider *spoke.Provider, scheme *runtime.Scheme, keeper *certs.Keeper, informer newInformerFunc,
 	lock resourcelock.Interface, log logr.Logger, o *options,
 ) (mcmanager.Manager, error) {
 	shared := true // every reader copies before it changes anything
@@ -259,6 +270,7 @@ func newManager(
 	registered := labels.SelectorFromSet(labels.Set{v1alpha1.RegistrationLabel: "true"})
 	mgr, err := mcmanager.New(cfg, provider, manager.Options{
 		Scheme:                              scheme,
+		MapperProvider:                      func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return hubMapper(), nil },
 		Logger:                              log,
 		LeaderElection:                      lock != nil,
 		LeaderElectionID:                    leaseName, // in metrics; the lock has its own
@@ -271,7 +283,7 @@ func newManager(
 		HealthProbeBindAddress:              o.healthAddress,
 		WebhookServer:                       webhookServer(keeper, o),
 		Cache: cache.Options{
-			NewInformer: guard.NewInformer,
+			NewInformer: informer,
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {
 					Namespaces: map[string]cache.Config{o.namespace: {}},
@@ -322,6 +334,8 @@ func hubConfig(o *options, identity string) (*rest.Config, error) {
 	// The number of reconciles at a time bounds the requests; the API server's own
 	// priority and fairness does the rest.
 	cfg.QPS = -1
+	// A host that is down does not refuse connections.
+	cfg.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 	return cfg, nil
 }
 
@@ -329,12 +343,12 @@ func hubConfig(o *options, identity string) (*rest.Config, error) {
 func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o *options) (*corev1.ConfigMap, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	httpClient, err := rest.HTTPClientFor(dialSoon(cfg))
+	httpClient, err := rest.HTTPClientFor(impatient(cfg))
 	if err != nil {
 		return nil, finalError{fmt.Errorf("connecting to the hub: %w", err)}
 	}
 	defer utilnet.CloseIdleConnectionsFor(httpClient.Transport) // it is used for this attempt alone
-	c, err := client.New(cfg, client.Options{Scheme: scheme, HTTPClient: httpClient})
+	c, err := client.New(cfg, client.Options{Scheme: scheme, HTTPClient: httpClient, Mapper: hubMapper()})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the hub: %w", err)
 	}
@@ -349,7 +363,15 @@ func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o
 			return nil, err
 		}
 	}
-	return hubState(ctx, c, o)
+	state, err := hubState(ctx, c, o)
+	if err != nil {
+		return nil, err
+	}
+	// Before there is a lease: it tells until when there was a leader.
+	if _, err := hub.NewKinds(c, c, o.recordKeys(), clock.RealClock{}).Learn(ctx); err != nil {
+		return nil, err //nolint:wrapcheck // it says all
+	}
+	return state, nil
 }
 
 // noticeDeadConnections makes client-go notice within seconds that the other end of

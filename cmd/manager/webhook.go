@@ -12,7 +12,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	webhookserver "sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"github.com/rulefleet/rulefleet/pkg/continuity"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/webhook"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
@@ -44,7 +43,7 @@ func servedBy(keeper *certs.Keeper, o *options) []func(*tls.Config) {
 }
 
 // setupWebhook adds the admission webhook and what keeps its certificates, unless it is off.
-func setupWebhook(ctx context.Context, mgr manager.Manager, keeper *certs.Keeper, guard *continuity.Guard, o *options) error {
+func setupWebhook(ctx context.Context, mgr manager.Manager, keeper *certs.Keeper, informer newInformerFunc, o *options) error {
 	if o.webhookPort == 0 {
 		return nil
 	}
@@ -56,7 +55,7 @@ func setupWebhook(ctx context.Context, mgr manager.Manager, keeper *certs.Keeper
 		return addReady(mgr, started)
 	}
 	kept := o.certificates()
-	kept.NewInformer = guard.NewInformer
+	kept.NewInformer = informer
 	if err := certs.SetupWithManager(ctx, mgr, keeper, kept); err != nil {
 		return err
 	}

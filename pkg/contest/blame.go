@@ -11,8 +11,12 @@ import (
 )
 
 // Manager is the field manager of the operator's writes, but for those that it applies: the
-// API server takes it from the user agent.
-const Manager = "rulefleet-manager"
+// API server takes it from the user agent. MirrorManager is that of the labels that are mirrored
+// from a Secret onto its SpokeCluster.
+const (
+	Manager       = "rulefleet-manager"
+	MirrorManager = "rulefleet-registrar"
+)
 
 // writer is who undid a write, as far as managedFields tell. The zero value is not known.
 type writer struct {
@@ -36,7 +40,7 @@ func entriesOf(o metav1.Object) (out entries) {
 	for _, e := range o.GetManagedFields() {
 		switch {
 		case e.Subresource != "" || e.Time == nil:
-		case e.Manager == Manager, e.Manager == v1alpha1.FieldManager:
+		case e.Manager == Manager, e.Manager == MirrorManager, e.Manager == v1alpha1.FieldManager:
 			out.own = append(out.own, e)
 		default:
 			out.others = append(out.others, e)

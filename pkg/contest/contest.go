@@ -24,16 +24,17 @@ const (
 	firstDelay = time.Second
 	maxDelay   = 4 * time.Minute
 	// memory is how long a write has to stand to be forgotten, with the undos before it.
-	memory = 10 * time.Minute
-	// maxQuiet and maxWatch bound for how long a write has to stand before the object is not
-	// shown as contested any more: for longer than those before it, since what is shown would
-	// change in every round. An opponent that waits longer each time, as another manager does,
-	// lets each write stand for about twice as long as the one before.
-	maxQuiet = 30 * time.Second
-	maxWatch = 150 * time.Second
-	// settled is within which time after the end of a contest nothing of it is shown any more.
-	// Where writes stand for long, the delay is shorter for that: there are few anyway.
-	settled = 4*time.Minute + 45*time.Second
+	memory = 30 * time.Minute
+	// minQuiet is for how long at least a write has to stand before the object is not shown as
+	// contested any more, and twinQuiet is for how long where the opponent lets each write stand
+	// for up to twice as long as the one before, as another manager does. See quiet.
+	minQuiet  = 30 * time.Second
+	twinQuiet = 150 * time.Second
+	// settled is within which time after the end of a contest nothing of it is shown any more,
+	// where no write stood for more than 4 minutes. The delay is shorter for that where writes
+	// stand for long, but no shorter than slowDelay: an opponent can be slow once, and fast then.
+	settled   = 4*time.Minute + 45*time.Second
+	slowDelay = 15 * time.Second
 	// late is how long a write may be overdue before the object is not shown as contested any
 	// more: nobody wants it to be written, then.
 	late = 30 * time.Second
@@ -54,6 +55,9 @@ type Object struct {
 	// Kind is the object's.
 	Kind string
 	types.NamespacedName
+	// Annotation is one that the operator takes off the object, or empty for all else that it
+	// writes: an opponent may contest the one and not the other.
+	Annotation string
 }
 
 // Write is one that is to be made, or was.
@@ -61,8 +65,12 @@ type Write struct {
 	Object
 	// Rule is the AlertRule that it is made for.
 	Rule types.NamespacedName
-	// Meant is a digest of what the object is meant to be, or Absent.
+	// Meant is a digest of what the object is meant to be, or Absent. For an annotation, it is
+	// the value that is taken off.
 	Meant string
+	// Base is the resourceVersion on which the write is conditional, where it comes from a cache
+	// that may not show the last write yet. Without it, that is for the caller to know.
+	Base string
 	// Gone tells that the object is not there now.
 	Gone bool
 }
@@ -73,6 +81,8 @@ type Turn struct {
 	Wait time.Duration
 	// News tells that there is another undo to wait for. It is the time to find out who made it.
 	News bool
+	// Behind tells that the cache does not show the last write yet. Its event is to be waited for.
+	Behind bool
 }
 
 // Writes remembers the operator's own writes, to tell when they are undone. New makes one.
@@ -89,30 +99,38 @@ type Writes struct {
 	seed      maphash.Seed
 
 	mu sync.Mutex
-	// peaceful are the writes of which none was undone, by spoke and by a hash of the object:
+	// peaceful are the writes of which none was undone, by scope and by a hash of the object:
 	// there are many after a start.
-	peaceful map[string]map[uint64]peaceful
+	peaceful map[scope]map[uint64]peaceful
 	disputes map[Object]*dispute
 	// byRule are the disputes that may be shown.
 	byRule map[types.NamespacedName]map[Object]*dispute
 	swept  time.Duration
 }
 
+// scope is what is forgotten together: what is written in and for a spoke, or its SpokeCluster.
+type scope struct {
+	spoke      string
+	membership bool
+}
+
+func (o Object) scope() scope { return scope{o.Spoke, o.Kind == SpokeCluster} }
+
 type peaceful struct {
-	meant uint64
-	at    time.Duration
+	meant, base uint64
+	at          time.Duration
 }
 
 // dispute is an object of which a write was undone. Times are counted from the start.
 type dispute struct {
-	rule  types.NamespacedName
-	meant uint64
+	rule        types.NamespacedName
+	meant, base uint64
 	// undos is how often a write was undone, and lost tells that the last one is.
 	undos int
 	lost  bool
 	// wrote is when the last write was made, and next when the next one may be.
 	wrote, next time.Duration
-	// stood is the longest time that a write has stood since the object is contested.
+	// stood is the longest time that a write has stood since the first undo.
 	stood time.Duration
 	// until is when the object is not shown as contested any more.
 	until  time.Duration
@@ -127,7 +145,7 @@ type dispute struct {
 func New(c clock.PassiveClock, intervals interval.Scale) *Writes {
 	return &Writes{
 		clock: c, intervals: intervals, start: c.Now(), seed: maphash.MakeSeed(),
-		peaceful: map[string]map[uint64]peaceful{}, disputes: map[Object]*dispute{}, byRule: map[types.NamespacedName]map[Object]*dispute{},
+		peaceful: map[scope]map[uint64]peaceful{}, disputes: map[Object]*dispute{}, byRule: map[types.NamespacedName]map[Object]*dispute{},
 	}
 }
 
@@ -136,13 +154,16 @@ func (w *Writes) Ask(write Write) Turn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
+	if w.behindLocked(write) {
+		return Turn{Behind: true}
+	}
 	d := w.disputeLocked(write.Object, w.hash(write.Meant), now)
 	if d == nil {
 		return Turn{}
 	}
 	news := !d.lost
 	if news {
-		if d.undos >= shownFrom {
+		if d.undos > 0 {
 			d.stood = max(d.stood, now-d.wrote)
 		}
 		w.undoneLocked(d, now)
@@ -150,6 +171,19 @@ func (w *Writes) Ask(write Write) Turn {
 	}
 	wait := max(d.next-now, 0)
 	return Turn{Wait: wait, News: news && wait > 0}
+}
+
+// Yield is Ask for those who have found the object with its managedFields, or nil where it is
+// gone. tell is told, with a message, of each undo that is to be waited for.
+func (w *Writes) Yield(write Write, found metav1.Object, tell func(message string)) Turn {
+	turn := w.Ask(write)
+	if turn.News {
+		if !write.Gone {
+			w.Blame(write.Object, found)
+		}
+		tell(w.Message(write.Object))
+	}
+	return turn
 }
 
 // Blame finds out who undid the last write of an object, by what it is now.
@@ -169,13 +203,14 @@ func (w *Writes) Wrote(write Write, answer metav1.Object) {
 	d := w.disputes[write.Object]
 	if d == nil || w.forgotten(d, now) {
 		w.endLocked(write.Object, d)
-		if w.peaceful[write.Spoke] == nil {
-			w.peaceful[write.Spoke] = map[uint64]peaceful{}
+		of := write.scope()
+		if w.peaceful[of] == nil {
+			w.peaceful[of] = map[uint64]peaceful{}
 		}
-		w.peaceful[write.Spoke][w.key(write.Object)] = peaceful{meant: meant, at: now}
+		w.peaceful[of][w.key(write.Object)] = peaceful{meant: meant, base: w.hash(write.Base), at: now}
 		return
 	}
-	d.meant, d.lost, d.wrote, d.mark = meant, false, now, w.markOf(answer)
+	d.meant, d.base, d.lost, d.wrote, d.mark = meant, w.hash(write.Base), false, now, w.markOf(answer)
 	d.until = now + w.quiet(d)
 }
 
@@ -204,16 +239,35 @@ func (w *Writes) Stands(o Object) {
 	}
 }
 
-// ForgetSpoke forgets what was written for a spoke that is gone.
-func (w *Writes) ForgetSpoke(name string) {
+// ForgetSpoke forgets what was written in a spoke and for it: it is another cluster now, or was
+// restored, or is gone. Its SpokeCluster is the same one for that.
+func (w *Writes) ForgetSpoke(name string) { w.forget(scope{spoke: name}) }
+
+// ForgetMembership forgets what was written of a SpokeCluster that is gone.
+func (w *Writes) ForgetMembership(name string) { w.forget(scope{spoke: name, membership: true}) }
+
+func (w *Writes) forget(of scope) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.peaceful, name)
+	delete(w.peaceful, of)
 	for o, d := range w.disputes {
-		if o.Spoke == name {
+		if o.scope() == of {
 			w.endLocked(o, d)
 		}
 	}
+}
+
+// behindLocked tells whether a write is based on the same version as the last one was.
+func (w *Writes) behindLocked(write Write) bool {
+	if write.Base == "" {
+		return false
+	}
+	base := w.hash(write.Base)
+	if d := w.disputes[write.Object]; d != nil {
+		return d.base == base
+	}
+	p, ok := w.peaceful[write.scope()][w.key(write.Object)]
+	return ok && p.base == base
 }
 
 // disputeLocked returns what is known of an object whose last write was meant to make the
@@ -226,12 +280,12 @@ func (w *Writes) disputeLocked(o Object, meant uint64, now time.Duration) *dispu
 		return d
 	}
 	key := w.key(o)
-	p, ok := w.peaceful[o.Spoke][key]
+	p, ok := w.peaceful[o.scope()][key]
 	if !ok || p.meant != meant || now-p.at >= w.intervals.Of(memory) {
 		return nil
 	}
-	delete(w.peaceful[o.Spoke], key)
-	d := &dispute{meant: p.meant, wrote: p.at}
+	delete(w.peaceful[o.scope()], key)
+	d := &dispute{meant: p.meant, base: p.base, wrote: p.at}
 	w.disputes[o] = d
 	return d
 }
@@ -248,16 +302,14 @@ func (w *Writes) delay(d *dispute) time.Duration {
 		return 0
 	}
 	doubled := w.intervals.Of(firstDelay << min(d.undos-shownFrom, 16))
-	return min(doubled, w.intervals.Of(maxDelay), w.intervals.Of(settled)-w.watch(d))
+	return min(doubled, w.intervals.Of(maxDelay), max(w.intervals.Of(settled)-w.quiet(d), w.intervals.Of(slowDelay)))
 }
 
-// quiet is how long a write has to stand for the object not to be shown as contested.
+// quiet is how long a write has to stand for the object not to be shown as contested: longer
+// than any before it, or what is shown would change in every round.
 func (w *Writes) quiet(d *dispute) time.Duration {
-	return max(min(3*w.delay(d), w.intervals.Of(maxQuiet)), w.watch(d))
-}
-
-func (w *Writes) watch(d *dispute) time.Duration {
-	return min(5*d.stood/2, w.intervals.Of(maxWatch))
+	slack := max(w.intervals.Of(minQuiet), d.stood/8)
+	return min(max(d.stood+slack, min(5*d.stood/2, w.intervals.Of(twinQuiet))), w.intervals.Of(memory))
 }
 
 func (w *Writes) forgotten(d *dispute, now time.Duration) bool {
@@ -308,14 +360,14 @@ func (w *Writes) now() time.Duration {
 			w.endLocked(o, d)
 		}
 	}
-	for spoke, writes := range w.peaceful {
+	for of, writes := range w.peaceful {
 		for key, p := range writes {
 			if now-p.at >= w.intervals.Of(memory) {
 				delete(writes, key)
 			}
 		}
 		if len(writes) == 0 {
-			delete(w.peaceful, spoke)
+			delete(w.peaceful, of)
 		}
 	}
 	return now

@@ -61,7 +61,7 @@ func (w *Writes) messageLocked(of map[Object]*dispute) (message string, again ti
 		return "", 0
 	}
 	first := slices.MinFunc(shown, func(a, b Object) int {
-		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.String(), b.String()), strings.Compare(a.Spoke, b.Spoke))
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.String(), b.String()), strings.Compare(a.Spoke, b.Spoke), strings.Compare(a.Annotation, b.Annotation))
 	})
 	message = of[first].message(first)
 	if more := len(shown) - 1; more > 0 {
@@ -80,25 +80,30 @@ func (w *Writes) Message(o Object) string {
 	return ""
 }
 
-// WebhookConfiguration is the kind of object of which the operator writes one field alone.
-const WebhookConfiguration = "ValidatingWebhookConfiguration"
+// The kinds of objects of which the operator writes a part alone.
+const (
+	WebhookConfiguration = "ValidatingWebhookConfiguration"
+	SpokeCluster         = "SpokeCluster"
+)
 
 // message says what happens to an object, and what to do. It begins with who does it, for
 // messages are cut.
 func (d *dispute) message(o Object) string {
-	name := o.Name
+	name := o.Kind + " " + o.Name
 	if o.Namespace != "" {
-		name = o.String()
+		name = o.Kind + " " + o.String()
 	}
-	how := "changes %s %s back after each write"
+	how := "changes %s back after each write"
 	switch {
+	case o.Annotation != "":
+		how = "sets annotation " + o.Annotation + " of %s again each time that the manager has acted on it and removed it"
 	case d.absent:
-		how = "makes %s %s again after each deletion"
+		how = "makes %s again after each deletion"
 	case d.gone:
-		how = "deletes %s %s after each write"
+		how = "deletes %s after each write"
 	}
 	return fmt.Sprintf("%s "+how+" (%s); %s. The manager waits longer before each retry, up to %d minutes",
-		d.by.who(), o.Kind, name, times(d.undos), d.by.advice(o.Kind), int(maxDelay.Minutes()))
+		d.by.who(), name, times(d.undos), d.by.advice(o), int(maxDelay.Minutes()))
 }
 
 // times says how often something happened. It is the same for large numbers that are near
@@ -125,16 +130,21 @@ func (w writer) who() string {
 	return "an unknown client"
 }
 
-func (w writer) advice(kind string) string {
-	what := "objects labeled app.kubernetes.io/managed-by=rulefleet"
-	if kind == WebhookConfiguration {
-		what = "webhooks[].clientConfig.caBundle"
+func (w writer) advice(o Object) string {
+	leave := "have it leave objects labeled app.kubernetes.io/managed-by=rulefleet alone"
+	switch {
+	case o.Annotation != "":
+		leave = "take the annotation out of what it applies"
+	case o.Kind == WebhookConfiguration:
+		leave = "have it leave webhooks[].clientConfig.caBundle alone"
+	case o.Kind == SpokeCluster:
+		leave = "have it leave the labels and finalizers of SpokeClusters alone"
 	}
 	switch {
 	case w.ours:
 		return "look for another manager with the same --hub-id"
 	case w.name != "":
-		return "have it leave " + what + " alone"
+		return leave
 	}
-	return "the API server's audit log names it; have it leave " + what + " alone"
+	return "the API server's audit log names it; " + leave
 }

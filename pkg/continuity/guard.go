@@ -15,9 +15,11 @@
 package continuity
 
 import (
+	"context"
+	"fmt"
 	"reflect"
+	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -38,17 +40,26 @@ func (e *RestoredError) Error() string {
 // once the guard has an error.
 type Guard struct {
 	tell     func()
+	bound    Bound
 	restored chan struct{}
 
 	mu    sync.Mutex
 	err   error
-	kinds map[string]*history
+	kinds []*kind
 }
 
+// Bound returns a context that ends when an answer to a read of one object does not come any more.
+type Bound func(context.Context) (context.Context, context.CancelFunc)
+
 // NewGuard returns a Guard. It calls tell, which has to return at once, when it finds that
-// the cluster was restored; nil tells nobody.
-func NewGuard(tell func()) *Guard {
-	return &Guard{tell: tell, restored: make(chan struct{}), kinds: map[string]*history{}}
+// the cluster was restored; nil tells nobody. Its own reads have contexts of bound; nil gives each 5 s.
+func NewGuard(tell func(), bound Bound) *Guard {
+	if bound == nil {
+		bound = func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, readTimeout)
+		}
+	}
+	return &Guard{tell: tell, bound: bound, restored: make(chan struct{})}
 }
 
 // Restored returns a channel that is closed when the cluster was found to be restored.
@@ -61,16 +72,11 @@ func (g *Guard) Err() error {
 	return g.err
 }
 
-// NewInformer is client-go's NewSharedIndexInformer with watches that the guard looks after.
-func (g *Guard) NewInformer(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-	return toolscache.NewSharedIndexInformer(g.ListerWatcher(lw, o), o, resync, indexers)
-}
-
 // ListerWatcher looks after the lists and watches of a kind, of which o is an object.
 func (g *Guard) ListerWatcher(lw toolscache.ListerWatcher, o runtime.Object) *toolscache.ListWatch {
 	k := &kind{guard: g, inner: toolscache.ToListerWatcherWithContext(lw), history: history{kind: kindOf(o), empty: true}}
 	g.mu.Lock()
-	g.kinds[k.history.kind] = &k.history
+	g.kinds = append(g.kinds, k)
 	g.mu.Unlock()
 	return &toolscache.ListWatch{ListWithContextFunc: k.list, WatchFuncWithContext: k.watch}
 }
@@ -78,14 +84,56 @@ func (g *Guard) ListerWatcher(lw toolscache.ListerWatcher, o runtime.Object) *to
 // Reading begins a consistent read of a kind by somebody else, without a resource version. The
 // function takes the resource version of the answer.
 func (g *Guard) Reading(kind string) func(resourceVersion string) {
-	g.mu.Lock()
-	h := g.kinds[kind]
-	g.mu.Unlock()
-	if h == nil {
+	k := g.latest(kind)
+	if k == nil {
 		return func(string) {}
 	}
-	floor := h.floor()
-	return func(resourceVersion string) { g.found(h.read(floor, resourceVersion)) }
+	floor := k.history.floor()
+	return func(resourceVersion string) { g.found(k.history.read(floor, resourceVersion)) }
+}
+
+// Current returns an error when the caches may be of another history than the cluster's: it was
+// restored, or can't be asked, or a watch that broke is not known to go on where it ended. It
+// reads one object of every kind that is watched.
+func (g *Guard) Current(ctx context.Context) error {
+	kinds := g.all()
+	for _, k := range kinds {
+		if _, _, err := k.readOne(ctx); err != nil {
+			return fmt.Errorf("reading the resource version of kind %s: %w", k.history.kind, err)
+		}
+	}
+	if err := g.Err(); err != nil {
+		return err
+	}
+	for _, k := range kinds {
+		if k.history.uncertain() {
+			return fmt.Errorf("kind %s is not watched without a gap as yet", k.history.kind)
+		}
+	}
+	return nil
+}
+
+func (g *Guard) all() []*kind {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.kinds)
+}
+
+// latest returns a kind as it was watched last, or nil.
+func (g *Guard) latest(name string) *kind {
+	for _, k := range slices.Backward(g.all()) {
+		if k.history.kind == name {
+			return k
+		}
+	}
+	return nil
+}
+
+// Expired tells whether a kind has to be listed again because the API server had no longer the version
+// at which its watch was to begin.
+func (g *Guard) Expired(kind string) bool {
+	k := g.latest(kind)
+	return k != nil && k.history.wasRefused()
 }
 
 // found notes that the cluster was restored, unless err is nil.

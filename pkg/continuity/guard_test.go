@@ -2,6 +2,7 @@ package continuity
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -13,13 +14,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
 // runInformer runs an informer of a server.
 func runInformer(t *testing.T, g *Guard, s *server) (state func() map[string]string, stop func()) {
 	t.Helper()
-	informer := g.NewInformer(s, &corev1.ConfigMap{}, 0, toolscache.Indexers{})
+	informer := toolscache.NewSharedIndexInformer(g.ListerWatcher(s, &corev1.ConfigMap{}), &corev1.ConfigMap{}, 0, toolscache.Indexers{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { informer.RunWithContext(ctx); close(done) }()
@@ -206,7 +208,7 @@ func TestInformer(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var told atomic.Int32
-					g, s := NewGuard(func() { told.Add(1) }), newServer()
+					g, s := NewGuard(func() { told.Add(1) }, nil), newServer()
 					s.plain = plain
 					state, stop := runInformer(t, g, s)
 					defer stop()
@@ -239,6 +241,60 @@ func TestInformer(t *testing.T) {
 	}
 }
 
+// TestCurrent asks whether a cache is of the cluster's history: at once when something has happened, before
+// the informer has tried its watch again, and later.
+func TestCurrent(t *testing.T) {
+	const current, uncertain, restored = "current", "uncertain", "restored"
+	back := func(s *server) { s.set(func() { s.down = false }) }
+	for name, tc := range map[string]struct {
+		before, then func(s *server)
+		now, later   string
+	}{
+		"nothing happens":        {func(s *server) { s.put("a", "b") }, func(*server) {}, current, current},
+		"nothing is or happens":  {func(*server) {}, func(*server) {}, current, current},
+		"a watch is lost":        {func(s *server) { s.put("a", "b") }, func(s *server) { s.cut(); pass(time.Minute) }, current, current},
+		"the server is down":     {func(s *server) { s.put("a", "b") }, func(s *server) { s.stop(); pass(time.Minute) }, uncertain, uncertain},
+		"it was down":            {func(s *server) { s.put("a", "b") }, func(s *server) { s.stop(); pass(time.Minute); back(s) }, uncertain, current},
+		"it was started anew":    {func(s *server) { s.put("a", "b") }, func(s *server) { s.stop(); pass(time.Minute); s.restart() }, uncertain, current},
+		"it was down, and empty": {func(*server) {}, func(s *server) { s.stop(); pass(time.Minute); back(s) }, uncertain, current},
+		"all is deleted":         {func(s *server) { s.put("a") }, func(s *server) { s.remove("a"); s.restart(); pass(time.Minute) }, current, current},
+		"versions that can't be compared": {
+			func(s *server) { s.set(func() { s.opaque = true }); s.put("a"); s.restart() },
+			func(s *server) { s.cut(); pass(time.Minute) }, current, current,
+		},
+		"restored, many writes are lost": {
+			func(s *server) { s.put("a", "b"); s.save(); s.put("c", "d", "e", "b", "a") },
+			func(s *server) { s.stop(); pass(time.Minute); s.restore() }, restored, restored,
+		},
+		"restored, and the server has passed them": {
+			func(s *server) { s.put("a", "b"); s.save(); s.put("a") },
+			func(s *server) { s.stop(); pass(time.Minute); s.restore(); s.others(30) }, uncertain, restored,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, s := NewGuard(nil, nil), newServer()
+				_, stop := runInformer(t, g, s)
+				defer stop()
+				synctest.Wait()
+				tc.before(s)
+				pass(time.Minute)
+				tc.then(s)
+				for _, want := range []string{tc.now, tc.later} {
+					err, got := g.Current(t.Context()), uncertain
+					if _, is := errors.AsType[*RestoredError](err); is || err == nil {
+						got = map[bool]string{true: restored, false: current}[is]
+					}
+					if got != want {
+						t.Errorf("it is %s, and not %s: %v", got, want, err)
+					}
+					pass(2 * time.Minute)
+				}
+			})
+		})
+	}
+}
+
 // A list by resource version 0 may be older than what was read before, and proves nothing.
 func TestListOfAnyVersion(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -252,7 +308,7 @@ func TestListOfAnyVersion(t *testing.T) {
 		"any between consistents": {[]string{"", "0", ""}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, s := NewGuard(nil), newServer()
+			g, s := NewGuard(nil, nil), newServer()
 			lw := g.ListerWatcher(s, &corev1.ConfigMap{})
 			for _, version := range tc.versions {
 				if _, err := lw.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: version}); err != nil {
@@ -269,7 +325,7 @@ func TestListOfAnyVersion(t *testing.T) {
 
 // The newest events of other objects are remembered beside those of one that never rests.
 func TestWitnesses(t *testing.T) {
-	g, at := NewGuard(nil), func(name string, version int) moment {
+	g, at := NewGuard(nil, nil), func(name string, version int) moment {
 		return momentOf(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: strconv.Itoa(version)}})
 	}
 	k := &kind{guard: g, history: history{kind: "ConfigMap"}}
@@ -294,7 +350,7 @@ func TestWitnesses(t *testing.T) {
 
 // A paged list is as old as its first page, and its newest object may be on any page.
 func TestPages(t *testing.T) {
-	g, s := NewGuard(nil), newServer()
+	g, s := NewGuard(nil, nil), newServer()
 	k := &kind{guard: g, inner: s}
 	page := func(version string, o ...string) *corev1.ConfigMapList {
 		list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
@@ -328,7 +384,7 @@ func TestReading(t *testing.T) {
 		"of other kinds": {"Secret", "99", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := NewGuard(nil)
+			g := NewGuard(nil, nil)
 			lw := g.ListerWatcher(newServer(), &corev1.ConfigMap{})
 			early := g.Reading(tc.kind)
 			if _, err := lw.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
@@ -353,5 +409,49 @@ func TestReading(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// That a watch was too late is known until the kind was listed again.
+func TestExpired(t *testing.T) {
+	g, s := NewGuard(nil, nil), newServer()
+	lw := g.ListerWatcher(s, &corev1.ConfigMap{})
+	for _, kind := range []string{"ConfigMap", "other"} {
+		if g.Expired(kind) {
+			t.Errorf("%s has expired at first", kind)
+		}
+	}
+	w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "50"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e := range w.ResultChan() {
+		if e.Type != watch.Error {
+			t.Errorf("got %+v", e)
+		}
+	}
+	if !g.Expired("ConfigMap") {
+		t.Error("it has not expired")
+	}
+	if _, err := lw.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil || g.Expired("ConfigMap") {
+		t.Errorf("it has expired after a list: %v", err)
+	}
+}
+
+// The guard's own reads are bounded by what its owner says.
+func TestBound(t *testing.T) {
+	bounded := 0
+	g := NewGuard(nil, func(ctx context.Context) (context.Context, context.CancelFunc) {
+		bounded++
+		return context.WithCancel(ctx)
+	})
+	k := &kind{guard: g, inner: newServer(), history: history{kind: "ConfigMap"}}
+	if _, _, err := k.readOne(t.Context()); err != nil || bounded != 1 {
+		t.Errorf("it was bounded %d times: %v", bounded, err)
+	}
+	ctx, cancel := NewGuard(nil, nil).bound(t.Context())
+	defer cancel()
+	if until, ok := ctx.Deadline(); !ok || time.Until(until) > readTimeout {
+		t.Errorf("by default, it ends at %v", until)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,6 +29,9 @@ type history struct {
 	// empty tells that there was no object since the last list, and doubtful that there was one
 	// before it.
 	empty, doubtful bool
+	// expired tells that the API server had no longer the version at which a watch was to begin, and
+	// there was no list since then.
+	expired bool
 	// broken tells that a watch did not end in the ordinary way, and none was opened since
 	// that is known to continue it.
 	broken bool
@@ -141,7 +145,7 @@ func (h *history) listed(newest moment, objects int, page bool) {
 		newest, objects = newer(h.last, newest), objects+1
 	}
 	h.doubtful = objects == 0 && (!h.empty || h.doubtful)
-	h.last, h.empty, h.broken = newest, objects == 0, false
+	h.last, h.empty, h.broken, h.expired = newest, objects == 0, false, false
 }
 
 // showed notes an event that the informer has taken.
@@ -198,6 +202,30 @@ func (h *history) interrupted() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.broken = true
+}
+
+// uncertain tells whether a watch broke, and the next one has yet to show that it continues it.
+// Where no watch could show that, nothing is uncertain.
+func (h *history) uncertain() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.broken && (h.empty || h.last.before() != "")
+}
+
+// refused notes why the API server ended a watch, or opened none.
+func (h *history) refused(why error) {
+	if !apierrors.IsResourceExpired(why) && !apierrors.IsGone(why) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.expired = true
+}
+
+func (h *history) wasRefused() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.expired
 }
 
 // continued notes that the watch continues what was known before.

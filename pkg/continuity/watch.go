@@ -16,12 +16,13 @@ import (
 )
 
 const (
-	// readTimeout bounds a read of one object.
+	// readTimeout bounds a read of one object, where nothing else does.
 	readTimeout = 5 * time.Second
 	// silence is how long the event is waited for that a watch has to begin with, before the
 	// kind is asked for its resource version.
 	silence = 2 * time.Second
-	// patience is how long it is waited for in all, before the kind is listed again.
+	// patience is how long it is waited for after that, before the kind is listed again. It is sent
+	// before the answer to that read.
 	patience = 20 * time.Second
 	// early is how much earlier than it has to a watch ends that did not end in the ordinary way.
 	early = 5 * time.Second
@@ -83,6 +84,7 @@ func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 	}
 	options.ResourceVersion, s.expected = resumed.version, resumed.expected
 	w, err := k.inner.WatchWithContext(ctx, options)
+	k.history.refused(err)
 	if err == nil && resumed.confirm {
 		if err = k.confirmEmpty(ctx, resumed.version); err != nil {
 			w.Stop()
@@ -122,7 +124,7 @@ func (k *kind) confirmEmpty(ctx context.Context, version string) error {
 
 // readOne reads one object, consistently, and tells whether the cluster was restored.
 func (k *kind) readOne(ctx context.Context) (list runtime.Object, restored bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := k.guard.bound(ctx)
 	defer cancel()
 	floor := k.history.floor()
 	if list, err = k.inner.ListWithContext(ctx, metav1.ListOptions{Limit: 1}); err != nil {
@@ -130,7 +132,7 @@ func (k *kind) readOne(ctx context.Context) (list runtime.Object, restored bool,
 	}
 	l, err := meta.ListAccessor(list)
 	if err != nil {
-		return nil, false, fmt.Errorf("reading the resource version of kind %s: %w", k.history.kind, err)
+		return nil, false, fmt.Errorf("reading a list of kind %s: %w", k.history.kind, err)
 	}
 	found := k.history.read(floor, l.GetResourceVersion())
 	k.guard.found(found)
@@ -192,6 +194,9 @@ func (s *stream) run(ctx context.Context) {
 		}
 	}
 	for e := range s.inner.ResultChan() {
+		if e.Type == watch.Error {
+			s.kind.history.refused(apierrors.FromObject(e.Object))
+		}
 		if !s.pass(e) {
 			return
 		}
@@ -249,9 +254,9 @@ func initialEventsEnd(e watch.Event) bool {
 // begin takes the event that the watch has to begin with, which the reader has had before. The
 // error makes the reader list again.
 func (s *stream) begin(ctx context.Context) *apierrors.StatusError {
-	ask, giveUp := time.NewTimer(silence), time.NewTimer(patience)
+	ask := time.NewTimer(silence)
 	defer ask.Stop()
-	defer giveUp.Stop()
+	var giveUp <-chan time.Time
 	for {
 		select {
 		case <-s.done:
@@ -267,7 +272,8 @@ func (s *stream) begin(ctx context.Context) *apierrors.StatusError {
 			if _, restored, _ := s.kind.readOne(ctx); restored {
 				return expired("the cluster was restored")
 			}
-		case <-giveUp.C:
+			giveUp = time.After(patience)
+		case <-giveUp:
 			return expired(fmt.Sprintf("the event of version %s did not come again", s.expected.version))
 		}
 	}
@@ -279,6 +285,7 @@ func (s *stream) first(e watch.Event) *apierrors.StatusError {
 	switch {
 	case e.Type == watch.Error:
 		if status, ok := e.Object.(*metav1.Status); ok {
+			s.kind.history.refused(apierrors.FromObject(status))
 			return &apierrors.StatusError{ErrStatus: *status}
 		}
 	case e.Type == watch.Bookmark: // the server has no such event any more, and did not say so

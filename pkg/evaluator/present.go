@@ -90,8 +90,12 @@ type question struct {
 // anyPromQL takes the selectors of every Prometheus.
 var anyPromQL = parser.NewParser(parser.Options{})
 
-// question makes a question of a selector, and refuses everything else.
+// question makes a question of a selector, and refuses everything else. What is too long for a URL is not parsed.
 func (a *asking) question(index int, selector string) (question, error) {
+	tooLong := &Error{Kind: TooMuch, Message: fmt.Sprintf("the selector %q is too long to be asked for", clip(selector, maxSaid))}
+	if len(selector) > maxURL {
+		return question{}, tooLong
+	}
 	expr, err := anyPromQL.ParseExpr(selector)
 	if err != nil {
 		return question{}, &Error{Kind: Rejected, Message: clip(fmt.Sprintf("%q does not parse: %v", clip(selector, maxSaid), err), 2*maxSaid)}
@@ -103,7 +107,7 @@ func (a *asking) question(index int, selector string) (question, error) {
 	// Written anew, it is what was parsed, and nothing else.
 	q := question{index, fmt.Sprintf(`label_replace(group(%s),%q,"%d","","")`, s, indexLabel, index)}
 	if len(a.address([]question{q})) > maxURL {
-		return question{}, &Error{Kind: TooMuch, Message: fmt.Sprintf("the selector %q is too long to be asked for", clip(selector, maxSaid))}
+		return question{}, tooLong
 	}
 	return q, nil
 }

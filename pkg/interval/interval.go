@@ -14,3 +14,14 @@ func (s Scale) Of(d time.Duration) time.Duration {
 	}
 	return time.Duration(float64(d) * float64(s))
 }
+
+// Soonest returns the shortest of the times that are not 0, or 0.
+func Soonest(times ...time.Duration) time.Duration {
+	var out time.Duration
+	for _, t := range times {
+		if t > 0 && (out == 0 || t < out) {
+			out = t
+		}
+	}
+	return out
+}

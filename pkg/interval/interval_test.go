@@ -15,3 +15,9 @@ func TestScale(t *testing.T) {
 		})
 	}
 }
+
+func TestSoonest(t *testing.T) {
+	if Soonest() != 0 || Soonest(0, 0) != 0 || Soonest(0, 2, 3) != 2 || Soonest(3, 2) != 2 {
+		t.Error("it is another")
+	}
+}

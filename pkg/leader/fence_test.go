@@ -211,7 +211,25 @@ func TestAnothersLeaseIsNotReleased(t *testing.T) {
 	expect(t, f, false, true)
 }
 
-// What goes through, and what does not, while the fence is closed.
+// A replica whose knowledge may be of another time takes no lease, and keeps one that it has.
+func TestNotCurrent(t *testing.T) {
+	_, f, r, l := setup()
+	outdated := errors.New("of before the restore")
+	l.current = func(context.Context) error { return outdated }
+	for _, take := range []func(context.Context, resourcelock.LeaderElectionRecord) error{l.Create, l.Update} {
+		if err := take(t.Context(), term(0)); !errors.Is(err, outdated) || r.lease.writes != 0 {
+			t.Errorf("got %v, and %d writes", err, r.lease.writes)
+		}
+		expect(t, f, false, false)
+	}
+	l.current = func(context.Context) error { return nil }
+	must(t, l.Update(t.Context(), term(0)))
+	expect(t, f, true, false)
+	l.current = func(context.Context) error { return outdated }
+	must(t, l.Update(t.Context(), term(0)))
+	expect(t, f, true, false)
+}
+
 // The lease of a former process of the same pod is free; that of any other is not.
 func TestLeaseOfTheSamePod(t *testing.T) {
 	const pod = "8a2f0f4c"
@@ -250,6 +268,7 @@ func TestLeaseOfTheSamePod(t *testing.T) {
 	}
 }
 
+// What goes through, and what does not, while the fence is closed.
 func TestTransport(t *testing.T) {
 	const api = "/apis/monitoring.coreos.com/v1/namespaces/shop/prometheusrules"
 	_, f, _, l := setup()

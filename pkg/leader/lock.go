@@ -53,7 +53,12 @@ func inPod(pod string) string {
 //
 // With the UID of the pod that this replica runs in, a lease that a former process of that pod
 // holds is free: a container is started again when its process has ended.
-func NewLock(cfg *rest.Config, lease client.ObjectKey, identity, pod string, fence *Fence) (resourcelock.Interface, error) {
+//
+// The lease is not taken as long as current returns an error, which tells that what this replica
+// knows of the hub may be of another time. It is asked before each attempt, and not about renewals.
+func NewLock(
+	cfg *rest.Config, lease client.ObjectKey, identity, pod string, fence *Fence, current func(context.Context) error,
+) (resourcelock.Interface, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent += " leader-election"
 	cfg.Timeout = RenewDeadline / 2 // a request that hangs leaves time for another
@@ -66,11 +71,13 @@ func NewLock(cfg *rest.Config, lease client.ObjectKey, identity, pod string, fen
 		Client:     c,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	})
-	l.pod = pod
+	l.pod, l.current = pod, current
 	return l, nil
 }
 
-func (f *Fence) watch(l resourcelock.Interface) *lock { return &lock{Interface: l, fence: f} }
+func (f *Fence) watch(l resourcelock.Interface) *lock {
+	return &lock{Interface: l, fence: f, current: func(context.Context) error { return nil }}
+}
 
 // lock tells a fence what becomes of the lease. It is used by one goroutine, the elector's.
 type lock struct {
@@ -80,6 +87,8 @@ type lock struct {
 	pod string
 	// holder is who was last seen to hold the lease.
 	holder string
+	// current tells whether this replica may lead by what it knows.
+	current func(context.Context) error
 }
 
 // Get implements resourcelock.Interface.
@@ -123,6 +132,11 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 // write gets or renews the lease. What counts is when that was sent: others count from
 // when they see it.
 func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+	if _, ever := l.fence.held(); !ever {
+		if err := l.current(ctx); err != nil {
+			return fmt.Errorf("this replica does not lead as yet: %w", err)
+		}
+	}
 	sent := l.fence.now()
 	if err := write(ctx, record); err != nil {
 		return err

@@ -32,9 +32,9 @@ func selectorMatchers(s string) ([]*labels.Matcher, error) {
 	}
 	// With a name before it, matchers that match the empty string are no fault.
 	text := metric + "{" + s + "}"
-	tree, err := promQL.ParseExpr(text)
-	if err != nil {
-		return nil, fmt.Errorf("%q is not valid: %s; %s", excerpt(s), faultOf(err).message, expected)
+	tree, f := parsePromQL(text, promQL)
+	if f != nil {
+		return nil, fmt.Errorf("%q is not valid: %s; %s", excerpt(s), f.message, expected)
 	}
 	selector, ok := tree.(*parser.VectorSelector)
 	if !ok || int(selector.PosRange.End) != len(text) {

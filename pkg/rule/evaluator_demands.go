@@ -13,8 +13,8 @@ import (
 // exprDemands returns what an expression needs of Prometheus, by position. One that
 // does not parse needs nothing: that is told elsewhere.
 func exprDemands(expr string) []demand {
-	tree, err := anyPromQL.ParseExpr(expr)
-	if err != nil {
+	tree, f := parsePromQL(expr, anyPromQL)
+	if f != nil {
 		return nil
 	}
 	out := tokenDemands(expr)

@@ -153,3 +153,35 @@ func FuzzGoTemplate(f *testing.F) {
 		compareInstrumented(t, text)
 	})
 }
+
+// FuzzParsing: whatever is written in a spoke as PromQL, what is done with it takes no longer than it should.
+func FuzzParsing(f *testing.F) {
+	for _, text := range []string{
+		"up == 0", "sum by (a) (rate(b[5m])) / c", long("(", 9000), long("-", 3000) + "1", "a" + long("+b", 3000), "a" + long(" or b", 2000),
+		`a{b=~"(?i)` + long(`[B-\\x{1e900}]`, 900) + `"}`, `a{b=~"` + long(".{999}", 900) + `"}`, `label_replace(a, "b", "$1", "c", "` + long("[^d]", 900) + `")`,
+		"a" + long("[1m:]", 900), "a" + long(" @ 1", 900), "a" + long(" offset -1m", 900), long("\xff", 900), `{"` + long(`\x00`, 900) + `"}`, "a # " + long("b", 900), "{{",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 2*maxExpr {
+			t.Skip() // the same, and slower to try
+		}
+		defer watch()()
+		start := cpuTime(t)
+		cost := ParsingCost(text)
+		selectors := Selectors(text)
+		for _, need := range SelectorNeeds(text) {
+			if len(need) > maxNeeds {
+				t.Errorf("one of %d selectors is needed", len(need))
+			}
+		}
+		for _, s := range selectors[:min(len(selectors), 10)] {
+			_ = MetricName(s)
+		}
+		_ = canonical(text)
+		if took := cpuTime(t) - start; took > fuzzLimit {
+			t.Errorf("it takes %v, and costs %d", took, cost)
+		}
+	})
+}

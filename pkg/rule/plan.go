@@ -163,6 +163,19 @@ func withKeys(to, from map[string]string, keys []string) map[string]string {
 	return to
 }
 
+// StandsFor returns the AlertRule that an object of this hub stands for, by its annotation and its name. Anybody
+// in a spoke can write this hub's labels and that annotation on an object. One that does not have
+// the name which the hub gives to that AlertRule's object was not pushed for it: it is there to be
+// removed, and its content is not looked at.
+func StandsFor(o metav1.Object, hubID string) (types.NamespacedName, bool) {
+	key, ok := ParseRuleKey(o)
+	if !ok || !Owned(o, hubID) {
+		return types.NamespacedName{}, false
+	}
+	_, adopted := AdoptedName(o, key)
+	return key, adopted || o.GetName() == ObjectName(hubID, key.Namespace, key.Name)
+}
+
 // ParseRuleKey returns the AlertRule that a PrometheusRule says it was made from. The
 // annotation stands in a spoke, where anybody can write anything.
 func ParseRuleKey(o metav1.Object) (types.NamespacedName, bool) {

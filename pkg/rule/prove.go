@@ -217,10 +217,10 @@ func LoadedDigest(r *LoadedRule, confined string) string {
 
 // ContentDigest returns a digest of what an evaluator loads of a PrometheusRule of this hub.
 func ContentDigest(o *monitoringv1.PrometheusRule, e *Evaluator) string {
-	if len(o.Spec.Groups) != 1 || len(o.Spec.Groups[0].Rules) != 1 {
-		return "" // it is none of ours any more, or is about to be put right
+	r := only(o)
+	if r == nil {
+		return ""
 	}
-	r := &o.Spec.Groups[0].Rules[0]
 	loaded := LoadedRule{Name: r.Alert, Query: r.Expr.String(), Labels: r.Labels, Annotations: r.Annotations}
 	if r.For != nil {
 		loaded.For = parsedDuration(string(*r.For))
@@ -229,6 +229,23 @@ func ContentDigest(o *monitoringv1.PrometheusRule, e *Evaluator) string {
 		loaded.KeepFiringFor = parsedDuration(string(*r.KeepFiringFor))
 	}
 	return LoadedDigest(&loaded, e.Confined(o))
+}
+
+// ExprOf returns the expression of a PrometheusRule of this hub.
+func ExprOf(o *monitoringv1.PrometheusRule) string {
+	if r := only(o); r != nil {
+		return r.Expr.String()
+	}
+	return ""
+}
+
+// only returns the one rule of a PrometheusRule of this hub, or nil for one that is not as a hub
+// pushes it: it is about to be put right.
+func only(o *monitoringv1.PrometheusRule) *monitoringv1.Rule {
+	if len(o.Spec.Groups) != 1 || len(o.Spec.Groups[0].Rules) != 1 {
+		return nil
+	}
+	return &o.Spec.Groups[0].Rules[0]
 }
 
 // Confined returns the label that an evaluator sets on every alert of a PrometheusRule, whose
@@ -244,11 +261,12 @@ func (e *Evaluator) Confined(o *monitoringv1.PrometheusRule) string {
 // that it tells of. A ThanosRuler tells of its external labels as if they were the alert's, in
 // place of labels of the same name; prometheus-operator gives it one at least, with its pod's name.
 func (e *Evaluator) Given(o *monitoringv1.PrometheusRule, told map[string]string) map[string]string {
-	if e.Kind != KindThanosRuler || len(o.Spec.Groups) != 1 || len(o.Spec.Groups[0].Rules) != 1 {
+	r := only(o)
+	if e.Kind != KindThanosRuler || r == nil {
 		return told
 	}
 	out := map[string]string{}
-	for key, value := range o.Spec.Groups[0].Rules[0].Labels {
+	for key, value := range r.Labels {
 		is, has := told[key]
 		switch {
 		case key == clusterKey && e.ClusterLabel != "" && is == e.ClusterLabel:
@@ -263,10 +281,11 @@ func (e *Evaluator) Given(o *monitoringv1.PrometheusRule, told map[string]string
 // clusterKey is the external label that Evaluator.ClusterLabel is the value of.
 const clusterKey = "cluster"
 
-// canonical returns an expression as this version of Prometheus writes it.
+// canonical returns an expression as this version of Prometheus writes it. One that is refused stays
+// as it is: no hub pushed it.
 func canonical(expr string) string {
-	tree, err := anyPromQL.ParseExpr(expr)
-	if err != nil {
+	tree, f := parsePromQL(expr, anyPromQL)
+	if f != nil {
 		return expr
 	}
 	return tree.String()

@@ -208,8 +208,8 @@ func otherNamespace(ar *v1alpha1.AlertRule, o *monitoringv1.PrometheusRule, labe
 	}
 	for _, g := range o.Spec.Groups {
 		for i := range g.Rules {
-			tree, err := anyPromQL.ParseExpr(g.Rules[i].Expr.String())
-			if err != nil {
+			tree, f := parsePromQL(g.Rules[i].Expr.String(), anyPromQL)
+			if f != nil {
 				continue
 			}
 			parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {

@@ -35,11 +35,11 @@ func SelectorNeeds(expr string) [][]string {
 }
 
 func selectorNeeds(expr string, or func(left, right [][]string) [][]string) [][]string {
-	parsed, err := anyPromQL.ParseExpr(expr)
-	if err != nil {
+	parsed, f := parsePromQL(expr, anyPromQL)
+	if f != nil {
 		return nil
 	}
-	out := needs(parsed, or)
+	out := needs(nil, parsed, or)
 	slices.SortFunc(out, slices.Compare)
 	return slices.CompactFunc(out, slices.Equal)
 }
@@ -53,6 +53,9 @@ func either(left, right [][]string) [][]string {
 	var out [][]string
 	for _, l := range left {
 		for _, r := range right {
+			if len(l)+len(r) > maxNeeds {
+				return nil
+			}
 			both := slices.Concat(l, r)
 			slices.Sort(both)
 			out = append(out, slices.Compact(both))
@@ -61,33 +64,36 @@ func either(left, right [][]string) [][]string {
 	return out
 }
 
-// needs returns what a node needs; or tells what the sides of an "or" need together.
-func needs(node parser.Node, or func(left, right [][]string) [][]string) [][]string {
+// needs adds what a node needs; or tells what the sides of an "or" need together.
+func needs(out [][]string, node parser.Node, or func(left, right [][]string) [][]string) [][]string {
 	switch n := node.(type) {
 	case *parser.VectorSelector:
 		switch metricName(n) {
 		case "ALERTS", "ALERTS_FOR_STATE":
-			return nil
+			return out
 		}
-		return [][]string{{selectorText(n)}}
+		return append(out, []string{selectorText(n)})
 	case *parser.BinaryExpr:
 		switch n.Op {
 		case parser.LUNLESS:
-			return needs(n.LHS, or)
+			return needs(out, n.LHS, or)
 		case parser.LOR:
-			return or(needs(n.LHS, or), needs(n.RHS, or))
+			both := or(needs(nil, n.LHS, or), needs(nil, n.RHS, or))
+			if len(out) == 0 {
+				return both // a chain of them is not copied over and over
+			}
+			return append(out, both...)
 		}
 	case *parser.Call:
 		switch n.Func.Name {
 		case "absent", "absent_over_time", "present_over_time":
-			return nil
+			return out
 		case "info":
-			return needs(n.Args[0], or)
+			return needs(out, n.Args[0], or)
 		}
 	}
-	var out [][]string
 	for child := range parser.ChildrenIter(node) {
-		out = append(out, needs(child, or)...)
+		out = needs(out, child, or)
 	}
 	return out
 }
@@ -100,8 +106,8 @@ func selectorText(s *parser.VectorSelector) string {
 // MetricName returns the name of the metric that a vector selector selects. It is
 // empty when the name is not fixed, and for what is no vector selector.
 func MetricName(selector string) string {
-	parsed, err := anyPromQL.ParseExpr(selector)
-	if err != nil {
+	parsed, f := parsePromQL(selector, anyPromQL)
+	if f != nil {
 		return ""
 	}
 	s, ok := parsed.(*parser.VectorSelector)

@@ -3,6 +3,7 @@ package rule
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/prometheus/promql/parser"
@@ -89,7 +90,12 @@ func TestSelectorNeeds(t *testing.T) {
 		"a side is never empty":   {"a or vector(0)", nil},
 		"a side is there to be":   {"a or absent(b)", nil},
 		"too much to tell":        {fmt.Sprintf("(%s) or (%s)", many, many), nil},
+		"many of many":            {"a" + long(" or b", 70) + " or " + many, nil},
+		"a sum, and an or in it":  {"a + (b or c)", [][]string{{"a"}, {"b", "c"}}},
+		"an or of other ors":      {"(a or b) + (c or d)", [][]string{{"a", "b"}, {"c", "d"}}},
+		"more than can be told":   {"a0" + manyOrs(70), nil},
 		"what does not parse":     {"(", nil},
+		"what costs too much":     {long("(", 8000) + "a" + long(")", 8000), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,6 +104,14 @@ func TestSelectorNeeds(t *testing.T) {
 			}
 		})
 	}
+}
+
+func manyOrs(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, " or a%d", i+1)
+	}
+	return b.String()
 }
 
 // TestSelectorNeedsOfBuiltIns: each built-in takes either way to scrape

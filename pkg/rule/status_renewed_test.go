@@ -2,8 +2,10 @@ package rule
 
 import (
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -112,6 +114,32 @@ func TestRenewedWithoutRoom(t *testing.T) {
 			}
 			if r, ok := next.rows["s0250"]; !ok || r.Reason != v1alpha1.ReasonWaiting {
 				t.Errorf("it is remembered as %+v", r)
+			}
+		})
+	}
+}
+
+func TestStatusPredates(t *testing.T) {
+	at := func(seconds int) *metav1.Time {
+		return &metav1.Time{Time: time.Date(2026, 1, 1, 0, 0, seconds, 0, time.UTC)}
+	}
+	created := at(30)
+	for name, tc := range map[string]struct {
+		fields []metav1.ManagedFieldsEntry
+		want   bool
+	}{
+		"written before":             {[]metav1.ManagedFieldsEntry{{Subresource: "status", Time: at(29)}}, true},
+		"written in the same second": {[]metav1.ManagedFieldsEntry{{Subresource: "status", Time: at(30)}}, false},
+		"written after":              {[]metav1.ManagedFieldsEntry{{Subresource: "status", Time: at(31)}}, false},
+		"before and after":           {[]metav1.ManagedFieldsEntry{{Subresource: "status", Time: at(1)}, {Subresource: "status", Time: at(31)}, {Subresource: "status", Time: at(2)}}, false},
+		"only the spec was written":  {[]metav1.ManagedFieldsEntry{{Time: at(1)}}, false},
+		"without a time":             {[]metav1.ManagedFieldsEntry{{Subresource: "status"}}, false},
+		"unknown":                    {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{ManagedFields: tc.fields}}
+			if got := StatusPredates(r, *created); got != tc.want {
+				t.Errorf("got %t", got)
 			}
 		})
 	}

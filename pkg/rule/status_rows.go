@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -243,6 +244,19 @@ func (s *SpokeState) top() v1alpha1.Phase {
 		return ""
 	}
 	return s.Top
+}
+
+// StatusPredates tells whether the status of a rule was last written before a SpokeCluster was created:
+// what it says of that name is about a former one. Both times are the hub's own, in whole seconds.
+// Where it can't be told when the status was written, it does not.
+func StatusPredates(r *v1alpha1.AlertRule, created metav1.Time) bool {
+	var written *metav1.Time
+	for i := range r.ManagedFields {
+		if e := &r.ManagedFields[i]; e.Subresource == "status" && e.Time != nil && (written == nil || written.Before(e.Time)) {
+			written = e.Time
+		}
+	}
+	return written != nil && written.Before(&created)
 }
 
 // renewed tells whether the present status is about a former spoke of the same name.

@@ -8,9 +8,10 @@ import (
 )
 
 // A removal follows an event that a running manager saw, or a comparison with something
-// newer than the object that would go. Where there is neither, and the object is older
+// newer than the object that would go. Where there is neither, and the object is not younger
 // than what would remove it, the removal is suspect: objects of that kind may have been
-// lost and made anew, without what people had set in them.
+// lost and made anew, without what people had set in them. Times have seconds, so two that
+// are equal may be either way round.
 
 // Seen are former versions of what a decision follows from. A running manager saw the
 // change from each of them to what came after it.
@@ -28,24 +29,25 @@ type Seen struct {
 // object. made is when that which would go was made, and kindSince is when the object's
 // kind was defined. witnessed tells that the object was seen to be deleted.
 func SuspectAbsent(made, kindSince time.Time, witnessed bool) bool {
-	return made.Before(kindSince) && !witnessed
+	return !made.After(kindSince) && !witnessed
 }
 
 // SuspectUnplaced tells whether the removal is suspect of what stands in a cluster for a
-// rule that is not placed there: other labels could place it there, what would go is older
-// than the SpokeCluster that lacks them, and nothing that was seen took it away.
+// rule that is not placed there: other labels could place it there, what would go is not
+// younger than the SpokeCluster that lacks them, and nothing that was seen took it away.
 func SuspectUnplaced(made time.Time, r *v1alpha1.AlertRule, c Cluster, seen Seen) bool {
-	return made.Before(c.Created) && placeable(r, c.Name) && !seen.Placed(r, c)
+	return !made.After(c.Created) && placeable(r, c.Name) && !seen.Placed(r, c)
 }
 
 // SuspectUnmatched is the same for an AlertRule that a template made for a workload that it
-// does not match. A built-in template that was made after the AlertRule is what the manager
-// brings along: its state is not what a person set before it was lost. A workload that turns
-// it off by its own annotations decides that, whatever the template was before.
-func SuspectUnmatched(made time.Time, t *v1alpha1.AlertRuleTemplate, w Workload, seen Seen) bool {
-	remade := t.Annotations[v1alpha1.BuiltInAnnotation] != "" && made.Before(t.CreationTimestamp.Time) && !adjust(t, w).off
-	unlabeled := made.Before(w.Cluster.Created) && matchable(t, w)
-	return (remade || unlabeled) && !seen.matched(t, w)
+// does not match. templateSince is when the template was made. A built-in one that was made
+// after the AlertRule is what the manager brings along: its state is not what a person set
+// before it was lost. A workload that turns it off by its own annotations decides that,
+// whatever the template was before.
+func SuspectUnmatched(made, templateSince time.Time, t *v1alpha1.AlertRuleTemplate, w Workload, seen Seen) bool {
+	remade := t.Annotations[v1alpha1.BuiltInAnnotation] != "" && !made.After(templateSince) && !adjust(t, w).off
+	unlabeled := !made.After(w.Cluster.Created) && matchable(t, w)
+	return (remade || unlabeled) && !seen.Matched(t, w)
 }
 
 // placeable tells whether there are labels with which a cluster would have a rule.
@@ -107,8 +109,8 @@ func (s Seen) Placed(r *v1alpha1.AlertRule, c Cluster) bool {
 	})
 }
 
-// matched tells whether a state was seen in which a template matched a workload.
-func (s Seen) matched(t *v1alpha1.AlertRuleTemplate, w Workload) bool {
+// Matched tells whether a state was seen in which a template matched a workload.
+func (s Seen) Matched(t *v1alpha1.AlertRuleTemplate, w Workload) bool {
 	clusters := s.clusters(w.Cluster)
 	return slices.ContainsFunc(append([]*v1alpha1.AlertRuleTemplate{t}, s.Templates...), func(t *v1alpha1.AlertRuleTemplate) bool {
 		return slices.ContainsFunc(clusters, func(c Cluster) bool {

@@ -36,7 +36,8 @@ func TestSuspectAbsent(t *testing.T) {
 	}{
 		"older than the kind":                {made: older, want: true},
 		"older than the kind, and witnessed": {made: older, witnessed: true},
-		"as old as the kind":                 {made: lost},
+		"as old as the kind":                 {made: lost, want: true},
+		"as old as the kind, and witnessed":  {made: lost, witnessed: true},
 		"younger":                            {made: lost.Add(time.Second)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +71,7 @@ func TestSuspectUnplaced(t *testing.T) {
 		want bool
 	}{
 		"a label is missed":                    {rule: goldRule, want: true},
-		"and the object is as old":             {rule: goldRule, made: lost},
+		"and the object is as old":             {rule: goldRule, made: lost, want: true},
 		"and the object is younger":            {rule: goldRule, made: lost.Add(time.Hour)},
 		"another one is named":                 {rule: placed(byName("other"), "")},
 		"nothing is picked":                    {rule: placed(v1alpha1.ClusterSelection{}, "")},
@@ -132,7 +133,8 @@ func TestSuspectUnmatched(t *testing.T) {
 		want     bool
 	}{
 		"a label is missed":                      {spec: goldSpec, want: true},
-		"and the AlertRule is as old":            {spec: goldSpec, made: lost},
+		"and the AlertRule is as old":            {spec: goldSpec, made: lost, want: true},
+		"and the AlertRule is younger":           {spec: goldSpec, made: lost.Add(time.Second)},
 		"another one is named":                   {spec: from(byName("other"))},
 		"disabled":                               {spec: v1alpha1.AlertRuleTemplateSpec{State: v1alpha1.Disabled}},
 		"disabled, and a label is missed":        {spec: disabled},
@@ -142,7 +144,8 @@ func TestSuspectUnmatched(t *testing.T) {
 		"the template was seen to change":        {spec: goldSpec, seen: Seen{Templates: []*v1alpha1.AlertRuleTemplate{{}}}},
 		"it was made anew":                       {spec: disabled, template: lost},
 		"a built-in one was made anew, disabled": {spec: disabled, builtIn: true, template: lost, want: true},
-		"a built-in one that was there before":   {spec: disabled, builtIn: true, template: older},
+		"a built-in one that is as old":          {spec: disabled, builtIn: true, template: older, want: true},
+		"a built-in one that was there before":   {spec: disabled, builtIn: true, template: older.Add(-time.Second)},
 		"and the Deployment turns it off":        {builtIn: true, off: true, template: lost},
 		"a built-in one was seen to be disabled": {spec: disabled, builtIn: true, template: lost, seen: Seen{Templates: []*v1alpha1.AlertRuleTemplate{{}}}},
 	} {
@@ -152,7 +155,6 @@ func TestSuspectUnmatched(t *testing.T) {
 				w.Annotations = map[string]string{v1alpha1.AdjustmentPrefix + string(v1alpha1.AdjustAlerts): alertsDisabled}
 			}
 			tpl := &v1alpha1.AlertRuleTemplate{Spec: tc.spec}
-			tpl.CreationTimestamp = metav1.NewTime(tc.template)
 			if tc.builtIn {
 				tpl.Annotations = map[string]string{v1alpha1.BuiltInAnnotation: "digest"}
 			}
@@ -163,7 +165,7 @@ func TestSuspectUnmatched(t *testing.T) {
 			if made.IsZero() {
 				made = older
 			}
-			if got := SuspectUnmatched(made, tpl, w, tc.seen); got != tc.want {
+			if got := SuspectUnmatched(made, tc.template, tpl, w, tc.seen); got != tc.want {
 				t.Errorf("got %v", got)
 			}
 		})

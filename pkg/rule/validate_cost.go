@@ -2,8 +2,10 @@ package rule
 
 import (
 	"fmt"
+	"regexp"
 	"regexp/syntax"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/util/strutil"
@@ -16,33 +18,39 @@ import (
 const (
 	maxExprCost      = 50_000
 	maxTotalExprCost = 200_000
+	maxTokens        = 7071        // whose square, in thousands, is maxExprCost
+	maxPatterns      = 2 * maxExpr // bytes of all regular expressions; finding out what they cost takes about 1 µs for each
 )
 
-// checkCost refuses an expression that takes too long to parse.
-func checkCost(expr string) *fault {
-	_, f := exprCost(expr)
-	return f
-}
+const foldable = 0x1e943 // no character above has an upper or lower case
 
-// exprCost returns what parsing an expression costs. What is wrong with its tokens and
-// regular expressions is the parser's to say.
+// exprCost returns what parsing an expression costs, and refuses one that costs too much. Finding that
+// out takes time that grows with the length alone, and ends at the limit. What is wrong with the
+// tokens and regular expressions is the parser's to say.
 func exprCost(expr string) (int, *fault) {
+	if len(expr) > maxObject {
+		return 0, &fault{-1, fmt.Sprintf("it has %d bytes; %d are allowed", len(expr), maxObject)}
+	}
 	var (
 		at             position
 		item           parser.Item
 		tokens, regexs int
+		patterns       int // bytes
 	)
 	lexer := parser.Lex(expr)
 	for lexer.NextItem(&item); item.Typ != parser.EOF && item.Typ != parser.ERROR; lexer.NextItem(&item) {
 		if item.Typ == parser.COMMENT {
 			continue
 		}
-		tokens++
+		if tokens++; tokens > maxTokens {
+			return 0, &fault{int(item.Pos), fmt.Sprintf("the expression has too many parts to be parsed in good time: more than %d", maxTokens)}
+		}
 		if item.Typ == parser.STRING && at.role() == regex {
-			if pattern, err := strutil.Unquote(item.Val); err == nil {
+			pattern, err := strutil.Unquote(item.Val)
+			if patterns += len(pattern); err == nil && patterns <= maxPatterns {
 				regexs += regexCost(pattern)
 			}
-			if regexs > maxExprCost {
+			if patterns > maxPatterns || regexs > maxExprCost {
 				return 0, &fault{int(item.Pos), "the regular expressions are too large: repetitions such as {1000} are written out, and wide classes such as [^/] are slow when there are many"}
 			}
 		}
@@ -50,16 +58,35 @@ func exprCost(expr string) (int, *fault) {
 	}
 	cost := regexs + tokens*tokens/1000
 	if cost > maxExprCost {
-		return 0, &fault{-1, fmt.Sprintf("the expression has too many parts to be parsed in good time: %d", tokens)}
+		return 0, &fault{-1, fmt.Sprintf("the expression has too many parts to be parsed in good time: %d, beside its regular expressions", tokens)}
 	}
 	return cost, nil
+}
+
+// ReadingCost and ParsingCost return what finding out the cost of parsing a text takes, and what parsing it takes
+// after that, in units of about 3 µs. They bound what is done for a spoke, whose texts are no user's.
+func ReadingCost(text string) int {
+	const least, bytes = 10, 20
+	if len(text) > maxObject { // it is refused unread
+		return least
+	}
+	return least + len(text)/bytes
+}
+
+// ParsingCost is described with ReadingCost.
+func ParsingCost(text string) int {
+	cost, f := exprCost(text)
+	if f != nil {
+		return 2_000
+	}
+	return cost
 }
 
 // regexCost returns about what compiling a regular expression costs; nothing for one
 // that is not valid.
 func regexCost(pattern string) int {
-	// Sets such as \pL are large before anything is known of the tree.
-	sets := 100 * (strings.Count(pattern, `\p`) + strings.Count(pattern, `\P`) + strings.Count(pattern, `[^`))
+	// Sets such as \pL are large before anything is known of the tree, and so are the cases of a range.
+	sets := 100*(strings.Count(pattern, `\p`)+strings.Count(pattern, `\P`)+strings.Count(pattern, `[^`)) + foldingCost(pattern) + len(pattern)/4
 	if sets > maxExprCost {
 		return sets
 	}
@@ -70,11 +97,32 @@ func regexCost(pattern string) int {
 	return sets + treeCost(tree)
 }
 
+// ignoresCase finds the flag (?i). Text that only looks like it, as in \(?i, is taken for it.
+var ignoresCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
+
+// foldingCost returns about what Go's parser takes to look up the cases of all characters of the ranges in a
+// pattern, as in (?i)[a-\x{10FFFF}], one by one.
+func foldingCost(pattern string) int {
+	if !ignoresCase.MatchString(pattern) {
+		return 0
+	}
+	cost := 0
+	for i := range len(pattern) - 1 {
+		if pattern[i] != '-' {
+			continue
+		}
+		from, _ := utf8.DecodeLastRuneInString(pattern[:i])
+		to, _ := utf8.DecodeRuneInString(pattern[i+1:])
+		if to == '\\' {
+			to = foldable // whatever it stands for
+		}
+		cost += max(0, int(min(to, foldable)-from)) / 16
+	}
+	return cost
+}
+
 func treeCost(re *syntax.Regexp) int {
-	const (
-		most     = 1 << 30
-		foldable = 0x1e943 // no character above has an upper or lower case
-	)
+	const most = 1 << 30
 	cost := 1 + len(re.Rune)
 	if re.Op == syntax.OpCharClass {
 		// Prometheus looks at every character that a class may fold.

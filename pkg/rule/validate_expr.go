@@ -39,14 +39,25 @@ func checkExpr(expr string) *Invalid {
 	return nil
 }
 
-// parseExpr parses the expression of an alert, without placeholders.
-func parseExpr(expr string, p parser.Parser) (parser.Expr, *fault) {
-	if f := checkCost(expr); f != nil {
+// parsePromQL parses PromQL without placeholders, whoever wrote it: a user on the hub, anybody in a
+// spoke, or a Prometheus that was asked. Nothing else calls Prometheus' parser, since what is too
+// long or takes too much time to parse has to be refused before.
+func parsePromQL(text string, p parser.Parser) (parser.Expr, *fault) {
+	if _, f := exprCost(text); f != nil {
 		return nil, f
 	}
-	tree, err := p.ParseExpr(expr)
+	tree, err := p.ParseExpr(text)
 	if err != nil {
 		return nil, faultOf(err)
+	}
+	return tree, nil
+}
+
+// parseExpr parses the expression of an alert, without placeholders.
+func parseExpr(expr string, p parser.Parser) (parser.Expr, *fault) {
+	tree, f := parsePromQL(expr, p)
+	if f != nil {
+		return nil, f
 	}
 	switch t := tree.Type(); t {
 	case parser.ValueTypeVector, parser.ValueTypeScalar:
@@ -61,11 +72,8 @@ func checkQuery(query string) error {
 	if utf8.RuneCountInString(query) > maxExpr {
 		return fmt.Errorf("it has more than %d characters", maxExpr)
 	}
-	if f := checkCost(query); f != nil {
+	if _, f := parsePromQL(query, anyPromQL); f != nil {
 		return f
-	}
-	if _, err := anyPromQL.ParseExpr(query); err != nil {
-		return faultOf(err)
 	}
 	return nil
 }

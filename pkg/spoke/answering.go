@@ -11,8 +11,24 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
-// endingKey marks a context whose requests count for the lanes of a key.
-type endingKey struct{}
+// flightKey marks a context whose requests count for the lanes of a key.
+type flightKey struct{}
+
+// inQueue is a key in flight, in the queue that it is of.
+type inQueue struct {
+	queue *Queue
+	req   mcreconcile.Request
+}
+
+// WaitingBehind returns the keys that wait for the one that a reconcile with this context works on: those of
+// the same namespace of the spoke that have not failed themselves. Each is returned once. It returns
+// none where the reconciler was not made by Answering.
+func WaitingBehind(ctx context.Context) []mcreconcile.Request {
+	if f, ok := ctx.Value(flightKey{}).(inQueue); ok {
+		return f.queue.behind(f.req)
+	}
+	return nil
+}
 
 // Answering returns a reconciler whose requests to spokes say how many keys of a lane may be in
 // flight in the queue of the controller of that name. A reconcile without any says nothing. Without
@@ -23,7 +39,7 @@ func (p *Provider) Answering(controller string, r mcreconcile.Reconciler) mcreco
 	p.mu.Unlock()
 	return mcreconcile.Func(func(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
 		if q := p.queue(controller); q != nil {
-			ctx = context.WithValue(ctx, endingKey{}, func(e ending, took time.Duration) { q.count(req, e, took) })
+			ctx = context.WithValue(ctx, flightKey{}, inQueue{queue: q, req: req})
 		}
 		return r.Reconcile(ctx, req)
 	})
@@ -49,7 +65,7 @@ func (p *Provider) queue(controller string) *Queue {
 
 // ended tells the lanes how a request ended that began at some time.
 func ended(ctx context.Context, began time.Time, resp *http.Response, err error) {
-	count, ok := ctx.Value(endingKey{}).(func(ending, time.Duration))
+	f, ok := ctx.Value(flightKey{}).(inQueue)
 	if !ok || errors.Is(err, context.Canceled) {
 		return
 	}
@@ -60,7 +76,7 @@ func ended(ctx context.Context, began time.Time, resp *http.Response, err error)
 	case resp.StatusCode == http.StatusTooManyRequests:
 		e = endThrottled
 	}
-	count(e, time.Since(began))
+	f.queue.count(f.req, e, time.Since(began))
 }
 
 // HangError says that a spoke did not answer a write, though it answered other requests meanwhile.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,6 +71,7 @@ func TestAnswering(t *testing.T) {
 					q.Add(key("s", name))
 				}
 				req, _ := q.Get()
+				q.count(req, endAnswered, time.Millisecond) // the others are in flight, too
 				synctest.Wait()
 				if _, err := r.Reconcile(t.Context(), req); err != nil {
 					t.Error(err)
@@ -93,8 +95,10 @@ func TestAnswering(t *testing.T) {
 // A controller whose requests to spokes say nothing goes by its reconciles.
 func TestQueueLearnsFromReconciles(t *testing.T) {
 	withQueue(t, workers, func(h *harness) {
-		window := func() int { return h.Queue.lanes.flights[key("s", "d")].lane.window.size }
-		h.add(0, "s", "a", "b", "c", "d")
+		h.add(0, "s", "first", "a", "b", "c", "d")
+		leaf := h.Queue.lanes.flights[key("s", "first")].lane
+		window := func() int { return leaf.window.size }
+		h.done("s", "first")
 		h.took()
 		before := window()
 		h.done("s", "a")
@@ -208,4 +212,42 @@ func TestHung(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What waits behind a key of its namespace is returned once, and again when something about it changed;
+// what failed itself is not.
+func TestWaitingBehind(t *testing.T) {
+	withQueue(t, workers, func(h *harness) {
+		h.place = func(req mcreconcile.Request) Lane { return Lane{Namespace: req.Name[:1], Origin: req.Name[1:2]} }
+		h.add(0, "s", "ax-1", "ax-2", "ay-3", "bx-4")
+		h.add(Behind, "s", "ax-5")
+		h.add(0, "t", "ax-6", "ax-7")
+		h.want("s/ax-1", "s/bx-4", "t/ax-6")
+		ctx := context.WithValue(t.Context(), flightKey{}, inQueue{queue: h.Queue, req: key("s", "ax-1")})
+		behind := func() []string {
+			var out []string
+			for _, req := range WaitingBehind(ctx) {
+				out = append(out, req.ClusterName.String()+"/"+req.Name)
+			}
+			slices.Sort(out)
+			return out
+		}
+		for i, want := range [][]string{{"s/ax-2", "s/ay-3"}, nil, {"s/ax-2"}, nil} {
+			if i == 2 {
+				h.add(-100, "s", "ax-2")
+			}
+			if got := behind(); !slices.Equal(got, want) {
+				t.Errorf("%d: got %v, want %v", i, got, want)
+			}
+		}
+		if got := WaitingBehind(t.Context()); got != nil {
+			t.Errorf("without a queue: %v", got)
+		}
+		h.done("s", "ax-1")
+		if got := behind(); got != nil {
+			t.Errorf("after it was done: %v", got)
+		}
+		h.ForgetSpoke("s")
+		h.ForgetSpoke("t")
+	})
 }

@@ -6,12 +6,17 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
+
+// beginTimeout is within what time an evaluator has to begin its answer, which it does when it has all
+// of it. How long the rest takes is up to the link.
+const beginTimeout = 10 * time.Second
 
 // asideKey marks a context whose requests are to somebody behind the spoke's API server.
 type asideKey struct{}
@@ -21,21 +26,26 @@ type asideKey struct{}
 // say nothing about the spoke.
 func aside(ctx context.Context) context.Context { return context.WithValue(ctx, asideKey{}, true) }
 
-// asker sends all requests aside.
-type asker struct{ next http.RoundTripper }
+// asker sends all requests aside. Their answers may be large: they are bounded by how fast they come.
+type asker struct {
+	next http.RoundTripper
+	// link counts what is received.
+	link *atomic.Int64
+}
 
 // WrappedRoundTripper lets client-go find the transport beneath.
 func (a asker) WrappedRoundTripper() http.RoundTripper { return a.next }
 
 // RoundTrip implements http.RoundTripper.
 func (a asker) RoundTrip(req *http.Request) (*http.Response, error) {
-	return a.next.RoundTrip(req.WithContext(aside(req.Context()))) //nolint:wrapcheck // a transport is transparent
+	ctx := context.WithValue(aside(req.Context()), inflowKey{}, &inflow{window: stallWindow, link: a.link, begins: beginTimeout})
+	return a.next.RoundTrip(req.WithContext(ctx)) //nolint:wrapcheck // a transport is transparent
 }
 
 // newAsker returns a client for what is behind the spoke's API server. As the client for that
-// itself, it follows no redirect.
-func newAsker(c *http.Client) *http.Client {
-	return &http.Client{Transport: asker{c.Transport}, CheckRedirect: c.CheckRedirect}
+// itself, it follows no redirect. link counts what the connections to the spoke have received.
+func newAsker(c *http.Client, link *atomic.Int64) *http.Client {
+	return &http.Client{Transport: asker{next: c.Transport, link: link}, CheckRedirect: c.CheckRedirect}
 }
 
 // ProxyURL returns where the API server passes requests on to a Service. base is everything
@@ -75,7 +85,9 @@ func (a Allowance) direct(field string, server *url.URL) http.RoundTripper {
 	if own, err := fromEnvironment(&http.Request{URL: server}); err != nil || own == nil {
 		t.DialContext = a.dialer(field)
 	}
-	return t
+	received := &atomic.Int64{}
+	t.DialContext = counted(t.DialContext, received)
+	return asker{next: paced{t}, link: received}
 }
 
 // serverOf returns the address of a spoke's API server.

@@ -81,7 +81,7 @@ type connection struct {
 	gate    *gate
 	kick    chan struct{} // the circuit changed, or the spoke was restored: look now
 	p       *Provider
-	// restores bounds how often a session is given up because the spoke was restored.
+	// restores bounds how often a session is opened anew because the spoke was restored.
 	restores flowcontrol.RateLimiter
 
 	seen Observation
@@ -212,7 +212,7 @@ func (c *connection) run(ctx context.Context) {
 		if err := c.tend(ctx, live); err != nil {
 			c.end(live)
 			live = nil
-			if c.anew(err) {
+			if c.anew(ctx, err) {
 				continue
 			}
 			c.failed(ctx, err, backoff)
@@ -263,7 +263,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	if err := c.probe(asProbe(ctx)); err != nil {
 		return nil, err
 	}
-	guard := continuity.NewGuard(c.look)
+	guard := continuity.NewGuard(c.look, c.patient)
 	cl, err := c.cluster(guard)
 	if err != nil {
 		return nil, err
@@ -346,7 +346,7 @@ func (c *connection) cluster(g *continuity.Guard) (cluster.Cluster, error) {
 	cl, err := cluster.New(c.cfg, func(o *cluster.Options) {
 		o.Scheme = Scheme
 		o.HTTPClient = c.http
-		o.Cache = cacheOptions(c.p.opts.HubID, c.reads.informer(&c.received, g, trimListed(c.p.opts.HubID)))
+		o.Cache = cacheOptions(c.p.opts.HubID, c.reads.informer(c, g, trimListed(c.p.opts.HubID)))
 		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return restMapper(), nil }
 	})
 	if err != nil {
@@ -381,7 +381,7 @@ func (c *connection) sync(ctx context.Context, s *session) error {
 		return err
 	}
 	if err = granted.lack(readsRules); err == nil {
-		err = c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{}, s.tally.rules(c.p.opts.HubID))
+		err = c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{}, s.tally.rules(c.p.opts))
 	}
 	// An informer that did not sync in time is told as a timeout of the API's.
 	if err != nil && (!answered(err) || apierrors.IsTimeout(err)) {
@@ -453,7 +453,7 @@ func (c *connection) tend(ctx context.Context, s *session) error {
 	backoff := c.backoff()
 	delay, probed, recheck := wait.Jitter(c.every(probeInterval/2), 0.1), time.Now(), time.Now().Add(c.every(recheckInterval))
 	for c.await(ctx, delay) {
-		if err := c.restored(s); err != nil {
+		if err := s.guard.Err(); err != nil {
 			return err
 		}
 		if delay = c.holdOff(probed); delay > 0 {
@@ -644,7 +644,11 @@ func (c *connection) connected() {
 		c.observe(throttled)
 		return
 	}
-	c.observe(Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected, Message: "the spoke answers"})
+	text := "the spoke answers"
+	if again := c.reads.again(); again != "" {
+		text += "; its " + again
+	}
+	c.observe(Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected, Message: text})
 }
 
 func (c *connection) observe(f Finding) {

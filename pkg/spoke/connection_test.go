@@ -98,7 +98,7 @@ func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	}
 	t.Cleanup(c.breaker.Stop)
 	t.Cleanup(c.http.CloseIdleConnections)
-	guard := continuity.NewGuard(c.look)
+	guard := continuity.NewGuard(c.look, c.patient)
 	cl, err := c.cluster(guard)
 	if err != nil {
 		t.Fatal(err)

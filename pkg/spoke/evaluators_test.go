@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,7 +209,7 @@ func TestAsides(t *testing.T) {
 		var answer func(*http.Request) (*http.Response, error)
 		o := &observer{breaker: b, next: roundTripper(func(req *http.Request) (*http.Response, error) { return answer(req) }), base: "/"}
 		o.count = func(string, string) {}
-		behind := newAsker(&http.Client{Transport: o, CheckRedirect: noRedirect})
+		behind := newAsker(&http.Client{Transport: o, CheckRedirect: noRedirect}, &atomic.Int64{})
 		begun := time.Now()
 		get := func() (int, error) {
 			res, err := fetch(t.Context(), behind, "https://spoke/x")

@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
@@ -36,6 +37,10 @@ func TestProviderForgets(t *testing.T) {
 		sc := memberOf(name, "A")
 		r.replaced(sc)
 		r.setOutdated(sc)
+		r.Contests.Wrote(Removing(sc, v1alpha1.AcceptIdentityAnnotation), nil)
+	}
+	if n := len(memory.Of(r.Contests, "s")); n != 1 {
+		t.Errorf("of what was written of its SpokeCluster, %d are remembered", n)
 	}
 	before := len(memory.Of(r, "other"))
 	for _, where := range []string{".uids[s]", ".outdated[s]", ".Provider.entries[s]", ".Provider.members.identities[s]", ".Provider.members.accepted[s]", ".Provider.members.found[s]", ".Provider.leaving[s]"} {

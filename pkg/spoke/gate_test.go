@@ -539,7 +539,7 @@ func TestGateBeforeTheFirstSession(t *testing.T) {
 // After a connection was lost, a probe reads the identity, although nothing is written.
 func TestCheckupAfterALoss(t *testing.T) {
 	x := newCrossing(t, true)
-	cl, err := x.cluster(continuity.NewGuard(nil))
+	cl, err := x.cluster(continuity.NewGuard(nil, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

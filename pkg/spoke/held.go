@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -23,9 +24,9 @@ type Held struct {
 type Deletions interface {
 	// Held returns what is held for a spoke, or nil.
 	Held(spoke string) *Held
-	// Recall tells what a SpokeCluster's status says is held. It is called before the
-	// first spoke is served.
-	Recall(spoke string, held *Held)
+	// Recall tells what a SpokeCluster's status says is held, and when the spoke became
+	// another cluster, or was confirmed, or zero. It is called before the first spoke is served.
+	Recall(spoke string, held *Held, identified time.Time)
 }
 
 // Equal tells whether two say the same.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -23,10 +24,17 @@ type members struct {
 	found map[string]string
 	// released are the spokes that have no Secret any more, but a SpokeCluster.
 	released sets.Set[string]
+	// forgotten are the spokes whose identity was lost with the kind SpokeCluster.
+	forgotten sets.Set[string]
+	// changed is when spokes became another cluster than before, or one that was confirmed.
+	changed map[string]time.Time
 }
 
 func newMembers() members {
-	return members{identities: map[string]string{}, accepted: map[string]string{}, found: map[string]string{}, released: sets.New[string]()}
+	return members{
+		identities: map[string]string{}, accepted: map[string]string{}, found: map[string]string{},
+		released: sets.New[string](), forgotten: sets.New[string](), changed: map[string]time.Time{},
+	}
 }
 
 // Known tells which identity a spoke is known to have, from its status: it is the
@@ -54,9 +62,19 @@ func (p *Provider) Accept(name, identity string) {
 	p.kickOthersLocked(name) // they may wait for it
 }
 
+// Forgot tells that the identity of a spoke was lost with the kind SpokeCluster: the one that it
+// turns out to have may be another.
+func (p *Provider) Forgot(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.members.identities[name] == "" {
+		p.members.forgotten.Insert(name)
+	}
+}
+
 // OnIdentity adds a function that is told, before a spoke is engaged, that it is another
-// cluster than before, or that a person confirmed which one it is. It has to return at once,
-// and may ask the Provider nothing.
+// cluster than before, or may be, or that a person confirmed which one it is. It has to return
+// at once, and may ask the Provider nothing.
 func (p *Provider) OnIdentity(fn func(name string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,6 +82,7 @@ func (p *Provider) OnIdentity(fn func(name string)) {
 }
 
 func (p *Provider) bewareLocked(name string) {
+	p.members.changed[name] = time.Now()
 	for _, fn := range p.identified {
 		fn(name)
 	}
@@ -72,9 +91,13 @@ func (p *Provider) bewareLocked(name string) {
 // becomeLocked notes as which cluster a spoke is served.
 func (p *Provider) becomeLocked(name, identity string) {
 	m := &p.members
-	was := m.identities[name]
+	was, forgotten := m.identities[name], m.forgotten.Has(name)
 	m.identities[name] = identity
 	delete(m.found, name)
+	m.forgotten.Delete(name)
+	if was == "" && forgotten {
+		p.bewareLocked(name)
+	}
 	if was != "" && (was != identity || m.accepted[name] == identity) {
 		p.bewareLocked(name)
 		p.kickOthersLocked(name) // what it was may be another's
@@ -124,7 +147,9 @@ func (p *Provider) Gone(name string) {
 	delete(p.members.identities, name)
 	delete(p.members.accepted, name)
 	delete(p.members.found, name)
+	delete(p.members.changed, name)
 	p.members.released.Delete(name)
+	p.members.forgotten.Delete(name)
 	p.endDepartureLocked(name)
 }
 

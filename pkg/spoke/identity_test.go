@@ -241,8 +241,11 @@ func TestNotSwapped(t *testing.T) {
 func TestOnIdentity(t *testing.T) {
 	for name, tc := range map[string]struct {
 		was, accepted, is string
+		forgot            bool
 		want              bool
 	}{
+		"it was lost with its kind":        {forgot: true, is: "A", want: true},
+		"as before, and nothing was lost":  {was: "A", forgot: true, is: "A"},
 		"the first time":                   {is: "A"},
 		"as before":                        {was: "A", is: "A"},
 		"another one":                      {was: "A", is: "B", want: true},
@@ -256,11 +259,19 @@ func TestOnIdentity(t *testing.T) {
 			p.OnIdentity(func(string) { told++ })
 			p.Known("s", tc.was)
 			p.Accept("s", tc.accepted)
-			p.mu.Lock()
-			p.becomeLocked("s", tc.is)
-			p.mu.Unlock()
-			if (told > 0) != tc.want {
-				t.Errorf("told %d times", told)
+			if tc.forgot {
+				p.Forgot("s")
+			}
+			for range 2 { // the second time, it has been that cluster, unless it still is confirmed
+				p.mu.Lock()
+				p.becomeLocked("s", tc.is)
+				p.mu.Unlock()
+				if (told > 0) != tc.want {
+					t.Errorf("told %d times", told)
+				}
+				if tc.accepted == "" {
+					told, tc.want = 0, false
+				}
 			}
 		})
 	}

@@ -106,7 +106,7 @@ func checkCluster(c *clientcmdapi.Cluster, allow Allowance) (*url.URL, error) {
 	case err != nil || server.Hostname() == "":
 		return nil, refuse(fieldServer, "is no URL; give it as https://host:port")
 	case server.Scheme != "https" && (server.Scheme != "http" || !allow.HTTP):
-		return nil, refuse(fieldServer, "has to begin with https://, or the credential can be read on its way; plain http is accepted with --allow-kubeconfig="+allowHTTP+" alone")
+		return nil, refuse(fieldServer, "has to begin with https://, or the credential can be read on its way; plain http is not accepted"+orAllow(allowHTTP))
 	case server.User != nil || server.RawQuery != "" || server.Fragment != "":
 		// Errors quote the address.
 		return nil, refuse(fieldServer, "holds more than an address; give it as https://host:port, and the credential in the user")

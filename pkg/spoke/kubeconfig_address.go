@@ -20,9 +20,43 @@ type (
 	proxyFunc = func(*http.Request) (*url.URL, error)
 )
 
-// embedding are the prefixes of IPv6 whose last four bytes are an address of IPv4 that
-// the network leads to: IPv4-compatible addresses, and those of NAT64 and DNS64.
-var embedding = []netip.Prefix{netip.MustParsePrefix("::/96"), netip.MustParsePrefix("64:ff9b::/96")}
+// embedding are the prefixes of IPv6 addresses that hold an address of IPv4 which the network may lead to, and at
+// which bytes it is.
+var embedding = []struct {
+	netip.Prefix
+	bytes [][4]int
+}{
+	{netip.MustParsePrefix("::/96"), [][4]int{{12, 13, 14, 15}}},           // IPv4-compatible
+	{netip.MustParsePrefix("::ffff:0:0:0/96"), [][4]int{{12, 13, 14, 15}}}, // IPv4-translated
+	{netip.MustParsePrefix("64:ff9b::/96"), [][4]int{{12, 13, 14, 15}}},    // NAT64 and DNS64
+	// A network's own NAT64 has any of the lengths of RFC 6052 in here.
+	{netip.MustParsePrefix("64:ff9b:1::/48"), [][4]int{{6, 7, 9, 10}, {7, 9, 10, 11}, {9, 10, 11, 12}, {12, 13, 14, 15}}},
+	{netip.MustParsePrefix("2002::/16"), [][4]int{{2, 3, 4, 5}}}, // 6to4
+}
+
+// metadata are the addresses at which clouds give out credentials and secrets of their machines, or serve them
+// otherwise. No API server is at any of them.
+var metadata = []netip.Prefix{
+	netip.MustParsePrefix("169.254.169.254/32"),     // most of them
+	netip.MustParsePrefix("169.254.170.0/24"),       // AWS: credentials of containers and pods
+	netip.MustParsePrefix("169.254.0.23/32"),        // Tencent
+	netip.MustParsePrefix("169.254.42.42/32"),       // Scaleway
+	netip.MustParsePrefix("168.63.129.16/32"),       // Azure
+	netip.MustParsePrefix("100.100.100.200/32"),     // Alibaba
+	netip.MustParsePrefix("192.0.0.192/32"),         // Oracle
+	netip.MustParsePrefix("fd00:ec2::/32"),          // AWS
+	netip.MustParsePrefix("fd20:ce::254/128"),       // Google
+	netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), // Oracle
+	netip.MustParsePrefix("fd00:42::42/128"),        // Scaleway
+	netip.MustParsePrefix("fe80::a9fe:a9fe/128"),    // OpenStack
+}
+
+// metadataNames are names of those services. Most of them resolve in the cloud alone: through a proxy of the operator's,
+// their addresses are not seen here.
+var metadataNames = []string{
+	"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal",
+	"metadata.azure.internal", "metadata.tencentyun.com", "metadata.platformequinix.com", "metadata.packet.net",
+}
 
 // thisNetwork leads to the machine itself, as its first address does.
 var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
@@ -36,13 +70,15 @@ func (a Allowance) checkHost(field, host string) error {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return a.checkAddr(field, addr)
 	}
-	name := strings.TrimSuffix(strings.ToLower(host), ".")
+	name := strings.TrimRight(strings.ToLower(host), ".")
 	labels := strings.Split(name, ".")
 	last := labels[len(labels)-1]
 	switch {
 	case strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII || r == '%' || unicode.IsSpace(r) }):
 		// Some of it would become ASCII on its way to the resolver: full-width digits do.
 		return refuse(field, "has a host that is not plain ASCII; write it so, a name as xn--…")
+	case slices.Contains(metadataNames, name):
+		return refuseMetadata(field)
 	case last == "localhost" && !a.Loopback:
 		return refuse(field, "is a loopback address, which leads to the operator itself; give the spoke's own address"+orAllow(allowLoopback))
 	case isNumber(last):
@@ -50,6 +86,10 @@ func (a Allowance) checkHost(field, host string) error {
 		return refuse(field, "has an address in a form that is not accepted; write it as four decimal numbers, or IPv6 in brackets")
 	}
 	return nil
+}
+
+func refuseMetadata(field string) error {
+	return refuse(field, "is the metadata service of a cloud, which gives out credentials of the operator's machine; give the spoke's own address")
 }
 
 // isNumber tells whether a label is a number, in any way that resolvers know.
@@ -71,13 +111,40 @@ func isNumber(label string) bool {
 func (a Allowance) checkAddr(field string, addr netip.Addr) error {
 	zone := addr.Zone() != ""
 	addr = addr.Unmap().WithZone("")
-	within := func(p netip.Prefix) bool { return p.Contains(addr) }
-	// ::1 and :: are within one of the prefixes, and stay what they are.
-	if !addr.IsLoopback() && !addr.IsUnspecified() && slices.ContainsFunc(embedding, within) {
-		b := addr.As16()
-		addr = netip.AddrFrom4([4]byte(b[12:]))
+	for _, addr := range append(embedded(addr), addr) {
+		if err := a.checkPlain(field, addr, zone); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// embedded returns the addresses of IPv4 that one of IPv6 may lead to.
+func embedded(addr netip.Addr) []netip.Addr {
+	if !addr.Is6() {
+		return nil
+	}
+	var out []netip.Addr
+	b := addr.As16()
+	for _, e := range embedding {
+		for _, at := range e.bytes {
+			held := netip.AddrFrom4([4]byte{b[at[0]], b[at[1]], b[at[2]], b[at[3]]})
+			if e.Contains(addr) && (len(e.bytes) == 1 || !thisNetwork.Contains(held)) { // zeros are of another length
+				out = append(out, held)
+			}
+		}
+	}
+	if b[8]&^0x03 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe { // ISATAP
+		out = append(out, netip.AddrFrom4([4]byte(b[12:])))
+	}
+	return out
+}
+
+// checkPlain checks an address that holds no other one. zone tells that it was written with a zone.
+func (a Allowance) checkPlain(field string, addr netip.Addr, zone bool) error {
 	switch {
+	case slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(addr) }):
+		return refuseMetadata(field)
 	case !a.Loopback && (addr.IsLoopback() || addr.IsUnspecified() || thisNetwork.Contains(addr)):
 		return refuse(field, "is a loopback address, which leads to the operator itself; give the spoke's own address"+orAllow(allowLoopback))
 	case !a.LinkLocal && (zone || addr.IsLinkLocalUnicast() || addr.IsLinkLocalMulticast() || addr.IsInterfaceLocalMulticast()):

@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -23,17 +24,63 @@ func TestAllowance(t *testing.T) {
 		"insecure-tls,proxy-url": {InsecureTLS: true, ProxyURL: true},
 	} {
 		t.Run(text, func(t *testing.T) {
-			if got, err := ParseAllowance(text); err != nil || got != want {
+			if got, err := ParseAllowances(text); err != nil || got.Of("eu-1") != want {
 				t.Errorf("%q: got %+v, %v", text, got, err)
 			}
 		})
 	}
-	for _, text := range []string{"exec", "loopback,", "Loopback", "loopback http", "loopback,all"} {
+	for _, text := range []string{
+		"exec", "loopback,", "Loopback", "loopback http", "loopback,all", "eu-1=", "eu-1=exec", "=http", "EU=http", "a/b=http", "eu-1=http=eu-2", "eu-1 = http", "*=http",
+	} {
 		t.Run(text, func(t *testing.T) {
-			if got, err := ParseAllowance(text); err == nil || got != (Allowance{}) {
+			if got, err := ParseAllowances(text); err == nil || got.Of("eu-1") != (Allowance{}) || got.Of("") != (Allowance{}) {
 				t.Errorf("%q: got %+v, %v", text, got, err)
 			}
 		})
+	}
+}
+
+// A spoke may have what all may, and what it may alone, in whatever order they are written.
+func TestAllowanceOfASpoke(t *testing.T) {
+	for _, text := range []string{"eu-1=http,loopback, eu-1=proxy-url,eu-2.x=link-local", "eu-2.x=link-local,eu-1=proxy-url,eu-1=http,loopback"} {
+		a, err := ParseAllowances(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]Allowance{
+			"eu-1":   {Loopback: true, HTTP: true, ProxyURL: true},
+			"eu-2.x": {Loopback: true, LinkLocal: true},
+			"eu-2":   {Loopback: true},
+			"":       {Loopback: true},
+		} {
+			if got := a.Of(name); got != want {
+				t.Errorf("%s: %q may have %+v", text, name, got)
+			}
+		}
+	}
+}
+
+// A kubeconfig is held to what its own spoke may have, when it is registered, and when the spoke is let go.
+func TestRegisteredByItsOwnAllowance(t *testing.T) {
+	allow, err := ParseAllowances("eu-1=http")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := []byte(kubeconfig("server: 'http://spoke.invalid'", goodUser))
+	p := NewProvider(Options{Allow: allow})
+	for _, name := range []string{"eu-1", "eu-2"} {
+		c, err := p.lastConnectionLocked(name, text)
+		if name == "eu-1" {
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.disconnect()
+			continue
+		}
+		checkRefused(t, errors.Unwrap(err), fieldServer)
+		if !strings.Contains(err.Error(), "--allow-kubeconfig=SPOKE=http") {
+			t.Errorf("%q does not say how to allow it to one spoke", err)
+		}
 	}
 }
 
@@ -69,9 +116,16 @@ func TestRESTConfigAllowed(t *testing.T) {
 		"under localhost":     {server("api.localhost"), fieldServer, loopback, "loopback"},
 		"a proxy at loopback": {goodCluster + ", proxy-url: 'http://127.0.0.1:3128'", fieldProxy, loopback, "loopback"},
 
-		"169.254.169.254":            {server("169.254.169.254"), fieldServer, linkLocal, "link-local"},
-		"IPv4-mapped link-local":     {server("[::ffff:a9fe:a9fe]"), fieldServer, linkLocal, "link-local"},
-		"NAT64 link-local":           {server("[64:ff9b::a9fe:a9fe]"), fieldServer, linkLocal, "link-local"},
+		"169.254.1.1":                {server("169.254.1.1"), fieldServer, linkLocal, "link-local"},
+		"IPv4-mapped link-local":     {server("[::ffff:a9fe:101]"), fieldServer, linkLocal, "link-local"},
+		"NAT64 link-local":           {server("[64:ff9b::a9fe:101]"), fieldServer, linkLocal, "link-local"},
+		"6to4 link-local":            {server("[2002:a9fe:101::1]"), fieldServer, linkLocal, "link-local"},
+		"6to4 loopback":              {server("[2002:7f00:1::]"), fieldServer, loopback, "loopback"},
+		"IPv4-translated":            {server("[::ffff:0:127.0.0.1]"), fieldServer, loopback, "loopback"},
+		"ISATAP":                     {server("[2001:db8::5efe:127.0.0.1]"), fieldServer, loopback, "loopback"},
+		"ISATAP, unique":             {server("[2001:db8::200:5efe:127.0.0.1]"), fieldServer, loopback, "loopback"},
+		"a network's NAT64, /48":     {server("[64:ff9b:1:7f00:0:100::]"), fieldServer, loopback, "loopback"},
+		"a network's NAT64, /96":     {server("[64:ff9b:1::127.0.0.1]"), fieldServer, loopback, "loopback"},
 		"fe80::1":                    {server("[fe80::1]"), fieldServer, linkLocal, "link-local"},
 		"a zone":                     {server("[fe80::1%25eth0]"), fieldServer, linkLocal, "link-local"},
 		"a zone where it has no use": {server("[fd00::1%25eth0]"), fieldServer, linkLocal, "link-local"},
@@ -104,10 +158,47 @@ func TestRESTConfigAllowed(t *testing.T) {
 
 func server(host string) string { return "server: 'https://" + host + "'" }
 
+// The metadata services of clouds are refused whatever is allowed, in every form, and as a proxy as well.
+func TestMetadataServices(t *testing.T) {
+	all := Allowance{Loopback: true, LinkLocal: true, HTTP: true, InsecureTLS: true, ProxyURL: true}
+	hosts := []string{
+		"169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.0.23", "169.254.42.42", "168.63.129.16", "100.100.100.200", "192.0.0.192",
+		"[fd00:ec2::254]", "[FD00:EC2::254]", "[fd00:ec2:0:0::0254]", "[fd00:ec2::23]", "[fd00:ec2::254%25eth0]", "[fd20:ce::254]", "[fd00:c1::a9fe:a9fe]", "[fd00:42::42]", "[fe80::a9fe:a9fe]", "[fe80::a9fe:a9fe%25eth0]",
+		"[::ffff:169.254.169.254]", "[::ffff:a83f:8110]", "[::ffff:100.100.100.200]", "[0:0:0:0:0:ffff:6464:64c8]", "[::168.63.129.16]", "[::ffff:0:168.63.129.16]",
+		"[64:ff9b::a9fe:a9fe]", "[64:ff9b::168.63.129.16]", "[64:ff9b::100.100.100.200]", "[64:ff9b:1::169.254.169.254]",
+		"[64:ff9b:1:a9fe:a9:fe00::]", "[64:ff9b:1:a9:fe:a9fe::]", "[64:ff9b:1:0:a9:fea9:fe00::]", "[2002:a9fe:a9fe::1]", "[2002:6464:64c8::]", "[fe80::5efe:a9fe:a9fe]", "[fe80::200:5efe:168.63.129.16]",
+		"169.254%2e169.254", "metadata", "Metadata.Google.Internal", "metadata.google.internal.", "metadata.google.internal..", "METADATA.GOOG", "instance-data", "instance-data.ec2.internal", "metadata.azure.internal", "metadata.tencentyun.com",
+		// Not as the addresses that they are, but refused all the same.
+		"0xa9fea9fe", "0XA9FEA9FE", "2852039166", "0251.0376.0251.0376", "0xa9.0xfe.0xa9.0xfe", "169.254.43518", "169.16689662", "169.254.169.254.", "169.254.169.254..", "169.254.169.0376", "１６９.254.169.254", "168.63.129.16.", "2822734096", "100.100.25800", "1684301000",
+	}
+	for _, host := range hosts {
+		t.Run(host, func(t *testing.T) {
+			_, err := RESTConfig([]byte(kubeconfig(server(host+":6443"), goodUser)), all)
+			checkRefused(t, err, fieldServer)
+			_, err = RESTConfig([]byte(kubeconfig(goodCluster+", proxy-url: 'http://"+host+"'", goodUser)), all)
+			checkRefused(t, err, fieldProxy)
+			ref := &v1alpha1.EvaluatorReference{URL: "http://" + host + "/latest/meta-data"}
+			_, _, err = (&Spoke{allow: all}).Asker(&v1alpha1.Evaluator{}, ref)
+			var refused *RefusedError
+			if !errors.As(err, &refused) {
+				t.Errorf("as an evaluator's address: %v", err)
+			}
+		})
+	}
+	// What only looks like it is accepted.
+	for _, host := range []string{"168.63.129.17", "100.100.100.201", "[fd00:ec3::254]", "[fd20:ce::253]", "metadata.example.com", "metadata-1", "[2002:a00:1::1]", "[64:ff9b:1:a00:0:100::]", "[2001:db8::5efe:10.0.0.1]"} {
+		t.Run(host, func(t *testing.T) {
+			if _, err := RESTConfig([]byte(kubeconfig(server(host), goodUser)), Allowance{}); err != nil {
+				t.Errorf("%s: %v", host, err)
+			}
+		})
+	}
+}
+
 // What no flag allows.
 func TestHostsRefused(t *testing.T) {
 	all := Allowance{Loopback: true, LinkLocal: true, HTTP: true, InsecureTLS: true, ProxyURL: true}
-	for _, host := range []string{"127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "127.0.0.1.", "127.0.0.01", "10.1", "spoke.0x", "1.2.3.4.5", "256.1.1.1", "１２７.0.0.1", "spöke.example"} {
+	for _, host := range []string{"127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "127.0.0.1.", "127.0.0.1..", "127.0%2e0.1", "127.0.0.01", "10.1", "spoke.0x", "1.2.3.4.5", "256.1.1.1", "１２７.0.0.1", "spöke.example"} {
 		t.Run(host, func(t *testing.T) {
 			_, err := RESTConfig([]byte(kubeconfig(server(host), goodUser)), all)
 			checkRefused(t, err, fieldServer)
@@ -128,7 +219,7 @@ func TestHostsRefused(t *testing.T) {
 		})
 	}
 	// Nor does it take what only looks like it.
-	for _, host := range []string{"10.0.0.1", "192.168.1.1:6443", "[fd00::1]", "[2001:db8::1]:6443", "localhost.example", "mylocalhost", "1.example", "spoke-1", "0xspoke", "face", "xn--spke-6qa.example", "[::ffff:10.0.0.1]", "[64:ff9b::10.0.0.1]"} {
+	for _, host := range []string{"10.0.0.1", "192.168.1.1:6443", "[fd00::1]", "[2001:db8::1]:6443", "localhost.example", "mylocalhost", "1.example", "spoke-1", "0xspoke", "face", "xn--spke-6qa.example", "[::ffff:10.0.0.1]", "[64:ff9b::10.0.0.1]", "spoke.example."} {
 		t.Run(host, func(t *testing.T) {
 			if _, err := RESTConfig([]byte(kubeconfig(server(host), goodUser)), Allowance{}); err != nil {
 				t.Errorf("%s: %v", host, err)
@@ -155,6 +246,7 @@ func TestResolvedAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	everything := Allowance{Loopback: true, LinkLocal: true, HTTP: true, InsecureTLS: true, ProxyURL: true}
 	for name, tc := range map[string]struct {
 		cluster, address, field string
 		allow                   Allowance
@@ -164,7 +256,13 @@ func TestResolvedAddresses(t *testing.T) {
 		"IPv6 loopback":        {cluster: goodCluster, address: "[::1]:" + port, field: fieldServer},
 		"IPv4-mapped":          {cluster: goodCluster, address: "[::ffff:127.0.0.1]:" + port, field: fieldServer},
 		"plain http, loopback": {cluster: "server: 'http://spoke'", address: here, field: fieldServer, allow: Allowance{HTTP: true}},
-		"link-local":           {cluster: goodCluster, address: "169.254.169.254:80", field: fieldServer, allow: Allowance{Loopback: true}},
+		"link-local":           {cluster: goodCluster, address: "169.254.1.1:80", field: fieldServer, allow: Allowance{Loopback: true}},
+		"metadata":             {cluster: goodCluster, address: "169.254.169.254:80", field: fieldServer, allow: everything},
+		"metadata of Azure":    {cluster: goodCluster, address: "168.63.129.16:443", field: fieldServer, allow: everything},
+		"metadata of Alibaba":  {cluster: goodCluster, address: "100.100.100.200:443", field: fieldServer, allow: everything},
+		"metadata of AWS":      {cluster: goodCluster, address: "[fd00:ec2::254]:443", field: fieldServer, allow: everything},
+		"metadata by NAT64":    {cluster: goodCluster, address: "[64:ff9b::a9fe:a9fe]:443", field: fieldServer, allow: everything},
+		"a proxy at metadata":  {cluster: goodCluster + ", proxy-url: 'http://proxy'", address: "169.254.169.254:80", field: fieldProxy, allow: everything},
 		"a proxy at loopback":  {cluster: goodCluster + ", proxy-url: 'http://proxy'", address: here, field: fieldProxy, allow: Allowance{ProxyURL: true}},
 		"a SOCKS proxy there":  {cluster: goodCluster + ", proxy-url: 'socks5://proxy'", address: here, field: fieldProxy, allow: Allowance{ProxyURL: true}},
 	} {
@@ -180,7 +278,11 @@ func TestResolvedAddresses(t *testing.T) {
 			defer c.disconnect()
 			err = c.probe(t.Context())
 			checkRefused(t, err, tc.field)
-			if f := disconnected(err); f.Reason != v1alpha1.ReasonInvalidKubeconfig || !strings.Contains(f.Message, tc.field) || !strings.Contains(f.Message, "--allow-kubeconfig=") {
+			remedy := "--allow-kubeconfig="
+			if tc.allow == everything {
+				remedy = "metadata service"
+			}
+			if f := disconnected(err); f.Reason != v1alpha1.ReasonInvalidKubeconfig || !strings.Contains(f.Message, tc.field) || !strings.Contains(f.Message, remedy) {
 				t.Errorf("it shows as %+v", f)
 			}
 		})

@@ -170,6 +170,13 @@ func (s *lanes) count(req mcreconcile.Request, e ending, took time.Duration, now
 		return // an answer that came late
 	}
 	f.lane.feed(e, took, now)
+	if e == endFailed {
+		// Whatever else waited on a level has its turn before it.
+		for n := f.lane; n.parent != nil; n = n.parent {
+			s.seq++
+			n.served = s.seq
+		}
+	}
 	s.refresh(f.lane, now)
 }
 
@@ -332,7 +339,9 @@ func (l *lane) urgent() (int, bool) {
 // has none. What is in flight can't be taken back: a spoke that stopped answering, or a namespace
 // whose admission webhook hangs, keeps it until it times out.
 //
-// For the same reason, spokes that have not answered yet get fewer of the few, the less is free.
+// For the same reason, spokes that have not answered yet get fewer of the few, the less is free, and a
+// namespace of a spoke has one key in flight until it has answered: several that hang at once leave
+// some to another one.
 func (l *lane) next() *lane {
 	free := l.window.size - l.inFlight
 	if l.shut || free <= 0 || l.ready == nil {
@@ -343,9 +352,12 @@ func (l *lane) next() *lane {
 		below = min(below, max(1, l.window.size/2))
 	}
 	tried := below
-	if l.parent == nil {
+	switch {
+	case l.parent == nil:
 		below = min(below, mostPerSpoke)
 		tried = few*(free-1)/l.window.size + 1
+	case l.parent.parent == nil:
+		tried = 1
 	}
 	for pivot := (turn{priority: math.MaxInt}); ; {
 		var first turn
@@ -363,11 +375,32 @@ func (l *lane) next() *lane {
 	}
 }
 
+// behind returns the keys that wait in the namespace of a key in flight and have not failed. Each is
+// returned once.
+func (s *lanes) behind(req mcreconcile.Request) []mcreconcile.Request {
+	f := s.flights[req]
+	if f == nil {
+		return nil
+	}
+	var out []mcreconcile.Request
+	for _, l := range f.lane.parent.children {
+		for i := range l.parked.keys {
+			if k := &l.parked.keys[i]; !k.told && k.priority > Behind {
+				k.told = true
+				out = append(out, k.req)
+			}
+		}
+	}
+	return out
+}
+
 // parkedKey is a key that waits, with what decides when it is its turn.
 type parkedKey struct {
 	req      mcreconcile.Request
 	priority int
 	seq      uint64
+	// told tells that behind has returned it.
+	told bool
 }
 
 // parking is a set of keys, ordered by priority and then by arrival.
@@ -381,6 +414,7 @@ type parking struct {
 // its place, unless it is more urgent now.
 func (p *parking) put(req mcreconcile.Request, priority int) bool {
 	if i, ok := p.at[req]; ok {
+		p.keys[i].told = false // something about it changed
 		if priority > p.keys[i].priority {
 			p.keys[i].priority = priority
 			heap.Fix(p, i)

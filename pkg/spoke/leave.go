@@ -11,9 +11,12 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
@@ -24,9 +27,8 @@ const (
 	// lastTry is how long a spoke is tried when its time to leave is over already: the
 	// operator may have been away meanwhile.
 	lastTry = 15 * time.Second
-	// prunePage is how many PrometheusRules are listed, and pruneAtOnce how many are
-	// deleted, at a time. After every pruneStep it is told how far that got.
-	prunePage   = 500
+	// pruneAtOnce is how many PrometheusRules are deleted at a time. After every pruneStep it is told
+	// how far that got.
 	pruneAtOnce = 4
 	pruneStep   = 100
 	// idlePoll is how often is looked whether the workers are done with a spoke.
@@ -161,8 +163,8 @@ func (p *Provider) heldLocked(name string) ([]string, bool) {
 }
 
 // alertRuleOf returns the AlertRule that an object says it stands for.
-func alertRuleOf(o *monitoringv1.PrometheusRule) string {
-	return Clip(o.Annotations[v1alpha1.AlertRuleAnnotation], maxRuleName)
+func alertRuleOf(o metav1.Object) string {
+	return Clip(o.GetAnnotations()[v1alpha1.AlertRuleAnnotation], maxRuleName)
 }
 
 // alertRulesOf returns the AlertRules that objects say they stand for.
@@ -187,7 +189,7 @@ func (p *Provider) lastConnectionLocked(name string, kubeconfig []byte) (*connec
 	if len(kubeconfig) == 0 {
 		return nil, errors.New("there is no kubeconfig to reach it with")
 	}
-	cfg, err := RESTConfig(kubeconfig, p.opts.Allow)
+	cfg, err := RESTConfig(kubeconfig, p.opts.Allow.Of(name))
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig is refused: %w", err)
 	}
@@ -276,7 +278,7 @@ func (c *connection) prune(ctx context.Context, identity string, told func(remov
 	if err != nil {
 		return fmt.Errorf("making a client for PrometheusRules: %w", err)
 	}
-	return pruneAll(ctx, rules, c.p.opts.HubID, told)
+	return pruneAll(ctx, c.ownRules(rules), rules, told)
 }
 
 // ownRule is a PrometheusRule of this hub's, as it was listed.
@@ -303,9 +305,9 @@ func isEnding(err error) bool {
 
 // pruneAll removes a hub's PrometheusRules. What can't be removed is an error, and keeps
 // none of the others.
-func pruneAll(ctx context.Context, rules monitoring.Interface, hubID string, told func(removed int, left []string)) error {
+func pruneAll(ctx context.Context, own *reading, rules monitoring.Interface, told func(removed int, left []string)) error {
 	for {
-		objects, err := ownRules(ctx, rules, hubID)
+		objects, err := listOwn(ctx, own)
 		if err != nil || len(objects) == 0 {
 			return err
 		}
@@ -315,40 +317,45 @@ func pruneAll(ctx context.Context, rules monitoring.Interface, hubID string, tol
 	}
 }
 
-// ownRules lists this hub's PrometheusRules. Without the kind there are none.
-func ownRules(ctx context.Context, rules monitoring.Interface, hubID string) ([]ownRule, error) {
-	var out []ownRule
-	options := metav1.ListOptions{
-		LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: map[string]string{
-			v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: hubID,
-		}}),
-		Limit: prunePage,
-	}
-	for {
-		page, err := listRules(ctx, rules, options)
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil, nil
-		case err != nil:
-			return nil, fmt.Errorf("listing PrometheusRules: %w", err)
+// ownRules reads this hub's PrometheusRules, in pages that suit the link.
+func (c *connection) ownRules(rules monitoring.Interface) *reading {
+	selector := metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: map[string]string{
+		v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: c.p.opts.HubID,
+	}})
+	lw := &toolscache.ListWatch{ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		options.LabelSelector = selector
+		return rules.MonitoringV1().PrometheusRules(metav1.NamespaceAll).List(ctx, options)
+	}}
+	return newReading(ruleKind.Kind, lw, func(o runtime.Object) error {
+		if rule, ok := o.(*monitoringv1.PrometheusRule); ok {
+			rule.Spec = monitoringv1.PrometheusRuleSpec{}
 		}
-		for i := range page.Items {
-			o := &page.Items[i]
-			out = append(out, ownRule{
-				namespace: o.Namespace, name: o.Name, uid: o.UID, resourceVersion: o.ResourceVersion,
-				alertRule: alertRuleOf(o), ending: o.DeletionTimestamp != nil,
-			})
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return out, nil
-		}
-	}
+		return nil
+	}, &c.received, c.cfg.DisableCompression)
 }
 
-func listRules(ctx context.Context, rules monitoring.Interface, options metav1.ListOptions) (*monitoringv1.PrometheusRuleList, error) {
-	ctx, cancel := context.WithTimeout(ctx, lastTry)
-	defer cancel()
-	return rules.MonitoringV1().PrometheusRules(metav1.NamespaceAll).List(ctx, options) //nolint:wrapcheck // its caller does
+// listOwn lists this hub's PrometheusRules. Without the kind there are none.
+func listOwn(ctx context.Context, own *reading) ([]ownRule, error) {
+	list, err := own.list(ctx, metav1.ListOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("listing PrometheusRules: %w", err)
+	}
+	var out []ownRule
+	err = meta.EachListItem(list, func(item runtime.Object) error {
+		o, err := meta.Accessor(item)
+		if err != nil {
+			return err //nolint:wrapcheck // all of them are objects
+		}
+		out = append(out, ownRule{
+			namespace: o.GetNamespace(), name: o.GetName(), uid: o.GetUID(), resourceVersion: o.GetResourceVersion(),
+			alertRule: alertRuleOf(o), ending: o.GetDeletionTimestamp() != nil,
+		})
+		return nil
+	})
+	return out, err //nolint:wrapcheck // it is nil
 }
 
 // removeAll deletes objects, and tells now and then how many more are gone, and of which

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -28,10 +29,16 @@ func ruleOf(hub, name string) *monitoringv1.PrometheusRule {
 	}}
 }
 
+// ownOf reads the rules of hub.
+func ownOf(rules *monitoringfake.Clientset) *reading {
+	c := &connection{cfg: &rest.Config{}, p: NewProvider(Options{HubID: "hub"})}
+	return c.ownRules(rules)
+}
+
 // pruned removes hub's rules from a spoke, and returns what is left there and what was told.
 func pruned(t *testing.T, rules *monitoringfake.Clientset) (left []string, removed int, told []string, err error) {
 	t.Helper()
-	err = pruneAll(t.Context(), rules, "hub", func(n int, names []string) { removed += n; told = names })
+	err = pruneAll(t.Context(), ownOf(rules), rules, func(n int, names []string) { removed += n; told = names })
 	list, listErr := rules.MonitoringV1().PrometheusRules("").List(t.Context(), metav1.ListOptions{})
 	if listErr != nil {
 		t.Fatal(listErr)
@@ -84,7 +91,7 @@ func TestPruneAllIsRefused(t *testing.T) {
 	gone.PrependReactor("list", "prometheusrules", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errNotFound
 	})
-	if err := pruneAll(t.Context(), gone, "hub", func(int, []string) {}); err != nil {
+	if err := pruneAll(t.Context(), ownOf(gone), gone, func(int, []string) {}); err != nil {
 		t.Errorf("without the kind: %v", err)
 	}
 }
@@ -102,7 +109,7 @@ func TestPruneAllGoesOn(t *testing.T) {
 		return ok && d.Name == "own-001", nil, apierrors.NewForbidden(resource, "own-001", nil)
 	})
 	var steps []int
-	err := pruneAll(t.Context(), rules, "hub", func(_ int, left []string) { steps = append(steps, len(left)) })
+	err := pruneAll(t.Context(), ownOf(rules), rules, func(_ int, left []string) { steps = append(steps, len(left)) })
 	left, _, _, _ := pruned(t, rules)
 	if !apierrors.IsForbidden(err) || !slices.Equal(left, []string{"own-001"}) || !slices.Equal(steps, []int{pruneStep + 1, 1}) {
 		t.Errorf("%q are left, told %v: %v", left, steps, err)

@@ -12,11 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 )
-
-// mirrorManager is the field manager of the labels that are mirrored from a Secret
-// onto its SpokeCluster. What others put there stays theirs.
-const mirrorManager = "rulefleet-registrar"
 
 // mirrored returns the labels that a SpokeCluster takes over from its Secret, and
 // whether that differs from what it took over before. A label that somebody else
@@ -55,7 +52,7 @@ func mirrors(key string) bool {
 func ownLabels(sc *v1alpha1.SpokeCluster) sets.Set[string] {
 	ours := sets.New[string]()
 	for _, entry := range sc.ManagedFields {
-		if entry.Manager != mirrorManager || entry.FieldsV1 == nil {
+		if entry.Manager != contest.MirrorManager || entry.FieldsV1 == nil {
 			continue
 		}
 		var fields struct {
@@ -168,6 +165,9 @@ func (o *Observation) into(s *v1alpha1.SpokeClusterStatus) {
 	}
 	if o.Identity != "" {
 		s.Identity = o.Identity
+	}
+	if since := metav1.NewTime(o.IdentityTime).Rfc3339Copy(); s.IdentityTime.Before(&since) {
+		s.IdentityTime = since
 	}
 	o.Counts.into(s)
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 )
 
 // managed is an entry of managedFields, as the API server writes it for labels.
@@ -42,7 +43,7 @@ func managed(manager string, operation metav1.ManagedFieldsOperationType, labels
 // the ownership of a changed value from whoever had it.
 func applied(sc *v1alpha1.SpokeCluster, labels map[string]string) *v1alpha1.SpokeCluster {
 	out := sc.DeepCopy()
-	out.ManagedFields = slices.DeleteFunc(out.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == mirrorManager })
+	out.ManagedFields = slices.DeleteFunc(out.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == contest.MirrorManager })
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}
@@ -52,7 +53,7 @@ func applied(sc *v1alpha1.SpokeCluster, labels map[string]string) *v1alpha1.Spok
 		}
 	}
 	maps.Copy(out.Labels, labels)
-	out.ManagedFields = append(out.ManagedFields, managed(mirrorManager, metav1.ManagedFieldsOperationApply, slices.Sorted(maps.Keys(labels))...))
+	out.ManagedFields = append(out.ManagedFields, managed(contest.MirrorManager, metav1.ManagedFieldsOperationApply, slices.Sorted(maps.Keys(labels))...))
 	return out
 }
 
@@ -83,32 +84,32 @@ func TestMirrored(t *testing.T) {
 		},
 		"nothing differs": {
 			secret: map[string]string{"env": "prod"}, labels: map[string]string{"env": "prod"},
-			managed: []metav1.ManagedFieldsEntry{managed(mirrorManager, apply, "env")},
+			managed: []metav1.ManagedFieldsEntry{managed(contest.MirrorManager, apply, "env")},
 			want:    map[string]string{"env": "prod"}, after: map[string]string{"env": "prod"},
 		},
 		"another value": {
 			secret: map[string]string{"env": "test"}, labels: map[string]string{"env": "prod"},
-			managed: []metav1.ManagedFieldsEntry{managed(mirrorManager, apply, "env")},
+			managed: []metav1.ManagedFieldsEntry{managed(contest.MirrorManager, apply, "env")},
 			want:    map[string]string{"env": "test"}, changed: true, after: map[string]string{"env": "test"},
 		},
 		"one removed from the Secret": {
 			secret: map[string]string{"env": "prod"}, labels: map[string]string{"env": "prod", "team": "shop"},
-			managed: []metav1.ManagedFieldsEntry{managed(mirrorManager, apply, "env", "team")},
+			managed: []metav1.ManagedFieldsEntry{managed(contest.MirrorManager, apply, "env", "team")},
 			want:    map[string]string{"env": "prod"}, changed: true, after: map[string]string{"env": "prod"},
 		},
 		"all removed from the Secret": {
 			labels:  map[string]string{"env": "prod"},
-			managed: []metav1.ManagedFieldsEntry{managed(mirrorManager, apply, "env")},
+			managed: []metav1.ManagedFieldsEntry{managed(contest.MirrorManager, apply, "env")},
 			want:    map[string]string{}, changed: true, after: map[string]string{},
 		},
 		"one removed from the SpokeCluster": {
 			secret: map[string]string{"env": "prod"}, labels: map[string]string{},
-			managed: []metav1.ManagedFieldsEntry{managed(mirrorManager, apply)},
+			managed: []metav1.ManagedFieldsEntry{managed(contest.MirrorManager, apply)},
 			want:    map[string]string{"env": "prod"}, changed: true, after: map[string]string{"env": "prod"},
 		},
 		"somebody else's label": {
 			secret: map[string]string{"env": "prod"}, labels: map[string]string{"env": "prod", "region": "eu"},
-			managed: []metav1.ManagedFieldsEntry{managed("kubectl-label", update, "region"), managed(mirrorManager, apply, "env")},
+			managed: []metav1.ManagedFieldsEntry{managed("kubectl-label", update, "region"), managed(contest.MirrorManager, apply, "env")},
 			want:    map[string]string{"env": "prod"}, after: map[string]string{"env": "prod", "region": "eu"},
 		},
 		"somebody else's value": {
@@ -118,7 +119,7 @@ func TestMirrored(t *testing.T) {
 		},
 		"a value that somebody has changed since": {
 			secret: map[string]string{"env": "prod"}, labels: map[string]string{"env": "staging"},
-			managed: []metav1.ManagedFieldsEntry{managed("kubectl-edit", update, "env"), managed(mirrorManager, apply)},
+			managed: []metav1.ManagedFieldsEntry{managed("kubectl-edit", update, "env"), managed(contest.MirrorManager, apply)},
 			want:    map[string]string{}, after: map[string]string{"env": "staging"},
 		},
 		"somebody else has the same value": {
@@ -129,8 +130,8 @@ func TestMirrored(t *testing.T) {
 		"managedFields that can't be read": {
 			secret: map[string]string{"env": "prod"}, labels: map[string]string{"env": "staging"},
 			managed: []metav1.ManagedFieldsEntry{
-				{Manager: mirrorManager}, {Manager: mirrorManager, FieldsV1: metav1.NewFieldsV1(`[`)},
-				{Manager: mirrorManager, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"k:x":{},"v:env":{}}}}`)},
+				{Manager: contest.MirrorManager}, {Manager: contest.MirrorManager, FieldsV1: metav1.NewFieldsV1(`[`)},
+				{Manager: contest.MirrorManager, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"k:x":{},"v:env":{}}}}`)},
 			},
 			want: map[string]string{}, after: map[string]string{"env": "staging"},
 		},

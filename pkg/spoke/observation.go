@@ -35,6 +35,9 @@ type Observation struct {
 	Writes Finding
 	// Version and Identity are empty until they were read.
 	Version, Identity string
+	// IdentityTime is when the spoke became another cluster than before, or one that was
+	// confirmed; zero for neither since the operator started.
+	IdentityTime time.Time
 	// Counts are of what the spoke holds.
 	Counts Counts
 	// Evaluators are its Prometheus and ThanosRuler objects.

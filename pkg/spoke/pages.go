@@ -25,8 +25,10 @@ import (
 )
 
 const (
-	// firstPage, leastPage and mostPage are numbers of objects in a page of a list.
-	firstPage, leastPage, mostPage = 250, 25, 500
+	// firstPage, leastPage and mostPage are numbers of objects in a page of a list. The first is as small
+	// as can be where answers are not compressed, and else as many as are compressed: fewer would be
+	// more bytes.
+	firstPage, leastPage, mostPage = 100, 25, 500
 	// pageTime is how long a page should take. Other requests wait behind it, and
 	// kube-apiserver ends an answer that takes a minute.
 	pageTime = 5 * time.Second
@@ -57,14 +59,16 @@ func newReadings() *readings { return &readings{kinds: map[schema.GroupVersionKi
 
 // informer makes an informer that reads its lists in pages, of which trim leaves what is kept, and
 // whose watches a guard looks after.
-func (rs *readings) informer(link *atomic.Int64, g *continuity.Guard, trim func(runtime.Object) error) newInformerFunc {
+func (rs *readings) informer(c *connection, g *continuity.Guard, trim func(runtime.Object) error) newInformerFunc {
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		guarded := g.ListerWatcher(lw, o)
+		a := &earlyWatch{inner: toolscache.ToListerWatcherWithContext(lw)}
+		guarded := g.ListerWatcher(a.listWatch(), o)
 		gvk, err := apiutil.GVKForObject(o, Scheme)
 		if err != nil {
 			return newInformer(guarded, o, resync, indexers) // no kind that a spoke is read for
 		}
-		r := &reading{kind: gvk.Kind, inner: guarded, trim: trim, link: link, limit: firstPage}
+		r := newReading(gvk.Kind, guarded, trim, &c.received, c.cfg.DisableCompression)
+		r.early, r.expired = a, func() bool { return g.Expired(gvk.Kind) }
 		rs.mu.Lock()
 		rs.kinds[gvk], rs.last = r, r
 		rs.mu.Unlock()
@@ -90,6 +94,21 @@ func (rs *readings) progress() string {
 	return r.progress()
 }
 
+// again says of a kind whose list takes long that it began again, or is "".
+func (rs *readings) again() string {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for _, r := range rs.kinds {
+		if kind := r.lasts(progressShown); kind != "" {
+			return fmt.Sprintf("%ss are read again: %s", kind, whyAgain)
+		}
+	}
+	return ""
+}
+
+// whyAgain is why a list begins again.
+const whyAgain = "the API server no longer has the resourceVersion of the list"
+
 // reading reads the lists of a kind in pages. A page that fails is read again, and those
 // before it are not. client-go would stream a list as events: uncompressed, which is ten times
 // the bytes, and from the beginning whenever the stream ends.
@@ -99,9 +118,18 @@ type reading struct {
 	// trim drops what is not kept of an object. The informer would do so at the end of the list.
 	trim func(runtime.Object) error
 	link *atomic.Int64
+	// early opens the watch of a list that takes long, and expired tells that the last watch was too
+	// late; nil for lists that no watch follows.
+	early   *earlyWatch
+	expired func() bool
 
-	mu      sync.Mutex
-	limit   int64 // of the next page
+	mu    sync.Mutex
+	limit int64 // of the next page
+	// began is when the list began; zero when none is being read. Again tells that the one before it
+	// could not be used, because its version was too old.
+	began   time.Time
+	again   bool
+	ended   chan struct{} // closed when the list ends
 	objects int
 	from    int64 // of link, when the list began
 	// most is how many objects one of the lists got to, and moved is when it did, or when the
@@ -110,6 +138,16 @@ type reading struct {
 	moved time.Time
 	page  *inflow // that is on its way
 	slow  error   // why a list was given up
+}
+
+// newReading returns what reads a kind. link counts what is received, and plain tells that nothing of
+// that is compressed.
+func newReading(kind string, inner toolscache.ListerWatcherWithContext, trim func(runtime.Object) error, link *atomic.Int64, plain bool) *reading {
+	r := &reading{kind: kind, inner: inner, trim: trim, link: link, limit: firstPage}
+	if plain {
+		r.limit = leastPage
+	}
+	return r
 }
 
 // pages returns the ListerWatcher by which an informer reads the kind.
@@ -129,23 +167,50 @@ func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
 // list reads all pages. It asks for no resourceVersion: an API server that is asked for version
 // 0 answers by all objects at once.
 func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	r.mu.Lock()
-	r.objects, r.from = 0, r.link.Load()
-	if r.moved.IsZero() {
-		r.moved = time.Now()
-	}
-	r.mu.Unlock()
+	r.begin()
 	p := pager.New(r.read)
 	p.FullListIfExpired = false
 	list, _, err := p.ListWithAlloc(ctx, metav1.ListOptions{LabelSelector: options.LabelSelector, FieldSelector: options.FieldSelector})
+	r.end(err)
+	return list, err //nolint:wrapcheck // its caller knows client-go's
+}
+
+func (r *reading) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.objects, r.from, r.began, r.ended = 0, r.link.Load(), time.Now(), make(chan struct{})
+	r.again = r.again || (r.expired != nil && r.expired())
+	if r.moved.IsZero() {
+		r.moved = r.began
+	}
+}
+
+func (r *reading) end(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.ended)
+	r.began = time.Time{}
 	if err == nil {
-		r.most, r.moved, r.slow = 0, time.Time{}, nil
-	} else if slow, ok := errors.AsType[*slowError](err); ok {
+		r.most, r.moved, r.slow, r.again = 0, time.Time{}, nil, false
+		return
+	}
+	r.again = r.again || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+	if slow, ok := errors.AsType[*slowError](err); ok {
 		r.slow = slow
 	}
-	return list, err //nolint:wrapcheck // its caller knows client-go's
+	if r.early != nil {
+		r.early.drop()
+	}
+}
+
+// lasts returns the kind when its list began again, and takes longer than d already.
+func (r *reading) lasts(d time.Duration) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.again || r.began.IsZero() || time.Since(r.began) < d {
+		return ""
+	}
+	return r.kind
 }
 
 // read reads one page, again and again while there is something to gain by that.
@@ -200,8 +265,13 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 	if r.objects += n; err == nil && r.objects > maxObjects {
 		err = fmt.Errorf("reading %ss: %w", r.kind, errTooMany)
 	}
-	if l, bad := meta.ListAccessor(list); err == nil && bad == nil && n == 0 && l.GetContinue() != "" {
+	l, bad := meta.ListAccessor(list)
+	switch {
+	case err != nil || bad != nil || l.GetContinue() == "":
+	case n == 0:
 		err = fmt.Errorf("reading %ss: %w", r.kind, errEmptyPage)
+	case options.Continue == "" && r.early != nil:
+		go r.early.open(ctx, l.GetResourceVersion(), r.ended)
 	}
 	if r.objects > r.most {
 		r.most, r.moved = r.objects, time.Now()
@@ -252,7 +322,11 @@ func (r *reading) progress() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	received := float64(r.link.Load()-r.from) / 1e6
-	return message.NewPrinter(language.English).Sprintf("reading %ss: %d so far, %.1f MB", r.kind, r.objects, received)
+	text := message.NewPrinter(language.English).Sprintf("reading %ss: %d so far, %.1f MB", r.kind, r.objects, received)
+	if r.again {
+		text += "; the list began again: " + whyAgain
+	}
+	return text
 }
 
 // lost returns why the list does not get any further, or nil.

@@ -100,7 +100,7 @@ func (s *shelf) reading() *reading {
 			return watch.NewFake(), nil
 		},
 	}
-	return &reading{kind: "Deployment", inner: lw, trim: trimListed(""), link: &atomic.Int64{}, limit: firstPage}
+	return newReading("Deployment", lw, trimListed(""), &atomic.Int64{}, false)
 }
 
 var rulesResource = schema.GroupResource{Group: ruleKind.Group, Resource: "prometheusrules"}
@@ -133,20 +133,20 @@ func TestPages(t *testing.T) {
 		takes   time.Duration
 	}{
 		"none":            {asked: []int{0}},
-		"one page":        {objects: 200, asked: []int{0}},
-		"several":         {objects: 1300, asked: []int{0, 250, 750, 1250}},
-		"a page fails":    {objects: 700, fail: times(2, 250, reset), asked: []int{0, 250, 250, 250, 375, 625}, takes: 3 * time.Second},
-		"it is throttled": {objects: 700, fail: times(1, 250, apierrors.NewTooManyRequestsError("later")), asked: []int{0, 250, 250, 500}, takes: time.Second},
+		"one page":        {objects: 100, asked: []int{0}},
+		"several":         {objects: 1300, asked: []int{0, 100, 300, 700, 1200}},
+		"a page fails":    {objects: 700, fail: times(2, 100, reset), asked: []int{0, 100, 100, 100, 150, 250, 450}, takes: 3 * time.Second},
+		"it is throttled": {objects: 700, fail: times(1, 100, apierrors.NewTooManyRequestsError("later")), asked: []int{0, 100, 100, 200, 400}, takes: time.Second},
 		"it fails for a minute": {
-			objects: 700, fail: times(-1, 250, apierrors.NewInternalError(reset)), err: "Internal error", takes: time.Minute,
-			asked: []int{0, 250},
+			objects: 700, fail: times(-1, 100, apierrors.NewInternalError(reset)), err: "Internal error", takes: time.Minute,
+			asked: []int{0, 100},
 		},
 		"the first page fails": {objects: 700, fail: times(-1, 0, reset), asked: []int{0}, err: "reset"},
-		"it is refused":        {objects: 700, fail: times(-1, 250, apierrors.NewForbidden(rulesResource, "", reset)), asked: []int{0, 250}, err: "forbidden"},
-		"it is too slow":       {objects: 700, fail: times(-1, 250, &slowError{window: stallWindow}), asked: []int{0, 250}, err: "less than 1000"},
-		"etcd was compacted":   {objects: 700, fail: times(1, 250, expired("251")), asked: []int{0, 250, 251, 501}},
-		"and does not go on":   {objects: 700, fail: times(1, 250, expired("")), asked: []int{0, 250}, err: "too old"},
-		"and not there":        {objects: 700, fail: times(-1, 250, expired("250")), asked: []int{0, 250}, err: "too old"},
+		"it is refused":        {objects: 700, fail: times(-1, 100, apierrors.NewForbidden(rulesResource, "", reset)), asked: []int{0, 100}, err: "forbidden"},
+		"it is too slow":       {objects: 700, fail: times(-1, 100, &slowError{window: stallWindow}), asked: []int{0, 100}, err: "less than 1000"},
+		"etcd was compacted":   {objects: 700, fail: times(1, 100, expired("101")), asked: []int{0, 100, 101, 201, 401}},
+		"and does not go on":   {objects: 700, fail: times(1, 100, expired("")), asked: []int{0, 100}, err: "too old"},
+		"and not there":        {objects: 700, fail: times(-1, 100, expired("100")), asked: []int{0, 100}, err: "too old"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -195,12 +195,84 @@ func listed(t *testing.T, list kruntime.Object, asked []int, objects int) {
 		}
 		return nil
 	})
-	if slices.Contains(asked, 251) {
+	if slices.Contains(asked, 101) {
 		objects-- // that one was lost by the compaction
 	}
 	m, ok := list.(metav1.ListMetaAccessor)
 	if err != nil || len(names) != objects || !ok || m.GetListMeta().GetResourceVersion() != "10" || m.GetListMeta().GetContinue() != "" {
 		t.Errorf("got %d objects, %v", len(names), err)
+	}
+}
+
+// A list takes as long as its bytes need, and no page is asked for twice, over any link that is alive:
+// kube-apiserver ends an answer after a minute.
+func TestPagesOverLinks(t *testing.T) {
+	const object, wait, most = 1600, 20 * time.Millisecond, time.Minute
+	for name, tc := range map[string]struct {
+		objects, rate int
+		// plain answers are not compressed, and told that they are not asked to be.
+		plain, told bool
+		again       int // pages that are asked for again
+		requests    int // at most
+	}{
+		"fast":                             {objects: 5000, rate: 100e6, requests: 12},
+		"100 KB/s":                         {objects: 5000, rate: 100_000, requests: 12},
+		"20 KB/s":                          {objects: 500, rate: 20_000, requests: 3},
+		"1 KB/s":                           {objects: 5000, rate: 1000, requests: 50},
+		"100 KB/s, plain":                  {objects: 5000, rate: 100_000, plain: true, told: true, requests: 30},
+		"20 KB/s, plain":                   {objects: 500, rate: 20_000, plain: true, told: true, requests: 12},
+		"5 KB/s, plain":                    {objects: 500, rate: 5000, plain: true, told: true, requests: 20},
+		"1 KB/s, plain":                    {objects: 500, rate: 1000, plain: true, told: true, requests: 20},
+		"3 KB/s, plain, and nobody knows":  {objects: 500, rate: 3000, plain: true, requests: 20},
+		"1 KB/s, plain, and nobody knows":  {objects: 500, rate: 1000, plain: true, again: 2, requests: 23},
+		"20 KB/s, plain, and nobody knows": {objects: 500, rate: 20_000, plain: true, requests: 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, asked, sent := &shelf{objects: tc.objects}, map[string]int{}, 0
+				r := s.reading()
+				r = newReading(r.kind, r.inner, r.trim, r.link, tc.told)
+				r.inner = &toolscache.ListWatch{ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+					asked[o.Continue]++
+					list, err := s.list(ctx, o)
+					if err != nil {
+						return nil, err
+					}
+					bytes := meta.LenList(list) * object
+					page, carried := ctx.Value(inflowKey{}).(*inflow), bytes
+					if !tc.plain && bytes >= 128<<10 {
+						carried = bytes / 15
+						page.compressed.Store(true)
+					}
+					took := wait + time.Duration(carried)*time.Second/time.Duration(tc.rate)
+					page.body.Add(int64(bytes))
+					if took > most {
+						sent += tc.rate * int(most/time.Second)
+						time.Sleep(most) //nolint:forbidigo // of the bubble's clock
+						return nil, errors.New("stream error")
+					}
+					sent += carried
+					time.Sleep(took) //nolint:forbidigo // of the bubble's clock
+					return list, nil
+				}}
+				began := time.Now()
+				if _, err := r.list(t.Context(), metav1.ListOptions{}); err != nil && tc.again == 0 {
+					t.Fatal(err)
+				}
+				for i := 0; i < 3 && len(asked) == 1; i++ { // as the informer does when the first page fails
+					_, _ = r.list(t.Context(), metav1.ListOptions{})
+				}
+				took, requests, again := time.Since(began), 0, 0
+				for _, n := range asked {
+					requests, again = requests+n, again+n-1
+				}
+				needed := time.Duration(sent) * time.Second / time.Duration(tc.rate)
+				t.Logf("%d requests, %d KB, %v, of which the bytes need %v", requests, sent/1000, took, needed)
+				if again != tc.again || requests > tc.requests || took > needed*3/2+time.Duration(requests)*wait {
+					t.Errorf("%d pages were asked for again, of %d", again, requests)
+				}
+			})
+		})
 	}
 }
 
@@ -299,8 +371,8 @@ func TestReadingIsLost(t *testing.T) {
 		"slow pages":          {wait: 50 * time.Second},
 		"slower pages":        {wait: 80 * time.Second},
 		"nothing works":       {fail: times(-1, 0, errors.New("cut")), lost: syncTimeout},
-		"it does not get on":  {fail: times(-1, 250, errors.New("cut")), lost: syncTimeout},
-		"it is slow":          {fail: times(-1, 250, &slowError{window: stallWindow}), lost: 2 * paceBeat, slow: true},
+		"it does not get on":  {fail: times(-1, 100, errors.New("cut")), lost: syncTimeout},
+		"it is slow":          {fail: times(-1, 100, &slowError{window: stallWindow}), lost: 2 * paceBeat, slow: true},
 		"once in a while":     {fail: every(3, errors.New("cut"))},
 		"the account may not": {fail: times(-1, 0, apierrors.NewForbidden(rulesResource, "", nil)), lost: syncTimeout},
 	} {
@@ -345,7 +417,7 @@ func TestReadingIsLost(t *testing.T) {
 // The beginning of a list that is read once more is no progress.
 func TestReadingTheSameAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := (&shelf{objects: 700, fail: times(-1, 250, apierrors.NewForbidden(rulesResource, "", nil))}).reading()
+		r := (&shelf{objects: 700, fail: times(-1, 100, apierrors.NewForbidden(rulesResource, "", nil))}).reading()
 		for began := time.Now(); time.Since(began) <= syncTimeout; {
 			if err := r.lost(); err != nil {
 				t.Errorf("it is lost after %v: %v", time.Since(began), err)

@@ -33,15 +33,25 @@ const (
 )
 
 // slowError says that an answer came too slowly.
-type slowError struct{ window time.Duration }
+type slowError struct {
+	window time.Duration
+	// unbegun tells that nothing of it came.
+	unbegun bool
+}
 
 // Error implements error.
 func (e *slowError) Error() string {
+	if e.unbegun {
+		return fmt.Sprintf("no answer began within %v", e.window)
+	}
 	return fmt.Sprintf("less than %d bytes a second were received for %v", leastRate, e.window)
 }
 
 // Is makes it a timeout.
 func (e *slowError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// Transfer returns how long so many bytes take at the rate by which a link is alive.
+func Transfer(bytes int) time.Duration { return time.Duration(bytes) * time.Second / leastRate }
 
 // errTooLarge ends an answer that would take too much memory.
 var errTooLarge = errors.New("the answer is too large")
@@ -82,8 +92,11 @@ type inflow struct {
 	link *atomic.Int64
 	// single tells that the answer is small, and may wait for others on a slow link.
 	single bool
+	// begins is within what time the answer has to begin, however busy the link is; 0 is without a bound.
+	begins time.Duration
 
 	began      atomic.Bool // the request was sent
+	answered   atomic.Bool // its answer has begun
 	body       atomic.Int64
 	compressed atomic.Bool
 }
@@ -98,6 +111,15 @@ func (c *connection) patient(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeout(ctx, readTimeout)
 }
 
+// Patient returns a context for a single read of the spoke, past its cache. It ends when nothing comes
+// from the spoke for 5 s, or after 30 s in any case.
+func (s *Spoke) Patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.patient == nil {
+		return context.WithTimeout(ctx, requestTimeout)
+	}
+	return s.patient(ctx)
+}
+
 // watch ends a request when its answer comes too slowly. It has to be told when the answer
 // is complete.
 func (i *inflow) watch(ctx context.Context) (watched context.Context, done context.CancelFunc) {
@@ -110,6 +132,10 @@ func (i *inflow) watch(ctx context.Context) (watched context.Context, done conte
 		return link.keeps(i.link.Load()) && (moves || i.single)
 	}
 	alive()
+	var late <-chan time.Time
+	if i.begins > 0 {
+		late = time.After(i.begins)
+	}
 	go func() {
 		beat := time.NewTicker(paceBeat)
 		defer beat.Stop()
@@ -117,11 +143,16 @@ func (i *inflow) watch(ctx context.Context) (watched context.Context, done conte
 			select {
 			case <-watched.Done():
 				return
+			case <-late:
+				if !i.answered.Load() {
+					cancel(&slowError{window: i.begins, unbegun: true})
+					return
+				}
 			case <-beat.C:
-			}
-			if !alive() {
-				cancel(&slowError{window: i.window})
-				return
+				if !alive() {
+					cancel(&slowError{window: i.window})
+					return
+				}
 			}
 		}
 	}()
@@ -136,6 +167,7 @@ func (i *inflow) send(next http.RoundTripper, req *http.Request) (*http.Response
 		done()
 		return nil, whyEnded(ctx, err)
 	}
+	i.answered.Store(true)
 	i.compressed.Store(resp.Uncompressed)
 	resp.Body = &measured{ReadCloser: resp.Body, inflow: i, ctx: ctx, done: done}
 	return resp, nil

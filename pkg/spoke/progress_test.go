@@ -88,6 +88,7 @@ func TestInflow(t *testing.T) {
 	const minute = time.Minute
 	for name, tc := range map[string]struct {
 		single      bool
+		aside       bool  // an evaluator's
 		silent      bool  // there is not even a header
 		rate, total int64 // of the answer
 		beside      int64 // what comes beside it in a second
@@ -105,6 +106,10 @@ func TestInflow(t *testing.T) {
 		"a read without an answer beside a list": {single: true, silent: true, beside: 1000, ends: readTimeout},
 		"a read behind a list that is too slow":  {single: true, silent: true, beside: 900, ends: requestTimeout, slow: true},
 		"a short list, slowly":                   {rate: 100, total: 2900, ends: 29 * time.Second},
+		"an evaluator without an answer":         {aside: true, silent: true, ends: beginTimeout, slow: true},
+		"an evaluator that hangs on a busy link": {aside: true, silent: true, beside: 5000, ends: beginTimeout, slow: true},
+		"an evaluator's answer, slowly":          {aside: true, rate: 1000, total: 120_000, ends: 2 * minute},
+		"an evaluator's answer that hangs":       {aside: true, total: 1, ends: 30 * time.Second, slow: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -134,13 +139,16 @@ func TestInflow(t *testing.T) {
 					}
 					return &http.Response{StatusCode: 200, Body: &dripping{ctx: req.Context(), rate: tc.rate, link: &c.received, left: tc.total}}, nil
 				})
-				o := &observer{next: next, breaker: NewBreaker(func() {}), count: func(_, _ string) {}}
+				var sender http.RoundTripper = &observer{next: next, breaker: NewBreaker(func() {}), count: func(_, _ string) {}}
+				if tc.aside {
+					sender = asker{next: sender, link: &c.received}
+				}
 				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://spoke/version", http.NoBody)
 				if err != nil {
 					t.Fatal(err)
 				}
 				began := time.Now()
-				resp, err := o.RoundTrip(req)
+				resp, err := sender.RoundTrip(req)
 				if err == nil {
 					_, err = io.Copy(io.Discard, resp.Body)
 					_ = resp.Body.Close()

@@ -27,10 +27,13 @@ import (
 type Options struct {
 	// HubID is the id of this hub: of its own PrometheusRules alone the contents are cached.
 	HubID string
+	// Stands tells whether an object stands for an AlertRule of this hub: rule.StandsFor. Only those are
+	// counted. Nil is every one with the hub's label.
+	Stands func(o metav1.Object) bool
 	// UserAgent is how the operator presents itself to spokes.
 	UserAgent string
 	// Allow is what kubeconfigs may have that is refused otherwise.
-	Allow Allowance
+	Allow Allowances
 	// Intervals scales the time between two looks at a spoke.
 	Intervals interval.Scale
 	// Wrap is put around every transport to a spoke; nil for none.
@@ -62,7 +65,8 @@ type Spoke struct {
 	Behind *http.Client
 	Server *url.URL
 
-	allow Allowance
+	allow   Allowance
+	patient func(context.Context) (context.Context, context.CancelFunc)
 }
 
 // Provider is the multicluster.Provider of registered spokes. Each has a goroutine
@@ -90,8 +94,10 @@ type Provider struct {
 	removed []func(name string)
 	// identified is told of spokes that became other clusters, or were confirmed.
 	identified []func(name string)
-	members    members
-	leaving    map[string]*departure
+	// restored is told of spokes that were restored from a backup.
+	restored []func(name string)
+	members  members
+	leaving  map[string]*departure
 }
 
 // entry is all that is known of one registered spoke.
@@ -260,10 +266,15 @@ func (p *Provider) RulesServed(name multicluster.ClusterName, _ cluster.Cluster)
 func (p *Provider) Observation(name string) *Observation {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	if e, ok := p.entries[name]; ok {
-		return e.observation()
+	e, ok := p.entries[name]
+	if !ok {
+		return nil
 	}
-	return nil
+	seen := e.observation()
+	if seen != nil {
+		seen.IdentityTime = p.members.changed[name]
+	}
+	return seen
 }
 
 // Register makes a spoke of that name be served by a kubeconfig. It waits for
@@ -284,7 +295,7 @@ func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte)
 	if same {
 		return nil
 	}
-	cfg, err := RESTConfig(kubeconfig, p.opts.Allow)
+	cfg, err := RESTConfig(kubeconfig, p.opts.Allow.Of(name))
 	if err != nil {
 		return err
 	}
@@ -387,7 +398,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	e.cluster, e.evaluators = s.cluster, c.seen.Evaluators
 	e.spoke = &Spoke{
 		Name: c.name, Reader: s.cluster.GetClient(), Live: s.cluster.GetAPIReader(), Identity: c.gate, Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
-		Behind: newAsker(c.http), Server: c.server, allow: p.opts.Allow,
+		Behind: newAsker(c.http, &c.received), Server: c.server, allow: p.opts.Allow.Of(c.name), patient: c.patient,
 	}
 	p.mu.Unlock()
 

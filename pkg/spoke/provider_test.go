@@ -118,7 +118,7 @@ func TestProviderEvaluators(t *testing.T) {
 	p.aware = engaged
 	told := 0
 	p.OnEvaluators(func(string) { told++ })
-	cl, err := c.cluster(continuity.NewGuard(nil))
+	cl, err := c.cluster(continuity.NewGuard(nil, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -184,6 +184,13 @@ func (q *Queue) count(req mcreconcile.Request, e ending, took time.Duration) {
 	q.grantLocked(nil)
 }
 
+// behind returns the keys that wait in the namespace of a key in flight: see lanes.behind.
+func (q *Queue) behind(req mcreconcile.Request) []mcreconcile.Request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.lanes.behind(req)
+}
+
 // Done hands a key back, and makes room for the next.
 func (q *Queue) Done(req mcreconcile.Request) {
 	q.mu.Lock()

@@ -25,7 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	applyv1alpha1 "github.com/rulefleet/rulefleet/api/v1alpha1/applyconfiguration/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 )
 
 // Registrar keeps the membership: a SpokeCluster for every registered Secret, with
@@ -43,8 +44,8 @@ type Registrar struct {
 	Failures Failures
 	// Evaluation tells how the spokes' evaluators are; nil for nothing.
 	Evaluation Evaluation
-	// Contests tells what somebody undoes; nil for nothing.
-	Contests Contests
+	// Contests paces writes that somebody undoes, and tells of all those in and for a spoke.
+	Contests *contest.Writes
 	// Rules tells of the AlertRules on the hub.
 	Rules Rules
 	// Recorder tells of transitions, by Events on the SpokeCluster and on the Secret.
@@ -56,6 +57,9 @@ type Registrar struct {
 	learned bool
 	// uids are those of the SpokeClusters that were seen last.
 	uids map[string]types.UID
+	// recollected are the SpokeClusters of which it was found out whether they had an identity
+	// before, by their UIDs.
+	recollected map[string]types.UID
 	// outdated are, by SpokeCluster, the resourceVersions that are known not to be the
 	// hub's any more.
 	outdated map[string]string
@@ -73,6 +77,9 @@ type Rules interface {
 	// Doomed returns the AlertRules, as namespace/name, of which a spoke still has something
 	// that is to be removed. known is false where that can't be said.
 	Doomed(ctx context.Context, spoke string) (rules []string, known bool)
+	// Forgotten tells whether what was known of a spoke may be lost, whose Secret was made at a
+	// time: the kind SpokeCluster was deleted, and made anew, since.
+	Forgotten(ctx context.Context, registered time.Time) (bool, error)
 	// Refused returns the number of Deployments of a spoke that did not get all of their
 	// AlertRules, because of its maxRules.
 	Refused(spoke string) int
@@ -116,9 +123,9 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	sc, err := r.member(ctx, req.Name, secret)
+	sc, wait, err := r.member(ctx, req.Name, secret)
 	if err != nil || sc == nil {
-		return reconcile.Result{}, err
+		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	if !sc.DeletionTimestamp.IsZero() {
 		return r.leave(ctx, sc, secret)
@@ -129,17 +136,21 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 	n.seen = r.Provider.Observation(req.Name)
 	if !n.away() && sc.Annotations[v1alpha1.AcceptIdentityAnnotation] != "" && sc.Status.Identity == n.seen.Identity {
-		return reconcile.Result{}, r.accepted(ctx, sc) // its event brings the SpokeCluster back here
+		left, err := r.accepted(ctx, sc)
+		if err != nil || left == 0 {
+			return reconcile.Result{}, err
+		}
+		wait = interval.Soonest(wait, left)
 	}
 	if n.away() || ptr.Deref(sc.Spec.Suspend, false) {
 		n.doomed, n.doomedKnown = r.Rules.Doomed(ctx, req.Name)
 	}
 	var again time.Duration
-	n.contested, again = contested(r.Contests, req.Name)
+	n.contested, again = r.Contests.InSpoke(req.Name)
 	status := statusOf(sc, n, metav1.Now())
 	tellFailing(&status, failing(r.Failures, sc, n.seen))
 	r.tellEvaluation(&status, sc, n)
-	return reconcile.Result{RequeueAfter: again}, r.show(ctx, sc, secret, status)
+	return reconcile.Result{RequeueAfter: interval.Soonest(wait, again)}, r.show(ctx, sc, secret, status)
 }
 
 // show writes a status, if it differs, and tells of transitions. Where the cache is behind,
@@ -189,7 +200,7 @@ func (r *Registrar) learn(ctx context.Context) error {
 		}
 		r.uids[sc.Name] = sc.UID
 		r.Provider.Known(sc.Name, sc.Status.Identity)
-		r.Deletions.Recall(sc.Name, heldIn(&sc.Status))
+		r.Deletions.Recall(sc.Name, heldIn(&sc.Status), sc.Status.IdentityTime.Time)
 		if kubeconfigIn(secret) == nil {
 			r.Provider.Release(sc.Name)
 		}
@@ -231,7 +242,9 @@ func (r *Registrar) gone(name string) {
 	r.mu.Lock()
 	delete(r.uids, name)
 	delete(r.outdated, name)
+	delete(r.recollected, name)
 	r.mu.Unlock()
+	r.Contests.ForgetMembership(name)
 	r.Provider.Gone(name)
 }
 
@@ -263,37 +276,34 @@ func (r *Registrar) registered(ctx context.Context, name string) (*corev1.Secret
 	return secret, nil
 }
 
-// member returns the SpokeCluster, after it made it for a Secret that has none and
-// mirrored the Secret's labels. It is nil where there is neither.
-func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secret) (*v1alpha1.SpokeCluster, error) {
+// member returns the SpokeCluster, after it made it for a Secret that has none and mirrored the
+// Secret's labels, and when to look again where that has to wait. It is nil where there is
+// neither, and until a write's own event brings it back.
+func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secret) (*v1alpha1.SpokeCluster, time.Duration, error) {
 	sc := &v1alpha1.SpokeCluster{}
 	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, sc)
 	missing := apierrors.IsNotFound(err)
 	switch {
 	case err != nil && !missing:
-		return nil, fmt.Errorf("reading SpokeCluster %s: %w", name, err)
+		return nil, 0, fmt.Errorf("reading SpokeCluster %s: %w", name, err)
 	case missing:
 		r.gone(name) // or what is known of a former one would be taken for this one's
 		if secret == nil {
-			return nil, nil
+			return nil, 0, nil
 		}
 	case r.replaced(sc):
 		r.Provider.Gone(name) // as above
 	}
 	if !missing && (secret == nil || !sc.DeletionTimestamp.IsZero()) {
-		return sc, nil
+		return sc, 0, nil
 	}
 	labels, changed := mirrored(secret.Labels, sc)
 	if !missing && !changed && controllerutil.ContainsFinalizer(sc, v1alpha1.LeaveFinalizer) {
-		return sc, nil
+		r.Contests.Stands(membership(name, ""))
+		return sc, 0, nil
 	}
-	apply := applyv1alpha1.SpokeCluster(name).WithLabels(labels).WithFinalizers(v1alpha1.LeaveFinalizer)
-	// Without force: a label that somebody has just set is theirs, though the cache does
-	// not show it yet. The conflict has it looked at again.
-	if err := r.Client.Apply(ctx, apply, client.FieldOwner(mirrorManager)); err != nil {
-		return nil, fmt.Errorf("applying SpokeCluster %s: %w", name, err)
-	}
-	return nil, nil // the write's own event brings it back here
+	sc.Name = name
+	return r.mirror(ctx, sc, labels)
 }
 
 // connect hands the kubeconfig to the provider. The Finding is non-nil where the
@@ -305,6 +315,9 @@ func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secr
 		r.Provider.Release(name)
 		return r.missing(name, secret != nil), nil
 	}
+	if err := r.recollect(ctx, sc, secret); err != nil {
+		return nil, err
+	}
 	r.Provider.Accept(name, sc.Annotations[v1alpha1.AcceptIdentityAnnotation])
 	err := r.Provider.Register(ctx, name, kubeconfig)
 	if _, refused := errors.AsType[*RefusedError](err); refused {
@@ -312,6 +325,31 @@ func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secr
 		return &finding, nil
 	}
 	return nil, err
+}
+
+// recollect finds out, once for each SpokeCluster, whether one without an identity had one that
+// was lost with its kind.
+func (r *Registrar) recollect(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) error {
+	r.mu.Lock()
+	known := sc.Status.Identity != "" || r.recollected[sc.Name] == sc.UID
+	r.mu.Unlock()
+	if known {
+		return nil
+	}
+	forgotten, err := r.Rules.Forgotten(ctx, secret.CreationTimestamp.Time)
+	if err != nil {
+		return fmt.Errorf("finding out whether the identity of spoke %s was lost: %w", sc.Name, err)
+	}
+	if forgotten {
+		r.Provider.Forgot(sc.Name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.recollected == nil {
+		r.recollected = map[string]types.UID{}
+	}
+	r.recollected[sc.Name] = sc.UID
+	return nil
 }
 
 // missing says what there is not, and what becomes of the spoke meanwhile.
@@ -325,16 +363,4 @@ func (r *Registrar) missing(name string, secret bool) *Finding {
 		message = fmt.Sprintf("SpokeCluster %s is the same cluster and keeps its rules. What is left of this one on the hub goes by: kubectl delete spoke %s", successor, name)
 	}
 	return &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: message}
-}
-
-// accepted takes a confirmation off a spoke that is connected: it was used, or is not needed.
-// Left there, it would confirm that cluster once more, some day. The status has the identity by
-// then: without either, a restart would ask for the confirmation again.
-func (r *Registrar) accepted(ctx context.Context, sc *v1alpha1.SpokeCluster) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AcceptIdentityAnnotation)
-	err := r.Client.Patch(ctx, sc.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("taking the confirmation off SpokeCluster %s: %w", sc.Name, err)
-	}
-	return nil
 }

@@ -3,24 +3,28 @@ package spoke
 import (
 	"context"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 )
 
 // noDeletions are held.
 type noDeletions struct{}
 
-func (noDeletions) Held(string) *Held    { return nil }
-func (noDeletions) Recall(string, *Held) {}
+func (noDeletions) Held(string) *Held               { return nil }
+func (noDeletions) Recall(string, *Held, time.Time) {}
 
 // registrar returns one whose Provider serves nothing yet, on a hub with these objects.
 func registrar(t *testing.T, objects ...client.Object) (*Registrar, *events.FakeRecorder) {
@@ -31,9 +35,13 @@ func registrar(t *testing.T, objects ...client.Object) (*Registrar, *events.Fake
 			t.Fatal(err)
 		}
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.SpokeCluster{}).Build()
+	c := fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter()).WithReturnManagedFields().
+		WithObjects(objects...).WithStatusSubresource(&v1alpha1.SpokeCluster{}).Build()
 	recorder := events.NewFakeRecorder(10)
-	return &Registrar{Client: c, Provider: NewProvider(Options{}), Namespace: "operator", Deletions: noDeletions{}, Recorder: recorder}, recorder
+	return &Registrar{
+		Client: c, Provider: NewProvider(Options{}), Namespace: "operator", Deletions: noDeletions{}, Recorder: recorder,
+		Contests: contest.New(clock.RealClock{}, 0),
+	}, recorder
 }
 
 // memberOf returns a SpokeCluster that is known to be a cluster.
@@ -72,6 +80,68 @@ func TestLearnPredecessors(t *testing.T) {
 	}
 }
 
+// lostKind has the rules of a hub that lost the kind SpokeCluster.
+type lostKind struct {
+	noRules
+
+	asked int
+}
+
+func (f *lostKind) Forgotten(context.Context, time.Time) (bool, error) {
+	f.asked++
+	return true, nil
+}
+
+// A SpokeCluster without an identity is asked for once whether it had one, and each one of a name
+// anew. The identity that it turns out to have is told of, and its time is in the status.
+func TestRecollect(t *testing.T) {
+	secret := secretOf("s", map[string][]byte{v1alpha1.KubeconfigKey: []byte("no kubeconfig")})
+	r, _ := registrar(t)
+	told, rules := 0, &lostKind{}
+	r.Rules = rules
+	r.Provider.OnIdentity(func(string) { told++ })
+	for _, uid := range []types.UID{"1", "2"} {
+		sc := memberOf("s", "")
+		sc.UID = uid
+		for range 2 {
+			if err := r.recollect(t.Context(), sc, secret); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	known := memberOf("known", "A")
+	if err := r.recollect(t.Context(), known, secret); err != nil || rules.asked != 2 {
+		t.Errorf("asked %d times, %v", rules.asked, err)
+	}
+	r.Provider.mu.Lock()
+	r.Provider.becomeLocked("s", "A")
+	r.Provider.becomeLocked("known", "A")
+	r.Provider.mu.Unlock()
+	engagedAs(r.Provider, "s", "A")
+	r.Provider.entries["s"].seen = &Observation{Identity: "A"}
+	seen := r.Provider.Observation("s")
+	if told != 1 || seen.IdentityTime.IsZero() {
+		t.Errorf("told %d times, and seen is %+v", told, seen)
+	}
+	sc := memberOf("s", "")
+	sc.Status = statusOf(sc, news{seen: seen}, metav1.Now())
+	if since := sc.Status.IdentityTime; since.IsZero() || since.Nanosecond() != 0 || time.Since(since.Time) > time.Minute {
+		t.Errorf("the status has %v", since)
+	}
+	seen.IdentityTime = time.Time{} // after a restart
+	if again := statusOf(sc, news{seen: seen}, metav1.Now()); !again.IdentityTime.Equal(&sc.Status.IdentityTime) {
+		t.Errorf("the status has %v then", again.IdentityTime)
+	}
+	r.gone("s")
+	r.Provider.Forgot("s")
+	r.gone("s") // before it was connected
+	r.Provider.mu.Lock()
+	defer r.Provider.mu.Unlock()
+	if r.Provider.becomeLocked("s", "B"); told != 1 || len(r.recollected) != 0 {
+		t.Errorf("told %d times when it is another one, and %v is remembered", told, r.recollected)
+	}
+}
+
 // A SpokeCluster that was deleted and made again is another one, though no reconcile came
 // between the two: it is not what the former was, and has not left.
 func TestReplacedSpokeCluster(t *testing.T) {
@@ -81,7 +151,7 @@ func TestReplacedSpokeCluster(t *testing.T) {
 	}
 	departed := &departure{state: Departure{Done: true}, cancel: func() {}}
 	r.Provider.leaving["s"] = departed
-	sc, err := r.member(t.Context(), "s", nil)
+	sc, _, err := r.member(t.Context(), "s", nil)
 	if err != nil || r.Provider.leaving["s"] != departed || r.Provider.admit("s", "is") == nil {
 		t.Fatalf("the same one is forgotten: %v", err)
 	}
@@ -97,7 +167,7 @@ func TestReplacedSpokeCluster(t *testing.T) {
 	if err := r.Client.Create(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.member(t.Context(), "s", nil); err != nil {
+	if _, _, err := r.member(t.Context(), "s", nil); err != nil {
 		t.Fatal(err)
 	}
 	if r.Provider.leaving["s"] != nil {

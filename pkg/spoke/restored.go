@@ -11,8 +11,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
-// These bound how often a session is given up because the spoke was restored: an API server
-// whose resource versions go back by themselves must not be read anew without end.
+// These bound how often a session is opened anew because the spoke was restored: an API server
+// whose resource versions go back by themselves must not be read anew without end. What was read
+// before is not served meanwhile.
 const (
 	restoresPerSecond = 1.0 / 60
 	restoresAtOnce    = 10
@@ -30,26 +31,34 @@ func (c *connection) look() {
 	}
 }
 
-// restored returns an error when the spoke was restored from a backup since the session was
-// opened: what it has in its cache is not to be worked with.
-func (c *connection) restored(s *session) error {
-	err := s.guard.Err()
-	if err == nil || !c.restores.TryAccept() {
-		return nil
-	}
-	return err
+// OnRestored adds a function that is told, before a spoke is engaged again, that it was restored
+// from a backup. It has to return at once, and may ask the Provider nothing.
+func (p *Provider) OnRestored(fn func(name string)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.restored = append(p.restored, fn)
 }
 
-// anew tells whether a session ended so that another one can take its place at once, and shows
-// why until then.
-func (c *connection) anew(err error) bool {
+func (p *Provider) tellRestored(name string) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, fn := range p.restored {
+		fn(name)
+	}
+}
+
+// anew tells whether a session ended because the spoke was restored, and shows that until another
+// one takes its place. It returns when that may be opened: at once, unless that was often of late.
+func (c *connection) anew(ctx context.Context, err error) bool {
 	if _, ok := errors.AsType[*continuity.RestoredError](err); !ok {
 		return false
 	}
+	c.p.tellRestored(c.name)
 	c.observe(Finding{
 		Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonRestored,
 		Message: Clip(err.Error()+"; all that is watched there is read again", maxMessage),
 	})
+	_ = c.restores.Wait(ctx) // it fails when ctx ends, and the connection with it
 	return true
 }
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/continuity"
@@ -41,10 +43,15 @@ func TestRecheckNoticesRestore(t *testing.T) {
 	if _, err := c.recheck(t.Context(), session); err != nil {
 		t.Fatal(err)
 	}
+	told := ""
+	c.p.OnRestored(func(name string) { told += name })
 	begin := time.Now()
 	err := c.tend(t.Context(), session)
-	if !c.anew(err) || c.seen.Connected.Reason != v1alpha1.ReasonRestored || c.seen.Connected.Status != metav1.ConditionFalse {
+	if !c.anew(t.Context(), err) || c.seen.Connected.Reason != v1alpha1.ReasonRestored || c.seen.Connected.Status != metav1.ConditionFalse {
 		t.Errorf("the session ended with %v, and it shows %+v", err, c.seen.Connected)
+	}
+	if told != c.name {
+		t.Errorf("told of %q", told)
 	}
 	if took := time.Since(begin); took > time.Second {
 		t.Errorf("it took %v", took)
@@ -54,26 +61,43 @@ func TestRecheckNoticesRestore(t *testing.T) {
 // Only what was restored is opened anew at once.
 func TestAnew(t *testing.T) {
 	_, c, _ := connectTo(t)
+	c.p.OnRestored(func(name string) { t.Errorf("told of %s", name) })
 	for _, err := range []error{errNotKubernetes, &IdentityError{}} {
-		if c.anew(err) || c.seen.Connected.Reason != "" {
+		if c.anew(t.Context(), err) || c.seen.Connected.Reason != "" {
 			t.Errorf("%v: it shows %+v", err, c.seen.Connected)
 		}
 	}
 }
 
-// A spoke whose resource versions go back again and again is served all the same.
+// However often a spoke is restored, what was read before is not served. Beyond some times in a row,
+// it is read again after a while.
 func TestRestoresAreBounded(t *testing.T) {
 	_, c, session := connectTo(t)
-	if err := c.restored(session); err != nil {
-		t.Fatal(err)
+	c.restores = flowcontrol.NewFakeNeverRateLimiter()
+	readAt(t, session, "100")
+	session.guard.Reading(monitoringv1.PrometheusRuleKind)("99")
+	if _, ok := errors.AsType[*continuity.RestoredError](c.tend(t.Context(), session)); !ok {
+		t.Error("the session goes on")
 	}
-	for n := range restoresAtOnce + 2 {
-		session.guard = continuity.NewGuard(nil)
-		readAt(t, session, "100")
-		session.guard.Reading(monitoringv1.PrometheusRuleKind)("99")
-		err := c.restored(session)
-		if _, ok := errors.AsType[*continuity.RestoredError](err); ok != (n < restoresAtOnce) {
-			t.Errorf("the %d. time: %v", n+1, err)
+
+	synctest.Test(t, func(t *testing.T) {
+		c := &connection{name: "s", p: NewProvider(Options{}), restores: newRestores()}
+		begin := time.Now()
+		for n := range restoresAtOnce + 3 {
+			if !c.anew(t.Context(), &continuity.RestoredError{}) || c.seen.Connected.Reason != v1alpha1.ReasonRestored {
+				t.Fatalf("the %d. time: %+v", n+1, c.seen.Connected)
+			}
+			want := time.Duration(max(0, n+1-restoresAtOnce)) * time.Minute
+			if took := time.Since(begin); took < want-time.Second || took > want+time.Second {
+				t.Errorf("the %d. time: after %v, and not %v", n+1, took, want)
+			}
 		}
-	}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		begin = time.Now()
+		c.anew(ctx, &continuity.RestoredError{})
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("a connection that ends waits for %v", took)
+		}
+	})
 }

@@ -50,10 +50,10 @@ func (t *tally) deployments() toolscache.ResourceEventHandler {
 	return counter(&t.deploymentCount, func(any) bool { return true })
 }
 
-func (t *tally) rules(hubID string) toolscache.ResourceEventHandler {
+func (t *tally) rules(of Options) toolscache.ResourceEventHandler {
 	return counter(&t.ruleCount, func(in any) bool {
 		o, ok := in.(metav1.Object)
-		return ok && o.GetLabels()[v1alpha1.HubLabel] == hubID
+		return ok && o.GetLabels()[v1alpha1.HubLabel] == of.HubID && (of.Stands == nil || of.Stands(o))
 	})
 }
 

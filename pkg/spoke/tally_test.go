@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
@@ -41,6 +44,26 @@ func TestTally(t *testing.T) {
 
 // TestTallyCorrectsAnOldStatus is a restart: the first counts don't replace the
 // status, and those after a minute do.
+// Of the objects with the hub's label, those that stand for AlertRules are counted.
+func TestTallyOfRules(t *testing.T) {
+	var counts tally
+	handler := counts.rules(Options{HubID: "hub", Stands: func(o metav1.Object) bool { return o.GetName() != "stray" }})
+	object := func(name, hub string) *monitoringv1.PrometheusRule {
+		return &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.HubLabel: hub}}}
+	}
+	for _, o := range []*monitoringv1.PrometheusRule{object("a", "hub"), object("stray", "hub"), object("b", "another")} {
+		handler.OnAdd(o, true)
+	}
+	if n := counts.ruleCount.Load(); n != 1 {
+		t.Errorf("%d are counted", n)
+	}
+	handler.OnUpdate(object("stray", "hub"), object("c", "hub"))
+	handler.OnDelete(object("stray", "hub"))
+	if n := counts.ruleCount.Load(); n != 2 {
+		t.Errorf("in the end, %d are counted", n)
+	}
+}
+
 func TestTallyCorrectsAnOldStatus(t *testing.T) {
 	old := int32(7)
 	status := &v1alpha1.SpokeClusterStatus{Deployments: &old, Rules: &old}

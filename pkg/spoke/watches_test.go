@@ -22,7 +22,7 @@ import (
 func runInformer(t *testing.T, open func() (watch.Interface, error)) (stop func()) {
 	t.Helper()
 	o := &metav1.PartialObjectMetadata{}
-	informer := newInformer(continuity.NewGuard(nil).ListerWatcher(&toolscache.ListWatch{
+	informer := newInformer(continuity.NewGuard(nil, nil).ListerWatcher(&toolscache.ListWatch{
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (kruntime.Object, error) {
 			return &metav1.PartialObjectMetadataList{}, nil
 		},

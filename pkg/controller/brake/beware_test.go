@@ -43,7 +43,7 @@ func TestBewareAcknowledged(t *testing.T) {
 	if n := b.mass(Generate, "s"); n != 60 {
 		t.Errorf("%d are held", n)
 	}
-	if n := b.Acknowledge("s"); n != 60 || b.mass(Generate, "s") != 0 {
+	if n := b.Acknowledge("s", nil); n != 60 || b.mass(Generate, "s") != 0 {
 		t.Errorf("%d were acknowledged", n)
 	}
 }
@@ -54,7 +54,7 @@ func TestBewareOfWhatWasDecided(t *testing.T) {
 	t.Run("acknowledged", func(t *testing.T) {
 		b := newBraked(t, span)
 		b.mass(Distribute, "s")
-		b.Acknowledge("s")
+		b.Acknowledge("s", nil)
 		b.Beware("s")
 		if n := b.mass(Distribute, "s"); n != 60 {
 			t.Errorf("%d are held", n)
@@ -80,6 +80,41 @@ func TestBewareOfWhatWasDecided(t *testing.T) {
 			t.Errorf("%d are held", n)
 		}
 	})
+}
+
+// A restart is as wary of a spoke as the operator was before it, and of no other.
+func TestBewareRecalled(t *testing.T) {
+	for name, tc := range map[string]struct {
+		identified time.Time
+		until      time.Duration // 0 is not wary
+	}{
+		"never":                   {},
+		"a while ago":             {at(-span / 2), span / 2},
+		"a span ago":              {at(-span), 0},
+		"by a clock that is fast": {at(100 * span), span},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBraked(t, span)
+			b.Recall("s", nil, tc.identified)
+			if tc.until == 0 {
+				if n := len(b.few(free)); n != 0 {
+					t.Errorf("%d are held", n)
+				}
+				return
+			}
+			if n := len(b.few(1)); n != 1 {
+				t.Error("the first goes at once")
+			}
+			b.clock.SetTime(at(tc.until - time.Second))
+			if n := len(b.few(free)); n != free {
+				t.Errorf("%d are held before the span is over", n)
+			}
+			b.clock.SetTime(at(tc.until + span))
+			if n := b.mass(Distribute, "s"); n != 60-free {
+				t.Errorf("%d are held", n)
+			}
+		})
+	}
 }
 
 // Without a span there is no brake.

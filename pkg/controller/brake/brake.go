@@ -201,11 +201,10 @@ func (a *account) held() int {
 }
 
 // Vouch lets the PrometheusRules of an AlertRule that Generate is about to delete
-// pass: they follow from the same cause, which was counted, and acknowledged if need be.
+// pass: they follow from the same cause, which was counted, and acknowledged if need be. A span
+// of 0 makes no difference: suspects are acknowledged as well.
 func (b *Brake) Vouch(spoke string, rule types.NamespacedName, uid types.UID) {
-	if b.span > 0 {
-		b.with(spoke, true, func(a *account, now time.Time) { a.ledger(Distribute, b.span).vouch(now, rule, uid) })
-	}
+	b.with(spoke, true, func(a *account, now time.Time) { a.ledger(Distribute, b.span).vouch(now, rule, uid) })
 }
 
 // Withdraw takes a vouch back: the AlertRule was not deleted.
@@ -213,40 +212,18 @@ func (b *Brake) Withdraw(spoke string, rule types.NamespacedName, uid types.UID)
 	b.with(spoke, false, func(a *account, _ time.Time) { a.ledger(Distribute, b.span).withdraw(rule, uid) })
 }
 
-// Acknowledge lets all pass that is held for a spoke, and returns how much that was.
-func (b *Brake) Acknowledge(spoke string) int {
-	n := 0
+// Acknowledge lets all pass that the count holds for a spoke, and of the suspects those whose
+// AlertRules are named, as namespace/name: the status can't name more than some, and nobody can
+// decide on what is not named. It returns how much passes.
+func (b *Brake) Acknowledge(spoke string, named []string) int {
+	n, names := 0, sets.New(named...)
 	b.with(spoke, false, func(a *account, _ time.Time) {
 		for _, l := range a.ledgers {
-			n += l.acknowledge()
+			n += l.acknowledge(names)
 		}
 		a.settled = time.Time{}
 	})
 	return n
-}
-
-// Recall tells, before anything is asked, what was held for a spoke when the operator
-// ended: until the span is over, nothing passes there without an acknowledgement.
-// Otherwise every restart would let some of it slip through. Suspects alone are no reason
-// for that: they are found again.
-func (b *Brake) Recall(name string, shown *spoke.Held) {
-	if shown == nil || (b.span <= 0 && shown.Suspects == 0) {
-		return
-	}
-	b.with(name, true, func(a *account, now time.Time) {
-		a.shown = shown
-		a.recall(now, b.span)
-	})
-}
-
-func (a *account) recall(now time.Time, span time.Duration) {
-	a.settled = now.Add(settling)
-	if a.shown == nil || a.shown.Count <= a.shown.Suspects {
-		return
-	}
-	for _, hop := range hops {
-		a.ledger(hop, span).wary = now.Add(span)
-	}
 }
 
 // Owners returns the keys of the reconciles whose deletions a hop holds for a spoke.
@@ -257,6 +234,16 @@ func (b *Brake) Owners(hop Hop, name string) (owners []types.NamespacedName) {
 		owners = slices.Collect(maps.Keys(a.ledgers[hop].owners))
 	}
 	return owners
+}
+
+// suspects returns how many suspects are held for a spoke.
+func (b *Brake) suspects(name string) (n int) {
+	b.with(name, false, func(a *account, _ time.Time) {
+		for _, l := range a.ledgers {
+			n += l.suspects
+		}
+	})
+	return n
 }
 
 // Drop forgets a spoke.
@@ -339,12 +326,7 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 		if l == nil || l.held == 0 {
 			continue
 		}
-		l.show()
 		held.Suspects += l.suspects
-		keys := l.names()
-		for _, k := range keys[:min(len(keys), maxNames-len(held.Names))] {
-			held.Names = append(held.Names, k.String())
-		}
 		if n := l.counting(); n > 0 {
 			if left := max(l.until.Sub(now), time.Millisecond); next == 0 || left < next {
 				next = left
@@ -355,13 +337,34 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 			parts = append(parts, fmt.Sprintf("%d deletions of %s wait for an acknowledgement", l.suspects, what[hop]))
 		}
 	}
+	held.Names = a.names()
 	message := strings.Join(parts, ", and ")
+	which := "them"
 	if held.Suspects > 0 {
 		message += ". What waits for an acknowledgement is older than the kind or the SpokeCluster that decides this, whose objects or labels may have been lost"
 	}
-	held.Message = fmt.Sprintf("%s. To keep the rules, %s. To let them pass now: kubectl annotate spoke %s %s=true",
-		message, remedy(held.Suspects > 0), name, v1alpha1.AcknowledgeDeletionsAnnotation)
+	if held.Suspects > maxNames {
+		which = fmt.Sprintf("the %d that status.pendingDeletions names", maxNames)
+	}
+	held.Message = fmt.Sprintf("%s. To keep the rules, %s. To let %s pass now: kubectl annotate spoke %s %s=true",
+		message, remedy(held.Suspects > 0), which, name, v1alpha1.AcknowledgeDeletionsAnnotation)
 	return held, next
+}
+
+// names returns what is held, as far as it is shown: suspects first, for those that are not named
+// can't be acknowledged.
+func (a *account) names() []string {
+	var names []string
+	for _, suspect := range []bool{true, false} {
+		for _, hop := range hops {
+			if l := a.ledgers[hop]; l != nil {
+				for _, k := range l.names(suspect) {
+					names = append(names, k.String())
+				}
+			}
+		}
+	}
+	return names[:min(len(names), maxNames)]
 }
 
 // remedy says how what is held is kept.

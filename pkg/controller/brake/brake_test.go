@@ -67,7 +67,7 @@ func TestApart(t *testing.T) {
 			}
 		}
 	}
-	if n := b.Acknowledge("s"); n != 80 || b.woken["generate s"] != 40 || b.woken["distribute s"] != 40 || len(b.woken) != 2 {
+	if n := b.Acknowledge("s", nil); n != 80 || b.woken["generate s"] != 40 || b.woken["distribute s"] != 40 || len(b.woken) != 2 {
 		t.Errorf("%d acknowledged, and woken are %v", n, b.woken)
 	}
 	if b.mass(Generate, "s") != 0 || b.mass(Generate, "other") != 40 {
@@ -122,8 +122,8 @@ func TestPublish(t *testing.T) {
 func TestRecall(t *testing.T) {
 	shown := &spoke.Held{Count: 40, Names: []string{"a/b"}, Message: "held"}
 	b := newBraked(t, span)
-	b.Recall("s", shown)
-	b.Recall("well", nil)
+	b.Recall("s", shown, time.Time{})
+	b.Recall("well", nil, time.Time{})
 	if p := b.publish("s", true); !b.unsettled("s") || !p.is.Equal(shown) || p.next != settling || len(b.spokes) != 1 {
 		t.Errorf("got %+v", p)
 	}
@@ -135,7 +135,7 @@ func TestRecall(t *testing.T) {
 	}
 
 	b = newBraked(t, span)
-	b.Recall("s", shown)
+	b.Recall("s", shown, time.Time{})
 	b.clock.SetTime(at(settling))
 	if p := b.publish("s", true); b.unsettled("s") || !p.was.Equal(shown) || p.is != nil {
 		t.Errorf("got %+v", p)
@@ -189,7 +189,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 			// A restart shows them until they are found again, and is no reason to be wary.
 			shown := b.Held("s")
 			again := newBraked(t, span)
-			again.Recall("s", shown)
+			again.Recall("s", shown, time.Time{})
 			if p := again.publish("s", true); !p.is.Equal(shown) {
 				t.Errorf("after a restart: %+v", p.is)
 			}
@@ -205,10 +205,21 @@ func TestSuspectsOfASpoke(t *testing.T) {
 			if err != nil || answer.Held.Len() != 0 || b.spokes["s"].ledgers[Distribute].ended != decided {
 				t.Errorf("got %+v, %v", answer, err)
 			}
+			// What is not named can't be acknowledged.
 			b.suspects(Distribute)
-			b.publish("s", true)
-			if n := b.Acknowledge("s"); n != 60 || b.woken["distribute s"] != 60 || b.suspects(Distribute) != 0 {
+			p = b.publish("s", true)
+			if !strings.Contains(p.is.Message, "To let the 50 that status.pendingDeletions names pass now") {
+				t.Errorf("it does not say how many are named: %s", p.is.Message)
+			}
+			if n := b.Acknowledge("s", p.is.Names); n != 50 || b.woken["distribute s"] != 50 || b.suspects(Distribute) != 10 || b.Brake.suspects("s") != 10 {
 				t.Errorf("%d were acknowledged", n)
+			}
+			if n := b.Acknowledge("s", p.is.Names); n != 0 {
+				t.Errorf("%d were acknowledged by names of before", n)
+			}
+			p = b.publish("s", true)
+			if n := b.Acknowledge("s", p.is.Names); n != 10 || b.woken["distribute s"] != 60 || b.suspects(Distribute) != 0 {
+				t.Errorf("%d were acknowledged then", n)
 			}
 			if p := b.publish("s", true); p.is != nil || p.ended != acknowledged {
 				t.Errorf("got %+v", p)
@@ -261,7 +272,7 @@ func TestMessage(t *testing.T) {
 func TestRecallOfASpokeThatIsAway(t *testing.T) {
 	shown := &spoke.Held{Count: 40, Names: []string{"a/b"}, Message: "held"}
 	b := newBraked(t, span)
-	b.Recall("s", shown)
+	b.Recall("s", shown, time.Time{})
 	for range 5 {
 		b.clock.SetTime(b.clock.Now().Add(span))
 		if p := b.publish("s", false); !b.unsettled("s") || !p.is.Equal(shown) || p.next != settling {
@@ -276,10 +287,43 @@ func TestRecallOfASpokeThatIsAway(t *testing.T) {
 // Without a span there is no brake.
 func TestOff(t *testing.T) {
 	b := newBraked(t, 0)
-	b.Recall("s", &spoke.Held{Count: 1})
-	b.Vouch("s", name(1), "uid")
+	b.Recall("s", &spoke.Held{Count: 1}, time.Time{})
 	if n := b.mass(Generate, "s"); n != 0 || len(b.spokes) != 0 {
 		t.Errorf("%d are held", n)
+	}
+}
+
+// One acknowledgement covers both hops, without a span as well.
+func TestVouchWithoutASpan(t *testing.T) {
+	b := newBraked(t, 0)
+	b.suspects(Generate)
+	b.Acknowledge("s", b.publish("s", true).is.Names)
+	for n := range 50 {
+		b.Vouch("s", name(n), "uid")
+	}
+	if n := b.suspects(Distribute); n != 10 {
+		t.Errorf("%d are held", n)
+	}
+	for n := range 60 { // they are gone
+		if _, err := b.Ask(Question{Hop: Distribute, Spoke: "s", Owner: name(n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if owners := b.spokes["s"].ledgers[Distribute].owners; len(owners) != 0 {
+		t.Errorf("remembered are %v", owners)
+	}
+}
+
+// Suspects are named first: what is held by the count goes without a name.
+func TestNames(t *testing.T) {
+	b := newBraked(t, span)
+	b.mass(Generate, "s")
+	key := types.NamespacedName{Namespace: "z", Name: "suspect"}
+	if _, err := b.Ask(Question{Hop: Distribute, Spoke: "s", Owner: key, Deletions: []Deletion{{Key: key, Suspect: true}}}); err != nil {
+		t.Fatal(err)
+	}
+	if names := b.publish("s", true).is.Names; len(names) != 41 || names[0] != "z/suspect" || !slices.IsSorted(names[1:]) {
+		t.Errorf("named are %q", names)
 	}
 }
 

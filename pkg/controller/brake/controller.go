@@ -23,6 +23,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -65,6 +66,8 @@ type Reconciler struct {
 	Changed func(spoke string)
 	// Recorder tells of what is held, and of acknowledgements.
 	Recorder events.EventRecorder
+	// Contests paces the removal of acknowledgements that somebody sets again each time.
+	Contests *contest.Writes
 }
 
 // SetupWithManager adds the Reconciler to the hub's manager.
@@ -139,10 +142,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // acknowledge lets pass what is held, after it took the annotation off: the next mass
-// deletion needs another one. It returns when to try again, if that is to be done.
+// deletion needs another one. It returns when to try again, if that is to be done. An
+// acknowledgement with nothing to acknowledge that comes again and again is not a person's.
 func (r *Reconciler) acknowledge(ctx context.Context, sc *v1alpha1.SpokeCluster) (time.Duration, error) {
 	if r.Brake.unsettled(sc.Name) {
 		return retry, nil // what is acknowledged is shown, and not held again yet
+	}
+	write := spoke.Removing(sc, v1alpha1.AcknowledgeDeletionsAnnotation)
+	turn := r.Contests.Yield(write, sc, func(string) { r.Changed(sc.Name) })
+	if turn.Behind || turn.Wait > 0 {
+		return turn.Wait, nil // where it is behind, an event comes
 	}
 	next := sc.DeepCopy()
 	delete(next.Annotations, v1alpha1.AcknowledgeDeletionsAnnotation)
@@ -151,17 +160,38 @@ func (r *Reconciler) acknowledge(ctx context.Context, sc *v1alpha1.SpokeCluster)
 	case apierrors.IsNotFound(err):
 		return 0, nil
 	case apierrors.IsConflict(err):
-		return retry, nil
+		return max(retry, r.Contests.Lost(write.Object)), nil
 	case err != nil:
 		return 0, fmt.Errorf("taking the acknowledgement off SpokeCluster %s: %w", sc.Name, err)
 	}
-	if n := r.Brake.Acknowledge(sc.Name); n > 0 {
+	n := r.Brake.Acknowledge(sc.Name, named(sc))
+	left := r.Brake.suspects(sc.Name)
+	switch {
+	case n > 0 && left > 0:
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsAcknowledged", "Release",
+			"%d held deletions were acknowledged and go on; %d wait that status.pendingDeletions did not name, for another acknowledgement", n, left)
+		return 0, nil
+	case n > 0:
 		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsAcknowledged", "Release", "%d held deletions were acknowledged and go on", n)
 		return 0, nil
+	case left > 0:
+		r.Recorder.Eventf(sc, nil, "Warning", "NothingHeld", "Release",
+			"annotation %s was removed without effect: %d deletions wait that status.pendingDeletions did not name; set it again when it names them",
+			v1alpha1.AcknowledgeDeletionsAnnotation, left)
+		return 0, nil
 	}
+	r.Contests.Wrote(write, next)
 	r.Recorder.Eventf(sc, nil, "Warning", "NothingHeld", "Release",
 		"annotation %s was removed without effect: no deletion is held; set it when one is", v1alpha1.AcknowledgeDeletionsAnnotation)
 	return 0, nil
+}
+
+// named returns the AlertRules that the status named when it was acknowledged.
+func named(sc *v1alpha1.SpokeCluster) []string {
+	if sc.Status.PendingDeletions == nil {
+		return nil
+	}
+	return sc.Status.PendingDeletions.Names
 }
 
 // tell makes an Event of deletions that came to be held, and of their end.

@@ -42,9 +42,8 @@ type entry struct {
 	// cleared lets it pass, whatever the count. waited tells that time did, and no person:
 	// then it does not let a suspect pass.
 	cleared, waited bool
-	// suspect is held on its own, until a person lets it go. shown tells that a person can
-	// know of it.
-	suspect, shown bool
+	// suspect is held on its own, until a person lets it go.
+	suspect bool
 	// uid is the object's, where a deletion is vouched for.
 	uid types.UID
 	// until is when a vouch ends.
@@ -74,7 +73,8 @@ type ledger struct {
 	// none is.
 	until time.Time
 	// wary is until when nothing at all goes by the count: another life of the
-	// operator, of which no ledger is left, held deletions when it ended.
+	// operator, of which no ledger is left, held deletions when it ended, or the spoke
+	// became another cluster.
 	wary time.Time
 	// vouched are those that were vouched for, in order of time.
 	vouched []passage
@@ -280,13 +280,13 @@ func (l *ledger) forgetGone() {
 	l.gone, l.goneKeys, l.counted = nil, sets.New[key](), time.Time{}
 }
 
-// acknowledge lets all pass that is held, and returns how many that are. Of suspects, these
-// are those that a person can know of.
-func (l *ledger) acknowledge() int {
+// acknowledge lets all pass that the count holds, and the suspects that are named. It returns how
+// many these are.
+func (l *ledger) acknowledge(named sets.Set[string]) int {
 	n := 0
 	l.wary = time.Time{}
-	l.each(func(owner, _ key, e *entry) {
-		if e.suspect && !e.shown {
+	l.each(func(owner, k key, e *entry) {
+		if e.suspect && !named.Has(k.String()) {
 			return
 		}
 		l.clear(e)
@@ -298,11 +298,6 @@ func (l *ledger) acknowledge() int {
 		l.forgetGone()
 	}
 	return n
-}
-
-// show notes that all that is held is shown to people.
-func (l *ledger) show() {
-	l.each(func(_, _ key, e *entry) { e.shown = true })
 }
 
 // vouch lets the deletion of an object pass.
@@ -337,9 +332,13 @@ func (l *ledger) takeWoken() []key {
 	return woken
 }
 
-// names returns what is held, in order.
-func (l *ledger) names() (names []key) {
-	l.each(func(_, k key, _ *entry) { names = append(names, k) })
+// names returns what is held, in order: of suspects, or of all else.
+func (l *ledger) names(suspect bool) (names []key) {
+	l.each(func(_, k key, e *entry) {
+		if e.suspect == suspect {
+			names = append(names, k)
+		}
+	})
 	slices.SortFunc(names, func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 const span = 10 * time.Minute
@@ -99,7 +100,7 @@ func TestLedger(t *testing.T) {
 		},
 		"acknowledged": {
 			then: func(l *ledger) int {
-				if n := l.acknowledge(); n != 40 {
+				if n := l.acknowledge(nil); n != 40 {
 					t.Errorf("%d were acknowledged", n)
 				}
 				return want(l, at(1), 60, 20, 60)
@@ -107,11 +108,11 @@ func TestLedger(t *testing.T) {
 			woken: 40, ended: acknowledged,
 		},
 		"a few more, acknowledged": {
-			then:  func(l *ledger) int { l.acknowledge(); return want(l, at(1), 60, 60, 80) },
+			then:  func(l *ledger) int { l.acknowledge(nil); return want(l, at(1), 60, 60, 80) },
 			woken: 40, ended: acknowledged,
 		},
 		"another mass, acknowledged too early": {
-			then: func(l *ledger) int { l.acknowledge(); return want(l, at(1), 60, 60, 120) },
+			then: func(l *ledger) int { l.acknowledge(nil); return want(l, at(1), 60, 60, 120) },
 			held: 40, left: 40, tripped: true, woken: 40, ended: acknowledged,
 		},
 		"all come back": {
@@ -132,7 +133,7 @@ func TestLedger(t *testing.T) {
 			if held := tc.then(l); held != tc.held {
 				t.Errorf("%d are held, want %d", held, tc.held)
 			}
-			names := l.names()
+			names := l.names(false)
 			if l.held != tc.left || len(names) != tc.left || l.tripped() != tc.tripped || l.ended != tc.ended {
 				t.Errorf("in the ledger are %d (%d), tripped %v, ended %q", l.held, len(names), l.tripped(), l.ended)
 			}
@@ -225,7 +226,7 @@ func TestOwner(t *testing.T) {
 	if n := ask(l, start, 60, owner, b); n != 1 || l.held != 1 {
 		t.Errorf("%d are held (%d)", n, l.held)
 	}
-	if names := l.names(); !slices.Equal(names, []key{b.Key}) || !l.until.Equal(at(span)) {
+	if names := l.names(false); !slices.Equal(names, []key{b.Key}) || !l.until.Equal(at(span)) {
 		t.Errorf("got %v until %v", names, l.until)
 	}
 }
@@ -281,27 +282,27 @@ func TestSuspects(t *testing.T) {
 			held: 30, suspects: 30, woken: 40, ended: waited,
 		},
 		"acknowledged": {
-			span: span, then: func(l *ledger) { acknowledgeShown(t, l, 30); askSuspects(t, l, at(1), 0, 30, 0) },
+			span: span, then: func(l *ledger) { acknowledgeAll(t, l, 30); askSuspects(t, l, at(1), 0, 30, 0) },
 			woken: 30, ended: acknowledged,
 		},
 		"acknowledged, without a limit": {
-			then:  func(l *ledger) { acknowledgeShown(t, l, 30); askSuspects(t, l, at(1), 0, 30, 0) },
+			then:  func(l *ledger) { acknowledgeAll(t, l, 30); askSuspects(t, l, at(1), 0, 30, 0) },
 			woken: 30, ended: acknowledged,
 		},
-		"acknowledged before they are shown": {
+		"acknowledged before they are named": {
 			span: span, then: func(l *ledger) {
-				if n := l.acknowledge(); n != 0 {
+				if n := l.acknowledge(nil); n != 0 {
 					t.Errorf("%d were acknowledged", n)
 				}
 				askSuspects(t, l, at(1), 0, 30, 30)
 			},
 			held: 30, suspects: 30,
 		},
-		"some more after they are shown, acknowledged": {
+		"some more after they are named, acknowledged": {
 			span: span, then: func(l *ledger) {
-				l.show()
+				named := allNamed(l)
 				askSuspects(t, l, at(1), 30, 40, 10)
-				if n := l.acknowledge(); n != 30 {
+				if n := l.acknowledge(named); n != 30 {
 					t.Errorf("%d were acknowledged", n)
 				}
 				askSuspects(t, l, at(2), 30, 40, 10)
@@ -355,10 +356,18 @@ func askSuspects(t *testing.T, l *ledger, now time.Time, from, to, want int) {
 	}
 }
 
-func acknowledgeShown(t *testing.T, l *ledger, want int) {
+// allNamed are the names of all suspects.
+func allNamed(l *ledger) sets.Set[string] {
+	names := sets.New[string]()
+	for _, k := range l.names(true) {
+		names.Insert(k.String())
+	}
+	return names
+}
+
+func acknowledgeAll(t *testing.T, l *ledger, want int) {
 	t.Helper()
-	l.show()
-	if n := l.acknowledge(); n != want {
+	if n := l.acknowledge(allNamed(l)); n != want {
 		t.Errorf("%d were acknowledged, want %d", n, want)
 	}
 }
@@ -373,7 +382,7 @@ func TestBecomesSuspect(t *testing.T) {
 		"let go by the count": {before: func(*ledger) {}, n: 0, held: 1},
 		"held by the count":   {before: func(*ledger) {}, n: 59, held: 1},
 		"waited":              {before: func(l *ledger) { l.roll(at(span)) }, n: 59, held: 1},
-		"acknowledged":        {before: func(l *ledger) { l.acknowledge() }, n: 59, held: 0},
+		"acknowledged":        {before: func(l *ledger) { l.acknowledge(nil) }, n: 59, held: 0},
 		"vouched for":         {before: func(l *ledger) { l.vouch(start, name(59), "uid") }, n: 59, held: 0},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -399,7 +408,7 @@ func TestWary(t *testing.T) {
 	}
 	l = newLedger(span)
 	l.wary = at(span)
-	l.acknowledge()
+	l.acknowledge(nil)
 	if want(l, start, 60, 0, 15) != 0 {
 		t.Error("the acknowledgement did not end it")
 	}

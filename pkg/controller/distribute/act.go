@@ -24,8 +24,9 @@ import (
 )
 
 const (
-	// writeTimeout bounds one write to a spoke. An admission webhook there may take
-	// up to 10 s by default: past that, the API server says which one hung.
+	// writeTimeout bounds one write to a spoke, without the time that the object itself takes: see
+	// writeTime. An admission webhook there may take up to 10 s by default: past that, the API server
+	// says which one hung.
 	writeTimeout = 15 * time.Second
 	// staleRetry is when to look again after the spoke had a newer object than its cache.
 	staleRetry = time.Second
@@ -137,7 +138,7 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 	if wait := r.yield(ctx, t, write); wait > 0 {
 		return false, reconcile.Result{RequeueAfter: wait}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	bounded, cancel := context.WithTimeout(ctx, writeTime(plan.Object))
 	defer cancel()
 	rules := t.spoke.Rules.MonitoringV1().PrometheusRules(plan.Object.Namespace)
 	key := objectKey{t.spoke.Name, hub.Key(plan.Object)}
@@ -145,9 +146,9 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 	var got *monitoringv1.PrometheusRule
 	var err error
 	if plan.Action == rule.Create {
-		got, err = rules.Create(ctx, plan.Object, metav1.CreateOptions{})
+		got, err = rules.Create(bounded, plan.Object, metav1.CreateOptions{})
 	} else {
-		got, err = rules.Update(ctx, plan.Object, metav1.UpdateOptions{})
+		got, err = rules.Update(bounded, plan.Object, metav1.UpdateOptions{})
 	}
 	if err != nil {
 		r.writes.Failed(key)
@@ -229,6 +230,9 @@ func (r *Reconciler) refused(ctx context.Context, t *task, err error) (reconcile
 		return reconcile.Result{}, err
 	case v1alpha1.ReasonError:
 		r.report(ctx, t, v1alpha1.PhasePending, reason, explain(reason, err))
+		if hangs(err) {
+			r.reportBehind(ctx, t)
+		}
 		return reconcile.Result{}, err
 	}
 	r.report(ctx, t, v1alpha1.PhasePending, reason, explain(reason, err))

@@ -52,7 +52,7 @@ func (r *Reconciler) formers(ctx context.Context, t *task, former string) (*moni
 	case !rule.Adopts(cached, former, t.req.NamespacedName):
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	ctx, cancel := t.spoke.Patient(ctx)
 	defer cancel()
 	o, err := t.spoke.Rules.MonitoringV1().PrometheusRules(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	switch {

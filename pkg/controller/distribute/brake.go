@@ -3,14 +3,17 @@ package distribute
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
@@ -22,7 +25,7 @@ func (r *Reconciler) brake(ctx context.Context, t *task, plan rule.Plan) (time.D
 	if t.rule != nil {
 		q.UID = t.rule.UID
 	}
-	if plan.Action == rule.None && len(plan.Delete) > 0 && !t.moved {
+	if plan.Action == rule.None && r.anyStands(plan.Delete) && !t.moved {
 		suspect, err := r.suspect(ctx, t, plan)
 		if err != nil {
 			return 0, err
@@ -37,7 +40,17 @@ func (r *Reconciler) brake(ctx context.Context, t *task, plan rule.Plan) (time.D
 	return answer.Wait, nil
 }
 
-// holds counts the AlertRules of this hub that a spoke has PrometheusRules of.
+// anyStands tells whether any of some objects stands for an AlertRule. Whatever else has this hub's labels was made in
+// the spoke: its removal follows from nothing that could have been lost, and counts for nothing.
+func (r *Reconciler) anyStands(objects []*monitoringv1.PrometheusRule) bool {
+	return slices.ContainsFunc(objects, func(o *monitoringv1.PrometheusRule) bool {
+		_, stands := rule.StandsFor(o, r.Render.HubID)
+		return stands
+	})
+}
+
+// holds counts the AlertRules of this hub that a spoke has PrometheusRules of. AlertRules that are not there, and
+// were not seen to be deleted, are anybody's words.
 func (r *Reconciler) holds(ctx context.Context, t *task) (int, error) {
 	var list monitoringv1.PrometheusRuleList
 	err := t.spoke.Reader.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: r.Render.HubID})
@@ -46,8 +59,15 @@ func (r *Reconciler) holds(ctx context.Context, t *task) (int, error) {
 	}
 	rules := map[types.NamespacedName]bool{}
 	for i := range list.Items {
-		if key, ok := rule.ParseRuleKey(&list.Items[i]); ok {
+		key, stands := rule.StandsFor(&list.Items[i], r.Render.HubID)
+		if !stands {
+			continue
+		}
+		switch err := r.Hub.Get(ctx, key, &v1alpha1.AlertRule{}); {
+		case err == nil || r.Witness.Deleted(hub.AlertRules, key, hub.Defined{}):
 			rules[key] = true
+		case !apierrors.IsNotFound(err):
+			return 0, fmt.Errorf("reading AlertRule %s: %w", key, err)
 		}
 	}
 	return len(rules), nil

@@ -1,6 +1,7 @@
 package distribute
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -9,10 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 const hold = 10 * time.Minute
@@ -80,7 +84,7 @@ func TestBrake(t *testing.T) {
 			w.others(20)
 			w.drop(w.hub, alertRule())
 			w.wantHeld()
-			if n := w.Brake.Acknowledge("s"); n != 1 {
+			if n := w.Brake.Acknowledge("s", nil); n != 1 {
 				w.Errorf("%d were acknowledged", n)
 			}
 			w.want("delete shop")
@@ -92,7 +96,7 @@ func TestBrake(t *testing.T) {
 			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Enabled })
 			w.want()
 			w.wantRow("Applied")
-			if n := w.Brake.Acknowledge("s"); n != 0 {
+			if n := w.Brake.Acknowledge("s", nil); n != 0 {
 				w.Errorf("%d are held", n)
 			}
 		},
@@ -123,6 +127,11 @@ func TestBrake(t *testing.T) {
 		"as old as the kind": func(w *world) {
 			dated(w, made)
 			w.drop(w.hub, alertRule())
+			w.wantHeld()
+		},
+		"younger than the kind": func(w *world) {
+			dated(w, made.Add(time.Second))
+			w.drop(w.hub, alertRule())
 			w.want("delete shop")
 		},
 		"older than the kind, and disabled": func(w *world) {
@@ -135,9 +144,17 @@ func TestBrake(t *testing.T) {
 	}
 }
 
-// What a spoke holds is counted by AlertRule, and without what others have there.
+// What a spoke holds is counted by AlertRule, and without what others have there. Nor does it count what anybody
+// in the spoke could have written.
 func TestHolds(t *testing.T) {
 	w := applied(t)
+	gone := alertRule()
+	gone.Name = "gone"
+	w.Witness.Before(spoke.OnEvent(func(context.Context, spoke.WorkQueue, ...client.Object) {})).Delete(
+		t.Context(), event.TypedDeleteEvent[client.Object]{Object: gone}, w.queue)
+	for _, name := range []string{"gone", "invented"} {
+		w.put(w.server, labeled(rule.ObjectName(hubID, "shop", name), "shop/"+name))
+	}
 	for i, labels := range []map[string]string{
 		{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: hubID},
 		{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: "hub-2"},
@@ -152,5 +169,47 @@ func TestHolds(t *testing.T) {
 	w.sync()
 	if n, err := w.holds(t.Context(), &task{spoke: w.spoke}); n != 2 || err != nil {
 		t.Errorf("got %d, %v", n, err)
+	}
+}
+
+// labeled returns an object with this hub's labels, as anybody in a spoke can make one.
+func labeled(name, of string) *monitoringv1.PrometheusRule {
+	return &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: name, UID: types.UID(name),
+		Labels:      map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: hubID},
+		Annotations: map[string]string{v1alpha1.AlertRuleAnnotation: of},
+	}}
+}
+
+// An object with this hub's labels whose name is no AlertRule's is removed at once, without a read of the hub, whatever
+// the brake holds, and is not shown as something that the spoke is to lose.
+func TestStraysAreRemoved(t *testing.T) {
+	for name, rules := range map[string]func(w *world){
+		"of an AlertRule that is none":   func(w *world) { w.drop(w.hub, alertRule()) },
+		"of an AlertRule that is placed": func(*world) {},
+		"of one that is disabled":        func(w *world) { w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := applied(t)
+			w.drop(w.server, w.object())
+			rules(w)
+			w.put(w.server, labeled("stray", "shop/down"))
+			w.others(21)
+			if name == "of an AlertRule that is placed" {
+				w.sync()
+				w.want("create shop", "delete shop")
+				return
+			}
+			w.sync()
+			if doomed, known := w.Doomed(t.Context(), "s"); len(doomed) > 0 || !known {
+				t.Errorf("it is to lose %v, known: %v", doomed, known)
+			}
+			w.live = func() error { t.Error("the hub is read"); return nil }
+			w.crd = func(client.Object) error { t.Error("the kind is read"); return nil }
+			w.want("delete shop")
+			if n := w.Brake.Acknowledge("s", nil); n != 1 {
+				t.Errorf("%d are held, and one of the others is", n)
+			}
+		})
 	}
 }

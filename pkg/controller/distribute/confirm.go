@@ -13,20 +13,16 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// behindRetry is when to look again where the hub's cache is behind its API server. The
-// event that it lacks brings the key back.
-const behindRetry = 30 * time.Second
-
 // confirm decides once more where something is to be removed, by what the hub's API server
 // has, and returns when to look again where the outcome is another. The cache can be old, as
 // that of a replica that leads since a moment ago: old knowledge removes nothing. From here on
 // the task has what was read.
 func (r *Reconciler) confirm(ctx context.Context, t *task, plan rule.Plan) (time.Duration, error) {
-	if len(plan.Delete) == 0 {
+	if !r.anyStands(plan.Delete) {
 		return 0, nil
 	}
 	reader := r.Guard.Live.Reading()
-	now := &task{req: t.req, spoke: t.spoke, kindSince: t.kindSince}
+	now := &task{req: t.req, spoke: t.spoke, kind: t.kind}
 	same, err := r.decidesSame(ctx, t, now, plan, reader)
 	switch {
 	case err != nil:
@@ -34,10 +30,8 @@ func (r *Reconciler) confirm(ctx context.Context, t *task, plan rule.Plan) (time
 	case same:
 		*t = *now
 		return 0, nil
-	case reader.Old(): // and the cache may be right
-		return staleRetry, nil
 	}
-	return r.Intervals.Of(behindRetry), nil
+	return reader.Again(r.Intervals), nil
 }
 
 // decidesSame tells whether what a plan for a task removes is what comes out by a reader, for a task of the
@@ -77,29 +71,29 @@ func sameVersion(a, b *monitoringv1.PrometheusRule) bool {
 
 // suspect tells whether a removal follows from something that may have been lost, and waits
 // for a person. The times of the hub and of the spoke are of two API servers. No difference
-// of their clocks is allowed for: an object would have to be made within that difference to
-// slip through, and then the count still stands; but all rules of a new hub would be suspects
-// for as long.
+// of their clocks is allowed for, unless a kind is known to be made anew: an object would have
+// to be made within that difference to slip through, and then the count still stands; but all
+// rules of a new hub would be suspects for as long.
 func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool, error) {
 	made := oldest(plan.Delete)
 	if t.rule == nil {
-		witnessed := r.Witness.Deleted(hub.AlertRules, t.req.NamespacedName, t.kindSince)
-		return rule.SuspectAbsent(made, t.kindSince, witnessed), nil
-	}
-	if !made.Before(t.cluster.Created) {
-		return false, nil
-	}
-	// The kind is read after the SpokeCluster, and each time: both may be new since a moment ago.
-	since, err := r.Guard.Since(ctx, hub.SpokeClusters)
-	if err != nil || since.IsZero() {
-		return true, err //nolint:wrapcheck // it says all
+		witnessed := r.Witness.Deleted(hub.AlertRules, t.req.NamespacedName, t.kind)
+		return rule.SuspectAbsent(made, t.kind.Since, witnessed), nil
 	}
 	seen := r.Witness.Seen(t.rule.UID, t.cluster)
-	seen.Left = r.Witness.Left(t.cluster, since)
 	if seen.Placed(t.rule, t.cluster) {
 		return false, nil
 	}
-	if rule.SuspectUnplaced(made, t.rule, t.cluster, seen) {
+	// The kind is read after the SpokeCluster, and each time: both may be new since a moment ago.
+	kind, served, err := r.Guard.Kinds.Defined(ctx, hub.SpokeClusters)
+	if err != nil || !served {
+		return true, err //nolint:wrapcheck // it says all
+	}
+	seen.Left = r.Witness.Left(t.cluster, kind)
+	if seen.Placed(t.rule, t.cluster) {
+		return false, nil
+	}
+	if rule.SuspectUnplaced(made, t.rule, kind.Dated(t.cluster), seen) {
 		return true, nil
 	}
 	return r.lacksPredecessor(ctx, t, made)
@@ -124,11 +118,11 @@ func (r *Reconciler) lacksPredecessor(ctx context.Context, t *task, made time.Ti
 		if other != nil && other.Identity != "" {
 			continue
 		}
-		since, err := r.Guard.Since(ctx, hub.SpokeClusters)
-		if err != nil || since.IsZero() {
+		kind, served, err := r.Guard.Kinds.Defined(ctx, hub.SpokeClusters)
+		if err != nil || !served {
 			return true, err //nolint:wrapcheck // it says all
 		}
-		if rule.SuspectAbsent(made, since, r.Witness.Deleted(hub.SpokeClusters, client.ObjectKey{Name: string(name)}, since)) {
+		if rule.SuspectAbsent(made, kind.Since, r.Witness.Deleted(hub.SpokeClusters, client.ObjectKey{Name: string(name)}, kind)) {
 			return true, nil
 		}
 	}

@@ -3,6 +3,7 @@ package distribute
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -97,11 +98,11 @@ func TestOldKnowledge(t *testing.T) {
 			w := applied(t)
 			fn(w)
 			for range 2 {
-				if result := w.want(); result.RequeueAfter != behindRetry {
+				if result := w.want(); result.RequeueAfter != hub.BehindRetry {
 					t.Errorf("it looks again after %v", result.RequeueAfter)
 				}
 			}
-			if n := w.Brake.Acknowledge("s"); n != 0 {
+			if n := w.Brake.Acknowledge("s", nil); n != 0 {
 				t.Errorf("%d are held", n)
 			}
 		})
@@ -114,7 +115,7 @@ func TestOldKnowledgeOfANamespace(t *testing.T) {
 	w.moveToMonitoring()
 	w.fall(theRule(), func(client.Object) {})
 	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.RuleNamespace = "shop" })
-	if result := w.want(); result.RequeueAfter != behindRetry {
+	if result := w.want(); result.RequeueAfter != hub.BehindRetry {
 		t.Errorf("it looks again after %v", result.RequeueAfter)
 	}
 	w.Reconciler.Hub = w.hub
@@ -127,7 +128,7 @@ func TestOldKnowledgeOfAnExpression(t *testing.T) {
 	w.moveToMonitoring()
 	w.fall(theRule(), func(client.Object) {})
 	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up == 1" })
-	if result := w.want(); result.RequeueAfter != behindRetry {
+	if result := w.want(); result.RequeueAfter != hub.BehindRetry {
 		t.Errorf("it looks again after %v", result.RequeueAfter)
 	}
 	w.Reconciler.Hub = w.hub
@@ -300,6 +301,34 @@ func TestSuspects(t *testing.T) {
 			former.Name, former.UID, former.Labels = "former", "former", map[string]string{"env": "prod"}
 			w.onSpokeCluster("", nil).Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: former}, w.queue)
 		}},
+		"the label is as old as the object": {member: metav1.NewTime(made), then: func(w *world) { member(w, bare) }, held: true},
+		"the label is lost with the kind SpokeCluster, though the times say another": {member: earlier, then: func(w *world) {
+			member(w, bare)
+			w.remake(hub.SpokeClusters, earlier)
+		}, held: true},
+		"the AlertRule is replaced by one that is elsewhere": {member: later, then: func(w *world) {
+			w.replace(func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Selector.MatchLabels["env"] = "dev" })
+		}},
+		"the AlertRule is gone with its kind, though the times say another": {kind: earlier, then: func(w *world) {
+			remove(w)
+			w.remake(hub.AlertRules, earlier)
+		}, held: true},
+		"the AlertRule is seen to go with its kind, though the times say another": {kind: earlier, then: func(w *world) {
+			w.deletedAt(metav1.NewTime(made), "7")
+			remove(w)
+			w.remake(hub.AlertRules, earlier)
+		}, held: true},
+		"the AlertRule of a kind that was made anew is seen to be deleted": {kind: earlier, then: func(w *world) {
+			w.remake(hub.AlertRules, earlier)
+			w.deletedAt(metav1.NewTime(made), "11")
+			remove(w)
+		}},
+		"the spoke's former name goes with its kind": {member: later, kind: earlier, then: func(w *world) {
+			w.edit(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"former"}}
+			})
+			w.crd = func(o client.Object) error { o.SetDeletionTimestamp(&later); return nil }
+		}, held: true},
 		"the AlertRule is gone with its kind": {kind: later, then: remove, held: true},
 		"the AlertRule is gone":               {kind: earlier, then: remove},
 		"the AlertRule is seen to be deleted": {kind: later, then: func(w *world) { w.deleted(later); remove(w) }},
@@ -358,10 +387,46 @@ func (w *world) change(change func(*v1alpha1.AlertRule)) {
 	w.onAlertRule("", nil).Update(w.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}, w.queue)
 }
 
+// remake has a kind made anew, at a time: its former definition was read before.
+func (w *world) remake(kind hub.Kind, at metav1.Time) {
+	w.Helper()
+	for i, uid := range []types.UID{"former", "anew"} {
+		w.crd = func(o client.Object) error {
+			o.SetCreationTimestamp(at)
+			o.SetUID(uid)
+			o.SetResourceVersion(fmt.Sprint(9 + i))
+			return nil
+		}
+		if _, served, err := w.Guard.Kinds.Defined(w.Context(), kind); err != nil || !served {
+			w.Fatal(served, err)
+		}
+	}
+}
+
+// replace deletes the rule and makes it anew, as kubectl replace --force does, and the Reconciler
+// sees that.
+func (w *world) replace(change func(*v1alpha1.AlertRule)) {
+	w.Helper()
+	ar := theRule()
+	if err := w.hub.Get(w.Context(), hub.Key(ar), ar); err != nil {
+		w.Fatal(err)
+	}
+	w.drop(w.hub, ar.DeepCopy())
+	h := w.onAlertRule("", nil)
+	h.Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: ar.DeepCopy()}, w.queue)
+	ar.UID, ar.ResourceVersion = "anew", ""
+	change(ar)
+	w.put(w.hub, ar)
+	h.Create(w.Context(), event.TypedCreateEvent[client.Object]{Object: ar}, w.queue)
+}
+
 // deleted has the Reconciler see that the rule, which was made at a time, was deleted.
-func (w *world) deleted(made metav1.Time) {
+func (w *world) deleted(made metav1.Time) { w.deletedAt(made, "") }
+
+// deletedAt is deleted, at a resourceVersion.
+func (w *world) deletedAt(made metav1.Time, version string) {
 	ar := alertRule()
-	ar.CreationTimestamp = made
+	ar.CreationTimestamp, ar.ResourceVersion = made, version
 	w.onAlertRule("", nil).Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: ar}, w.queue)
 }
 

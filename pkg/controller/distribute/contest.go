@@ -12,6 +12,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
@@ -61,7 +62,7 @@ func (r *Reconciler) blame(ctx context.Context, t *task, write contest.Write) {
 	if write.Gone {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	ctx, cancel := t.spoke.Patient(ctx)
 	defer cancel()
 	o, err := t.spoke.Rules.MonitoringV1().PrometheusRules(write.Namespace).Get(ctx, write.Name, metav1.GetOptions{})
 	if err == nil { // else it is gone by now, or the spoke is away: the next undo may tell
@@ -79,8 +80,5 @@ func (r *Reconciler) contested(req mcreconcile.Request) (message string, again t
 // shown as contested any more.
 func (r *Reconciler) whileContested(req mcreconcile.Request, after time.Duration) time.Duration {
 	_, again := r.contested(req)
-	if after == 0 || again > 0 && again < after {
-		return again
-	}
-	return after
+	return interval.Soonest(after, again)
 }

@@ -1,6 +1,7 @@
 package distribute
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -10,10 +11,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
 const (
@@ -89,10 +93,10 @@ func TestContest(t *testing.T) {
 			w.wantWait(w.want(), time.Second/2)
 			w.wantWords(w.wantRow(contested), them)
 			w.pass(time.Second / 2)
-			w.wantWait(w.want("update shop"), 3*time.Second)
+			w.wantWait(w.want("update shop"), 30*time.Second)
 			w.wantRow(contested) // it may be undone again
 			w.sync()
-			w.pass(3 * time.Second)
+			w.pass(30 * time.Second)
 			w.wantWait(w.want(), 0)
 			w.wantRow("Applied")
 		},
@@ -139,9 +143,9 @@ func TestContest(t *testing.T) {
 			w.want("get shop")
 			w.touch(func(o *monitoringv1.PrometheusRule) { o.Spec = ours.Spec })
 			w.sync()
-			w.wantWait(w.want(), 3*time.Second)
+			w.wantWait(w.want(), 30*time.Second)
 			w.wantRow(contested)
-			w.pass(3 * time.Second)
+			w.pass(30 * time.Second)
 			w.wantWait(w.want(), 0)
 			w.wantRow("Applied")
 		},
@@ -180,7 +184,7 @@ func TestContest(t *testing.T) {
 				w.Fatal(err)
 			}
 			w.want("delete shop")
-			w.pass(6 * time.Second)
+			w.pass(30 * time.Second)
 			if message, _ := w.Contests.InSpoke("s"); message != "" {
 				w.Errorf("the spoke still shows %q", message)
 			}
@@ -203,10 +207,10 @@ func TestContest(t *testing.T) {
 			w.wantWait(w.want("get monitoring"), time.Second)
 			w.wantWords(w.wantRow(contested), "PrometheusRule monitoring/")
 			w.pass(time.Second)
-			w.wantWait(w.want("delete monitoring"), 3*time.Second)
+			w.wantWait(w.want("delete monitoring"), 30*time.Second)
 			w.wantRow(contested)
 			w.sync()
-			w.pass(3 * time.Second)
+			w.pass(30 * time.Second)
 			w.wantWait(w.want(), 0)
 			w.wantRow("Applied")
 		},
@@ -280,6 +284,81 @@ func TestContest(t *testing.T) {
 			w, at := applied(t), metav1.Unix(1e9, 0)
 			w.fields = []metav1.ManagedFieldsEntry{{Manager: contest.Manager, Time: &at}, {Manager: them, Time: &at}}
 			fn(w)
+		})
+	}
+}
+
+// TestContestOfMetadata has somebody change labels alone, or annotations alone, on a real API
+// server. The rule's own are put right, and contested. Others are none of ours: nothing is written.
+func TestContestOfMetadata(t *testing.T) {
+	f, err := fleet.Start(t.Context(), fleet.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Stop() })
+	if err := f.InstallMonitoringCRD(t.Context(), f.Hub, "prometheusrules"); err != nil {
+		t.Fatal(err)
+	}
+	server, err := client.NewWithWatch(f.Hub.RESTConfig(), client.Options{Scheme: spoke.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type metadata = func(o *monitoringv1.PrometheusRule, round string)
+	for name, tc := range map[string]struct {
+		change metadata
+		ours   bool
+	}{
+		"a label": {func(o *monitoringv1.PrometheusRule, round string) {
+			o.Labels[v1alpha1.AlertRuleHashLabel] = "x" + round
+		}, true},
+		"a label is removed": {func(o *monitoringv1.PrometheusRule, _ string) { delete(o.Labels, v1alpha1.AlertRuleHashLabel) }, true},
+		"an annotation": {func(o *monitoringv1.PrometheusRule, round string) {
+			o.Annotations[v1alpha1.AlertRuleAnnotation] = "shop/x" + round
+		}, true},
+		"all annotations go": {func(o *monitoringv1.PrometheusRule, _ string) { o.Annotations = nil }, true},
+		"a foreign label":    {func(o *monitoringv1.PrometheusRule, round string) { o.Labels["team"] = "x" + round }, false},
+		"a foreign annotation": {func(o *monitoringv1.PrometheusRule, round string) {
+			o.Annotations = map[string]string{v1alpha1.AlertRuleAnnotation: "shop/down", "note": round}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorldOn(t, server).apply()
+			o := w.object()
+			t.Cleanup(func() { _ = server.Delete(context.Background(), o) })
+			undo := func(round string) {
+				w.touch(func(o *monitoringv1.PrometheusRule) { tc.change(o, round) })
+				w.sync()
+			}
+			if !tc.ours {
+				for _, round := range []string{"1", "2", "3", "4"} {
+					undo(round)
+					w.wantWait(w.want(), 0)
+					w.wantRow("Applied")
+				}
+				if o := w.object(); o.Labels["team"]+o.Annotations["note"] == "" {
+					t.Errorf("it has lost what is not ours: %v, %v", o.Labels, o.Annotations)
+				}
+				return
+			}
+			undo("1")
+			w.wantWait(w.want("update shop"), 0)
+			w.wantRow("Applied")
+			w.sync()
+			undo("2")
+			w.wantWait(w.want("get shop"), time.Second)
+			who := `field manager "argocd-controller"`
+			if _, left := w.object().Labels[v1alpha1.AlertRuleHashLabel]; !left || w.object().Annotations == nil {
+				who = "an unknown client" // that only removes fields
+			}
+			w.wantWords(w.wantRow(contested), who+" changes PrometheusRule shop/"+objectName, "(2 times)")
+			w.pass(time.Second)
+			w.want("update shop")
+			w.sync()
+			w.want()
+			w.wantRow(contested)
+			w.pass(30 * time.Second)
+			w.want()
+			w.wantRow("Applied")
 		})
 	}
 }

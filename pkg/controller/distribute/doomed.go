@@ -31,8 +31,8 @@ func (r *Reconciler) Doomed(ctx context.Context, name string) (rules []string, k
 		return nil, false
 	}
 	for i := range list.Items {
-		key, ok := rule.ParseRuleKey(&list.Items[i])
-		if ok && r.doomed(ctx, key, *cluster) {
+		key, stands := rule.StandsFor(&list.Items[i], r.Render.HubID)
+		if stands && r.doomed(ctx, key, *cluster) {
 			rules = append(rules, key.String())
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -148,4 +149,56 @@ func TestHangIsShown(t *testing.T) {
 	w.refuse["create"] = context.DeadlineExceeded
 	w.wantError("create shop")
 	w.wantRow("")
+}
+
+// A rule that waits behind a write that hangs says so, once, if there is something to write of it.
+func TestWaitingIsShown(t *testing.T) {
+	w := newWorld(t)
+	w.put(w.hub, alertRule())
+	w.want("create shop")
+	w.sync()
+	other := func(name, namespace string) {
+		ar := alertRule()
+		ar.Name, ar.UID, ar.Spec.RuleNamespace = name, types.UID(name), v1alpha1.NamespaceName(namespace)
+		w.put(w.hub, ar)
+	}
+	other("hangs", "")
+	other("waits", "")
+	other("elsewhere", "monitoring")
+	w.refuse["create"] = &spoke.HangError{After: writeTimeout, Err: context.DeadlineExceeded}
+	p := spoke.NewProvider(spoke.Options{})
+	r := p.Answering("distribute", w)
+	o := p.ControllerOptions("distribute", logr.Discard(), func(req mcreconcile.Request) spoke.Lane { return w.lane(t.Context(), req) })
+	q := o.NewQueue("distribute", nil)
+	defer q.ShutDown()
+	for _, name := range []string{"hangs", "waits", "down", "elsewhere", "gone"} {
+		spoke.Enqueue(q, 0, "s", types.NamespacedName{Namespace: "shop", Name: name})
+	}
+	working := map[string]mcreconcile.Request{}
+	for range 2 { // one in each namespace of the spoke
+		req, _ := q.Get()
+		working[req.Name] = req
+	}
+	const message = "waiting: namespace shop of the spoke does not answer writes; most likely an admission webhook there hangs"
+	for _, first := range []bool{true, false} {
+		w.reports = map[string]*v1alpha1.ClusterStatus{}
+		if _, err := r.Reconcile(t.Context(), working["hangs"]); err == nil {
+			t.Error("it does not hang")
+		}
+		if row := w.reports["hangs in s"]; row == nil || !strings.Contains(row.Message, "an admission webhook in the spoke hangs") {
+			t.Errorf("the one that hangs: %+v", row)
+		}
+		row := w.reports["waits in s"]
+		if first && (row == nil || row.Phase != v1alpha1.PhasePending || row.Reason != v1alpha1.ReasonError || row.Message != message) {
+			t.Errorf("the one that waits: %+v", row)
+		}
+		if !first && row != nil {
+			t.Errorf("it is told again: %+v", row)
+		}
+		for _, name := range []string{"down in s", "elsewhere in s", "gone in s"} {
+			if row, ok := w.reports[name]; ok {
+				t.Errorf("%s is said to wait: %+v", name, row)
+			}
+		}
+	}
 }

@@ -154,8 +154,8 @@ type task struct {
 	adopting *monitoringv1.PrometheusRule
 	// moved tells that what is to be deleted stands under another rule already.
 	moved bool
-	// kindSince is when the kind of the AlertRule that is gone was defined.
-	kindSince time.Time
+	// kind is what is known of the kind of the AlertRule that is gone.
+	kind hub.Defined
 	// renewed tells that the status may be about a former spoke of the same name.
 	renewed bool
 }
@@ -359,13 +359,16 @@ func (r *Reconciler) gone(ctx context.Context, t *task) (time.Duration, error) {
 		r.remember(t.req, "")
 		return 0, nil
 	}
+	if !r.anyStands(t.claimed) {
+		return 0, nil
+	}
 	reader := r.Guard.Live.Reading()
-	gone, since, err := r.Guard.Gone(ctx, reader, hub.AlertRules, t.req.NamespacedName)
+	gone, kind, err := r.Guard.Gone(ctx, reader, hub.AlertRules, t.req.NamespacedName)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("before removing its PrometheusRules: %w", err)
 	case gone:
-		t.kindSince = since
+		t.kind = kind
 		return 0, nil
 	case reader.Old(): // it was read shortly before it was deleted
 		return staleRetry, nil

@@ -112,6 +112,12 @@ func (w *world) Forget(key types.NamespacedName, spoke string) {
 // newWorld returns a world where the spoke has the namespaces shop and monitoring.
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldOn(t, newClient(spoke.Scheme).Build())
+}
+
+// newWorldOn is newWorld with a spoke whose API server a client leads to.
+func newWorldOn(t *testing.T, server client.WithWatch) *world {
+	t.Helper()
 	w := &world{
 		T: t, reports: map[string]*v1alpha1.ClusterStatus{}, refuse: map[string]error{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[mcreconcile.Request]()),
@@ -129,7 +135,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.hub = builder.Build()
-	w.server = newClient(spoke.Scheme).Build()
+	w.server = server
 	w.held = brake.New(w.clock, 10*time.Minute)
 	w.rules = &monitoringfake.Clientset{}
 	w.rules.AddReactor("*", "prometheusrules", w.serve)
@@ -138,7 +144,9 @@ func newWorld(t *testing.T) *world {
 
 	w.put(w.hub, &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{"env": "prod"}}})
 	for _, ns := range []string{"shop", "monitoring"} {
-		w.put(w.server, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+		if err := w.server.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); client.IgnoreAlreadyExists(err) != nil {
+			t.Fatal(err)
+		}
 	}
 	w.sync()
 	return w
@@ -171,7 +179,7 @@ func (w *world) restart() {
 		},
 	})
 	w.Reconciler = NewReconciler(Options{
-		Hub: w.hub, Guard: hub.Guard{Reader: past, Live: hub.NewLive(past, w.liveClock)}, Witness: hub.NewWitness(), Brake: w.held, Spokes: w, Reporter: w,
+		Hub: w.hub, Guard: hub.Guard{Live: hub.NewLive(past, w.liveClock), Kinds: hub.NewKinds(past, nil, hub.RecordKeys{}, w.liveClock)}, Witness: hub.NewWitness(), Brake: w.held, Spokes: w, Reporter: w,
 		Render:    rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
 		Validator: rule.NewValidator(rule.ValidateOptions{AdminNamespace: admin, GeneratedNamespace: "rulefleet-generated"}),
 		Generated: "rulefleet-generated",
@@ -189,21 +197,23 @@ func (w *world) serve(action clienttesting.Action) (bool, runtime.Object, error)
 	case clienttesting.CreateActionImpl: // an update's is of the same kind as UpdateActionImpl
 		o := a.GetObject().DeepCopyObject().(*monitoringv1.PrometheusRule)
 		w.uids++
-		o.UID = types.UID(fmt.Sprintf("uid-%d", w.uids))
+		o.UID, o.CreationTimestamp = types.UID(fmt.Sprintf("uid-%d", w.uids)), metav1.NewTime(w.clock.Now())
 		if w.mutate != nil {
 			w.mutate(o)
 		}
-		return true, o, w.server.Create(ctx, o)
+		return true, o, w.server.Create(ctx, o, client.FieldOwner(contest.Manager))
 	case clienttesting.UpdateActionImpl:
 		o := a.GetObject().DeepCopyObject().(*monitoringv1.PrometheusRule)
 		if w.mutate != nil {
 			w.mutate(o)
 		}
-		return true, o, w.server.Update(ctx, o)
+		return true, o, w.server.Update(ctx, o, client.FieldOwner(contest.Manager))
 	case clienttesting.GetActionImpl:
 		o := &monitoringv1.PrometheusRule{}
 		err := w.server.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, o)
-		o.ManagedFields = w.fields
+		if w.fields != nil {
+			o.ManagedFields = w.fields
+		}
 		return true, o, err
 	case clienttesting.DeleteActionImpl:
 		o := &monitoringv1.PrometheusRule{}
@@ -276,6 +286,9 @@ func (w *world) enqueued() []string {
 
 func (w *world) put(c client.Client, o client.Object) {
 	w.Helper()
+	if _, ok := o.(*monitoringv1.PrometheusRule); ok { // as an API server does
+		o.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
+	}
 	if err := c.Create(w.Context(), o); err != nil {
 		w.Fatal(err)
 	}
@@ -327,7 +340,7 @@ func (w *world) touch(change func(*monitoringv1.PrometheusRule)) {
 	w.Helper()
 	o := w.object()
 	change(o)
-	if err := w.server.Update(w.Context(), o); err != nil {
+	if err := w.server.Update(w.Context(), o, client.FieldOwner(them)); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -388,7 +401,12 @@ func (w *world) wantRow(want string) *v1alpha1.ClusterStatus {
 // applied is a world where the spoke has the rule, and the cache shows it.
 func applied(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t)
+	return newWorld(t).apply()
+}
+
+// apply has the rule written to the spoke, and the cache show it.
+func (w *world) apply() *world {
+	w.Helper()
 	w.put(w.hub, alertRule())
 	w.want("create shop")
 	w.wantRow("Applied")

@@ -1,16 +1,21 @@
 package distribute
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -70,4 +75,30 @@ func explain(reason string, err error) string {
 func hangs(err error) bool {
 	_, ok := errors.AsType[*spoke.HangError](err)
 	return ok
+}
+
+// reportBehind says of the rules that wait behind a write that hangs what they wait for. A rule of which
+// there is nothing to write is not concerned.
+func (r *Reconciler) reportBehind(ctx context.Context, hung *task) {
+	for _, req := range spoke.WaitingBehind(ctx) {
+		t := &task{req: req, spoke: hung.spoke}
+		known, err := r.want(ctx, t, r.Hub)
+		if err != nil || !known || t.desired == nil || r.find(ctx, t) != nil || r.unseen(t) > 0 {
+			continue
+		}
+		if action := r.plan(t).Action; action == rule.Create || action == rule.Update {
+			r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonError, fmt.Sprintf(
+				"waiting: namespace %s of the spoke does not answer writes; most likely an admission webhook there hangs", t.desired.Namespace))
+		}
+	}
+}
+
+// writeTime bounds a write of an object to a spoke: it is sent, and comes back in the answer, at no less
+// than the rate at which a link is alive.
+func writeTime(o *monitoringv1.PrometheusRule) time.Duration {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return writeTimeout // it will not be sent
+	}
+	return writeTimeout + spoke.Transfer(2*len(text))
 }

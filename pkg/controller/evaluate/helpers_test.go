@@ -233,8 +233,22 @@ func newClient(scheme *runtime.Scheme) *fake.ClientBuilder {
 	return fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter())
 }
 
-// hold sets what the spoke holds.
+// hold sets what the spoke holds, of AlertRules that the hub has.
 func (w *world) hold(objects ...*monitoringv1.PrometheusRule) {
+	w.Helper()
+	for _, o := range objects {
+		if key, ok := rule.ParseRuleKey(o); ok {
+			ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+			if err := w.hub.Create(w.Context(), ar); client.IgnoreAlreadyExists(err) != nil {
+				w.Fatal(err)
+			}
+		}
+	}
+	w.holdAll(objects...)
+}
+
+// holdAll sets what the spoke holds, whatever the hub has.
+func (w *world) holdAll(objects ...*monitoringv1.PrometheusRule) {
 	builder := newClient(spoke.Scheme)
 	for _, o := range objects {
 		builder.WithObjects(o.DeepCopy())
@@ -244,7 +258,7 @@ func (w *world) hold(objects ...*monitoringv1.PrometheusRule) {
 
 // restart makes a Poller that knows nothing.
 func (w *world) restart() {
-	w.Poller = NewPoller(Options{Hub: w.hub, Spokes: w, HubID: hubID, Interval: DefaultInterval, Metrics: true, Log: logr.Discard()})
+	w.Poller = NewPoller(Options{Hub: w.hub, Spokes: w, Render: rule.RenderOptions{HubID: hubID}, Interval: DefaultInterval, Metrics: true, Log: logr.Discard()})
 	w.OnNews(func(_ string, rules []types.NamespacedName) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -8,6 +8,7 @@
 package evaluate
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/go-logr/logr"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,8 +41,9 @@ const (
 	// patience is how many polls in a row have to fail for that. One that took all of its time
 	// counts twice, so that what hangs is seen within a minute, too.
 	patience = 3
-	// pollTimeout bounds a poll, with all its pages.
-	pollTimeout = 10 * time.Second
+	// pollTimeout bounds a poll, with all its pages, whose answers keep coming: see spoke.Asker. It is
+	// for a Prometheus that never ends.
+	pollTimeout = 5 * time.Minute
 	// loading is the time between two polls while a rule is new, or was changed, and is not
 	// evaluated yet, or seems not to be any more, for as long as loadingSoon.
 	loading     = 10 * time.Second
@@ -70,11 +73,9 @@ type Options struct {
 	Hub client.Reader
 	// Spokes are the engaged spokes.
 	Spokes Spokes
-	// HubID is this hub's id: only its own PrometheusRules are asked about.
-	HubID string
-	// ClusterLabel is the label of alerts that tells clusters apart, or empty: by it, only this
-	// hub's rules are asked for.
-	ClusterLabel string
+	// Render says how rules are rendered: only PrometheusRules of this hub are asked about, by the
+	// label of alerts that tells clusters apart.
+	Render rule.RenderOptions
 	// Interval is the time between two polls of a spoke.
 	Interval time.Duration
 	// Intervals scales it, and all others.
@@ -170,7 +171,8 @@ type task struct {
 	cluster *rule.Cluster
 	// evaluators are those of the cluster, as the spoke tells of them.
 	evaluators []v1alpha1.Evaluator
-	// objects are this hub's PrometheusRules there, by UID and by the name of their group.
+	// objects are the PrometheusRules there that stand for AlertRules, by UID, and groups by the name of
+	// their group.
 	objects map[types.UID]*monitoringv1.PrometheusRule
 	groups  map[string]*monitoringv1.PrometheusRule
 }
@@ -181,13 +183,21 @@ func (p *Poller) poll(ctx context.Context, name string, s *spokeState) time.Dura
 	if err != nil || t == nil {
 		return wait.Jitter(retry, 0.1) // the cache is about to end
 	}
+	return p.askAll(ctx, t, s)
+}
+
+// askAll asks all evaluators of a task that are to evaluate rules.
+func (p *Poller) askAll(ctx context.Context, t *task, s *spokeState) time.Duration {
 	delay := p.Interval
 	s.retain(t.cluster.Chosen())
 	for _, e := range t.cluster.Chosen() {
 		c, problem := p.client(t, e)
-		answer := counted(func() answer { return s.ask(ctx, t, e, c, rule.Marked(*t.cluster, p.ClusterLabel), problem) })
+		answer := counted(func() answer { return s.ask(ctx, t, e, c, rule.Marked(*t.cluster, p.Render.ClusterLabel), problem) })
 		if ctx.Err() != nil {
 			return 0
+		}
+		if answer.err == nil {
+			answer.compared = s.compare(t, e, answer.rules)
 		}
 		delay = min(delay, p.keep(t, s, e, answer))
 	}
@@ -217,21 +227,57 @@ func (p *Poller) task(ctx context.Context, name string) (*task, error) {
 	if !t.spoke.RulesServed {
 		return t, nil
 	}
-	var list monitoringv1.PrometheusRuleList
-	if err := t.spoke.Reader.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: p.HubID}); err != nil {
-		return nil, err //nolint:wrapcheck // it is not told
+	standing, err := p.standing(ctx, t)
+	if err != nil {
+		return nil, err
 	}
-	for i := range list.Items {
-		o := &list.Items[i]
-		if !rule.Owned(o, p.HubID) {
-			continue
-		}
+	for key, o := range standing {
 		t.objects[o.UID] = o
-		for _, g := range o.Spec.Groups {
-			t.groups[g.Name] = o
-		}
+		t.groups[key.String()] = o
 	}
 	return t, nil
+}
+
+// standing returns the PrometheusRule in a spoke that stands for each AlertRule. Of several, it is the one
+// that distribute keeps: in the AlertRule's namespace, under a former hub's name if it was taken over.
+func (p *Poller) standing(ctx context.Context, t *task) (map[types.NamespacedName]*monitoringv1.PrometheusRule, error) {
+	var list monitoringv1.PrometheusRuleList
+	if err := t.spoke.Reader.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: p.Render.HubID}); err != nil {
+		return nil, err //nolint:wrapcheck // it is not told
+	}
+	out := map[types.NamespacedName]*monitoringv1.PrometheusRule{}
+	for i := range list.Items {
+		o := &list.Items[i]
+		key, stands := rule.StandsFor(o, p.Render.HubID)
+		if !stands {
+			continue
+		}
+		ar := &v1alpha1.AlertRule{}
+		switch err := p.Hub.Get(ctx, key, ar); {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return nil, err //nolint:wrapcheck // it is not told
+		}
+		namespace := rule.TargetNamespace(ar, *t.cluster, p.Render)
+		if other := out[key]; other == nil || precedes(o, other, namespace, key) {
+			out[key] = o
+		}
+	}
+	return out, nil
+}
+
+// precedes tells which of two objects that stand for an AlertRule of that namespace in the spoke is kept.
+func precedes(a, b *monitoringv1.PrometheusRule, namespace string, key types.NamespacedName) bool {
+	for _, has := range []func(o *monitoringv1.PrometheusRule) bool{
+		func(o *monitoringv1.PrometheusRule) bool { return o.Namespace == namespace },
+		func(o *monitoringv1.PrometheusRule) bool { _, adopted := rule.AdoptedName(o, key); return adopted },
+	} {
+		if has(a) != has(b) {
+			return has(a)
+		}
+	}
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) < 0
 }
 
 // evaluators returns those of a spoke as they were last read or, where they can't be read, as its

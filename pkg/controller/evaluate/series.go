@@ -27,7 +27,9 @@ const (
 	// kubeStateMetrics is what the names of its metrics begin with.
 	kubeStateMetrics = "kube_"
 	maxMissing       = 3
-	maxMissingBytes  = 256
+	// maxNeeds bounds the selectors of one rule that are asked for.
+	maxNeeds        = 256
+	maxMissingBytes = 256
 )
 
 // presence is whether an evaluator has series for a selector.
@@ -58,6 +60,7 @@ type series struct {
 type needs struct {
 	generation int64
 	of         [][]string
+	metrics    map[string]string // the name of each selector's metric, and of each such name
 	key        types.NamespacedName
 	missing    []string
 	checked    bool // whether that is known
@@ -69,8 +72,9 @@ func (p *Poller) checkMetrics(ctx context.Context, t *task, s *spokeState) (soon
 	if len(clients) == 0 {
 		return false
 	}
+	parsed := s.parseNeeds(t)
 	s.mu.Lock()
-	selectors := s.series.due(t, time.Now())
+	selectors := s.series.due(t, parsed, time.Now())
 	s.mu.Unlock()
 	if len(selectors) == 0 {
 		return false
@@ -151,8 +155,8 @@ func (p *Poller) answering(t *task, s *spokeState) []*evaluator.Client {
 
 // due returns the selectors to ask for: those that nothing is known of first, and then those that
 // were asked for longest ago, where what is missing counts as if that was some minutes earlier.
-func (s *series) due(t *task, now time.Time) []string {
-	s.collect(t)
+func (s *series) due(t *task, parsed map[types.UID]*needs, now time.Time) []string {
+	s.collect(t, parsed)
 	if now.Before(s.next) {
 		return nil
 	}
@@ -176,37 +180,39 @@ func (s *series) due(t *task, now time.Time) []string {
 	return all[:min(len(all), perCheck)]
 }
 
-// collect brings the selectors in line with the rules.
-func (s *series) collect(t *task) {
+// collect brings the selectors in line with the rules, given the needs of those that are new.
+func (s *series) collect(t *task, parsed map[types.UID]*needs) {
 	next := make(map[types.UID]*needs, len(t.objects))
 	kubeLacks := false // any of its metrics, so that it may be all of them
 	for _, is := range s.known {
 		is.wanted = false
 		kubeLacks = kubeLacks || is.isKube() && is.absent > 0
 	}
-	want := func(selector string) *presence {
+	want := func(selector, metric string) *presence {
 		is := s.known[selector]
 		if is == nil {
-			is = &presence{metric: rule.MetricName(selector)}
+			is = &presence{metric: metric}
 			s.known[selector] = is
 		}
 		is.wanted = true
 		return is
 	}
 	if kubeLacks {
-		want(anyKube)
+		want(anyKube, "")
 	}
 	for uid, o := range t.objects {
 		n := s.needs[uid]
 		if n == nil || n.generation != o.Generation {
-			n = needsOf(o)
+			if n = parsed[uid]; n == nil {
+				continue
+			}
 		}
 		next[uid] = n
 		for _, need := range n.of {
 			for _, selector := range need {
 				// Whether it is the metric that is missing, or what is asked of it.
-				if is := want(selector); kubeLacks && is.isKube() {
-					want(is.metric)
+				if is := want(selector, n.metrics[selector]); kubeLacks && is.isKube() {
+					want(is.metric, n.metrics[is.metric])
 				}
 			}
 		}
@@ -219,14 +225,30 @@ func (s *series) collect(t *task) {
 	}
 }
 
-// needsOf returns what the expressions of a PrometheusRule select.
-func needsOf(o *monitoringv1.PrometheusRule) *needs {
-	n := &needs{generation: o.Generation}
-	n.key, _ = rule.ParseRuleKey(o)
-	for _, g := range o.Spec.Groups {
-		for i := range g.Rules {
-			n.of = append(n.of, rule.SelectorNeeds(g.Rules[i].Expr.String())...)
+// parseNeeds returns the needs of the PrometheusRules that are new or have changed, as far as the
+// spoke's share of parsing allows. No lock is held while they are parsed.
+func (s *spokeState) parseNeeds(t *task) map[types.UID]*needs {
+	s.mu.Lock()
+	known := s.series.needs // never changed, but replaced
+	s.mu.Unlock()
+	out := map[types.UID]*needs{}
+	for uid, o := range t.objects {
+		if n := known[uid]; (n == nil || n.generation != o.Generation) && s.mayParse(rule.ExprOf(o)) {
+			out[uid] = needsOf(o)
 		}
+	}
+	return out
+}
+
+// needsOf returns what the expression of a PrometheusRule selects.
+func needsOf(o *monitoringv1.PrometheusRule) *needs {
+	n := &needs{generation: o.Generation, metrics: map[string]string{}}
+	n.key, _ = rule.ParseRuleKey(o)
+	n.of = rule.SelectorNeeds(rule.ExprOf(o))
+	n.of = n.of[:min(len(n.of), maxNeeds)]
+	for _, selector := range slices.Concat(n.of...) {
+		metric := rule.MetricName(selector)
+		n.metrics[selector], n.metrics[metric] = metric, rule.MetricName(metric)
 	}
 	return n
 }

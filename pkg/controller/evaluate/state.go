@@ -12,6 +12,7 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
@@ -23,6 +24,9 @@ import (
 type spokeState struct {
 	kick    chan struct{}
 	polling chan struct{} // full while held by the goroutine that polls it
+
+	// parsing bounds the time that parsing what is written in this spoke takes. See mayParse.
+	parsing *rate.Limiter
 
 	mu         sync.Mutex
 	evaluators map[string]*evaluatorState // by what they are called
@@ -71,7 +75,10 @@ func (p *Poller) state(name string) *spokeState {
 	defer p.mu.Unlock()
 	s := p.spokes[name]
 	if s == nil {
-		s = &spokeState{kick: make(chan struct{}, 1), polling: make(chan struct{}, 1), evaluators: map[string]*evaluatorState{}, changed: map[types.NamespacedName]bool{}}
+		s = &spokeState{
+			kick: make(chan struct{}, 1), polling: make(chan struct{}, 1), parsing: rate.NewLimiter(parsingRate, parsingBurst),
+			evaluators: map[string]*evaluatorState{}, changed: map[types.NamespacedName]bool{},
+		}
 		s.series.known = map[string]*presence{}
 		p.spokes[name] = s
 	}
@@ -111,9 +118,18 @@ var errGone = errors.New("it is gone")
 
 // answer is what came of asking an evaluator.
 type answer struct {
-	err    error
-	rules  map[types.UID]*evaluator.Rule
-	loaded int
+	err      error
+	rules    map[types.UID]*evaluator.Rule
+	compared map[types.UID]comparison
+	loaded   int
+}
+
+// comparison is what came of comparing a PrometheusRule with what an evaluator has loaded of it.
+type comparison struct {
+	raw     uint64 // see ruleState
+	current bool
+	// postponed tells that the spoke has had its share of parsing for now.
+	postponed bool
 }
 
 // ofPod matches the file that prometheus-operator puts a PrometheusRule into: whose it is, and
@@ -183,7 +199,13 @@ func (s *spokeState) keepRules(t *task, es *evaluatorState, e *rule.Evaluator, a
 	contradicts, doubts := false, false
 	for uid, o := range t.objects {
 		was := es.rules[uid]
-		is := judge(was, o, e, a.rules[uid], now)
+		if a.compared[uid].postponed {
+			if was == nil || was.generation != o.Generation {
+				es.rules[uid] = unasked(o)
+			}
+			continue
+		}
+		is := judge(was, o, a.rules[uid], a.compared[uid], now)
 		contradiction, doubt := is.weigh(was, !es.answered, es.agree.needed(), now)
 		contradicts, doubts = contradicts || contradiction, doubts || doubt
 		es.rules[uid] = is
@@ -267,18 +289,45 @@ func (r *ruleState) differs(was *ruleState) bool {
 	return r.Outcome != was.Outcome || r.Unsure != was.Unsure || r.Late != was.Late || r.Message != was.Message || r.Firing != was.Firing || r.generation != was.generation
 }
 
-// judge compares what an evaluator has loaded with the PrometheusRule that it comes from.
-func judge(was *ruleState, o *monitoringv1.PrometheusRule, e *rule.Evaluator, loaded *evaluator.Rule, now time.Time) *ruleState {
-	is := &ruleState{generation: o.Generation, Evaluation: rule.Evaluation{Seen: true}}
+// unasked is a PrometheusRule of which nothing is known yet.
+func unasked(o *monitoringv1.PrometheusRule) *ruleState {
+	is := &ruleState{generation: o.Generation}
 	is.key, _ = rule.ParseRuleKey(o)
-	if loaded != nil {
-		is.raw = rawHash(loaded, e.Confined(o))
-		is.Firing, is.Pending = int32(min(loaded.Firing, 1<<30)), int32(min(loaded.Pending, 1<<30)) //nolint:gosec // bounded
-		if was != nil && was.raw == is.raw && was.generation == is.generation {
+	return is
+}
+
+// compare compares what an evaluator has loaded with the PrometheusRules that it comes from. Both are written
+// in the spoke, and parsing them takes time: no lock is held meanwhile.
+func (s *spokeState) compare(t *task, e *rule.Evaluator, rules map[types.UID]*evaluator.Rule) map[types.UID]comparison {
+	var known map[types.UID]*ruleState
+	s.mu.Lock()
+	if es := s.evaluators[e.String()]; es != nil {
+		known = maps.Clone(es.rules)
+	}
+	s.mu.Unlock()
+	out := make(map[types.UID]comparison, len(rules))
+	for uid, loaded := range rules {
+		o := t.objects[uid]
+		is := comparison{raw: rawHash(loaded, e.Confined(o))}
+		switch was := known[uid]; {
+		case was != nil && was.raw == is.raw && was.generation == o.Generation:
 			is.current = was.current
-		} else {
+		case s.mayParse(loaded.Query, rule.ExprOf(o)):
 			is.current = matches(o, e, loaded)
+		default:
+			is.postponed = true
 		}
+		out[uid] = is
+	}
+	return out
+}
+
+// judge says what came of a PrometheusRule, given what an evaluator has loaded of it, if anything.
+func judge(was *ruleState, o *monitoringv1.PrometheusRule, loaded *evaluator.Rule, compared comparison, now time.Time) *ruleState {
+	is := unasked(o)
+	is.Seen, is.raw, is.current = true, compared.raw, compared.current
+	if loaded != nil {
+		is.Firing, is.Pending = int32(min(loaded.Firing, 1<<30)), int32(min(loaded.Pending, 1<<30)) //nolint:gosec // bounded
 	}
 	switch {
 	case !is.current:

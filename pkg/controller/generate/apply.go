@@ -19,6 +19,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -47,23 +48,23 @@ func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[st
 			refused = true
 			continue
 		}
-		left, err := r.applyOne(ctx, ar, existing)
+		left, err := r.applyOne(ctx, w, ar, existing)
 		if (err != nil || left > 0) && existing == nil {
 			r.quota.release(w.Cluster.Name, hub.Key(ar))
 		}
 		errs = append(errs, err)
-		again = soonest(again, left)
+		again = interval.Soonest(again, left)
 	}
 	return unseen, again, refused, errors.Join(errs...)
 }
 
 // applyOne writes an AlertRule, if it differs from what it should be: at most once, as
 // the event of a write brings the key back.
-func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
+func (r *Reconciler) applyOne(ctx context.Context, w *rule.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
 	switch {
 	case existing == nil:
 	case !fixed(ar, existing):
-		return r.displace(ctx, ar, existing)
+		return r.displace(ctx, w, ar, existing)
 	case existing.Annotations[v1alpha1.ResetFieldsAnnotation] != "":
 		return r.reset(ctx, ar, existing)
 	}
@@ -104,10 +105,13 @@ func (r *Reconciler) applyOne(ctx context.Context, ar, existing *v1alpha1.AlertR
 
 // displace deletes what stands in an AlertRule's place, so that it can be made: a contest is
 // about the latter. It returns when to look again.
-func (r *Reconciler) displace(ctx context.Context, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
+func (r *Reconciler) displace(ctx context.Context, w *rule.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
 	fields, _, err := difference(ar, nil)
 	if err != nil {
 		return 0, err
+	}
+	if wait, err := r.misplaced(ctx, w, ar, existing); err != nil || wait > 0 {
+		return wait, err
 	}
 	if wait := r.yield(writing(ar, existing, fields), existing); wait > 0 {
 		return wait, nil
@@ -144,7 +148,7 @@ const maxNote = 1024 - len("…")
 // reset gives fields back to the template, as a person asked for by an annotation. What
 // the template says of them is applied when this write's own event comes.
 func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.AlertRule) (time.Duration, error) {
-	write := resetting(desired)
+	write := resetting(existing)
 	if wait := r.yield(write, existing); wait > 0 {
 		return wait, nil
 	}

@@ -15,13 +15,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-const (
-	// confirmTimeout bounds the read that confirms that a Deployment is gone.
-	confirmTimeout = 5 * time.Second
-	// confirmRetry is when to look again at a Deployment that the spoke's cache lacks, and
-	// the spoke does not.
-	confirmRetry = 30 * time.Second
-)
+// confirmRetry is when to look again at a Deployment that the spoke's cache lacks, and the spoke
+// does not.
+const confirmRetry = 30 * time.Second
 
 // confirmed returns those of a Deployment's doomed AlertRules that are to go, and when to
 // look again, or 0. That the spoke's cache lacks the Deployment is not enough: a list can
@@ -32,10 +28,10 @@ func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.Na
 	if w != nil || len(rules) == 0 {
 		return rules, 0, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	bounded, cancel := s.Patient(ctx)
 	defer cancel()
 	d := spoke.DeploymentMetadata()
-	switch err := s.Live.Get(ctx, key, d); {
+	switch err := s.Live.Get(bounded, key, d); {
 	case err == nil && d.DeletionTimestamp.IsZero():
 		return nil, r.Intervals.Of(confirmRetry), nil
 	case err != nil && !absent(err, "deployments", key.Name):

@@ -38,24 +38,21 @@ func removing(ar *v1alpha1.AlertRule) contest.Write {
 
 // resetting takes the request to reset fields off an AlertRule. A GitOps tool may put it back.
 func resetting(ar *v1alpha1.AlertRule) contest.Write {
-	return contest.Write{Object: object(ar), Rule: hub.Key(ar), Meant: v1alpha1.ResetFieldsAnnotation}
+	write := contest.Write{Object: object(ar), Rule: hub.Key(ar), Meant: ar.Annotations[v1alpha1.ResetFieldsAnnotation]}
+	write.Annotation = v1alpha1.ResetFieldsAnnotation
+	return write
 }
 
 // yield returns for how long to wait with a write, because somebody undoes it, and tells of
 // that. An edit by people is none of this: it wins.
 func (r *Reconciler) yield(write contest.Write, existing *v1alpha1.AlertRule) time.Duration {
-	turn := r.Contests.Ask(write)
-	if !turn.News {
-		return turn.Wait
-	}
-	if existing != nil {
-		r.Contests.Blame(write.Object, existing)
-		r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Generate", "%s",
-			spoke.Clip(r.Contests.Message(write.Object), maxNote))
-	}
-	r.Spokes.ChangedSoon(write.Spoke)
-	if r.Changed != nil {
-		r.Changed(write.Rule)
-	}
-	return turn.Wait
+	return r.Contests.Yield(write, existing, func(message string) {
+		if existing != nil {
+			r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Generate", "%s", spoke.Clip(message, maxNote))
+		}
+		r.Spokes.ChangedSoon(write.Spoke)
+		if r.Changed != nil {
+			r.Changed(write.Rule)
+		}
+	}).Wait
 }

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -25,6 +27,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
 // contested is a hub where somebody undoes what the operator writes of an AlertRule.
@@ -36,6 +39,7 @@ type contested struct {
 	recorder *events.FakeRecorder
 	refuse   error // what a write is answered with
 	applies  int
+	patches  int
 	deletes  int
 	shown    []string // spokes
 	changed  []types.NamespacedName
@@ -48,7 +52,6 @@ func (c *contested) ChangedSoon(name string)   { c.shown = append(c.shown, name)
 
 func newContested(t *testing.T) *contested {
 	t.Helper()
-	c := &contested{T: t, clock: testingclock.NewFakePassiveClock(time.Unix(1e9, 0)), recorder: events.NewFakeRecorder(100)}
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -57,13 +60,24 @@ func newContested(t *testing.T) *contested {
 	if err := hub.SetupIndexes(t.Context(), indexer{builder}, "hub", "rulefleet-generated"); err != nil {
 		t.Fatal(err)
 	}
-	builder.WithReturnManagedFields().WithInterceptorFuncs(interceptor.Funcs{
+	return newContestedOn(t, builder.WithReturnManagedFields().Build())
+}
+
+// newContestedOn is newContested with a hub that a client leads to.
+func newContestedOn(t *testing.T, server client.WithWatch) *contested {
+	t.Helper()
+	c := &contested{T: t, clock: testingclock.NewFakePassiveClock(time.Unix(1e9, 0)), recorder: events.NewFakeRecorder(100)}
+	server = interceptor.NewClient(server, interceptor.Funcs{
 		Apply: func(ctx context.Context, cl client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 			c.applies++
 			if c.refuse != nil {
 				return c.refuse
 			}
 			return cl.Apply(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, cl client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			c.patches++
+			return cl.Patch(ctx, o, patch, opts...)
 		},
 		Delete: func(ctx context.Context, cl client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			c.deletes++
@@ -74,9 +88,17 @@ func newContested(t *testing.T) *contested {
 		},
 	})
 	c.Reconciler = NewReconciler(Options{
-		Hub: builder.Build(), Namespace: "rulefleet-generated", Brake: brake.New(c.clock, 10*time.Minute), Spokes: c, Recorder: c.recorder,
+		Hub: server, Namespace: "rulefleet-generated", Brake: brake.New(c.clock, 10*time.Minute), Spokes: c, Recorder: c.recorder,
 		Contests: contest.New(c.clock, 0), Changed: func(key types.NamespacedName) { c.changed = append(c.changed, key) },
 	})
+	for _, o := range []client.Object{
+		&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "spoke"}},
+		&v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "down"}},
+	} {
+		if err := c.Hub.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return c
 }
 
@@ -86,8 +108,9 @@ func (c *contested) apply(applies int, want time.Duration) {
 	c.Helper()
 	c.seen()
 	c.applies = 0
+	c.Guard = guarded(c.Hub) // which remembers nothing
 	ar := made()
-	_, again, _, err := c.Reconciler.apply(c.Context(), &rule.Workload{Cluster: rule.Cluster{Name: "spoke"}}, map[string]*v1alpha1.AlertRule{ar.Name: ar})
+	_, again, _, err := c.Reconciler.apply(c.Context(), workload(), map[string]*v1alpha1.AlertRule{ar.Name: ar})
 	if err != nil || c.applies != applies || again != want {
 		c.Fatalf("applied %d times, again after %v, %v; want %d times, %v", c.applies, again, err, applies, want)
 	}
@@ -153,7 +176,7 @@ func TestContest(t *testing.T) {
 			c.apply(1, 0)
 			c.apply(0, 0)
 			c.wantShown("argocd-controller") // it may be changed again
-			c.pass(3 * time.Second)
+			c.pass(30 * time.Second)
 			if message, _ := c.Contests.InSpoke("spoke"); message != "" {
 				c.Errorf("the spoke still shows %q", message)
 			}
@@ -192,6 +215,32 @@ func TestContest(t *testing.T) {
 				}
 			}
 		},
+		"a field, and a reset of it, again and again": func(c *contested) {
+			c.apply(1, 0)
+			writes := 0
+			for began := c.clock.Now(); c.clock.Now().Sub(began) < time.Minute; {
+				c.edit(func(ar *v1alpha1.AlertRule) {
+					ar.Spec.For, ar.Annotations[v1alpha1.ResetFieldsAnnotation] = "7m", "all"
+				})
+				for range 2 { // the reset, and what the template says
+					c.seen()
+					c.applies, c.patches = 0, 0
+					ar := made()
+					_, again, _, err := c.Reconciler.apply(c.Context(), &rule.Workload{Cluster: rule.Cluster{Name: "spoke"}}, map[string]*v1alpha1.AlertRule{ar.Name: ar})
+					if err != nil {
+						c.Fatal(err)
+					}
+					writes += c.applies + c.patches
+					c.pass(max(again, 10*time.Millisecond))
+				}
+			}
+			if writes < 6 || writes > 24 {
+				c.Errorf("%d writes in a minute", writes)
+			}
+			if message, _ := c.Contests.InSpoke("spoke"); !strings.Contains(message, "argocd-controller") {
+				c.Errorf("the spoke shows %q", message)
+			}
+		},
 		"they are faster": func(c *contested) {
 			c.apply(1, 0)
 			c.edit(other)
@@ -214,7 +263,7 @@ func TestContest(t *testing.T) {
 				ar.Labels[v1alpha1.TemplateLabel] = made().Labels[v1alpha1.TemplateLabel]
 			})
 			c.apply(0, 0)
-			c.pass(3 * time.Second)
+			c.pass(30 * time.Second)
 			if message, _ := c.Contests.InSpoke("spoke"); message != "" {
 				c.Errorf("the spoke still shows %q", message)
 			}
@@ -318,4 +367,60 @@ func TestNoContestWithFinalizers(t *testing.T) {
 		}
 	}
 	c.wantShown()
+}
+
+// TestContestOfMetadata has somebody change labels alone, or annotations alone, on a real API
+// server. What the template says is put right, and contested. Others are none of ours: nothing
+// is written.
+func TestContestOfMetadata(t *testing.T) {
+	f, err := fleet.Start(t.Context(), fleet.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Stop() })
+	server, err := client.NewWithWatch(f.Hub.RESTConfig(), client.Options{Scheme: fleet.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: made().Namespace}}
+	if err := server.Create(t.Context(), ns); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		change func(ar *v1alpha1.AlertRule, round string)
+		ours   bool
+	}{
+		"a label": {func(ar *v1alpha1.AlertRule, round string) { ar.Labels[v1alpha1.TemplateLabel] = "x" + round }, true},
+		"an annotation": {func(ar *v1alpha1.AlertRule, round string) {
+			ar.Annotations[v1alpha1.AppliedFieldsAnnotation] = "x" + round
+		}, true},
+		"a foreign label":      {func(ar *v1alpha1.AlertRule, round string) { ar.Labels["team"] = "x" + round }, false},
+		"a foreign annotation": {func(ar *v1alpha1.AlertRule, round string) { ar.Annotations["note"] = round }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newContestedOn(t, server)
+			t.Cleanup(func() { _ = server.Delete(context.Background(), made()) })
+			c.apply(1, 0)
+			if !tc.ours {
+				for _, round := range []string{"1", "2", "3", "4"} {
+					c.edit(func(ar *v1alpha1.AlertRule) { tc.change(ar, round) })
+					c.apply(0, 0)
+				}
+				c.wantShown()
+				if ar := c.read(); ar.Labels["team"]+ar.Annotations["note"] == "" {
+					t.Errorf("it has lost what is not ours: %v, %v", ar.Labels, ar.Annotations)
+				}
+				return
+			}
+			c.edit(func(ar *v1alpha1.AlertRule) { tc.change(ar, "1") })
+			c.apply(1, 0)
+			c.wantShown()
+			c.edit(func(ar *v1alpha1.AlertRule) { tc.change(ar, "2") })
+			c.apply(0, time.Second)
+			c.wantShown(`field manager "argocd-controller" changes AlertRule rulefleet-generated/down-spoke-shop-web-abc back`)
+			c.pass(time.Second)
+			c.apply(1, 0)
+			c.apply(0, 0)
+		})
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 )
 
 // doomed is an AlertRule that is to be deleted.
@@ -46,7 +47,7 @@ func (r *Reconciler) prune(ctx context.Context, req mcreconcile.Request, rules [
 		}
 		write := removing(d.rule)
 		if left := r.yield(write, d.rule); left > 0 {
-			wait = soonest(wait, left)
+			wait = interval.Soonest(wait, left)
 			continue
 		}
 		r.Brake.Vouch(cluster, key, d.rule.UID)
@@ -62,18 +63,7 @@ func (r *Reconciler) prune(ctx context.Context, req mcreconcile.Request, rules [
 		} else {
 			left = max(left, r.Contests.Lost(write.Object))
 		}
-		wait = soonest(wait, left)
+		wait = interval.Soonest(wait, left)
 	}
 	return wait, nil
-}
-
-// soonest returns the shortest of the times that are not 0, or 0.
-func soonest(times ...time.Duration) time.Duration {
-	var out time.Duration
-	for _, t := range times {
-		if t > 0 && (out == 0 || t < out) {
-			out = t
-		}
-	}
-	return out
 }

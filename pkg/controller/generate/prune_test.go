@@ -74,7 +74,8 @@ func newPruning(t *testing.T, rules int) *pruning {
 
 // guarded is a Guard that reads by a client.
 func guarded(reader client.Reader) hub.Guard {
-	return hub.Guard{Reader: reader, Live: hub.NewLive(reader, testingclock.NewFakeClock(time.Unix(1e9, 0)))}
+	c := testingclock.NewFakeClock(time.Unix(1e9, 0))
+	return hub.Guard{Live: hub.NewLive(reader, c), Kinds: hub.NewKinds(reader, nil, hub.RecordKeys{}, c)}
 }
 
 // prune has the AlertRules of Deployment n pruned, or what it asked for taken back.
@@ -143,7 +144,7 @@ func TestPruneTakenBack(t *testing.T) {
 			t.Errorf("got %v, %v", wait, err)
 		}
 	}
-	if n := p.Brake.Acknowledge("spoke"); n != 0 {
+	if n := p.Brake.Acknowledge("spoke", nil); n != 0 {
 		t.Errorf("%d are held", n)
 	}
 }
@@ -187,7 +188,7 @@ func TestPruneVouches(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				p.Brake.Acknowledge("spoke")
+				p.Brake.Acknowledge("spoke", nil)
 			}
 			held := 0
 			for n := range 40 {
@@ -205,11 +206,5 @@ func TestPruneVouches(t *testing.T) {
 				t.Errorf("%d are held", held)
 			}
 		})
-	}
-}
-
-func TestSoonest(t *testing.T) {
-	if soonest() != 0 || soonest(0, 0) != 0 || soonest(0, 2, 3) != 2 || soonest(3, 2) != 2 {
-		t.Error("it is another")
 	}
 }

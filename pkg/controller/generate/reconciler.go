@@ -153,7 +153,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if refused {
 		later = r.Intervals.Of(refusedRetry)
 	}
-	return reconcile.Result{RequeueAfter: soonest(min(unseen, staleRetry), waits, unsure, unconfirmed, held, later)}, nil
+	return reconcile.Result{RequeueAfter: interval.Soonest(min(unseen, staleRetry), waits, unsure, unconfirmed, held, later)}, nil
 }
 
 // workload reads the Deployment and all that templates may ask of it. It is nil

@@ -15,10 +15,6 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// behindRetry is when to look again where the hub's cache is behind its API server. The
-// event that it lacks brings the key back.
-const behindRetry = 30 * time.Second
-
 // unfounded finds out whether an AlertRule that the hub's cache has no ground for has lost
 // it: the Deployment is gone, or the template is there and does not match it, or the template
 // was deleted. The template and the SpokeCluster are read past the cache, which may be old:
@@ -32,11 +28,11 @@ func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, ar *v1alph
 	key := client.ObjectKey{Name: ar.Labels[v1alpha1.TemplateLabel]}
 	switch err := reader.Get(ctx, key, t); {
 	case apierrors.IsNotFound(err):
-		gone, since, err := r.Guard.Gone(ctx, reader, hub.AlertRuleTemplates, key)
+		gone, kind, err := r.Guard.Gone(ctx, reader, hub.AlertRuleTemplates, key)
 		if err != nil || !gone {
 			return d, r.Intervals.Of(guardRetry), err //nolint:wrapcheck // it says all
 		}
-		d.suspect = rule.SuspectAbsent(madeAt(ar), since, r.Witness.Deleted(hub.AlertRuleTemplates, key, since))
+		d.suspect = rule.SuspectAbsent(madeAt(ar), kind.Since, r.Witness.Deleted(hub.AlertRuleTemplates, key, kind))
 		return d, 0, nil
 	case err != nil:
 		return d, 0, fmt.Errorf("before deleting AlertRule %s: reading AlertRuleTemplate %s: %w", hub.Key(ar), key.Name, err)
@@ -49,14 +45,33 @@ func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, ar *v1alph
 		present := *w
 		present.Cluster = *cluster
 		if !r.keeps(t, present, ar) {
-			d.suspect = rule.SuspectUnmatched(madeAt(ar), t, present, r.Witness.Seen(t.UID, *cluster))
-			return d, 0, nil
+			d.suspect, err = r.suspect(ctx, t, present, ar)
+			return d, 0, err
 		}
 	}
-	if reader.Old() { // and the cache may be right
-		return d, staleRetry, nil
+	return d, reader.Again(r.Intervals), nil
+}
+
+// suspect tells whether an AlertRule may have lost its ground because what people had set in the
+// template, or on the SpokeCluster, was lost. Their kinds are read after them.
+func (r *Reconciler) suspect(ctx context.Context, t *v1alpha1.AlertRuleTemplate, w rule.Workload, ar *v1alpha1.AlertRule) (bool, error) {
+	seen, since := r.Witness.Seen(t.UID, w.Cluster), t.CreationTimestamp.Time
+	if !rule.SuspectUnmatched(time.Time{}, since, t, w, seen) {
+		return false, nil // however old the AlertRule is
 	}
-	return d, r.Intervals.Of(behindRetry), nil
+	templates, served, err := r.Guard.Kinds.Defined(ctx, hub.AlertRuleTemplates)
+	if err != nil || !served {
+		return true, err //nolint:wrapcheck // it says all
+	}
+	members, served, err := r.Guard.Kinds.Defined(ctx, hub.SpokeClusters)
+	if err != nil || !served {
+		return true, err //nolint:wrapcheck // it says all
+	}
+	if since.Before(templates.Since) {
+		since = templates.Since
+	}
+	w.Cluster = members.Dated(w.Cluster)
+	return rule.SuspectUnmatched(madeAt(ar), since, t, w, seen), nil
 }
 
 // keeps tells whether a template is the ground of an AlertRule, or can't be said not to be.
@@ -66,6 +81,31 @@ func (r *Reconciler) keeps(t *v1alpha1.AlertRuleTemplate, w rule.Workload, ar *v
 	}
 	matches, err := rule.Matches(t, w)
 	return matches || err != nil || r.Validator.ValidateTemplate(t) != nil
+}
+
+// misplaced makes sure, past the cache, that an AlertRule stands in the place of one that a
+// template makes for a workload. If it does not, it returns when to look again.
+func (r *Reconciler) misplaced(ctx context.Context, w *rule.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
+	reader, before := r.Guard.Live.Reading(), "before deleting AlertRule "+hub.Key(existing).String()
+	live, t := &v1alpha1.AlertRule{}, &v1alpha1.AlertRuleTemplate{}
+	if err := reader.Get(ctx, hub.Key(existing), live); client.IgnoreNotFound(err) != nil {
+		return 0, fmt.Errorf("%s: reading it: %w", before, err)
+	}
+	if err := reader.Get(ctx, client.ObjectKey{Name: ar.Labels[v1alpha1.TemplateLabel]}, t); client.IgnoreNotFound(err) != nil {
+		return 0, fmt.Errorf("%s: reading its AlertRuleTemplate: %w", before, err)
+	}
+	cluster, err := hub.Cluster(ctx, reader, w.Cluster.Name)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", before, err)
+	}
+	if cluster != nil && live.UID == existing.UID && !fixed(ar, live) && t.Name != "" {
+		present := *w
+		present.Cluster = *cluster
+		if matches, err := rule.Matches(t, present); err == nil && matches {
+			return 0, nil
+		}
+	}
+	return reader.Again(r.Intervals), nil
 }
 
 // madeAt returns when an AlertRule was made. Where the operator did not apply it, it comes from

@@ -23,7 +23,7 @@ import (
 )
 
 // losing is a hub past its cache, on which an AlertRule of Deployment web may have lost its
-// ground. All was made at the same time.
+// ground. The AlertRule was made a second after all else.
 type losing struct {
 	*pruning
 
@@ -32,6 +32,7 @@ type losing struct {
 	member   *v1alpha1.SpokeCluster
 	// defined is when the kinds were.
 	defined   time.Time
+	kinds     map[string]types.UID
 	liveClock *clocktesting.FakeClock
 	// fails has the kinds that can't be read.
 	fails map[string]bool
@@ -41,7 +42,7 @@ var madeThen = metav1.NewTime(time.Unix(1e9, 0))
 
 func newLosing(t *testing.T) *losing {
 	t.Helper()
-	l := &losing{pruning: newPruning(t, 0), rule: made(), defined: madeThen.Time, liveClock: clocktesting.NewFakeClock(madeThen.Time), fails: map[string]bool{}}
+	l := &losing{pruning: newPruning(t, 0), rule: made(), defined: madeThen.Time, liveClock: clocktesting.NewFakeClock(madeThen.Time), fails: map[string]bool{}, kinds: map[string]types.UID{}}
 	l.rule.Name = rule.GeneratedName("down", "spoke", "shop", "web")
 	l.rule.ManagedFields = []metav1.ManagedFieldsEntry{owned(v1alpha1.FieldManager, metav1.ManagedFieldsOperationApply, `{}`)}
 	l.template = &v1alpha1.AlertRuleTemplate{
@@ -52,15 +53,56 @@ func newLosing(t *testing.T) *losing {
 		},
 	}
 	l.member = &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "spoke", UID: "member"}}
-	for _, o := range []client.Object{l.rule, l.template, l.member} {
-		o.SetCreationTimestamp(madeThen)
-	}
+	past := l.pastCache()
+	l.Guard = hub.Guard{Live: hub.NewLive(past, l.liveClock), Kinds: hub.NewKinds(past, nil, hub.RecordKeys{}, l.liveClock)}
+	l.rule.CreationTimestamp = metav1.NewTime(madeThen.Add(time.Second))
+	l.template.CreationTimestamp, l.member.CreationTimestamp = madeThen, madeThen
 	return l
 }
 
-// decide puts the hub together, and decides about the AlertRule by a cache that has no
-// ground for it.
-func (l *losing) decide() (doomed, time.Duration, error) {
+// pastCache reads past the cache.
+func (l *losing) pastCache() client.Reader {
+	return interceptor.NewClient(l.Hub.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			what := "kinds"
+			switch o.(type) {
+			case *v1alpha1.AlertRuleTemplate:
+				what = "template"
+			case *v1alpha1.SpokeCluster:
+				what = "member"
+			case *v1alpha1.AlertRule:
+				what = "rule"
+			}
+			if l.fails[what] {
+				return errors.New("no answer")
+			}
+			if what == "kinds" {
+				o.SetCreationTimestamp(metav1.NewTime(l.defined))
+				o.SetUID(l.kinds[key.Name])
+				return nil
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+}
+
+// remake has a kind made anew, by times that say otherwise: the hub's clock was set back.
+func (l *losing) remake(kind hub.Kind, plural string) {
+	l.Helper()
+	if _, _, err := l.Guard.Kinds.Defined(l.Context(), kind); err != nil {
+		l.Fatal(err)
+	}
+	l.kinds[plural+"."+v1alpha1.Group] = "anew"
+	l.liveClock.Step(2 * time.Second)
+}
+
+// workload is Deployment web, as the spoke's cache has it.
+func workload() *rule.Workload {
+	return &rule.Workload{Cluster: rule.Cluster{Name: "spoke"}, Namespace: "shop", Name: "web"}
+}
+
+// put puts the hub together.
+func (l *losing) put() {
 	l.Helper()
 	for _, o := range []client.Object{l.template, l.member} {
 		if o.GetName() != "" {
@@ -69,32 +111,19 @@ func (l *losing) decide() (doomed, time.Duration, error) {
 			}
 		}
 	}
-	past := interceptor.NewClient(l.Hub.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			switch o.(type) {
-			case *v1alpha1.AlertRuleTemplate:
-				if l.fails["template"] {
-					return errors.New("no answer")
-				}
-			case *v1alpha1.SpokeCluster:
-				if l.fails["member"] {
-					return errors.New("no answer")
-				}
-			default:
-				o.SetCreationTimestamp(metav1.NewTime(l.defined))
-				return nil
-			}
-			return c.Get(ctx, key, o, opts...)
-		},
-	})
-	l.Guard = hub.Guard{Reader: past, Live: hub.NewLive(past, l.liveClock)}
-	return l.unfounded(l.Context(), &rule.Workload{Cluster: rule.Cluster{Name: "spoke"}, Namespace: "shop", Name: "web"}, l.rule)
+}
+
+// decide decides about the AlertRule by a cache that has no ground for it.
+func (l *losing) decide() (doomed, time.Duration, error) {
+	l.Helper()
+	l.put()
+	return l.unfounded(l.Context(), workload(), l.rule)
 }
 
 func (l *losing) templateGone() { l.template = &v1alpha1.AlertRuleTemplate{} }
 
 func TestUnfounded(t *testing.T) {
-	earlier, later := metav1.NewTime(madeThen.Add(-time.Second)), metav1.NewTime(madeThen.Add(time.Second))
+	earlier, later := metav1.NewTime(madeThen.Add(-time.Second)), metav1.NewTime(madeThen.Add(2*time.Second))
 	deleted := func(l *losing, made metav1.Time) {
 		h := l.onTemplate("", nil)
 		gone := l.template.DeepCopy()
@@ -115,6 +144,7 @@ func TestUnfounded(t *testing.T) {
 	}{
 		"the template does not match by a label": {with: func(*losing) {}},
 		"and the SpokeCluster was made anew":     {with: func(l *losing) { l.member.CreationTimestamp = later }, suspect: true},
+		"and is as old as the AlertRule":         {with: func(l *losing) { l.member.CreationTimestamp = l.rule.CreationTimestamp }, suspect: true},
 		"and the AlertRule is from a backup":     {with: func(l *losing) { l.rule.ManagedFields = nil }, suspect: true},
 		"and the label was seen to go": {with: func(l *losing) {
 			l.member.CreationTimestamp = later
@@ -145,10 +175,21 @@ func TestUnfounded(t *testing.T) {
 			l.templateGone()
 			l.rule.CreationTimestamp = earlier
 		}, suspect: true},
-		"and is younger": {with: func(l *losing) {
+		"and the AlertRule is as old as the kind": {with: func(l *losing) {
 			l.templateGone()
-			l.rule.CreationTimestamp = later
-		}},
+			l.rule.CreationTimestamp = madeThen
+		}, suspect: true},
+		"and the kind SpokeCluster can't be read":                               {with: func(l *losing) { l.fails["kinds"] = true }, fails: true},
+		"and the kind SpokeCluster was made anew, though the times say another": {with: func(l *losing) { l.remake(hub.SpokeClusters, "spokeclusters") }, suspect: true},
+		"a built-in template is disabled, whose kind was made anew, though the times say another": {with: func(l *losing) {
+			l.template.Annotations = map[string]string{v1alpha1.BuiltInAnnotation: "digest"}
+			l.template.Spec.Clusters, l.template.Spec.State = nil, v1alpha1.Disabled
+			l.remake(hub.AlertRuleTemplates, "alertruletemplates")
+		}, suspect: true},
+		"the template is gone with its kind, though the times say another": {with: func(l *losing) {
+			l.templateGone()
+			l.remake(hub.AlertRuleTemplates, "alertruletemplates")
+		}, suspect: true},
 		"and comes from a backup": {with: func(l *losing) {
 			l.templateGone()
 			l.rule.ManagedFields = nil
@@ -171,8 +212,65 @@ func TestUnfounded(t *testing.T) {
 			if (err != nil) != tc.fails {
 				t.Fatalf("got %v", err)
 			}
-			if want := map[bool]time.Duration{true: behindRetry}[tc.stays]; err == nil && (wait != want || d.suspect != tc.suspect || d.rule != l.rule) {
+			if want := map[bool]time.Duration{true: hub.BehindRetry}[tc.stays]; err == nil && (wait != want || d.suspect != tc.suspect || d.rule != l.rule) {
 				t.Errorf("got suspect=%v, wait %v; want %v, %v", d.suspect, wait, tc.suspect, want)
+			}
+		})
+	}
+}
+
+// What stands in the place of an AlertRule that a template makes is deleted only if that is so
+// past the cache, too.
+func TestMisplaced(t *testing.T) {
+	theirs := func(l *losing) *v1alpha1.AlertRule {
+		existing := l.rule.DeepCopy()
+		existing.UID, existing.Spec.WorkloadRef.Name = "theirs", "another"
+		return existing
+	}
+	for name, tc := range map[string]struct {
+		with   func(l *losing, live *v1alpha1.AlertRule)
+		gone   bool // there is no AlertRule any more
+		behind bool
+		fails  bool
+	}{
+		"so it is":                         {with: func(*losing, *v1alpha1.AlertRule) {}},
+		"it is as it should be by now":     {with: func(l *losing, live *v1alpha1.AlertRule) { live.Spec = l.rule.Spec }, behind: true},
+		"it is another by now":             {with: func(_ *losing, live *v1alpha1.AlertRule) { live.UID = "another" }, behind: true},
+		"it is gone":                       {with: func(*losing, *v1alpha1.AlertRule) {}, gone: true, behind: true},
+		"the template is gone":             {with: func(l *losing, _ *v1alpha1.AlertRule) { l.templateGone() }, behind: true},
+		"the template does not match":      {with: func(l *losing, _ *v1alpha1.AlertRule) { l.template.Spec.State = v1alpha1.Disabled }, behind: true},
+		"the SpokeCluster lacks the label": {with: func(l *losing, _ *v1alpha1.AlertRule) { l.member.Labels = nil }, behind: true},
+		"there is no SpokeCluster":         {with: func(l *losing, _ *v1alpha1.AlertRule) { l.member = &v1alpha1.SpokeCluster{} }, behind: true},
+		"it can't be read":                 {with: func(l *losing, _ *v1alpha1.AlertRule) { l.fails["rule"] = true }, fails: true},
+		"the template can't be read":       {with: func(l *losing, _ *v1alpha1.AlertRule) { l.fails["template"] = true }, fails: true},
+		"the SpokeCluster can't be read":   {with: func(l *losing, _ *v1alpha1.AlertRule) { l.fails["member"] = true }, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLosing(t)
+			l.member.Labels = map[string]string{"tier": "gold"}
+			existing, live := theirs(l), theirs(l)
+			tc.with(l, live)
+			l.put()
+			if !tc.gone {
+				if err := l.Hub.Create(t.Context(), live); err != nil {
+					t.Fatal(err)
+				}
+				existing.ResourceVersion = live.ResourceVersion
+			}
+			wait, err := l.displace(t.Context(), workload(), l.rule, existing)
+			want := staleRetry
+			if tc.behind {
+				want = hub.BehindRetry
+			}
+			if (err != nil) != tc.fails || (!tc.fails && wait != want) {
+				t.Fatalf("got %v, %v; want %v", wait, err, want)
+			}
+			var list v1alpha1.AlertRuleList
+			if err := l.Hub.List(t.Context(), &list); err != nil {
+				t.Fatal(err)
+			}
+			if there, want := len(list.Items) == 1, !tc.gone && (tc.behind || tc.fails); there != want {
+				t.Errorf("it is there: %v, want %v", there, want)
 			}
 		})
 	}
@@ -190,12 +288,11 @@ func TestUnfoundedWithoutADeployment(t *testing.T) {
 func TestUnfoundedByWhatIsRemembered(t *testing.T) {
 	l := newLosing(t)
 	l.template.Spec.Clusters = nil
-	if _, wait, err := l.decide(); wait != behindRetry || err != nil {
+	if _, wait, err := l.decide(); wait != hub.BehindRetry || err != nil {
 		t.Errorf("got %v, %v", wait, err)
 	}
 	l.liveClock.Step(time.Millisecond)
-	w := &rule.Workload{Cluster: rule.Cluster{Name: "spoke"}, Namespace: "shop", Name: "web"}
-	if _, wait, err := l.unfounded(t.Context(), w, l.rule); wait != staleRetry || err != nil {
+	if _, wait, err := l.unfounded(t.Context(), workload(), l.rule); wait != staleRetry || err != nil {
 		t.Errorf("got %v, %v", wait, err)
 	}
 }

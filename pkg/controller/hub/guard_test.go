@@ -38,7 +38,8 @@ func kindName(o client.Object) string {
 
 // guarded is a Guard of an API server, whose clock stands still.
 func guarded(r client.Reader) Guard {
-	return Guard{Reader: r, Live: NewLive(r, clocktesting.NewFakeClock(time.Unix(1e9, 0)))}
+	c := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	return Guard{Live: NewLive(r, c), Kinds: NewKinds(r, nil, RecordKeys{}, c)}
 }
 
 func notFound(what string) error {
@@ -88,12 +89,12 @@ func TestGuard(t *testing.T) {
 				}
 				return tc.object(o)
 			}))
-			gone, since, err := guard.Gone(t.Context(), guard.Live, tc.kind, client.ObjectKey{Namespace: "ns", Name: "name"})
+			gone, defined, err := guard.Gone(t.Context(), guard.Live, tc.kind, client.ObjectKey{Namespace: "ns", Name: "name"})
 			if gone != tc.gone || (err != nil) != tc.err {
 				t.Errorf("got %v, %v, want %v, %v", gone, err, tc.gone, tc.err)
 			}
-			if gone && !since.Equal(made) {
-				t.Errorf("the definition was made at %v, want %v", since, made)
+			if gone && !defined.Since.Equal(made) {
+				t.Errorf("the definition was made at %v, want %v", defined.Since, made)
 			}
 			if !slices.Equal(reads, tc.reads) {
 				t.Errorf("read %q, want %q", reads, tc.reads)

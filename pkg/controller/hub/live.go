@@ -10,6 +10,8 @@ import (
 	expiring "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/pkg/interval"
 )
 
 const (
@@ -18,6 +20,10 @@ const (
 	// liveTimeout bounds such a read.
 	liveTimeout = 5 * time.Second
 )
+
+// BehindRetry is when to look again where the hub's cache is behind its API server. The
+// event that it lacks brings the key back.
+const BehindRetry = 30 * time.Second
 
 // Getter reads one object.
 type Getter interface {
@@ -104,3 +110,11 @@ func (r *Reading) Get(ctx context.Context, key client.ObjectKey, o client.Object
 // Old tells whether something was read before the decision began: it may be older than the
 // cache.
 func (r *Reading) Old() bool { return r.old }
+
+// Again returns when to look again where the cache says something else than was read.
+func (r *Reading) Again(intervals interval.Scale) time.Duration {
+	if r.old { // the cache may be right
+		return liveFor
+	}
+	return intervals.Of(BehindRetry)
+}

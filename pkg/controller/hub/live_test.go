@@ -105,12 +105,12 @@ func TestReading(t *testing.T) {
 		}
 		return r
 	}
-	if read("a").Old() {
-		t.Error("what was read just now is old")
+	if r := read("a"); r.Old() || r.Again(0.1) != BehindRetry/10 {
+		t.Errorf("what was read just now is old, or is to be read again after %v", r.Again(0.1))
 	}
 	r := read("a")
-	if !r.Old() {
-		t.Error("what was read before is not old")
+	if !r.Old() || r.Again(0.1) != liveFor {
+		t.Errorf("what was read before is not old, or is to be read again after %v", r.Again(0.1))
 	}
 	_ = r.Get(t.Context(), client.ObjectKey{Name: "b"}, &v1alpha1.AlertRule{})
 	if !r.Old() {

@@ -30,13 +30,28 @@ const (
 // objects decide. What it forgot waits for an acknowledgement, at worst. NewWitness makes one.
 type Witness struct {
 	mu sync.Mutex
-	// deleted has when the objects that were deleted had been made, by witnessed.
+	// deleted has the objects that were deleted, as deletion by witnessed.
 	deleted *lru.Cache
 	// former has the versions of an object before its present one, by its UID: as
 	// []client.Object, with no more than a decision reads.
 	former *lru.Cache
-	// left has the SpokeClusters that were deleted, as []rule.Cluster by their identity.
+	// left has the SpokeClusters that were deleted, as []departed by their identity.
 	left *lru.Cache
+}
+
+// deletion is what is remembered of an object that was deleted.
+type deletion struct {
+	made    time.Time
+	version string
+	// versions are those before its deletion, and its last one: of an AlertRule alone.
+	versions []client.Object
+}
+
+// departed is a SpokeCluster that was deleted.
+type departed struct {
+	rule.Cluster
+
+	version string
 }
 
 type witnessed struct {
@@ -92,10 +107,19 @@ func kindOf(o client.Object) (kind Kind, ok bool) {
 	return Kind{}, false
 }
 
+// sawCreated forgets that an object was deleted. Of an AlertRule that was deleted and made
+// anew, such as by kubectl replace --force, the former one's versions are this one's: a person
+// made the change. SpokeClusters and built-in templates are made anew by the manager.
 func (w *Witness) sawCreated(o client.Object) {
-	if kind, ok := kindOf(o); ok {
-		w.deleted.Remove(witnessed{kind, Key(o)})
+	kind, ok := kindOf(o)
+	if !ok {
+		return
 	}
+	id := witnessed{kind, Key(o)}
+	if found, ok := w.deleted.Get(id); ok && len(found.(deletion).versions) > 0 {
+		w.former.Add(o.GetUID(), found.(deletion).versions)
+	}
+	w.deleted.Remove(id)
 }
 
 func (w *Witness) sawDeleted(o client.Object) {
@@ -103,23 +127,29 @@ func (w *Witness) sawDeleted(o client.Object) {
 	if !ok {
 		return
 	}
+	d := deletion{made: o.GetCreationTimestamp().Time, version: o.GetResourceVersion()}
+	if kind == AlertRules {
+		d.versions = latest(append(slices.Clone(w.versions(o.GetUID())), read(o)))
+	}
 	w.former.Remove(o.GetUID())
-	w.deleted.Add(witnessed{kind, Key(o)}, o.GetCreationTimestamp().Time)
+	w.deleted.Add(witnessed{kind, Key(o)}, d)
 	if sc, ok := o.(*v1alpha1.SpokeCluster); ok {
-		w.sawLeave(*ClusterOf(sc))
+		w.sawLeave(departed{*ClusterOf(sc), sc.ResourceVersion})
 	}
 }
 
-func (w *Witness) sawLeave(c rule.Cluster) {
+func (w *Witness) sawLeave(c departed) {
 	if c.Identity == "" {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	left := slices.DeleteFunc(slices.Clone(w.leftOf(c.Identity)), func(o rule.Cluster) bool { return o.Name == c.Name })
-	left = append(left, c)
-	w.left.Add(c.Identity, left[max(0, len(left)-maxFormer):])
+	left := slices.DeleteFunc(slices.Clone(w.leftOf(c.Identity)), func(o departed) bool { return o.Name == c.Name })
+	w.left.Add(c.Identity, latest(append(left, c)))
 }
+
+// latest returns the last of some versions, as many as are remembered.
+func latest[T any](versions []T) []T { return versions[max(0, len(versions)-maxFormer):] }
 
 // sawUpdated remembers the old version, if a decision may differ by the new one. Another
 // object of the same name is none: what was there before may have been lost.
@@ -138,8 +168,7 @@ func (w *Witness) sawUpdated(before, after client.Object) {
 	versions := slices.DeleteFunc(slices.Clone(w.versions(before.GetUID())), func(o client.Object) bool {
 		return equality.Semantic.DeepEqual(o, was) // two controllers tell of each event
 	})
-	versions = append(versions, was)
-	w.former.Add(before.GetUID(), versions[max(0, len(versions)-maxFormer):])
+	w.former.Add(before.GetUID(), latest(append(versions, was)))
 }
 
 // read returns what decisions read of an object, or nil for one of another kind.
@@ -173,12 +202,14 @@ func (w *Witness) versions(uid types.UID) []client.Object {
 	return nil
 }
 
-// Deleted tells whether an object was seen to be deleted that had been made since its kind
-// was defined. When the kind is deleted, all of its objects are, too: that is nobody's
-// decision about any of them.
-func (w *Witness) Deleted(kind Kind, key types.NamespacedName, since time.Time) bool {
-	made, ok := w.deleted.Get(witnessed{kind, key})
-	return ok && !made.(time.Time).Before(since)
+// Deleted tells whether an object of a kind that was defined so was seen to be deleted.
+func (w *Witness) Deleted(kind Kind, key types.NamespacedName, defined Defined) bool {
+	found, ok := w.deleted.Get(witnessed{kind, key})
+	if !ok {
+		return false
+	}
+	d := found.(deletion)
+	return defined.Has(d.made, d.version)
 }
 
 // Seen returns what was seen of what a decision follows from: of an AlertRule or a
@@ -202,18 +233,22 @@ func (w *Witness) Seen(uid types.UID, c rule.Cluster) rule.Seen {
 }
 
 // Left returns the SpokeClusters of other names that were a cluster, and were seen to be
-// deleted after they had been made since their kind was defined.
-func (w *Witness) Left(c rule.Cluster, since time.Time) []rule.Cluster {
+// deleted, of a kind that was defined so.
+func (w *Witness) Left(c rule.Cluster, defined Defined) []rule.Cluster {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(w.leftOf(c.Identity)), func(o rule.Cluster) bool {
-		return o.Name == c.Name || o.Created.Before(since)
-	})
+	var out []rule.Cluster
+	for _, o := range w.leftOf(c.Identity) {
+		if o.Name != c.Name && defined.Has(o.Created, o.version) {
+			out = append(out, o.Cluster)
+		}
+	}
+	return out
 }
 
-func (w *Witness) leftOf(identity string) []rule.Cluster {
+func (w *Witness) leftOf(identity string) []departed {
 	if found, ok := w.left.Get(identity); ok && identity != "" {
-		return found.([]rule.Cluster)
+		return found.([]departed)
 	}
 	return nil
 }

@@ -19,6 +19,9 @@ import (
 
 var defined = time.Unix(1e9, 0)
 
+// kindOfTime is a kind that was defined at a time.
+func kindOfTime(t time.Time) Defined { return Defined{Since: t, created: t} }
+
 func ruleMade(uid types.UID, made time.Time) *v1alpha1.AlertRule {
 	return &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "down", UID: uid, CreationTimestamp: metav1.NewTime(made)}}
 }
@@ -42,7 +45,7 @@ func TestWitnessDeleted(t *testing.T) {
 			for _, saw := range tc.saw {
 				saw(w)
 			}
-			if got := w.Deleted(AlertRules, types.NamespacedName{Namespace: "shop", Name: "down"}, defined); got != tc.want {
+			if got := w.Deleted(AlertRules, types.NamespacedName{Namespace: "shop", Name: "down"}, kindOfTime(defined)); got != tc.want {
 				t.Errorf("got %v", got)
 			}
 		})
@@ -123,18 +126,48 @@ func TestWitnessLeft(t *testing.T) {
 	stranger.Status.Identity = ""
 	w.sawDeleted(stranger)
 	c := *ClusterOf(member("s", "4", "bronze"))
-	if left := w.Left(c, defined); len(left) != 1 || left[0].Labels["tier"] != "silver" {
+	if left := w.Left(c, kindOfTime(defined)); len(left) != 1 || left[0].Labels["tier"] != "silver" {
 		t.Errorf("got %+v", left)
 	}
-	if left := w.Left(c, defined.Add(time.Second)); len(left) != 0 {
+	if left := w.Left(c, kindOfTime(defined.Add(time.Second))); len(left) != 0 {
 		t.Errorf("of the former kind: %+v", left)
 	}
-	if left := w.Left(*ClusterOf(member("former", "5", "bronze")), defined); len(left) != 0 {
+	if left := w.Left(*ClusterOf(member("former", "5", "bronze")), kindOfTime(defined)); len(left) != 0 {
 		t.Errorf("of its own name: %+v", left)
 	}
 	c.Identity = ""
-	if left := w.Left(c, defined); len(left) != 0 {
+	if left := w.Left(c, kindOfTime(defined)); len(left) != 0 {
 		t.Errorf("of a cluster that nobody knows: %+v", left)
+	}
+}
+
+// An AlertRule that is deleted and made anew has the former one's versions. A SpokeCluster and a
+// template have not, for the manager makes these anew.
+func TestWitnessReplaced(t *testing.T) {
+	w := NewWitness()
+	was, is := ruleMade("1", defined), ruleMade("1", defined)
+	was.Spec.State = v1alpha1.Disabled
+	w.sawUpdated(was, is)
+	w.sawDeleted(is)
+	w.sawCreated(ruleMade("2", defined))
+	if seen := w.Seen("2", rule.Cluster{}); len(seen.Rules) != 2 || seen.Rules[0].Spec.State != v1alpha1.Disabled || seen.Rules[1].Spec.State != "" {
+		t.Errorf("seen were %+v", seen.Rules)
+	}
+	if seen := w.Seen("1", rule.Cluster{}); len(seen.Rules) != 0 {
+		t.Errorf("of the former one: %+v", seen.Rules)
+	}
+	w.sawDeleted(member("s", "5", "gold"))
+	w.sawCreated(member("s", "6", "silver"))
+	if seen := w.Seen("", *ClusterOf(member("s", "6", "silver"))); len(seen.Labels) != 0 {
+		t.Errorf("seen were %+v", seen.Labels)
+	}
+	tpl := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t", UID: "3"}}
+	w.sawDeleted(tpl)
+	again := tpl.DeepCopy()
+	again.UID = "4"
+	w.sawCreated(again)
+	if seen := w.Seen("4", rule.Cluster{}); len(seen.Templates) != 0 {
+		t.Errorf("seen were %+v", seen.Templates)
 	}
 }
 
@@ -151,7 +184,7 @@ func TestWitnessIsBounded(t *testing.T) {
 	}
 	for n, want := range map[int]bool{0: false, 1: true, maxWitnessed: true} {
 		key := types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(n)}
-		if got := w.Deleted(AlertRules, key, defined); got != want {
+		if got := w.Deleted(AlertRules, key, kindOfTime(defined)); got != want {
 			t.Errorf("deletion %d: %v", n, got)
 		}
 		if got := len(w.Seen(types.UID(fmt.Sprint(n)), rule.Cluster{}).Rules) > 0; got != want {
@@ -165,7 +198,7 @@ func TestWitnessBefore(t *testing.T) {
 	w := NewWitness()
 	var order []string
 	note := func(_ context.Context, _ spoke.WorkQueue, versions ...client.Object) {
-		deleted := w.Deleted(AlertRules, Key(versions[0]), defined)
+		deleted := w.Deleted(AlertRules, Key(versions[0]), kindOfTime(defined))
 		order = append(order, fmt.Sprint(len(versions), deleted, len(w.Seen("1", rule.Cluster{}).Rules)))
 	}
 	h := w.Before(spoke.OnEvent(note))
@@ -174,7 +207,7 @@ func TestWitnessBefore(t *testing.T) {
 	h.Delete(t.Context(), event.TypedDeleteEvent[client.Object]{Object: was}, nil)
 	h.Create(t.Context(), event.TypedCreateEvent[client.Object]{Object: was}, nil)
 	h.Update(t.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: was, ObjectNew: is}, nil)
-	if want := []string{"1 true 0", "1 false 0", "2 false 1"}; !slices.Equal(order, want) {
+	if want := []string{"1 true 0", "1 false 1", "2 false 1"}; !slices.Equal(order, want) {
 		t.Errorf("got %q, want %q", order, want)
 	}
 }

@@ -264,14 +264,15 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 		in.Memory = last.(known).memory
 	}
 	count := int64(0)
-	if last, ok := r.counts.Load(hub.Key(ar)); ok {
+	last, written := r.counts.Load(hub.Key(ar))
+	if written {
 		count = last.(int64)
 	}
 	for i := range spokes.Items {
 		sc := &spokes.Items[i]
 		in.Clusters = append(in.Clusters, rule.SpokeState{
 			Cluster: rule.Cluster{Name: sc.Name, Labels: sc.Labels}, Shown: r.damper.of(sc), Top: topOf(sc),
-			Renewed: r.lives.ChangedSince(sc.Name, count),
+			Renewed: r.lives.ChangedSince(sc.Name, count) || (!written && rule.StatusPredates(ar, sc.CreationTimestamp)),
 		})
 	}
 	return in, nil

@@ -6,6 +6,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,15 +21,55 @@ func injection(config *admissionv1.ValidatingWebhookConfiguration, bundle []byte
 	}
 }
 
-// yield returns for how long to wait with an injection, because somebody undoes it, and tells
-// of that. Until the next one, the hub's API server can't reach the webhook.
-func (r *Rotator) yield(ctx context.Context, config *admissionv1.ValidatingWebhookConfiguration, write contest.Write) time.Duration {
-	turn := r.Contests.Ask(write)
-	if turn.News {
-		r.Contests.Blame(write.Object, config)
-		message := r.Contests.Message(write.Object)
-		ctrl.LoggerFrom(ctx).Info("the caBundle is contested", "configuration", r.Config, "why", message, "again", turn.Wait)
-		r.Recorder.Eventf(config, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Inject", "%s", message)
+// secretWrite is the write of the Secret. Lost keys are replaced by new ones each time, so the
+// intention is that it has some.
+func (r *Rotator) secretWrite(secret *corev1.Secret) contest.Write {
+	return contest.Write{
+		Object: contest.Object{Kind: "Secret", NamespacedName: client.ObjectKey{Namespace: r.Namespace, Name: SecretName}},
+		Meant:  "certificates", Gone: secret == nil,
 	}
-	return turn.Wait
+}
+
+// keep is write, paced where somebody undoes it: it returns for how long to wait. A Secret that
+// nobody has touched since the last write is written because time has passed.
+func (r *Rotator) keep(ctx context.Context, secret *corev1.Secret, d *Decision) (time.Duration, error) {
+	write := r.secretWrite(secret)
+	if !d.differs(secret) {
+		r.Contests.Stands(write.Object)
+		return 0, nil
+	}
+	if secret == nil || secret.ResourceVersion != r.wrote {
+		if wait := r.yield(ctx, write, secret); wait > 0 {
+			return wait, nil
+		}
+	}
+	next, err := r.write(ctx, secret, d)
+	if err != nil {
+		return r.lost(write, err), err
+	}
+	r.wrote = next.ResourceVersion
+	r.Contests.Wrote(write, next)
+	return 0, nil
+}
+
+// yield returns for how long to wait with a write, because somebody undoes it, and tells of that.
+func (r *Rotator) yield(ctx context.Context, write contest.Write, found client.Object) time.Duration {
+	return r.Contests.Yield(write, found, func(message string) {
+		ctrl.LoggerFrom(ctx).Info("a write is contested", "why", message)
+		if write.Gone {
+			found = &corev1.Secret{}
+			found.SetNamespace(write.Namespace)
+			found.SetName(write.Name)
+		}
+		r.Recorder.Eventf(found, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Write", "%s", message)
+	}).Wait
+}
+
+// lost returns for how long to wait after a write was refused because somebody who undoes it was
+// faster, or 0.
+func (r *Rotator) lost(write contest.Write, err error) time.Duration {
+	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		return 0
+	}
+	return r.Contests.Lost(write.Object)
 }

@@ -94,3 +94,102 @@ func TestContest(t *testing.T) {
 	expect("after four seconds", 1, 0)
 	expect("it stands", 0, 0)
 }
+
+// TestContestOfTheSecret has somebody empty the Secret again and again, as from a chart that has it
+// without keys.
+func TestContestOfTheSecret(t *testing.T) {
+	t.Parallel()
+	for name, undo := range map[string]func(c client.Client, secret *corev1.Secret) error{
+		"emptied": func(c client.Client, secret *corev1.Secret) error {
+			secret.Data = nil
+			return c.Update(t.Context(), secret, client.FieldOwner("helm"))
+		},
+		"unlabeled": func(c client.Client, secret *corev1.Secret) error {
+			secret.Labels = map[string]string{"theirs": secret.ResourceVersion}
+			return c.Update(t.Context(), secret, client.FieldOwner("helm"))
+		},
+		"deleted": func(c client.Client, secret *corev1.Secret) error { return c.Delete(t.Context(), secret) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			writes := 0
+			write := func(o client.Object) {
+				if _, ok := o.(*corev1.Secret); ok {
+					writes++
+				}
+			}
+			c := fake.NewClientBuilder().WithReturnManagedFields().WithInterceptorFuncs(interceptor.Funcs{
+				Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+					write(o)
+					return c.Create(ctx, o, append([]client.CreateOption{client.FieldOwner(contest.Manager)}, opts...)...)
+				},
+				Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+					write(o)
+					return c.Update(ctx, o, append([]client.UpdateOption{client.FieldOwner(contest.Manager)}, opts...)...)
+				},
+			}).Build()
+			clock, recorder := clocktesting.NewFakePassiveClock(epoch), events.NewFakeRecorder(10)
+			r := &Rotator{
+				Client: c, Namespace: metav1.NamespaceDefault, Config: "rulefleet", Hosts: testHosts, Lifetimes: quarter,
+				Clock: clock, Contests: contest.New(clock, 0), Recorder: recorder,
+			}
+			expect := func(what string, want int, again time.Duration) {
+				t.Helper()
+				writes = 0
+				result, err := r.Reconcile(t.Context(), reconcile.Request{})
+				if err != nil || writes != want || (again > 0 && result.RequeueAfter != again) {
+					t.Fatalf("%s: written %d times, again after %v, %v; want %d times, %v", what, writes, result.RequeueAfter, err, want, again)
+				}
+			}
+			undone := func() {
+				t.Helper()
+				secret := &corev1.Secret{}
+				if err := c.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: SecretName}, secret); err != nil {
+					t.Fatal(err)
+				}
+				if err := undo(c, secret); err != nil {
+					t.Fatal(err)
+				}
+			}
+			expect("the first", 1, 0)
+			expect("it stands", 0, 0)
+			undone()
+			expect("undone once", 1, 0)
+			undone()
+			expect("undone twice", 0, time.Second)
+			select {
+			case e := <-recorder.Events:
+				if !strings.HasPrefix(e, "Warning Contested ") || !strings.Contains(e, "Secret default/"+SecretName) {
+					t.Errorf("the Event is %q", e)
+				}
+			default:
+				t.Error("no Event tells of it")
+			}
+			clock.SetTime(epoch.Add(time.Second))
+			expect("after a second", 1, 0)
+			expect("it stands again", 0, 0)
+		})
+	}
+}
+
+// What the Rotator writes one after the other, because time passes, is no contest.
+func TestRotationIsNoContest(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakePassiveClock(epoch)
+	r := &Rotator{
+		Client: fake.NewFakeClient(), Namespace: metav1.NamespaceDefault, Config: "rulefleet", Hosts: testHosts, Lifetimes: LifetimesOf(5 * time.Minute),
+		Clock: clock, Contests: contest.New(clock, 0), Recorder: events.NewFakeRecorder(10),
+	}
+	versions := map[string]bool{}
+	for range 200 {
+		result, err := r.Reconcile(t.Context(), reconcile.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		versions[r.wrote] = true
+		clock.SetTime(clock.Now().Add(max(result.RequeueAfter, time.Second)))
+	}
+	if message := r.Contests.Message(r.secretWrite(nil).Object); message != "" || len(versions) < 10 {
+		t.Errorf("after %d writes: %q", len(versions), message)
+	}
+}

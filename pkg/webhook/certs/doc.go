@@ -2,10 +2,10 @@
 // the admission webhook by.
 //
 // They live in one Secret. Decide says what should become of it, and is a function of
-// what it is given. The first replica that starts makes the Secret (Prepare). From then on
-// the Rotator, which runs in the leader alone, writes: the Secret, and the caBundle of the
-// ValidatingWebhookConfiguration. The Keeper runs in every replica, and serves what is in
-// the Secret.
+// what it is given. The first replica that starts makes the Secret, and puts the caBundle into
+// a ValidatingWebhookConfiguration that has none (Prepare). From then on the Rotator, which
+// runs in the leader alone, writes both. The Keeper runs in every replica, and serves what is
+// in the Secret.
 //
 // No rotation costs a request. A new authority first joins the bundle beside the one
 // that signs. Only when the configuration has shown it for Lifetimes.Settle does the

@@ -21,13 +21,14 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 )
 
 // contended is when to try again what somebody else has changed meanwhile.
 const contended = 200 * time.Millisecond
 
 // Rotator writes the Secret and the configuration's caBundle. It works in the leader
-// alone, but for the first Secret (Prepare); should there be two for a moment, the API server refuses the slower one.
+// alone, but for the first ones (Prepare); should there be two for a moment, the API server refuses the slower one.
 type Rotator struct {
 	// Client reads past any cache, and writes.
 	Client client.Client
@@ -43,7 +44,7 @@ type Rotator struct {
 	Lifetimes Lifetimes
 	// Clock tells the time.
 	Clock clock.PassiveClock
-	// Contests paces injections that somebody undoes.
+	// Contests paces writes that somebody undoes.
 	Contests *contest.Writes
 	// Recorder tells of those.
 	Recorder events.EventRecorder
@@ -51,25 +52,61 @@ type Rotator struct {
 	trust   trust
 	looked  bool
 	missing bool
+	// wrote is the resourceVersion of the Secret as it was written last.
+	wrote string
 }
 
 // Prepare makes the Secret where there is none yet, in any replica, before one leads. Where
 // the leader serves no webhook nobody else would: a replica of an upgrade that turns the
 // webhook on is ready only with a certificate, and the leader goes only when it is ready.
+//
+// It also has API servers trust the Secret's bundle where they trust none, as after an
+// installation: before a replica leads, the lease of a former manager may have to run out. Where that
+// fails it is logged, and left to the leader.
 func Prepare(ctx context.Context, c client.Client, o Options) error {
-	r := &Rotator{Client: c, Namespace: o.Namespace, Hosts: o.Hosts, Lifetimes: o.Lifetimes, Clock: clock.RealClock{}}
-	secret, err := r.secret(ctx)
-	if err != nil || secret != nil {
-		return err
+	r := &Rotator{
+		Client: c, Namespace: o.Namespace, Config: o.Config, Webhooks: o.Webhooks, Hosts: o.Hosts, Lifetimes: o.Lifetimes,
+		Clock: clock.RealClock{}, looked: true,
 	}
-	d, err := Decide(Input{Now: r.Clock.Now(), Lifetimes: r.Lifetimes, Hosts: r.Hosts})
+	secret, err := r.secret(ctx)
 	if err != nil {
 		return err
 	}
-	if err := r.write(ctx, nil, d); !apierrors.IsAlreadyExists(err) {
-		return err
+	if secret == nil {
+		if secret, err = r.first(ctx); err != nil || secret == nil {
+			return err
+		}
+	}
+	if err := r.introduce(ctx, secret.Data[bundleKey]); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "the webhook is not trusted until a replica leads")
 	}
 	return nil
+}
+
+// first makes the Secret. It returns nil where another replica was faster.
+func (r *Rotator) first(ctx context.Context) (*corev1.Secret, error) {
+	d, err := Decide(Input{Now: r.Clock.Now(), Lifetimes: r.Lifetimes, Hosts: r.Hosts})
+	if err != nil {
+		return nil, err
+	}
+	secret, err := r.write(ctx, nil, d)
+	if apierrors.IsAlreadyExists(err) {
+		return nil, nil
+	}
+	return secret, err
+}
+
+// introduce makes those of our webhooks trust a bundle that trust nothing yet.
+func (r *Rotator) introduce(ctx context.Context, bundle []byte) error {
+	config, err := r.config(ctx)
+	if err != nil || config == nil || len(bundle) == 0 {
+		return err
+	}
+	next, changed := r.trusting(config, bundle, func(now []byte) bool { return len(now) == 0 })
+	if !changed {
+		return nil
+	}
+	return r.patch(ctx, config, next)
 }
 
 // Reconcile brings the Secret in line, and the configuration with it.
@@ -93,19 +130,18 @@ func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 		return reconcile.Result{}, err
 	}
 	// The Secret first: a bundle is of no use while nobody has the key to it.
-	var wait time.Duration
-	err = r.write(ctx, secret, d)
-	if err == nil && config != nil {
-		wait, err = r.inject(ctx, config, d.Bundle)
+	wait, err := r.keep(ctx, secret, d)
+	stored := wait == 0 || secret != nil && bytes.Equal(d.Bundle, secret.Data[bundleKey])
+	if err == nil && stored && config != nil {
+		var left time.Duration
+		left, err = r.inject(ctx, config, d.Bundle)
+		wait = interval.Soonest(wait, left)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return reconcile.Result{RequeueAfter: max(wait, contended)}, nil
 	}
 	again := max(d.Again.Sub(now), time.Millisecond)
-	if wait > 0 {
-		again = min(again, wait)
-	}
-	return reconcile.Result{RequeueAfter: again}, err
+	return reconcile.Result{RequeueAfter: interval.Soonest(again, wait)}, err
 }
 
 func (r *Rotator) secret(ctx context.Context) (*corev1.Secret, error) {
@@ -143,23 +179,24 @@ func (r *Rotator) config(ctx context.Context) (*admissionv1.ValidatingWebhookCon
 	return config, nil
 }
 
-// write writes the Secret where it is not as it should be.
-func (r *Rotator) write(ctx context.Context, secret *corev1.Secret, d *Decision) error {
-	labeled := secret != nil && secret.Labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue
-	if len(d.Why) == 0 && labeled {
-		return nil
-	}
-	var err error
-	if next := r.next(secret, d); secret == nil {
+// differs tells whether the Secret is not as it should be.
+func (d *Decision) differs(secret *corev1.Secret) bool {
+	return len(d.Why) > 0 || secret == nil || secret.Labels[v1alpha1.ManagedByLabel] != v1alpha1.ManagedByValue
+}
+
+// write writes the Secret, and returns what is there then.
+func (r *Rotator) write(ctx context.Context, secret *corev1.Secret, d *Decision) (*corev1.Secret, error) {
+	next, err := r.next(secret, d), error(nil)
+	if secret == nil {
 		err = r.Client.Create(ctx, next)
 	} else {
 		err = r.Client.Update(ctx, next) // by its resourceVersion
 	}
 	if err != nil {
-		return fmt.Errorf("writing Secret %s: %w", SecretName, err)
+		return nil, fmt.Errorf("writing Secret %s: %w", SecretName, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("wrote the webhook's certificates", "why", strings.Join(d.Why, "; "), "again", d.Again)
-	return nil
+	return next, nil
 }
 
 // next returns the Secret as it should be. What is none of ours in it stays.
@@ -188,31 +225,43 @@ func (r *Rotator) next(secret *corev1.Secret, d *Decision) *corev1.Secret {
 // inject makes our webhooks in the configuration trust a bundle. Nothing else of it is
 // written. Where somebody writes another one back, it returns for how long to wait.
 func (r *Rotator) inject(ctx context.Context, config *admissionv1.ValidatingWebhookConfiguration, bundle []byte) (time.Duration, error) {
-	next := config.DeepCopy()
-	changed := false
-	for i := range next.Webhooks {
-		w := &next.Webhooks[i]
-		if slices.Contains(r.Webhooks, w.Name) && !bytes.Equal(w.ClientConfig.CABundle, bundle) {
-			w.ClientConfig.CABundle, changed = bundle, true
-		}
-	}
+	next, changed := r.trusting(config, bundle, func(now []byte) bool { return !bytes.Equal(now, bundle) })
 	write := injection(config, bundle)
 	if !changed {
 		r.Contests.Stands(write.Object)
 		return 0, nil
 	}
-	if wait := r.yield(ctx, config, write); wait > 0 {
+	if wait := r.yield(ctx, write, config); wait > 0 {
 		return wait, nil
 	}
-	if err := r.Client.Patch(ctx, next, client.StrategicMergeFrom(config, client.MergeFromWithOptimisticLock{})); err != nil {
-		var wait time.Duration
-		if apierrors.IsConflict(err) {
-			wait = r.Contests.Lost(write.Object)
-		}
-		return wait, fmt.Errorf("injecting the caBundle into ValidatingWebhookConfiguration %s: %w", r.Config, err)
+	if err := r.patch(ctx, config, next); err != nil {
+		return r.lost(write, err), err
 	}
 	r.Contests.Wrote(write, next)
 	r.trust.observe(next, r.Webhooks, r.Clock.Now())
-	ctrl.LoggerFrom(ctx).Info("injected the caBundle", "configuration", r.Config)
 	return 0, nil
+}
+
+// trusting returns the configuration with a bundle in those of our webhooks that are due, by what they
+// trust now.
+func (r *Rotator) trusting(
+	config *admissionv1.ValidatingWebhookConfiguration, bundle []byte, due func(now []byte) bool,
+) (next *admissionv1.ValidatingWebhookConfiguration, changed bool) {
+	next = config.DeepCopy()
+	for i := range next.Webhooks {
+		w := &next.Webhooks[i]
+		if slices.Contains(r.Webhooks, w.Name) && due(w.ClientConfig.CABundle) {
+			w.ClientConfig.CABundle, changed = bundle, true
+		}
+	}
+	return next, changed
+}
+
+// patch writes bundles, unless the configuration was changed meanwhile.
+func (r *Rotator) patch(ctx context.Context, config, next *admissionv1.ValidatingWebhookConfiguration) error {
+	if err := r.Client.Patch(ctx, next, client.StrategicMergeFrom(config, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("injecting the caBundle into ValidatingWebhookConfiguration %s: %w", r.Config, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("injected the caBundle", "configuration", r.Config)
+	return nil
 }

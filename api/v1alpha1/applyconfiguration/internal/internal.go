@@ -543,6 +543,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: identity
       type:
         scalar: string
+    - name: identityTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: kubernetesVersion
       type:
         scalar: string

@@ -26,6 +26,12 @@ type SpokeClusterStatusApplyConfiguration struct {
 	// identity is the UID of the spoke's namespace kube-system, which is the
 	// cluster's identity.
 	Identity *string `json:"identity,omitempty"`
+	// identityTime is when the spoke was last found to be another cluster than before, or
+	// was confirmed to be this one, or when its identity was read again after it was lost with
+	// the kind SpokeCluster. For as long as --deletion-hold says from then on, also after a
+	// restart of the operator, every deletion in the spoke is held. It is absent for a spoke
+	// that always was this cluster.
+	IdentityTime *metav1.Time `json:"identityTime,omitempty"`
 	// deployments is the number of Deployments in the spoke. It follows within a
 	// minute or so.
 	Deployments *int32 `json:"deployments,omitempty"`
@@ -84,6 +90,14 @@ func (b *SpokeClusterStatusApplyConfiguration) WithKubernetesVersion(value strin
 // If called multiple times, the Identity field is set to the value of the last call.
 func (b *SpokeClusterStatusApplyConfiguration) WithIdentity(value string) *SpokeClusterStatusApplyConfiguration {
 	b.Identity = &value
+	return b
+}
+
+// WithIdentityTime sets the IdentityTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the IdentityTime field is set to the value of the last call.
+func (b *SpokeClusterStatusApplyConfiguration) WithIdentityTime(value metav1.Time) *SpokeClusterStatusApplyConfiguration {
+	b.IdentityTime = &value
 	return b
 }
 

@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+const (
+	// longVariable asks for the tests that take as long as what they tell of takes in production.
+	longVariable = "E2E_LONG"
+	// longHold is for how long deletions are held there, and longLoss for how long a kind's
+	// objects are missing.
+	longHold = time.Minute
+	longLoss = 10 * time.Minute
+)
+
+// TestKindsLostForLong loses a kind for longer than deletions are held, and than anybody looks at
+// it again by itself.
+func TestKindsLostForLong(t *testing.T) {
+	if os.Getenv(longVariable) == "" {
+		t.Skipf("%s=1 runs it, for 12 minutes", longVariable)
+	}
+	t.Parallel()
+	for plural, row := range map[string]struct {
+		waiting int
+		restore func(l *losing, t *testing.T)
+	}{
+		"spokeclusters": {lostRules + lostDeployments, func(l *losing, t *testing.T) {
+			t.Helper()
+			l.setLabel(t, "gold")
+		}},
+		"alertrules": {lostRules, (*losing).restoreRules},
+	} {
+		t.Run(plural, func(t *testing.T) {
+			t.Parallel()
+			l := startLosing(t, longHold)
+			l.reset(t)
+			l.remember(t)
+			l.lose(t, plural)
+			l.expectWaiting(t, row.waiting)
+			for until := time.Now().Add(longLoss); time.Now().Before(until); pause(t, 5*time.Second) {
+				must(t, l.has(t.Context(), lostRules+lostDeployments))
+			}
+			l.expectWaiting(t, row.waiting)
+			row.restore(l, t)
+			l.expectWaiting(t, 0)
+			l.expectNone(t)
+			l.invariants(t)
+		})
+	}
+}
+
+// remember takes note of what is in the spoke, and is not to be written.
+func (l *losing) remember(t *testing.T) {
+	t.Helper()
+	l.row = &fault{place: l.healthy, t: t, gone: &v1alpha1.AlertRule{}}
+	l.row.remember()
+}
+
+// invariants checks what has to hold after every fault of the fault suite: nobody writes when all is
+// done, what nobody changed is as it was, and so is what is not ours, and no credential is to be
+// seen.
+func (l *losing) invariants(t *testing.T) {
+	t.Helper()
+	l.row.t = t
+	l.row.holds(t, false)
+	if err := l.row.keptAsItWas(); err != nil {
+		t.Errorf("what nobody changed: %v", err)
+	}
+}

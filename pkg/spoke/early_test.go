@@ -1,0 +1,285 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/rulefleet/rulefleet/pkg/continuity"
+)
+
+// forgetful is an API server with one kind, of which each page takes a while. It remembers events for
+// 75 s. All objects are changed all the time.
+type forgetful struct {
+	objects int
+	each    time.Duration // of a page
+	began   time.Time
+	refuses bool // watches that are opened while a list is read
+	cuts    bool // watches after a while
+
+	mu      sync.Mutex
+	reading bool
+	lists   int
+	watches []string
+}
+
+const forgets = 75 * time.Second
+
+// version is the present resource version: it grows by one in a second.
+func (f *forgetful) version() int { return 1000 + int(time.Since(f.began)/time.Second) }
+
+func (f *forgetful) object(i, version int) *metav1.PartialObjectMetadata {
+	o := DeploymentMetadata()
+	o.Namespace, o.Name, o.UID, o.ResourceVersion = "default", fmt.Sprint(i), types.UID(fmt.Sprint(i)), fmt.Sprint(version)
+	return o
+}
+
+// list answers a page: the continue token has the version that the list began with.
+func (f *forgetful) list(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+	from, version := 0, f.version()
+	if o.Continue != "" {
+		_, _ = fmt.Sscanf(o.Continue, "%d/%d", &from, &version)
+	}
+	f.mu.Lock()
+	f.reading = true
+	if from == 0 {
+		f.lists++
+	}
+	f.mu.Unlock()
+	if page, ok := ctx.Value(inflowKey{}).(*inflow); ok {
+		page.began.Store(true)
+	}
+	time.Sleep(f.each) //nolint:forbidigo // of the bubble's clock
+	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(version)}}
+	to := min(f.objects, from+int(o.Limit))
+	for i := from; i < to; i++ {
+		list.Items = append(list.Items, *f.object(i, version))
+	}
+	if to < f.objects {
+		list.Continue = fmt.Sprintf("%d/%d", to, version)
+	} else {
+		f.mu.Lock()
+		f.reading = false
+		f.mu.Unlock()
+	}
+	return list, nil
+}
+
+// watch sends an event in a second, each of the next object.
+func (f *forgetful) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	from, _ := strconv.Atoi(o.ResourceVersion)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	when := "after"
+	if f.reading {
+		when = "during"
+	}
+	f.watches = append(f.watches, when)
+	w := watch.NewRaceFreeFake()
+	if f.version()-from > int(forgets/time.Second) || (f.refuses && f.reading) {
+		w.Error(&apierrors.NewResourceExpired("too old resource version").ErrStatus)
+		w.Stop()
+		return w, nil
+	}
+	go func() {
+		defer w.Stop()
+		for last := from; ; {
+			for ; last < f.version(); last++ {
+				w.Modify(f.object((last+1)%f.objects, last+1))
+			}
+			if f.cuts && last-from > 290 {
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Second):
+			}
+		}
+	}()
+	return w, nil
+}
+
+// A list that takes longer than the API server remembers events ends, because its watch is opened before
+// its end. Where that can't be, it begins again, and that is shown.
+func TestListsThatTakeLong(t *testing.T) {
+	for name, tc := range map[string]struct {
+		each     time.Duration
+		refuses  bool
+		cuts     bool
+		lists    int // by the end of the time
+		watches  []string
+		shown    string
+		complete bool
+	}{
+		"a short list":          {each: time.Second, lists: 1, watches: []string{"after"}, complete: true},
+		"one that takes longer": {each: 30 * time.Second, lists: 1, watches: []string{"during"}, complete: true},
+		"and its watch is cut":  {each: 30 * time.Second, cuts: true, lists: 1, complete: true},
+		"and can't have its watch": {
+			each: 30 * time.Second, refuses: true, lists: 2,
+			shown: "Deployments are read again: the API server no longer has the resourceVersion of the list",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &forgetful{objects: 1000, each: tc.each, refuses: tc.refuses, cuts: tc.cuts, began: time.Now()}
+				rs := newReadings()
+				informerOf := rs.informer(&connection{cfg: &rest.Config{}}, continuity.NewGuard(nil, nil), trimListed(""))
+				informer := informerOf(&toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}, DeploymentMetadata(), 0, toolscache.Indexers{})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := newDone(func() { informer.RunWithContext(ctx) })
+				if !toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+					t.Fatal("the first list does not end")
+				}
+				if text := rs.again() + rs.progress(); strings.Contains(text, "again") {
+					t.Errorf("at first, it shows %q", text)
+				}
+				time.Sleep(5 * time.Minute) //nolint:forbidigo // of the bubble's clock
+				synctest.Wait()
+				f.mu.Lock()
+				lists, watches := f.lists, slices.Clone(f.watches)
+				f.mu.Unlock()
+				if lists != tc.lists || (tc.watches != nil && !slices.Equal(watches, tc.watches)) {
+					t.Errorf("there were %d lists, and watches %q", lists, watches)
+				}
+				if got := rs.again(); got != tc.shown {
+					t.Errorf("it shows %q, want %q", got, tc.shown)
+				}
+				if text := rs.progress(); strings.Contains(text, "the list began again: the API server no longer has") != (tc.shown != "") {
+					t.Errorf("while it is connected, it shows %q", text)
+				}
+				newest := 0
+				for _, o := range informer.GetStore().List() {
+					if m, err := meta.Accessor(o); err == nil {
+						version, _ := strconv.Atoi(m.GetResourceVersion())
+						newest = max(newest, version)
+					}
+				}
+				if n := len(informer.GetStore().List()); n != f.objects || (newest >= f.version()-1) != tc.complete {
+					t.Errorf("it has %d objects, and the newest is of version %d, while the server has reached %d", n, newest, f.version())
+				}
+				cancel()
+				<-done
+			})
+		})
+	}
+}
+
+// newDone runs a function, and returns a channel that is closed at its end.
+func newDone(fn func()) <-chan struct{} {
+	done := make(chan struct{})
+	go func() { fn(); close(done) }()
+	return done
+}
+
+// Of each object, the last event waits, in the order that they came in.
+func TestBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch.NewFake()
+		b := newBacklog("5", w)
+		f := &forgetful{}
+		bookmark := func(version string) {
+			o := DeploymentMetadata()
+			o.ResourceVersion = version
+			w.Action(watch.Bookmark, o)
+		}
+		w.Add(f.object(1, 6))
+		w.Add(f.object(2, 7))
+		bookmark("8")
+		w.Modify(f.object(1, 9))
+		w.Add(f.object(3, 10))
+		w.Delete(f.object(3, 11))
+		bookmark("12")
+		w.Modify(f.object(2, 13))
+		w.Error(&metav1.Status{})
+		w.Stop()
+		var got []string
+		for e := range b.ResultChan() {
+			version := ""
+			if m, err := meta.Accessor(e.Object); err == nil {
+				version = m.GetResourceVersion()
+			}
+			got = append(got, string(e.Type)+version)
+		}
+		if want := []string{"MODIFIED9", "DELETED11", "BOOKMARK12", "MODIFIED13", "ERROR"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+
+		// Nobody reads it, and it ends with what it has.
+		w = watch.NewFake()
+		b = newBacklog("5", w)
+		w.Add(f.object(1, 6))
+		b.Stop()
+		b.Stop()
+		synctest.Wait()
+		if _, ok := <-b.ResultChan(); ok {
+			t.Error("it goes on")
+		}
+	})
+}
+
+// A watch that was opened early is for its own list alone, and ends with one that fails.
+func TestEarlyWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var opened []*watch.FakeWatcher
+		var fail error
+		e := &earlyWatch{inner: &toolscache.ListWatch{WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if o.ResourceVersion != "5" && o.ResourceVersion != "6" {
+				t.Errorf("it is opened at %q", o.ResourceVersion)
+			}
+			if fail != nil {
+				return nil, fail
+			}
+			opened = append(opened, watch.NewFake())
+			return opened[len(opened)-1], nil
+		}}}
+		get := func(version string) watch.Interface {
+			w, err := e.watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return w
+		}
+		ended := make(chan struct{})
+		e.open(t.Context(), "5", ended)
+		if w, ok := get("5").(*backlog); !ok || len(opened) != 1 {
+			t.Error("it is not handed over")
+		} else {
+			w.Stop()
+		}
+		e.open(t.Context(), "5", ended)
+		if _, ok := get("6").(*backlog); ok || !opened[1].IsStopped() {
+			t.Error("it is handed over for another version")
+		}
+		e.open(t.Context(), "5", ended)
+		e.drop()
+		if _, ok := get("5").(*backlog); ok || !opened[3].IsStopped() {
+			t.Error("it is handed over though its list failed")
+		}
+		fail = errors.New("refused")
+		e.open(t.Context(), "5", ended)
+		close(ended)
+		fail = nil
+		e.open(t.Context(), "5", ended)
+		if n := len(opened); n != 5 || e.waiting != nil {
+			t.Errorf("%d were opened", n)
+		}
+		get("5").Stop()
+	})
+}
