@@ -54,6 +54,9 @@ var effects = map[string]effect{
 	"resources.requests.cpu":           {value: "7m", want: "cpu: 7m"},
 	"resources.requests.memory":        {value: "77Mi", want: "memory: 77Mi"},
 	"resources.limits.memory":          {value: "777Mi", want: "memory: 777Mi"},
+	"spokeLimits.objects":              {value: 5_000_000, want: "- --spoke-max-objects=5000000"},
+	"spokeLimits.memory":               {value: "96Mi", want: "- --spoke-max-memory=96Mi"},
+	"spokeLimits.writesPerSecond":      {value: 7, want: "- --spoke-max-writes=7"},
 	"podDisruptionBudget.enabled":      {value: false, gone: "kind: PodDisruptionBudget"},
 	"topologySpread.enabled":           {value: false, gone: "topologySpreadConstraints:"},
 	"topologySpread.whenUnsatisfiable": {value: "DoNotSchedule", want: "whenUnsatisfiable: DoNotSchedule"},
@@ -81,7 +84,10 @@ var effects = map[string]effect{
 	"prometheusVersion":        {value: "2.53", want: "--prometheus-version=2.53"},
 	"prometheusFeatures":       {value: []any{"a", "b"}, want: "--prometheus-features=a,b"},
 	"evaluatorPollInterval":    {value: "1m", want: "--evaluator-poll-interval=1m"},
+	"evaluatorNamespaces":      {value: []any{"monitoring", "thanos"}, want: "--evaluator-namespaces=monitoring,thanos"},
 	"checkMetrics":             {value: false, want: "--check-metrics=false"},
+
+	"prometheusOperatorNamespaces": {value: []any{"operators"}, want: "--prometheus-operator-namespaces=operators"},
 
 	"builtInTemplates.deployment-down":     {value: "Disabled", want: "--built-in-templates=\n"},
 	"builtInTemplates.replicas-mismatch":   {value: "Enabled", want: "--built-in-templates=deployment-down,replicas-mismatch\n"},
@@ -198,6 +204,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"namespace":       at("generatedNamespace", "Made"),
 		"kubeconfig":      at("allowKubeconfig", []any{"exec"}),
 		"of a spoke":      at("allowKubeconfigOfSpokes.edge-1", []any{"exec"}),
+		"no namespace":    at("evaluatorNamespaces", []any{}),
 		"replicas":        at("replicas", -1),
 		"label of a pod":  at("podLabels.a", 1),
 		"item of a list":  at("extraArgs", []any{1}),

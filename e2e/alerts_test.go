@@ -185,6 +185,7 @@ func TestEvaluation(t *testing.T) {
 	t.Parallel()
 	e := startEvaluating(t)
 	t.Run("Deployment", e.deployment)
+	t.Run("Tenants", e.tenants)
 	t.Run("Links", e.links)
 }
 

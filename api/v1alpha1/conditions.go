@@ -27,8 +27,8 @@ const (
 	// and they can be read. It is Unknown, by the reason of Connected, while the spoke is
 	// not connected.
 	ConditionPrometheusRuleServed = "PrometheusRuleServed"
-	// ConditionEvaluatorsFound is True when the spoke has a Prometheus or ThanosRuler that
-	// is to evaluate the rules. What it needs is in status.evaluators.
+	// ConditionEvaluatorsFound is True when a Prometheus or ThanosRuler of the spoke is chosen
+	// to evaluate the rules. What it needs is in status.evaluators.
 	ConditionEvaluatorsFound = "EvaluatorsFound"
 	// ConditionEvaluating is True when every Prometheus or ThanosRuler that is to evaluate
 	// the rules answers, and False when one does not. It is Unknown where none may be asked.
@@ -109,10 +109,14 @@ const (
 	// becomes of the PrometheusRule there can't be known (VictoriaMetrics' converter may
 	// read it, say). Applied is as far as the rule can be proven to be.
 	ReasonNoEvaluator = "NoEvaluator"
+	// ReasonAmbiguous is a spoke with several Prometheus or ThanosRuler objects, none of which is
+	// chosen: a person has to name one in spec.evaluatorRefs. Until then, what is in the spoke
+	// stays as it is, and new rules get no labels for a ruleSelector.
+	ReasonAmbiguous = "Ambiguous"
 	// ReasonEvaluatorsUnknown is a spoke whose Prometheus and ThanosRuler objects can't be
 	// read. Applied is as far as the rule can be proven to be.
 	ReasonEvaluatorsUnknown = "EvaluatorsUnknown"
-	// ReasonNotSelected is a rule that no Prometheus or ThanosRuler of the spoke selects: the
+	// ReasonNotSelected is a rule that no chosen Prometheus or ThanosRuler selects: the
 	// message names the label or the namespace that its selector wants.
 	ReasonNotSelected = "NotSelected"
 	// ReasonNamespaceEnforced is a rule that is evaluated for another namespace than it is
@@ -197,6 +201,10 @@ const (
 	// ReasonThrottled is Connected=False: the spoke's API server answers 429 (Too Many
 	// Requests). Nothing is sent until the time that it gave has passed.
 	ReasonThrottled = "Throttled"
+	// ReasonTooLarge is Connected=False: an answer of the spoke, or what it holds, is larger than
+	// a bound, which the message names with the value. The rules in the spoke stay as they are,
+	// and it is tried again with increasing delays of up to 20 seconds.
+	ReasonTooLarge = "TooLarge"
 	// ReasonMaxRulesReached is Ready=False: the templates want more AlertRules for the
 	// spoke's Deployments than spec.maxRules allows. Those that exist stay.
 	ReasonMaxRulesReached = "MaxRulesReached"

@@ -62,11 +62,11 @@ type SpokeClusterSpec struct {
 	// +default="Delete"
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// evaluatorRefs name which Prometheus or ThanosRuler of the spoke are to evaluate the
-	// rules, where there are several: the labels that their selectors need are put on every
-	// PrometheusRule, and a rule is at its top only when all of them evaluate it. Without any,
-	// all that the spoke has are served as far as one set of labels serves them all, and one of
-	// them is enough.
+	// evaluatorRefs name the Prometheus and ThanosRulers of the spoke that evaluate the rules:
+	// the labels that their selectors need are put on every PrometheusRule, and a rule is at its
+	// top only when all of them evaluate it. Without any, the operator chooses the one that the
+	// spoke has and keeps that choice; where the spoke has several from the start, it
+	// chooses none.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -198,8 +198,10 @@ type SpokeClusterStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Rules *int32 `json:"rules,omitempty"`
 
-	// evaluators are the Prometheus and ThanosRulers of the spoke, by namespace and name: the
-	// first 16 of them.
+	// evaluators are the Prometheus and ThanosRulers that are chosen to evaluate the rules. They
+	// are the record of that choice, which others in the spoke don't change. Where none is
+	// chosen, or one that spec.evaluatorRefs names is missing, those that could be
+	// chosen are listed as well, by name alone: the first 16 of them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -267,6 +269,11 @@ type Evaluator struct {
 	// chosen tells whether it is one of those that are to evaluate the rules.
 	// +optional
 	Chosen bool `json:"chosen,omitempty"` //nolint:apiconventions // a plain fact, as in a Pod's containerStatuses
+
+	// missingTime is when a chosen one was first found to be gone. It stays chosen, as it was
+	// last seen, for 5 minutes.
+	// +optional
+	MissingTime metav1.Time `json:"missingTime,omitzero"`
 
 	// version is Prometheus' or Thanos' own.
 	// +optional

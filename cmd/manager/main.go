@@ -26,6 +26,7 @@ func main() {
 		fmt.Println("rulefleet-manager", version)
 		return
 	}
+	leaveHeadroom()
 	act := run
 	if o.releaseSpokes {
 		act = releaseSpokes

@@ -16,9 +16,11 @@ import (
 	"github.com/prometheus/common/model"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rulefleet/rulefleet/pkg/controller/evaluate"
+	"github.com/rulefleet/rulefleet/pkg/controller/generate"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
@@ -47,6 +49,8 @@ type options struct {
 	leaderElect        bool
 	deletionHold       time.Duration
 	evaluatorInterval  time.Duration
+	evaluatorSpaces    string
+	operatorSpaces     string
 	checkMetrics       bool
 	intervals          interval.Scale
 	leaveTimeout       time.Duration
@@ -66,6 +70,10 @@ type options struct {
 
 	prometheusVersion, prometheusFeatures string
 	evaluator                             *rule.Evaluator // what they say
+
+	spokeMaxMemory string
+	limits         spoke.Limits // what the flags say
+	spokeMaxWrites int
 
 	allowKubeconfig string
 	allow           spoke.Allowances // what it says
@@ -93,11 +101,18 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.prometheusFeatures, "prometheus-features", "", "`names` of the features that every Prometheus of the fleet is started with (--enable-feature), such as promql-experimental-functions")
 	f.StringVar(&o.allowKubeconfig, "allow-kubeconfig", "", "`names`, between commas, of what a spoke's kubeconfig may have that is refused otherwise: loopback, link-local (addresses of the server),"+
 		" http (plain http), insecure-tls (insecure-skip-tls-verify), proxy-url; with SPOKE= before it, that spoke's alone may have it")
+	f.IntVar(&o.limits.Objects, "spoke-max-objects", spoke.DefaultMaxObjects, "`number` of Deployments, of namespaces and of PrometheusRules that a spoke may hold; one that holds more is not served (TooLarge)")
+	f.StringVar(&o.spokeMaxMemory, "spoke-max-memory", "48Mi", "`quantity` of memory that what is cached of a spoke may take, such as 48Mi; a page of a list may have a third of it, and an object a twelfth")
+	f.IntVar(&o.spokeMaxWrites, "spoke-max-writes", generate.DefaultWrites, "`number` of AlertRules a second that a spoke may have rewritten by changes to its Deployments, after ten times as many at once")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve metrics by https, to those alone who may get /metrics on the hub")
 	f.StringVar(&o.metricsService, "metrics-service", "rulefleet-metrics", "`name` of the Service, in the operator's namespace, that metrics are scraped by: https has a certificate for it, of the webhook's authority")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "let one of several replicas work at a time, by a Lease in the operator's namespace")
+	f.StringVar(&o.evaluatorSpaces, "evaluator-namespaces", allNamespaces, "`namespaces` of the spokes, between commas, whose Prometheus and ThanosRulers may be chosen to evaluate the rules; * for all."+
+		" spec.evaluatorRefs of a SpokeCluster may name others")
+	f.StringVar(&o.operatorSpaces, "prometheus-operator-namespaces", "", "`namespaces` of the spokes, between commas, in which prometheus-operator is looked for, where there is none in that of the Prometheus:"+
+		" its flags say which namespaces it takes no PrometheusRules from")
 	f.DurationVar(&o.evaluatorInterval, "evaluator-poll-interval", evaluate.DefaultInterval, "`duration` between two times that a spoke's Prometheus is asked which rules it evaluates and what fires; at least 5s")
 	f.Float64Var((*float64)(&o.intervals), "interval-scale", 1, "`factor` that scales the time between two looks at a spoke or its Prometheus, and most delays before a retry; for tests")
 	f.BoolVar(&o.checkMetrics, "check-metrics", true, "ask a spoke's Prometheus whether it has series for all that the rules' expressions select, and show what is missing")
@@ -135,6 +150,7 @@ func (o *options) validate() error {
 			errs = append(errs, fmt.Errorf("--%s: %q is no name of a namespace: %s", flagName, ns, strings.Join(msgs, "; ")))
 		}
 	}
+	errs = append(errs, o.validateNamespaces())
 	if o.namespace == o.generatedNamespace {
 		errs = append(errs, fmt.Errorf("--generated-namespace: has to be another namespace than --namespace (%s), whose AlertRules may go anywhere", o.namespace))
 	}
@@ -151,7 +167,7 @@ func (o *options) validate() error {
 	if err := rule.ValidateSelector(o.kubeStateMetrics); err != nil {
 		errs = append(errs, fmt.Errorf("--kube-state-metrics-selector: %w", err))
 	}
-	errs = append(errs, o.validateKubeconfigs(), o.validateWebhook())
+	errs = append(errs, o.validateKubeconfigs(), o.validateLimits(), o.validateWebhook())
 	evaluator, err := rule.ParseEvaluator(o.prometheusVersion, o.prometheusFeatures)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("--prometheus-version: %w", err))
@@ -182,6 +198,32 @@ func (o *options) validateDurations() error {
 	return errors.Join(errs...)
 }
 
+// allNamespaces is what --evaluator-namespaces says for all of them.
+const allNamespaces = "*"
+
+func (o *options) validateNamespaces() error {
+	var errs []error
+	if o.evaluatorSpaces != allNamespaces && len(o.evaluatorNamespaces()) == 0 {
+		errs = append(errs, errors.New("--evaluator-namespaces: is empty; name namespaces, or * for all"))
+	}
+	for flagName, names := range map[string][]string{"evaluator-namespaces": o.evaluatorNamespaces(), "prometheus-operator-namespaces": fields(o.operatorSpaces)} {
+		for _, ns := range names {
+			if msgs := validation.IsDNS1123Label(ns); len(msgs) > 0 {
+				errs = append(errs, fmt.Errorf("--%s: %q is no name of a namespace: %s", flagName, ns, strings.Join(msgs, "; ")))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// evaluatorNamespaces are those that the flag names; none for all.
+func (o *options) evaluatorNamespaces() []string {
+	if o.evaluatorSpaces == allNamespaces {
+		return nil
+	}
+	return fields(o.evaluatorSpaces)
+}
+
 func (o *options) validateBuiltIns() error {
 	o.enabledTemplates = fields(o.builtInTemplates)
 	for _, name := range o.enabledTemplates {
@@ -199,6 +241,28 @@ func (o *options) validateKubeconfigs() error {
 	}
 	o.allow = allow
 	return nil
+}
+
+// minSpokeMemory leaves 1 MiB to each object: an API server takes objects of 1.5 MiB at most.
+const minSpokeMemory = 12 << 20
+
+func (o *options) validateLimits() error {
+	var errs []error
+	if o.limits.Objects < 1 {
+		errs = append(errs, fmt.Errorf("--spoke-max-objects: %d is less than 1", o.limits.Objects))
+	}
+	if o.spokeMaxWrites < 1 {
+		errs = append(errs, fmt.Errorf("--spoke-max-writes: %d is less than 1", o.spokeMaxWrites))
+	}
+	memory, err := resource.ParseQuantity(o.spokeMaxMemory)
+	switch {
+	case err != nil:
+		errs = append(errs, fmt.Errorf("--spoke-max-memory: %q is no quantity, such as 48Mi: %w", o.spokeMaxMemory, err))
+	case memory.Value() < minSpokeMemory:
+		errs = append(errs, fmt.Errorf("--spoke-max-memory: %s is less than 12Mi", o.spokeMaxMemory))
+	}
+	o.limits.Memory = memory.Value()
+	return errors.Join(errs...)
 }
 
 func (o *options) validateWebhook() error {

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"math"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +42,29 @@ func TestPrometheusFlags(t *testing.T) {
 	}
 }
 
+func TestNamespacesOfSpokes(t *testing.T) {
+	for args, want := range map[string][]string{
+		"":                         nil,
+		"--evaluator-namespaces=*": nil,
+		"--evaluator-namespaces=monitoring,thanos": {"monitoring", "thanos"},
+	} {
+		t.Run(args, func(t *testing.T) {
+			o, err := parse(strings.Fields(args), io.Discard)
+			if err != nil || !slices.Equal(o.evaluatorNamespaces(), want) {
+				t.Errorf("got %+v, %v", o, err)
+			}
+		})
+	}
+	for _, bad := range []string{"--evaluator-namespaces=", "--evaluator-namespaces=*,a", "--evaluator-namespaces=A", "--prometheus-operator-namespaces=*"} {
+		t.Run(bad, func(t *testing.T) {
+			flagName, _, _ := strings.Cut(bad, "=")
+			if _, err := parse([]string{bad}, io.Discard); err == nil || !strings.Contains(err.Error(), flagName) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
 func TestIntervalScale(t *testing.T) {
 	if o, err := parse([]string{"--interval-scale=0.2"}, io.Discard); err != nil || o.intervals != 0.2 {
 		t.Errorf("got %+v, %v", o, err)
@@ -51,6 +76,47 @@ func TestIntervalScale(t *testing.T) {
 		t.Run(bad, func(t *testing.T) {
 			if _, err := parse([]string{"--interval-scale=" + bad}, io.Discard); err == nil || !strings.Contains(err.Error(), "--interval-scale") {
 				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func TestSpokeLimits(t *testing.T) {
+	o, err := parse([]string{"--spoke-max-objects=7", "--spoke-max-memory=1Gi", "--spoke-max-writes=3"}, io.Discard)
+	if want := (spoke.Limits{Objects: 7, Memory: 1 << 30}); err != nil || o.limits != want || o.spokeMaxWrites != 3 {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	if o, err := parse(nil, io.Discard); err != nil || o.limits != (spoke.Limits{Objects: spoke.DefaultMaxObjects, Memory: spoke.DefaultMaxMemory}) {
+		t.Errorf("with no flag: %+v, %v", o, err)
+	}
+	for _, bad := range []string{"--spoke-max-objects=0", "--spoke-max-memory=lots", "--spoke-max-memory=1Mi", "--spoke-max-writes=0"} {
+		t.Run(bad, func(t *testing.T) {
+			name, _, _ := strings.Cut(bad, "=")
+			if _, err := parse([]string{bad}, io.Discard); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// Go's limit is a tenth below the container's, and there is none where there was none.
+func TestHeadroom(t *testing.T) {
+	was := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(was)
+	for name, tc := range map[string]struct {
+		env         string
+		limit, want int64
+	}{
+		"a container's": {"1073741824", 1 << 30, 1<<30 - 1<<30/10},
+		"none":          {"", 1 << 30, 1 << 30},
+		"off":           {"off", math.MaxInt64, math.MaxInt64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GOMEMLIMIT", tc.env)
+			debug.SetMemoryLimit(tc.limit) // as the runtime does
+			leaveHeadroom()
+			if got := debug.SetMemoryLimit(-1); got != tc.want {
+				t.Errorf("the limit is %d", got)
 			}
 		})
 	}

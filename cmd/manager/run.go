@@ -40,6 +40,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/controller/status"
 	"github.com/rulefleet/rulefleet/pkg/leader"
+	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
@@ -98,8 +99,9 @@ func run(ctx context.Context, o *options) error {
 	cfg.Wrap(fence.Wrap) // what is written from here on, the leader writes
 	propagation := metrics.NewPropagation(clock.RealClock{})
 	provider := spoke.NewProvider(spoke.Options{
-		HubID: hubID, UserAgent: cfg.UserAgent, Allow: o.allow, Intervals: o.intervals, Wrap: fence.Wrap, Log: log,
-		Stands: func(o metav1.Object) bool { _, stands := rule.StandsFor(o, hubID); return stands },
+		HubID: hubID, UserAgent: cfg.UserAgent, Allow: o.allow, Limits: o.limits, Intervals: o.intervals, Wrap: fence.Wrap, Log: log,
+		Stands:              func(o metav1.Object) bool { _, stands := rule.StandsFor(o, hubID); return stands },
+		EvaluatorNamespaces: o.evaluatorNamespaces(), OperatorNamespaces: fields(o.operatorSpaces),
 	})
 	provider.OnRemoved(propagation.Forget)
 	keeper, informer := &certs.Keeper{}, newInformer(guard, o.intervals)
@@ -177,7 +179,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 		return fmt.Errorf("setting up the hub's indexes: %w", err)
 	}
 	guard := hub.Guard{
-		Live:  hub.NewLive(local.GetAPIReader(), clock.RealClock{}),
+		Live:  live.New(local.GetAPIReader(), clock.RealClock{}),
 		Kinds: hub.NewKinds(local.GetAPIReader(), local.GetClient(), o.recordKeys(), clock.RealClock{}),
 	}
 	if err := local.Add(guard.Kinds); err != nil {
@@ -205,7 +207,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	// (0) Secret → spoke
 	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard}
 	registrar := &spoke.Registrar{
-		Client: local.GetClient(), Provider: provider, Namespace: o.namespace, Deletions: held, Rules: rules, Failures: failures,
+		Client: local.GetClient(), Live: local.GetAPIReader(), Provider: provider, Namespace: o.namespace, Deletions: held, Rules: rules, Failures: failures,
 		Evaluation: poller, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout,
 	}
 	if err := registrar.SetupWithManager(local); err != nil {
@@ -214,7 +216,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	// (1) Deployment → AlertRule
 	generator := generate.NewReconciler(generate.Options{
 		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
-		Validator: validator, Propagation: propagation, Contests: contests, Changed: board.Notify, Intervals: o.intervals,
+		Validator: validator, Propagation: propagation, Contests: contests, Changed: board.Notify, Writes: o.spokeMaxWrites, Intervals: o.intervals,
 	})
 	rules.generator = generator
 	if err := generator.SetupWithManager(mgr, provider); err != nil {

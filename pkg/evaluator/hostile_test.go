@@ -423,3 +423,28 @@ func FuzzRules(f *testing.F) {
 		}
 	})
 }
+
+// Groups without rules are bounded as rules are: they take time, and no memory.
+func TestGroupsWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	const group = `{"name":"a","file":"b","rules":[]},`
+	for name, tc := range map[string]struct {
+		groups int
+		kind   Kind
+	}{
+		"as many as rules": {10, ""},
+		"one more":         {11, TooMuch},
+		"very many":        {1 << 20, TooMuch},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := clientOf(io.MultiReader(strings.NewReader(`{"status":"success","data":{"groups":[`),
+				strings.NewReader(strings.TrimSuffix(strings.Repeat(group, tc.groups), ",")), strings.NewReader(`]}}`)))
+			c.MaxRules = 10
+			_, stats, err := all(t.Context(), c, "")
+			if KindOf(err) != tc.kind || stats.Bytes > 1<<20 {
+				t.Errorf("got %v after %d bytes", err, stats.Bytes)
+			}
+		})
+	}
+}

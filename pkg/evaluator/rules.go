@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"net/url"
 	"strconv"
@@ -90,6 +91,8 @@ type reading struct {
 	each  func(*Rule)
 	stats Stats
 	found int // rules in all pages
+	// groups are all that were read, those without rules included.
+	groups int
 
 	// told has the groups that were handed over. An evaluator can't make two look the
 	// same, as it does not know the seed.
@@ -169,6 +172,10 @@ func (r *reading) data(s *stream) (next string, err error) {
 // group reads a group. Its rules wait for its end: what they have in common may come
 // after them.
 func (r *reading) group(s *stream) error {
+	if most := cmp.Or(r.client.MaxRules, defaultRules); r.groups >= most {
+		return &Error{Kind: TooMuch, Message: fmt.Sprintf("there are more than %d groups of rules", most)}
+	}
+	r.groups++
 	var (
 		file, name string
 		interval   float64

@@ -20,12 +20,12 @@ var reasons = []string{
 	v1alpha1.ReasonAuthFailed, v1alpha1.ReasonInvalidKubeconfig, v1alpha1.ReasonKubeconfigMissing,
 	v1alpha1.ReasonDuplicateCluster, v1alpha1.ReasonServed, v1alpha1.ReasonDeletionsHeld, v1alpha1.ReasonIdentityChanged,
 	v1alpha1.ReasonThrottled, v1alpha1.ReasonMaxRulesReached, v1alpha1.ReasonLeaving, v1alpha1.ReasonRulesFailing,
-	v1alpha1.ReasonReady, v1alpha1.ReasonNoEvaluator, v1alpha1.ReasonEvaluatorsUnknown, v1alpha1.ReasonNotSelected,
+	v1alpha1.ReasonReady, v1alpha1.ReasonNoEvaluator, v1alpha1.ReasonAmbiguous, v1alpha1.ReasonEvaluatorsUnknown, v1alpha1.ReasonNotSelected,
 	v1alpha1.ReasonNamespaceEnforced, v1alpha1.ReasonPredicted, v1alpha1.ReasonConfirmed, v1alpha1.ReasonLoading,
 	v1alpha1.ReasonNotLoaded, v1alpha1.ReasonEvaluationFailed, v1alpha1.ReasonEvaluatorUnreachable,
 	v1alpha1.ReasonMetricsPresent, v1alpha1.ReasonMetricsMissing, v1alpha1.ReasonKubeStateMetricsMissing,
 	v1alpha1.ReasonEvaluatorsFound, v1alpha1.ReasonNoSuchEvaluator, v1alpha1.ReasonTooManyRules, v1alpha1.ReasonEvaluating,
-	v1alpha1.ReasonNotGranted, v1alpha1.ReasonRestored,
+	v1alpha1.ReasonNotGranted, v1alpha1.ReasonRestored, v1alpha1.ReasonTooLarge,
 }
 
 // reason returns a reason as a label has it.

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -27,6 +26,7 @@ func EvaluatorOf(e *v1alpha1.Evaluator) Evaluator {
 		RuleSelector: e.RuleSelector, RuleNamespaceSelector: e.RuleNamespaceSelector,
 		EnforcedNamespaceLabel: e.EnforcedNamespaceLabel, ExcludedFromEnforcement: e.ExcludedFromEnforcement,
 		Namespaces: e.Namespaces, DeniedNamespaces: e.DeniedNamespaces, ClusterLabel: e.ClusterLabel,
+		Chosen: e.Chosen, Missing: !e.MissingTime.IsZero(),
 	}
 	if e.Kind == KindPrometheus {
 		out.Version, out.Features = e.Version, e.Features // a ThanosRuler's version is Thanos' own
@@ -40,21 +40,26 @@ const (
 	KindThanosRuler = "ThanosRuler"
 )
 
-// Choose marks the evaluators that are to evaluate the rules: those that are named or, when
-// none is, all that take any PrometheusRule. It returns those named that are not there.
+// Choose applies spec.evaluatorRefs to a list of evaluators: the ones that are named are chosen, and
+// no others. Where none is named, the choice that was recorded stands. It returns those named that
+// are not there.
 func Choose(all []Evaluator, refs []v1alpha1.EvaluatorReference) []v1alpha1.EvaluatorReference {
 	for i := range all {
-		e := &all[i]
-		e.Chosen = len(refs) == 0 && e.RuleSelector != nil || slices.ContainsFunc(refs, e.isNamed)
+		if e := &all[i]; len(refs) > 0 {
+			e.Chosen = e.there() && slices.ContainsFunc(refs, e.isNamed)
+		}
 	}
 	return missing(all, refs)
 }
+
+// there tells whether the spoke has an evaluator, or had it a moment ago.
+func (e *Evaluator) there() bool { return !e.Missing || e.Chosen }
 
 // missing returns the evaluators that are named and that are not there.
 func missing(all []Evaluator, refs []v1alpha1.EvaluatorReference) []v1alpha1.EvaluatorReference {
 	var out []v1alpha1.EvaluatorReference
 	for _, r := range refs {
-		if !slices.ContainsFunc(all, func(e Evaluator) bool { return e.isNamed(r) }) {
+		if !slices.ContainsFunc(all, func(e Evaluator) bool { return e.there() && e.isNamed(r) }) {
 			out = append(out, r)
 		}
 	}
@@ -121,55 +126,6 @@ func LabelProblem(c Cluster) string {
 	}
 	return fmt.Sprintf("%s; set spec.ruleLabels, or name the Prometheus meant in spec.evaluatorRefs: kubectl edit spoke %s",
 		strings.Join(slices.Sorted(maps.Values(why)), "; "), c.Name)
-}
-
-// KeepLabels leaves on a PrometheusRule the labels that it has for an evaluator's sake, where there
-// is no one answer any more to which it should have. Another Prometheus in some namespace of the
-// spoke, whose selector asks for something else, would have that one lose all rules otherwise, and
-// so would a slip in spec.evaluatorRefs.
-func KeepLabels(desired, existing *monitoringv1.PrometheusRule, c Cluster, hubID string) {
-	_, open := c.demandedLabels(desired.Labels)
-	nobody := len(c.Chosen()) == 0 && len(c.EvaluatorRefs) > 0 // what a person named is not there
-	if len(open) == 0 && !nobody || !Owned(existing, hubID) {
-		return
-	}
-	for _, key := range extraLabels(existing) {
-		value, has := existing.Labels[key]
-		if _, decided := desired.Labels[key]; has && !decided && c.wants(key, value) {
-			desired.Labels[key] = value
-		}
-	}
-	noteExtra(desired.Annotations, desired.Labels)
-}
-
-// wants tells whether a chosen evaluator's ruleSelector asks for a label, and takes this value of it;
-// where none is chosen, any evaluator's.
-func (c *Cluster) wants(key, value string) bool {
-	some := c.Chosen()
-	for i := 0; len(some) == 0 && i < len(c.Evaluators); i++ {
-		if e := &c.Evaluators[i]; e.RuleSelector != nil {
-			some = append(some, e)
-		}
-	}
-	return slices.ContainsFunc(some, func(e *Evaluator) bool {
-		selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
-		if err != nil {
-			return false
-		}
-		requirements, _ := selector.Requirements()
-		asks := false
-		for i := range requirements {
-			r := &requirements[i]
-			if r.Key() != key {
-				continue
-			}
-			if !r.Matches(labels.Set{key: value}) {
-				return false
-			}
-			asks = asks || !r.Matches(labels.Set{})
-		}
-		return asks
-	})
 }
 
 // solve finds the one value of a label that satisfies all requirements on it. Where none is

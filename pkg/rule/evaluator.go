@@ -20,8 +20,10 @@ import (
 type Evaluator struct {
 	// Kind, Namespace and Name are those of its object in the spoke.
 	Kind, Namespace, Name string
-	// Chosen tells whether it is to evaluate the rules. See Choose.
+	// Chosen tells whether it is to evaluate the rules. See ChooseEvaluators and Choose.
 	Chosen bool
+	// Missing tells that it was chosen, and is gone. It is what it was when it was last seen.
+	Missing bool
 	// RuleSelector and RuleNamespaceSelector are which PrometheusRules it takes. As in
 	// prometheus-operator, no RuleSelector takes none, an empty one all of them, no
 	// RuleNamespaceSelector those of its own namespace, and an empty one those of all.

@@ -66,8 +66,13 @@ func noEvaluator(c Cluster) Selection {
 		return Selection{Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: c.EvaluatorsUnknown}
 	case len(c.EvaluatorRefs) > 0:
 		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: noSuch(c.EvaluatorRefs[0], c.Name)}
-	case len(c.Evaluators) > 0:
-		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: c.Evaluators[0].String() + " " + TakesNone}
+	case len(c.candidates()) > 0:
+		return Selection{Reason: v1alpha1.ReasonAmbiguous, Message: "the spoke has several Prometheus or ThanosRulers, and none is chosen; see the condition EvaluatorsFound of SpokeCluster " + c.Name}
+	case c.EvaluatorsUnknown != "":
+		return Selection{Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: c.EvaluatorsUnknown}
+	}
+	if i := slices.IndexFunc(c.Evaluators, func(e Evaluator) bool { return !e.Missing }); i >= 0 {
+		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: c.Evaluators[i].String() + " " + TakesNone}
 	}
 	return Selection{Reason: v1alpha1.ReasonNoEvaluator, Message: "the spoke has no Prometheus or ThanosRuler object; whether anything evaluates the rule can't be known"}
 }

@@ -83,6 +83,14 @@ func takes(e *Evaluator, o *monitoringv1.PrometheusRule, ns Namespace) bool {
 	return matches(e.RuleSelector, o.Labels)
 }
 
+// chooseAll has all evaluators chosen that take any rule, unless some are named.
+func chooseAll(c Cluster) []v1alpha1.EvaluatorReference {
+	for i := range c.Evaluators {
+		c.Evaluators[i].Chosen = c.Evaluators[i].RuleSelector != nil
+	}
+	return Choose(c.Evaluators, c.EvaluatorRefs)
+}
+
 func byNames(s Selection) []string {
 	var out []string
 	for _, e := range s.By {
@@ -108,7 +116,7 @@ func TestSelectAgreesWithKubernetes(t *testing.T) {
 				c.EvaluatorRefs = append(c.EvaluatorRefs, v1alpha1.EvaluatorReference{Kind: KindPrometheus, Namespace: "shop", Name: fmt.Sprint("p", i)})
 			}
 		}
-		absent := Choose(c.Evaluators, c.EvaluatorRefs)
+		absent := chooseAll(c)
 		o := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "o", Labels: randomLabels(rnd, someKeys)}}
 		ns := Namespace{Name: "shop", Labels: randomLabels(rnd, someKeys[:2])}
 
@@ -308,7 +316,7 @@ func TestLabelsStayWhereThereIsNoAnswer(t *testing.T) {
 				RuleSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"release": value}},
 			})
 		}
-		Choose(c.Evaluators, nil)
+		chooseAll(c)
 		return c
 	}
 	render := func(c Cluster) *monitoringv1.PrometheusRule {
@@ -327,7 +335,7 @@ func TestLabelsStayWhereThereIsNoAnswer(t *testing.T) {
 	given.RuleLabels = map[string]string{"release": "b"}
 	slip := wanting("kps")
 	slip.EvaluatorRefs = []v1alpha1.EvaluatorReference{{Kind: KindPrometheus, Namespace: "m", Name: "nobody"}}
-	Choose(slip.Evaluators, slip.EvaluatorRefs)
+	chooseAll(slip)
 	wider := wanting("kps")
 	wider.Evaluators[0].RuleSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: "release", Operator: metav1.LabelSelectorOpIn, Values: []string{"edge", "kps"}},
@@ -382,7 +390,7 @@ func FuzzSelect(f *testing.F) {
 			t.Skip()
 		}
 		c := Cluster{Name: "eu-1", Evaluators: []Evaluator{e}}
-		Choose(c.Evaluators, nil)
+		chooseAll(c)
 		o, err := Render(newRule(), c, options)
 		if err != nil {
 			t.Fatal(err)
@@ -427,6 +435,7 @@ func TestSelectTells(t *testing.T) {
 		cluster Cluster
 		labels  map[string]string
 		ns      map[string]string
+		none    bool // is chosen
 	}{
 		"all well":               {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", everything, everything)}}},
 		"no evaluator":           {},
@@ -449,16 +458,24 @@ func TestSelectTells(t *testing.T) {
 		"namespace invalid":      {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", everything, exprs(requirement("a", "Near", "x")))}}},
 		"one of two is enough":   {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", release, everything), prometheus("l", everything, everything)}}},
 		"both are named":         {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", exprs(requirement("role", metav1.LabelSelectorOpExists)), everything), prometheus("l", everything, everything)}, EvaluatorRefs: []v1alpha1.EvaluatorReference{ref("k"), ref("l")}}},
+		"none of two is chosen":  {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", release, everything), prometheus("l", everything, everything)}}, none: true},
+		"none, and unknown":      {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", nil, nil)}, EvaluatorsUnknown: "may not look; grant it"}, none: true},
+		"gone for long":          {cluster: Cluster{Evaluators: []Evaluator{{Kind: KindPrometheus, Namespace: "monitoring", Name: "k", RuleSelector: everything, Missing: true}}}, none: true},
 		"several things at once": {cluster: Cluster{Evaluators: []Evaluator{prometheus("k", &metav1.LabelSelector{MatchLabels: map[string]string{"release": "kps", "role": "alerts"}}, everything)}}},
 	}
 	got := map[string]string{}
 	for name, c := range cases {
 		c.cluster.Name = "eu-1"
-		Choose(c.cluster.Evaluators, c.cluster.EvaluatorRefs)
+		if !c.none {
+			chooseAll(c.cluster)
+		}
 		s := Select(&monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "o", Labels: c.labels}}, Namespace{Name: "shop", Labels: c.ns}, c.cluster)
 		got[name] = strings.TrimSpace(fmt.Sprintf("%v %s: %s", byNames(s), s.Reason, s.Message))
 		if problem := LabelProblem(c.cluster); problem != "" {
 			got[name] += "\nThe SpokeCluster says: " + problem
+		}
+		if message := Ambiguity(c.cluster); message != "" {
+			got[name] += "\nThe SpokeCluster says: " + message
 		}
 	}
 	golden(t, "select", got)
@@ -561,7 +578,7 @@ func TestClusterLabelOfEvaluators(t *testing.T) {
 		for i, label := range labels {
 			c.Evaluators = append(c.Evaluators, Evaluator{Kind: KindPrometheus, Namespace: "m", Name: fmt.Sprint(i), RuleSelector: &metav1.LabelSelector{}, ClusterLabel: label})
 		}
-		Choose(c.Evaluators, nil)
+		chooseAll(c)
 		return c
 	}
 	notChosen := of("prod", "test")

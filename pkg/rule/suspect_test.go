@@ -171,3 +171,62 @@ func TestSuspectUnmatched(t *testing.T) {
 		})
 	}
 }
+
+// A spoke is asked for a Deployment where its labels, its annotations or its namespace's labels
+// decide, and for nothing else.
+func TestDecidedInSpoke(t *testing.T) {
+	t.Parallel()
+	made, builtIn := time.Unix(1e9, 0), map[string]string{v1alpha1.BuiltInAnnotation: "digest"}
+	gold := &v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "gold"}}}
+	named := func(names ...v1alpha1.NamespaceName) *v1alpha1.NamespaceSelection {
+		return &v1alpha1.NamespaceSelection{Names: names}
+	}
+	for name, tc := range map[string]struct {
+		change func(t *v1alpha1.AlertRuleTemplate, w *Workload)
+		want   bool
+	}{
+		"all Deployments":     {change: func(*v1alpha1.AlertRuleTemplate, *Workload) {}, want: true},
+		"disabled":            {change: func(t *v1alpha1.AlertRuleTemplate, _ *Workload) { t.Spec.State = v1alpha1.Disabled }},
+		"for another cluster": {change: func(t *v1alpha1.AlertRuleTemplate, _ *Workload) { t.Spec.Clusters = &v1alpha1.ClusterSelection{} }},
+		"an invalid selector": {change: func(t *v1alpha1.AlertRuleTemplate, _ *Workload) {
+			t.Spec.Clusters = &v1alpha1.ClusterSelection{Selector: badSelector}
+		}, want: true},
+		"the namespace's name": {change: func(t *v1alpha1.AlertRuleTemplate, _ *Workload) { t.Spec.Namespaces = named("shop") }, want: true},
+		"another namespace":    {change: func(t *v1alpha1.AlertRuleTemplate, _ *Workload) { t.Spec.Namespaces = named("other") }},
+		"a system namespace":   {change: func(_ *v1alpha1.AlertRuleTemplate, w *Workload) { w.Namespace = "kube-system" }},
+		"an excluded namespace": {change: func(t *v1alpha1.AlertRuleTemplate, _ *Workload) {
+			t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Exclude: []v1alpha1.NamespaceName{"shop"}}
+		}},
+		"a namespace by its labels": {change: func(t *v1alpha1.AlertRuleTemplate, _ *Workload) {
+			t.Spec.Namespaces = named("other")
+			t.Spec.Namespaces.Selector = &metav1.LabelSelector{}
+		}, want: true},
+		"disabled, and as old": {change: func(t *v1alpha1.AlertRuleTemplate, _ *Workload) {
+			t.Spec.State, t.CreationTimestamp = v1alpha1.Disabled, metav1.NewTime(made)
+		}},
+		"disabled, and the SpokeCluster is as old": {change: func(t *v1alpha1.AlertRuleTemplate, w *Workload) {
+			t.Spec.State, w.Cluster.Created = v1alpha1.Disabled, made
+		}},
+		"built in, disabled and older": {change: func(t *v1alpha1.AlertRuleTemplate, _ *Workload) {
+			t.Spec.State, t.Annotations, t.CreationTimestamp = v1alpha1.Disabled, builtIn, metav1.NewTime(made.Add(-time.Second))
+		}},
+		"built in, disabled and as old": {change: func(t *v1alpha1.AlertRuleTemplate, _ *Workload) {
+			t.Spec.State, t.Annotations, t.CreationTimestamp = v1alpha1.Disabled, builtIn, metav1.NewTime(made)
+		}, want: true},
+		"for clusters with another label, and the SpokeCluster is older": {change: func(t *v1alpha1.AlertRuleTemplate, w *Workload) {
+			t.Spec.Clusters, w.Cluster.Created = gold, made.Add(-time.Second)
+		}},
+		"for clusters with another label, and the SpokeCluster is as old": {change: func(t *v1alpha1.AlertRuleTemplate, w *Workload) {
+			t.Spec.Clusters, w.Cluster.Created = gold, made
+		}, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tpl, w := &v1alpha1.AlertRuleTemplate{}, Workload{Namespace: "shop", Name: "web"}
+			tc.change(tpl, &w)
+			if got := DecidedInSpoke(made, tpl.CreationTimestamp.Time, tpl, w); got != tc.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -56,6 +57,32 @@ var systemNamespaces = []v1alpha1.NamespaceName{
 // Matches tells whether a template makes an AlertRule for a workload: it picks it, and
 // the workload's annotations don't turn it off. An error is a selector that is not valid.
 func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
+	if ok, err := reaches(t, w); !ok || err != nil {
+		return false, err
+	}
+	if s := t.Spec.Namespaces; s != nil && !slices.Contains(s.Names, v1alpha1.NamespaceName(w.Namespace)) {
+		if ok, err := selects(s.Selector, w.NamespaceLabels); !ok || err != nil {
+			return false, err
+		}
+	}
+	if ok, err := selects(t.Spec.Workloads, w.Labels); !ok || err != nil {
+		return false, err
+	}
+	return !adjust(t, w).off, nil
+}
+
+// selects tells whether a selector picks labels. No selector picks everything.
+func selects(s *metav1.LabelSelector, set map[string]string) (bool, error) {
+	if s == nil {
+		return true, nil
+	}
+	selector, err := selectorOf(s)
+	return err == nil && selector.Matches(labels.Set(set)), err
+}
+
+// reaches tells whether a template may pick a workload, by the template, the SpokeCluster and
+// the workload's names. The labels and annotations in the spoke decide the rest.
+func reaches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 	if t.Spec.State == v1alpha1.Disabled {
 		return false, nil
 	}
@@ -64,20 +91,7 @@ func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 			return false, err
 		}
 	}
-	if ok, err := matchesNamespace(t.Spec.Namespaces, w); !ok || err != nil {
-		return false, err
-	}
-	if t.Spec.Workloads != nil {
-		selector, err := selectorOf(t.Spec.Workloads)
-		if err != nil || !selector.Matches(labels.Set(w.Labels)) {
-			return false, err
-		}
-	}
-	return !adjust(t, w).off, nil
-}
-
-func matchesNamespace(s *v1alpha1.NamespaceSelection, w Workload) (bool, error) {
-	name := v1alpha1.NamespaceName(w.Namespace)
+	name, s := v1alpha1.NamespaceName(w.Namespace), t.Spec.Namespaces
 	if s == nil {
 		s = &v1alpha1.NamespaceSelection{}
 	}
@@ -88,12 +102,17 @@ func matchesNamespace(s *v1alpha1.NamespaceSelection, w Workload) (bool, error) 
 		return true, nil
 	case slices.Contains(systemNamespaces, name):
 		return false, nil
-	case s.Selector == nil:
-		return len(s.Names) == 0, nil
 	}
-	selector, err := selectorOf(s.Selector)
-	if err != nil {
-		return false, err
-	}
-	return selector.Matches(labels.Set(w.NamespaceLabels)), nil
+	return s.Selector != nil || len(s.Names) == 0, nil
+}
+
+// DecidedInSpoke tells whether the labels and annotations of a workload and of its namespace
+// have a say in the removal of an AlertRule that a template made for it, or in whether the
+// removal is suspect. made is when the AlertRule was made, and templateSince is when the template
+// was. Otherwise what is on the hub decides, and the workload's names.
+func DecidedInSpoke(made, templateSince time.Time, t *v1alpha1.AlertRuleTemplate, w Workload) bool {
+	reached, err := reaches(t, w)
+	remade := t.Annotations[v1alpha1.BuiltInAnnotation] != "" && !made.After(templateSince)
+	unlabeled := t.Spec.Clusters != nil && byLabels(*t.Spec.Clusters, w.Cluster.Name) && !made.After(w.Cluster.Created)
+	return reached || err != nil || remade || unlabeled
 }

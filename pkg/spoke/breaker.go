@@ -9,7 +9,7 @@ import (
 
 const (
 	// breakerThreshold is the number of failures in a row, with no success between
-	// them, that opens a spoke's circuit (DESIGN §3.1).
+	// them, that opens a spoke's circuit.
 	breakerThreshold = 3
 	// maxThrottle bounds for how long a spoke may ask to be left alone.
 	maxThrottle = 5 * time.Minute

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
@@ -83,10 +84,12 @@ type connection struct {
 	p       *Provider
 	// restores bounds how often a session is opened anew because the spoke was restored.
 	restores flowcontrol.RateLimiter
+	// excess is what the spoke sent or holds that is too much.
+	excess excess
 
 	seen Observation
-	// empty is since when the spoke has no evaluators any more; zero while it has some.
-	empty time.Time
+	// evaluated is the identity of the cluster that the evaluators in seen are of.
+	evaluated string
 }
 
 // session is one cluster.Cluster of a connection, with what it was found to serve.
@@ -106,8 +109,8 @@ type session struct {
 	tally  tally
 	// guard tells when the spoke was restored, so that the cache is not to be used any more.
 	guard *continuity.Guard
-	// left is what the flags of prometheus-operator were when they were read.
-	left left
+	// left is what the flags of each prometheus-operator were when they were read.
+	left map[types.UID]left
 }
 
 func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, error) {
@@ -160,7 +163,7 @@ func (c *connection) observed(cfg *rest.Config, g *gate) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	secrets := secretsOf(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &observer{next: next, breaker: c.breaker, gate: g, base: basePath(cfg.Host), secrets: secrets, count: func(verb, code string) {
+		return &observer{next: next, breaker: c.breaker, gate: g, base: basePath(cfg.Host), secrets: secrets, limits: c.p.opts.Limits, tooLarge: c.tooMuch, count: func(verb, code string) {
 			metrics.SpokeRequests.WithLabelValues(verb, code).Inc()
 		}}
 	})
@@ -196,7 +199,7 @@ func (c *connection) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			if live != nil && isIdentity(err) {
+			if live != nil && (isIdentity(err) || tooLarge(err) != nil) {
 				c.end(live)
 				live = nil
 			}
@@ -260,6 +263,7 @@ func (c *connection) end(s *session) {
 // open makes a session: every read that can fail is tried first with a deadline,
 // so that its error can be told, before an informer is left to retry it for ever.
 func (c *connection) open(ctx context.Context) (*session, error) {
+	c.excess.begin()
 	if err := c.probe(asProbe(ctx)); err != nil {
 		return nil, err
 	}
@@ -288,6 +292,10 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	}
 	// Before the session is served: what is pushed has the labels that they need.
 	c.discover(ctx, s)
+	if err := c.prove(sctx); err != nil {
+		stop()
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -295,6 +303,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 // for its first list again and again, for a minute, and an outage is to be seen sooner.
 func (c *connection) syncProbed(s *session) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
+	defer c.excess.during(cancel)()
 	var probing sync.WaitGroup
 	probing.Go(func() {
 		if err := c.probeOn(ctx, s); err != nil {
@@ -343,6 +352,7 @@ func (c *connection) probeOn(ctx context.Context, s *session) error {
 // cluster makes the clients and the cache of a session.
 func (c *connection) cluster(g *continuity.Guard) (cluster.Cluster, error) {
 	c.reads = newReadings()
+	c.reads.bounds = &listBounds{holdings: &holdings{limits: c.p.opts.Limits, tell: c.tooMuch}, pages: c.p.pages}
 	cl, err := cluster.New(c.cfg, func(o *cluster.Options) {
 		o.Scheme = Scheme
 		o.HTTPClient = c.http
@@ -416,10 +426,7 @@ func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.
 		}
 		return fmt.Errorf("listing %ss: %w", gvk.Kind, err)
 	}
-	if counter == nil {
-		return nil
-	}
-	told, err := informer.AddEventHandler(counter)
+	told, err := informer.AddEventHandler(c.reads.bounds.counting(gvk.Kind, counter))
 	if err != nil {
 		return fmt.Errorf("counting %ss: %w", gvk.Kind, err)
 	}
@@ -453,7 +460,7 @@ func (c *connection) tend(ctx context.Context, s *session) error {
 	backoff := c.backoff()
 	delay, probed, recheck := wait.Jitter(c.every(probeInterval/2), 0.1), time.Now(), time.Now().Add(c.every(recheckInterval))
 	for c.await(ctx, delay) {
-		if err := s.guard.Err(); err != nil {
+		if err := c.unfit(s); err != nil {
 			return err
 		}
 		if delay = c.holdOff(probed); delay > 0 {
@@ -561,10 +568,17 @@ func (c *connection) await(ctx context.Context, delay time.Duration) bool {
 // refused retries in silence. It tells when another session would be better than this
 // one. The error is an IdentityError.
 func (c *connection) recheck(ctx context.Context, s *session) (better bool, err error) {
-	if err := c.identify(ctx, s.identity); isIdentity(err) {
+	switch err := c.identify(ctx, s.identity); {
+	case isIdentity(err):
 		return false, err
+	case drips(err):
+		s.refused = err // until the next look
+		return false, nil
 	}
 	granted, err := c.review(ctx)
+	if drips(err) {
+		s.refused = err // until the next look
+	}
 	if err != nil {
 		return false, nil //nolint:nilerr // no answer: the next probe finds out
 	}
@@ -654,7 +668,7 @@ func (c *connection) connected() {
 func (c *connection) observe(f Finding) {
 	switch was := c.seen.Connected; {
 	case was.Status == f.Status && was.Reason == f.Reason:
-		if f.Reason == v1alpha1.ReasonUnreachable {
+		if f.Reason == v1alpha1.ReasonUnreachable || (f.Reason == v1alpha1.ReasonTooLarge && sameButNumbers(f.Message, was.Message)) {
 			// The words of the same outage differ from try to try, by a port say.
 			f.Message = was.Message
 		}

@@ -9,22 +9,23 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
 // Evaluators are the Prometheus and ThanosRuler objects of a spoke, as they were last read.
 type Evaluators struct {
-	// List is sorted by kind, namespace and name. It is never changed.
+	// List has those that are chosen marked, as it is recorded, and those of them that are gone at
+	// the end. It is never changed.
 	List []v1alpha1.Evaluator
-	// Known is false until they were read once.
+	// Known is false until they were read once, and it is recorded which are chosen.
 	Known bool
 	// WhyNot says why they can't be read at present, and what to change; "" where they can.
 	WhyNot string
@@ -32,8 +33,22 @@ type Evaluators struct {
 
 func (e Evaluators) equal(other Evaluators) bool { return reflect.DeepEqual(e, other) }
 
+// relevant is what rules depend on: what is chosen or, where nothing is, what could be. Whatever
+// else comes and goes in a spoke is no news.
+func (e Evaluators) relevant() Evaluators {
+	all := e.List
+	e.List = slices.DeleteFunc(slices.Clone(all), func(e v1alpha1.Evaluator) bool { return !e.Chosen && e.MissingTime.IsZero() })
+	if len(e.List) == 0 {
+		e.List = all
+	}
+	return e
+}
+
 // Evaluation tells how the evaluators of spokes are.
 type Evaluation interface {
+	// Choose returns the evaluators that were seen in a spoke, with those marked that are chosen,
+	// by what was chosen before and by what the status of the spoke records.
+	Choose(ctx context.Context, sc *v1alpha1.SpokeCluster, before Evaluators, seen *Sighting) []v1alpha1.Evaluator
 	// Show returns what to show of a spoke's evaluators, which were read so: what
 	// status.evaluators lists, and conditions by their type. A Finding without a status is a
 	// condition to take away; one that is missing stays.
@@ -63,8 +78,9 @@ func (r *Registrar) tellEvaluation(s *v1alpha1.SpokeClusterStatus, sc *v1alpha1.
 	if ready == nil || ready.Status != metav1.ConditionTrue {
 		return
 	}
-	for _, kind := range []string{v1alpha1.ConditionMetricsPresent, v1alpha1.ConditionEvaluating} {
-		if c := meta.FindStatusCondition(s.Conditions, kind); c != nil && c.Status == metav1.ConditionFalse {
+	for _, kind := range []string{v1alpha1.ConditionMetricsPresent, v1alpha1.ConditionEvaluating, v1alpha1.ConditionEvaluatorsFound} {
+		c := meta.FindStatusCondition(s.Conditions, kind)
+		if c != nil && c.Status == metav1.ConditionFalse && (kind != v1alpha1.ConditionEvaluatorsFound || c.Reason == v1alpha1.ReasonAmbiguous) {
 			ready.Reason, ready.Message = c.Reason, c.Message
 		}
 	}
@@ -72,13 +88,12 @@ func (r *Registrar) tellEvaluation(s *v1alpha1.SpokeClusterStatus, sc *v1alpha1.
 
 // These bound what a spoke may have shown of its evaluators.
 const (
-	maxEvaluators = 16
-	maxListed     = 200 // objects of a kind that are looked at
-	maxSelector   = 4 << 10
-	maxFeatures   = 32
-	maxExcluded   = 64
-	maxExclusion  = 317 // bytes of one
+	maxListed   = 200 // objects of a kind, in a list, and of all kinds together
+	maxSelector = 4 << 10
+	maxFeatures = 32
+	maxExcluded = 64
 
+	maxExclusion    = 317 // bytes of one
 	maxLabelName    = 125
 	maxClusterLabel = 250
 	maxRoutePrefix  = 125
@@ -93,82 +108,152 @@ var (
 // evaluatorsUnreadable is what to do where Prometheus objects can't be read.
 const evaluatorsUnreadable = "whether a Prometheus selects the rules can't be known; grant get, list and watch on prometheuses and thanosrulers.monitoring.coreos.com to the operator's account there"
 
-// evaluatorsBack is for how long evaluators that are all gone at once are taken to come back, as
-// when prometheus-operator is installed anew: rules would get other labels, and go to other
-// namespaces, twice.
-const evaluatorsBack = 5 * time.Minute
+// Sighting is what a spoke has of Prometheus and ThanosRuler objects.
+type Sighting struct {
+	// List are those in the namespaces that are looked at, and those that are named.
+	List []v1alpha1.Evaluator
+	// More tells that there may be others.
+	More bool
+	// Rules reads the spoke's cache of PrometheusRules and namespaces; nil where it has no PrometheusRules.
+	Rules client.Reader
 
-// evaluatorsGone is what is told meanwhile.
-const evaluatorsGone = "all Prometheus and ThanosRuler objects of the spoke are gone; its rules stay as they are for five minutes, in case that one comes back"
-
-// emptyFor returns for how long there have been no evaluators any more.
-func (c *connection) emptyFor() time.Duration {
-	if c.empty.IsZero() {
-		c.empty = time.Now()
-	}
-	return time.Since(c.empty)
+	// limit says of those that are chosen what prometheus-operator leaves out.
+	limit func(ctx context.Context, list []v1alpha1.Evaluator)
 }
+
+// look reads what a spoke has, and has those in it that are named.
+type look func(ctx context.Context, named []v1alpha1.EvaluatorReference) (*Sighting, error)
 
 // discover reads the spoke's Prometheus and ThanosRuler objects. They change seldom, so that
-// asking now and then is cheaper than watching them. Where they can't be read, what is known of
-// them stays.
+// asking now and then is cheaper than watching them. Where they can't be read, or it can't be
+// recorded which are chosen, what is known of them stays.
 func (c *connection) discover(ctx context.Context, s *session) {
-	bounded, cancel := c.patient(ctx)
-	defer cancel()
-	found, err := s.evaluators(bounded)
+	before := c.seen.Evaluators
+	if c.evaluated != c.seen.Identity {
+		before = Evaluators{} // of another cluster
+	}
+	var unread error
+	list, err := c.p.settle(ctx, c.name, c.seen.Identity, before, func(ctx context.Context, named []v1alpha1.EvaluatorReference) (seen *Sighting, err error) {
+		ctx, cancel := c.patient(ctx)
+		defer cancel()
+		seen, unread = s.evaluators(ctx, &c.p.opts, named)
+		return seen, unread
+	})
 	switch {
-	case err == nil && len(found) == 0 && len(c.seen.Evaluators.List) > 0 && c.emptyFor() < evaluatorsBack:
-		c.seen.Evaluators.WhyNot = evaluatorsGone
 	case err == nil:
-		c.seen.Evaluators, c.empty = Evaluators{List: found, Known: true}, time.Time{}
+		c.seen.Evaluators, c.evaluated = Evaluators{List: list, Known: true}, c.seen.Identity
 	case ctx.Err() != nil:
-	case answered(err) || !c.seen.Evaluators.Known: // else the probe finds out
-		c.seen.Evaluators.WhyNot = advise(err.Error(), evaluatorsUnreadable)
+	case unread == nil:
+		c.log.Error(err, "it is not recorded which Prometheus evaluates the rules; it is tried again")
+	case answered(unread) || drips(unread) || !c.seen.Evaluators.Known: // else the probe finds out
+		c.seen.Evaluators.WhyNot = advise(unread.Error(), evaluatorsUnreadable)
 	}
 }
 
-// evaluators lists them. A spoke that does not serve a kind has none of it.
-func (s *session) evaluators(ctx context.Context) ([]v1alpha1.Evaluator, error) {
-	var out []v1alpha1.Evaluator
-	options := metav1.ListOptions{Limit: maxListed}
-	prometheuses, err := s.rules.MonitoringV1().Prometheuses(metav1.NamespaceAll).List(ctx, options)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("listing Prometheuses: %w", err)
+// evaluators lists them. A spoke that does not serve a kind has none of it. What is named is read by
+// itself where the lists don't have it and can't be known to be complete.
+func (s *session) evaluators(ctx context.Context, o *Options, named []v1alpha1.EvaluatorReference) (*Sighting, error) {
+	seen := &Sighting{limit: func(ctx context.Context, list []v1alpha1.Evaluator) { s.limit(ctx, o.OperatorNamespaces, list) }}
+	if s.served {
+		seen.Rules = s.cluster.GetClient()
 	}
-	if err == nil {
-		for i := range prometheuses.Items {
-			out = append(out, prometheusOf(&prometheuses.Items[i]))
+	everywhere := len(o.EvaluatorNamespaces) == 0
+	for _, namespace := range namespacesOr(o.EvaluatorNamespaces, metav1.NamespaceAll) {
+		if err := s.listEvaluators(ctx, namespace, seen); err != nil {
+			return nil, err
 		}
 	}
-	rulers, err := s.rules.MonitoringV1().ThanosRulers(metav1.NamespaceAll).List(ctx, options)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("listing ThanosRulers: %w", err)
-	}
-	if err == nil {
-		for i := range rulers.Items {
-			out = append(out, rulerOf(&rulers.Items[i]))
+	for _, ref := range named {
+		has := func(e v1alpha1.Evaluator) bool { return isRef(ref, &e) }
+		if slices.ContainsFunc(seen.List, has) || everywhere && !seen.More {
+			continue
+		}
+		if err := s.readEvaluator(ctx, ref, seen); err != nil {
+			return nil, err
 		}
 	}
-	out = slices.DeleteFunc(out, misnamed)
-	s.limit(ctx, out)
-	slices.SortFunc(out, func(a, b v1alpha1.Evaluator) int {
-		// One that takes rules is not pushed out by those that take none.
-		return cmp.Or(takesNone(&a)-takesNone(&b), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	seen.List = slices.DeleteFunc(seen.List, misnamed)
+	// What is named comes first, and one that takes rules is not pushed out by those that take none.
+	rank := func(e *v1alpha1.Evaluator) int {
+		switch {
+		case slices.ContainsFunc(named, func(r v1alpha1.EvaluatorReference) bool { return isRef(r, e) }):
+			return 0
+		case e.RuleSelector != nil:
+			return 1
+		}
+		return 2
+	}
+	slices.SortFunc(seen.List, func(a, b v1alpha1.Evaluator) int {
+		return cmp.Or(rank(&a)-rank(&b), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	return out[:min(len(out), maxEvaluators)], nil
+	if len(seen.List) > maxListed {
+		seen.List, seen.More = seen.List[:maxListed], true
+	}
+	return seen, nil
+}
+
+func namespacesOr(namespaces []string, otherwise string) []string {
+	if len(namespaces) == 0 {
+		return []string{otherwise}
+	}
+	return namespaces
+}
+
+func isRef(r v1alpha1.EvaluatorReference, e *v1alpha1.Evaluator) bool {
+	return r.Kind == e.Kind && string(r.Namespace) == e.Namespace && r.Name == e.Name
+}
+
+// listEvaluators adds those of a namespace, or of all, to what was seen.
+func (s *session) listEvaluators(ctx context.Context, namespace string, seen *Sighting) error {
+	options := metav1.ListOptions{Limit: maxListed}
+	prometheuses, err := s.rules.MonitoringV1().Prometheuses(namespace).List(ctx, options)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("listing Prometheuses: %w", err)
+	}
+	if err == nil {
+		seen.More = seen.More || prometheuses.Continue != "" || len(prometheuses.Items) > maxListed
+		for i := range prometheuses.Items[:min(len(prometheuses.Items), maxListed)] {
+			seen.List = append(seen.List, prometheusOf(&prometheuses.Items[i]))
+		}
+	}
+	rulers, err := s.rules.MonitoringV1().ThanosRulers(namespace).List(ctx, options)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("listing ThanosRulers: %w", err)
+	}
+	if err == nil {
+		seen.More = seen.More || rulers.Continue != "" || len(rulers.Items) > maxListed
+		for i := range rulers.Items[:min(len(rulers.Items), maxListed)] {
+			seen.List = append(seen.List, rulerOf(&rulers.Items[i]))
+		}
+	}
+	return nil
+}
+
+// readEvaluator adds one that is named to what was seen, if it is there.
+func (s *session) readEvaluator(ctx context.Context, ref v1alpha1.EvaluatorReference, seen *Sighting) error {
+	var err error
+	switch ref.Kind {
+	case monitoringv1.PrometheusesKind:
+		var p *monitoringv1.Prometheus
+		if p, err = s.rules.MonitoringV1().Prometheuses(string(ref.Namespace)).Get(ctx, ref.Name, metav1.GetOptions{}); err == nil {
+			seen.List = append(seen.List, prometheusOf(p))
+		}
+	case monitoringv1.ThanosRulerKind:
+		var r *monitoringv1.ThanosRuler
+		if r, err = s.rules.MonitoringV1().ThanosRulers(string(ref.Namespace)).Get(ctx, ref.Name, metav1.GetOptions{}); err == nil {
+			seen.List = append(seen.List, rulerOf(r))
+		}
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reading %s %s/%s: %w", ref.Kind, ref.Namespace, ref.Name, err)
+	}
+	return nil
 }
 
 // misnamed tells of an object whose name no API server gives out: the hub's would refuse the whole
 // status that lists it.
 func misnamed(e v1alpha1.Evaluator) bool {
 	return len(validation.IsDNS1123Label(e.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(e.Name)) > 0
-}
-
-func takesNone(e *v1alpha1.Evaluator) int {
-	if e.RuleSelector == nil {
-		return 1
-	}
-	return 0
 }
 
 // prometheusOf returns what matters of a Prometheus. What is in it is the spoke's word.

@@ -130,7 +130,7 @@ func TestDiscover(t *testing.T) {
 		err := refusals[a.GetResource().Resource]
 		return err != nil, nil, err
 	})
-	c, s := &connection{}, &session{rules: client, cluster: holding()}
+	c, s := &connection{p: NewProvider(Options{})}, &session{rules: client, cluster: holding()}
 	kinds := func(what string, want int, known bool, whyNot string) {
 		t.Helper()
 		c.discover(t.Context(), s)
@@ -160,27 +160,34 @@ func TestDiscover(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kinds("no rulers", maxEvaluators, true, "")
+	kinds("no rulers", 20, true, "")
 	if first := c.seen.Evaluators.List[0].Name; first != "p19" {
 		t.Errorf("%s comes first, which takes no rule", first)
 	}
 	refuse("thanosrulers", forbidden)
-	kinds("forbidden later", maxEvaluators, true, "thanosrulers")
+	kinds("forbidden later", 20, true, "thanosrulers")
 	refuse("prometheuses", func(schema.GroupResource) error { return context.DeadlineExceeded })
-	kinds("no answer", maxEvaluators, true, "thanosrulers")
+	kinds("no answer", 20, true, "thanosrulers")
 	clear(refusals)
-	kinds("granted", maxEvaluators, true, "")
-
-	// That all are gone at once may be a moment of an installation.
-	refuse("prometheuses", absent)
-	kinds("all are gone", maxEvaluators, true, "stay as they are")
-	clear(refusals)
-	kinds("they are back", maxEvaluators, true, "")
-	refuse("prometheuses", absent)
-	kinds("all are gone again", maxEvaluators, true, "stay as they are")
-	c.empty = c.empty.Add(-evaluatorsBack)
-	kinds("and stay away", 0, true, "")
-	kinds("with nothing to wait for", 0, true, "")
+	kinds("granted", 20, true, "")
+	// Where the hub can't record what is chosen, that is tried again, and what is known stays.
+	c.p.settle = func(ctx context.Context, _, _ string, _ Evaluators, look look) ([]v1alpha1.Evaluator, error) {
+		if _, err := look(ctx, nil); err != nil {
+			t.Error(err)
+		}
+		return nil, errors.New("the hub is down")
+	}
+	kinds("not recorded", 20, true, "")
+	// What is known of one cluster is not what another one is asked with.
+	c.p.settle = func(_ context.Context, _, identity string, before Evaluators, _ look) ([]v1alpha1.Evaluator, error) {
+		if before.Known != (identity == "") {
+			t.Errorf("in cluster %q, %+v is known before", identity, before)
+		}
+		return nil, nil
+	}
+	kinds("the same cluster", 0, true, "")
+	c.seen.Identity = "another"
+	kinds("another cluster", 0, true, "")
 }
 
 // What has no name that an object can have is left out: the hub could not list it.
@@ -194,10 +201,112 @@ func TestDiscoverMisnamed(t *testing.T) {
 		list.Items = append(list.Items, *aPrometheus("k2", func(p *monitoringv1.Prometheus) { p.Namespace = "../../secrets" }))
 		return true, list, nil
 	})
-	c, s := &connection{}, &session{rules: client, cluster: holding()}
+	c, s := &connection{p: NewProvider(Options{})}, &session{rules: client, cluster: holding()}
 	c.discover(t.Context(), s)
 	if list := c.seen.Evaluators.List; len(list) != 1 || list[0].Name != "k" {
 		t.Errorf("got %+v", list)
+	}
+}
+
+// Where evaluators are looked for. What is named is found wherever it is, and is not cut off with
+// what a spoke has too many of.
+func TestLookForEvaluators(t *testing.T) {
+	t.Parallel()
+	inNamespace := func(namespace string) func(*monitoringv1.Prometheus) {
+		return func(p *monitoringv1.Prometheus) { p.Namespace = namespace }
+	}
+	ref := func(namespace, name string) v1alpha1.EvaluatorReference {
+		return v1alpha1.EvaluatorReference{Kind: "Prometheus", Namespace: v1alpha1.NamespaceName(namespace), Name: name}
+	}
+	// A namespace of many, which a server lists without a limit, and first.
+	many := make([]runtime.Object, 0, 2*maxListed)
+	for i := range 2 * maxListed {
+		many = append(many, aPrometheus(fmt.Sprintf("p%03d", i), inNamespace("aaa")))
+	}
+	two := []runtime.Object{aPrometheus("k"), aPrometheus("own", inNamespace("team"))}
+	for name, c := range map[string]struct {
+		has        []runtime.Object
+		namespaces []string
+		named      []v1alpha1.EvaluatorReference
+		want       []string // of those that come first
+		count      int
+		more       bool
+		reads      int // of single objects
+	}{
+		"all":                       {has: two, want: []string{"monitoring/k", "team/own"}, count: 2},
+		"a trusted namespace":       {has: two, namespaces: []string{"monitoring"}, want: []string{"monitoring/k"}, count: 1},
+		"named elsewhere":           {has: two, namespaces: []string{"monitoring"}, named: []v1alpha1.EvaluatorReference{ref("team", "own")}, want: []string{"team/own", "monitoring/k"}, count: 2, reads: 1},
+		"named, and there":          {has: two, named: []v1alpha1.EvaluatorReference{ref("team", "own"), ref("team", "none")}, want: []string{"team/own", "monitoring/k"}, count: 2},
+		"too many":                  {has: many, count: maxListed, more: true},
+		"named among too many":      {has: append(slices.Clone(many), two...), named: []v1alpha1.EvaluatorReference{ref("monitoring", "k"), ref("team", "none")}, want: []string{"monitoring/k"}, count: maxListed, more: true, reads: 2},
+		"too many where none looks": {has: append(slices.Clone(many), two...), namespaces: []string{"monitoring", "team"}, want: []string{"monitoring/k", "team/own"}, count: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := monitoringfake.NewSimpleClientset(c.has...)
+			client.PrependReactor("list", "prometheuses", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				list := &monitoringv1.PrometheusList{}
+				for _, o := range c.has { // in this order, and all of them
+					if p := o.(*monitoringv1.Prometheus); a.GetNamespace() == "" || a.GetNamespace() == p.Namespace {
+						list.Items = append(list.Items, *p)
+					}
+				}
+				return true, list, nil
+			})
+			s := &session{rules: client, cluster: holding()}
+			got, err := s.evaluators(t.Context(), &Options{EvaluatorNamespaces: c.namespaces}, c.named)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var first []string
+			for _, e := range got.List[:min(len(got.List), len(c.want))] {
+				first = append(first, e.Namespace+"/"+e.Name)
+			}
+			reads := 0
+			for _, a := range client.Actions() {
+				if a.GetVerb() == "get" {
+					reads++
+				}
+			}
+			if !slices.Equal(first, c.want) || len(got.List) != c.count || got.More != c.more || reads != c.reads {
+				t.Errorf("%d are seen, of them %v first; more: %v; %d are read", len(got.List), first, got.More, reads)
+			}
+		})
+	}
+}
+
+// What comes and goes beside the ones that are chosen is no news.
+func TestRelevantEvaluators(t *testing.T) {
+	t.Parallel()
+	of := func(edit func(e *v1alpha1.Evaluator), names ...string) Evaluators {
+		out := Evaluators{Known: true}
+		for _, name := range names {
+			e := v1alpha1.Evaluator{Kind: "Prometheus", Namespace: "m", Name: name, Chosen: name == "chosen"}
+			edit(&e)
+			out.List = append(out.List, e)
+		}
+		return out
+	}
+	as := func(*v1alpha1.Evaluator) {}
+	newer := func(e *v1alpha1.Evaluator) { e.Version = "v9" }
+	for name, c := range map[string]struct {
+		a, b Evaluators
+		same bool
+	}{
+		"another":             {of(as, "chosen"), of(as, "chosen", "x"), true},
+		"another changed":     {of(as, "chosen", "x"), of(func(e *v1alpha1.Evaluator) { e.ClusterLabel = strings.TrimPrefix(e.Name, "chosen") }, "chosen", "x"), true},
+		"it changed":          {of(as, "chosen"), of(newer, "chosen"), false},
+		"it can't be read":    {of(as, "chosen"), Evaluators{List: of(as, "chosen").List, Known: true, WhyNot: "so"}, false},
+		"none is chosen":      {of(as, "x"), of(as, "x", "y"), false},
+		"another is chosen":   {of(as, "chosen"), of(func(e *v1alpha1.Evaluator) { e.Chosen = true }, "x"), false},
+		"it is gone":          {of(as, "chosen"), of(func(e *v1alpha1.Evaluator) { e.MissingTime = metav1.Now() }, "chosen"), false},
+		"it is gone for long": {of(as, "x"), of(func(e *v1alpha1.Evaluator) { e.MissingTime = metav1.Now() }, "x"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if same := c.a.relevant().equal(c.b.relevant()); same != c.same {
+				t.Errorf("the same: %v", same)
+			}
+		})
 	}
 }
 

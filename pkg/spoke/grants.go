@@ -19,7 +19,7 @@ type need struct {
 	resource schema.GroupResource
 }
 
-// What the operator needs in a spoke (DESIGN §3.9): to read workloads, without which it
+// What the operator needs in a spoke: to read workloads, without which it
 // can do nothing, and to read and write rules.
 var (
 	readsWorkloads = append(needs("apps", "deployments", "get", "list", "watch"), needs("", "namespaces", "get", "list", "watch")...)

@@ -17,7 +17,7 @@ func engagedAs(p *Provider, name, identity string) {
 	p.members.identities[name] = identity
 }
 
-// DESIGN §3.12: another cluster than before is confirmed first.
+// Another cluster than before is confirmed first.
 func TestIdentityChanged(t *testing.T) {
 	p := NewProvider(Options{})
 	p.Known("s", "was")

@@ -40,6 +40,16 @@ func mirrored(secret map[string]string, sc *v1alpha1.SpokeCluster) (labels map[s
 	return labels, changed
 }
 
+// alters tells whether the mirror changes or takes off a label that it has set before.
+func alters(labels map[string]string, sc *v1alpha1.SpokeCluster) bool {
+	for key := range ownLabels(sc) {
+		if value, kept := labels[key]; !kept || sc.Labels[key] != value {
+			return true
+		}
+	}
+	return false
+}
+
 // mirrors tells whether a Secret's label is meant for placement: neither the
 // registration itself, nor what Kubernetes and its tools keep for themselves.
 func mirrors(key string) bool {

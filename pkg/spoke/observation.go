@@ -110,7 +110,11 @@ func disconnected(err error) Finding {
 	var duplicate *DuplicateError
 	var identity *IdentityError
 	var lacking *grantError
+	excess := tooLarge(err)
 	switch {
+	case excess != nil:
+		f.Reason = v1alpha1.ReasonTooLarge
+		f.Message = advise(excess.Error(), tooLargeAdvice(excess))
 	case errors.As(err, &identity):
 		f.Reason = v1alpha1.ReasonIdentityChanged
 	case errors.As(err, &lacking):

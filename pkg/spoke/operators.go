@@ -15,7 +15,6 @@ import (
 
 // left is what prometheus-operator leaves out, as its flags say.
 type left struct {
-	uid        types.UID
 	generation int64
 	namespaces []string // --namespaces
 	denied     []string // --deny-namespaces
@@ -43,42 +42,60 @@ func isOperator(labels map[string]string) bool {
 	return slices.ContainsFunc(namesOperator, func(key string) bool { return slices.Contains(operatorNames, labels[key]) })
 }
 
-// limit says of the evaluators which namespaces prometheus-operator leaves out, as the flags of
-// the one that runs in the spoke say. Where there is none to be seen, or more than one, nothing is
-// known: then it is all. Where they can't be read, what was read before stands.
-func (s *session) limit(ctx context.Context, all []v1alpha1.Evaluator) {
-	var list metav1.PartialObjectMetadataList
-	list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("DeploymentList"))
-	if s.cluster.GetClient().List(ctx, &list) != nil {
-		return // the cache has ended
-	}
-	var found *metav1.PartialObjectMetadata
-	for i := range list.Items {
-		if !isOperator(list.Items[i].Labels) {
+// limit says of the evaluators that are chosen which namespaces prometheus-operator leaves out, as the
+// flags of the one say that runs in the evaluator's own namespace or else in one of others. It is
+// looked for nowhere else: anybody could label a Deployment so. Where there is none to be seen, or
+// more than one, nothing is known: then it is all. Where they can't be read, what was read
+// before stands.
+func (s *session) limit(ctx context.Context, others []string, all []v1alpha1.Evaluator) {
+	known := map[types.UID]left{}
+	for i := range all {
+		e := &all[i]
+		if !e.Chosen || !e.MissingTime.IsZero() {
 			continue
 		}
-		if found != nil {
-			return
+		found := s.operators(ctx, e.Namespace)
+		for _, namespace := range others {
+			if len(found) > 0 {
+				break
+			}
+			found = s.operators(ctx, namespace)
 		}
-		found = &list.Items[i]
-	}
-	if found == nil {
-		return
-	}
-	if s.left.uid != found.UID || s.left.generation != found.Generation {
-		d := &appsv1.Deployment{}
-		if s.cluster.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(found), d) == nil {
-			s.left = leftOut(d)
+		if len(found) == 1 {
+			l := s.flagsOf(ctx, &found[0])
+			known[found[0].UID] = l
+			e.Namespaces, e.DeniedNamespaces = l.namespaces, l.denied
 		}
 	}
-	for i := range all {
-		all[i].Namespaces, all[i].DeniedNamespaces = s.left.namespaces, s.left.denied
+	s.left = known
+}
+
+// operators returns the Deployments of prometheus-operator in a namespace.
+func (s *session) operators(ctx context.Context, namespace string) []metav1.PartialObjectMetadata {
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("DeploymentList"))
+	if s.cluster.GetClient().List(ctx, &list, client.InNamespace(namespace)) != nil {
+		return nil // the cache has ended
 	}
+	return slices.DeleteFunc(list.Items, func(d metav1.PartialObjectMetadata) bool { return !isOperator(d.Labels) })
+}
+
+// flagsOf returns what a Deployment's flags leave out. It is read when it changed.
+func (s *session) flagsOf(ctx context.Context, found *metav1.PartialObjectMetadata) left {
+	was, known := s.left[found.UID]
+	if known && was.generation == found.Generation {
+		return was
+	}
+	d := &appsv1.Deployment{}
+	if s.cluster.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(found), d) != nil {
+		return was
+	}
+	return leftOut(d)
 }
 
 // leftOut reads the flags of a Deployment of prometheus-operator.
 func leftOut(d *appsv1.Deployment) left {
-	out := left{uid: d.UID, generation: d.Generation}
+	out := left{generation: d.Generation}
 	for _, c := range d.Spec.Template.Spec.Containers {
 		args := slices.Concat(c.Command, c.Args)
 		for i, arg := range args {

@@ -32,34 +32,50 @@ func (h holds) GetClient() client.Client { return h.client }
 
 func (h holds) GetAPIReader() client.Reader { return h.client }
 
-func operator(name string, args ...string) *appsv1.Deployment {
+func operator(namespace, name string, args ...string) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "monitoring", Name: name, UID: types.UID(name), Generation: 1, Labels: map[string]string{"app.kubernetes.io/name": "prometheus-operator"},
+		Namespace: namespace, Name: name, UID: types.UID(namespace + name), Generation: 1, Labels: map[string]string{"app.kubernetes.io/name": "prometheus-operator"},
 	}}
 	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "operator", Args: args}}
 	return d
 }
 
-// One prometheus-operator says what it leaves out; of several, nobody knows which is whose.
+// The prometheus-operator in the chosen evaluator's namespace says what it leaves out, or the one in
+// a namespace that is named for that; of several, nobody knows which is whose. Others say nothing,
+// whatever their labels are.
 func TestLimit(t *testing.T) {
 	t.Parallel()
-	one, webhook, other := operator("one", "--namespaces=a"), operator("webhook", "--namespaces=b"), operator("other")
+	one, webhook, other := operator("monitoring", "one", "--namespaces=a"), operator("monitoring", "webhook", "--namespaces=b"), operator("monitoring", "other")
 	webhook.Labels["app.kubernetes.io/component"] = "admission-webhook"
+	tenants, apart := operator("team", "mine", "--deny-namespaces=shop", "--namespaces=team"), operator("operators", "one", "--namespaces=c")
 	for name, c := range map[string]struct {
 		objects []client.Object
+		others  []string
 		want    []string
 	}{
-		"none":    {},
-		"one":     {[]client.Object{one, webhook}, []string{"a"}},
-		"several": {[]client.Object{one, other}, nil},
+		"none":                       {},
+		"one":                        {objects: []client.Object{one, webhook}, want: []string{"a"}},
+		"several":                    {objects: []client.Object{one, other}},
+		"a tenant's":                 {objects: []client.Object{tenants}},
+		"one, and a tenant's":        {objects: []client.Object{one, tenants}, want: []string{"a"}},
+		"elsewhere":                  {objects: []client.Object{apart}},
+		"elsewhere, named":           {objects: []client.Object{apart, tenants}, others: []string{"none", "operators"}, want: []string{"c"}},
+		"its own comes first":        {objects: []client.Object{apart, one}, others: []string{"operators"}, want: []string{"a"}},
+		"its own are not told apart": {objects: []client.Object{apart, one, other}, others: []string{"operators"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := make([]v1alpha1.Evaluator, 2)
+			chosen := v1alpha1.Evaluator{Namespace: "monitoring", Chosen: true}
+			gone := chosen
+			gone.MissingTime, gone.Namespaces = metav1.Now(), []string{"as", "seen"}
+			all := []v1alpha1.Evaluator{chosen, {Namespace: "team"}, gone}
 			s := &session{cluster: holding(c.objects...)}
-			s.limit(t.Context(), all)
-			for _, e := range all {
-				if !slices.Equal(e.Namespaces, c.want) {
-					t.Errorf("%s: %v", name, e.Namespaces)
+			for range 2 {
+				s.limit(t.Context(), c.others, all)
+				if !slices.Equal(all[0].Namespaces, c.want) || len(all[0].DeniedNamespaces) > 0 {
+					t.Errorf("%s: %v, without %v", name, all[0].Namespaces, all[0].DeniedNamespaces)
+				}
+				if all[1].Namespaces != nil || !slices.Equal(all[2].Namespaces, gone.Namespaces) {
+					t.Errorf("others are limited: %+v", all[1:])
 				}
 			}
 		})

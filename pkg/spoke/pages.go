@@ -35,24 +35,21 @@ const (
 	// compressedFrom is the size of a page that kube-apiserver compresses, in bytes, and some
 	// more. Below that, fewer objects in a page would be more bytes.
 	compressedFrom = 160 << 10
-	// maxObjects bounds what a list takes in memory, in a spoke whose list never ends.
-	maxObjects = 250_000
 	// progressShown is the time between two looks at how far the first lists are. Each is a
 	// write to the hub.
 	progressShown = 10 * time.Second
 )
 
-var (
-	errTooMany = fmt.Errorf("the spoke has more than %d of them", maxObjects)
-	// errEmptyPage ends a list that would go on without an end. No API server answers that way.
-	errEmptyPage = errors.New("the spoke answers by an empty page that is not the last one")
-)
+// errEmptyPage ends a list that would go on without an end. No API server answers that way.
+var errEmptyPage = errors.New("the spoke answers by an empty page that is not the last one")
 
 // readings are the lists that fill the cache of a session, by kind.
 type readings struct {
 	mu    sync.Mutex
 	kinds map[schema.GroupVersionKind]*reading
 	last  *reading // that began last
+	// bounds are those of all lists.
+	bounds *listBounds
 }
 
 func newReadings() *readings { return &readings{kinds: map[schema.GroupVersionKind]*reading{}} }
@@ -69,6 +66,7 @@ func (rs *readings) informer(c *connection, g *continuity.Guard, trim func(runti
 		}
 		r := newReading(gvk.Kind, guarded, trim, &c.received, c.cfg.DisableCompression)
 		r.early, r.expired = a, func() bool { return g.Expired(gvk.Kind) }
+		r.bounds = rs.bounds
 		rs.mu.Lock()
 		rs.kinds[gvk], rs.last = r, r
 		rs.mu.Unlock()
@@ -122,6 +120,9 @@ type reading struct {
 	// late; nil for lists that no watch follows.
 	early   *earlyWatch
 	expired func() bool
+	// bounds are those of the session's lists, and kept is what the pages of the present list take so far.
+	bounds *listBounds
+	kept   amount
 
 	mu    sync.Mutex
 	limit int64 // of the next page
@@ -221,6 +222,9 @@ func (r *reading) read(ctx context.Context, options metav1.ListOptions) (runtime
 		if err == nil {
 			return list, nil
 		}
+		if r.smaller(err) {
+			continue
+		}
 		next, again := r.retry(options, err)
 		if ctx.Err() != nil || !again {
 			return nil, err
@@ -242,7 +246,8 @@ func (r *reading) read(ctx context.Context, options metav1.ListOptions) (runtime
 
 // try asks for a page once.
 func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	page := &inflow{window: stallWindow, link: r.link}
+	page := &inflow{window: stallWindow, link: r.link, since: time.Now(), share: r.bounds.page(r, options.Continue)}
+	defer page.share.end()
 	r.mu.Lock()
 	options.Limit, r.page = r.limit, page
 	r.mu.Unlock()
@@ -260,10 +265,12 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 	n := 0
 	err = meta.EachListItem(list, func(o runtime.Object) error {
 		n++
-		return r.trim(o)
+		err := r.trim(o)
+		r.kept.add(o, 1)
+		return err
 	})
-	if r.objects += n; err == nil && r.objects > maxObjects {
-		err = fmt.Errorf("reading %ss: %w", r.kind, errTooMany)
+	if r.objects += n; err == nil {
+		err = r.bounds.fits(r, list)
 	}
 	l, bad := meta.ListAccessor(list)
 	switch {
@@ -290,7 +297,7 @@ func nextPage(limit int64, objects int, bytes int64, compressed bool, took time.
 	if compressed {
 		next = max(next, 1+compressedFrom*int64(objects)/bytes)
 	}
-	return min(max(next, leastPage), mostPage)
+	return min(max(next, min(leastPage, 2*limit)), mostPage) // one of large objects grows slowly
 }
 
 // retry tells whether to ask for a page once more, and where that begins.
@@ -300,7 +307,7 @@ func (r *reading) retry(options metav1.ListOptions, err error) (from string, aga
 	var status apierrors.APIStatus
 	_, slow := errors.AsType[*slowError](err)
 	switch {
-	case options.Continue == "", slow, errors.Is(err, errTooMany), errors.Is(err, errEmptyPage), time.Since(r.moved) > syncTimeout:
+	case options.Continue == "", slow, errors.Is(err, errTooLarge), errors.Is(err, errEmptyPage), time.Since(r.moved) > syncTimeout:
 		return "", false // the informer begins anew, or is given up
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		// etcd was compacted. The rest of the list is newer than its beginning. The watch

@@ -278,9 +278,63 @@ func TestPagesOverLinks(t *testing.T) {
 
 // A spoke whose list never ends does not fill the operator's memory.
 func TestPagesWithoutAnEnd(t *testing.T) {
-	s := &shelf{objects: maxObjects + 1, comes: 1000}
-	if _, err := s.reading().list(t.Context(), metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), "Deployments: the spoke has more than 250000") {
-		t.Errorf("got %v", err)
+	for name, tc := range map[string]struct {
+		limits Limits
+		says   string
+	}{
+		"objects": {Limits{Objects: 1000}, "the spoke holds too many Deployments: 1,250 objects, and the bound is 1,000 (--spoke-max-objects)"},
+		"memory":  {Limits{Memory: 500_000}, "what the manager keeps of the spoke is too large: 535,"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told []error
+			s := &shelf{objects: 100_000, comes: 1000}
+			r := s.reading()
+			r.bounds = &listBounds{holdings: &holdings{limits: tc.limits, tell: func(e *TooLargeError) { told = append(told, e) }}}
+			_, err := r.list(t.Context(), metav1.ListOptions{})
+			if !errors.Is(err, errTooLarge) || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("got %v", err)
+			}
+			if len(told) != 1 || !strings.Contains(told[0].Error(), tc.says) {
+				t.Errorf("it told %v", told)
+			}
+			if len(s.asked) > 4 {
+				t.Errorf("it read on: %v", s.asked)
+			}
+		})
+	}
+}
+
+// A page that is too large is asked for again with fewer objects, at once. One object that is too
+// large ends the list, and the connection is told.
+func TestPagesThatAreTooLarge(t *testing.T) {
+	for name, fits := range map[string]int64{"250": 250, "25": 25, "1": 1, "none": 0} {
+		t.Run(name, func(t *testing.T) {
+			var asked []int64
+			told := 0
+			s := &shelf{objects: 60, comes: 1000}
+			r := s.reading()
+			r.bounds = &listBounds{holdings: &holdings{tell: func(*TooLargeError) { told++ }}}
+			r.inner = &toolscache.ListWatch{ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+				if asked = append(asked, o.Limit); len(asked) > 200 {
+					return nil, errors.New("it is asked for without an end")
+				}
+				if min(o.Limit, 60) > fits {
+					ctx.Value(inflowKey{}).(*inflow).body.Add(1000)
+					return nil, &TooLargeError{Bound: 1, Value: 2, part: o.Limit != 1}
+				}
+				return s.list(ctx, o)
+			}}
+			list, err := r.list(t.Context(), metav1.ListOptions{})
+			if fits == 0 {
+				if !errors.Is(err, errTooLarge) || told != 1 || len(asked) > 5 {
+					t.Errorf("got %v, told %d times, asked for %v", err, told, asked)
+				}
+				return
+			}
+			if n := meta.LenList(list); err != nil || n != 60 || told != 0 || len(asked) > 150 {
+				t.Errorf("got %d objects, %v, told %d times, asked for %v", n, err, told, asked)
+			}
+		})
 	}
 }
 

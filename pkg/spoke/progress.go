@@ -24,10 +24,6 @@ const (
 	// readTimeout bounds a single read of a spoke from which data keep coming. A spoke that is
 	// silent has requestTimeout.
 	readTimeout = 30 * time.Second
-	// maxAnswer bounds what one answer takes in memory, in bytes, and maxPage a page of a list. The
-	// fewest objects in a page are less, at the 1.5 MiB that etcd takes for each.
-	maxAnswer = 256 << 20
-	maxPage   = 64 << 20
 	// paceBeat is the time between two looks at what has come.
 	paceBeat = time.Second
 )
@@ -37,6 +33,8 @@ type slowError struct {
 	window time.Duration
 	// unbegun tells that nothing of it came.
 	unbegun bool
+	// begun tells that a part of the answer came.
+	begun bool
 }
 
 // Error implements error.
@@ -52,9 +50,6 @@ func (e *slowError) Is(target error) bool { return target == context.DeadlineExc
 
 // Transfer returns how long so many bytes take at the rate by which a link is alive.
 func Transfer(bytes int) time.Duration { return time.Duration(bytes) * time.Second / leastRate }
-
-// errTooLarge ends an answer that would take too much memory.
-var errTooLarge = errors.New("the answer is too large")
 
 // pace tells whether data keep coming, by how many there were at each of the last beats.
 // It counts beats, and no time: a process that was stopped did not read.
@@ -94,6 +89,10 @@ type inflow struct {
 	single bool
 	// begins is within what time the answer has to begin, however busy the link is; 0 is without a bound.
 	begins time.Duration
+	// share is what a page of a list takes of what all pages may; nil where that is not counted.
+	share *share
+	// since is when the page was asked for.
+	since time.Time
 
 	began      atomic.Bool // the request was sent
 	answered   atomic.Bool // its answer has begun
@@ -182,29 +181,6 @@ func whyEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// most is how many bytes the answer may have.
-func (i *inflow) most() int64 {
-	if i.single {
-		return maxAnswer
-	}
-	return maxPage
-}
-
-// limited is the body of an answer that has maxAnswer bytes at most.
-type limited struct {
-	io.ReadCloser
-	bytes int64
-}
-
-// Read implements io.Reader.
-func (b *limited) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if b.bytes += int64(n); b.bytes > maxAnswer {
-		return n, errTooLarge
-	}
-	return n, err //nolint:wrapcheck // a body is transparent
-}
-
 // measured is the body of an answer.
 type measured struct {
 	io.ReadCloser
@@ -216,11 +192,12 @@ type measured struct {
 // Read implements io.Reader.
 func (m *measured) Read(b []byte) (int, error) {
 	n, err := m.ReadCloser.Read(b)
-	if m.inflow.body.Add(int64(n)) > m.inflow.most() {
-		return n, errTooLarge
-	}
+	m.inflow.body.Add(int64(n))
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = whyEnded(m.ctx, err)
+		if slow, ok := errors.AsType[*slowError](err); ok {
+			err = &slowError{window: slow.window, begun: true}
+		}
 	}
 	return n, err //nolint:wrapcheck // a transport is transparent
 }
@@ -276,7 +253,10 @@ func newHTTPClient(cfg *rest.Config) (*http.Client, error) {
 		MaxIdleConnsPerHost: maxIdle,
 		DisableCompression:  cfg.DisableCompression,
 		ForceAttemptHTTP2:   true,
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+
+		MaxResponseHeaderBytes: maxHeader,
+
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)

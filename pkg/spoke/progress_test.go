@@ -206,41 +206,6 @@ func TestSlowAnswersOpenTheCircuit(t *testing.T) {
 	}
 }
 
-func TestAnswersThatAreTooLarge(t *testing.T) {
-	i := &inflow{}
-	i.body.Store(maxPage - 5)
-	m := &measured{ReadCloser: http.NoBody, inflow: i, ctx: t.Context(), done: func() {}}
-	m.ReadCloser = io.NopCloser(&dripping{ctx: t.Context(), rate: 3, left: 100, link: &atomic.Int64{}})
-	if _, err := m.Read(make([]byte, 10)); err != nil {
-		t.Error(err)
-	}
-	if _, err := m.Read(make([]byte, 10)); !errors.Is(err, errTooLarge) {
-		t.Errorf("got %v", err)
-	}
-}
-
-// Whatever is asked for, an answer without an end does not fill the memory. A watch has none.
-func TestAnswersWithoutAnEnd(t *testing.T) {
-	var endless atomic.Int64
-	next := paced{roundTrip(func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 200, Body: io.NopCloser(readerFunc(func(p []byte) (int, error) {
-			endless.Add(int64(len(p)))
-			return len(p), nil
-		}))}, nil
-	})}
-	for query, bounded := range map[string]bool{"": true, "?limit=1": true, "?watch=true": false} {
-		endless.Store(0)
-		resp, err := next.RoundTrip(get(t.Context(), t, "https://spoke/api/v1/namespaces"+query))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err = io.CopyBuffer(io.Discard, io.LimitReader(resp.Body, maxAnswer+2<<20), make([]byte, 1<<20)); errors.Is(err, errTooLarge) != bounded {
-			t.Errorf("%q: got %v after %d bytes", query, err, endless.Load())
-		}
-		_ = resp.Body.Close()
-	}
-}
-
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -15,11 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/transport"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/interval"
+	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 )
 
@@ -34,8 +37,16 @@ type Options struct {
 	UserAgent string
 	// Allow is what kubeconfigs may have that is refused otherwise.
 	Allow Allowances
+	// EvaluatorNamespaces are the namespaces of the spokes whose Prometheus and ThanosRulers may
+	// be chosen to evaluate the rules; none for all.
+	EvaluatorNamespaces []string
+	// OperatorNamespaces are those in which prometheus-operator runs, where it does not run in
+	// that of the evaluator.
+	OperatorNamespaces []string
 	// Intervals scales the time between two looks at a spoke.
 	Intervals interval.Scale
+	// Limits bound what a spoke may make the manager hold.
+	Limits Limits
 	// Wrap is put around every transport to a spoke; nil for none.
 	Wrap transport.WrapperFunc
 	// Log is the logger.
@@ -48,8 +59,9 @@ type Spoke struct {
 	Name string
 	// Reader reads the spoke's cache. What it returns is shared: copy before changing.
 	Reader client.Reader
-	// Live reads the spoke itself, past the cache: Deployments' and Namespaces' metadata.
-	Live client.Reader
+	// Live reads the spoke itself, past the cache: Deployments' and Namespaces' metadata, and
+	// PrometheusRules.
+	Live *live.Reader
 	// Identity tells whether the spoke still is the cluster that was engaged.
 	Identity Identity
 	// Rules writes PrometheusRules, past the cache.
@@ -77,7 +89,9 @@ type Provider struct {
 	// started is closed when Start has the manager's context.
 	started chan struct{}
 	base    context.Context
-	aware   multicluster.Aware
+	// pages bounds the lists of all spokes together.
+	pages *pageBudget
+	aware multicluster.Aware
 	// ready counts the controllers that have not started yet.
 	ready sync.WaitGroup
 
@@ -88,6 +102,8 @@ type Provider struct {
 	circuits []*Queue
 	// answering are the controllers whose requests to spokes say how many keys may be in flight.
 	answering map[string]bool
+	// settle decides which evaluators of a spoke are chosen, and records it.
+	settle func(ctx context.Context, name, identity string, before Evaluators, look look) ([]v1alpha1.Evaluator, error)
 	// evaluated is told of spokes whose evaluators have changed.
 	evaluated []func(name string)
 	// removed is told of spokes that are not registered any more.
@@ -135,8 +151,8 @@ var _ multicluster.Provider = &Provider{}
 // NewProvider returns a Provider without spokes.
 func NewProvider(o Options) *Provider {
 	return &Provider{
-		opts: o, log: o.Log, started: make(chan struct{}), entries: map[string]*entry{}, members: newMembers(),
-		leaving: map[string]*departure{}, answering: map[string]bool{}, changed: func(string, time.Duration) {},
+		pages: &pageBudget{most: fleetPages}, opts: o, log: o.Log, started: make(chan struct{}), entries: map[string]*entry{}, members: newMembers(),
+		leaving: map[string]*departure{}, answering: map[string]bool{}, changed: func(string, time.Duration) {}, settle: seenAlone,
 	}
 }
 
@@ -397,7 +413,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	}
 	e.cluster, e.evaluators = s.cluster, c.seen.Evaluators
 	e.spoke = &Spoke{
-		Name: c.name, Reader: s.cluster.GetClient(), Live: s.cluster.GetAPIReader(), Identity: c.gate, Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
+		Name: c.name, Reader: s.cluster.GetClient(), Live: live.New(s.cluster.GetAPIReader(), clock.RealClock{}).Within(c.patient), Identity: c.gate, Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
 		Behind: newAsker(c.http, &c.received), Server: c.server, allow: p.opts.Allow.Of(c.name), patient: c.patient,
 	}
 	p.mu.Unlock()
@@ -509,7 +525,7 @@ func (p *Provider) observe(c *connection, seen Observation) {
 	news := was == nil || !was.equal(*is)
 	others := false
 	if e.current == nil || e.current.conn == c {
-		others = e.spoke != nil && !e.evaluators.equal(seen.Evaluators)
+		others = e.spoke != nil && !e.evaluators.relevant().equal(seen.Evaluators.relevant())
 		e.evaluators = seen.Evaluators
 	}
 	changed, evaluated := p.changed, p.evaluated

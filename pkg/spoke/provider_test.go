@@ -221,7 +221,7 @@ func TestProviderCircuit(t *testing.T) {
 	}
 }
 
-// DESIGN §3.12: the same cluster is not served under two names.
+// The same cluster is not served under two names.
 func TestProviderDuplicate(t *testing.T) {
 	const uid = "uid"
 	for name, tc := range map[string]struct {

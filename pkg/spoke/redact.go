@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 
@@ -33,6 +34,12 @@ func redact(resp *http.Response, secrets [][]byte) {
 		return
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if err == nil {
+		_, err = io.CopyN(io.Discard, resp.Body, maxRefusal) // one without an end is not read to it
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
 	_ = resp.Body.Close()
 	cut := len(body) == maxErrorBody
 	for _, secret := range secrets {

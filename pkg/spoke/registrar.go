@@ -27,6 +27,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/interval"
+	"github.com/rulefleet/rulefleet/pkg/live"
 )
 
 // Registrar keeps the membership: a SpokeCluster for every registered Secret, with
@@ -34,6 +35,8 @@ import (
 type Registrar struct {
 	// Client reads the hub's cache and writes to the hub.
 	Client client.Client
+	// Live reads the hub's Secrets past the cache.
+	Live client.Reader
 	// Provider serves the spokes.
 	Provider *Provider
 	// Namespace is the operator's own: Secrets are read there alone.
@@ -90,6 +93,9 @@ func (r *Registrar) SetupWithManager(mgr manager.Manager) error {
 	byName := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.GetName()}}}
 	})
+	if r.Evaluation != nil {
+		r.Provider.settle = r.settle
+	}
 	seen := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		r.Provider.OnChange(func(name string, after time.Duration) {
 			q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, after)
@@ -119,7 +125,7 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if err := r.learn(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	secret, err := r.registered(ctx, req.Name)
+	secret, err := r.registered(ctx, r.Client, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -194,7 +200,7 @@ func (r *Registrar) learn(ctx context.Context) error {
 	r.uids = make(map[string]types.UID, len(list.Items))
 	for i := range list.Items {
 		sc := &list.Items[i]
-		secret, err := r.registered(ctx, sc.Name)
+		secret, err := r.registered(ctx, r.Client, sc.Name)
 		if err != nil {
 			return err
 		}
@@ -261,10 +267,10 @@ func kubeconfigIn(secret *corev1.Secret) []byte {
 	return kubeconfig
 }
 
-// registered returns the Secret that registers a spoke, or nil.
-func (r *Registrar) registered(ctx context.Context, name string) (*corev1.Secret, error) {
+// registered returns the Secret that registers a spoke as a reader has it, or nil.
+func (r *Registrar) registered(ctx context.Context, reader client.Reader, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, secret)
+	err := reader.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, secret)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
@@ -303,6 +309,20 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 		return sc, 0, nil
 	}
 	sc.Name = name
+	if alters(labels, sc) { // which can remove rules: old knowledge does not
+		bounded, cancel := context.WithTimeout(ctx, live.Timeout)
+		defer cancel()
+		now, err := r.registered(bounded, r.Live, name)
+		switch {
+		case err != nil:
+			return nil, 0, fmt.Errorf("before labels of SpokeCluster %s change: %w", name, err)
+		case now == nil: // the event that the cache lacks brings it back here
+			return sc, live.BehindRetry, nil
+		}
+		if labels, changed = mirrored(now.Labels, sc); !changed && controllerutil.ContainsFinalizer(sc, v1alpha1.LeaveFinalizer) {
+			return sc, live.BehindRetry, nil // as above
+		}
+	}
 	return r.mirror(ctx, sc, labels)
 }
 

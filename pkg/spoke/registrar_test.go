@@ -2,6 +2,8 @@ package spoke
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/live"
 )
 
 // noDeletions are held.
@@ -39,7 +42,7 @@ func registrar(t *testing.T, objects ...client.Object) (*Registrar, *events.Fake
 		WithObjects(objects...).WithStatusSubresource(&v1alpha1.SpokeCluster{}).Build()
 	recorder := events.NewFakeRecorder(10)
 	return &Registrar{
-		Client: c, Provider: NewProvider(Options{}), Namespace: "operator", Deletions: noDeletions{}, Recorder: recorder,
+		Client: c, Live: c, Provider: NewProvider(Options{}), Namespace: "operator", Deletions: noDeletions{}, Recorder: recorder,
 		Contests: contest.New(clock.RealClock{}, 0),
 	}, recorder
 }
@@ -222,4 +225,83 @@ func TestShowWithAnOldCache(t *testing.T) {
 	show(old, "another message", 2, 1) // a conflict
 	show(old, "another message", 2, 1)
 	show(read(), "another message", 3, 1)
+}
+
+// Labels of a SpokeCluster are changed and taken off by what the hub's API server has of the
+// Secret, and not by a cache that is old.
+func TestMemberWithAnOldCache(t *testing.T) {
+	gold, bronze := map[string]string{"tier": "gold"}, map[string]string{"tier": "bronze"}
+	for name, tc := range map[string]struct {
+		cached, live map[string]string
+		gone, fails  bool // past the cache
+		want         map[string]string
+		reads        int
+	}{
+		"changed":                      {cached: bronze, live: bronze, want: bronze, reads: 1},
+		"taken off":                    {want: nil, reads: 1},
+		"added":                        {cached: map[string]string{"tier": "gold", "env": "prod"}, want: map[string]string{"tier": "gold", "env": "prod"}},
+		"changed, as it was":           {cached: bronze, live: gold, want: gold, reads: 1},
+		"taken off, as it was":         {live: gold, want: gold, reads: 1},
+		"changed, to another value":    {cached: bronze, live: map[string]string{"tier": "silver"}, want: map[string]string{"tier": "silver"}, reads: 1},
+		"changed, of one that is gone": {cached: bronze, gone: true, want: gold, reads: 1},
+		"changed, without an answer":   {cached: bronze, live: bronze, fails: true, want: gold, reads: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			secret := secretOf("s", nil)
+			secret.Labels["tier"] = "gold"
+			r, _ := registrar(t, secret)
+			reads := 0
+			r.Live = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if reads++; tc.fails {
+						return errors.New("no answer")
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			})
+			if err := r.learn(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			member := func(s *corev1.Secret) (time.Duration, error) {
+				t.Helper()
+				_, again, err := r.member(t.Context(), "s", s)
+				return again, err
+			}
+			if _, err := member(secret); err != nil || reads > 0 {
+				t.Fatalf("a new one: %v, after %d reads", err, reads)
+			}
+			labeled := func(labels map[string]string) *corev1.Secret {
+				out := secret.DeepCopy()
+				out.Labels = maps.Clone(labels)
+				if out.Labels == nil {
+					out.Labels = map[string]string{}
+				}
+				out.Labels[v1alpha1.RegistrationLabel] = "true"
+				return out
+			}
+			if err := r.Client.Update(t.Context(), labeled(tc.live)); err != nil {
+				t.Fatal(err)
+			}
+			if tc.gone {
+				if err := r.Client.Delete(t.Context(), secret); err != nil {
+					t.Fatal(err)
+				}
+			}
+			again, err := member(labeled(tc.cached))
+			if (err != nil) != tc.fails || reads != tc.reads {
+				t.Errorf("got %v, after %d reads", err, reads)
+			}
+			sc := &v1alpha1.SpokeCluster{}
+			if err := r.Client.Get(t.Context(), client.ObjectKey{Name: "s"}, sc); err != nil {
+				t.Fatal(err)
+			}
+			if !maps.Equal(sc.Labels, tc.want) {
+				t.Errorf("the labels are %v, want %v", sc.Labels, tc.want)
+			}
+			behind := !tc.fails && maps.Equal(tc.want, gold)
+			if want := map[bool]time.Duration{true: live.BehindRetry}[behind]; again != want {
+				t.Errorf("it looks again after %v, want %v", again, want)
+			}
+		})
+	}
 }

@@ -29,6 +29,9 @@ type observer struct {
 	base    string
 	count   func(verb, code string)
 	secrets [][]byte
+	// limits bound the answers, and tooLarge is told of one that is; nil for nobody.
+	limits   Limits
+	tooLarge func(*TooLargeError)
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -49,7 +52,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case !probe:
 		verb = metrics.Verb(req, o.base)
 	}
-	resp, began, err := o.gate.send(req, paced{o.next}, aside)
+	resp, began, err := o.gate.send(req, metered{next: paced{o.next}, limits: o.limits, tell: o.tooLarge}, aside)
 	if !probe { // a read of the identity has the context of the write that waits for it
 		ended(req.Context(), began, resp, err)
 	}
@@ -75,8 +78,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// paced is a transport whose answers are bounded by their size, and may be by how fast they come.
-// A watch is bounded by client-go, event by event.
+// paced is a transport whose answers may be bounded by how fast they come.
 type paced struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -84,11 +86,7 @@ func (b paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	if a, ok := req.Context().Value(inflowKey{}).(*inflow); ok {
 		return a.send(b.next, req)
 	}
-	resp, err := b.next.RoundTrip(req)
-	if err == nil && resp.Body != nil && req.URL.Query().Get("watch") == "" {
-		resp.Body = &limited{ReadCloser: resp.Body}
-	}
-	return resp, err //nolint:wrapcheck // a transport is transparent
+	return b.next.RoundTrip(req) //nolint:wrapcheck // a transport is transparent
 }
 
 // answered tells the circuit of an answer.

@@ -2,7 +2,7 @@
 // succeeds can lie: an empty list, a restored backup or a template that was disabled by
 // mistake look like thousands of decisions, and are at most one. So when more is to be
 // deleted for one spoke within a while than people usually do, the rest is held: for
-// that while, or until a person acknowledges it (DESIGN §3.11).
+// that while, or until a person acknowledges it.
 //
 // The Brake is told of everything that is to be deleted, and remembers in memory what
 // went and what is held. The Reconciler beside it shows that on the SpokeCluster, and

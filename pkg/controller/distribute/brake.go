@@ -25,7 +25,7 @@ func (r *Reconciler) brake(ctx context.Context, t *task, plan rule.Plan) (time.D
 	if t.rule != nil {
 		q.UID = t.rule.UID
 	}
-	if plan.Action == rule.None && r.anyStands(plan.Delete) && !t.moved {
+	if plan.Action == rule.None && r.anyStands(plan.Delete) && t.successor == nil {
 		suspect, err := r.suspect(ctx, t, plan)
 		if err != nil {
 			return 0, err

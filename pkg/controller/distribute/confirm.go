@@ -24,9 +24,15 @@ func (r *Reconciler) confirm(ctx context.Context, t *task, plan rule.Plan) (time
 	reader := r.Guard.Live.Reading()
 	now := &task{req: t.req, spoke: t.spoke, kind: t.kind}
 	same, err := r.decidesSame(ctx, t, now, plan, reader)
+	stands := true
+	if err == nil && same {
+		stands, err = r.stands(ctx, now)
+	}
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("before removing PrometheusRules: %w", err)
+	case !stands:
+		return r.Intervals.Of(successorRetry), nil
 	case same:
 		*t = *now
 		return 0, nil
@@ -38,15 +44,19 @@ func (r *Reconciler) confirm(ctx context.Context, t *task, plan rule.Plan) (time
 // same key. Both look at the same objects in the spoke.
 func (r *Reconciler) decidesSame(ctx context.Context, t, now *task, plan rule.Plan, reader hub.Getter) (bool, error) {
 	known, err := r.want(ctx, now, reader)
-	if err != nil || !known || !sameAim(t, now) {
+	if err != nil || !known {
 		return false, err
 	}
 	now.claimed, now.existing, now.adopting = t.claimed, t.existing, t.adopting
 	if now.desired != nil {
+		rule.KeepNamespace(now.desired, now.rule, now.claimed, now.cluster, r.Render)
+	}
+	if !sameAim(t, now) {
+		return false, nil
+	}
+	if now.desired != nil {
 		now.desired.Name = t.desired.Name
-		if now.existing != nil {
-			rule.KeepLabels(now.desired, now.existing, now.cluster, r.Render.HubID)
-		}
+		r.keep(now)
 	}
 	again, wait, err := r.inherit(ctx, now, r.plan(now), reader)
 	return err == nil && wait == 0 && slices.EqualFunc(again.Delete, plan.Delete, sameVersion), err

@@ -19,6 +19,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/live"
 )
 
 // fall has the hub's cache fall behind: it shows an object as change makes it, and the API
@@ -98,7 +99,7 @@ func TestOldKnowledge(t *testing.T) {
 			w := applied(t)
 			fn(w)
 			for range 2 {
-				if result := w.want(); result.RequeueAfter != hub.BehindRetry {
+				if result := w.want(); result.RequeueAfter != live.BehindRetry {
 					t.Errorf("it looks again after %v", result.RequeueAfter)
 				}
 			}
@@ -115,7 +116,7 @@ func TestOldKnowledgeOfANamespace(t *testing.T) {
 	w.moveToMonitoring()
 	w.fall(theRule(), func(client.Object) {})
 	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.RuleNamespace = "shop" })
-	if result := w.want(); result.RequeueAfter != hub.BehindRetry {
+	if result := w.want(); result.RequeueAfter != live.BehindRetry {
 		t.Errorf("it looks again after %v", result.RequeueAfter)
 	}
 	w.Reconciler.Hub = w.hub
@@ -128,7 +129,7 @@ func TestOldKnowledgeOfAnExpression(t *testing.T) {
 	w.moveToMonitoring()
 	w.fall(theRule(), func(client.Object) {})
 	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up == 1" })
-	if result := w.want(); result.RequeueAfter != hub.BehindRetry {
+	if result := w.want(); result.RequeueAfter != live.BehindRetry {
 		t.Errorf("it looks again after %v", result.RequeueAfter)
 	}
 	w.Reconciler.Hub = w.hub

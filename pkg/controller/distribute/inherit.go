@@ -6,6 +6,7 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -47,35 +48,58 @@ func (r *Reconciler) inherit(ctx context.Context, t *task, plan rule.Plan, reade
 			plan.Delete = nil
 			return plan, 0, nil
 		}
-		succeeded, err := r.succeeded(ctx, t)
-		if err != nil || !succeeded {
+		t.successor, err = r.successor(ctx, t, reader)
+		if err != nil || t.successor == nil {
 			return plan, r.Intervals.Of(successorRetry), err
 		}
-		t.moved = true
 		return plan, 0, nil
 	}
 	return plan, 0, nil
 }
 
-// succeeded tells whether the spoke has the rule that the same template makes for the same
-// workload under the spoke's present name.
-func (r *Reconciler) succeeded(ctx context.Context, t *task) (bool, error) {
+// successor returns what the spoke has of the rule that the same template makes for the same
+// workload under the spoke's present name, or nil. The caches tell which rule that is, and reader
+// whether it is there.
+func (r *Reconciler) successor(ctx context.Context, t *task, reader hub.Getter) (*monitoringv1.PrometheusRule, error) {
 	w := t.rule.Spec.WorkloadRef
 	rules, err := hub.GeneratedFor(ctx, r.Hub, t.spoke.Name, string(w.Namespace), w.Name)
 	if err != nil {
-		return false, fmt.Errorf("looking for the successor of AlertRule %s: %w", t.req.NamespacedName, err)
+		return nil, fmt.Errorf("looking for the successor of AlertRule %s: %w", t.req.NamespacedName, err)
 	}
 	for i := range rules {
-		ar := &rules[i]
-		if ar.Labels[v1alpha1.TemplateLabel] != t.rule.Labels[v1alpha1.TemplateLabel] {
+		key := hub.Key(&rules[i])
+		if rules[i].Labels[v1alpha1.TemplateLabel] != t.rule.Labels[v1alpha1.TemplateLabel] {
 			continue
 		}
 		var there monitoringv1.PrometheusRuleList
-		err := t.spoke.Reader.List(ctx, &there, client.MatchingFields{ruleIndex: hub.Key(ar).String()})
-		if err != nil {
-			return false, fmt.Errorf("looking up PrometheusRules of %s: %w", hub.Key(ar), err)
+		if err := t.spoke.Reader.List(ctx, &there, client.MatchingFields{ruleIndex: key.String()}); err != nil {
+			return nil, fmt.Errorf("looking up PrometheusRules of %s: %w", key, err)
 		}
-		return len(there.Items) > 0, nil
+		ar := &v1alpha1.AlertRule{}
+		switch err := reader.Get(ctx, key, ar); {
+		case apierrors.IsNotFound(err):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("reading AlertRule %s, the successor of %s: %w", key, t.req.NamespacedName, err)
+		case !ar.DeletionTimestamp.IsZero(), len(there.Items) == 0:
+			return nil, nil
+		}
+		return &there.Items[0], nil
 	}
-	return false, nil
+	return nil, nil
+}
+
+// stands tells whether the spoke, past its cache, still has the successor of what is to be deleted.
+func (r *Reconciler) stands(ctx context.Context, t *task) (bool, error) {
+	if t.successor == nil {
+		return true, nil
+	}
+	o, key := &monitoringv1.PrometheusRule{}, hub.Key(t.successor)
+	switch err := t.spoke.Live.Get(ctx, key, o); {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("reading PrometheusRule %s, which replaces them: %w", key, err)
+	}
+	return o.UID == t.successor.UID && o.DeletionTimestamp.IsZero(), nil
 }

@@ -75,7 +75,7 @@ func TestLane(t *testing.T) {
 			t.Errorf("by default: %+v", got)
 		}
 		w.evaluators = spoke.Evaluators{Known: true, List: []v1alpha1.Evaluator{{
-			Kind: rule.KindPrometheus, Namespace: "platform", Name: "k", RuleSelector: &metav1.LabelSelector{},
+			Kind: rule.KindPrometheus, Namespace: "platform", Name: "k", Chosen: true, RuleSelector: &metav1.LabelSelector{},
 		}}}
 		if got := w.lane(t.Context(), req); got.Namespace != "platform" {
 			t.Errorf("with an evaluator: %+v", got)

@@ -64,7 +64,7 @@ func (w *world) adopted(o *monitoringv1.PrometheusRule) {
 	}
 }
 
-// DESIGN §3.4: a former hub's rules are taken over, and none is deleted or there twice.
+// A former hub's rules are taken over, and none is deleted or there twice.
 func TestAdopt(t *testing.T) {
 	for name, fn := range map[string]func(w *world){
 		"in place, and for good": func(w *world) {

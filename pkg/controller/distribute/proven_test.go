@@ -1,10 +1,14 @@
 package distribute
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -88,25 +92,72 @@ func TestAsToldUnsure(t *testing.T) {
 	}
 }
 
-// A rule that a Prometheus has is not taken from it by another one that wants what it does not.
-func TestLabelsStay(t *testing.T) {
+// A rule that a Prometheus has is not taken from it by another one that wants what it does not,
+// neither while one is chosen nor while nobody knows which is meant.
+func TestAnotherPrometheusChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	wanting := func(namespace, release string) v1alpha1.Evaluator {
+	wanting := func(namespace, release string, chosen bool) v1alpha1.Evaluator {
 		return v1alpha1.Evaluator{
-			Kind: rule.KindPrometheus, Namespace: namespace, Name: "k", RuleNamespaceSelector: &metav1.LabelSelector{},
-			RuleSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"release": release}},
+			Kind: rule.KindPrometheus, Namespace: namespace, Name: "k", Chosen: chosen, RuleNamespaceSelector: &metav1.LabelSelector{},
+			RuleSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"release": release}}, ClusterLabel: release,
 		}
 	}
-	w.evaluators = spoke.Evaluators{Known: true, List: []v1alpha1.Evaluator{wanting("monitoring", "kps")}}
-	w.put(w.hub, alertRule())
-	w.want("create shop")
-	w.sync()
-	w.evaluators.List = append(w.evaluators.List, wanting("tenant", "mine"))
-	w.want()
-	if release := w.object().Labels["release"]; release != "kps" {
-		t.Errorf("its label is %q", release)
+	are := func(list ...v1alpha1.Evaluator) { w.evaluators = spoke.Evaluators{Known: true, List: list} }
+	ar := alertRule()
+	ar.Namespace = admin
+	req := request("s", ar.Name)
+	req.Namespace = admin
+	expect := func(what, release string, writes ...string) {
+		t.Helper()
+		w.rules.ClearActions()
+		w.liveClock.Step(time.Second)
+		result, err := w.Reconcile(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(writes) == 0 && result.RequeueAfter > 0 {
+			t.Errorf("%s: it is to be looked at again after %v", what, result.RequeueAfter)
+		}
+		var sent []string
+		for _, a := range w.rules.Actions() {
+			sent = append(sent, a.GetVerb()+" "+a.GetNamespace())
+		}
+		if !slices.Equal(sent, writes) {
+			t.Errorf("%s: sent %q, want %q", what, sent, writes)
+		}
+		w.sync()
+		var list monitoringv1.PrometheusRuleList
+		if err := w.spoke.Reader.List(t.Context(), &list); err != nil || len(list.Items) != 1 {
+			t.Fatalf("%s: there are %d PrometheusRules: %v", what, len(list.Items), err)
+		}
+		o := list.Items[0]
+		if cluster := o.Spec.Groups[0].Rules[0].Labels["cluster"]; o.Labels["release"] != release || cluster != cmp.Or(release, "s") {
+			t.Errorf("%s: it is in %s, with %v, of cluster %q", what, o.Namespace, o.Labels, cluster)
+		}
 	}
-	w.evaluators.List = w.evaluators.List[1:]
-	w.want("update shop")
+	for _, ns := range []string{"platform", "tenant"} {
+		w.put(w.server, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	}
+	w.sync()
+	platform, tenant := wanting("platform", "kps", true), wanting("tenant", "mine", false)
+	are(platform)
+	w.put(w.hub, ar)
+	expect("chosen", "kps", "create platform")
+	are(platform, tenant)
+	expect("another", "kps")
+	tenant.RuleSelector, tenant.Version, tenant.ClusterLabel = &metav1.LabelSelector{}, "v2.0.0", "x"
+	are(platform, tenant)
+	expect("another changed", "kps")
+	platform.Chosen = false
+	are(platform, tenant)
+	expect("none is chosen", "kps")
+	platform.RuleSelector, platform.ClusterLabel = &metav1.LabelSelector{}, "y"
+	are(platform, tenant)
+	expect("none is chosen, and one changed", "kps")
+	platform.MissingTime = metav1.Now()
+	are(platform)
+	expect("the one that was is gone", "kps")
+	are(wanting("tenant", "mine", true))
+	expect("another is chosen", "mine", "create tenant", "delete platform")
 }

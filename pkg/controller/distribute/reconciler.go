@@ -152,8 +152,8 @@ type task struct {
 	claimed  []*monitoringv1.PrometheusRule
 	// adopting is a former hub's object that has desired's name and is to be taken over.
 	adopting *monitoringv1.PrometheusRule
-	// moved tells that what is to be deleted stands under another rule already.
-	moved bool
+	// successor stands for another rule in place of what is to be deleted; nil where nothing does.
+	successor *monitoringv1.PrometheusRule
 	// kind is what is known of the kind of the AlertRule that is gone.
 	kind hub.Defined
 	// renewed tells that the status may be about a former spoke of the same name.
@@ -321,6 +321,7 @@ func (r *Reconciler) find(ctx context.Context, t *task) error {
 	if t.desired == nil {
 		return nil
 	}
+	rule.KeepNamespace(t.desired, t.rule, t.claimed, t.cluster, r.Render)
 	if err := r.place(ctx, t); err != nil {
 		return err
 	}
@@ -328,11 +329,19 @@ func (r *Reconciler) find(ctx context.Context, t *task) error {
 	switch err := t.spoke.Reader.Get(ctx, client.ObjectKeyFromObject(t.desired), existing); {
 	case err == nil:
 		t.existing = existing
-		rule.KeepLabels(t.desired, existing, t.cluster, r.Render.HubID)
+		r.keep(t)
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("looking up PrometheusRule %s: %w", client.ObjectKeyFromObject(t.desired), err)
 	}
 	return nil
+}
+
+// keep leaves what the object in the spoke has where it can't be said what it should have.
+func (r *Reconciler) keep(t *task) {
+	if t.existing != nil {
+		rule.KeepLabels(t.desired, t.existing, t.cluster, r.Render.HubID)
+		rule.KeepMark(t.desired, t.existing, t.cluster, r.Render)
+	}
 }
 
 // unseen returns for how long to wait for a write of ours that the spoke's cache

@@ -33,6 +33,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -139,7 +140,7 @@ func newWorldOn(t *testing.T, server client.WithWatch) *world {
 	w.held = brake.New(w.clock, 10*time.Minute)
 	w.rules = &monitoringfake.Clientset{}
 	w.rules.AddReactor("*", "prometheusrules", w.serve)
-	w.spoke = &spoke.Spoke{Name: "s", Rules: w.rules, RulesServed: true}
+	w.spoke = &spoke.Spoke{Name: "s", Rules: w.rules, RulesServed: true, Live: live.New(w.server, w.liveClock)}
 	w.restart()
 
 	w.put(w.hub, &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{"env": "prod"}}})
@@ -179,7 +180,7 @@ func (w *world) restart() {
 		},
 	})
 	w.Reconciler = NewReconciler(Options{
-		Hub: w.hub, Guard: hub.Guard{Live: hub.NewLive(past, w.liveClock), Kinds: hub.NewKinds(past, nil, hub.RecordKeys{}, w.liveClock)}, Witness: hub.NewWitness(), Brake: w.held, Spokes: w, Reporter: w,
+		Hub: w.hub, Guard: hub.Guard{Live: live.New(past, w.liveClock), Kinds: hub.NewKinds(past, nil, hub.RecordKeys{}, w.liveClock)}, Witness: hub.NewWitness(), Brake: w.held, Spokes: w, Reporter: w,
 		Render:    rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
 		Validator: rule.NewValidator(rule.ValidateOptions{AdminNamespace: admin, GeneratedNamespace: "rulefleet-generated"}),
 		Generated: "rulefleet-generated",
@@ -1000,7 +1001,7 @@ func TestReconcileNew(t *testing.T) {
 	}
 }
 
-// DESIGN §3.5: a spoke that changes what it is sent never makes for a write loop.
+// A spoke that changes what it is sent never makes for a write loop.
 func TestReconcileMutated(t *testing.T) {
 	for name, fn := range map[string]func(w *world, digest string){
 		"nothing more is sent": func(w *world, digest string) {

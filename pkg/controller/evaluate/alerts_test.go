@@ -36,7 +36,7 @@ func ruleSaid(name string, is rule.Evaluation) *ruleState {
 	return &ruleState{Evaluation: is, key: types.NamespacedName{Namespace: "shop", Name: name}}
 }
 func prometheusNamed(name string) v1alpha1.Evaluator {
-	return v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: "monitoring", Name: name, RuleSelector: &metav1.LabelSelector{}}
+	return v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: "monitoring", Name: name, Chosen: true, RuleSelector: &metav1.LabelSelector{}}
 }
 func evaluatorSays(rules map[types.UID]*ruleState) *evaluatorState {
 	return &evaluatorState{outcome: rule.Evaluates, rules: rules}

@@ -204,7 +204,7 @@ func (w *world) OnEvaluators(func(string)) {}
 var (
 	everything = &metav1.LabelSelector{}
 	prometheus = v1alpha1.Evaluator{
-		Kind: rule.KindPrometheus, Namespace: "monitoring", Name: "k", RuleSelector: everything, RuleNamespaceSelector: everything,
+		Kind: rule.KindPrometheus, Namespace: "monitoring", Name: "k", Chosen: true, RuleSelector: everything, RuleNamespaceSelector: everything,
 		Service: "http:prometheus-operated:web",
 	}
 )

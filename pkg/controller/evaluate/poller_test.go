@@ -375,7 +375,7 @@ func TestSharedService(t *testing.T) {
 	w, f := newWorld(t, o)
 	f.rules = []loaded{loads("apart", o)}
 	other, apart := prometheus, prometheus
-	other.Name, other.RuleSelector = "other", nil
+	other.Name, other.RuleSelector, other.Chosen = "other", nil, false
 	apart.Name, apart.Service = "apart", "http:apart:web"
 	w.read.List = []v1alpha1.Evaluator{prometheus, apart, other}
 	w.once()
@@ -482,9 +482,9 @@ func TestShowAfterRestart(t *testing.T) {
 				if _, told := w.Show(sc, w.read); !reflect.DeepEqual(told, findings) {
 					t.Errorf("%s: in the end, %+v, was %+v", name, told, findings)
 				}
-				// Nothing is known of what was not read, and what was read of one that is not asked stands.
+				// Nothing is known of what was not read, and what is recorded of one that is gone stands.
 				w.restart()
-				list = append(list, v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: "m", Name: "n", Message: "its selectors have more than 4 KiB"})
+				list = append(list, v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: "m", Name: "n", MissingTime: metav1.Now(), Message: "its selectors have more than 4 KiB"})
 				sc.Status.Evaluators = list
 				if again, told := w.Show(sc, spoke.Evaluators{}); !reflect.DeepEqual(again, list) || len(told) > 0 {
 					t.Errorf("%s, not read: %+v %+v", name, again, told)

@@ -34,7 +34,7 @@ func (p *Poller) Show(sc *v1alpha1.SpokeCluster, read spoke.Evaluators) ([]v1alp
 	s := p.state(sc.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := s.list(sc, c, list, read.Known)
+	out := s.list(sc, c, read.Known, list)
 	findings := map[string]spoke.Finding{}
 	if read.Known || read.WhyNot != "" {
 		findings[v1alpha1.ConditionEvaluatorsFound] = found(c, read)
@@ -55,20 +55,34 @@ func (p *Poller) Show(sc *v1alpha1.SpokeCluster, read spoke.Evaluators) ([]v1alp
 	return out, findings
 }
 
-// list returns what status.evaluators is to list. fresh tells that they were just read.
-func (s *spokeState) list(sc *v1alpha1.SpokeCluster, c *rule.Cluster, list []v1alpha1.Evaluator, fresh bool) []v1alpha1.Evaluator {
-	out := make([]v1alpha1.Evaluator, 0, len(list))
+// maxShown is how many evaluators status.evaluators lists.
+const maxShown = 16
+
+// list returns what status.evaluators is to list: those that are chosen, or were and are gone. Where
+// a person has to choose, it lists what there is as well, by name alone: whatever else changes in
+// them is no news. fresh tells that they were just read.
+func (s *spokeState) list(sc *v1alpha1.SpokeCluster, c *rule.Cluster, fresh bool, list []v1alpha1.Evaluator) []v1alpha1.Evaluator {
+	var out, others []v1alpha1.Evaluator
 	for i := range list {
 		e := *list[i].DeepCopy()
 		if !fresh && e.Chosen {
 			e.Message = "" // it is what this showed before
 		}
-		if e.Chosen = c.Evaluators[i].Chosen; e.Chosen {
+		e.Chosen = c.Evaluators[i].Chosen
+		switch {
+		case e.Chosen:
 			e.Message = s.message(sc, &e, c.Evaluators[i].String())
+			out = append(out, e)
+		case !e.MissingTime.IsZero():
+			out = append(out, e)
+		default:
+			others = append(others, v1alpha1.Evaluator{Kind: e.Kind, Namespace: e.Namespace, Name: e.Name, Message: e.Message})
 		}
-		out = append(out, e)
 	}
-	return out
+	if len(c.Chosen()) == 0 || len(rule.Choose(c.Evaluators, c.EvaluatorRefs)) > 0 {
+		out = append(out, others...)
+	}
+	return out[:min(len(out), maxShown)]
 }
 
 // message returns what to show of an evaluator that is to evaluate rules.
@@ -93,25 +107,44 @@ func shownOf(sc *v1alpha1.SpokeCluster, e *v1alpha1.Evaluator) string {
 // found is the condition EvaluatorsFound.
 func found(c *rule.Cluster, read spoke.Evaluators) spoke.Finding {
 	missing := rule.Choose(c.Evaluators, c.EvaluatorRefs)
-	var names []string
+	var names, gone []string
 	for _, e := range c.Chosen() {
 		names = append(names, e.String())
+		if e.Missing {
+			gone = append(gone, e.String())
+		}
+	}
+	not := func(reason, message string) spoke.Finding {
+		return spoke.Finding{Status: metav1.ConditionFalse, Reason: reason, Message: message}
 	}
 	switch {
 	case read.WhyNot != "":
 		return spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: read.WhyNot}
 	case len(missing) > 0:
-		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoSuchEvaluator, Message: fmt.Sprintf(
-			"the spoke has no %s %s/%s; correct spec.evaluatorRefs", missing[0].Kind, missing[0].Namespace, missing[0].Name)}
-	case len(c.Evaluators) == 0:
-		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoEvaluator, Message: "the spoke has no Prometheus or ThanosRuler object; whether anything evaluates the rules can't be known"}
+		return not(v1alpha1.ReasonNoSuchEvaluator, fmt.Sprintf("the spoke has no %s %s/%s; correct spec.evaluatorRefs", missing[0].Kind, missing[0].Namespace, missing[0].Name))
+	case len(gone) > 0:
+		return spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: fmt.Sprintf(
+			"%s is gone; the rules stay as they are for %d minutes, in case that it comes back", strings.Join(gone, " and "), int(rule.MissingGrace.Minutes()))}
 	case len(names) == 0:
-		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotSelected, Message: c.Evaluators[0].String() + " " + rule.TakesNone}
+		return noneFound(c, not)
 	}
 	if problem := rule.LabelProblem(*c); problem != "" {
-		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotSelected, Message: problem}
+		return not(v1alpha1.ReasonNotSelected, problem)
 	}
 	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluatorsFound, Message: strings.Join(names, ", ")}
+}
+
+// noneFound says why none is chosen.
+func noneFound(c *rule.Cluster, not func(reason, message string) spoke.Finding) spoke.Finding {
+	if message := rule.Ambiguity(*c); message != "" {
+		return not(v1alpha1.ReasonAmbiguous, message)
+	}
+	for i := range c.Evaluators {
+		if e := &c.Evaluators[i]; !e.Missing {
+			return not(v1alpha1.ReasonNotSelected, e.String()+" "+rule.TakesNone)
+		}
+	}
+	return not(v1alpha1.ReasonNoEvaluator, "the spoke has no Prometheus or ThanosRuler object; whether anything evaluates the rules can't be known")
 }
 
 // evaluating is the condition Evaluating. known is false while it is not known of all.

@@ -249,6 +249,9 @@ func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) 
 	if errors.Is(err, context.DeadlineExceeded) {
 		es.failures++
 	}
+	if isAnswer && answered.Kind == evaluator.TooMuch {
+		es.failures = max(es.failures, patience) // nobody sends too much by chance
+	}
 	if outcome == rule.Unreachable && es.failures < patience {
 		return true // one may fail by chance
 	}

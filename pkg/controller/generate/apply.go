@@ -82,6 +82,7 @@ func (r *Reconciler) applyOne(ctx context.Context, w *rule.Workload, ar, existin
 	}
 	u := &unstructured.Unstructured{Object: fields}
 	r.writes.Begin(hub.Key(ar))
+	count(ctx)
 	source := ar.Spec.WorkloadRef
 	r.Propagation.RuleMade(string(source.Cluster), types.NamespacedName{Namespace: string(source.Namespace), Name: source.Name}, hub.Key(ar))
 	err = r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
@@ -156,6 +157,7 @@ func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.Aler
 	// The lock is needed for more than order: managedFields are replaced whole.
 	patch := client.MergeFromWithOptions(existing, client.MergeFromWithOptimisticLock{})
 	r.writes.Begin(hub.Key(existing))
+	count(ctx)
 	if err := r.Hub.Patch(ctx, next, patch, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
 		r.writes.Failed(hub.Key(existing))
 		if apierrors.IsConflict(err) {
@@ -203,7 +205,7 @@ func fixed(desired, existing *v1alpha1.AlertRule) bool {
 
 // difference returns what to apply for an AlertRule, and whether that would change
 // anything. A field of the spec that people made their own is left out: an edit on the
-// hub wins (DESIGN §2).
+// hub wins.
 func difference(desired, existing *v1alpha1.AlertRule) (map[string]any, bool, error) {
 	desired = desired.DeepCopy()
 	if desired.Annotations == nil {
@@ -297,6 +299,7 @@ func (r *Reconciler) unfoundedOf(ctx context.Context, w *rule.Workload, desired 
 // when to look again.
 func (r *Reconciler) remove(ctx context.Context, ar *v1alpha1.AlertRule) (time.Duration, error) {
 	r.writes.Begin(hub.Key(ar))
+	count(ctx)
 	err := r.Hub.Delete(ctx, ar, client.Preconditions{UID: &ar.UID, ResourceVersion: &ar.ResourceVersion})
 	if err == nil {
 		r.writes.Deleted(hub.Key(ar), ar.ResourceVersion)

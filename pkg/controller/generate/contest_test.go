@@ -95,7 +95,7 @@ func newContestedOn(t *testing.T, server client.WithWatch) *contested {
 		&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "spoke"}},
 		&v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "down"}},
 	} {
-		if err := c.Hub.Create(t.Context(), o); err != nil {
+		if err := c.Hub.Create(t.Context(), o); client.IgnoreAlreadyExists(err) != nil { // a server that tests share
 			t.Fatal(err)
 		}
 	}
@@ -110,7 +110,7 @@ func (c *contested) apply(applies int, want time.Duration) {
 	c.applies = 0
 	c.Guard = guarded(c.Hub) // which remembers nothing
 	ar := made()
-	_, again, _, err := c.Reconciler.apply(c.Context(), workload(), map[string]*v1alpha1.AlertRule{ar.Name: ar})
+	_, again, _, err := c.Reconciler.apply(c.Context(), deploymentWeb(), map[string]*v1alpha1.AlertRule{ar.Name: ar})
 	if err != nil || c.applies != applies || again != want {
 		c.Fatalf("applied %d times, again after %v, %v; want %d times, %v", c.applies, again, err, applies, want)
 	}

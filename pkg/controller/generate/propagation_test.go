@@ -88,12 +88,12 @@ func TestPropagation(t *testing.T) {
 				existing.Spec.Expr = "up == 1"
 			}
 			before := measured(t)
-			if _, err := r.applyOne(t.Context(), workload(), ar, existing); !errors.Is(err, tc.refused) {
+			if _, err := r.applyOne(t.Context(), deploymentWeb(), ar, existing); !errors.Is(err, tc.refused) {
 				t.Fatal(err)
 			}
 			if tc.refused != nil {
 				later()
-				if _, err := r.applyOne(t.Context(), workload(), ar, nil); err != nil {
+				if _, err := r.applyOne(t.Context(), deploymentWeb(), ar, nil); err != nil {
 					t.Fatal(err)
 				}
 			}

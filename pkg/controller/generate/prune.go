@@ -10,6 +10,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // doomed is an AlertRule that is to be deleted.
@@ -18,6 +19,15 @@ type doomed struct {
 	// suspect tells that the template, or the labels by which it picked the spoke, may have
 	// been lost.
 	suspect bool
+	// ground is what decided on the hub, as it is past the cache, where the Deployment or its
+	// namespace decided as well, by their labels and annotations.
+	ground *ground
+}
+
+// ground is what an AlertRule stands on, on the hub.
+type ground struct {
+	template *v1alpha1.AlertRuleTemplate
+	cluster  rule.Cluster
 }
 
 // prune deletes those of a Deployment's AlertRules that are doomed and that the brake

@@ -20,6 +20,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
@@ -75,7 +76,7 @@ func newPruning(t *testing.T, rules int) *pruning {
 // guarded is a Guard that reads by a client.
 func guarded(reader client.Reader) hub.Guard {
 	c := testingclock.NewFakeClock(time.Unix(1e9, 0))
-	return hub.Guard{Live: hub.NewLive(reader, c), Kinds: hub.NewKinds(reader, nil, hub.RecordKeys{}, c)}
+	return hub.Guard{Live: live.New(reader, c), Kinds: hub.NewKinds(reader, nil, hub.RecordKeys{}, c)}
 }
 
 // prune has the AlertRules of Deployment n pruned, or what it asked for taken back.

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -77,6 +78,8 @@ type Options struct {
 	Propagation *metrics.Propagation
 	// Namespace is where generated AlertRules live.
 	Namespace string
+	// Writes is how many AlertRules a second a spoke may have rewritten; 0 is DefaultWrites.
+	Writes int
 	// Validate are the settings that a template's validity depends on.
 	Validator *rule.Validator
 }
@@ -87,6 +90,7 @@ type Reconciler struct {
 
 	writes *expect.Writes[types.NamespacedName]
 	quota  quota
+	pace   pace
 }
 
 // Refused returns the number of Deployments of a spoke that did not get all of their
@@ -95,14 +99,17 @@ func (r *Reconciler) Refused(spoke string) int { return r.quota.refusedOf(spoke)
 
 // Forget drops all that is remembered of a spoke that is not registered any more. Its AlertRules
 // count for as long as they are on the hub.
-func (r *Reconciler) Forget(name string) { r.quota.forget(name) }
+func (r *Reconciler) Forget(name string) {
+	r.quota.forget(name)
+	r.pace.forget(name)
+}
 
 // NewReconciler returns a Reconciler.
 func NewReconciler(o Options) *Reconciler {
 	if o.Contests == nil {
 		o.Contests = contest.New(clock.RealClock{}, o.Intervals)
 	}
-	r := &Reconciler{Options: o, writes: expect.New[types.NamespacedName](clock.RealClock{})}
+	r := &Reconciler{Options: o, writes: expect.New[types.NamespacedName](clock.RealClock{}), pace: pace{writes: o.Writes}}
 	r.quota.changed = func(name string) { r.Spokes.ChangedSoon(name) }
 	return r
 }
@@ -116,13 +123,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if err := s.Identity.Settle(ctx); err != nil {
 		return reconcile.Result{}, err //nolint:wrapcheck // it says all
 	}
-	workload, ready, err := r.workload(ctx, s, req.NamespacedName)
+	workload, ready, err := r.observe(ctx, s, req.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if !ready {
 		return reconcile.Result{RequeueAfter: namespaceLag}, nil
 	}
+	digest := r.pace.digest(workload)
+	if wait := r.pace.wait(s.Name, req.NamespacedName, digest); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	ctx, writes := counting(ctx)
+	defer func() { r.pace.wrote(s.Name, req.NamespacedName, digest, *writes) }()
 	existing, err := hub.GeneratedFor(ctx, r.Hub, s.Name, req.Namespace, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -156,10 +169,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	return reconcile.Result{RequeueAfter: interval.Soonest(min(unseen, staleRetry), waits, unsure, unconfirmed, held, later)}, nil
 }
 
-// workload reads the Deployment and all that templates may ask of it. It is nil
+// observe reads the Deployment and all that templates may ask of it. It is nil
 // when there is none of that name any more. ready is false while something that is
 // needed to tell is not in the caches.
-func (r *Reconciler) workload(ctx context.Context, s *spoke.Spoke, key types.NamespacedName) (w *rule.Workload, ready bool, err error) {
+func (r *Reconciler) observe(ctx context.Context, s *spoke.Spoke, key types.NamespacedName) (w *rule.Workload, ready bool, err error) {
 	cluster, err := hub.Cluster(ctx, r.Hub, s.Name)
 	if err != nil || cluster == nil {
 		return nil, false, err
@@ -180,10 +193,14 @@ func (r *Reconciler) workload(ctx context.Context, s *spoke.Spoke, key types.Nam
 	case err != nil:
 		return nil, false, fmt.Errorf("reading namespace %s of spoke %s: %w", key.Namespace, s.Name, err)
 	}
-	return &rule.Workload{
-		Cluster: *cluster, Namespace: key.Namespace, NamespaceLabels: ns.Labels,
-		Name: key.Name, Labels: d.Labels, Annotations: d.Annotations,
-	}, true, nil
+	w = workload(d, ns)
+	w.Cluster = *cluster
+	return w, true, nil
+}
+
+// workload returns a Deployment as templates see it.
+func workload(d, ns *metav1.PartialObjectMetadata) *rule.Workload {
+	return &rule.Workload{Namespace: d.Namespace, NamespaceLabels: ns.Labels, Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}
 }
 
 // desired returns the AlertRules that the Deployment should have, by name, and the
@@ -218,6 +235,7 @@ func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]
 		ar, err := r.made(t, *w)
 		if err != nil {
 			keep[t.Name] = true
+			count(ctx) // an Event
 			note := fmt.Sprintf("Deployment %s/%s of spoke %s: %v", w.Namespace, w.Name, w.Cluster.Name, err)
 			r.Recorder.Eventf(t, nil, corev1.EventTypeWarning, "NotGenerated", "Generate", "%s", spoke.Clip(note, maxNote))
 			continue

@@ -18,7 +18,8 @@ import (
 // unfounded finds out whether an AlertRule that the hub's cache has no ground for has lost
 // it: the Deployment is gone, or the template is there and does not match it, or the template
 // was deleted. The template and the SpokeCluster are read past the cache, which may be old:
-// old knowledge removes nothing. Where the AlertRule stays, it returns when to look again.
+// old knowledge removes nothing. For the same reason, confirmed asks the spoke for what it
+// decides. Where the AlertRule stays, it returns when to look again.
 func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, ar *v1alpha1.AlertRule) (doomed, time.Duration, error) {
 	d := doomed{rule: ar}
 	if w == nil {
@@ -44,34 +45,52 @@ func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, ar *v1alph
 	if cluster != nil {
 		present := *w
 		present.Cluster = *cluster
-		if !r.keeps(t, present, ar) {
-			d.suspect, err = r.suspect(ctx, t, present, ar)
+		d, stays, err := r.judge(ctx, ground{t, *cluster}, present, ar)
+		if err != nil || !stays {
 			return d, 0, err
 		}
 	}
 	return d, reader.Again(r.Intervals), nil
 }
 
-// suspect tells whether an AlertRule may have lost its ground because what people had set in the
-// template, or on the SpokeCluster, was lost. Their kinds are read after them.
-func (r *Reconciler) suspect(ctx context.Context, t *v1alpha1.AlertRuleTemplate, w rule.Workload, ar *v1alpha1.AlertRule) (bool, error) {
-	seen, since := r.Witness.Seen(t.UID, w.Cluster), t.CreationTimestamp.Time
-	if !rule.SuspectUnmatched(time.Time{}, since, t, w, seen) {
-		return false, nil // however old the AlertRule is
+// judge decides about an AlertRule by its template and SpokeCluster, and by a Deployment and its
+// namespace. It tells whether the AlertRule stays.
+func (r *Reconciler) judge(ctx context.Context, g ground, w rule.Workload, ar *v1alpha1.AlertRule) (d doomed, stays bool, err error) {
+	d.rule = ar
+	if r.keeps(g.template, w, ar) {
+		return d, true, nil
 	}
+	t, made, since, served := g.template, madeAt(ar), g.template.CreationTimestamp.Time, true
+	seen := r.Witness.Seen(t.UID, g.cluster)
+	if rule.SuspectUnmatched(time.Time{}, since, t, w, seen) { // it may be suspect, if it is old
+		if since, w.Cluster, served, err = r.dated(ctx, g); err != nil {
+			return d, false, err
+		}
+	}
+	d.suspect = !served || rule.SuspectUnmatched(made, since, t, w, seen)
+	if rule.DecidedInSpoke(made, since, t, w) {
+		d.ground = &g
+	}
+	return d, false, nil
+}
+
+// dated returns since when a template is known to be what people set in it, and a SpokeCluster
+// since when it is: neither is older than its kind. served tells whether the hub has the kinds,
+// which are read after the objects.
+func (r *Reconciler) dated(ctx context.Context, g ground) (since time.Time, c rule.Cluster, served bool, err error) {
+	since = g.template.CreationTimestamp.Time
 	templates, served, err := r.Guard.Kinds.Defined(ctx, hub.AlertRuleTemplates)
 	if err != nil || !served {
-		return true, err //nolint:wrapcheck // it says all
+		return since, g.cluster, false, err //nolint:wrapcheck // it says all
 	}
 	members, served, err := r.Guard.Kinds.Defined(ctx, hub.SpokeClusters)
 	if err != nil || !served {
-		return true, err //nolint:wrapcheck // it says all
+		return since, g.cluster, false, err //nolint:wrapcheck // it says all
 	}
 	if since.Before(templates.Since) {
 		since = templates.Since
 	}
-	w.Cluster = members.Dated(w.Cluster)
-	return rule.SuspectUnmatched(madeAt(ar), since, t, w, seen), nil
+	return since, members.Dated(g.cluster), true, nil
 }
 
 // keeps tells whether a template is the ground of an AlertRule, or can't be said not to be.
@@ -88,10 +107,12 @@ func (r *Reconciler) keeps(t *v1alpha1.AlertRuleTemplate, w rule.Workload, ar *v
 func (r *Reconciler) misplaced(ctx context.Context, w *rule.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
 	reader, before := r.Guard.Live.Reading(), "before deleting AlertRule "+hub.Key(existing).String()
 	live, t := &v1alpha1.AlertRule{}, &v1alpha1.AlertRuleTemplate{}
-	if err := reader.Get(ctx, hub.Key(existing), live); client.IgnoreNotFound(err) != nil {
+	err := reader.Get(ctx, hub.Key(existing), live)
+	if client.IgnoreNotFound(err) != nil {
 		return 0, fmt.Errorf("%s: reading it: %w", before, err)
 	}
-	if err := reader.Get(ctx, client.ObjectKey{Name: ar.Labels[v1alpha1.TemplateLabel]}, t); client.IgnoreNotFound(err) != nil {
+	err = reader.Get(ctx, client.ObjectKey{Name: ar.Labels[v1alpha1.TemplateLabel]}, t)
+	if client.IgnoreNotFound(err) != nil {
 		return 0, fmt.Errorf("%s: reading its AlertRuleTemplate: %w", before, err)
 	}
 	cluster, err := hub.Cluster(ctx, reader, w.Cluster.Name)

@@ -18,6 +18,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -54,7 +55,7 @@ func newLosing(t *testing.T) *losing {
 	}
 	l.member = &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "spoke", UID: "member"}}
 	past := l.pastCache()
-	l.Guard = hub.Guard{Live: hub.NewLive(past, l.liveClock), Kinds: hub.NewKinds(past, nil, hub.RecordKeys{}, l.liveClock)}
+	l.Guard = hub.Guard{Live: live.New(past, l.liveClock), Kinds: hub.NewKinds(past, nil, hub.RecordKeys{}, l.liveClock)}
 	l.rule.CreationTimestamp = metav1.NewTime(madeThen.Add(time.Second))
 	l.template.CreationTimestamp, l.member.CreationTimestamp = madeThen, madeThen
 	return l
@@ -96,8 +97,8 @@ func (l *losing) remake(kind hub.Kind, plural string) {
 	l.liveClock.Step(2 * time.Second)
 }
 
-// workload is Deployment web, as the spoke's cache has it.
-func workload() *rule.Workload {
+// deploymentWeb is Deployment web, as the spoke's cache has it.
+func deploymentWeb() *rule.Workload {
 	return &rule.Workload{Cluster: rule.Cluster{Name: "spoke"}, Namespace: "shop", Name: "web"}
 }
 
@@ -117,7 +118,7 @@ func (l *losing) put() {
 func (l *losing) decide() (doomed, time.Duration, error) {
 	l.Helper()
 	l.put()
-	return l.unfounded(l.Context(), workload(), l.rule)
+	return l.unfounded(l.Context(), deploymentWeb(), l.rule)
 }
 
 func (l *losing) templateGone() { l.template = &v1alpha1.AlertRuleTemplate{} }
@@ -212,7 +213,7 @@ func TestUnfounded(t *testing.T) {
 			if (err != nil) != tc.fails {
 				t.Fatalf("got %v", err)
 			}
-			if want := map[bool]time.Duration{true: hub.BehindRetry}[tc.stays]; err == nil && (wait != want || d.suspect != tc.suspect || d.rule != l.rule) {
+			if want := map[bool]time.Duration{true: live.BehindRetry}[tc.stays]; err == nil && (wait != want || d.suspect != tc.suspect || d.rule != l.rule) {
 				t.Errorf("got suspect=%v, wait %v; want %v, %v", d.suspect, wait, tc.suspect, want)
 			}
 		})
@@ -228,14 +229,14 @@ func TestMisplaced(t *testing.T) {
 		return existing
 	}
 	for name, tc := range map[string]struct {
-		with   func(l *losing, live *v1alpha1.AlertRule)
+		with   func(l *losing, now *v1alpha1.AlertRule)
 		gone   bool // there is no AlertRule any more
 		behind bool
 		fails  bool
 	}{
 		"so it is":                         {with: func(*losing, *v1alpha1.AlertRule) {}},
-		"it is as it should be by now":     {with: func(l *losing, live *v1alpha1.AlertRule) { live.Spec = l.rule.Spec }, behind: true},
-		"it is another by now":             {with: func(_ *losing, live *v1alpha1.AlertRule) { live.UID = "another" }, behind: true},
+		"it is as it should be by now":     {with: func(l *losing, now *v1alpha1.AlertRule) { now.Spec = l.rule.Spec }, behind: true},
+		"it is another by now":             {with: func(_ *losing, now *v1alpha1.AlertRule) { now.UID = "another" }, behind: true},
 		"it is gone":                       {with: func(*losing, *v1alpha1.AlertRule) {}, gone: true, behind: true},
 		"the template is gone":             {with: func(l *losing, _ *v1alpha1.AlertRule) { l.templateGone() }, behind: true},
 		"the template does not match":      {with: func(l *losing, _ *v1alpha1.AlertRule) { l.template.Spec.State = v1alpha1.Disabled }, behind: true},
@@ -248,19 +249,19 @@ func TestMisplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLosing(t)
 			l.member.Labels = map[string]string{"tier": "gold"}
-			existing, live := theirs(l), theirs(l)
-			tc.with(l, live)
+			existing, now := theirs(l), theirs(l)
+			tc.with(l, now)
 			l.put()
 			if !tc.gone {
-				if err := l.Hub.Create(t.Context(), live); err != nil {
+				if err := l.Hub.Create(t.Context(), now); err != nil {
 					t.Fatal(err)
 				}
-				existing.ResourceVersion = live.ResourceVersion
+				existing.ResourceVersion = now.ResourceVersion
 			}
-			wait, err := l.displace(t.Context(), workload(), l.rule, existing)
+			wait, err := l.displace(t.Context(), deploymentWeb(), l.rule, existing)
 			want := staleRetry
 			if tc.behind {
-				want = hub.BehindRetry
+				want = live.BehindRetry
 			}
 			if (err != nil) != tc.fails || (!tc.fails && wait != want) {
 				t.Fatalf("got %v, %v; want %v", wait, err, want)
@@ -288,11 +289,11 @@ func TestUnfoundedWithoutADeployment(t *testing.T) {
 func TestUnfoundedByWhatIsRemembered(t *testing.T) {
 	l := newLosing(t)
 	l.template.Spec.Clusters = nil
-	if _, wait, err := l.decide(); wait != hub.BehindRetry || err != nil {
+	if _, wait, err := l.decide(); wait != live.BehindRetry || err != nil {
 		t.Errorf("got %v, %v", wait, err)
 	}
 	l.liveClock.Step(time.Millisecond)
-	if _, wait, err := l.unfounded(t.Context(), workload(), l.rule); wait != staleRetry || err != nil {
+	if _, wait, err := l.unfounded(t.Context(), deploymentWeb(), l.rule); wait != staleRetry || err != nil {
 		t.Errorf("got %v, %v", wait, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/live"
 )
 
 // Kind is one of our kinds, as the guard looks it up.
@@ -36,10 +37,15 @@ func (k Kind) object() client.Object {
 	}
 }
 
+// Getter reads one object.
+type Getter interface {
+	Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error
+}
+
 // Guard stands before every deletion that follows from an object's absence.
 type Guard struct {
 	// Live reads the hub's API server, past the cache: an object once a second at most.
-	Live *Live
+	Live *live.Reader
 	// Kinds tells when the kinds were defined.
 	Kinds *Kinds
 }
@@ -47,7 +53,7 @@ type Guard struct {
 // Gone tells whether an object that the cache does not have is really gone, because
 // somebody deleted it. It is not, for what may be deleted, when its
 // CustomResourceDefinition is absent or terminating: then all objects of the kind
-// vanish with it, which is nobody's decision about any of them (DESIGN §3.11).
+// vanish with it, which is nobody's decision about any of them.
 //
 // The order matters: the definition is marked before the first of its objects goes,
 // so a definition that is well after the object was found gone had no part in it.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/live"
 )
 
 // reader is an API server that answers every read by a function, which gets what is
@@ -39,7 +40,7 @@ func kindName(o client.Object) string {
 // guarded is a Guard of an API server, whose clock stands still.
 func guarded(r client.Reader) Guard {
 	c := clocktesting.NewFakeClock(time.Unix(1e9, 0))
-	return Guard{Live: NewLive(r, c), Kinds: NewKinds(r, nil, RecordKeys{}, c)}
+	return Guard{Live: live.New(r, c), Kinds: NewKinds(r, nil, RecordKeys{}, c)}
 }
 
 func notFound(what string) error {
@@ -106,7 +107,8 @@ func TestGuard(t *testing.T) {
 // Between the two reads the definition is deleted, and all objects with it.
 func TestGuardBetweenTheReads(t *testing.T) {
 	deleted := false
-	guard := guarded(reader(func(_ string, o client.Object) error {
+	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	server := reader(func(_ string, o client.Object) error {
 		_, isCRD := o.(*metav1.PartialObjectMetadata)
 		isCRD = isCRD && o.GetObjectKind().GroupVersionKind() == crdKind
 		switch {
@@ -118,9 +120,10 @@ func TestGuardBetweenTheReads(t *testing.T) {
 			return nil
 		}
 		return notFound("alertrules")
-	}))
+	})
+	guard := Guard{Live: live.New(server, clock), Kinds: NewKinds(server, nil, RecordKeys{}, clock)}
 	for range 2 {
-		guard.Live.clock.(*clocktesting.FakeClock).Step(liveFor)
+		clock.Step(live.MaxAge)
 		if gone, _, err := guard.Gone(t.Context(), guard.Live, AlertRules, client.ObjectKey{Name: "name"}); gone || err != nil {
 			t.Errorf("got %v, %v", gone, err)
 		}

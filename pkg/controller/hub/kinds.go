@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
@@ -123,7 +124,7 @@ func (k *Kinds) Defined(ctx context.Context, kind Kind) (d Defined, served bool,
 		k.turn <- struct{}{}
 		defer func() { <-k.turn }()
 		k.flights.Forget(kind.crd) // who comes from here on waits for the next read
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.Timeout)
 		defer cancel()
 		return k.read(ctx, kind)
 	})

@@ -61,7 +61,8 @@ func newRecorded(t *testing.T, data map[string]string) *recorded {
 				if !ok {
 					return c.Get(ctx, key, o, opts...)
 				}
-				if r.reads++; r.gone {
+				r.reads++
+				if r.gone {
 					return notFound("customresourcedefinitions")
 				}
 				crd.ObjectMeta = r.crd
@@ -223,20 +224,23 @@ func TestKindsStart(t *testing.T) {
 		if got := r.data()["alertrules.rulefleet.io"]; got != "first" {
 			t.Errorf("recorded is %q", got)
 		}
+		synctest.Wait()
 		r.gone = true
 		if _, served, err := k.Defined(t.Context(), AlertRules); served || err != nil {
 			t.Errorf("got %v, %v", served, err)
 		}
-		time.Sleep(10 * lostRetry) // by the clock of the test's bubble
+		<-time.After(10 * lostRetry) // by the clock of the test's bubble
+		synctest.Wait()
 		r.gone = false
 		r.remake()
-		time.Sleep(lostRetry)
+		<-time.After(lostRetry)
 		synctest.Wait()
 		if got := r.data()["alertrules.rulefleet.io"]; !strings.HasPrefix(got, "second ") {
 			t.Errorf("recorded is %q", got)
 		}
 		reads := r.reads
-		time.Sleep(100 * lostRetry)
+		<-time.After(100 * lostRetry)
+		synctest.Wait()
 		if r.reads > reads+len(kinds) {
 			t.Errorf("it reads on: %d times", r.reads-reads)
 		}

@@ -1,6 +1,9 @@
 package hub
 
-import "testing"
+import (
+	"strconv"
+	"testing"
+)
 
 func TestLives(t *testing.T) {
 	t.Parallel()
@@ -27,5 +30,30 @@ func TestLives(t *testing.T) {
 	}
 	if !l.ChangedSince("b", before) || l.ChangedSince("b", l.Count()) {
 		t.Error("the next one is taken for the former")
+	}
+}
+
+// What is remembered is bounded. A name that was forgotten counts as changed.
+func TestLivesAreBounded(t *testing.T) {
+	t.Parallel()
+	var l Lives
+	l.Saw("first", "1")
+	l.Saw("kept", "1")
+	before := l.Count()
+	for i := range maxLives {
+		l.Saw(strconv.Itoa(i), "1")
+		if l.ChangedSince("kept", before) {
+			t.Fatal("one that is asked for has changed")
+		}
+	}
+	if n := l.names.Len(); n != maxLives {
+		t.Errorf("%d names are remembered", n)
+	}
+	after := l.Count()
+	if !l.ChangedSince("first", before) || l.ChangedSince("first", after) {
+		t.Error("one that was forgotten did not change by then, or changed after it")
+	}
+	if !l.Saw("first", "2") || !l.ChangedSince("first", after) {
+		t.Error("one that may have been forgotten is taken for a new one")
 	}
 }

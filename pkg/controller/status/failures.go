@@ -106,12 +106,11 @@ func (f *Failures) dropLocked(spoke string, s *failing, key types.NamespacedName
 	}
 }
 
-// forgetSpoke forgets a spoke that is gone.
+// forgetSpoke forgets a spoke that is gone. The Board does so by itself.
 func (f *Failures) forgetSpoke(name string) {
 	if f == nil {
 		return
 	}
-	f.board.forgetSpoke(name)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s := f.spokes[name]; s != nil && s.timer != nil {
@@ -174,7 +173,7 @@ func (f *Failures) look(name string, s *failing) {
 func failure(row *v1alpha1.ClusterStatus) bool {
 	switch row.Reason {
 	case "", v1alpha1.ReasonWaiting, v1alpha1.ReasonSuspended, v1alpha1.ReasonContested, v1alpha1.ReasonUnreachable, v1alpha1.ReasonCRDMissing,
-		v1alpha1.ReasonNoEvaluator, v1alpha1.ReasonEvaluatorsUnknown, v1alpha1.ReasonPredicted, v1alpha1.ReasonConfirmed,
+		v1alpha1.ReasonNoEvaluator, v1alpha1.ReasonAmbiguous, v1alpha1.ReasonEvaluatorsUnknown, v1alpha1.ReasonPredicted, v1alpha1.ReasonConfirmed,
 		v1alpha1.ReasonLoading, rule.ReasonUnproven, v1alpha1.ReasonEvaluatorUnreachable:
 		return false
 	}

@@ -23,23 +23,33 @@ func (gone) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...c
 // The verdicts on a spoke go with its SpokeCluster.
 func TestVerdictsGoWithTheSpoke(t *testing.T) {
 	withFailures(t, func(h *told) {
-		s := &spokes{reader: gone{}, damper: &damper{}, failures: h.Failures}
+		r := &Reconciler{Board: h.board, Failures: h.Failures}
+		s := &spokes{reader: gone{}, damper: &r.damper, failures: h.Failures}
+		look := func(name string) {
+			h.Failing(name)
+			s.damper.of(&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
 		for _, name := range []string{"s", "other"} {
 			h.report(name, "a", v1alpha1.ReasonRejected, "no")
 			h.report(name, "b", "", "")
-			s.damper.of(&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			look(name)
 		}
-		before := len(memory.Of(s, "other"))
-		if len(memory.Of(s, "s")) < 4 {
-			h.Fatalf("remembered: %q", memory.Of(s, "s"))
+		before := len(memory.Of(r, "other"))
+		if len(memory.Of(r, "s")) < 4 {
+			h.Fatalf("remembered: %q", memory.Of(r, "s"))
 		}
+		r.forgetSpoke("s")
+		if got := memory.Of(r, "s"); len(got) > 0 {
+			h.Errorf("remembered: %q", got)
+		}
+		look("s") // by what was read before
 		if _, err := s.Reconcile(h.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "s"}}); err != nil {
 			h.Fatal(err)
 		}
-		if got := memory.Of(s, "s"); len(got) > 0 {
+		if got := memory.Of(r, "s"); len(got) > 0 {
 			h.Errorf("remembered: %q", got)
 		}
-		if got := memory.Of(s, "other"); len(got) != before {
+		if got := memory.Of(r, "other"); len(got) != before {
 			h.Errorf("of the other is left: %q", got)
 		}
 	})

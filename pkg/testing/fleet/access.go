@@ -83,7 +83,7 @@ func (f *Fleet) HubKubeconfig(ctx context.Context) ([]byte, error) {
 	return f.Hub.ServiceAccountKubeconfig(ctx, client.ObjectKey{Namespace: Namespace, Name: Release})
 }
 
-// spokeAccess is all that the manager may do in a spoke (DESIGN §3.9).
+// spokeAccess is all that the manager may do in a spoke.
 func spokeAccess() []client.Object {
 	read := []string{"get", "list", "watch"}
 	access := clusterAccess(SpokeUser, SpokeUser,

@@ -125,6 +125,9 @@ func (m *Manager) waitHealthy(ctx context.Context, url string) error {
 	return nil
 }
 
+// Pid is the id of its process.
+func (m *Manager) Pid() int { return m.process.Pid() }
+
 // Kill ends the manager by SIGKILL.
 func (m *Manager) Kill() error { return m.process.Kill() }
 

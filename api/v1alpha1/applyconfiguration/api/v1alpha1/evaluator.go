@@ -3,7 +3,8 @@
 package v1alpha1
 
 import (
-	v1 "k8s.io/client-go/applyconfigurations/meta/v1"
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
 
 // EvaluatorApplyConfiguration represents a declarative configuration of the Evaluator type for use
@@ -19,16 +20,19 @@ type EvaluatorApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// chosen tells whether it is one of those that are to evaluate the rules.
 	Chosen *bool `json:"chosen,omitempty"`
+	// missingTime is when a chosen one was first found to be gone. It stays chosen, as it was
+	// last seen, for 5 minutes.
+	MissingTime *v1.Time `json:"missingTime,omitempty"`
 	// version is Prometheus' or Thanos' own.
 	Version *string `json:"version,omitempty"`
 	// features are what --enable-feature names: the first 32 of them.
 	Features []string `json:"features,omitempty"`
 	// ruleSelector is which PrometheusRules it takes, by their labels. Where it is absent, it
 	// takes none.
-	RuleSelector *v1.LabelSelectorApplyConfiguration `json:"ruleSelector,omitempty"`
+	RuleSelector *metav1.LabelSelectorApplyConfiguration `json:"ruleSelector,omitempty"`
 	// ruleNamespaceSelector is from which namespaces it takes them, by the namespaces'
 	// labels. Where it is absent, from its own alone.
-	RuleNamespaceSelector *v1.LabelSelectorApplyConfiguration `json:"ruleNamespaceSelector,omitempty"`
+	RuleNamespaceSelector *metav1.LabelSelectorApplyConfiguration `json:"ruleNamespaceSelector,omitempty"`
 	// enforcedNamespaceLabel is the label by which it confines every PrometheusRule to the
 	// metrics of the PrometheusRule's own namespace.
 	EnforcedNamespaceLabel *string `json:"enforcedNamespaceLabel,omitempty"`
@@ -90,6 +94,14 @@ func (b *EvaluatorApplyConfiguration) WithChosen(value bool) *EvaluatorApplyConf
 	return b
 }
 
+// WithMissingTime sets the MissingTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MissingTime field is set to the value of the last call.
+func (b *EvaluatorApplyConfiguration) WithMissingTime(value v1.Time) *EvaluatorApplyConfiguration {
+	b.MissingTime = &value
+	return b
+}
+
 // WithVersion sets the Version field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Version field is set to the value of the last call.
@@ -111,7 +123,7 @@ func (b *EvaluatorApplyConfiguration) WithFeatures(values ...string) *EvaluatorA
 // WithRuleSelector sets the RuleSelector field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the RuleSelector field is set to the value of the last call.
-func (b *EvaluatorApplyConfiguration) WithRuleSelector(value *v1.LabelSelectorApplyConfiguration) *EvaluatorApplyConfiguration {
+func (b *EvaluatorApplyConfiguration) WithRuleSelector(value *metav1.LabelSelectorApplyConfiguration) *EvaluatorApplyConfiguration {
 	b.RuleSelector = value
 	return b
 }
@@ -119,7 +131,7 @@ func (b *EvaluatorApplyConfiguration) WithRuleSelector(value *v1.LabelSelectorAp
 // WithRuleNamespaceSelector sets the RuleNamespaceSelector field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the RuleNamespaceSelector field is set to the value of the last call.
-func (b *EvaluatorApplyConfiguration) WithRuleNamespaceSelector(value *v1.LabelSelectorApplyConfiguration) *EvaluatorApplyConfiguration {
+func (b *EvaluatorApplyConfiguration) WithRuleNamespaceSelector(value *metav1.LabelSelectorApplyConfiguration) *EvaluatorApplyConfiguration {
 	b.RuleNamespaceSelector = value
 	return b
 }

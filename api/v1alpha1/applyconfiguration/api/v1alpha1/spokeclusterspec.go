@@ -18,11 +18,11 @@ type SpokeClusterSpecApplyConfiguration struct {
 	// deleted: Delete removes them, as far as the spoke can be reached in time, Orphan
 	// leaves them.
 	DeletionPolicy *apiv1alpha1.DeletionPolicy `json:"deletionPolicy,omitempty"`
-	// evaluatorRefs name which Prometheus or ThanosRuler of the spoke are to evaluate the
-	// rules, where there are several: the labels that their selectors need are put on every
-	// PrometheusRule, and a rule is at its top only when all of them evaluate it. Without any,
-	// all that the spoke has are served as far as one set of labels serves them all, and one of
-	// them is enough.
+	// evaluatorRefs name the Prometheus and ThanosRulers of the spoke that evaluate the rules:
+	// the labels that their selectors need are put on every PrometheusRule, and a rule is at its
+	// top only when all of them evaluate it. Without any, the operator chooses the one that the
+	// spoke has and keeps that choice; where the spoke has several from the start, it
+	// chooses none.
 	EvaluatorRefs []EvaluatorReferenceApplyConfiguration `json:"evaluatorRefs,omitempty"`
 	// ruleLabels are put on every PrometheusRule in the spoke, for the ruleSelector of a
 	// Prometheus to match, such as release: monitoring. They are labels of the object, not

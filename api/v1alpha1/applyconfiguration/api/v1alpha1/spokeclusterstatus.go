@@ -38,8 +38,10 @@ type SpokeClusterStatusApplyConfiguration struct {
 	// rules is the number of this hub's PrometheusRules in the spoke. It follows
 	// within a minute or so.
 	Rules *int32 `json:"rules,omitempty"`
-	// evaluators are the Prometheus and ThanosRulers of the spoke, by namespace and name: the
-	// first 16 of them.
+	// evaluators are the Prometheus and ThanosRulers that are chosen to evaluate the rules. They
+	// are the record of that choice, which others in the spoke don't change. Where none is
+	// chosen, or one that spec.evaluatorRefs names is missing, those that could be
+	// chosen are listed as well, by name alone: the first 16 of them.
 	Evaluators []EvaluatorApplyConfiguration `json:"evaluators,omitempty"`
 	// pendingDeletions is what still has to be removed from the spoke, and is not, because
 	// it can't be reached, is suspended or leaves, or because the deletions are held. It is

@@ -1,13 +1,17 @@
-package hub
+package live
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -16,13 +20,31 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
+var errNotFound = apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("alertrules").GroupResource(), "x")
+
+// reader is an API server that answers every read by a function, which gets what is read.
+func reader(answer func(what string, o client.Object) error) client.Reader {
+	return fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+			return answer(strings.TrimSpace(fmt.Sprintf("%T %s", o, o.GetObjectKind().GroupVersionKind().Kind))+" "+key.String(), o)
+		},
+	}).Build()
+}
+
+// metadata is an object that is read as metadata.
+func metadata(kind string) client.Object {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: kind})
+	return o
+}
+
 // An object is read once a second at most, whatever comes of it, and each on its own.
 func TestLive(t *testing.T) {
-	for name, answer := range map[string]error{"there": nil, "gone": notFound("alertrules"), "no answer": errors.New("no answer")} {
+	for name, answer := range map[string]error{"there": nil, "gone": errNotFound, "no answer": errors.New("no answer")} {
 		t.Run(name, func(t *testing.T) {
 			reads := map[string]int{}
 			clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
-			live := NewLive(reader(func(what string, o client.Object) error {
+			live := New(reader(func(what string, o client.Object) error {
 				reads[what]++
 				o.SetResourceVersion("7")
 				return answer
@@ -36,13 +58,15 @@ func TestLive(t *testing.T) {
 			}
 			for range 3 {
 				get(&v1alpha1.AlertRule{}, "a")
-				clock.Step(liveFor/2 - time.Millisecond)
+				clock.Step(MaxAge/2 - time.Millisecond)
 				get(&v1alpha1.AlertRule{}, "a")
 				get(&v1alpha1.AlertRule{}, "b")
 				get(&v1alpha1.SpokeCluster{}, "a")
-				clock.Step(liveFor)
+				get(metadata("Deployment"), "a")
+				get(metadata("Namespace"), "a")
+				clock.Step(MaxAge)
 			}
-			for _, what := range []string{"AlertRule.rulefleet.io /a", "AlertRule.rulefleet.io /b", "SpokeCluster.rulefleet.io /a"} {
+			for _, what := range []string{"*v1alpha1.AlertRule /a", "*v1alpha1.AlertRule /b", "*v1alpha1.SpokeCluster /a", "*v1.PartialObjectMetadata Deployment /a", "*v1.PartialObjectMetadata Namespace /a"} {
 				if reads[what] != 3 {
 					t.Errorf("%s was read %d times", what, reads[what])
 				}
@@ -56,7 +80,7 @@ func TestLiveShares(t *testing.T) {
 	const readers = 20
 	reads := 0
 	asked, answered := make(chan struct{}), make(chan struct{})
-	live := NewLive(fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+	live := New(fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, _ client.WithWatch, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 			reads++
 			close(asked)
@@ -94,7 +118,7 @@ func TestLiveShares(t *testing.T) {
 // What was read before a decision began may be older than the cache.
 func TestReading(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
-	live := NewLive(reader(func(string, client.Object) error { return notFound("alertrules") }), clock)
+	live := New(reader(func(string, client.Object) error { return errNotFound }), clock)
 	read := func(name string) *Reading {
 		t.Helper()
 		clock.Step(time.Millisecond)
@@ -109,14 +133,14 @@ func TestReading(t *testing.T) {
 		t.Errorf("what was read just now is old, or is to be read again after %v", r.Again(0.1))
 	}
 	r := read("a")
-	if !r.Old() || r.Again(0.1) != liveFor {
+	if !r.Old() || r.Again(0.1) != MaxAge {
 		t.Errorf("what was read before is not old, or is to be read again after %v", r.Again(0.1))
 	}
 	_ = r.Get(t.Context(), client.ObjectKey{Name: "b"}, &v1alpha1.AlertRule{})
 	if !r.Old() {
 		t.Error("a part of it is old")
 	}
-	clock.Step(liveFor)
+	clock.Step(MaxAge)
 	if read("a").Old() {
 		t.Error("it is old after a second")
 	}

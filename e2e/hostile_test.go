@@ -1,0 +1,317 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/generate"
+	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+	spokelies "github.com/rulefleet/rulefleet/pkg/testing/hostile"
+)
+
+const (
+	// hostileMemory is by how much the manager may grow because of one spoke, in bytes.
+	hostileMemory = 150 << 20
+	// hostileShown is how soon it shows what is wrong, and hostileOver how soon the spoke is served again.
+	hostileShown, hostileOver = 30 * time.Second, time.Minute
+)
+
+// hostileRow is a lie of a spoke.
+type hostileRow struct {
+	name  string
+	about func(*http.Request) bool
+	lie   spokelies.Lie
+	// shown are the reasons that may be shown; nil is TooLarge alone.
+	shown []string
+	// evaluator tells that not the API server lies, but a Prometheus.
+	evaluator bool
+	// short tells that it is part of the short run.
+	short bool
+}
+
+var (
+	slowReasons = []string{v1alpha1.ReasonUnreachable, v1alpha1.ReasonTooLarge}
+	// listed is about all that a kind is read by. Watches are too old, so that it is listed.
+	listed = func(resource string) func(*http.Request) bool {
+		list, watch := spokelies.List(resource), spokelies.Watch(resource)
+		return func(r *http.Request) bool { return list(r) || watch(r) }
+	}
+	rulesAPI = spokelies.Behind("/api/v1/rules")
+)
+
+func hostileRows() []hostileRow {
+	gzipped := spokelies.Compressed
+	endless := spokelies.EndlessText
+	rules := spokelies.Endless(`{"status":"success","data":{"groups":[`, `{"name":"a","file":"b","rules":[]},`)
+	return []hostileRow{
+		{name: "version, endless, gzipped", about: spokelies.Path("/version"), lie: gzipped(endless), short: true},
+		{name: "version, endless", about: spokelies.Path("/version"), lie: endless},
+		{name: "version, refused without an end", about: spokelies.Path("/version"), lie: gzipped(spokelies.EndlessRefusal(http.StatusForbidden))},
+		{name: "version, in drips", about: spokelies.Path("/version"), lie: spokelies.Drip, shown: slowReasons},
+		{name: "identity, endless", about: spokelies.Path("/namespaces/kube-system"), lie: gzipped(endless)},
+		{name: "review, endless", about: spokelies.Path("/selfsubjectrulesreviews"), lie: gzipped(endless)},
+		{name: "Deployments, endless, gzipped", about: listed("deployments"), lie: spokelies.TooOld(gzipped(endless)), short: true},
+		{name: "Deployments, a million", about: listed("deployments"), lie: spokelies.TooOld(gzipped(spokelies.Million)), short: true},
+		{name: "Deployments, a million deep", about: listed("deployments"), lie: spokelies.TooOld(spokelies.Deep)},
+		{name: "Deployments, in drips", about: listed("deployments"), lie: spokelies.TooOld(spokelies.Drip), shown: slowReasons},
+		{name: "Deployments, a valid prefix", about: listed("deployments"), lie: spokelies.TooOld(spokelies.Prefix(10 * time.Millisecond)), shown: slowReasons},
+		{name: "namespaces, endless", about: listed("namespaces"), lie: spokelies.TooOld(endless)},
+		{name: "PrometheusRules, endless, gzipped", about: listed("prometheusrules"), lie: spokelies.TooOld(gzipped(endless))},
+		{name: "PrometheusRules, a million", about: listed("prometheusrules"), lie: spokelies.TooOld(spokelies.Million)},
+		{name: "Prometheuses, endless", about: spokelies.List("prometheuses"), lie: gzipped(endless)},
+		{name: "an event of 1 GiB", about: spokelies.Watch("deployments"), lie: spokelies.GiantEvent, short: true},
+		{name: "an event in drips", about: spokelies.Watch("deployments"), lie: spokelies.Drip, shown: slowReasons},
+		{name: "an event a million deep", about: spokelies.Watch("prometheusrules"), lie: spokelies.Deep},
+		{name: "10,000 events a second", about: spokelies.Watch("deployments"), lie: spokelies.Flood(10_000), short: true},
+		{name: "all, refused without an end", about: spokelies.All, lie: spokelies.EndlessRefusal(http.StatusInternalServerError), shown: slowReasons},
+		{name: "all, in drips", about: spokelies.All, lie: spokelies.Drip, shown: slowReasons},
+		{name: "Prometheus, endless, gzipped", about: rulesAPI, lie: gzipped(rules), evaluator: true, short: true},
+		{name: "Prometheus, endless text", about: rulesAPI, lie: endless, evaluator: true},
+		{name: "Prometheus, a million deep", about: rulesAPI, lie: spokelies.Deep, evaluator: true},
+		{name: "Prometheus, in drips", about: rulesAPI, lie: spokelies.Drip, evaluator: true},
+	}
+}
+
+// TestHostileSpokesAreBounded has a spoke lie, in many ways: the manager takes little memory, serves
+// another spoke as before, says what is wrong, and serves the spoke again when that is over.
+func TestHostileSpokesAreBounded(t *testing.T) {
+	h := startHostile(t)
+	for _, row := range hostileRows() {
+		if testing.Short() && !row.short {
+			continue
+		}
+		t.Run(row.name, func(t *testing.T) { h.run(t, row) })
+	}
+	t.Run("annotations back and forth", h.toggle)
+	t.Run("its rules stay", func(t *testing.T) {
+		if err := h.fleet.Spoke("hostile").Client.Get(t.Context(), h.rule, &monitoringv1.PrometheusRule{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// hostileFleet is a fleet of a healthy spoke and one that lies.
+type hostileFleet struct {
+	fleet   *fleet.Fleet
+	manager *fleet.Manager
+	proxy   *faultproxy.Proxy
+	// rule is in the spoke that lies.
+	rule client.ObjectKey
+	// memory and p50 are those of a healthy fleet.
+	memory int64
+	p50    time.Duration
+	runs   int
+}
+
+func startHostile(t *testing.T) *hostileFleet {
+	t.Helper()
+	f := start(t, fleet.Options{Spokes: []string{"healthy"}, Intervals: 1})
+	m, err := f.StartSpoke(t.Context(), "hostile", "prometheusrules", "prometheuses", "thanosrulers")
+	must(t, err)
+	h := &hostileFleet{fleet: f}
+	namespace(t, "load", f.Spoke("healthy"), m)
+	for i := range 50 {
+		must(t, m.Client.Create(t.Context(), deployment("load", fmt.Sprintf("web-%d", i))))
+	}
+	must(t, m.Client.Create(t.Context(), &monitoringv1.Prometheus{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "load", Name: "prometheus"},
+		Spec: monitoringv1.PrometheusSpec{CommonPrometheusFields: monitoringv1.CommonPrometheusFields{}, RuleSelector: &metav1.LabelSelector{},
+			RuleNamespaceSelector: &metav1.LabelSelector{}},
+	}))
+	kubeconfig, err := m.UserKubeconfig(fleet.SpokeUser)
+	must(t, err)
+	h.proxy, err = faultproxy.Start(kubeconfig, "token-of-hostile")
+	must(t, err)
+	t.Cleanup(h.proxy.Close)
+	h.proxy.Set(honest)
+	kubeconfig, err = h.proxy.Kubeconfig()
+	must(t, err)
+	h.manager, err = f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: t.TempDir(), Args: []string{"--evaluator-poll-interval=5s", "--deletion-hold=0"}})
+	must(t, err)
+	must(t, f.Register(t.Context(), "healthy", nil))
+	must(t, f.RegisterKubeconfig(t.Context(), "hostile", kubeconfig, nil))
+	for _, name := range []string{"healthy", "hostile"} {
+		expectConnected(t, f, name, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	}
+	ar := alertRule("stays", "load", onNamed("hostile"))
+	must(t, f.Hub.Client.Create(t.Context(), ar))
+	h.rule = client.ObjectKey{Namespace: "load", Name: expectPushed(t, m, client.ObjectKeyFromObject(ar), 1).Name}
+	within(t, time.Minute, "the Prometheus answers", func(ctx context.Context) error {
+		return h.shows(ctx, v1alpha1.ConditionEvaluating, metav1.ConditionTrue)
+	})
+	propagation(t, f, f.Spoke("healthy"), "warm", 30)
+	h.p50 = p(50, propagation(t, f, f.Spoke("healthy"), "before", 50))
+	h.memory = memoryOf(t, h.manager.Pid(), "VmRSS")
+	t.Logf("before: p50 %v, RSS %d MiB", h.p50, h.memory>>20)
+	return h
+}
+
+// honest answers for a Prometheus that has no rules, behind an API server that does not lie.
+func honest(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	switch {
+	case rulesAPI(r):
+		_, _ = io.WriteString(w, `{"status":"success","data":{"groups":[]}}`)
+	case strings.Contains(r.URL.Path, "/proxy/"):
+		_, _ = io.WriteString(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+	default:
+		next.ServeHTTP(w, r)
+	}
+}
+
+// shows tells whether a condition of the spoke that lies has a status and, if any are given, one of some reasons.
+func (h *hostileFleet) shows(ctx context.Context, kind string, status metav1.ConditionStatus, reasons ...string) error {
+	sc := membership("hostile")
+	if err := h.fleet.Hub.Client.Get(ctx, client.ObjectKeyFromObject(sc), sc); err != nil {
+		return err
+	}
+	c := meta.FindStatusCondition(sc.Status.Conditions, kind)
+	if c == nil || c.Status != status || (len(reasons) > 0 && !slices.Contains(reasons, c.Reason)) {
+		return fmt.Errorf("the condition is %+v", c)
+	}
+	return nil
+}
+
+// run has the spoke lie for a while.
+func (h *hostileFleet) run(t *testing.T, row hostileRow) {
+	t.Helper()
+	h.runs++
+	condition, reasons := v1alpha1.ConditionConnected, row.shown
+	switch {
+	case row.evaluator:
+		condition, reasons = v1alpha1.ConditionEvaluating, nil
+	case reasons == nil:
+		reasons = []string{v1alpha1.ReasonTooLarge}
+	}
+	must(t, resetPeak(h.manager.Pid()))
+	liar := &spokelies.Liar{About: row.about, Lie: row.lie}
+	began := time.Now()
+	h.proxy.Set(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		liar.Fault(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { honest(w, r, next) }))
+	})
+	h.proxy.EndWatches()
+	took := propagation(t, h.fleet, h.fleet.Spoke("healthy"), fmt.Sprintf("during-%d", h.runs), 40)
+	within(t, hostileShown-time.Since(began), "it is shown", func(ctx context.Context) error {
+		return h.shows(ctx, condition, metav1.ConditionFalse, reasons...)
+	})
+	shown := time.Since(began)
+	sc := membership("hostile")
+	must(t, h.fleet.Hub.Client.Get(t.Context(), client.ObjectKeyFromObject(sc), sc))
+	message := meta.FindStatusCondition(sc.Status.Conditions, condition)
+	took = append(took, propagation(t, h.fleet, h.fleet.Spoke("healthy"), fmt.Sprintf("after-%d", h.runs), 40)...)
+	peak := memoryOf(t, h.manager.Pid(), "VmHWM")
+	h.proxy.Set(honest)
+	h.proxy.Sever()
+	over := time.Now()
+	within(t, hostileOver, "the spoke is served again", func(ctx context.Context) error {
+		return h.shows(ctx, condition, metav1.ConditionTrue)
+	})
+	t.Logf("shown after %v as %s: %s; told %d times; RSS grew by %d MiB at most; p50 %v (before %v); served again after %v", shown.Round(time.Millisecond),
+		message.Reason, message.Message, liar.Told(), (peak-h.memory)>>20, p(50, took), h.p50, time.Since(over).Round(time.Millisecond))
+	if liar.Told() == 0 {
+		t.Error("the lie was never told")
+	}
+	if grew := peak - h.memory; grew > hostileMemory {
+		t.Errorf("the manager grew by %d MiB", grew>>20)
+	}
+	if is := p(50, took); float64(is) > 1.2*float64(h.p50) && is > h.p50+noise/10 {
+		t.Errorf("p50 is %v, and was %v", is, h.p50)
+	}
+	if message.Reason == v1alpha1.ReasonTooLarge && !strings.Contains(message.Message, "and the bound is") {
+		t.Errorf("the message names no bound: %s", message.Message)
+	}
+}
+
+// toggle has the spoke's Deployments want their alerts, and then not, again and again. In the end they do.
+func (h *hostileFleet) toggle(t *testing.T) {
+	const (
+		toggled = 30
+		span    = 20 * time.Second
+		// Each write to a spec brings one to the status.
+		most = 2 * (10*generate.DefaultWrites + generate.DefaultWrites*int(span/time.Second))
+	)
+	spoke, hub := h.fleet.Spoke("hostile"), h.fleet.Hub
+	watching, err := client.NewWithWatch(hub.RESTConfig(), client.Options{Scheme: fleet.Scheme})
+	must(t, err)
+	list := &v1alpha1.AlertRuleList{}
+	must(t, hub.Client.List(t.Context(), list, client.InNamespace(fleet.GeneratedNamespace)))
+	w, err := watching.Watch(t.Context(), &v1alpha1.AlertRuleList{}, client.InNamespace(fleet.GeneratedNamespace),
+		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
+	must(t, err)
+	defer w.Stop()
+	var writes atomic.Int64
+	go func() {
+		for e := range w.ResultChan() {
+			if e.Type != watch.Bookmark {
+				writes.Add(1)
+			}
+		}
+	}()
+	annotate := func(i int, value string) {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"rulefleet.io/alerts":%s}}}`, value)
+		must(t, spoke.Client.Patch(t.Context(), deployment("load", fmt.Sprintf("web-%d", i)), client.RawPatch(types.MergePatchType, patch)))
+	}
+	changes := 0
+	for began := time.Now(); time.Since(began) < span; {
+		for _, value := range []string{`"disabled"`, "null"} {
+			for i := range toggled {
+				annotate(i, value)
+				changes++
+			}
+		}
+	}
+	n := writes.Load()
+	t.Logf("%d changes within %v had %d writes to AlertRules", changes, span, n)
+	if n > int64(most) || n == 0 {
+		t.Errorf("there were %d writes, and at most %d should be", n, most)
+	}
+	within(t, time.Minute, "the newest state", func(ctx context.Context) error {
+		if err := hub.Client.List(ctx, list, client.InNamespace(fleet.GeneratedNamespace)); err != nil {
+			return err
+		}
+		if len(list.Items) != 50 {
+			return fmt.Errorf("there are %d AlertRules", len(list.Items))
+		}
+		return nil
+	})
+}
+
+// memoryOf reads a figure of a process, in bytes.
+func memoryOf(t *testing.T, pid int, name string) int64 {
+	t.Helper()
+	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
+	must(t, err)
+	defer func() { _ = f.Close() }()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), name+":"); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 64)
+			must(t, err)
+			return n << 10
+		}
+	}
+	t.Fatalf("the process has no %s", name)
+	return 0
+}
+
+// resetPeak has the peak of a process' memory counted from now on.
+func resetPeak(pid int) error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
+}

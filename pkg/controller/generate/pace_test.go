@@ -1,0 +1,132 @@
+package generate
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/testing/memory"
+)
+
+// paced has a spoke change its Deployments for a while: every is the time between two changes of
+// each, and writes is how many AlertRules each change has written. It returns how many were written
+// after the first write of each Deployment.
+func paced(p *pace, deployments, writes int, every, span time.Duration) (written int, last map[types.NamespacedName]uint64) {
+	last = map[types.NamespacedName]uint64{}
+	for began, n := time.Now(), uint64(0); time.Since(began) < span; n++ {
+		for i := range deployments {
+			key := types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(i)}
+			if last[key] == n+1 || p.wait("s", key, n+1) > 0 {
+				continue
+			}
+			p.wrote("s", key, n+1, writes)
+			if last[key] != 0 {
+				written += writes
+			}
+			last[key] = n + 1
+		}
+		time.Sleep(every) //nolint:forbidigo // of the bubble's clock
+	}
+	return written, last
+}
+
+// A spoke that changes its Deployments back and forth has a bounded number of AlertRules written, and
+// what is written is the newest state.
+func TestPace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		deployments, writes int
+		every               time.Duration
+		most                int // within a minute
+	}{
+		"one Deployment":        {1, 1, 100 * time.Millisecond, keyBurst + 6},
+		"many Deployments":      {1000, 1, 100 * time.Millisecond, 100 + 60*10},
+		"many AlertRules each":  {200, 7, 100 * time.Millisecond, 100 + 60*10 + 200*6},
+		"slower than the limit": {5, 1, 12 * time.Second, 5 * 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				written, _ := paced(&pace{}, tc.deployments, tc.writes, tc.every, time.Minute)
+				if written > tc.most || written < tc.most/4 {
+					t.Errorf("%d were written, want at most %d", written, tc.most)
+				}
+			})
+		})
+	}
+}
+
+// In the long run the rate is what it is to be, however many AlertRules a change has written.
+func TestPaceInTheLongRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pace{writes: 5}
+		paced(p, 500, 7, time.Second, time.Minute)
+		if written, _ := paced(p, 500, 7, time.Second, 10*time.Minute); written > 600*5*5/4 {
+			t.Errorf("%d were written within 10 minutes", written)
+		}
+	})
+}
+
+// Nothing waits for a first write, for a change on the hub, or for what was written long ago.
+func TestPaceCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pace{}
+		free := func(what string, digest uint64) {
+			t.Helper()
+			for i := range 20_000 {
+				key := types.NamespacedName{Name: fmt.Sprint(i)}
+				if wait := p.wait("s", key, digest); wait > 0 {
+					t.Fatalf("%s: Deployment %d waits for %v", what, i, wait)
+				}
+				p.wrote("s", key, digest, 3)
+			}
+		}
+		free("a first write", 1)
+		free("a change on the hub", 1)
+		time.Sleep(paceMemory + time.Second) //nolint:forbidigo // of the bubble's clock
+		free("an hour later", 2)
+		p.wrote("s", types.NamespacedName{Name: "x"}, 1, 0)
+		if p.spokes["s"].written[types.NamespacedName{Name: "x"}] != nil {
+			t.Error("what was not written is remembered")
+		}
+		p.forget("s")
+		if left := memory.Of(p, "s"); len(left) > 0 {
+			t.Errorf("it remembers %v", left)
+		}
+	})
+}
+
+// Whatever a spoke says of a Deployment is in the digest, and nothing else.
+func TestDigestOfAWorkload(t *testing.T) {
+	p := &pace{}
+	base := func() *rule.Workload {
+		return &rule.Workload{Labels: map[string]string{"a": "b c:d", "e": "f"}, Annotations: map[string]string{"x": "y"}, NamespaceLabels: map[string]string{"n": "m"}}
+	}
+	was := p.digest(base())
+	for name, tc := range map[string]struct {
+		change func(w *rule.Workload)
+		same   bool
+	}{
+		"nothing":             {func(*rule.Workload) {}, true},
+		"the cluster":         {func(w *rule.Workload) { w.Cluster.Name = "other" }, true},
+		"the templates":       {func(w *rule.Workload) { w.Templates = []string{"t"} }, true},
+		"a label":             {func(w *rule.Workload) { w.Labels["a"] = "x" }, false},
+		"a label more":        {func(w *rule.Workload) { w.Labels["g"] = "" }, false},
+		"the same words":      {func(w *rule.Workload) { w.Labels = map[string]string{"a": "b", "c": "d", "e": "f"} }, false},
+		"an annotation":       {func(w *rule.Workload) { w.Annotations["x"] = "z" }, false},
+		"a namespace's label": {func(w *rule.Workload) { w.NamespaceLabels = nil }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := base()
+			tc.change(w)
+			if got := p.digest(w) == was; got != tc.same {
+				t.Errorf("the same: %v", got)
+			}
+		})
+	}
+	if p.digest(nil) == was {
+		t.Error("one that is gone is as one that is there")
+	}
+}

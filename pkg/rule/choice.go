@@ -1,0 +1,179 @@
+package rule
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// MissingGrace is how long a chosen evaluator that is gone stays chosen. Without it, a
+// prometheus-operator that is installed anew would have all rules relabeled and moved, twice.
+const MissingGrace = 5 * time.Minute
+
+// Choice is what the evaluators of a spoke are chosen by.
+type Choice struct {
+	// Seen are the candidates: the Prometheus and ThanosRulers of the spoke in the namespaces that
+	// the operator trusts, and those that Refs names. More tells that there may be others.
+	Seen []v1alpha1.Evaluator
+	More bool
+	// Refs are spec.evaluatorRefs.
+	Refs []v1alpha1.EvaluatorReference
+	// Record is what was chosen before, with what those evaluators were when they were last seen.
+	Record []v1alpha1.Evaluator
+	// Open tells that it was decided before that none is chosen. Otherwise, an empty Record is
+	// that of a new spoke, or was lost.
+	Open bool
+	// Pushed returns what this hub has in the spoke. It is called only where Record is lost.
+	Pushed func() []Held
+	// Cluster is the spoke, and ClusterLabel the label of alerts that tells clusters apart, or empty.
+	Cluster      *Cluster
+	ClusterLabel string
+	// Now is the time, and Grace is MissingGrace, scaled.
+	Now   time.Time
+	Grace time.Duration
+}
+
+// Held is a PrometheusRule in a spoke, and its namespace.
+type Held struct {
+	Rule      *monitoringv1.PrometheusRule
+	Namespace Namespace
+}
+
+// ChooseEvaluators decides which evaluators of a spoke evaluate its rules. It returns Seen with
+// what is chosen marked, and after it those that were chosen and are gone.
+//
+// A choice that was recorded stays, whatever else there is in the spoke. There is a new
+// one only where nothing is recorded, or what is recorded has been gone for Grace.
+func ChooseEvaluators(in *Choice) []v1alpha1.Evaluator {
+	out := make([]v1alpha1.Evaluator, len(in.Seen))
+	for i := range in.Seen {
+		out[i] = in.Seen[i]
+		out[i].Chosen, out[i].MissingTime = false, metav1.Time{}
+	}
+	record := slices.DeleteFunc(slices.Clone(in.Record), func(e v1alpha1.Evaluator) bool { return !e.Chosen && e.MissingTime.IsZero() })
+	if len(in.Refs) > 0 {
+		unnamed := func(e v1alpha1.Evaluator) bool { return !isNamedIn(in.Refs, &e) }
+		gone := in.goneOf(slices.DeleteFunc(slices.Clone(record), unnamed))
+		gone = slices.DeleteFunc(gone, func(e v1alpha1.Evaluator) bool { return !e.Chosen })
+		for i := range out {
+			out[i].Chosen = !unnamed(out[i])
+		}
+		if len(gone) > 0 || anyChosen(out) {
+			return append(out, gone...)
+		}
+		// None of them is there, by a slip say: what was chosen before is not forgotten.
+	}
+	gone := in.goneOf(record)
+	for i := range out {
+		out[i].Chosen = slices.ContainsFunc(record, func(e v1alpha1.Evaluator) bool { return same(&e, &out[i]) })
+	}
+	if anyChosen(out) || anyChosen(gone) {
+		return append(out, slices.DeleteFunc(gone, func(e v1alpha1.Evaluator) bool { return !e.Chosen })...)
+	}
+	if e := in.fresh(out, len(record) == 0); e != nil {
+		e.Chosen = true
+		return out
+	}
+	return append(out, gone...)
+}
+
+// fresh returns the evaluator to choose where none is: the only one. Of several, it is the one that
+// selects what was pushed, if the record of it is lost.
+func (in *Choice) fresh(out []v1alpha1.Evaluator, unrecorded bool) *v1alpha1.Evaluator {
+	var candidates []*v1alpha1.Evaluator
+	for i := range out {
+		if out[i].RuleSelector != nil {
+			candidates = append(candidates, &out[i])
+		}
+	}
+	switch {
+	case len(candidates) == 1 && !in.More:
+		return candidates[0]
+	case len(candidates) > 0 && unrecorded && !in.Open && in.Pushed != nil:
+		return in.serving(candidates)
+	}
+	return nil
+}
+
+// serving returns the one candidate that selects what was pushed: as it was pushed for it, if
+// there is such a one. Another one in the spoke may select everything, or some of it.
+func (in *Choice) serving(candidates []*v1alpha1.Evaluator) *v1alpha1.Evaluator {
+	held := in.Pushed()
+	var selecting, served []*v1alpha1.Evaluator
+	for _, candidate := range candidates {
+		e := EvaluatorOf(candidate)
+		e.Chosen = true
+		selects := slices.DeleteFunc(slices.Clone(held), func(h Held) bool {
+			return e.skips(h.Rule, h.Namespace, Cluster{Name: in.Cluster.Name, RuleLabels: in.Cluster.RuleLabels}, nil) != ""
+		})
+		if len(selects) > 0 {
+			selecting = append(selecting, candidate)
+		}
+		if slices.ContainsFunc(selects, func(h Held) bool { return in.isFor(h.Rule, &e) }) {
+			served = append(served, candidate)
+		}
+	}
+	switch {
+	case len(served) == 1:
+		return served[0]
+	case len(served) == 0 && len(selecting) == 1:
+		return selecting[0]
+	}
+	return nil
+}
+
+// isFor tells whether a PrometheusRule has the labels, and its alert the mark of the cluster, that it
+// gets when an evaluator is the one that is chosen.
+func (in *Choice) isFor(o *monitoringv1.PrometheusRule, e *Evaluator) bool {
+	alone := Cluster{Name: in.Cluster.Name, RuleLabels: in.Cluster.RuleLabels, Evaluators: []Evaluator{*e}}
+	want := withKeys(maps.Clone(alone.RuleLabels), o.Labels, ownLabels)
+	needed, _ := alone.demandedLabels(want)
+	maps.Copy(want, needed)
+	extra := withKeys(nil, o.Labels, slices.Concat(extraLabels(o), ownLabels))
+	return maps.Equal(want, extra) && (in.ClusterLabel == "" || markOf(o, in.ClusterLabel) == dataText(alone.labelValue()))
+}
+
+// goneOf returns those of a record that are gone, and marks which are for less than Grace.
+func (in *Choice) goneOf(record []v1alpha1.Evaluator) []v1alpha1.Evaluator {
+	var out []v1alpha1.Evaluator
+	for i := range record {
+		e := record[i]
+		if slices.ContainsFunc(in.Seen, func(s v1alpha1.Evaluator) bool { return same(&e, &s) }) {
+			continue
+		}
+		if e.MissingTime.IsZero() || e.MissingTime.After(in.Now) { // by another process' clock
+			e.MissingTime = metav1.NewTime(in.Now.Truncate(time.Second)) // as the API keeps it
+		}
+		e.Chosen = e.Chosen && in.Now.Sub(e.MissingTime.Time) < in.Grace
+		out = append(out, e)
+	}
+	return out
+}
+
+func anyChosen(list []v1alpha1.Evaluator) bool {
+	return slices.ContainsFunc(list, func(e v1alpha1.Evaluator) bool { return e.Chosen })
+}
+
+func same(a, b *v1alpha1.Evaluator) bool {
+	return a.Kind == b.Kind && a.Namespace == b.Namespace && a.Name == b.Name
+}
+
+func isNamedIn(refs []v1alpha1.EvaluatorReference, e *v1alpha1.Evaluator) bool {
+	of := EvaluatorOf(e)
+	return slices.ContainsFunc(refs, of.isNamed)
+}
+
+// SameChoice tells whether the same evaluators are chosen in two lists.
+func SameChoice(a, b []v1alpha1.Evaluator) bool {
+	within := func(a, b []v1alpha1.Evaluator) bool {
+		return !slices.ContainsFunc(a, func(e v1alpha1.Evaluator) bool {
+			return e.Chosen && !slices.ContainsFunc(b, func(o v1alpha1.Evaluator) bool { return o.Chosen && same(&e, &o) })
+		})
+	}
+	return within(a, b) && within(b, a)
+}

@@ -1,0 +1,141 @@
+package spoke
+
+import (
+	"sync"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+// amount is how many objects there are, and about how many bytes they take.
+type amount struct{ objects, bytes int64 }
+
+func (h *amount) add(o any, by int64) {
+	h.objects += by
+	h.bytes += by * sizeOf(o)
+}
+
+// holdings count what the caches of a session hold, by kind, and say when that is too much.
+type holdings struct {
+	limits Limits
+	// tell is told when it is; nil for nobody.
+	tell func(*TooLargeError)
+
+	mu    sync.Mutex
+	kinds map[string]amount
+}
+
+// fits tells whether a list of a kind may have so many objects beside what is held of other kinds.
+func (h *holdings) fits(kind string, list amount) *TooLargeError {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.exceeded(kind, list)
+}
+
+func (h *holdings) exceeded(kind string, is amount) *TooLargeError {
+	if most := h.limits.objects(); is.objects > most {
+		return &TooLargeError{What: "the spoke holds too many " + kind + "s", Value: is.objects, Bound: most, Unit: "objects", Flag: objectsFlag}
+	}
+	total := is.bytes
+	for other, held := range h.kinds {
+		if other != kind {
+			total += held.bytes
+		}
+	}
+	if most := h.limits.memory(); total > most {
+		return &TooLargeError{What: "what the manager keeps of the spoke is too large", Value: total, Bound: most, Unit: "bytes", Flag: memoryFlag}
+	}
+	return nil
+}
+
+// counting returns a handler that counts what the cache holds of a kind, and passes all on; next may
+// be nil.
+func (h *holdings) counting(kind string, next toolscache.ResourceEventHandler) toolscache.ResourceEventHandler {
+	if next == nil {
+		next = toolscache.ResourceEventHandlerFuncs{}
+	}
+	return toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(o any, first bool) {
+			h.change(kind, nil, o)
+			next.OnAdd(o, first)
+		},
+		UpdateFunc: func(before, after any) {
+			h.change(kind, before, after)
+			next.OnUpdate(before, after)
+		},
+		DeleteFunc: func(o any) {
+			before := o
+			if tombstone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				before = tombstone.Obj
+			}
+			h.change(kind, before, nil)
+			next.OnDelete(o)
+		},
+	}
+}
+
+func (h *holdings) change(kind string, before, after any) {
+	h.mu.Lock()
+	is := h.kinds[kind]
+	if before != nil {
+		is.add(before, -1)
+	}
+	if after != nil {
+		is.add(after, 1)
+	}
+	if h.kinds == nil {
+		h.kinds = map[string]amount{}
+	}
+	h.kinds[kind] = is
+	excess := h.exceeded(kind, is)
+	h.mu.Unlock()
+	if excess != nil && h.tell != nil {
+		h.tell(excess)
+	}
+}
+
+// What an object, and an entry of a map or a list in it, take beside their texts, with the cache's
+// own indexes. TestSizes holds them against what is measured.
+const (
+	objectSize = 700
+	entrySize  = 56
+	ruleSize   = 200
+)
+
+// sizeOf estimates what an object takes in the cache, in bytes.
+func sizeOf(in any) int64 {
+	switch o := in.(type) {
+	case *metav1.PartialObjectMetadata:
+		return sizeOfMetadata(&o.ObjectMeta)
+	case *monitoringv1.PrometheusRule:
+		size := sizeOfMetadata(&o.ObjectMeta)
+		for i := range o.Spec.Groups {
+			size += sizeOfGroup(&o.Spec.Groups[i])
+		}
+		return size
+	}
+	return objectSize
+}
+
+func sizeOfMetadata(o *metav1.ObjectMeta) int64 {
+	size := objectSize + len(o.Namespace) + 2*len(o.Name) + len(o.GenerateName) + len(o.UID) + len(o.ResourceVersion)
+	return int64(size) + sizeOfMap(o.Labels) + sizeOfMap(o.Annotations)
+}
+
+func sizeOfGroup(g *monitoringv1.RuleGroup) int64 {
+	size := int64(ruleSize+len(g.Name)) + sizeOfMap(g.Labels)
+	for i := range g.Rules {
+		r := &g.Rules[i]
+		size += int64(ruleSize+len(r.Record)+len(r.Alert)+len(r.Expr.StrVal)) + sizeOfMap(r.Labels) + sizeOfMap(r.Annotations)
+	}
+	return size
+}
+
+func sizeOfMap(m map[string]string) int64 {
+	size := 0
+	for key, value := range m {
+		size += entrySize + len(key) + len(value)
+	}
+	return int64(size)
+}

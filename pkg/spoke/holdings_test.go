@@ -1,0 +1,109 @@
+package spoke
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+// kept returns a Deployment's metadata as it is cached, with texts of its own.
+func kept(i, labels, size int) *metav1.PartialObjectMetadata {
+	o := DeploymentMetadata()
+	o.Name, o.Namespace, o.UID, o.ResourceVersion = fmt.Sprintf("service-%d", i), fmt.Sprintf("team-%d", i%20), "0f31b2f3-7f1f-4f4a-9d5e-0b9a5d3f7c11", fmt.Sprint(1_000_000+i)
+	o.Labels = map[string]string{}
+	for l := range labels {
+		o.Labels[fmt.Sprintf("app.kubernetes.io/label-%d-of-%d", l, i)] = fmt.Sprintf("value-%d", i)
+	}
+	if size > 0 {
+		o.Annotations = map[string]string{fmt.Sprintf("note-%d", i): strings.Repeat("x", size)}
+	}
+	return o
+}
+
+// What is estimated is what objects take in a cache, more or less.
+func TestSizes(t *testing.T) {
+	for name, object := range map[string]func(i int) any{
+		"bare":       func(i int) any { return kept(i, 0, 0) },
+		"labels":     func(i int) any { return kept(i, 6, 0) },
+		"annotation": func(i int) any { return kept(i, 2, 1000) },
+		"rule": func(i int) any {
+			r := &monitoringv1.PrometheusRule{ObjectMeta: kept(i, 4, 100).ObjectMeta}
+			r.Spec.Groups = []monitoringv1.RuleGroup{{Name: fmt.Sprintf("group-%d", i), Rules: []monitoringv1.Rule{{
+				Alert: fmt.Sprintf("Down%d", i), Expr: intstr.FromString(fmt.Sprintf("up{job=%q} == 0", fmt.Sprint(i))),
+				Labels:      map[string]string{"severity": fmt.Sprintf("critical-%d", i)},
+				Annotations: map[string]string{"summary": fmt.Sprintf("it is down %d", i)},
+			}}}}
+			return r
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const n = 5000
+			store := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{toolscache.NamespaceIndex: toolscache.MetaNamespaceIndexFunc})
+			var estimated amount
+			before := heapInUse()
+			for i := range n {
+				o := object(i)
+				estimated.add(o, 1)
+				if err := store.Add(o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			took := heapInUse() - before
+			runtime.KeepAlive(store)
+			ratio := float64(estimated.bytes) / float64(took)
+			t.Logf("%d bytes each, estimated as %d: × %.2f", took/n, estimated.bytes/n, ratio)
+			if ratio < 0.7 || ratio > 1.6 {
+				t.Errorf("it is estimated as × %.2f", ratio)
+			}
+		})
+	}
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// What a cache holds is counted by its events, and told when it is too much.
+func TestHoldings(t *testing.T) {
+	var told []error
+	h := &holdings{limits: Limits{Objects: 3, Memory: 4000}, tell: func(e *TooLargeError) { told = append(told, e) }}
+	deployments, namespaces := h.counting("Deployment", nil), h.counting("Namespace", nil)
+	for i := range 3 {
+		deployments.OnAdd(kept(i, 0, 0), true)
+	}
+	if len(told) > 0 {
+		t.Fatalf("three are too many: %v", told)
+	}
+	deployments.OnAdd(kept(3, 0, 0), false)
+	if len(told) != 1 || !errors.Is(told[0], errTooLarge) || !strings.Contains(told[0].Error(), "too many Deployments: 4 objects, and the bound is 3 (--spoke-max-objects)") {
+		t.Errorf("four: %v", told)
+	}
+	deployments.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: kept(3, 0, 0)})
+	deployments.OnDelete(kept(2, 0, 0))
+	namespaces.OnAdd(kept(0, 0, 0), false)
+	if len(told) != 1 {
+		t.Errorf("it does not count what goes: %v", told)
+	}
+	namespaces.OnUpdate(kept(0, 0, 0), kept(0, 0, 3000))
+	if len(told) != 2 || !strings.Contains(told[1].Error(), "and the bound is 4,000 (--spoke-max-memory)") {
+		t.Errorf("a large one: %v", told)
+	}
+	namespaces.OnUpdate(kept(0, 0, 3000), kept(0, 0, 0))
+	if excess := h.fits("Deployment", amount{objects: 3, bytes: 3000}); excess != nil {
+		t.Errorf("a list in place of what is cached: %v", excess)
+	}
+	if excess := h.fits("PrometheusRule", amount{objects: 3, bytes: 3000}); excess == nil {
+		t.Error("a list beside what is cached is not refused")
+	}
+}

@@ -1,0 +1,158 @@
+package spoke
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+)
+
+// The bounds of a spoke for which Limits say nothing.
+const (
+	// DefaultMaxObjects is how many objects of a kind a spoke may hold.
+	DefaultMaxObjects = 20_000
+	// DefaultMaxMemory is how many bytes the cached objects of a spoke may take. While a list is
+	// read, the process needs about three times as much.
+	DefaultMaxMemory = 48 << 20
+)
+
+// The bounds that no operator should have to raise.
+const (
+	// maxHeader bounds the header of an answer.
+	maxHeader = 256 << 10
+	// maxVersionAnswer bounds the answer to GET /version, which has a few hundred bytes.
+	maxVersionAnswer = 16 << 10
+	// maxRefusal bounds the answer to a read that is refused. A page of a proxy is smaller.
+	maxRefusal = 256 << 10
+	// maxBehind bounds the answer of a server behind the API server. pkg/evaluator reads less.
+	maxBehind = 64 << 20
+	// maxNesting is the depth of JSON. The managedFields of a Deployment have less than 20 levels.
+	maxNesting = 256
+	// maxValues and maxPageValues bound the values in an object and in a page of a list: a value of
+	// two bytes, such as {}, can become a struct of some hundred bytes.
+	maxValues, maxPageValues = 1 << 17, 1 << 18
+	// maxShort bounds the objects in lists that are read in one answer, such as of evaluators.
+	maxShort = 1000
+	// fleetPages bounds the sum of all pages of lists that are read at a time, in bytes.
+	fleetPages = 128 << 20
+)
+
+// Limits bound what a spoke may make the manager hold in memory. A limit that is zero has a default.
+type Limits struct {
+	// Objects is the number of objects of each kind.
+	Objects int
+	// Memory is what the cached objects take, in bytes. A page of a list may have a third of it, and
+	// an object a twelfth.
+	Memory int64
+}
+
+func (l Limits) objects() int64 {
+	if l.Objects > 0 {
+		return int64(l.Objects)
+	}
+	return DefaultMaxObjects
+}
+
+func (l Limits) memory() int64 {
+	if l.Memory > 0 {
+		return l.Memory
+	}
+	return DefaultMaxMemory
+}
+
+// The flags that raise limits, as messages name them.
+const (
+	objectsFlag = "--spoke-max-objects"
+	memoryFlag  = "--spoke-max-memory"
+)
+
+// bounds are those of one answer, or of one event of a watch. Zero is none.
+type bounds struct {
+	bytes, values, items int64
+	// flag raises bytes; "" where none does.
+	flag string
+}
+
+// answerTo returns the bounds of the answer to a request, by what it is for.
+func (l Limits) answerTo(req *http.Request, code int) bounds {
+	object := bounds{bytes: l.memory() / 12, values: maxValues, flag: memoryFlag}
+	query := req.URL.Query()
+	switch {
+	case req.Context().Value(asideKey{}) != nil:
+		return bounds{bytes: maxBehind}
+	case code >= http.StatusBadRequest:
+		return bounds{bytes: maxRefusal}
+	case pageOf(req) != nil:
+		return bounds{bytes: l.memory() / 3, values: maxPageValues, items: l.objects(), flag: memoryFlag}
+	case strings.HasSuffix(req.URL.Path, "/version"):
+		return bounds{bytes: maxVersionAnswer, values: maxValues}
+	case query.Get("watch") != "":
+		return object // for each event
+	case query.Get("limit") != "" && query.Get("limit") != "1":
+		return bounds{bytes: l.memory() / 3, values: maxValues, items: maxShort, flag: memoryFlag}
+	}
+	return object
+}
+
+// pageOf returns the page of a list that a request is for, or nil.
+func pageOf(req *http.Request) *inflow {
+	if i, ok := req.Context().Value(inflowKey{}).(*inflow); ok && !i.single {
+		return i
+	}
+	return nil
+}
+
+// errTooLarge is what every TooLargeError is.
+var errTooLarge = errors.New("the answer is too large")
+
+// TooLargeError says that a spoke sent more than is read, or holds more than is kept.
+type TooLargeError struct {
+	// What is too large.
+	What string
+	// Value was found, in Unit, and Bound is the most that there may be.
+	Value, Bound int64
+	Unit         string
+	// Flag raises the bound; "" where none does.
+	Flag string
+	// part tells that fewer objects at a time may fit.
+	part bool
+}
+
+// Error implements error.
+func (e *TooLargeError) Error() string {
+	p := message.NewPrinter(language.English)
+	bound := p.Sprintf("%d", e.Bound)
+	if e.Flag != "" {
+		bound += " (" + e.Flag + ")"
+	}
+	return p.Sprintf("%s: %d %s, and the bound is %s", e.What, e.Value, e.Unit, bound)
+}
+
+// Is makes it an errTooLarge.
+func (e *TooLargeError) Is(target error) bool { return target == errTooLarge }
+
+// tooLarge returns the TooLargeError that an error is of, or nil.
+func tooLarge(err error) *TooLargeError {
+	e, _ := errors.AsType[*TooLargeError](err)
+	return e
+}
+
+// tooLargeAdvice is what to do about a spoke that is too large.
+func tooLargeAdvice(e *TooLargeError) string {
+	if e.Flag != "" {
+		return "its rules stay as they are; look what fills it or, if that is as it should be, raise the bound"
+	}
+	return "its rules stay as they are; look what answers at the address in the kubeconfig"
+}
+
+// answerName names the answer to a request in a message.
+func answerName(req *http.Request) string {
+	path := req.URL.Path
+	if req.URL.Query().Get("watch") != "" {
+		return "an event of " + path
+	}
+	return fmt.Sprintf("the answer to %s %s", req.Method, path)
+}

@@ -1,0 +1,309 @@
+package spoke
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Every answer of an API server has bounds by what it is for, and whatever passes one ends.
+func TestAnswersAreBounded(t *testing.T) {
+	const (
+		memory = 48 << 20
+		object = memory / 12
+		page   = memory / 3
+	)
+	deep := strings.Repeat("[", maxNesting) + strings.Repeat("]", maxNesting)
+	for name, tc := range map[string]struct {
+		query  string
+		method string // "" is GET
+		path   string
+		code   int  // 0 is 200
+		page   bool // of a list
+		aside  bool
+		body   io.Reader
+		value  int64 // that passes the bound; 0 when none does
+		unit   string
+		quiet  bool // nobody is told
+	}{
+		"a version":                        {path: "/version", body: strings.NewReader(`{"gitVersion":"v1"}`)},
+		"a version without an end":         {path: "/version", body: endless("a"), value: maxVersionAnswer, unit: "bytes"},
+		"behind a path":                    {path: "/k8s/clusters/c/version", body: endless("a"), value: maxVersionAnswer, unit: "bytes"},
+		"an object":                        {path: "/api/v1/namespaces/a", body: strings.NewReader(`{"a":"` + strings.Repeat("x", object-10) + `"}`)},
+		"an object without an end":         {path: "/api/v1/namespaces/a", body: endless("a"), value: object, unit: "bytes"},
+		"a review without an end":          {method: http.MethodPost, path: "/apis/x/reviews", body: endless(" "), value: object, unit: "bytes"},
+		"one object of a list":             {path: "/api/v1/namespaces", query: "limit=1", body: endless(" "), value: object, unit: "bytes"},
+		"a page without an end":            {path: "/api/v1/namespaces", query: "limit=250", page: true, body: endless(" "), value: page, unit: "bytes", quiet: true},
+		"a page of one without an end":     {path: "/api/v1/namespaces", query: "limit=1", page: true, body: endless(" "), value: page, unit: "bytes", quiet: true},
+		"a page of too many":               {path: "/api/v1/namespaces", query: "limit=250", page: true, body: io.MultiReader(strings.NewReader(`{"items":[`), endless(`{},`)), value: DefaultMaxObjects, unit: "objects", quiet: true},
+		"a page of too many that are none": {path: "/api/v1/namespaces", query: "limit=250", page: true, body: io.MultiReader(strings.NewReader(`{"items":[`), endless(`0,`)), value: DefaultMaxObjects, unit: "objects", quiet: true},
+		"a page of too many values":        {path: "/api/v1/namespaces", query: "limit=250", page: true, body: io.MultiReader(strings.NewReader(`{"items":[{"metadata":{"managedFields":[`), endless(`{},`)), value: maxPageValues, unit: "values", quiet: true},
+		"a short list of too many":         {path: "/apis/m/prometheuses", query: "limit=200", body: io.MultiReader(strings.NewReader(`{"items":[`), endless(`{},`)), value: maxShort, unit: "objects"},
+		"too many values":                  {path: "/api/v1/namespaces/a", body: io.MultiReader(strings.NewReader(`{"a":[`), endless(`{},`)), value: maxValues, unit: "values"},
+		"deep":                             {path: "/api/v1/namespaces/a", body: strings.NewReader(deep)},
+		"too deep":                         {path: "/api/v1/namespaces/a", body: strings.NewReader("[" + deep + "]"), value: maxNesting, unit: "levels"},
+		"deep without an end":              {path: "/api/v1/namespaces/a", body: endless(`{"a":`), value: maxNesting, unit: "levels"},
+		"no levels in a text":              {path: "/api/v1/namespaces/a", body: strings.NewReader(`{"a":"\"` + strings.Repeat(`[{\\`, 1000) + `"}`)},
+		"a refusal":                        {path: "/version", code: 403, body: strings.NewReader(strings.Repeat("x", maxRefusal))},
+		"a refusal without an end":         {path: "/version", code: 500, body: endless("<"), value: maxRefusal, unit: "bytes"},
+		"a write that is refused":          {method: http.MethodPut, path: "/apis/x/y", code: 422, body: endless("a"), value: maxRefusal, unit: "bytes", quiet: true},
+		"a watch that is refused":          {path: "/api/v1/namespaces", query: "watch=true", code: 410, body: endless("a"), value: maxRefusal, unit: "bytes"},
+		"events": {
+			path: "/api/v1/namespaces", query: "watch=true",
+			body: strings.NewReader(strings.Repeat(`{"type":"ADDED","object":{"metadata":{}}}`+"\n", maxEvents)),
+		},
+		"an event without an end": {path: "/api/v1/namespaces", query: "watch=true", body: io.MultiReader(strings.NewReader(`{"a":"`), endless("a")), value: object, unit: "bytes"},
+		"no event at all":         {path: "/api/v1/namespaces", query: "watch=true", body: endless("\n"), value: object, unit: "bytes"},
+		"an event that is deep":   {path: "/api/v1/namespaces", query: "watch=true", body: endless("["), value: maxNesting, unit: "levels"},
+		"too many events":         {path: "/api/v1/namespaces", query: "watch=true", body: endless(`{"type":"ADDED"}`), value: maxEvents, unit: "events within 5s"},
+		"too many large events": {
+			path: "/api/v1/namespaces", query: "watch=true", body: endless(`{"a":"` + strings.Repeat("x", 1<<20) + `"}`),
+			value: maxEventBytes, unit: "bytes within 5s",
+		},
+		"behind the API server": {path: "/api/v1/namespaces/a/services/x/proxy/api/v1/rules", aside: true, body: endless("["), value: maxBehind, unit: "bytes", quiet: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told *TooLargeError
+			next := metered{tell: func(e *TooLargeError) { told = e }, next: roundTrip(func(req *http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: max(tc.code, 200), Header: http.Header{"Content-Type": {"application/yaml"}}, Body: io.NopCloser(tc.body), Request: req}, nil
+			})}
+			req := get(t.Context(), t, "https://spoke"+tc.path+"?"+tc.query)
+			if tc.method != "" {
+				req.Method = tc.method
+			}
+			if tc.page {
+				req = req.WithContext(context.WithValue(req.Context(), inflowKey{}, &inflow{}))
+			}
+			if tc.aside {
+				req = req.WithContext(aside(req.Context()))
+			}
+			resp, err := next.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			if got, want := resp.Header.Get("Content-Type") == "application/json", tc.code == 0 && !tc.aside; got != want {
+				t.Errorf("it is read as %s", resp.Header.Get("Content-Type"))
+			}
+			read, err := io.Copy(io.Discard, resp.Body)
+			excess := tooLarge(err)
+			if tc.value == 0 {
+				if err != nil || told != nil {
+					t.Errorf("got %v after %d bytes, told %v", err, read, told)
+				}
+				return
+			}
+			if excess == nil || excess.Bound != tc.value || excess.Value <= tc.value || excess.Value > tc.value+(1<<20)+100 || excess.Unit != tc.unit {
+				t.Fatalf("got %v (%+v)", err, excess)
+			}
+			if part := tc.page && tc.query == "limit=250"; excess.part != part {
+				t.Errorf("fewer can be asked for: %v", excess.part)
+			}
+			if (told == nil) != tc.quiet {
+				t.Errorf("told %v", told)
+			}
+			if _, again := resp.Body.Read(make([]byte, 10)); !errors.Is(again, errTooLarge) {
+				t.Errorf("it goes on: %v", again)
+			}
+		})
+	}
+}
+
+// endless repeats a text without an end.
+func endless(text string) io.Reader {
+	block := []byte(strings.Repeat(text, max(1, 32<<10/len(text))))
+	var rest []byte
+	return readerFunc(func(p []byte) (int, error) {
+		if len(rest) == 0 {
+			rest = block
+		}
+		n := copy(p, rest)
+		rest = rest[n:]
+		return n, nil
+	})
+}
+
+// It takes no longer to count what is made to be slow to count.
+func TestMeterIsLinear(t *testing.T) {
+	for name, text := range map[string]string{
+		"plain":            `{"a":"b"}`,
+		"escapes":          `\`,
+		"quotes":           `"`,
+		"escaped quotes":   `\"`,
+		"an endless text":  `x`,
+		"escapes, far off": strings.Repeat("x", 510) + `\`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := []byte(`"` + strings.Repeat(text, (4<<20)/len(text)))
+			m := &meter{}
+			began := time.Now()
+			for rest := data; len(rest) > 0; {
+				n, _, _ := m.add(rest)
+				rest = rest[n:]
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("4 MiB took %v", took)
+			}
+		})
+	}
+}
+
+// What is compressed counts as it is read, over HTTP/2 as over HTTP/1.1.
+func TestCompressedAnswersAreBounded(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			t.Error("it does not ask for gzip")
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		for zeros := make([]byte, 1<<20); r.Context().Err() == nil; {
+			if _, err := z.Write(zeros); err != nil {
+				return
+			}
+		}
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	for name, ask := range map[string]struct {
+		do    func(*connection) error
+		bound int64
+	}{
+		"version":  {func(c *connection) error { return c.probe(t.Context()) }, maxVersionAnswer},
+		"identity": {func(c *connection) error { _, err := c.readIdentity(t.Context()); return err }, DefaultMaxMemory / 12},
+		"review":   {func(c *connection) error { _, err := c.review(t.Context()); return err }, DefaultMaxMemory / 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := connectWith(t, server, goodUser)
+			defer c.disconnect()
+			err := ask.do(c)
+			if excess := tooLarge(err); excess == nil || excess.Bound != ask.bound || excess.Unit != "bytes" {
+				t.Errorf("got %v", err)
+			}
+			if found := c.excess.err(); !errors.Is(found, errTooLarge) {
+				t.Errorf("the connection knows of %v", found)
+			}
+			if f := disconnected(fmt.Errorf("asking: %w", err)); f.Reason != "TooLarge" || f.Status != metav1.ConditionFalse || !strings.Contains(f.Message, "and the bound is") {
+				t.Errorf("it is shown as %+v", f)
+			}
+		})
+	}
+}
+
+// An API server is asked for JSON alone.
+func TestAnswersAreJSON(t *testing.T) {
+	for accept, want := range map[string]string{
+		"":                 "",
+		"application/json": "application/json",
+		"application/vnd.kubernetes.protobuf,application/json":                                         "application/json",
+		"application/vnd.kubernetes.protobuf;as=Table,application/json;as=Table;v=v1,application/yaml": "application/json;as=Table;v=v1",
+		"application/vnd.kubernetes.protobuf":                                                          "application/json",
+		"application/json, */*":                                                                        "application/json, */*",
+	} {
+		t.Run(accept, func(t *testing.T) {
+			req := get(t.Context(), t, "https://spoke/version")
+			if accept != "" {
+				req.Header.Set("Accept", accept)
+			}
+			if got := asJSON(req).Header.Get("Accept"); got != want {
+				t.Errorf("got %q", got)
+			}
+			if req.Header.Get("Accept") != accept {
+				t.Error("the request was changed")
+			}
+		})
+	}
+}
+
+// An event that has begun comes to its end soon, or the watch ends. A quiet watch goes on.
+func TestEventsWithoutAnEnd(t *testing.T) {
+	const event = `{"type":"ADDED","object":{}}`
+	for name, tc := range map[string]struct {
+		code  int
+		sends func(i int) string // in each second
+		late  bool
+	}{
+		"quiet":               {200, func(int) string { return "" }, false},
+		"whole events":        {200, func(int) string { return event }, false},
+		"slow events":         {200, func(i int) string { return string(event[i%len(event)]) }, true}, // 28 s for each
+		"always within one":   {200, func(i int) string { return event[i%9+1:] + event[:(i+1)%9+1] }, false},
+		"one without an end":  {200, func(int) string { return "[" }, true},
+		"a refusal, in drips": {403, func(int) string { return " " }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, w := io.Pipe()
+				var told error
+				next := metered{tell: func(e *TooLargeError) { told = e }, next: roundTrip(func(*http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: tc.code, Header: http.Header{}, Body: r}, nil
+				})}
+				resp, err := next.RoundTrip(get(t.Context(), t, "https://spoke/api/v1/namespaces?watch=true"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { _ = w.Close() }()
+					if name == "always within one" {
+						_, _ = io.WriteString(w, event[:1])
+					}
+					for i := range 120 {
+						time.Sleep(time.Second) //nolint:forbidigo // of the bubble's clock
+						if _, err := io.WriteString(w, tc.sends(i)); err != nil {
+							return
+						}
+					}
+				}()
+				began := time.Now()
+				_, err = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+				took := time.Since(began)
+				<-done
+				if late := errors.Is(err, errTooLarge); late != tc.late || (told != nil) != tc.late {
+					t.Errorf("after %v: %v, told %v", took, err, told)
+				}
+				if tc.late && took > eventTime+5*time.Second {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// Pages take no more than a share of what all may, while others need the rest; one that comes slowly
+// keeps no other one waiting.
+func TestShares(t *testing.T) {
+	b := &pageBudget{most: 1000}
+	slow := b.join()
+	if err := slow.take(600); err != nil {
+		t.Fatalf("alone: %v", err)
+	}
+	other := b.join()
+	if err := other.take(500); err != nil {
+		t.Errorf("an equal share is refused: %v", err)
+	}
+	if err := slow.take(1); !errors.Is(err, errBusy) {
+		t.Errorf("beyond its share: %v", err)
+	}
+	slow.end()
+	if err := other.take(500); err != nil {
+		t.Errorf("alone again: %v", err)
+	}
+	other.end()
+	if b.total != 0 || b.active != 0 {
+		t.Errorf("left: %d bytes of %d", b.total, b.active)
+	}
+	var none *pageBudget
+	none.join().end()
+}

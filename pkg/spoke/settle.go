@@ -1,0 +1,109 @@
+package spoke
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// seenAlone chooses nothing.
+func seenAlone(ctx context.Context, _, _ string, _ Evaluators, look look) ([]v1alpha1.Evaluator, error) {
+	seen, err := look(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return seen.List, nil
+}
+
+// settle decides which evaluators of a spoke, which is the cluster with this identity, are chosen. A new choice is in the status before it is
+// returned, and so before anything is written by it: after a restart, another one could be made.
+func (r *Registrar) settle(ctx context.Context, name, identity string, before Evaluators, look look) ([]v1alpha1.Evaluator, error) {
+	sc, err := r.spokeCluster(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	seen, err := look(ctx, r.expected(recordOf(sc, identity), before))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	var list []v1alpha1.Evaluator
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if sc, err = r.spokeCluster(ctx, name); err != nil {
+			return err
+		}
+		list = r.Evaluation.Choose(ctx, recordOf(sc, identity), before, seen)
+		seen.limit(ctx, list)
+		return r.record(ctx, sc, list)
+	})
+	return list, err
+}
+
+// recordTimeout bounds the write of a choice.
+const recordTimeout = requestTimeout
+
+func (r *Registrar) spokeCluster(ctx context.Context, name string) (*v1alpha1.SpokeCluster, error) {
+	sc := &v1alpha1.SpokeCluster{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, sc); err != nil {
+		return nil, fmt.Errorf("reading SpokeCluster %s: %w", name, err)
+	}
+	return sc, nil
+}
+
+// recordOf returns a SpokeCluster without the choice that it records for another cluster.
+func recordOf(sc *v1alpha1.SpokeCluster, identity string) *v1alpha1.SpokeCluster {
+	if sc.Status.Identity == "" || sc.Status.Identity == identity {
+		return sc
+	}
+	sc = sc.DeepCopy()
+	sc.Status.Evaluators = nil
+	meta.RemoveStatusCondition(&sc.Status.Conditions, v1alpha1.ConditionEvaluatorsFound)
+	return sc
+}
+
+// expected are the evaluators that have to be looked for, whatever else a spoke has: those that a
+// person named, and those that are chosen, unless their namespace is not trusted any more.
+func (r *Registrar) expected(sc *v1alpha1.SpokeCluster, before Evaluators) []v1alpha1.EvaluatorReference {
+	out := slices.Clone(sc.Spec.EvaluatorRefs)
+	record := sc.Status.Evaluators
+	if before.Known {
+		record = before.List
+	}
+	trusted := r.Provider.opts.EvaluatorNamespaces
+	for i := range record {
+		e := &record[i]
+		if (e.Chosen || !e.MissingTime.IsZero()) && (len(trusted) == 0 || slices.Contains(trusted, e.Namespace)) {
+			out = append(out, v1alpha1.EvaluatorReference{Kind: e.Kind, Namespace: v1alpha1.NamespaceName(e.Namespace), Name: e.Name})
+		}
+	}
+	return out
+}
+
+// record writes down which evaluators are chosen, or that none is, where the status does not say so
+// yet. What spec.evaluatorRefs chooses is written down there.
+func (r *Registrar) record(ctx context.Context, sc *v1alpha1.SpokeCluster, list []v1alpha1.Evaluator) error {
+	next := sc.DeepCopy()
+	r.tellEvaluation(&next.Status, sc, news{seen: &Observation{Evaluators: Evaluators{List: list, Known: true}}})
+	if len(sc.Spec.EvaluatorRefs) > 0 || rule.SameChoice(next.Status.Evaluators, sc.Status.Evaluators) && isAmbiguous(next) == isAmbiguous(sc) {
+		return nil
+	}
+	if err := r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("recording in SpokeCluster %s which Prometheus evaluates the rules: %w", sc.Name, err)
+	}
+	r.setOutdated(sc)
+	r.announce(sc, nil, next.Status.Conditions)
+	return nil
+}
+
+func isAmbiguous(sc *v1alpha1.SpokeCluster) bool {
+	found := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionEvaluatorsFound)
+	return found != nil && found.Reason == v1alpha1.ReasonAmbiguous
+}

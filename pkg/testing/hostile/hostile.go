@@ -1,0 +1,286 @@
+// Package hostile makes an API server lie: its lies are faults of a faultproxy, so that all else that
+// the cluster says is true. What a lie sends is made as it is sent, and never stored.
+package hostile
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
+)
+
+// mostSent bounds what one answer sends, in bytes before compression: a test that fails should not
+// take the machine down.
+const mostSent = 2 << 30
+
+// block is how much is written at a time, in bytes.
+const block = 64 << 10
+
+// Lie is what is sent in place of an answer.
+type Lie func(w http.ResponseWriter, r *http.Request)
+
+// Liar tells a lie in place of some answers, and counts how often.
+type Liar struct {
+	// About tells of which requests.
+	About func(r *http.Request) bool
+	// Lie is told.
+	Lie Lie
+
+	told atomic.Int64
+}
+
+// Fault is how a faultproxy tells the lie.
+func (l *Liar) Fault(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if !l.About(r) {
+		next.ServeHTTP(w, r)
+		return
+	}
+	l.told.Add(1)
+	l.Lie(w, r)
+}
+
+// Told returns how often it was told.
+func (l *Liar) Told() int64 { return l.told.Load() }
+
+var _ faultproxy.Fault = (&Liar{}).Fault
+
+// Path returns what is about all requests whose path ends so, other than watches.
+func Path(suffix string) func(*http.Request) bool {
+	return func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, suffix) && !watches(r) }
+}
+
+// List returns what is about lists of a resource. Watches of it are too old, so that it is listed.
+func List(resource string) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		return strings.HasSuffix(r.URL.Path, "/"+resource) && r.Method == http.MethodGet && !watches(r)
+	}
+}
+
+// Watch returns what is about watches of a resource.
+func Watch(resource string) func(*http.Request) bool {
+	return func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/"+resource) && watches(r) }
+}
+
+// Behind returns what is about requests to servers behind the API server whose path ends so.
+func Behind(suffix string) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		return strings.Contains(r.URL.Path, "/proxy/") && strings.HasSuffix(r.URL.Path, suffix)
+	}
+}
+
+// All returns what is about all requests, other than those behind the API server.
+func All(r *http.Request) bool { return !strings.Contains(r.URL.Path, "/proxy/") }
+
+func watches(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
+
+// Endless begins as a true answer may, and goes on without an end.
+func Endless(begin, again string) Lie { return endless(http.StatusOK, begin, again) }
+
+// EndlessRefusal refuses with a code, in words without an end.
+func EndlessRefusal(code int) Lie { return endless(code, `{"kind":"Status","message":"`, "x") }
+
+// EndlessText is an object with a text without an end.
+var EndlessText = Endless(`{"kind":"List","metadata":{"annotations":{"a":"`, "x")
+
+func endless(code int, begin, again string) Lie {
+	return func(w http.ResponseWriter, r *http.Request) {
+		head(w, code)
+		out := bounded(w, r)
+		_, _ = io.WriteString(out, begin)
+		repeat(out, again, 0)
+	}
+}
+
+// Compressed compresses what a lie sends.
+func Compressed(lie Lie) Lie {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		if err != nil {
+			panic(fmt.Sprintf("a level of gzip is wrong: %v", err))
+		}
+		defer func() { _ = z.Close() }()
+		lie(&compressed{ResponseWriter: w, to: z}, r)
+	}
+}
+
+// compressed is an answer that is compressed.
+type compressed struct {
+	http.ResponseWriter
+	to *gzip.Writer
+}
+
+// Write implements io.Writer.
+func (c *compressed) Write(p []byte) (int, error) {
+	return c.to.Write(p) //nolint:wrapcheck // a writer is transparent
+}
+
+// Million is a list of a million objects, in one answer, whatever limit was asked for.
+func Million(w http.ResponseWriter, r *http.Request) {
+	head(w, http.StatusOK)
+	out := bounded(w, r)
+	_, _ = io.WriteString(out, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[`)
+	for i := range 1_000_000 {
+		if i > 0 {
+			_, _ = io.WriteString(out, ",")
+		}
+		if _, err := fmt.Fprintf(out, `{"metadata":{"name":"o-%d","namespace":"default","uid":"u-%d","resourceVersion":"1"}}`, i, i); err != nil {
+			return
+		}
+	}
+	_, _ = io.WriteString(out, "]}")
+}
+
+// GiantEvent is a watch whose first event has 1 GiB.
+func GiantEvent(w http.ResponseWriter, r *http.Request) {
+	head(w, http.StatusOK)
+	out := bounded(w, r)
+	_, _ = io.WriteString(out, `{"type":"ADDED","object":{"metadata":{"name":"a","annotations":{"a":"`)
+	repeat(out, "x", 1<<30)
+	_, _ = io.WriteString(out, `"}}}}`)
+}
+
+// Flood is a watch with so many events a second, each of which changes a label of the same object.
+func Flood(perSecond int) Lie {
+	return func(w http.ResponseWriter, r *http.Request) {
+		head(w, http.StatusOK)
+		out := bounded(w, r)
+		const beats = 20 // a second
+		beat := time.NewTicker(time.Second / beats)
+		defer beat.Stop()
+		for i := 0; ; {
+			var events bytes.Buffer
+			for range perSecond / beats {
+				i++
+				fmt.Fprintf(&events, `{"type":"MODIFIED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",`+
+					`"metadata":{"name":"flood","namespace":"default","uid":"flood","resourceVersion":"%d","labels":{"n":"%d"}}}}`+"\n", 1_000_000+i, i)
+			}
+			if _, err := out.Write(events.Bytes()); err != nil || flush(w) != nil {
+				return
+			}
+			select {
+			case <-r.Context().Done():
+				return
+			case <-beat.C:
+			}
+		}
+	}
+}
+
+// Drip sends one byte a second of something that is never complete.
+func Drip(w http.ResponseWriter, r *http.Request) {
+	prefix(w, r, `{"metadata":{"annotations":{"a":"`, "x", time.Second)
+}
+
+// Prefix is a valid beginning of a list, object after object, for as long as somebody reads it.
+func Prefix(every time.Duration) Lie {
+	return func(w http.ResponseWriter, r *http.Request) {
+		head(w, http.StatusOK)
+		const begin = `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[{}`
+		if _, err := io.WriteString(w, begin); err != nil || flush(w) != nil {
+			return
+		}
+		trickle(w, r.Context(), `,{"metadata":{"name":"a","namespace":"default"}}`, every)
+	}
+}
+
+func prefix(w http.ResponseWriter, r *http.Request, begin, again string, every time.Duration) {
+	head(w, http.StatusOK)
+	for i := range len(begin) {
+		if _, err := io.WriteString(w, begin[i:i+1]); err != nil || flush(w) != nil || pause(r.Context(), every) != nil {
+			return
+		}
+	}
+	trickle(w, r.Context(), again, every)
+}
+
+func trickle(w http.ResponseWriter, ctx context.Context, text string, every time.Duration) {
+	for pause(ctx, every) == nil {
+		if _, err := io.WriteString(w, text); err != nil || flush(w) != nil {
+			return
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err() //nolint:wrapcheck // it says all
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Deep is JSON that is nested a million deep.
+func Deep(w http.ResponseWriter, r *http.Request) {
+	head(w, http.StatusOK)
+	out := bounded(w, r)
+	for range 1_000_000 / 1000 {
+		if _, err := io.WriteString(out, strings.Repeat(`{"a":`, 1000)); err != nil {
+			return
+		}
+	}
+	_, _ = io.WriteString(out, "1"+strings.Repeat("}", 1_000_000))
+}
+
+// TooOld says of watches that they are too old, and tells a lie of all else.
+func TooOld(lie Lie) Lie {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if watches(r) {
+			head(w, http.StatusGone)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"too old"}`)
+			return
+		}
+		lie(w, r)
+	}
+}
+
+func head(w http.ResponseWriter, code int) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+}
+
+func flush(w http.ResponseWriter) error {
+	return http.NewResponseController(w).Flush() //nolint:wrapcheck // it ends the lie
+}
+
+// repeat writes a text again and again, up to so many bytes; 0 is no end.
+func repeat(w io.Writer, text string, most int64) {
+	part := []byte(strings.Repeat(text, max(1, block/len(text))))
+	for sent := int64(0); most == 0 || sent < most; sent += int64(len(part)) {
+		if _, err := w.Write(part); err != nil {
+			return
+		}
+	}
+}
+
+// bounded returns a writer to an answer that fails beyond mostSent, or when nobody reads any more.
+func bounded(w io.Writer, r *http.Request) io.Writer {
+	return &bound{to: w, ctx: r.Context(), left: mostSent}
+}
+
+type bound struct {
+	to   io.Writer
+	ctx  context.Context
+	left int64
+}
+
+// Write implements io.Writer.
+func (b *bound) Write(p []byte) (int, error) {
+	if b.left -= int64(len(p)); b.left < 0 {
+		return 0, io.ErrShortWrite
+	}
+	if err := b.ctx.Err(); err != nil {
+		return 0, err //nolint:wrapcheck // it ends the lie
+	}
+	return b.to.Write(p) //nolint:wrapcheck // a writer is transparent
+}
