@@ -199,6 +199,8 @@ func (e *evaluating) tenants(t *testing.T) {
 }
 
 // serviceTo returns a Service that leads to a server, and what it takes for that.
+//
+//nolint:staticcheck // Endpoints are deprecated, and what the API server's proxy reads
 func serviceTo(t *testing.T, namespace, address string) (client.Object, client.Object) {
 	t.Helper()
 	u, err := url.Parse(address)

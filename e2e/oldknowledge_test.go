@@ -51,6 +51,8 @@ func TestOldKnowledge(t *testing.T) {
 	t.Cleanup(proxy.Close)
 	behind, err := proxy.Kubeconfig()
 	must(t, err)
+	mute := make(chan struct{})
+	proxy.Set(until(mute))
 	second := startManagerWith(t, f, fleet.ManagerOptions{Dir: t.TempDir(), LeaderElect: true, Kubeconfig: behind})
 	eventually(t, "the standby is ready", func(ctx context.Context) error {
 		ok, body, err := readyz(ctx, second)
@@ -59,8 +61,7 @@ func TestOldKnowledge(t *testing.T) {
 		}
 		return err
 	})
-	proxy.Set(deaf)
-	proxy.EndWatches()
+	close(mute)
 
 	update(t, f.Hub, rules["state"], func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Enabled })
 	update(t, f.Hub, rules["placement"], func(ar *v1alpha1.AlertRule) { ar.Spec.Placement = onNamed(spokeA) })
@@ -92,15 +93,31 @@ func TestOldKnowledge(t *testing.T) {
 	expectPushed(t, m, client.ObjectKeyFromObject(rules["placement"]), 0)
 }
 
-// deaf answers every list and every watch of AlertRules, and sends none. A standby has no other
-// objects in its cache.
-func deaf(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if !strings.HasSuffix(r.URL.Path, "/alertrules") {
+// until has the watches of AlertRules tell of nothing from a moment on. They stay open: a standby whose
+// watch has ended does not lead before it is back. A standby has no other objects in its cache.
+func until(mute <-chan struct{}) faultproxy.Fault {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if strings.HasSuffix(r.URL.Path, "/alertrules") && r.URL.Query().Has("watch") {
+			w = &muted{ResponseWriter: w, since: mute}
+		}
 		next.ServeHTTP(w, r)
-		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusOK)
-	_ = http.NewResponseController(w).Flush()
-	<-r.Context().Done()
+}
+
+// muted sends what is written until a channel is closed.
+type muted struct {
+	http.ResponseWriter
+
+	since <-chan struct{}
+}
+
+func (m *muted) Unwrap() http.ResponseWriter { return m.ResponseWriter }
+
+func (m *muted) Write(b []byte) (int, error) {
+	select {
+	case <-m.since:
+		return len(b), nil
+	default:
+		return m.ResponseWriter.Write(b) //nolint:wrapcheck // it is transparent
+	}
 }

@@ -26,13 +26,16 @@ func TestKindsLostForLong(t *testing.T) {
 	t.Parallel()
 	for plural, row := range map[string]struct {
 		waiting int
-		restore func(l *losing, t *testing.T)
+		restore func(t *testing.T, l *losing)
 	}{
-		"spokeclusters": {lostRules + lostDeployments, func(l *losing, t *testing.T) {
+		"spokeclusters": {lostRules + lostDeployments, func(t *testing.T, l *losing) {
 			t.Helper()
 			l.setLabel(t, "gold")
 		}},
-		"alertrules": {lostRules, (*losing).restoreRules},
+		"alertrules": {lostRules, func(t *testing.T, l *losing) {
+			t.Helper()
+			l.restoreRules(t)
+		}},
 	} {
 		t.Run(plural, func(t *testing.T) {
 			t.Parallel()
@@ -45,7 +48,7 @@ func TestKindsLostForLong(t *testing.T) {
 				must(t, l.has(t.Context(), lostRules+lostDeployments))
 			}
 			l.expectWaiting(t, row.waiting)
-			row.restore(l, t)
+			row.restore(t, l)
 			l.expectWaiting(t, 0)
 			l.expectNone(t)
 			l.invariants(t)

@@ -390,7 +390,8 @@ func TestForget(t *testing.T) {
 				f.again(member)
 			}
 			remembers := func(w Write) bool { return f.disputes[w.Object] != nil || len(f.peaceful[w.scope()]) > 0 }
-			if tc.forget(f); remembers(tc.of) || !remembers(tc.kept) {
+			tc.forget(f)
+			if remembers(tc.of) || !remembers(tc.kept) {
 				t.Errorf("%s, after %d undos: it remembers %v and %v", name, undos, f.peaceful, f.disputes)
 			}
 		}

@@ -331,7 +331,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		"alerts":            {inRule + `"alerts":[{}`, `,{"state":"firing","labels":{"a":"b"}}`, "more bytes"},
 		"rules":             {start + `{"name":"g","rules":[{"type":"alerting"}`, `,{"type":"alerting","query":"up"}`, "too large"},
 		"records":           {start + `{"name":"g","rules":[{"type":"recording"}`, `,{"type":"recording"}`, "more than 50000 rules"},
-		"groups":            {start + `{}`, `,{"name":"g","rules":[]}`, "more bytes"},
+		"groups":            {start + `{}`, `,{"name":"g","rules":[]}`, "more than 50000 groups"},
 		"unknown elements":  {`{"x":[1`, `,1`, "a value of more than"},
 		"warnings":          {`{"warnings":["x"`, `,"x"`, "a value of more than"},
 		"many pages' worth": {start + `{}`, `,{"rules":[{"type":"alerting","query":"` + strings.Repeat("x", 1<<16) + `"}]}`, "more bytes"},

@@ -172,8 +172,8 @@ func (r *reading) data(s *stream) (next string, err error) {
 // group reads a group. Its rules wait for its end: what they have in common may come
 // after them.
 func (r *reading) group(s *stream) error {
-	if most := cmp.Or(r.client.MaxRules, defaultRules); r.groups >= most {
-		return &Error{Kind: TooMuch, Message: fmt.Sprintf("there are more than %d groups of rules", most)}
+	if most := cmp.Or(r.client.MaxRules, defaultRules); r.groups-r.found >= most {
+		return &Error{Kind: TooMuch, Message: fmt.Sprintf("there are more than %d groups without rules", most)}
 	}
 	r.groups++
 	var (

@@ -50,9 +50,8 @@ type Held struct {
 // A choice that was recorded stays, whatever else there is in the spoke. There is a new
 // one only where nothing is recorded, or what is recorded has been gone for Grace.
 func ChooseEvaluators(in *Choice) []v1alpha1.Evaluator {
-	out := make([]v1alpha1.Evaluator, len(in.Seen))
-	for i := range in.Seen {
-		out[i] = in.Seen[i]
+	out := slices.Clone(in.Seen)
+	for i := range out {
 		out[i].Chosen, out[i].MissingTime = false, metav1.Time{}
 	}
 	record := slices.DeleteFunc(slices.Clone(in.Record), func(e v1alpha1.Evaluator) bool { return !e.Chosen && e.MissingTime.IsZero() })

@@ -42,7 +42,8 @@ func exprCost(expr string) (int, *fault) {
 		if item.Typ == parser.COMMENT {
 			continue
 		}
-		if tokens++; tokens > maxTokens {
+		tokens++
+		if tokens > maxTokens {
 			return 0, &fault{int(item.Pos), fmt.Sprintf("the expression has too many parts to be parsed in good time: more than %d", maxTokens)}
 		}
 		if item.Typ == parser.STRING && at.role() == regex {

@@ -116,7 +116,7 @@ type session struct {
 func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, error) {
 	c := &connection{
 		name: name, p: p, cfg: cfg, kick: make(chan struct{}, 1),
-		log: p.log.WithValues("cluster", name), restores: newRestores(),
+		log: p.log.WithValues("cluster", name), restores: newRestores(), reads: newReadings(),
 	}
 	c.breaker = NewBreaker(func() {
 		p.circuit(c)

@@ -50,6 +50,7 @@ func (a *earlyWatch) open(ctx context.Context, version string, ended <-chan stru
 		return // the watch that follows the list will tell why
 	}
 	b := newBacklog(version, w)
+	context.AfterFunc(ctx, b.Stop) // whoever was to read it may have ended
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	select {
@@ -131,7 +132,10 @@ func (b *backlog) run() {
 		case out <- next:
 			events = events[1:]
 		case <-b.done:
-			for range from { // it may have something in hand
+			for from != nil { // it may have something in hand
+				if _, ok := <-from; !ok {
+					from = nil
+				}
 			}
 			return
 		}

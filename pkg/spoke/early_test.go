@@ -65,7 +65,11 @@ func (f *forgetful) list(ctx context.Context, o metav1.ListOptions) (kruntime.Ob
 	if page, ok := ctx.Value(inflowKey{}).(*inflow); ok {
 		page.began.Store(true)
 	}
-	time.Sleep(f.each) //nolint:forbidigo // of the bubble's clock
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(f.each):
+	}
 	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(version)}}
 	to := min(f.objects, from+int(o.Limit))
 	for i := from; i < to; i++ {
@@ -176,6 +180,7 @@ func TestListsThatTakeLong(t *testing.T) {
 				}
 				cancel()
 				<-done
+				synctest.Wait()
 			})
 		})
 	}

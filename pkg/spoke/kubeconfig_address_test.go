@@ -179,8 +179,7 @@ func TestMetadataServices(t *testing.T) {
 			checkRefused(t, err, fieldProxy)
 			ref := &v1alpha1.EvaluatorReference{URL: "http://" + host + "/latest/meta-data"}
 			_, _, err = (&Spoke{allow: all}).Asker(&v1alpha1.Evaluator{}, ref)
-			var refused *RefusedError
-			if !errors.As(err, &refused) {
+			if _, refused := errors.AsType[*RefusedError](err); !refused {
 				t.Errorf("as an evaluator's address: %v", err)
 			}
 		})

@@ -218,7 +218,7 @@ func TestPagesOverLinks(t *testing.T) {
 		"fast":                             {objects: 5000, rate: 100e6, requests: 12},
 		"100 KB/s":                         {objects: 5000, rate: 100_000, requests: 12},
 		"20 KB/s":                          {objects: 500, rate: 20_000, requests: 3},
-		"1 KB/s":                           {objects: 5000, rate: 1000, requests: 50},
+		"3 KB/s":                           {objects: 5000, rate: 3000, requests: 50},
 		"100 KB/s, plain":                  {objects: 5000, rate: 100_000, plain: true, told: true, requests: 30},
 		"20 KB/s, plain":                   {objects: 500, rate: 20_000, plain: true, told: true, requests: 12},
 		"5 KB/s, plain":                    {objects: 500, rate: 5000, plain: true, told: true, requests: 20},
@@ -282,8 +282,8 @@ func TestPagesWithoutAnEnd(t *testing.T) {
 		limits Limits
 		says   string
 	}{
-		"objects": {Limits{Objects: 1000}, "the spoke holds too many Deployments: 1,250 objects, and the bound is 1,000 (--spoke-max-objects)"},
-		"memory":  {Limits{Memory: 500_000}, "what the manager keeps of the spoke is too large: 535,"},
+		"objects": {Limits{Objects: 1000}, "the spoke holds too many Deployments: 1,200 objects, and the bound is 1,000 (--spoke-max-objects)"},
+		"memory":  {Limits{Memory: 500_000}, "what the manager keeps of the spoke is too large: 856,"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var told []error

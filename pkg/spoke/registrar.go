@@ -303,27 +303,39 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 	if !missing && (secret == nil || !sc.DeletionTimestamp.IsZero()) {
 		return sc, 0, nil
 	}
-	labels, changed := mirrored(secret.Labels, sc)
-	if !missing && !changed && controllerutil.ContainsFinalizer(sc, v1alpha1.LeaveFinalizer) {
+	labels, due := wanted(secret, sc)
+	if !missing && !due {
 		r.Contests.Stands(membership(name, ""))
 		return sc, 0, nil
 	}
 	sc.Name = name
 	if alters(labels, sc) { // which can remove rules: old knowledge does not
-		bounded, cancel := context.WithTimeout(ctx, live.Timeout)
-		defer cancel()
-		now, err := r.registered(bounded, r.Live, name)
-		switch {
-		case err != nil:
+		now, err := r.registeredNow(ctx, name)
+		if err != nil {
 			return nil, 0, fmt.Errorf("before labels of SpokeCluster %s change: %w", name, err)
-		case now == nil: // the event that the cache lacks brings it back here
-			return sc, live.BehindRetry, nil
 		}
-		if labels, changed = mirrored(now.Labels, sc); !changed && controllerutil.ContainsFinalizer(sc, v1alpha1.LeaveFinalizer) {
-			return sc, live.BehindRetry, nil // as above
+		if labels, due = wanted(now, sc); !due {
+			return sc, live.BehindRetry, nil // the event that the cache lacks brings it back here
 		}
 	}
 	return r.mirror(ctx, sc, labels)
+}
+
+// wanted returns the labels that a SpokeCluster has of its Secret, and whether it is to be written: not for a
+// Secret that is nil.
+func wanted(secret *corev1.Secret, sc *v1alpha1.SpokeCluster) (labels map[string]string, due bool) {
+	if secret == nil {
+		return nil, false
+	}
+	labels, due = mirrored(secret.Labels, sc)
+	return labels, due || !controllerutil.ContainsFinalizer(sc, v1alpha1.LeaveFinalizer)
+}
+
+// registeredNow is registered, past the cache.
+func (r *Registrar) registeredNow(ctx context.Context, name string) (*corev1.Secret, error) {
+	ctx, cancel := context.WithTimeout(ctx, live.Timeout)
+	defer cancel()
+	return r.registered(ctx, r.Live, name)
 }
 
 // connect hands the kubeconfig to the provider. The Finding is non-nil where the

@@ -140,7 +140,8 @@ func TestRecollect(t *testing.T) {
 	r.gone("s") // before it was connected
 	r.Provider.mu.Lock()
 	defer r.Provider.mu.Unlock()
-	if r.Provider.becomeLocked("s", "B"); told != 1 || len(r.recollected) != 0 {
+	r.Provider.becomeLocked("s", "B")
+	if told != 1 || len(r.recollected) != 0 {
 		t.Errorf("told %d times when it is another one, and %v is remembered", told, r.recollected)
 	}
 }
@@ -253,7 +254,8 @@ func TestMemberWithAnOldCache(t *testing.T) {
 			reads := 0
 			r.Live = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
 				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-					if reads++; tc.fails {
+					reads++
+					if tc.fails {
 						return errors.New("no answer")
 					}
 					return c.Get(ctx, key, o, opts...)

@@ -324,7 +324,7 @@ func TestContestOfMetadata(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldOn(t, server).apply()
 			o := w.object()
-			t.Cleanup(func() { _ = server.Delete(context.Background(), o) })
+			t.Cleanup(func() { _ = server.Delete(context.WithoutCancel(t.Context()), o) })
 			undo := func(round string) {
 				w.touch(func(o *monitoringv1.PrometheusRule) { tc.change(o, round) })
 				w.sync()

@@ -145,7 +145,8 @@ func newWorldOn(t *testing.T, server client.WithWatch) *world {
 
 	w.put(w.hub, &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{"env": "prod"}}})
 	for _, ns := range []string{"shop", "monitoring"} {
-		if err := w.server.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); client.IgnoreAlreadyExists(err) != nil {
+		err := w.server.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+		if client.IgnoreAlreadyExists(err) != nil {
 			t.Fatal(err)
 		}
 	}

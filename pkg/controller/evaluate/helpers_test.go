@@ -239,7 +239,8 @@ func (w *world) hold(objects ...*monitoringv1.PrometheusRule) {
 	for _, o := range objects {
 		if key, ok := rule.ParseRuleKey(o); ok {
 			ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-			if err := w.hub.Create(w.Context(), ar); client.IgnoreAlreadyExists(err) != nil {
+			err := w.hub.Create(w.Context(), ar)
+			if client.IgnoreAlreadyExists(err) != nil {
 				w.Fatal(err)
 			}
 		}

@@ -84,7 +84,7 @@ func TestTextsOfSpokesAreBounded(t *testing.T) {
 			}
 			spoil(w, o, f)
 			recorder := httptest.NewRecorder()
-			f.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/api/v1/rules?group_limit=500", http.NoBody))
+			f.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/rules?group_limit=500", http.NoBody))
 			body := recorder.Body.Bytes()
 			w.prometheus = http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 				if strings.HasSuffix(req.URL.Path, "/rules") {

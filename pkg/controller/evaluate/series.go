@@ -3,6 +3,7 @@ package evaluate
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -218,11 +219,7 @@ func (s *series) collect(t *task, parsed map[types.UID]*needs) {
 		}
 	}
 	s.needs = next
-	for selector, is := range s.known {
-		if !is.wanted {
-			delete(s.known, selector)
-		}
-	}
+	maps.DeleteFunc(s.known, func(_ string, is *presence) bool { return !is.wanted })
 }
 
 // parseNeeds returns the needs of the PrometheusRules that are new or have changed, as far as the

@@ -190,11 +190,11 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 		s.shown = true
 	}
 	es.outcome, es.message, es.gist, es.failures, es.loaded = rule.Evaluates, "", "", 0, a.loaded
-	return s.keepRules(t, es, e, a, p.Interval)
+	return s.keepRules(t, es, a, p.Interval)
 }
 
 // keepRules takes what an evaluator says of the rules. It returns when to ask again, at the latest.
-func (s *spokeState) keepRules(t *task, es *evaluatorState, e *rule.Evaluator, a answer, interval time.Duration) time.Duration {
+func (s *spokeState) keepRules(t *task, es *evaluatorState, a answer, interval time.Duration) time.Duration {
 	now, next := time.Now(), interval
 	contradicts, doubts := false, false
 	for uid, o := range t.objects {

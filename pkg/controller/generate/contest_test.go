@@ -93,9 +93,13 @@ func newContestedOn(t *testing.T, server client.WithWatch) *contested {
 	})
 	for _, o := range []client.Object{
 		&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "spoke"}},
-		&v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "down"}},
+		&v1alpha1.AlertRuleTemplate{
+			ObjectMeta: metav1.ObjectMeta{Name: "down"},
+			Spec:       v1alpha1.AlertRuleTemplateSpec{AlertSpec: v1alpha1.AlertSpec{Alert: "Down", Expr: "up == 0"}},
+		},
 	} {
-		if err := c.Hub.Create(t.Context(), o); client.IgnoreAlreadyExists(err) != nil { // a server that tests share
+		err := c.Hub.Create(t.Context(), o)
+		if client.IgnoreAlreadyExists(err) != nil { // a server that tests share
 			t.Fatal(err)
 		}
 	}
@@ -383,7 +387,8 @@ func TestContestOfMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: made().Namespace}}
-	if err := server.Create(t.Context(), ns); client.IgnoreAlreadyExists(err) != nil {
+	err = server.Create(t.Context(), ns)
+	if client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
@@ -399,7 +404,7 @@ func TestContestOfMetadata(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newContestedOn(t, server)
-			t.Cleanup(func() { _ = server.Delete(context.Background(), made()) })
+			t.Cleanup(func() { _ = server.Delete(context.WithoutCancel(t.Context()), made()) })
 			c.apply(1, 0)
 			if !tc.ours {
 				for _, round := range []string{"1", "2", "3", "4"} {

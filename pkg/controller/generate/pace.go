@@ -82,7 +82,7 @@ func (p *pace) digest(w *rule.Workload) uint64 {
 	h.SetSeed(p.seed)
 	p.mu.Unlock()
 	if w != nil {
-		fmt.Fprintf(&h, "%q%q%q", w.Labels, w.Annotations, w.NamespaceLabels)
+		_, _ = fmt.Fprintf(&h, "%q%q%q", w.Labels, w.Annotations, w.NamespaceLabels)
 	}
 	return h.Sum64()
 }

@@ -15,8 +15,8 @@ import (
 // paced has a spoke change its Deployments for a while: every is the time between two changes of
 // each, and writes is how many AlertRules each change has written. It returns how many were written
 // after the first write of each Deployment.
-func paced(p *pace, deployments, writes int, every, span time.Duration) (written int, last map[types.NamespacedName]uint64) {
-	last = map[types.NamespacedName]uint64{}
+func paced(p *pace, deployments, writes int, every, span time.Duration) (written int) {
+	last := map[types.NamespacedName]uint64{}
 	for began, n := time.Now(), uint64(0); time.Since(began) < span; n++ {
 		for i := range deployments {
 			key := types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(i)}
@@ -31,7 +31,7 @@ func paced(p *pace, deployments, writes int, every, span time.Duration) (written
 		}
 		time.Sleep(every) //nolint:forbidigo // of the bubble's clock
 	}
-	return written, last
+	return written
 }
 
 // A spoke that changes its Deployments back and forth has a bounded number of AlertRules written, and
@@ -49,7 +49,7 @@ func TestPace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				written, _ := paced(&pace{}, tc.deployments, tc.writes, tc.every, time.Minute)
+				written := paced(&pace{}, tc.deployments, tc.writes, tc.every, time.Minute)
 				if written > tc.most || written < tc.most/4 {
 					t.Errorf("%d were written, want at most %d", written, tc.most)
 				}
@@ -63,7 +63,7 @@ func TestPaceInTheLongRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pace{writes: 5}
 		paced(p, 500, 7, time.Second, time.Minute)
-		if written, _ := paced(p, 500, 7, time.Second, 10*time.Minute); written > 600*5*5/4 {
+		if written := paced(p, 500, 7, time.Second, 10*time.Minute); written > 600*5*5/4 {
 			t.Errorf("%d were written within 10 minutes", written)
 		}
 	})

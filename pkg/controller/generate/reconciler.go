@@ -114,6 +114,12 @@ func NewReconciler(o Options) *Reconciler {
 	return r
 }
 
+// applied tells whether all that can be applied now is, and was seen.
+func applied(unseen, waits time.Duration) bool {
+	// What waits for longer than the cache may take waits for a person, or for the end of a contest.
+	return unseen == 0 && (waits == 0 || waits > staleRetry)
+}
+
 // Reconcile brings the AlertRules of one Deployment in line.
 func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
 	s := r.Spokes.Spoke(req.ClusterName.String())
@@ -146,8 +152,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	}
 	unseen, waits, refused, failed := r.apply(ctx, workload, desired)
 	r.quota.settle(s.Name, req.NamespacedName, refused)
-	// What waits for longer than the cache may take waits for a person, or for the end of a contest.
-	if failed == nil && unseen == 0 && (waits == 0 || waits > staleRetry) {
+	if failed == nil && applied(unseen, waits) {
 		r.Propagation.DeploymentDone(s.Name, req.NamespacedName)
 	}
 	unfounded, unsure, err := r.unfoundedOf(ctx, workload, desired, keep, existing)

@@ -34,6 +34,7 @@ type recorded struct {
 
 	t     *testing.T
 	clock *clocktesting.FakeClock
+	mu    sync.Mutex // of what a read uses
 	// crd is the definition, and writes and refuse are the writes of the record.
 	crd    metav1.ObjectMeta
 	writes int
@@ -61,6 +62,8 @@ func newRecorded(t *testing.T, data map[string]string) *recorded {
 				if !ok {
 					return c.Get(ctx, key, o, opts...)
 				}
+				r.mu.Lock()
+				defer r.mu.Unlock()
 				r.reads++
 				if r.gone {
 					return notFound("customresourcedefinitions")
@@ -77,6 +80,13 @@ func newRecorded(t *testing.T, data map[string]string) *recorded {
 			},
 		}).Build()
 	return r
+}
+
+// set changes what is read while Kinds work.
+func (r *recorded) set(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
 }
 
 // start returns Kinds that remember nothing, as after a restart.
@@ -224,25 +234,23 @@ func TestKindsStart(t *testing.T) {
 		if got := r.data()["alertrules.rulefleet.io"]; got != "first" {
 			t.Errorf("recorded is %q", got)
 		}
-		synctest.Wait()
-		r.gone = true
+		r.set(func() { r.gone = true })
 		if _, served, err := k.Defined(t.Context(), AlertRules); served || err != nil {
 			t.Errorf("got %v, %v", served, err)
 		}
 		<-time.After(10 * lostRetry) // by the clock of the test's bubble
-		synctest.Wait()
-		r.gone = false
-		r.remake()
+		r.set(func() { r.gone = false; r.remake() })
 		<-time.After(lostRetry)
 		synctest.Wait()
 		if got := r.data()["alertrules.rulefleet.io"]; !strings.HasPrefix(got, "second ") {
 			t.Errorf("recorded is %q", got)
 		}
-		reads := r.reads
+		var reads, later int
+		r.set(func() { reads = r.reads })
 		<-time.After(100 * lostRetry)
-		synctest.Wait()
-		if r.reads > reads+len(kinds) {
-			t.Errorf("it reads on: %d times", r.reads-reads)
+		r.set(func() { later = r.reads })
+		if later > reads+len(kinds) {
+			t.Errorf("it reads on: %d times", later-reads)
 		}
 		stop()
 		if err := <-ended; err != nil {

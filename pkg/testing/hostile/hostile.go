@@ -187,7 +187,7 @@ func Prefix(every time.Duration) Lie {
 		if _, err := io.WriteString(w, begin); err != nil || flush(w) != nil {
 			return
 		}
-		trickle(w, r.Context(), `,{"metadata":{"name":"a","namespace":"default"}}`, every)
+		trickle(r.Context(), w, `,{"metadata":{"name":"a","namespace":"default"}}`, every)
 	}
 }
 
@@ -198,10 +198,10 @@ func prefix(w http.ResponseWriter, r *http.Request, begin, again string, every t
 			return
 		}
 	}
-	trickle(w, r.Context(), again, every)
+	trickle(r.Context(), w, again, every)
 }
 
-func trickle(w http.ResponseWriter, ctx context.Context, text string, every time.Duration) {
+func trickle(ctx context.Context, w http.ResponseWriter, text string, every time.Duration) {
 	for pause(ctx, every) == nil {
 		if _, err := io.WriteString(w, text); err != nil || flush(w) != nil {
 			return

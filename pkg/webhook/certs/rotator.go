@@ -186,7 +186,8 @@ func (d *Decision) differs(secret *corev1.Secret) bool {
 
 // write writes the Secret, and returns what is there then.
 func (r *Rotator) write(ctx context.Context, secret *corev1.Secret, d *Decision) (*corev1.Secret, error) {
-	next, err := r.next(secret, d), error(nil)
+	var err error
+	next := r.next(secret, d)
 	if secret == nil {
 		err = r.Client.Create(ctx, next)
 	} else {
