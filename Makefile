@@ -101,6 +101,8 @@ export GORACE := atexit_sleep_ms=50
 
 # Tests on API servers wait, most of the time: packages and tests run side by side.
 GO_TEST = go test $(RACE) -count=1 -timeout 20m -parallel 8
+# Tests of long waits, which a busy machine would prolong.
+WARS := ^TestWar|Restored$$
 # Tests that measure time or memory run alone, without the race detector.
 MEASURED := AreBounded|^TestIsolation
 MEASURING := ./pkg/controller/evaluate ./pkg/evaluator ./pkg/rule ./pkg/spoke ./e2e
@@ -114,8 +116,8 @@ test: programs test-integrations ## Run the tests of all packages, the main end-
 
 .PHONY: test-all
 test-all: programs test-integrations ## Run all tests, as CI does.
-	@.ci/step 'tests' $(GO_TEST) -skip '^TestFault|^TestWar|$(MEASURED)' ./...
-	@$(MAKE) --no-print-directory test-wars test-faults test-measured
+	@# One after the other: packages that share the cores with the end-to-end tests take as long, and starve them.
+	@$(MAKE) --no-print-directory test-units test-e2e test-wars test-faults test-measured
 
 .PHONY: programs
 programs: controlplane build pipeline note-race # what tests run
@@ -131,12 +133,12 @@ test-units: programs ## Run the tests of all packages but the end-to-end tests.
 
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
-	@.ci/step 'tests (end to end)' $(GO_TEST) -v -skip '^TestFault|^TestWar|$(MEASURED)' ./e2e
+	@.ci/step 'tests (end to end)' $(GO_TEST) -skip '^TestFault|$(WARS)|$(MEASURED)' ./e2e
 
 .PHONY: test-wars
-test-wars: programs ## Have another client undo what the manager writes.
-	@# Wars of different objects overlap. Each counts writes for a minute, while a healthy spoke is measured.
-	@.ci/step 'tests (wars)' $(GO_TEST) -parallel 16 -run '^TestWar' ./e2e
+test-wars: programs ## Have another client undo what the manager writes, and restore etcd of the hub and of spokes.
+	@# They wait, most of the time: writes are counted for a minute, and a cluster is away for more than one.
+	@.ci/step 'tests (wars and restores)' $(GO_TEST) -parallel 16 -run '$(WARS)' ./e2e
 
 .PHONY: test-faults
 test-faults: programs ## Break spokes and the hub in every known way, and print what followed.

@@ -86,6 +86,16 @@ func TestBackup(t *testing.T) {
 	}
 	t.Run("Hub", func(t *testing.T) {
 		b.run(t, "Stop the manager")
+		eventually(t, "the manager has ended", func(ctx context.Context) error { // there are no pods to wait for
+			d := &appsv1.Deployment{}
+			if err := read(ctx, b.Hub, client.ObjectKey{Namespace: fleet.Namespace, Name: "rulefleet"}, d); err != nil {
+				return err
+			}
+			if d.Status.ObservedGeneration != d.Generation || d.Status.Replicas > 0 {
+				return fmt.Errorf("the Deployment's status is %+v", d.Status)
+			}
+			return nil
+		})
 		for _, o := range []client.Object{&v1alpha1.SpokeCluster{}, registration(spokeA)} {
 			o.SetName(spokeA)
 			if _, ok := o.(*v1alpha1.SpokeCluster); ok {
@@ -306,6 +316,10 @@ func (b *backup) settled(t *testing.T) []*monitoringv1.PrometheusRule {
 	return out
 }
 
+func brief(pr *monitoringv1.PrometheusRule) string {
+	return fmt.Sprintf("%s with labels %v and for %s", pr.UID, pr.Labels, duration(pr.Spec.Groups[0].Rules[0].For))
+}
+
 // same expects what was in the spoke to be there, as it was: not to be made anew.
 func (b *backup) same(t *testing.T, rules []*monitoringv1.PrometheusRule) {
 	t.Helper()
@@ -316,7 +330,7 @@ func (b *backup) same(t *testing.T, rules []*monitoringv1.PrometheusRule) {
 				return err
 			}
 			if now.UID != pr.UID || now.Labels["team"] != "shop" || *now.Spec.Groups[0].Rules[0].For != *pr.Spec.Groups[0].Rules[0].For {
-				return fmt.Errorf("%s was made anew, or is another", pr.Name)
+				return fmt.Errorf("%s was made anew, or is another: it was %s and is %s", pr.Name, brief(pr), brief(now))
 			}
 		}
 		return nil

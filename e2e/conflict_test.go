@@ -46,7 +46,7 @@ func TestConflictIsLeftAlone(t *testing.T) {
 			{Name: "mine", Rules: []monitoringv1.Rule{{Record: "mine", Expr: intstr.FromString("vector(1)")}}},
 		}}}
 		foreign.Namespace, foreign.Name = ns, name
-		create(t, a, foreign)
+		must(t, a.Client.Create(t.Context(), foreign)) // no cleanup: ours has the same name later
 
 		update(t, shared().Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Placement = onNamed(spokeA, spokeB) })
 		expectRow(t, shared(), key, spokeB, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator)

@@ -54,9 +54,9 @@ func ChooseEvaluators(in *Choice) []v1alpha1.Evaluator {
 	for i := range out {
 		out[i].Chosen, out[i].MissingTime = false, metav1.Time{}
 	}
-	record := slices.DeleteFunc(slices.Clone(in.Record), func(e v1alpha1.Evaluator) bool { return !e.Chosen && e.MissingTime.IsZero() })
+	record := slices.DeleteFunc(slices.Clone(in.Record), func(e v1alpha1.Evaluator) bool { return !IsRecorded(e) })
 	if len(in.Refs) > 0 {
-		unnamed := func(e v1alpha1.Evaluator) bool { return !isNamedIn(in.Refs, &e) }
+		unnamed := func(e v1alpha1.Evaluator) bool { return !IsNamed(in.Refs, &e) }
 		gone := in.goneOf(slices.DeleteFunc(slices.Clone(record), unnamed))
 		gone = slices.DeleteFunc(gone, func(e v1alpha1.Evaluator) bool { return !e.Chosen })
 		for i := range out {
@@ -158,14 +158,21 @@ func anyChosen(list []v1alpha1.Evaluator) bool {
 	return slices.ContainsFunc(list, func(e v1alpha1.Evaluator) bool { return e.Chosen })
 }
 
-func same(a, b *v1alpha1.Evaluator) bool {
-	return a.Kind == b.Kind && a.Namespace == b.Namespace && a.Name == b.Name
+// ReferenceTo returns what spec.evaluatorRefs names an evaluator by.
+func ReferenceTo(e *v1alpha1.Evaluator) v1alpha1.EvaluatorReference {
+	return v1alpha1.EvaluatorReference{Kind: e.Kind, Namespace: v1alpha1.NamespaceName(e.Namespace), Name: e.Name}
 }
 
-func isNamedIn(refs []v1alpha1.EvaluatorReference, e *v1alpha1.Evaluator) bool {
-	of := EvaluatorOf(e)
-	return slices.ContainsFunc(refs, of.isNamed)
+// IsRecorded tells whether a status lists an evaluator because it is chosen, or was until it went.
+func IsRecorded(e v1alpha1.Evaluator) bool { return e.Chosen || !e.MissingTime.IsZero() }
+
+// IsNamed tells whether one of some references is to an evaluator.
+func IsNamed(refs []v1alpha1.EvaluatorReference, e *v1alpha1.Evaluator) bool {
+	own := ReferenceTo(e)
+	return slices.ContainsFunc(refs, func(r v1alpha1.EvaluatorReference) bool { return sameObject(r, own) })
 }
+
+func same(a, b *v1alpha1.Evaluator) bool { return ReferenceTo(a) == ReferenceTo(b) }
 
 // SameChoice tells whether the same evaluators are chosen in two lists.
 func SameChoice(a, b []v1alpha1.Evaluator) bool {

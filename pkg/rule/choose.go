@@ -67,7 +67,13 @@ func missing(all []Evaluator, refs []v1alpha1.EvaluatorReference) []v1alpha1.Eva
 }
 
 func (e *Evaluator) isNamed(r v1alpha1.EvaluatorReference) bool {
-	return e.Kind == r.Kind && e.Namespace == string(r.Namespace) && e.Name == r.Name
+	return sameObject(r, v1alpha1.EvaluatorReference{Kind: e.Kind, Namespace: v1alpha1.NamespaceName(e.Namespace), Name: e.Name})
+}
+
+// sameObject compares references without their URLs.
+func sameObject(a, b v1alpha1.EvaluatorReference) bool {
+	a.URL, b.URL = "", ""
+	return a == b
 }
 
 // Chosen returns the evaluators of a spoke that are to evaluate its rules.

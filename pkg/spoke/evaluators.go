@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // Evaluators are the Prometheus and ThanosRuler objects of a spoke, as they were last read.
@@ -37,7 +38,7 @@ func (e Evaluators) equal(other Evaluators) bool { return reflect.DeepEqual(e, o
 // else comes and goes in a spoke is no news.
 func (e Evaluators) relevant() Evaluators {
 	all := e.List
-	e.List = slices.DeleteFunc(slices.Clone(all), func(e v1alpha1.Evaluator) bool { return !e.Chosen && e.MissingTime.IsZero() })
+	e.List = slices.DeleteFunc(slices.Clone(all), func(e v1alpha1.Evaluator) bool { return !rule.IsRecorded(e) })
 	if len(e.List) == 0 {
 		e.List = all
 	}
@@ -157,14 +158,18 @@ func (s *session) evaluators(ctx context.Context, o *Options, named []v1alpha1.E
 	if s.served {
 		seen.Rules = s.cluster.GetClient()
 	}
-	everywhere := len(o.EvaluatorNamespaces) == 0
-	for _, namespace := range namespacesOr(o.EvaluatorNamespaces, metav1.NamespaceAll) {
+	namespaces := o.EvaluatorNamespaces
+	everywhere := len(namespaces) == 0
+	if everywhere {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	for _, namespace := range namespaces {
 		if err := s.listEvaluators(ctx, namespace, seen); err != nil {
 			return nil, err
 		}
 	}
 	for _, ref := range named {
-		has := func(e v1alpha1.Evaluator) bool { return isRef(ref, &e) }
+		has := func(e v1alpha1.Evaluator) bool { return rule.IsNamed([]v1alpha1.EvaluatorReference{ref}, &e) }
 		if slices.ContainsFunc(seen.List, has) || everywhere && !seen.More {
 			continue
 		}
@@ -176,7 +181,7 @@ func (s *session) evaluators(ctx context.Context, o *Options, named []v1alpha1.E
 	// What is named comes first, and one that takes rules is not pushed out by those that take none.
 	rank := func(e *v1alpha1.Evaluator) int {
 		switch {
-		case slices.ContainsFunc(named, func(r v1alpha1.EvaluatorReference) bool { return isRef(r, e) }):
+		case rule.IsNamed(named, e):
 			return 0
 		case e.RuleSelector != nil:
 			return 1
@@ -190,17 +195,6 @@ func (s *session) evaluators(ctx context.Context, o *Options, named []v1alpha1.E
 		seen.List, seen.More = seen.List[:maxListed], true
 	}
 	return seen, nil
-}
-
-func namespacesOr(namespaces []string, otherwise string) []string {
-	if len(namespaces) == 0 {
-		return []string{otherwise}
-	}
-	return namespaces
-}
-
-func isRef(r v1alpha1.EvaluatorReference, e *v1alpha1.Evaluator) bool {
-	return r.Kind == e.Kind && string(r.Namespace) == e.Namespace && r.Name == e.Name
 }
 
 // listEvaluators adds those of a namespace, or of all, to what was seen.

@@ -80,8 +80,8 @@ func (r *Registrar) expected(sc *v1alpha1.SpokeCluster, before Evaluators) []v1a
 	trusted := r.Provider.opts.EvaluatorNamespaces
 	for i := range record {
 		e := &record[i]
-		if (e.Chosen || !e.MissingTime.IsZero()) && (len(trusted) == 0 || slices.Contains(trusted, e.Namespace)) {
-			out = append(out, v1alpha1.EvaluatorReference{Kind: e.Kind, Namespace: v1alpha1.NamespaceName(e.Namespace), Name: e.Name})
+		if rule.IsRecorded(*e) && (len(trusted) == 0 || slices.Contains(trusted, e.Namespace)) {
+			out = append(out, rule.ReferenceTo(e))
 		}
 	}
 	return out

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,7 +19,7 @@ func (p *Poller) Choose(ctx context.Context, sc *v1alpha1.SpokeCluster, before s
 	c := hub.ClusterOf(sc)
 	in := &rule.Choice{
 		Seen: seen.List, More: seen.More, Refs: sc.Spec.EvaluatorRefs, Record: sc.Status.Evaluators, Open: decidedNone(sc),
-		Pushed:  func() []rule.Held { return p.pushed(ctx, seen.Rules) },
+		Pushed:  func() []rule.Held { return p.pushed(ctx, seen.Rules, *c) },
 		Cluster: c, ClusterLabel: p.Render.ClusterLabel, Now: time.Now(), Grace: p.Intervals.Of(rule.MissingGrace),
 	}
 	if before.Known {
@@ -35,22 +34,18 @@ func decidedNone(sc *v1alpha1.SpokeCluster) bool {
 	return c != nil && (c.Reason == v1alpha1.ReasonAmbiguous || c.Reason == v1alpha1.ReasonNoEvaluator)
 }
 
-// pushed returns what this hub has in a spoke, for one of its AlertRules each: what somebody labeled
-// so says nothing about who evaluates ours.
-func (p *Poller) pushed(ctx context.Context, reader client.Reader) []rule.Held {
+// pushed returns the PrometheusRules of this hub in a spoke, one for each AlertRule. Objects that only
+// carry the hub's labels do not count: a tenant can set those.
+func (p *Poller) pushed(ctx context.Context, reader client.Reader, c rule.Cluster) []rule.Held {
 	if reader == nil {
 		return nil
 	}
-	var list monitoringv1.PrometheusRuleList
-	if reader.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: p.Render.HubID}) != nil {
+	standing, err := p.standing(ctx, reader, c)
+	if err != nil {
 		return nil // the cache has ended
 	}
 	var out []rule.Held
-	for i := range list.Items {
-		o := &list.Items[i]
-		if _, ours, err := hub.RuleOfObject(ctx, p.Hub, o.Name); err != nil || !ours || !rule.Owned(o, p.Render.HubID) {
-			continue
-		}
+	for _, o := range standing {
 		namespace := spoke.NamespaceMetadata()
 		if reader.Get(ctx, client.ObjectKey{Name: o.Namespace}, namespace) == nil {
 			out = append(out, rule.Held{Rule: o, Namespace: rule.Namespace{Name: o.Namespace, Labels: namespace.Labels}})

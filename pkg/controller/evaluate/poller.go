@@ -227,7 +227,7 @@ func (p *Poller) task(ctx context.Context, name string) (*task, error) {
 	if !t.spoke.RulesServed {
 		return t, nil
 	}
-	standing, err := p.standing(ctx, t)
+	standing, err := p.standing(ctx, t.spoke.Reader, *t.cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -240,9 +240,9 @@ func (p *Poller) task(ctx context.Context, name string) (*task, error) {
 
 // standing returns the PrometheusRule in a spoke that stands for each AlertRule. Of several, it is the one
 // that distribute keeps: in the AlertRule's namespace, under a former hub's name if it was taken over.
-func (p *Poller) standing(ctx context.Context, t *task) (map[types.NamespacedName]*monitoringv1.PrometheusRule, error) {
+func (p *Poller) standing(ctx context.Context, reader client.Reader, c rule.Cluster) (map[types.NamespacedName]*monitoringv1.PrometheusRule, error) {
 	var list monitoringv1.PrometheusRuleList
-	if err := t.spoke.Reader.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: p.Render.HubID}); err != nil {
+	if err := reader.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: p.Render.HubID}); err != nil {
 		return nil, err //nolint:wrapcheck // it is not told
 	}
 	out := map[types.NamespacedName]*monitoringv1.PrometheusRule{}
@@ -259,7 +259,7 @@ func (p *Poller) standing(ctx context.Context, t *task) (map[types.NamespacedNam
 		case err != nil:
 			return nil, err //nolint:wrapcheck // it is not told
 		}
-		namespace := rule.TargetNamespace(ar, *t.cluster, p.Render)
+		namespace := rule.TargetNamespace(ar, c, p.Render)
 		if other := out[key]; other == nil || precedes(o, other, namespace, key) {
 			out[key] = o
 		}
