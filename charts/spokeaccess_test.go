@@ -55,6 +55,7 @@ func TestGrantToAskPrometheus(t *testing.T) {
 		want         int
 	}{
 		{http.MethodGet, "services/https:prometheus-operated:web/proxy/api/v1/rules", http.StatusNotFound},
+		{http.MethodGet, "services/http:prometheus-operated:http-web/proxy/api/v1/rules", http.StatusNotFound},
 		{http.MethodGet, "services/http:thanos-ruler-operated:web/proxy/api/v1/rules", http.StatusNotFound},
 		{http.MethodPost, "services/http:prometheus-operated:web/proxy/-/reload", http.StatusForbidden},
 		{http.MethodDelete, "services/http:prometheus-operated:web/proxy/api/v1/rules", http.StatusForbidden},

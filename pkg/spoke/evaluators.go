@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -102,7 +103,7 @@ const (
 
 // What a path is made of, in which no segment leads up, and nothing is escaped.
 var (
-	plainService = regexp.MustCompile(`^https?:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?:web$`)
+	plainService = regexp.MustCompile(`^https?:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?:[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$`)
 	plainPath    = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?$`)
 )
 
@@ -259,7 +260,7 @@ func prometheusOf(p *monitoringv1.Prometheus) v1alpha1.Evaluator {
 		ExcludedFromEnforcement: excluded(p.Spec.ExcludedFromEnforcement, p.Spec.PrometheusRulesExcludedFromEnforce), // prometheus-operator reads the deprecated one, too
 		ClusterLabel:            literal(p.Spec.ExternalLabels[clusterKey]),
 		Version:                 p.Spec.Version,
-		Service:                 serviceOf(p.Spec.ServiceName, "prometheus-operated", p.Spec.Web != nil && p.Spec.Web.TLSConfig != nil),
+		Service:                 serviceOf(p.Spec.ServiceName, "prometheus-operated", p.Spec.PortName, p.Spec.Web != nil && p.Spec.Web.TLSConfig != nil),
 		RoutePrefix:             p.Spec.RoutePrefix,
 	}
 	for _, f := range p.Spec.EnableFeatures {
@@ -280,7 +281,7 @@ func rulerOf(r *monitoringv1.ThanosRuler) v1alpha1.Evaluator {
 		EnforcedNamespaceLabel:  r.Spec.EnforcedNamespaceLabel,
 		ExcludedFromEnforcement: excluded(r.Spec.ExcludedFromEnforcement, r.Spec.PrometheusRulesExcludedFromEnforce),
 		ClusterLabel:            literal(r.Spec.Labels[clusterKey]),
-		Service:                 serviceOf(r.Spec.ServiceName, "thanos-ruler-operated", r.Spec.Web != nil && r.Spec.Web.TLSConfig != nil),
+		Service:                 serviceOf(r.Spec.ServiceName, "thanos-ruler-operated", r.Spec.PortName, r.Spec.Web != nil && r.Spec.Web.TLSConfig != nil),
 		RoutePrefix:             r.Spec.RoutePrefix,
 	}
 	if r.Spec.Version != nil {
@@ -307,17 +308,15 @@ func literal(s string) string {
 	return s
 }
 
-// serviceOf is how the API server's proxy names the governing Service of an evaluator, whose
-// port prometheus-operator calls web by default.
-func serviceOf(named *string, otherwise string, tls bool) string {
-	name := otherwise
-	if named != nil && *named != "" {
-		name = *named
-	}
+// serviceOf returns the name by which the API server's proxy knows the governing Service of an
+// evaluator and its port. prometheus-operator names the port web by default, and
+// kube-prometheus-stack sets http-web.
+func serviceOf(named *string, otherwise, port string, tls bool) string {
+	scheme := "http"
 	if tls {
-		return "https:" + name + ":web"
+		scheme = "https"
 	}
-	return "http:" + name + ":web"
+	return scheme + ":" + cmp.Or(ptr.Deref(named, ""), otherwise) + ":" + cmp.Or(port, "web")
 }
 
 // excluded lists the PrometheusRules that are not confined to their namespace.

@@ -42,7 +42,7 @@ func TestPrometheusAsEvaluator(t *testing.T) {
 		p.Spec.EnforcedNamespaceLabel, p.Spec.Version, p.Spec.RoutePrefix = "namespace", "v3.1.0", "/prom"
 		p.Spec.ExternalLabels = map[string]string{"cluster": "prod", "region": "eu"}
 		p.Spec.EnableFeatures = []monitoringv1.EnableFeature{"promql-experimental-functions"}
-		p.Spec.ServiceName = new("mine")
+		p.Spec.ServiceName, p.Spec.PortName = new("mine"), "http-web"
 		p.Spec.ExcludedFromEnforcement = []monitoringv1.ObjectReference{
 			{Group: "monitoring.coreos.com", Resource: "prometheusrules", Namespace: "b"}, {Resource: "prometheusrules", Namespace: "a", Name: "x"},
 			{Resource: "servicemonitors", Namespace: "c"}, {Group: "other", Resource: "prometheusrules", Namespace: "d"},
@@ -52,7 +52,7 @@ func TestPrometheusAsEvaluator(t *testing.T) {
 	want := v1alpha1.Evaluator{
 		Kind: "Prometheus", Namespace: "monitoring", Name: "k", RuleSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"release": "kps"}},
 		EnforcedNamespaceLabel: "namespace", ExcludedFromEnforcement: []string{"a/x", "b/*", "e/y"}, ClusterLabel: "prod", Version: "v3.1.0",
-		Features: []string{"promql-experimental-functions"}, Service: "http:mine:web", RoutePrefix: "/prom",
+		Features: []string{"promql-experimental-functions"}, Service: "http:mine:http-web", RoutePrefix: "/prom",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)

@@ -99,7 +99,9 @@ func spokeAccess() []client.Object {
 		APIGroups: []string{""}, Resources: []string{"services/proxy"},
 		ResourceNames: []string{
 			"http:prometheus-operated:web", "https:prometheus-operated:web",
+			"http:prometheus-operated:http-web", "https:prometheus-operated:http-web",
 			"http:thanos-ruler-operated:web", "https:thanos-ruler-operated:web",
+			"http:thanos-ruler-operated:http-web", "https:thanos-ruler-operated:http-web",
 		},
 		Verbs: []string{"get"},
 	})...)
