@@ -215,7 +215,7 @@ func tokenRows(at *place) {
 		r.canaries.add(canary)
 		garbage := []byte("{{ users:\n- token: " + canary + "\x00")
 		r.inject(func() { r.put(r.t, r.name, garbage) }, func() {})
-		r.expectCondition(v1alpha1.ConditionConnected, metav1.ConditionTrue, v1alpha1.ReasonConnected, "last good kubeconfig", "can't be parsed")
+		r.expectCondition(v1alpha1.ConditionConnected, metav1.ConditionTrue, v1alpha1.ReasonConnected, "last good kubeconfig", "is not valid YAML")
 		r.change()
 		r.changeSpoke()
 		// The last good one still serves.
@@ -308,7 +308,7 @@ func (x *rotation) begin(t *testing.T) {
 // the controllers work by it.
 func (x *rotation) await(t *testing.T) {
 	t.Helper()
-	said := fmt.Sprintf(`"msg":"the spoke is connected","cluster":%q`, x.name)
+	said := fmt.Sprintf(`"msg":"spoke connected","cluster":%q`, x.name)
 	within(t, patience, fmt.Sprintf("rotation %d of %s is taken over", x.done, x.name), func(context.Context) error {
 		log, err := os.Open(x.current().LogPath)
 		if err != nil {

@@ -76,7 +76,7 @@ func rulesFailing(t *testing.T, f *fleet.Fleet, m *fleet.Manager, dir, name stri
 		create(t, f.Hub, alertRule(fmt.Sprintf("homeless-%d", n), "nowhere", onNamed(v1alpha1.ClusterName(name))))
 	}
 	sc := expectSpoke(t, f, name, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRulesFailing,
-		"3 rules are not in force there as the hub says: 3 NamespaceMissing, such as "+fleet.Namespace+"/homeless-0: namespace nowhere does not exist")
+		"3 rules are not in effect there: 3 NamespaceMissing. For example "+fleet.Namespace+`/homeless-0: namespace "nowhere" not found`)
 
 	// It is the same after a restart, and costs no write.
 	must(t, m.Stop())

@@ -40,7 +40,7 @@ start() {
 	require_image
 	if [[ -n $(clusters) && ! -e $dir/$tests_mark ]]; then
 		stopping=no
-		fail "there are clusters of yours: $(clusters | xargs). kind/down removes them; or let the tests have others by KIND_PREFIX and KIND_DIR"
+		fail "clusters that do not belong to the tests exist: $(clusters | xargs). Remove them with kind/down, or set KIND_PREFIX and KIND_DIR to use others"
 	fi
 	mkdir -p "$dir"
 	touch "$dir/$tests_mark"
@@ -68,7 +68,7 @@ count() {
 	local passed skipped
 	passed=$(grep -c '^--- PASS: ' "$1" || true)
 	skipped=$(grep -c '^--- SKIP: ' "$1" || true)
-	echo "e2e: $3: $passed tests ran, $skipped did not (they need the clusters and the manager as processes)"
+	echo "e2e: $3: $passed tests ran, $skipped were skipped (they need the clusters and the manager as processes)"
 	((passed >= $2)) || fail "$passed tests ran, want $2"
 }
 
@@ -111,7 +111,7 @@ end() {
 	if ((code != 0 && code != 130 && code != 143)); then logs; fi
 	if [[ ${stopping:-} == no ]]; then exit "$code"; fi
 	if [[ ${KEEP:-} == 1 ]]; then
-		say "KEEP=1: the clusters stay; 'make e2e-stop' removes them"
+		say "KEEP=1: the clusters are kept; to remove them: make e2e-stop"
 	else
 		stop || code=1
 	fi
@@ -119,11 +119,11 @@ end() {
 }
 
 require_image() {
-	[[ -n ${E2E_IMAGE:-} ]] || fail "E2E_IMAGE is not set; call this by make"
+	[[ -n ${E2E_IMAGE:-} ]] || fail "E2E_IMAGE is not set; run this with make"
 	require_docker
-	docker image inspect "$E2E_IMAGE" >/dev/null 2>&1 || fail "there is no image $E2E_IMAGE; 'make image' builds it"
+	docker image inspect "$E2E_IMAGE" >/dev/null 2>&1 || fail "image $E2E_IMAGE not found; build it with 'make image'"
 	# Built here, so that the tests' time is their own.
-	[[ -x $binary ]] || fail "there is no $binary; 'make e2e-build' builds it"
+	[[ -x $binary ]] || fail "$binary not found; build it with 'make e2e-build'"
 }
 
 case ${1:-} in

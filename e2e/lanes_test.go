@@ -126,12 +126,12 @@ func TestHangingNamespaces(t *testing.T) {
 
 	// A rule says what it waits for, whether it was tried, though the manager gave up before the webhook
 	// did, or waits behind one that was.
-	for _, words := range []string{"an admission webhook in the spoke hangs", "does not answer writes"} {
+	for _, words := range []string{"an admission webhook in the spoke hangs", "of the spoke time out"} {
 		within(t, time.Minute, "a row tells that "+words, func(ctx context.Context) error {
 			return rowWith(ctx, t, f, spokeA, words)
 		})
 	}
-	if log := manager.Log(); strings.Contains(log, "the spoke can't be served") {
+	if log := manager.Log(); strings.Contains(log, "spoke can't be served") {
 		t.Error("the spoke was taken for one that does not answer")
 	}
 	expectConnected(t, f, spokeA, metav1.ConditionTrue, v1alpha1.ReasonConnected)

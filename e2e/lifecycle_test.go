@@ -234,7 +234,7 @@ func (f *lifecycle) leaveUnreachable(t *testing.T) {
 	deleted := time.Now()
 	must(t, f.Hub.Client.Delete(t.Context(), membership("silent")))
 	c := f.ready(t, "silent", metav1.ConditionFalse, v1alpha1.ReasonLeaving)
-	if !strings.Contains(c.Message, "2 rules are being removed from the spoke, until ") {
+	if !strings.Contains(c.Message, "removing 2 rules from the spoke until ") {
 		t.Errorf("the message is %q", c.Message)
 	}
 	f.expectPending(t, "silent", rules...)
@@ -493,7 +493,7 @@ func (f *lifecycle) maxRules(t *testing.T) {
 			return err
 		}
 		c = meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
-		if !strings.HasPrefix(c.Message, "7 Deployments have not got all") {
+		if !strings.HasPrefix(c.Message, "7 Deployments lack AlertRules") {
 			return errors.New(c.Message)
 		}
 		return nil
@@ -540,7 +540,7 @@ func expectEventually6Refused(t *testing.T, f *lifecycle) {
 			return err
 		}
 		c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
-		if !strings.HasPrefix(c.Message, "6 Deployments have not got all") || !strings.Contains(c.Message, "maxRules of 2") {
+		if !strings.HasPrefix(c.Message, "6 Deployments lack AlertRules") || !strings.Contains(c.Message, "maxRules (2)") {
 			return errors.New(c.Message)
 		}
 		return nil

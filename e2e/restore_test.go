@@ -177,7 +177,7 @@ func TestHubRestored(t *testing.T) {
 		if strings.Contains(log, "Starting workers") {
 			t.Error("the standby has led by what it knew before the restore")
 		}
-		t.Logf("it was asked whether to lead, and did not, %d times", strings.Count(log, "this replica does not lead as yet"))
+		t.Logf("it was asked whether to lead, and did not, %d times", strings.Count(log, "this replica does not hold the lease yet"))
 	})
 	t.Run("one replica", func(t *testing.T) {
 		long(t)

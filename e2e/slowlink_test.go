@@ -123,7 +123,7 @@ func (a *pages) note(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	next.ServeHTTP(w, r)
 }
 
-var readSoFar = regexp.MustCompile(`^reading [A-Z][A-Za-z]+s: [0-9,]+ so far, \d+\.\d MB$`)
+var readSoFar = regexp.MustCompile(`^listing [A-Z][A-Za-z]+s: [0-9,]+ so far, \d+\.\d MB$`)
 
 // connects registers the spoke, and takes it away again.
 func (l slowLink) connects(t *testing.T, f *faulty) {

@@ -194,7 +194,7 @@ func (s *oneSpoke) kubeconfigReplaced(t *testing.T) {
 // badKubeconfigs are spoiled copies of a good one, by what has to be told of them.
 func badKubeconfigs(t *testing.T, good []byte) map[string][]byte {
 	t.Helper()
-	out := map[string][]byte{"can't be parsed": []byte("{{ garbage")}
+	out := map[string][]byte{"is not valid YAML": []byte("{{ garbage")}
 	for field, spoil := range map[string]func(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo){
 		"user.exec": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			u.Exec = &clientcmdapi.ExecConfig{Command: "/bin/true", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode}

@@ -50,7 +50,7 @@ func (d *demo) relabelSpoke(ctx context.Context) error {
 	if err := d.awaitOn(ctx, prod, dev); err != nil {
 		return err
 	}
-	if err := d.await(ctx, "its status says 2/2", d.says("2/2")); err != nil {
+	if err := d.await(ctx, "the status of the AlertRule is 2/2", d.says("2/2")); err != nil {
 		return err
 	}
 	if err := d.onHub(ctx, "-n", alertRuleKey.Namespace, "get", "alertrules"); err != nil {

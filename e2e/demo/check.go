@@ -37,7 +37,7 @@ func (d *demo) await(ctx context.Context, what string, look check) error {
 	err := wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
 		select {
 		case <-d.manager.Done():
-			return false, fmt.Errorf("the operator has ended: %w", d.manager.ExitErr())
+			return false, fmt.Errorf("the operator has exited: %w", d.manager.ExitErr())
 		default:
 		}
 		// A look that the deadline cut short has nothing to say.
@@ -172,7 +172,7 @@ func (d *demo) hasFor(spoke, want string) check {
 				return nil
 			}
 		}
-		return fmt.Errorf("none of the %d PrometheusRules has", len(rules))
+		return fmt.Errorf("none of the %d PrometheusRules has it", len(rules))
 	}
 }
 

@@ -68,6 +68,6 @@ func (c *console) print(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, err := io.WriteString(c.w, text); err != nil {
-		c.broken(fmt.Errorf("nobody reads the output: %w", err))
+		c.broken(fmt.Errorf("writing the output: %w", err))
 	}
 }

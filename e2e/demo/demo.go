@@ -57,16 +57,16 @@ func (d *demo) steps(lite bool) []step {
 		{"The operator starts", d.startManager},
 		{"Two Secrets register the spokes", d.register},
 		{"Every Deployment gets its alert, in its own spoke", d.createDeployments},
-		{"A person writes an alert for the fleet's production", d.writeAlertRule},
-		{"What is where", d.show},
-		{"A template of one's own, and a Deployment that is changed", d.writeTemplate},
-		{"The AlertRule is changed", d.changeAlertRule},
+		{"You create an alert for all production clusters", d.writeAlertRule},
+		{"Where each rule is", d.show},
+		{"You create a template, and change a Deployment", d.writeTemplate},
+		{"You change the AlertRule", d.changeAlertRule},
 		{"The AlertRule moves to the other spoke", d.moveAlertRule},
 		{"A spoke's label is changed", d.relabelSpoke},
-		{"Somebody meddles in a spoke", d.meddle},
-		{"What is deleted goes, and what comes back is served again", d.deleteAndRestore},
+		{"Drift in a spoke is corrected", d.meddle},
+		{"You delete a Deployment and an AlertRule, and create them again", d.deleteAndRestore},
 		{fireAlert, d.fireAlert},
-		{"The fleet in the end", d.count},
+		{"The final state of the fleet", d.count},
 	}
 	if !lite {
 		return all
@@ -98,12 +98,12 @@ func (d *demo) run(ctx context.Context, once bool) error {
 	case <-ctx.Done():
 		return nil
 	case <-d.manager.Done():
-		return fmt.Errorf("the operator ended by itself: %w", d.manager.ExitErr())
+		return fmt.Errorf("the operator exited: %w", d.manager.ExitErr())
 	}
 }
 
 func (d *demo) startFleet(ctx context.Context) error {
-	d.out.note("etcd, kube-apiserver and, in the spokes, kube-controller-manager, each as a process.")
+	d.out.note("Each cluster runs etcd, kube-apiserver and, in the spokes, kube-controller-manager as local processes.")
 	var err error
 	if d.bin, err = controlplane.DefaultBinDir(); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (d *demo) startFleet(ctx context.Context) error {
 		return fmt.Errorf("finding kubectl: %w", err)
 	}
 	if d.dir, err = os.MkdirTemp("", "rulefleet-demo-"); err != nil {
-		return fmt.Errorf("making the work folder: %w", err)
+		return fmt.Errorf("creating the work folder: %w", err)
 	}
 	d.fleet, err = fleet.Start(ctx, fleet.Options{Spokes: spokeNames, ControllerManager: true, Dir: d.dir, Output: d.out})
 	if err != nil {
@@ -148,20 +148,20 @@ func (d *demo) spokes() []*fleet.Member {
 // hints say how to go on by hand.
 func (d *demo) hints() {
 	d.out.heading("Try it by hand")
-	d.out.line(`In another terminal, follow the hub:
+	d.out.line(`In a second terminal, watch the AlertRules on the hub:
 
   export PATH=%[1]s:$PATH
   export KUBECONFIG=%[2]s
   kubectl get alertrules -A -w --output-watch-events
 
-And in a third, after the same two exports, work in a spoke:
+In a third terminal, after the same two exports, change something in a spoke:
 
   kubectl --context %[3]s create deployment test-app --image=nginx
   kubectl --context %[3]s get prometheusrules -A
   kubectl --context %[3]s delete deployment test-app
 
 The contexts are %[4]s, %[5]s and %[3]s. The operator's log is
-%[6]s. Ctrl-C ends it all.`,
+%[6]s. Press Ctrl-C to stop the demo.`,
 		d.bin, filepath.Join(d.dir, kubeconfigName), dev, d.fleet.Hub.Name(), prod, d.manager.LogPath)
 	if d.pipeline != nil {
 		d.out.line("\nThe Prometheus of %s is at %s, and its Alertmanager at %s.", prod, d.pipeline.PrometheusURL(), d.pipeline.Alertmanager().URL())

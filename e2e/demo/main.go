@@ -76,7 +76,7 @@ func followParent(ctx context.Context, cancel context.CancelCauseFunc) {
 			return
 		case <-ticker.C:
 			if os.Getppid() != parent {
-				cancel(errors.New("the process that started the demo has ended"))
+				cancel(errors.New("the process that started the demo has exited"))
 				return
 			}
 		}

@@ -34,11 +34,11 @@ var templateYAML string
 
 // register registers the spokes as a person would, with kubectl.
 func (d *demo) register(ctx context.Context) error {
-	d.out.note("A Secret with a kubeconfig and a label is all it takes. Its other labels become the spoke's.")
+	d.out.note("A Secret with a kubeconfig and a label registers a spoke. The other labels of the Secret become labels of the spoke.")
 	for _, m := range d.spokes() {
 		kubeconfig, err := m.UserKubeconfig(fleet.SpokeUser)
 		if err != nil {
-			return fmt.Errorf("making a kubeconfig for %s: %w", m.Name(), err)
+			return fmt.Errorf("creating a kubeconfig for %s: %w", m.Name(), err)
 		}
 		file := m.Name() + ".kubeconfig"
 		if err := os.WriteFile(filepath.Join(d.dir, file), kubeconfig, 0o600); err != nil {
@@ -53,7 +53,7 @@ func (d *demo) register(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := d.await(ctx, "the spokes are Ready, and have the labels", d.spokesReady); err != nil {
+	if err := d.await(ctx, "the spokes are Ready and have the labels", d.spokesReady); err != nil {
 		return err
 	}
 	return d.onHub(ctx, "get", "spokes", "-L", "env,region")
@@ -61,12 +61,12 @@ func (d *demo) register(ctx context.Context) error {
 
 // createDeployments creates the Deployments one by one, and measures each.
 func (d *demo) createDeployments(ctx context.Context) error {
-	d.out.note("Three Deployments in each spoke. The built-in AlertRuleTemplate deployment-down matches them all.")
+	d.out.note("Each spoke gets three Deployments. The built-in AlertRuleTemplate deployment-down matches all of them.")
 	for _, m := range d.spokes() {
 		for _, name := range []string{shop, monitoring} {
 			err := m.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 			if err != nil && !apierrors.IsAlreadyExists(err) { // that of Prometheus is there
-				return fmt.Errorf("making namespace %s in %s: %w", name, m.Name(), err)
+				return fmt.Errorf("creating namespace %s in %s: %w", name, m.Name(), err)
 			}
 		}
 	}
@@ -80,13 +80,13 @@ func (d *demo) createDeployments(ctx context.Context) error {
 			d.out.done(fmt.Sprintf("%s: Deployment %s/%s has its PrometheusRule", m.Name(), shop, name), took)
 		}
 	}
-	if err := d.await(ctx, "the spokes have made their ReplicaSets", d.replicaSets); err != nil {
+	if err := d.await(ctx, "the spokes have created their ReplicaSets", d.replicaSets); err != nil {
 		return err
 	}
 	if d.pipeline == nil {
-		d.out.note("These spokes have no nodes, so no pod ever starts: READY stays at 0.")
+		d.out.note("These spokes have no nodes, so no pods start and READY stays at 0.")
 	} else {
-		d.out.note("There are no nodes. In " + prod + " one is played, and in " + dev + " no pod ever starts.")
+		d.out.note("These spokes have no nodes. " + prod + " has a simulated one; in " + dev + " no pods start.")
 	}
 	return d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", shop, "get", "deployments,replicasets")
 }
@@ -102,7 +102,7 @@ func (d *demo) median() time.Duration {
 
 // writeAlertRule applies an AlertRule that a person wrote.
 func (d *demo) writeAlertRule(ctx context.Context) error {
-	d.out.note("It names no cluster: it goes wherever env=prod, now and later.")
+	d.out.note("The AlertRule does not name a cluster. It is placed in every cluster with env=prod, including those that are added later.")
 	if err := d.file("high-error-rate.yaml", alertRuleYAML); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (d *demo) writeAlertRule(ctx context.Context) error {
 
 // show shows what came of it all.
 func (d *demo) show(ctx context.Context) error {
-	if err := d.await(ctx, "the status of every AlertRule says 1/1", d.allReady); err != nil {
+	if err := d.await(ctx, "the status of every AlertRule is 1/1", d.allReady); err != nil {
 		return err
 	}
 	if err := d.onHub(ctx, "get", "alertrules", "-A"); err != nil {
@@ -138,7 +138,7 @@ func (d *demo) show(ctx context.Context) error {
 // writeTemplate applies an AlertRuleTemplate, and changes a Deployment so that it
 // matches.
 func (d *demo) writeTemplate(ctx context.Context) error {
-	d.out.note("It is for Deployments with a label team, whatever its value.")
+	d.out.note("The template matches Deployments that have a label team, with any value.")
 	if err := d.file("team-rollout-stuck.yaml", templateYAML); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (d *demo) writeTemplate(ctx context.Context) error {
 
 // count counts what the API servers hold, and shows it.
 func (d *demo) count(ctx context.Context) error {
-	if err := d.await(ctx, "the status of every AlertRule says that it is where it should be", d.allReady); err != nil {
+	if err := d.await(ctx, "every AlertRule is in all the spokes where it is placed", d.allReady); err != nil {
 		return err
 	}
 	if err := d.onHub(ctx, "get", "alertrules", "-A"); err != nil {

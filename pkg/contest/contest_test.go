@@ -461,11 +461,11 @@ func TestMessages(t *testing.T) {
 		"changed often":       {write, theirs, 12, []string{"(10 times or more)", "up to 4 minutes"}},
 		"changed by a double": {write, ours, 3, []string{`another client named "rulefleet-manager" changes`, "--hub-id"}},
 		"deleted":             {gone, nil, 4, []string{"an unknown client deletes PrometheusRule shop/down after each write (4 times)", "audit log"}},
-		"made again":          {absent, theirs, 5, []string{"makes PrometheusRule shop/down again after each deletion (5 times or more)"}},
+		"made again":          {absent, theirs, 5, []string{"creates PrometheusRule shop/down again after each deletion (5 times or more)"}},
 		"a SpokeCluster":      {Write{Object: Object{Spoke: "eu-1", Kind: SpokeCluster, NamespacedName: types.NamespacedName{Name: "eu-1"}}}, theirs, 2, []string{"changes SpokeCluster eu-1 back", "labels and finalizers"}},
 		"an annotation": {
 			Write{Object: Object{Spoke: "eu-1", Kind: SpokeCluster, NamespacedName: types.NamespacedName{Name: "eu-1"}, Annotation: "rulefleet.io/x"}}, theirs, 2,
-			[]string{"sets annotation rulefleet.io/x of SpokeCluster eu-1 again", "take the annotation out"},
+			[]string{"sets annotation rulefleet.io/x of SpokeCluster eu-1 again", "remove the annotation from the manifest"},
 		},
 		"a webhook": {
 			Write{Object: Object{Kind: WebhookConfiguration, NamespacedName: types.NamespacedName{Name: "rulefleet"}}, Meant: "b"}, theirs, 2,
@@ -502,7 +502,7 @@ func TestSeveralAreContested(t *testing.T) {
 		}
 		f.pass(100 * time.Millisecond)
 	}
-	if message, again := f.InSpoke("eu-1"); !strings.HasPrefix(message, "3 objects are contested, such as: ") || !strings.Contains(message, "shop/a ") || again != 29700*time.Millisecond {
+	if message, again := f.InSpoke("eu-1"); !strings.HasPrefix(message, "3 objects are contested. For example: ") || !strings.Contains(message, "shop/a ") || again != 29700*time.Millisecond {
 		t.Errorf("%q, again after %v", message, again)
 	}
 	if message, _ := f.InSpoke("us-1"); message != "" {

@@ -65,7 +65,7 @@ func (w *Writes) messageLocked(of map[Object]*dispute) (message string, again ti
 	})
 	message = of[first].message(first)
 	if more := len(shown) - 1; more > 0 {
-		message = fmt.Sprintf("%d objects are contested, such as: %s", more+1, message)
+		message = fmt.Sprintf("%d objects are contested. For example: %s", more+1, message)
 	}
 	return message, again
 }
@@ -98,7 +98,7 @@ func (d *dispute) message(o Object) string {
 	case o.Annotation != "":
 		how = "sets annotation " + o.Annotation + " of %s again each time that the manager has acted on it and removed it"
 	case d.absent:
-		how = "makes %s again after each deletion"
+		how = "creates %s again after each deletion"
 	case d.gone:
 		how = "deletes %s after each write"
 	}
@@ -131,20 +131,20 @@ func (w writer) who() string {
 }
 
 func (w writer) advice(o Object) string {
-	leave := "have it leave objects labeled app.kubernetes.io/managed-by=rulefleet alone"
+	leave := "configure it to ignore objects labeled app.kubernetes.io/managed-by=rulefleet"
 	switch {
 	case o.Annotation != "":
-		leave = "take the annotation out of what it applies"
+		leave = "remove the annotation from the manifest that it applies"
 	case o.Kind == WebhookConfiguration:
-		leave = "have it leave webhooks[].clientConfig.caBundle alone"
+		leave = "configure it to ignore webhooks[].clientConfig.caBundle"
 	case o.Kind == SpokeCluster:
-		leave = "have it leave the labels and finalizers of SpokeClusters alone"
+		leave = "configure it to ignore the labels and finalizers of SpokeClusters"
 	}
 	switch {
 	case w.ours:
-		return "look for another manager with the same --hub-id"
+		return "find and stop the other manager with the same --hub-id"
 	case w.name != "":
 		return leave
 	}
-	return "the API server's audit log names it; " + leave
+	return "find it in the API server's audit log, and " + leave
 }

@@ -107,7 +107,7 @@ func (g *Guard) Current(ctx context.Context) error {
 	}
 	for _, k := range kinds {
 		if k.history.uncertain() {
-			return fmt.Errorf("kind %s is not watched without a gap as yet", k.history.kind)
+			return fmt.Errorf("the watch of kind %s has not caught up yet", k.history.kind)
 		}
 	}
 	return nil

@@ -106,7 +106,7 @@ func (h *history) read(floor, version string) *RestoredError {
 		return nil
 	}
 	h.reset(version)
-	return &RestoredError{Why: fmt.Sprintf("the resource version of kind %s went back from %s to %s", h.kind, floor, version)}
+	return &RestoredError{Why: fmt.Sprintf("the resourceVersion of kind %s went back from %s to %s", h.kind, floor, version)}
 }
 
 // reset notes that another history begins, which has reached a resource version.
@@ -194,7 +194,7 @@ func (s *survey) restored() *RestoredError {
 		return nil
 	}
 	h.reset(h.floor())
-	return &RestoredError{Why: fmt.Sprintf("%s %s went back from resource version %s to %s", h.kind, s.back.object, s.seen[s.back.object], s.back.version)}
+	return &RestoredError{Why: fmt.Sprintf("%s %s went back from resourceVersion %s to %s", h.kind, s.back.object, s.seen[s.back.object], s.back.version)}
 }
 
 // interrupted notes that a watch did not end in the ordinary way, or that none could be opened.

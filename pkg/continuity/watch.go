@@ -116,7 +116,7 @@ func (k *kind) confirmEmpty(ctx context.Context, version string) error {
 		return nil
 	})
 	if err != nil || missed {
-		return expired("there are objects that the last list did not have")
+		return expired("the cluster has objects that the last list did not have")
 	}
 	k.history.continued()
 	return nil
@@ -141,7 +141,7 @@ func (k *kind) readOne(ctx context.Context) (list runtime.Object, restored bool,
 
 // expired makes a reflector list again.
 func expired(why string) *apierrors.StatusError {
-	return apierrors.NewResourceExpired("what is watched has to be listed again: " + why)
+	return apierrors.NewResourceExpired("the watch needs a new list: " + why)
 }
 
 // stream is a watch whose events are noted.
@@ -274,7 +274,7 @@ func (s *stream) begin(ctx context.Context) *apierrors.StatusError {
 			}
 			giveUp = time.After(patience)
 		case <-giveUp:
-			return expired(fmt.Sprintf("the event of version %s did not come again", s.expected.version))
+			return expired(fmt.Sprintf("the event with resourceVersion %s was not sent again", s.expected.version))
 		}
 	}
 }
@@ -295,7 +295,7 @@ func (s *stream) first(e watch.Event) *apierrors.StatusError {
 	case is.version != "":
 		s.kind.history.reset(is.version)
 		s.kind.guard.found(&RestoredError{Why: fmt.Sprintf(
-			"its history has no write of %s %s at resource version %s any more", s.kind.history.kind, s.expected.object, s.expected.version)})
+			"its history no longer has the write of %s %s at resourceVersion %s", s.kind.history.kind, s.expected.object, s.expected.version)})
 	}
-	return expired(fmt.Sprintf("the event of version %s did not come again", s.expected.version))
+	return expired(fmt.Sprintf("the event with resourceVersion %s was not sent again", s.expected.version))
 }

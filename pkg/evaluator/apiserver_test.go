@@ -77,7 +77,7 @@ func TestThroughAPIServer(t *testing.T) {
 	config.CertData, config.KeyData = nil, nil
 	config.BearerToken = "wrong"
 	_, _, err = all(t.Context(), through(t, config, service), "")
-	checkError(t, "a credential that is wrong", err, Unauthorized, http.StatusUnauthorized, "the API server does not accept the credential")
+	checkError(t, "a credential that is wrong", err, Unauthorized, http.StatusUnauthorized, "the API server rejects the credential")
 }
 
 // through is a client that asks a Service through an API server.

@@ -83,17 +83,17 @@ func (c *Client) address(endpoint string, query url.Values) string {
 // statuses are errors of type *Error.
 func (c *call) get(ctx context.Context, address string) (*http.Response, error) {
 	if c.requestsLeft <= 0 {
-		return nil, &Error{Kind: TooMuch, Message: fmt.Sprintf("the answer takes more than %d requests", cmp.Or(c.client.MaxRequests, defaultRequests))}
+		return nil, &Error{Kind: TooMuch, Message: fmt.Sprintf("the answer needs more than %d requests", cmp.Or(c.client.MaxRequests, defaultRequests))}
 	}
 	c.requestsLeft--
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("making a request: %w", err)
+		return nil, fmt.Errorf("creating a request: %w", err)
 	}
 	req.Header.Set("Accept", "application/json")
 	res, err := c.http.Do(req)
 	if err != nil {
-		return nil, unreachable("it can't be reached", err)
+		return nil, unreachable("the evaluator can't be reached", err)
 	}
 	if res.StatusCode == http.StatusOK {
 		return res, nil
@@ -109,7 +109,7 @@ func unreachable(what string, err error) *Error {
 		err = inner.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		what = "it did not answer in time"
+		what = "the evaluator did not answer in time"
 	}
 	return &Error{Kind: Unreachable, Message: what + ": " + clip(err.Error(), maxSaid), cause: err}
 }

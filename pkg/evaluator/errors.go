@@ -131,24 +131,24 @@ var verdicts = map[int]struct {
 	api, evaluator string
 }{
 	http.StatusUnauthorized: {
-		Unauthorized, "the API server does not accept the credential",
-		"the evaluator, or a proxy before it, asks for a credential",
+		Unauthorized, "the API server rejects the credential",
+		"the evaluator, or a proxy in front of it, requires a credential",
 	},
 	http.StatusForbidden: {
-		Forbidden, `not granted: the account needs "get" on services/proxy for it`,
-		"the evaluator, or a proxy before it, refuses to answer",
+		Forbidden, `permission denied: the account needs "get" on services/proxy for it`,
+		"the evaluator, or a proxy in front of it, denies access",
 	},
 	http.StatusNotFound: {
-		NotFound, "the API server knows no such Service, or no endpoints of it",
-		"there is no such API at this address; does it lack the evaluator's route prefix?",
+		NotFound, "the API server finds no such Service, or no endpoints of it",
+		"the API was not found at this address; check the evaluator's route prefix",
 	},
 	http.StatusTooManyRequests: {
-		Unavailable, "the API server has too many requests",
-		"the evaluator, or a proxy before it, has too many requests",
+		Unavailable, "the API server answers 'too many requests'",
+		"the evaluator, or a proxy in front of it, answers 'too many requests'",
 	},
 	http.StatusInternalServerError: {
 		Unavailable, "the evaluator is down: the API server can't reach it behind its Service",
-		"the evaluator is starting, overloaded or failing",
+		"the evaluator is starting, overloaded or broken",
 	},
 }
 
@@ -157,10 +157,10 @@ func judge(res *http.Response, s said) (Kind, string) {
 	code := res.StatusCode
 	switch {
 	case code >= 300 && code < 400:
-		return Redirected, "the answer is a redirect" + destination(res) + ", which is not followed since the credential would go along; " +
-			"is there a login before the evaluator, or does its address lack a prefix?"
+		return Redirected, "the answer is a redirect" + destination(res) + ", which is not followed because it would pass the credential on; " +
+			"check for a login page in front of the evaluator, and for a missing route prefix"
 	case s.ErrorType == "timeout" || s.ErrorType == "canceled" || s.ErrorType == "execution":
-		return Rejected, "the evaluator gave up on the question"
+		return Rejected, "the evaluator gave up on the query"
 	}
 	verdict, known := verdicts[min(code, http.StatusInternalServerError)]
 	switch {
@@ -169,9 +169,9 @@ func judge(res *http.Response, s said) (Kind, string) {
 	case known:
 		return verdict.kind, verdict.evaluator
 	case code >= 400 && s.fromEvaluator():
-		return Rejected, "the evaluator refuses the question"
+		return Rejected, "the evaluator rejects the query"
 	}
-	return NotAnEvaluator, "the answer is not one of Prometheus' API"
+	return NotAnEvaluator, "the answer is not from the Prometheus API"
 }
 
 // destination is where a redirect leads, without what may be secret.

@@ -29,7 +29,7 @@ func (m *meter) Read(p []byte) (int, error) {
 		return 0, m.fail(&Error{Kind: TooMuch, Message: fmt.Sprintf("the answer has a value of more than %d bytes", maxValue)})
 	}
 	if *m.left < 0 {
-		return 0, m.fail(&Error{Kind: TooMuch, Message: "the answer has more bytes than are read"})
+		return 0, m.fail(&Error{Kind: TooMuch, Message: "the answer is larger than the limit"})
 	}
 	// One byte more than may be read tells whether there are more.
 	p = p[:min(int64(len(p)), *m.left+1)]
@@ -51,7 +51,7 @@ func (m *meter) Read(p []byte) (int, error) {
 		if m.ctx.Err() != nil {
 			err = m.ctx.Err() // what the connection says of it differs
 		}
-		err = m.fail(unreachable("its answer broke off", err))
+		err = m.fail(unreachable("the answer of the evaluator broke off", err))
 	}
 	return n, err
 }

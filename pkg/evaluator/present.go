@@ -92,7 +92,7 @@ var anyPromQL = parser.NewParser(parser.Options{})
 
 // question makes a question of a selector, and refuses everything else. What is too long for a URL is not parsed.
 func (a *asking) question(index int, selector string) (question, error) {
-	tooLong := &Error{Kind: TooMuch, Message: fmt.Sprintf("the selector %q is too long to be asked for", clip(selector, maxSaid))}
+	tooLong := &Error{Kind: TooMuch, Message: fmt.Sprintf("the selector %q is too long for a query", clip(selector, maxSaid))}
 	if len(selector) > maxURL {
 		return question{}, tooLong
 	}
@@ -102,7 +102,7 @@ func (a *asking) question(index int, selector string) (question, error) {
 	}
 	s, ok := expr.(*parser.VectorSelector)
 	if !ok || s.OriginalOffset != 0 || s.OriginalOffsetExpr != nil || s.Timestamp != nil || s.StartOrEnd != 0 || s.Anchored || s.Smoothed {
-		return question{}, &Error{Kind: Rejected, Message: fmt.Sprintf("%q is not a vector selector alone", clip(selector, maxSaid))}
+		return question{}, &Error{Kind: Rejected, Message: fmt.Sprintf("%q is not a plain vector selector", clip(selector, maxSaid))}
 	}
 	// Written anew, it is what was parsed, and nothing else.
 	q := question{index, fmt.Sprintf(`label_replace(group(%s),%q,"%d","","")`, s, indexLabel, index)}
@@ -195,7 +195,7 @@ func (a *asking) conclude(questions []question, found map[int]bool, warnings []s
 	if missing == 0 {
 		return nil
 	}
-	return &Error{Kind: Partial, Code: http.StatusOK, Message: "the evaluator could not look everywhere: " + clip(warnings[0], maxSaid)}
+	return &Error{Kind: Partial, Code: http.StatusOK, Message: "the evaluator returned an incomplete answer: " + clip(warnings[0], maxSaid)}
 }
 
 // series reads the series of an answer to the questions that were asked, and adds their
@@ -210,7 +210,7 @@ func series(s *stream, asked map[string]int, found map[int]bool) error {
 				return err
 			}
 			if kind != "vector" {
-				return fmt.Errorf("it is a %q, and no vector", clip(kind, maxSaid))
+				return fmt.Errorf("it is a %q, not a vector", clip(kind, maxSaid))
 			}
 			return nil
 		case "result":
@@ -224,7 +224,7 @@ func series(s *stream, asked map[string]int, found map[int]bool) error {
 				}
 				index, ok := asked[sample.Metric[indexLabel]]
 				if !ok || len(sample.Metric) != 1 {
-					return errors.New("it has series that were not asked for")
+					return errors.New("it has series that the query did not select")
 				}
 				found[index] = true
 				return nil

@@ -340,7 +340,7 @@ func TestPresent(t *testing.T) {
 	sent.count.Store(0)
 	refused := []string{"here", "sum(here)", "here[5m]", "here offset 5m", "here @ 5", "here)", "", "here or never", "vector(1)", `{x=""}`, "never"}
 	got, err := c.Present(t.Context(), refused)
-	checkError(t, "no selectors", err, Rejected, 0, "not a vector selector alone")
+	checkError(t, "no selectors", err, Rejected, 0, "not a plain vector selector")
 	if !strings.HasSuffix(err.Error(), "(and 8 more)") {
 		t.Errorf("no selectors: %v", err)
 	}

@@ -107,7 +107,7 @@ func (r *reading) pages(ctx context.Context) error {
 		next, err := r.page(ctx, token)
 		if bad := (*Error)(nil); token != "" && errors.As(err, &bad) && bad.staleToken {
 			if r.stats.Restarts == maxRestarts {
-				return &Error{Code: bad.Code, Kind: Changing, Message: "its rules changed each time while they were read"}
+				return &Error{Code: bad.Code, Kind: Changing, Message: "its rules kept changing while they were read"}
 			}
 			r.stats.Restarts++
 			token = ""
@@ -173,7 +173,7 @@ func (r *reading) data(s *stream) (next string, err error) {
 // after them.
 func (r *reading) group(s *stream) error {
 	if most := cmp.Or(r.client.MaxRules, defaultRules); r.groups-r.found >= most {
-		return &Error{Kind: TooMuch, Message: fmt.Sprintf("there are more than %d groups without rules", most)}
+		return &Error{Kind: TooMuch, Message: fmt.Sprintf("it has more than %d groups without rules", most)}
 	}
 	r.groups++
 	var (

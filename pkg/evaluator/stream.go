@@ -58,7 +58,7 @@ func (s *stream) answer(data func() error) ([]string, error) {
 	case err != nil:
 		return nil, s.explain(err)
 	case e.status == "error":
-		return nil, &Error{Kind: Rejected, Code: http.StatusOK, Message: "the evaluator refuses the question: " + e.said.words(nil, "")}
+		return nil, &Error{Kind: Rejected, Code: http.StatusOK, Message: "the evaluator rejects the query: " + e.said.words(nil, "")}
 	case e.status != "success" || !has:
 		return nil, s.explain(errors.New("it lacks a status or data"))
 	}
@@ -69,7 +69,7 @@ func (s *stream) answer(data func() error) ([]string, error) {
 func (s *stream) end() error {
 	switch _, err := s.dec.Token(); {
 	case err == nil:
-		return errors.New("something follows it")
+		return errors.New("it is followed by more data")
 	case !errors.Is(err, io.EOF):
 		return err
 	}
@@ -89,9 +89,9 @@ func (s *stream) explain(err error) error {
 	}
 	what := clip(err.Error(), maxSaid)
 	if s.meter.html {
-		what = "it is an HTML page; is there a login before the evaluator?"
+		what = "it is an HTML page; check for a login page in front of the evaluator"
 	}
-	return &Error{Kind: NotAnEvaluator, Code: http.StatusOK, Message: "the answer is not one of Prometheus' API: " + what}
+	return &Error{Kind: NotAnEvaluator, Code: http.StatusOK, Message: "the answer is not from the Prometheus API: " + what}
 }
 
 // value decodes the next value, in memory.
@@ -141,7 +141,7 @@ func (s *stream) open(want json.Delim) (bool, error) {
 	case t == nil:
 		return false, nil
 	case t != want:
-		return false, fmt.Errorf("at byte %d, a %s is expected", s.dec.InputOffset(), want)
+		return false, fmt.Errorf("expected a %[2]s at byte %[1]d", s.dec.InputOffset(), want)
 	}
 	return true, nil
 }

@@ -17,10 +17,10 @@ import (
 )
 
 // ErrNotLeading is what a write gets from a replica that does not lead.
-var ErrNotLeading = errors.New("this replica does not hold the lease, so it writes nothing")
+var ErrNotLeading = errors.New("write not sent: this replica does not hold the lease")
 
 // ErrLost says that this replica led, and the lease is another's now.
-var ErrLost = errors.New("this replica has lost its lease to another one; it ends, and is a standby when it is started again")
+var ErrLost = errors.New("this replica lost the lease to another one; it exits, and starts again as a standby")
 
 // Fence stands before every write of a replica, to the hub and to spokes. It is open
 // from the first time the lease was got, for as long as the last renewal is younger than

@@ -25,8 +25,8 @@ const (
 )
 
 var (
-	errForeign = errors.New("another replica holds the lease: it is not this one's to give up")
-	errNewTerm = errors.New("the lease was another replica's meanwhile: what this one knows is of before")
+	errForeign = errors.New("lease not released: another replica holds it")
+	errNewTerm = errors.New("another replica held the lease in the meantime, so the state of this one is outdated")
 )
 
 // Identity returns a name for this replica that no other has, nor this one when it is
@@ -34,7 +34,7 @@ var (
 func Identity(pod string) (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("finding a name for this replica: %w", err)
+		return "", fmt.Errorf("reading the host name: %w", err)
 	}
 	return host + inPod(pod) + string(uuid.NewUUID()), nil
 }
@@ -64,7 +64,7 @@ func NewLock(
 	cfg.Timeout = RenewDeadline / 2 // a request that hangs leaves time for another
 	c, err := coordinationv1.NewForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for the leader election: %w", err)
+		return nil, fmt.Errorf("creating a client for leader election: %w", err)
 	}
 	l := fence.watch(&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
@@ -134,7 +134,7 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	if _, ever := l.fence.held(); !ever {
 		if err := l.current(ctx); err != nil {
-			return fmt.Errorf("this replica does not lead as yet: %w", err)
+			return fmt.Errorf("this replica does not hold the lease yet: %w", err)
 		}
 	}
 	sent := l.fence.now()

@@ -88,7 +88,7 @@ type HangError struct {
 
 // Error implements error.
 func (e *HangError) Error() string {
-	return fmt.Sprintf("no answer within %s, though the API server answers other requests: %v", e.After.Round(time.Second), e.Err)
+	return fmt.Sprintf("the write got no answer within %s, but the API server answers other requests: %v", e.After.Round(time.Second), e.Err)
 }
 
 // Unwrap returns what client-go would have said.

@@ -66,7 +66,7 @@ func (s *Spoke) Asker(e *v1alpha1.Evaluator, ref *v1alpha1.EvaluatorReference) (
 	}
 	u, err := url.Parse(ref.URL)
 	if err != nil || u.Host == "" || u.User != nil {
-		return nil, nil, &RefusedError{Field: "spec.evaluatorRefs.url", Message: "is no URL such as https://prometheus.example.com"}
+		return nil, nil, &RefusedError{Field: "spec.evaluatorRefs.url", Message: "is not a valid URL; write it like https://prometheus.example.com"}
 	}
 	const field = "spec.evaluatorRefs.url"
 	if err := s.allow.checkHost(field, u.Hostname()); err != nil {
@@ -94,7 +94,7 @@ func (a Allowance) direct(field string, server *url.URL) http.RoundTripper {
 func serverOf(cfg *rest.Config) (*url.URL, error) {
 	u, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("reading the server's address: %w", err)
+		return nil, fmt.Errorf("parsing the server address: %w", err)
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	return u, nil

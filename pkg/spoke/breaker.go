@@ -175,10 +175,10 @@ func (b *Breaker) update(change func(now time.Time)) {
 }
 
 // errShut is why a request was not sent.
-var errShut = errors.New("not sent: the spoke does not answer, and is probed alone until it does")
+var errShut = errors.New("request not sent: the spoke does not answer; only probes are sent until it does")
 
 // errThrottled is why a request was not sent to a spoke that throttles.
-var errThrottled = errors.New("not sent: the spoke answers 429 (Too Many Requests), and is left alone for as long as it says")
+var errThrottled = errors.New("request not sent: the spoke answers 429 (Too Many Requests); no requests are sent until its Retry-After has passed")
 
 // pass returns when a request may be sent. One that has a deadline is a worker's, which
 // has better things to do than to wait. One that has none belongs to a watch: its own

@@ -131,27 +131,27 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	cfg.Dial = c.conns.DialContext
 	var err error
 	if c.lookout, err = newLookout(c.observed(cfg, nil)); err != nil {
-		return nil, refuse("", "the credential or the CA in it can't be used")
+		return nil, refuse("", "the credential or the CA in the kubeconfig is not valid; create the kubeconfig again")
 	}
 	cfg = c.observed(cfg, c.gate)
 	cfg.Dial = c.gate.dialer(cfg.Dial)
 	c.cfg = cfg
 	if c.http, err = newHTTPClient(cfg); err != nil {
-		return nil, refuse("", "the credential or the CA in it can't be used")
+		return nil, refuse("", "the credential or the CA in the kubeconfig is not valid; create the kubeconfig again")
 	}
 	// A redirect would carry the credential to wherever the spoke says.
 	c.http.CheckRedirect = noRedirect
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, c.http)
 	if err != nil {
-		return nil, refuse("cluster.server", "is no usable address")
+		return nil, refuse("cluster.server", "is not a valid address; write it as https://host:port")
 	}
 	c.probes = d.RESTClient()
 	if c.server, err = serverOf(cfg); err != nil {
-		return nil, refuse("cluster.server", "is no usable address")
+		return nil, refuse("cluster.server", "is not a valid address; write it as https://host:port")
 	}
 	reviews, err := authorization.NewForConfigAndClient(cfg, c.http)
 	if err != nil {
-		return nil, refuse("cluster.server", "is no usable address")
+		return nil, refuse("cluster.server", "is not a valid address; write it as https://host:port")
 	}
 	c.reviews = reviews.SelfSubjectRulesReviews()
 	return c, nil
@@ -274,7 +274,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	}
 	rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for PrometheusRules: %w", err)
+		return nil, fmt.Errorf("creating a client for PrometheusRules: %w", err)
 	}
 	if err := c.identify(asProbe(ctx), ""); err != nil {
 		return nil, err
@@ -360,7 +360,7 @@ func (c *connection) cluster(g *continuity.Guard) (cluster.Cluster, error) {
 		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return restMapper(), nil }
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return cl, nil
 }
@@ -369,7 +369,7 @@ func (c *connection) cluster(g *continuity.Guard) (cluster.Cluster, error) {
 func (c *connection) sync(ctx context.Context, s *session) error {
 	go func() {
 		if err := s.cluster.Start(s.ctx); err != nil {
-			c.log.Error(err, "the spoke's cache ended")
+			c.log.Error(err, "the cache of the spoke stopped")
 		}
 	}()
 	// Before the cache runs, GetInformer would not wait for its informer.
@@ -628,7 +628,7 @@ func (c *connection) probe(ctx context.Context) error {
 			c.seen.Contact = time.Now()
 			return nil
 		}
-		return fmt.Errorf("asking for the version: %w", err)
+		return fmt.Errorf("reading the Kubernetes version: %w", err)
 	}
 	var v version.Info
 	if err := json.Unmarshal(body, &v); err != nil || v.GitVersion == "" {
@@ -660,7 +660,7 @@ func (c *connection) connected() {
 	}
 	text := "the spoke answers"
 	if again := c.reads.again(); again != "" {
-		text += "; its " + again
+		text += "; " + again
 	}
 	c.observe(Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected, Message: text})
 }
@@ -673,9 +673,9 @@ func (c *connection) observe(f Finding) {
 			f.Message = was.Message
 		}
 	case f.Status == metav1.ConditionTrue:
-		c.log.Info("the spoke is connected", "version", c.seen.Version, "rulesServed", c.seen.Served.Status)
+		c.log.Info("spoke connected", "version", c.seen.Version, "rulesServed", c.seen.Served.Status)
 	default:
-		c.log.Info("the spoke can't be served", "reason", f.Reason, "message", f.Message)
+		c.log.Info("spoke can't be served", "reason", f.Reason, "message", f.Message)
 	}
 	c.seen.Connected = f
 	c.p.observe(c, c.seen)

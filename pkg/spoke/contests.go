@@ -87,7 +87,7 @@ func (r *Registrar) accepted(ctx context.Context, sc *v1alpha1.SpokeCluster) (ti
 	case apierrors.IsConflict(err):
 		return r.Contests.Lost(write.Object), nil
 	case !apierrors.IsNotFound(err):
-		return 0, fmt.Errorf("taking the confirmation off SpokeCluster %s: %w", sc.Name, err)
+		return 0, fmt.Errorf("removing the identity confirmation from SpokeCluster %s: %w", sc.Name, err)
 	}
 	return 0, nil
 }

@@ -137,7 +137,7 @@ func TestListsThatTakeLong(t *testing.T) {
 		"and its watch is cut":  {each: 30 * time.Second, cuts: true, lists: 1, complete: true},
 		"and can't have its watch": {
 			each: 30 * time.Second, refuses: true, lists: 2,
-			shown: "Deployments are read again: the API server no longer has the resourceVersion of the list",
+			shown: "Deployments are being listed again: the resourceVersion of the list has expired on the API server",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestListsThatTakeLong(t *testing.T) {
 				if got := rs.again(); got != tc.shown {
 					t.Errorf("it shows %q, want %q", got, tc.shown)
 				}
-				if text := rs.progress(); strings.Contains(text, "the list began again: the API server no longer has") != (tc.shown != "") {
+				if text := rs.progress(); strings.Contains(text, "the list started again: the resourceVersion of the list has expired") != (tc.shown != "") {
 					t.Errorf("while it is connected, it shows %q", text)
 				}
 				newest := 0

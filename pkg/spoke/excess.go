@@ -114,7 +114,7 @@ func (rs *readings) stuck() error {
 		case stuck:
 			return &stuckError{kind: r.kind}
 		case slow != nil:
-			return fmt.Errorf("reading %ss again: %w", r.kind, slow)
+			return fmt.Errorf("listing %ss again: %w", r.kind, slow)
 		}
 	}
 	return nil
@@ -125,7 +125,7 @@ type stuckError struct{ kind string }
 
 // Error implements error.
 func (e *stuckError) Error() string {
-	return "reading " + e.kind + "s again: a page did not come to its end within " + pageStuck.String()
+	return "listing " + e.kind + "s again: a page was not complete within " + pageStuck.String()
 }
 
 // Is makes it a timeout.

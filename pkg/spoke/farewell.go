@@ -36,7 +36,7 @@ func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 	}
 	served, err := r.Rules.Served(ctx)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("before SpokeCluster %s leaves: %w", sc.Name, err)
+		return reconcile.Result{}, fmt.Errorf("checking the CustomResourceDefinitions before SpokeCluster %s leaves: %w", sc.Name, err)
 	}
 	if !served {
 		// The kinds themselves are being deleted: that is nobody's decision about the spoke.
@@ -69,7 +69,7 @@ func (r *Registrar) depart(ctx context.Context, sc *v1alpha1.SpokeCluster, secre
 	case ptr.Deref(sc.Spec.Suspend, false):
 		stays = "it was suspended"
 	case r.Provider.Successor(sc.Name) != "":
-		stays, kept = "SpokeCluster "+r.Provider.Successor(sc.Name)+" is the same cluster, and keeps them", true
+		stays, kept = "SpokeCluster "+r.Provider.Successor(sc.Name)+" is the same cluster and keeps them", true
 	}
 	placed, err := r.Rules.Placed(ctx, sc.Name)
 	if err != nil {
@@ -86,16 +86,16 @@ func leavingStatus(sc *v1alpha1.SpokeCluster, d Departure, now metav1.Time) v1al
 	out := *sc.Status.DeepCopy()
 	out.ObservedGeneration = sc.Generation
 	out.PendingDeletions = nil
-	what := "its rules are"
+	what := "its rules"
 	if d.Known {
-		what = fmt.Sprintf("%d rules are", len(d.Left))
+		what = fmt.Sprintf("%d rules", len(d.Left))
 		if len(d.Left) > 0 {
 			out.PendingDeletions = pendingOf(d.Left, 0)
 		}
 	}
-	message := fmt.Sprintf("the SpokeCluster is deleted: %s being removed from the spoke, until %s", what, d.Deadline.UTC().Format(time.RFC3339))
+	message := fmt.Sprintf("the SpokeCluster is being deleted: removing %s from the spoke until %s at the latest", what, d.Deadline.UTC().Format(time.RFC3339))
 	if d.Why != "" {
-		message += ". It does not go on: " + d.Why
+		message += ". The removal is stuck: " + d.Why
 	}
 	setCondition(&out, sc.Generation, v1alpha1.ConditionReady,
 		Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonLeaving, Message: Clip(message, maxMessage)}, now)
@@ -113,7 +113,7 @@ func (r *Registrar) deleteGenerated(ctx context.Context, name string) (left bool
 		ar := &rules[i]
 		err := r.Client.Delete(ctx, ar, client.Preconditions{UID: &ar.UID})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return true, fmt.Errorf("deleting AlertRule %s, which was generated from spoke %s: %w", client.ObjectKeyFromObject(ar), name, err)
+			return true, fmt.Errorf("deleting AlertRule %s, generated from spoke %s: %w", client.ObjectKeyFromObject(ar), name, err)
 		}
 	}
 	return len(rules) > 0, nil
@@ -125,7 +125,7 @@ func (r *Registrar) deregister(ctx context.Context, secret *corev1.Secret) error
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, v1alpha1.RegistrationLabel)
 	err := r.Client.Patch(ctx, secret.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("taking the registration off Secret %s: %w", client.ObjectKeyFromObject(secret), err)
+		return fmt.Errorf("removing the registration label from Secret %s: %w", client.ObjectKeyFromObject(secret), err)
 	}
 	r.Recorder.Eventf(secret, nil, corev1.EventTypeNormal, "Deregistered", "Leave", "%s", "SpokeCluster "+secret.Name+" was deleted")
 	return nil
@@ -133,14 +133,14 @@ func (r *Registrar) deregister(ctx context.Context, secret *corev1.Secret) error
 
 // farewell tells what was removed from a spoke that has left, and what was not.
 func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
-	r.Provider.log.Info("the spoke has left", "cluster", sc.Name, "removed", d.Removed, "left", len(d.Left), "why", d.Why)
+	r.Provider.log.Info("spoke has left the hub", "cluster", sc.Name, "removed", d.Removed, "left", len(d.Left), "why", d.Why)
 	never := !d.Known && sc.Status.Identity == "" // connected
 	switch {
 	case d.Kept:
-		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "its rules stay in the spoke: %s", Clip(d.Why, maxNote/2))
+		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "its PrometheusRules stay in the spoke: %s", Clip(d.Why, maxNote/2))
 		return
 	case d.Why == "", len(d.Left) == 0, never:
-		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "%d PrometheusRules were removed from the spoke, and none is left", d.Removed)
+		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "%d PrometheusRules were removed from the spoke; none is left", d.Removed)
 		return
 	}
 	what := fmt.Sprintf("%d PrometheusRules", len(d.Left))
@@ -148,8 +148,8 @@ func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
 		what = fmt.Sprintf("the PrometheusRules of up to %d AlertRules", len(d.Left))
 	}
 	// The command comes last, so that it can be copied, and is not to be cut off.
-	command := fmt.Sprintf(". To remove all of this hub's there: kubectl delete prometheusrules -A -l %s=%s", v1alpha1.HubLabel, r.Provider.opts.HubID)
-	note := fmt.Sprintf("%s were left in the spoke: %s. They are of %s", what, Clip(d.Why, maxNote/3), strings.Join(d.Left, ", "))
+	command := fmt.Sprintf(". To remove all PrometheusRules of this hub from the spoke: kubectl delete prometheusrules -A -l %s=%s", v1alpha1.HubLabel, r.Provider.opts.HubID)
+	note := fmt.Sprintf("%s were left in the spoke: %s. They belong to %s", what, Clip(d.Why, maxNote/3), strings.Join(d.Left, ", "))
 	r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, "LeftBehind", "Leave", "%s", Clip(note, maxNote-len(command))+command)
 }
 
@@ -161,7 +161,7 @@ func Free(ctx context.Context, c client.Client, sc *v1alpha1.SpokeCluster) error
 	// The whole list is written: another finalizer that came since would be lost.
 	err := c.Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{}))
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("freeing SpokeCluster %s: %w", sc.Name, err)
+		return fmt.Errorf("removing the finalizer from SpokeCluster %s: %w", sc.Name, err)
 	}
 	return nil
 }

@@ -63,10 +63,10 @@ type gate struct {
 const attempts = 3
 
 // errUnsettled is why a write was not sent.
-var errUnsettled = errors.New("connections to the spoke are lost too often to tell whether it still is the same cluster")
+var errUnsettled = errors.New("connections to the spoke are lost too often to verify that it is still the same cluster")
 
 // errUnserved is why a write was not sent.
-var errUnserved = errors.New("it is not known yet which cluster the spoke is")
+var errUnserved = errors.New("the identity of the spoke's cluster is not known yet")
 
 // unsentError is why a request was not sent. It is no answer to the request, so that an API
 // server's answer to the read of the identity is not in its chain.
@@ -125,7 +125,7 @@ func (g *gate) Settle(ctx context.Context) error {
 func (g *gate) Confirm(ctx context.Context) error {
 	is, err := g.learn(asProbe(ctx))
 	if err != nil {
-		return fmt.Errorf("making sure that spoke %s still is the same cluster: %w", g.spoke, err)
+		return fmt.Errorf("verifying that spoke %s is still the same cluster: %w", g.spoke, err)
 	}
 	g.mu.Lock()
 	was := g.served
@@ -147,7 +147,7 @@ func (g *gate) shared(ctx context.Context) error {
 	case o := <-outcome:
 		return o.Err //nolint:wrapcheck // it is Confirm's
 	case <-ctx.Done():
-		return fmt.Errorf("making sure that spoke %s still is the same cluster: %w", g.spoke, ctx.Err())
+		return fmt.Errorf("verifying that spoke %s is still the same cluster: %w", g.spoke, ctx.Err())
 	}
 }
 

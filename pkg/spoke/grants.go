@@ -52,7 +52,7 @@ func (e *grantError) Error() string {
 	for _, n := range e.missing {
 		words = append(words, n.verb+" "+n.resource.String())
 	}
-	return "the spoke's RBAC does not grant the operator's account: " + strings.Join(words, ", ") + "; add it to the account's ClusterRole there"
+	return "the operator's account in the spoke lacks permissions: " + strings.Join(words, ", ") + "; add them to its ClusterRole in the spoke"
 }
 
 // lack tells whether any of some needs is missing. Then the error names all that is
@@ -90,7 +90,7 @@ func (c *connection) review(ctx context.Context) (grants, error) {
 	case answered(err):
 		return grants{}, nil // it does not say
 	}
-	return grants{}, fmt.Errorf("asking for the account's permissions: %w", err)
+	return grants{}, fmt.Errorf("reading the account's permissions: %w", err)
 }
 
 // granted reads what an account may do. What is listed is granted, even where the list

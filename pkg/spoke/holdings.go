@@ -44,7 +44,7 @@ func (h *holdings) exceeded(kind string, is amount) *TooLargeError {
 		}
 	}
 	if most := h.limits.memory(); total > most {
-		return &TooLargeError{What: "what the manager keeps of the spoke is too large", Value: total, Bound: most, Unit: "bytes", Flag: memoryFlag}
+		return &TooLargeError{What: "the cache of the spoke is too large", Value: total, Bound: most, Unit: "bytes", Flag: memoryFlag}
 	}
 	return nil
 }

@@ -289,11 +289,11 @@ func (c *connection) readIdentity(ctx context.Context) (string, error) {
 	defer cancel()
 	body, err := c.probes.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {
-		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)
+		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
 	}
 	var ns metav1.PartialObjectMetadata
 	if err := json.Unmarshal(body, &ns); err != nil || !uid.MatchString(string(ns.UID)) {
-		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, errNotKubernetes)
+		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, errNotKubernetes)
 	}
 	return string(ns.UID), nil
 }

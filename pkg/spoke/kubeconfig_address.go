@@ -76,20 +76,20 @@ func (a Allowance) checkHost(field, host string) error {
 	switch {
 	case strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII || r == '%' || unicode.IsSpace(r) }):
 		// Some of it would become ASCII on its way to the resolver: full-width digits do.
-		return refuse(field, "has a host that is not plain ASCII; write it so, a name as xn--…")
+		return refuse(field, "has a host name with characters other than ASCII; write it in ASCII (Punycode: xn--…)")
 	case slices.Contains(metadataNames, name):
 		return refuseMetadata(field)
 	case last == "localhost" && !a.Loopback:
-		return refuse(field, "is a loopback address, which leads to the operator itself; give the spoke's own address"+orAllow(allowLoopback))
+		return refuse(field, "is a loopback address, which leads to the operator itself; use the spoke's own address"+orAllow(allowLoopback))
 	case isNumber(last):
 		// Resolvers take 127.1, 0x7f.1 and 2130706433 for addresses.
-		return refuse(field, "has an address in a form that is not accepted; write it as four decimal numbers, or IPv6 in brackets")
+		return refuse(field, "has an IP address in a form that is not allowed; write it as four decimal numbers, or as IPv6 in brackets")
 	}
 	return nil
 }
 
 func refuseMetadata(field string) error {
-	return refuse(field, "is the metadata service of a cloud, which gives out credentials of the operator's machine; give the spoke's own address")
+	return refuse(field, "is the metadata service of a cloud, which hands out credentials of the operator's machine; use the spoke's own address")
 }
 
 // isNumber tells whether a label is a number, in any way that resolvers know.
@@ -146,9 +146,9 @@ func (a Allowance) checkPlain(field string, addr netip.Addr, zone bool) error {
 	case slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(addr) }):
 		return refuseMetadata(field)
 	case !a.Loopback && (addr.IsLoopback() || addr.IsUnspecified() || thisNetwork.Contains(addr)):
-		return refuse(field, "is a loopback address, which leads to the operator itself; give the spoke's own address"+orAllow(allowLoopback))
+		return refuse(field, "is a loopback address, which leads to the operator itself; use the spoke's own address"+orAllow(allowLoopback))
 	case !a.LinkLocal && (zone || addr.IsLinkLocalUnicast() || addr.IsLinkLocalMulticast() || addr.IsInterfaceLocalMulticast()):
-		return refuse(field, "is a link-local address, by which clouds serve their credentials; give an address that is routed"+orAllow(allowLinkLocal))
+		return refuse(field, "is a link-local address, where clouds serve credentials; use a routable address"+orAllow(allowLinkLocal))
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func (a Allowance) dialer(field string) dialFunc {
 	d.Control = func(_, address string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(address)
 		if err != nil {
-			return refuse(field, "leads to what is no address")
+			return refuse(field, "does not resolve to an IP address")
 		}
 		return a.checkAddr(field, ap.Addr())
 	}

@@ -66,7 +66,7 @@ func ParseAllowances(text string) (Allowances, error) {
 			continue
 		}
 		if errs := validation.IsDNS1123Subdomain(spoke); len(errs) > 0 {
-			return Allowances{}, fmt.Errorf("%q is no name of a spoke: %s", spoke, errs[0])
+			return Allowances{}, fmt.Errorf("%q is not a valid spoke name: %s", spoke, errs[0])
 		}
 		own := out.Of(spoke)
 		if err := own.add(name); err != nil {
@@ -85,7 +85,7 @@ func (a *Allowance) add(name string) error {
 	}
 	allow, known := names[name]
 	if !known {
-		return fmt.Errorf("%q is none of %s", name, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+		return fmt.Errorf("%q is not a known allowance; use one of %s", name, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
 	}
 	*allow = true
 	return nil
@@ -93,5 +93,5 @@ func (a *Allowance) add(name string) error {
 
 // orAllow says how to allow what was refused.
 func orAllow(name string) string {
-	return fmt.Sprintf("; where it is meant to be so, start the operator with --allow-kubeconfig=%s, or --allow-kubeconfig=SPOKE=%[1]s for one spoke alone", name)
+	return fmt.Sprintf("; if this is intended, start the operator with --allow-kubeconfig=%s, or --allow-kubeconfig=SPOKE=%[1]s for one spoke only", name)
 }

@@ -23,16 +23,16 @@ const (
 const maxSeparators = 3 * maxKubeconfigNodes
 
 // keepOne says how to make a kubeconfig of a size that is accepted.
-const keepOne = "; keep the one context that is needed ('kubectl config view --raw --flatten --minify')"
+const keepOne = "; keep only the context that is needed ('kubectl config view --raw --flatten --minify')"
 
 // parse reads a kubeconfig within bounds of time and memory. What the parser says is
 // never passed on: it may quote the content, which may be a credential.
 func parse(kubeconfig []byte) (*clientcmdapi.Config, error) {
 	if len(kubeconfig) == 0 {
-		return nil, refuse("", "the kubeconfig is empty")
+		return nil, refuse("", "the kubeconfig is empty; put one into the Secret")
 	}
 	if len(kubeconfig) > maxKubeconfigBytes {
-		return nil, refuse("", fmt.Sprintf("the kubeconfig has %d bytes; at most %d are read", len(kubeconfig), maxKubeconfigBytes)+keepOne)
+		return nil, refuse("", fmt.Sprintf("the kubeconfig has %d bytes; at most %d are allowed", len(kubeconfig), maxKubeconfigBytes)+keepOne)
 	}
 	if err := checkYAML(kubeconfig); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func parse(kubeconfig []byte) (*clientcmdapi.Config, error) {
 }
 
 var (
-	errNoKubeconfig = refuse("", "the kubeconfig can't be parsed as YAML of kind Config")
+	errNoKubeconfig = refuse("", "the kubeconfig is not valid YAML of kind Config")
 	errTooMuch      = refuse("", fmt.Sprintf("the kubeconfig has more than %d keys and values", maxKubeconfigNodes)+keepOne)
 )
 
@@ -73,11 +73,11 @@ func checkNode(n *yaml.Node, nodes *int, depth int) error {
 	*nodes++
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		return refuse("", "the kubeconfig has YAML anchors or aliases, which are not accepted; write out what they stand for")
+		return refuse("", "the kubeconfig has YAML anchors or aliases, which are not allowed; write out their values")
 	case *nodes > maxKubeconfigNodes:
 		return errTooMuch
 	case depth > maxKubeconfigDepth:
-		return refuse("", fmt.Sprintf("the kubeconfig is nested more than %d levels deep", maxKubeconfigDepth)+keepOne)
+		return refuse("", fmt.Sprintf("the kubeconfig is nested deeper than %d levels", maxKubeconfigDepth)+keepOne)
 	}
 	for _, child := range n.Content {
 		if err := checkNode(child, nodes, depth+1); err != nil {

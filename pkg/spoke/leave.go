@@ -187,7 +187,7 @@ func (p *Provider) lastConnectionLocked(name string, kubeconfig []byte) (*connec
 		kubeconfig = e.current.kubeconfig
 	}
 	if len(kubeconfig) == 0 {
-		return nil, errors.New("there is no kubeconfig to reach it with")
+		return nil, errors.New("the spoke has no kubeconfig; create its Secret again")
 	}
 	cfg, err := RESTConfig(kubeconfig, p.opts.Allow.Of(name))
 	if err != nil {
@@ -220,7 +220,7 @@ func (p *Provider) depart(ctx context.Context, name string, c *connection, d *de
 				case isDuplicate(err):
 					s.Why, s.Kept = err.Error(), true
 				case s.Why == "":
-					s.Why = "not all of them could be removed in time"
+					s.Why = "not all PrometheusRules could be removed in time"
 				}
 			})
 			return
@@ -276,7 +276,7 @@ func (c *connection) prune(ctx context.Context, identity string, told func(remov
 	c.breaker.Close()
 	rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
 	if err != nil {
-		return fmt.Errorf("making a client for PrometheusRules: %w", err)
+		return fmt.Errorf("creating a client for PrometheusRules: %w", err)
 	}
 	return pruneAll(ctx, c.ownRules(rules), rules, told)
 }
@@ -295,7 +295,7 @@ type endingError struct{ object string }
 
 // Error implements error.
 func (e *endingError) Error() string {
-	return "PrometheusRule " + e.object + " is being deleted, and waits for its finalizers"
+	return "PrometheusRule " + e.object + " is being deleted and waits for its finalizers"
 }
 
 func isEnding(err error) bool {

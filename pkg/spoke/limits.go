@@ -128,7 +128,7 @@ func (e *TooLargeError) Error() string {
 	if e.Flag != "" {
 		bound += " (" + e.Flag + ")"
 	}
-	return p.Sprintf("%s: %d %s, and the bound is %s", e.What, e.Value, e.Unit, bound)
+	return p.Sprintf("%s: %d %s; the limit is %s", e.What, e.Value, e.Unit, bound)
 }
 
 // Is makes it an errTooLarge.
@@ -143,9 +143,9 @@ func tooLarge(err error) *TooLargeError {
 // tooLargeAdvice is what to do about a spoke that is too large.
 func tooLargeAdvice(e *TooLargeError) string {
 	if e.Flag != "" {
-		return "its rules stay as they are; look what fills it or, if that is as it should be, raise the bound"
+		return "its rules stay as they are; find out what fills it, or raise the limit"
 	}
-	return "its rules stay as they are; look what answers at the address in the kubeconfig"
+	return "its rules stay as they are; check which server answers at the address in the kubeconfig"
 }
 
 // answerName names the answer to a request in a message.

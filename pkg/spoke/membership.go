@@ -119,7 +119,7 @@ func statusOf(sc *v1alpha1.SpokeCluster, n news, now metav1.Time) v1alpha1.Spoke
 	case n.finding == nil:
 	case connected.Status == metav1.ConditionTrue:
 		// The last good connection stays in use.
-		connected.Message = Clip(lastGood+"the new one is at fault: "+n.finding.Message, maxMessage)
+		connected.Message = Clip(lastGood+"the new one is not valid: "+n.finding.Message, maxMessage)
 	default:
 		connected = *n.finding
 	}
@@ -130,7 +130,7 @@ func statusOf(sc *v1alpha1.SpokeCluster, n news, now metav1.Time) v1alpha1.Spoke
 		if meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionConnected) != nil {
 			return out
 		}
-		connected = Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "waiting for the spoke's first answer"}
+		connected = Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "waiting for the first answer of the spoke"}
 	}
 	out.ObservedGeneration = sc.Generation
 	set := func(kind string, f Finding) { setCondition(&out, sc.Generation, kind, f, now) }
@@ -154,7 +154,7 @@ func whileConnected(serves, connected Finding, conditions []metav1.Condition) Fi
 	}
 	return Finding{
 		Status: metav1.ConditionUnknown, Reason: connected.Reason,
-		Message: "the spoke is not connected; whether it serves PrometheusRules can't be known",
+		Message: "the spoke is not connected, so it is unknown whether it serves PrometheusRules",
 	}
 }
 
@@ -218,7 +218,7 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 	if ptr.Deref(sc.Spec.Suspend, false) {
 		return Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonSuspended,
-			Message: "nothing is written to the spoke; to go on: kubectl patch spoke " + sc.Name + ` --type=merge -p '{"spec":{"suspend":false}}'`,
+			Message: "the SpokeCluster is suspended: nothing is written to the spoke. To resume: kubectl patch spoke " + sc.Name + ` --type=merge -p '{"spec":{"suspend":false}}'`,
 		}
 	}
 	for _, kind := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed} {
@@ -240,12 +240,12 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 	case n.refused > 0:
 		return Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonMaxRulesReached,
-			Message: fmt.Sprintf("%s not got all AlertRules: spec.maxRules of %d is reached. Those that exist stay."+
-				" To want fewer, narrow the templates. To allow more, such as: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'",
-				deploymentsHave(n.refused), ptr.Deref(sc.Spec.MaxRules, 0), sc.Name, more(ptr.Deref(sc.Spec.MaxRules, 0), n.refused)),
+			Message: fmt.Sprintf("%s AlertRules: spec.maxRules (%d) is reached. Existing AlertRules stay."+
+				" To generate fewer, narrow the templates. To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'",
+				deploymentsLack(n.refused), ptr.Deref(sc.Spec.MaxRules, 0), sc.Name, more(ptr.Deref(sc.Spec.MaxRules, 0), n.refused)),
 		}
 	}
-	return Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "rules are kept in the spoke"}
+	return Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "the hub manages the rules in the spoke"}
 }
 
 // more is a limit that would do, with some room: as many AlertRules as Deployments are
@@ -254,9 +254,9 @@ func more(limit int32, refused int) int32 {
 	return min(max(2*limit, limit+2*int32(min(refused, 1<<20))), 100_000)
 }
 
-func deploymentsHave(n int) string {
+func deploymentsLack(n int) string {
 	if n == 1 {
-		return "1 Deployment has"
+		return "1 Deployment lacks"
 	}
-	return fmt.Sprintf("%d Deployments have", n)
+	return fmt.Sprintf("%d Deployments lack", n)
 }

@@ -474,7 +474,7 @@ func TestStatusOf(t *testing.T) {
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
 				message := meta.FindStatusCondition(s.Conditions, ready).Message
-				if !strings.HasPrefix(message, "3 Deployments have not got all AlertRules: spec.maxRules of 5 is reached") {
+				if !strings.HasPrefix(message, "3 Deployments lack AlertRules: spec.maxRules (5) is reached") {
 					t.Errorf("the message is %q", message)
 				}
 			},

@@ -306,7 +306,7 @@ type overdue struct {
 
 // newOverdue returns one for a body. It tells when it has ended that.
 func newOverdue(what string, body io.Closer, tell func(*TooLargeError)) *overdue {
-	o := &overdue{late: &TooLargeError{What: what, Value: int64(eventTime / time.Second), Bound: int64(eventTime / time.Second), Unit: "seconds without an end"}}
+	o := &overdue{late: &TooLargeError{What: what, Value: int64(eventTime / time.Second), Bound: int64(eventTime / time.Second), Unit: "seconds without completing"}}
 	o.fire = func() {
 		o.mu.Lock()
 		o.fired = true

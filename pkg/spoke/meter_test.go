@@ -193,7 +193,7 @@ func TestCompressedAnswersAreBounded(t *testing.T) {
 			if found := c.excess.err(); !errors.Is(found, errTooLarge) {
 				t.Errorf("the connection knows of %v", found)
 			}
-			if f := disconnected(fmt.Errorf("asking: %w", err)); f.Reason != "TooLarge" || f.Status != metav1.ConditionFalse || !strings.Contains(f.Message, "and the bound is") {
+			if f := disconnected(fmt.Errorf("asking: %w", err)); f.Reason != "TooLarge" || f.Status != metav1.ConditionFalse || !strings.Contains(f.Message, "the limit is") {
 				t.Errorf("it is shown as %+v", f)
 			}
 		})

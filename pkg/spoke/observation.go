@@ -68,7 +68,7 @@ type DuplicateError struct {
 
 // Error implements error.
 func (e *DuplicateError) Error() string {
-	return "this is the same cluster as spoke " + e.Other + ", which stays in charge; delete the Secret of one of the two, and when the other is Ready the SpokeCluster of that name"
+	return "this is the same cluster as spoke " + e.Other + ", which keeps managing it; delete the Secret of one of the two and, when the other is Ready, the SpokeCluster of the same name"
 }
 
 // IdentityError says that a spoke's kubeconfig leads to another cluster than before, by the
@@ -84,12 +84,12 @@ type IdentityError struct {
 // Error implements error.
 func (e *IdentityError) Error() string {
 	if e.Other != "" {
-		return fmt.Sprintf("the kubeconfig leads to the cluster that spoke %s was (kube-system has UID %s, and had %s); nothing is written to it."+
-			" Put the former kubeconfig back or, if the two were swapped, confirm the other one, too: kubectl annotate --overwrite spoke %s %s=%s",
+		return fmt.Sprintf("the kubeconfig leads to the former cluster of spoke %s (the UID of kube-system is %s, and was %s); nothing is written to it."+
+			" Restore the former kubeconfig or, if the two clusters were swapped, confirm the other one too: kubectl annotate --overwrite spoke %s %s=%s",
 			e.Other, e.Is, e.Was, e.Other, v1alpha1.AcceptIdentityAnnotation, e.OtherIs)
 	}
-	return fmt.Sprintf("the kubeconfig leads to another cluster (kube-system has UID %s, and had %s); nothing is written to either."+
-		" Put the former kubeconfig back, or confirm the new cluster: kubectl annotate --overwrite spoke %s %s=%s",
+	return fmt.Sprintf("the kubeconfig leads to another cluster (the UID of kube-system is %s, and was %s); nothing is written to either."+
+		" Restore the former kubeconfig, or confirm the new cluster: kubectl annotate --overwrite spoke %s %s=%s",
 		e.Is, e.Was, e.Spoke, v1alpha1.AcceptIdentityAnnotation, e.Is)
 }
 
@@ -128,22 +128,22 @@ func disconnected(err error) Finding {
 		f.Reason = v1alpha1.ReasonDuplicateCluster
 	case apierrors.IsUnauthorized(err):
 		f.Reason = v1alpha1.ReasonAuthFailed
-		f.Message = "the spoke does not accept the credential (401); put a valid one into the Secret"
+		f.Message = "the spoke rejects the credential (401); put a kubeconfig with a valid one into the Secret"
 	case apierrors.IsForbidden(err):
 		f.Reason = v1alpha1.ReasonForbidden
-		f.Message = advise("the spoke's RBAC refuses: "+err.Error(), "grant it to the operator's account there")
+		f.Message = advise("the spoke's RBAC denies a request: "+err.Error(), "grant the permission to the operator's account in the spoke")
 	case errors.Is(err, errNotKubernetes):
 		f.Reason = v1alpha1.ReasonUnreachable
-		f.Message = advise(err.Error(), "look what the address in the kubeconfig leads to")
+		f.Message = advise(err.Error(), "check which server the address in the kubeconfig leads to")
 	case answered(err):
 		f.Reason = v1alpha1.ReasonUnreachable
-		f.Message = advise("the spoke's API server, or a proxy before it, can't answer: "+err.Error(), "see its logs")
+		f.Message = advise("the spoke's API server, or a proxy in front of it, returns an error: "+err.Error(), "see its logs")
 	case errors.Is(err, context.DeadlineExceeded):
 		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise("no answer in time: "+err.Error(), reach)
 	case isUntrusted(err):
 		f.Reason = v1alpha1.ReasonUnreachable
-		f.Message = advise(err.Error(), "put the CA that signed the API server's certificate into certificate-authority-data of the kubeconfig")
+		f.Message = advise(err.Error(), "put the CA that signed the API server's certificate into certificate-authority-data in the kubeconfig")
 	default:
 		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise(err.Error(), reach)
@@ -157,14 +157,14 @@ func isUntrusted(err error) bool {
 }
 
 // reach is what to do about a spoke that does not answer.
-const reach = "look whether its API server runs, and whether the hub can reach it at the address in the kubeconfig"
+const reach = "check that its API server runs, and that the hub can reach it at the address in the kubeconfig"
 
 // throttled is what is shown of a spoke that throttles. The times would change with every
 // request.
 var throttled = Finding{
 	Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonThrottled,
-	Message: "the spoke answers 429 (Too Many Requests), and is left alone for as long as it says; if that goes on, " +
-		"look what overloads its API server, or give the operator's account a FlowSchema of its own there",
+	Message: "the spoke answers 429 (Too Many Requests); no requests are sent until its Retry-After has passed. If this continues, " +
+		"find out what overloads its API server, or give the operator's account its own FlowSchema there",
 }
 
 // advise clips what a spoke said, and adds what to do about it.
@@ -180,7 +180,7 @@ func served(err error) Finding {
 	case apierrors.IsNotFound(err):
 		return Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonCRDMissing,
-			Message: "the spoke does not serve prometheusrules.monitoring.coreos.com; install prometheus-operator's CRDs there",
+			Message: "the spoke does not serve prometheusrules.monitoring.coreos.com; install the CRDs of prometheus-operator there",
 		}
 	default:
 		return disconnected(fmt.Errorf("reading PrometheusRules: %w", err))
@@ -196,7 +196,7 @@ func answered(err error) bool {
 }
 
 // errNotKubernetes is an answer that no API server gives.
-var errNotKubernetes = errors.New("asking for the version: the answer is not that of a Kubernetes API server")
+var errNotKubernetes = errors.New("reading the Kubernetes version: the answer is not from a Kubernetes API server")
 
 // Clip bounds an untrusted text to limit bytes and an ellipsis, and takes out of it
 // what would spoil a terminal.

@@ -41,7 +41,7 @@ const (
 )
 
 // errEmptyPage ends a list that would go on without an end. No API server answers that way.
-var errEmptyPage = errors.New("the spoke answers by an empty page that is not the last one")
+var errEmptyPage = errors.New("the spoke returned an empty page that is not the last one")
 
 // readings are the lists that fill the cache of a session, by kind.
 type readings struct {
@@ -98,14 +98,14 @@ func (rs *readings) again() string {
 	defer rs.mu.Unlock()
 	for _, r := range rs.kinds {
 		if kind := r.lasts(progressShown); kind != "" {
-			return fmt.Sprintf("%ss are read again: %s", kind, whyAgain)
+			return fmt.Sprintf("%ss are being listed again: %s", kind, whyAgain)
 		}
 	}
 	return ""
 }
 
 // whyAgain is why a list begins again.
-const whyAgain = "the API server no longer has the resourceVersion of the list"
+const whyAgain = "the resourceVersion of the list has expired on the API server"
 
 // reading reads the lists of a kind in pages. A page that fails is read again, and those
 // before it are not. client-go would stream a list as events: uncompressed, which is ten times
@@ -276,7 +276,7 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 	switch {
 	case err != nil || bad != nil || l.GetContinue() == "":
 	case n == 0:
-		err = fmt.Errorf("reading %ss: %w", r.kind, errEmptyPage)
+		err = fmt.Errorf("listing %ss: %w", r.kind, errEmptyPage)
 	case options.Continue == "" && r.early != nil:
 		go r.early.open(ctx, l.GetResourceVersion(), r.ended)
 	}
@@ -329,9 +329,9 @@ func (r *reading) progress() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	received := float64(r.link.Load()-r.from) / 1e6
-	text := message.NewPrinter(language.English).Sprintf("reading %ss: %d so far, %.1f MB", r.kind, r.objects, received)
+	text := message.NewPrinter(language.English).Sprintf("listing %ss: %d so far, %.1f MB", r.kind, r.objects, received)
 	if r.again {
-		text += "; the list began again: " + whyAgain
+		text += "; the list started again: " + whyAgain
 	}
 	return text
 }

@@ -282,8 +282,8 @@ func TestPagesWithoutAnEnd(t *testing.T) {
 		limits Limits
 		says   string
 	}{
-		"objects": {Limits{Objects: 1000}, "the spoke holds too many Deployments: 1,200 objects, and the bound is 1,000 (--spoke-max-objects)"},
-		"memory":  {Limits{Memory: 500_000}, "what the manager keeps of the spoke is too large: 856,"},
+		"objects": {Limits{Objects: 1000}, "the spoke holds too many Deployments: 1,200 objects; the limit is 1,000 (--spoke-max-objects)"},
+		"memory":  {Limits{Memory: 500_000}, "the cache of the spoke is too large: 856,"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var told []error
@@ -527,7 +527,7 @@ func TestTellProgress(t *testing.T) {
 		pass(10_000)
 		cancel()
 		<-done
-		if !slices.Equal(shown, []string{"reading Deployments: 1,500 so far, 2.1 MB", "reading Deployments: 2,000 so far, 2.1 MB"}) {
+		if !slices.Equal(shown, []string{"listing Deployments: 1,500 so far, 2.1 MB", "listing Deployments: 2,000 so far, 2.1 MB"}) {
 			t.Errorf("it shows %q", shown)
 		}
 		p.entries["s"].spoke = &Spoke{Name: "s"}

@@ -259,7 +259,7 @@ func newHTTPClient(cfg *rest.Config) (*http.Client, error) {
 		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 	}))
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return &http.Client{Transport: transport}, nil
 }
@@ -279,12 +279,12 @@ func newLookout(cfg *rest.Config) (*lookout, error) {
 	cfg.NextProtos = []string{"http/1.1"}
 	c, err := rest.HTTPClientFor(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for probes: %w", err)
+		return nil, fmt.Errorf("creating a client for probes: %w", err)
 	}
 	c.CheckRedirect = noRedirect
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, c)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for probes: %w", err)
+		return nil, fmt.Errorf("creating a client for probes: %w", err)
 	}
 	return &lookout{Interface: d.RESTClient(), http: c}, nil
 }

@@ -213,7 +213,7 @@ func (p *Provider) IndexField(_ context.Context, obj client.Object, field string
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.entries) > 0 {
-		return fmt.Errorf("indexing %T by %s: spokes are registered already", obj, field)
+		return fmt.Errorf("indexing %T by %s: a spoke is already registered", obj, field)
 	}
 	p.indexes = append(p.indexes, index{obj: obj, field: field, fn: fn})
 	return nil

@@ -312,7 +312,7 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 	if alters(labels, sc) { // which can remove rules: old knowledge does not
 		now, err := r.registeredNow(ctx, name)
 		if err != nil {
-			return nil, 0, fmt.Errorf("before labels of SpokeCluster %s change: %w", name, err)
+			return nil, 0, fmt.Errorf("confirming the labels of SpokeCluster %s before they change: %w", name, err)
 		}
 		if labels, due = wanted(now, sc); !due {
 			return sc, live.BehindRetry, nil // the event that the cache lacks brings it back here
@@ -370,7 +370,7 @@ func (r *Registrar) recollect(ctx context.Context, sc *v1alpha1.SpokeCluster, se
 	}
 	forgotten, err := r.Rules.Forgotten(ctx, secret.CreationTimestamp.Time)
 	if err != nil {
-		return fmt.Errorf("finding out whether the identity of spoke %s was lost: %w", sc.Name, err)
+		return fmt.Errorf("checking whether the recorded identity of spoke %s was lost: %w", sc.Name, err)
 	}
 	if forgotten {
 		r.Provider.Forgot(sc.Name)
@@ -386,13 +386,13 @@ func (r *Registrar) recollect(ctx context.Context, sc *v1alpha1.SpokeCluster, se
 
 // missing says what there is not, and what becomes of the spoke meanwhile.
 func (r *Registrar) missing(name string, secret bool) *Finding {
-	message := fmt.Sprintf("no Secret %s/%s with label %s=true", r.Namespace, name, v1alpha1.RegistrationLabel)
+	message := fmt.Sprintf("Secret %s/%s with label %s=true not found", r.Namespace, name, v1alpha1.RegistrationLabel)
 	if secret {
 		message = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey)
 	}
-	message += "; nothing is removed from the spoke meanwhile. Put it back, or let the spoke leave: kubectl delete spoke " + name
+	message += "; nothing is removed from the spoke. Restore it, or remove the spoke: kubectl delete spoke " + name
 	if successor := r.Provider.Successor(name); successor != "" {
-		message = fmt.Sprintf("SpokeCluster %s is the same cluster and keeps its rules. What is left of this one on the hub goes by: kubectl delete spoke %s", successor, name)
+		message = fmt.Sprintf("SpokeCluster %s is the same cluster and keeps its rules. To remove what is left of this one on the hub: kubectl delete spoke %s", successor, name)
 	}
 	return &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: message}
 }

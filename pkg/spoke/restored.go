@@ -56,7 +56,7 @@ func (c *connection) anew(ctx context.Context, err error) bool {
 	c.p.tellRestored(c.name)
 	c.observe(Finding{
 		Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonRestored,
-		Message: Clip(err.Error()+"; all that is watched there is read again", maxMessage),
+		Message: Clip(err.Error()+"; everything watched in the spoke is read again", maxMessage),
 	})
 	_ = c.restores.Wait(ctx) // it fails when ctx ends, and the connection with it
 	return true

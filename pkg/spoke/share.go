@@ -7,7 +7,7 @@ import (
 
 // errBusy ends a page of a list that is larger than its share while the pages of all spokes
 // together take as much memory as they may. Fewer objects are asked for then.
-var errBusy = errors.New("the lists of all spokes together take as much memory as they may")
+var errBusy = errors.New("the lists of all spokes together have reached their memory limit")
 
 // pageBudget bounds the sum of the pages of all spokes that are read at a time, in bytes. Beyond it,
 // no page gets more than an equal share: a spoke that sends its page slowly keeps no other one waiting.

@@ -41,8 +41,8 @@ var hops = []Hop{Generate, Distribute}
 
 // what says what a hop deletes.
 var what = map[Hop]string{
-	Generate:   "AlertRules whose Deployment or template is gone or does not ask for them any more",
-	Distribute: "PrometheusRules whose AlertRule is gone, disabled or not placed in the spoke any more",
+	Generate:   "AlertRules that their Deployment and template no longer require",
+	Distribute: "PrometheusRules whose AlertRule is gone, disabled or no longer placed in the spoke",
 }
 
 const (
@@ -126,7 +126,7 @@ func (b *Brake) Ask(q Question) (Answer, error) {
 	if toCount {
 		var err error
 		if holds, err = q.Holds(); err != nil {
-			return Answer{}, fmt.Errorf("counting what spoke %s holds: %w", q.Spoke, err)
+			return Answer{}, fmt.Errorf("counting the rules in spoke %s: %w", q.Spoke, err)
 		}
 	}
 	var answer Answer
@@ -331,22 +331,22 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 			if left := max(l.until.Sub(now), time.Millisecond); next == 0 || left < next {
 				next = left
 			}
-			parts = append(parts, fmt.Sprintf("%d of %d deletions of %s wait until %s", n, n+len(l.gone), what[hop], l.until.UTC().Format(time.RFC3339)))
+			parts = append(parts, fmt.Sprintf("%d of %d deletions of %s are held until %s", n, n+len(l.gone), what[hop], l.until.UTC().Format(time.RFC3339)))
 		}
 		if l.suspects > 0 {
-			parts = append(parts, fmt.Sprintf("%d deletions of %s wait for an acknowledgement", l.suspects, what[hop]))
+			parts = append(parts, fmt.Sprintf("%d deletions of %s are held until you acknowledge them", l.suspects, what[hop]))
 		}
 	}
 	held.Names = a.names()
 	message := strings.Join(parts, ", and ")
 	which := "them"
 	if held.Suspects > 0 {
-		message += ". What waits for an acknowledgement is older than the kind or the SpokeCluster that decides this, whose objects or labels may have been lost"
+		message += ". The deletions to acknowledge follow from a CustomResourceDefinition or SpokeCluster that is younger than these rules: its objects or labels may have been lost"
 	}
 	if held.Suspects > maxNames {
-		which = fmt.Sprintf("the %d that status.pendingDeletions names", maxNames)
+		which = fmt.Sprintf("the %d in status.pendingDeletions", maxNames)
 	}
-	held.Message = fmt.Sprintf("%s. To keep the rules, %s. To let %s pass now: kubectl annotate spoke %s %s=true",
+	held.Message = fmt.Sprintf("%s. To keep the rules, %s. To delete %s now: kubectl annotate spoke %s %s=true",
 		message, remedy(held.Suspects > 0), which, name, v1alpha1.AcknowledgeDeletionsAnnotation)
 	return held, next
 }
@@ -372,5 +372,5 @@ func remedy(suspects bool) string {
 	if suspects {
 		return "restore AlertRules, templates, and the labels of SpokeClusters from a backup"
 	}
-	return "bring back what they were made from"
+	return "restore the objects that they were generated from"
 }

@@ -171,7 +171,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 				t.Fatalf("got %+v with %+v", p, p.is)
 			}
 			for _, words := range []string{
-				"60 deletions of PrometheusRules whose", "wait for an acknowledgement", "restore AlertRules, templates, and the labels of SpokeClusters",
+				"60 deletions of PrometheusRules whose", "are held until you acknowledge them", "restore AlertRules, templates, and the labels of SpokeClusters",
 				"kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
 			} {
 				if !strings.Contains(p.is.Message, words) {
@@ -208,7 +208,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 			// What is not named can't be acknowledged.
 			b.suspects(Distribute)
 			p = b.publish("s", true)
-			if !strings.Contains(p.is.Message, "To let the 50 that status.pendingDeletions names pass now") {
+			if !strings.Contains(p.is.Message, "To delete the 50 in status.pendingDeletions now") {
 				t.Errorf("it does not say how many are named: %s", p.is.Message)
 			}
 			if n := b.Acknowledge("s", p.is.Names); n != 50 || b.woken["distribute s"] != 50 || b.suspects(Distribute) != 10 || b.Brake.suspects("s") != 10 {

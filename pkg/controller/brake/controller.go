@@ -162,27 +162,27 @@ func (r *Reconciler) acknowledge(ctx context.Context, sc *v1alpha1.SpokeCluster)
 	case apierrors.IsConflict(err):
 		return max(retry, r.Contests.Lost(write.Object)), nil
 	case err != nil:
-		return 0, fmt.Errorf("taking the acknowledgement off SpokeCluster %s: %w", sc.Name, err)
+		return 0, fmt.Errorf("removing the acknowledgement from SpokeCluster %s: %w", sc.Name, err)
 	}
 	n := r.Brake.Acknowledge(sc.Name, named(sc))
 	left := r.Brake.suspects(sc.Name)
 	switch {
 	case n > 0 && left > 0:
 		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsAcknowledged", "Release",
-			"%d held deletions were acknowledged and go on; %d wait that status.pendingDeletions did not name, for another acknowledgement", n, left)
+			"%d held deletions were acknowledged and continue; %d more were not listed in status.pendingDeletions and need another acknowledgement", n, left)
 		return 0, nil
 	case n > 0:
-		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsAcknowledged", "Release", "%d held deletions were acknowledged and go on", n)
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsAcknowledged", "Release", "%d held deletions were acknowledged and continue", n)
 		return 0, nil
 	case left > 0:
 		r.Recorder.Eventf(sc, nil, "Warning", "NothingHeld", "Release",
-			"annotation %s was removed without effect: %d deletions wait that status.pendingDeletions did not name; set it again when it names them",
+			"annotation %s was removed and had no effect: %d held deletions were not listed in status.pendingDeletions; set it again when they are listed",
 			v1alpha1.AcknowledgeDeletionsAnnotation, left)
 		return 0, nil
 	}
 	r.Contests.Wrote(write, next)
 	r.Recorder.Eventf(sc, nil, "Warning", "NothingHeld", "Release",
-		"annotation %s was removed without effect: no deletion is held; set it when one is", v1alpha1.AcknowledgeDeletionsAnnotation)
+		"annotation %s was removed and had no effect: no deletion is held; set it only when deletions are held", v1alpha1.AcknowledgeDeletionsAnnotation)
 	return 0, nil
 }
 
@@ -204,19 +204,19 @@ func (r *Reconciler) tell(ctx context.Context, sc *v1alpha1.SpokeCluster, p publ
 				metrics.BrakeFirings.WithLabelValues(string(hop)).Inc()
 			}
 		}
-		log.Info("deletions are held", "count", p.is.Count, "message", p.is.Message)
+		log.Info("holding deletions", "count", p.is.Count, "message", p.is.Message)
 		r.Recorder.Eventf(sc, nil, "Warning", v1alpha1.ReasonDeletionsHeld, "Hold", "%s", p.is.Message)
 	case p.was == nil || p.is != nil:
 	case p.ended == waited:
-		log.Info("held deletions have waited long enough and go on")
-		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the deletions that were held have waited long enough and go on")
+		log.Info("held deletions continue: the hold is over")
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the hold is over; the deletions continue")
 	case p.ended == decided:
 		log.Info("held deletions no longer need an acknowledgement")
-		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the deletions that waited for an acknowledgement no longer need one")
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the held deletions no longer need an acknowledgement")
 	case p.ended == acknowledged: // that has its own Event
-		log.Info("held deletions were acknowledged and go on")
+		log.Info("held deletions continue: they were acknowledged")
 	default:
-		log.Info("deletions are held no more: there are too few, or none")
-		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "nothing is held any more: the rules are not to be deleted any more")
+		log.Info("no deletions are held any more: too few are left, or none")
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "no deletions are held any more: the rules are to be kept, or too few are left to delete")
 	}
 }

@@ -84,7 +84,7 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 	case rule.Conflict:
 		// It is left as it is. Its next event brings the key back.
 		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
-			"PrometheusRule %s in the spoke is not this hub's and stays as it is; rename or delete it", hub.Key(t.desired)))
+			"PrometheusRule %s in the spoke does not belong to this hub and is left as it is; rename or delete it", hub.Key(t.desired)))
 		return false, reconcile.Result{}, nil
 	case rule.Suspended:
 		phase := v1alpha1.PhasePending
@@ -95,7 +95,7 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 		if t.cluster.Suspended {
 			who = "SpokeCluster " + t.spoke.Name
 		}
-		r.report(ctx, t, phase, v1alpha1.ReasonSuspended, who+" is suspended: the spoke keeps what it has; set its spec.suspend to false")
+		r.report(ctx, t, phase, v1alpha1.ReasonSuspended, who+" is suspended: nothing is written to the spoke; set its spec.suspend to false to resume")
 	case rule.Mutated:
 		r.mutated(ctx, t)
 	case rule.Terminating:
@@ -118,13 +118,13 @@ func (r *Reconciler) namespaceReady(ctx context.Context, t *task) (bool, error) 
 	ns := spoke.NamespaceMetadata()
 	switch err := t.spoke.Reader.Get(ctx, client.ObjectKey{Name: t.desired.Namespace}, ns); {
 	case apierrors.IsNotFound(err):
-		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %s does not exist in the spoke; create it there, or set spec.ruleNamespace", t.desired.Namespace))
+		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q not found in the spoke; create it there, or set spec.ruleNamespace", t.desired.Namespace))
 		return false, nil
 	case err != nil:
 		r.waiting.drop(key, t.req)
-		return false, fmt.Errorf("looking up namespace %s: %w", t.desired.Namespace, err)
+		return false, fmt.Errorf("reading namespace %s: %w", t.desired.Namespace, err)
 	case !ns.DeletionTimestamp.IsZero():
-		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %s is being deleted in the spoke", t.desired.Namespace))
+		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q is being deleted in the spoke; create it again, or set spec.ruleNamespace", t.desired.Namespace))
 		return false, nil
 	}
 	r.waiting.drop(key, t.req)
@@ -176,7 +176,7 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 
 func (r *Reconciler) mutated(ctx context.Context, t *task) {
 	r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonMutated,
-		"the spoke changed the rule on the way in (a mutating webhook, most likely); it is not sent again until either side changes")
+		"the spoke changed the rule when it was written (most likely a mutating webhook); exclude PrometheusRules from it. The rule is not sent again until either side changes")
 }
 
 // remove deletes an object that is not to be there any more, if it still is as it
@@ -221,7 +221,7 @@ func (r *Reconciler) refused(ctx context.Context, t *task, err error) (reconcile
 	case "":
 		if apierrors.IsAlreadyExists(err) && r.hidden.again(t.req) {
 			r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonError, words(fmt.Errorf(
-				"the spoke says that the rule exists, and does not list it; look whether a proxy or a cache before its API server answers in its place: %w", err)))
+				"the spoke reports that the rule exists but does not list it; check whether a proxy or cache in front of its API server answers instead: %w", err)))
 			retry = r.Intervals.Of(worldRetry)
 		}
 		return reconcile.Result{RequeueAfter: retry}, nil

@@ -48,7 +48,7 @@ func (r *Reconciler) formers(ctx context.Context, t *task, former string) (*moni
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("looking up PrometheusRule %s: %w", key, err)
+		return nil, fmt.Errorf("reading PrometheusRule %s: %w", key, err)
 	case !rule.Adopts(cached, former, t.req.NamespacedName):
 		return nil, nil
 	}
@@ -59,7 +59,7 @@ func (r *Reconciler) formers(ctx context.Context, t *task, former string) (*moni
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("reading PrometheusRule %s, to take it over from hub %s: %w", key, former, err)
+		return nil, fmt.Errorf("reading PrometheusRule %s to adopt it from hub %s: %w", key, former, err)
 	case !rule.Adopts(o, former, t.req.NamespacedName) || o.DeletionTimestamp != nil:
 		return nil, nil
 	}

@@ -30,7 +30,7 @@ func (r *Reconciler) confirm(ctx context.Context, t *task, plan rule.Plan) (time
 	}
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("before removing PrometheusRules: %w", err)
+		return 0, fmt.Errorf("confirming that PrometheusRules are to be removed: %w", err)
 	case !stands:
 		return r.Intervals.Of(successorRetry), nil
 	case same:

@@ -64,7 +64,7 @@ func (r *Reconciler) successor(ctx context.Context, t *task, reader hub.Getter) 
 	w := t.rule.Spec.WorkloadRef
 	rules, err := hub.GeneratedFor(ctx, r.Hub, t.spoke.Name, string(w.Namespace), w.Name)
 	if err != nil {
-		return nil, fmt.Errorf("looking for the successor of AlertRule %s: %w", t.req.NamespacedName, err)
+		return nil, fmt.Errorf("finding the successor of AlertRule %s: %w", t.req.NamespacedName, err)
 	}
 	for i := range rules {
 		key := hub.Key(&rules[i])
@@ -73,7 +73,7 @@ func (r *Reconciler) successor(ctx context.Context, t *task, reader hub.Getter) 
 		}
 		var there monitoringv1.PrometheusRuleList
 		if err := t.spoke.Reader.List(ctx, &there, client.MatchingFields{ruleIndex: key.String()}); err != nil {
-			return nil, fmt.Errorf("looking up PrometheusRules of %s: %w", key, err)
+			return nil, fmt.Errorf("listing the PrometheusRules of AlertRule %s: %w", key, err)
 		}
 		ar := &v1alpha1.AlertRule{}
 		switch err := reader.Get(ctx, key, ar); {
@@ -99,7 +99,7 @@ func (r *Reconciler) stands(ctx context.Context, t *task) (bool, error) {
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("reading PrometheusRule %s, which replaces them: %w", key, err)
+		return false, fmt.Errorf("reading PrometheusRule %s, the replacement: %w", key, err)
 	}
 	return o.UID == t.successor.UID && o.DeletionTimestamp.IsZero(), nil
 }

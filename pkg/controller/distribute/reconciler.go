@@ -305,7 +305,7 @@ func (r *Reconciler) saw(name string, uid types.UID) {
 func (r *Reconciler) find(ctx context.Context, t *task) error {
 	var list monitoringv1.PrometheusRuleList
 	if err := t.spoke.Reader.List(ctx, &list, client.MatchingFields{ruleIndex: t.req.NamespacedName.String()}); err != nil {
-		return fmt.Errorf("looking up PrometheusRules of %s: %w", t.req.NamespacedName, err)
+		return fmt.Errorf("listing the PrometheusRules of AlertRule %s: %w", t.req.NamespacedName, err)
 	}
 	for i := range list.Items {
 		// One that stands in another AlertRule's place is that one's to put right,
@@ -331,7 +331,7 @@ func (r *Reconciler) find(ctx context.Context, t *task) error {
 		t.existing = existing
 		r.keep(t)
 	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("looking up PrometheusRule %s: %w", client.ObjectKeyFromObject(t.desired), err)
+		return fmt.Errorf("reading PrometheusRule %s: %w", client.ObjectKeyFromObject(t.desired), err)
 	}
 	return nil
 }
@@ -375,7 +375,7 @@ func (r *Reconciler) gone(ctx context.Context, t *task) (time.Duration, error) {
 	gone, kind, err := r.Guard.Gone(ctx, reader, hub.AlertRules, t.req.NamespacedName)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("before removing its PrometheusRules: %w", err)
+		return 0, fmt.Errorf("confirming that its PrometheusRules are to be removed: %w", err)
 	case gone:
 		t.kind = kind
 		return 0, nil

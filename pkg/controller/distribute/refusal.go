@@ -62,11 +62,11 @@ var failedWebhook = regexp.MustCompile(`failed calling webhook "([^"]{1,253})"`)
 func explain(reason string, err error) string {
 	switch webhook := failedWebhook.FindStringSubmatch(err.Error()); {
 	case hangs(err):
-		return words(fmt.Errorf("most likely an admission webhook in the spoke hangs for longer than %s; find it among those for PrometheusRules in this namespace and put it right, or set its timeoutSeconds to 10, so that the spoke names it: %w", writeTimeout, err))
+		return words(fmt.Errorf("the write timed out; most likely an admission webhook in the spoke hangs for longer than %s. Fix the webhook for PrometheusRules in this namespace, or set its timeoutSeconds to 10 so that the spoke names it: %w", writeTimeout, err))
 	case reason == v1alpha1.ReasonQuotaExceeded:
-		return words(fmt.Errorf("a ResourceQuota in the spoke has no room for the rule; raise it, or make room: %w", err))
+		return words(fmt.Errorf("a ResourceQuota in the spoke is exceeded; raise it, or delete objects: %w", err))
 	case reason == v1alpha1.ReasonError && webhook != nil:
-		return words(fmt.Errorf("the spoke's admission webhook %s can't be asked; put it right, or have its failurePolicy ignore that: %w", webhook[1], err))
+		return words(fmt.Errorf("the spoke's admission webhook %s can't be called; fix it, or set its failurePolicy to Ignore: %w", webhook[1], err))
 	}
 	return words(err)
 }
@@ -88,7 +88,7 @@ func (r *Reconciler) reportBehind(ctx context.Context, hung *task) {
 		}
 		if action := r.plan(t).Action; action == rule.Create || action == rule.Update {
 			r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonError, fmt.Sprintf(
-				"waiting: namespace %s of the spoke does not answer writes; most likely an admission webhook there hangs", t.desired.Namespace))
+				"waiting: writes to namespace %q of the spoke time out; most likely an admission webhook in the spoke hangs. Fix it", t.desired.Namespace))
 		}
 	}
 }

@@ -138,8 +138,8 @@ func TestStatusOfEvaluators(t *testing.T) {
 		"chosen":           {list{platform, tenant}, nil, list{platform}, "True/Found", "Prometheus platform/k"},
 		"none":             {list{unchosen, tenant}, nil, list{byName(platform), byName(tenant)}, "False/Ambiguous", `kubectl patch spokecluster s --type merge -p '{"spec":{"evaluatorRefs":[{"kind":"Prometheus","namespace":"platform","name":"k"}]}}'`},
 		"named":            {list{platform, tenant}, ref("team"), list{inNamespace("team", isChosen)}, "True/Found", "Prometheus team/k"},
-		"named, not there": {list{platform, tenant}, ref("slip"), list{byName(platform), byName(tenant)}, "False/NoSuchEvaluator", "no Prometheus slip/k"},
-		"just gone":        {list{tenant, justGone}, nil, list{justGone}, "Unknown/EvaluatorsUnknown", "Prometheus platform/k is gone; the rules stay as they are for 5 minutes"},
+		"named, not there": {list{platform, tenant}, ref("slip"), list{byName(platform), byName(tenant)}, "False/NoSuchEvaluator", "Prometheus slip/k not found in the spoke"},
+		"just gone":        {list{tenant, justGone}, nil, list{justGone}, "Unknown/EvaluatorsUnknown", "Prometheus platform/k not found in the spoke any more; the rules stay as they are for 5 minutes"},
 		"gone":             {list{tenant, inNamespace("x"), gone}, nil, list{gone, byName(tenant), byName(inNamespace("x"))}, "False/Ambiguous", "Prometheus team/k, Prometheus x/k"},
 		"gone, no other":   {list{gone}, nil, list{gone}, "False/NoEvaluator", "no Prometheus or ThanosRuler object"},
 	} {

@@ -353,7 +353,7 @@ func TestAnotherPrometheusAnswers(t *testing.T) {
 	for range patience {
 		w.once()
 	}
-	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable+": Prometheus monitoring/k: its Service leads to another")
+	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable+": Prometheus monitoring/k: its Service also selects another")
 	if is := w.says(o); is.Outcome != rule.Unreachable || is.Firing != 0 {
 		t.Errorf("it is %+v", is)
 	}
@@ -383,7 +383,7 @@ func TestSharedService(t *testing.T) {
 		t.Errorf("it is %+v", is)
 	}
 	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: ")
-	if got := w.shows()[v1alpha1.ConditionEvaluating]; !strings.Contains(got, "give each a Service of its own") {
+	if got := w.shows()[v1alpha1.ConditionEvaluating]; !strings.Contains(got, "give each its own Service") {
 		t.Errorf("it says %q", got)
 	}
 	if asked, _ := w.asked(); slices.ContainsFunc(asked, func(r string) bool { return strings.Contains(r, "prometheus-operated") }) || len(asked) == 0 {
@@ -437,7 +437,7 @@ func TestTooManyRules(t *testing.T) {
 	w.want(v1alpha1.ConditionEvaluating, "True/Evaluating")
 	w.news()
 	fill(1601)
-	w.want(v1alpha1.ConditionEvaluating, "True/TooManyRules: Prometheus monitoring/k has more than 1600 alerting rules, of 2000")
+	w.want(v1alpha1.ConditionEvaluating, "True/TooManyRules: Prometheus monitoring/k has more than 1600 alerting rules; at most 2000 are supported")
 	if _, shown := w.news(); shown != 1 {
 		t.Errorf("%d shown", shown)
 	}

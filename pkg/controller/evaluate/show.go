@@ -121,10 +121,10 @@ func found(c *rule.Cluster, read spoke.Evaluators) spoke.Finding {
 	case read.WhyNot != "":
 		return spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: read.WhyNot}
 	case len(missing) > 0:
-		return not(v1alpha1.ReasonNoSuchEvaluator, fmt.Sprintf("the spoke has no %s %s/%s; correct spec.evaluatorRefs", missing[0].Kind, missing[0].Namespace, missing[0].Name))
+		return not(v1alpha1.ReasonNoSuchEvaluator, fmt.Sprintf("%s %s/%s not found in the spoke; correct spec.evaluatorRefs", missing[0].Kind, missing[0].Namespace, missing[0].Name))
 	case len(gone) > 0:
 		return spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: fmt.Sprintf(
-			"%s is gone; the rules stay as they are for %d minutes, in case that it comes back", strings.Join(gone, " and "), int(rule.MissingGrace.Minutes()))}
+			"%s not found in the spoke any more; the rules stay as they are for %d minutes in case it comes back", strings.Join(gone, " and "), int(rule.MissingGrace.Minutes()))}
 	case len(names) == 0:
 		return noneFound(c, not)
 	}
@@ -144,7 +144,7 @@ func noneFound(c *rule.Cluster, not func(reason, message string) spoke.Finding) 
 			return not(v1alpha1.ReasonNotSelected, e.String()+" "+rule.TakesNone)
 		}
 	}
-	return not(v1alpha1.ReasonNoEvaluator, "the spoke has no Prometheus or ThanosRuler object; whether anything evaluates the rules can't be known")
+	return not(v1alpha1.ReasonNoEvaluator, "the spoke has no Prometheus or ThanosRuler object, so it is unknown whether the rules are evaluated")
 }
 
 // evaluating is the condition Evaluating. known is false while it is not known of all.
@@ -159,7 +159,7 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 		switch {
 		case es.outcome == rule.Unreachable:
 			return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonEvaluatorUnreachable, Message: fmt.Sprintf(
-				"%s: %s. Look at its pods in namespace %s of the spoke, and at their logs", e, es.message, e.Namespace)}, true
+				"%s: %s. Check its pods and their logs in namespace %s of the spoke", e, es.message, e.Namespace)}, true
 		case es.outcome == rule.NotGranted:
 			f = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNotGranted, Message: e.String() + ": " + es.message}
 		case crowded(es.loaded):
@@ -173,9 +173,9 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 		return f, true
 	case len(crowds) > 0:
 		return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonTooManyRules, Message: fmt.Sprintf(
-			"%s has more than %d alerting rules, of %d that are supported; narrow the templates or placements, or add a Prometheus", strings.Join(crowds, " and "), crowding, supported)}, true
+			"%s has more than %d alerting rules; at most %d are supported. Narrow the templates or placements, or add a Prometheus", strings.Join(crowds, " and "), crowding, supported)}, true
 	}
-	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluating, Message: cmp.Or(strings.Join(names, " and "), "it") + " can be asked, and answers"}, true
+	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluating, Message: cmp.Or(strings.Join(names, " and "), "it") + " answers queries"}, true
 }
 
 // metricsPresent is the condition MetricsPresent of a spoke.
@@ -185,7 +185,7 @@ func (s *spokeState) metricsPresent() (spoke.Finding, bool) {
 		return spoke.Finding{}, false
 	case s.series.ksmMissing != "":
 		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeStateMetricsMissing, Message: fmt.Sprintf(
-			"Prometheus has none of kube-state-metrics' metrics that rules need, such as %s: they can't fire. Install kube-state-metrics in the spoke, or look why it is not scraped", s.series.ksmMissing)}, true
+			"Prometheus lacks all kube-state-metrics metrics that rules need, such as %s: these rules can't fire. Install kube-state-metrics in the spoke, or find out why it is not scraped", s.series.ksmMissing)}, true
 	}
-	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMetricsPresent, Message: "the metrics of kube-state-metrics that rules need are there"}, true
+	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMetricsPresent, Message: "Prometheus has the kube-state-metrics metrics that rules need"}, true
 }

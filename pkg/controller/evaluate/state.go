@@ -137,7 +137,7 @@ type comparison struct {
 var ofPod = regexp.MustCompile(`/(?:prometheus|thanos-ruler)-([^/]+)-rulefiles-[0-9]+/[^/]*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.yaml$`)
 
 // errOther is an answer of another evaluator than the one that was asked.
-var errOther = errors.New("its Service leads to another Prometheus of the same namespace as well; give each a Service of its own (spec.serviceName), or say where to ask it in spec.evaluatorRefs of the SpokeCluster")
+var errOther = errors.New("its Service also selects another Prometheus in the same namespace; give each its own Service (spec.serviceName), or set its address in spec.evaluatorRefs of the SpokeCluster")
 
 // ask asks one evaluator for what it has loaded of this hub.
 func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *evaluator.Client, match string, problem error) answer {

@@ -130,7 +130,7 @@ func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRu
 		// What people made their own and what the template says don't go together. Either
 		// has to change, which brings the key back.
 		r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, "NotApplied", "Generate", "%s",
-			spoke.Clip("what the template says does not go together with the fields in status.overriddenFields: "+err.Error(), maxNote))
+			spoke.Clip("the template conflicts with the fields in status.overriddenFields; change the template, or reset these fields: "+err.Error(), maxNote))
 		return r.Intervals.Of(refusalRetry), nil
 	}
 	if err := r.remakeNamespace(ctx, err); err != nil {
@@ -163,17 +163,17 @@ func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.Aler
 		if apierrors.IsConflict(err) {
 			return staleRetry, nil
 		}
-		return 0, fmt.Errorf("giving fields of AlertRule %s back: %w", hub.Key(existing), err)
+		return 0, fmt.Errorf("resetting fields of AlertRule %s: %w", hub.Key(existing), err)
 	}
 	r.writes.Wrote(hub.Key(existing), next.ResourceVersion)
 	r.Contests.Wrote(write, next)
 	if len(given) > 0 {
 		r.Recorder.Eventf(next, nil, corev1.EventTypeNormal, "FieldsReset", "Generate", "%s",
-			spoke.Clip("given back to the template: "+strings.Join(given, ", "), maxNote))
+			spoke.Clip("fields reset to the template: "+strings.Join(given, ", "), maxNote))
 	}
 	if len(unknown) > 0 {
 		r.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "FieldsNotReset", "Generate", "%s",
-			spoke.Clip("status.overriddenFields, which lists what can be reset, does not have "+strings.Join(unknown, ", "), maxNote))
+			spoke.Clip("fields not reset; see status.overriddenFields for those that can be: "+strings.Join(unknown, ", "), maxNote))
 	}
 	return 0, nil
 }
@@ -191,7 +191,7 @@ func (r *Reconciler) remakeNamespace(ctx context.Context, cause error) error {
 	}
 	err := r.Hub.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.Namespace}})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("making namespace %s: %w", r.Namespace, err)
+		return fmt.Errorf("creating namespace %s: %w", r.Namespace, err)
 	}
 	return nil
 }

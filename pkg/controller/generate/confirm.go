@@ -41,7 +41,7 @@ func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.Na
 		err = s.Identity.Confirm(bounded)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("before deleting AlertRules of Deployment %s of spoke %s: %w", key, s.Name, err)
+		return nil, 0, fmt.Errorf("confirming that AlertRules of Deployment %s of spoke %s are to be deleted: %w", key, s.Name, err)
 	}
 	if len(out) == len(rules) {
 		return out, 0, nil

@@ -36,11 +36,11 @@ func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, ar *v1alph
 		d.suspect = rule.SuspectAbsent(madeAt(ar), kind.Since, r.Witness.Deleted(hub.AlertRuleTemplates, key, kind))
 		return d, 0, nil
 	case err != nil:
-		return d, 0, fmt.Errorf("before deleting AlertRule %s: reading AlertRuleTemplate %s: %w", hub.Key(ar), key.Name, err)
+		return d, 0, fmt.Errorf("confirming that AlertRule %s is to be deleted: reading AlertRuleTemplate %s: %w", hub.Key(ar), key.Name, err)
 	}
 	cluster, err := hub.Cluster(ctx, reader, w.Cluster.Name)
 	if err != nil {
-		return d, 0, fmt.Errorf("before deleting AlertRule %s: %w", hub.Key(ar), err)
+		return d, 0, fmt.Errorf("confirming that AlertRule %s is to be deleted: %w", hub.Key(ar), err)
 	}
 	if cluster != nil {
 		present := *w
@@ -105,7 +105,7 @@ func (r *Reconciler) keeps(t *v1alpha1.AlertRuleTemplate, w rule.Workload, ar *v
 // misplaced makes sure, past the cache, that an AlertRule stands in the place of one that a
 // template makes for a workload. If it does not, it returns when to look again.
 func (r *Reconciler) misplaced(ctx context.Context, w *rule.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
-	reader, before := r.Guard.Live.Reading(), "before deleting AlertRule "+hub.Key(existing).String()
+	reader, before := r.Guard.Live.Reading(), "confirming that AlertRule "+hub.Key(existing).String()+" is to be deleted"
 	live, t := &v1alpha1.AlertRule{}, &v1alpha1.AlertRuleTemplate{}
 	err := reader.Get(ctx, hub.Key(existing), live)
 	if client.IgnoreNotFound(err) != nil {

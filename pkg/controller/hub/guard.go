@@ -65,7 +65,7 @@ func (g Guard) Gone(ctx context.Context, reader Getter, k Kind, key client.Objec
 	case err == nil:
 		return false, Defined{}, nil
 	case !apierrors.IsNotFound(err):
-		return false, Defined{}, fmt.Errorf("making sure that %s %s is gone: %w", k.kind, key, err)
+		return false, Defined{}, fmt.Errorf("confirming that %s %s is gone: %w", k.kind, key, err)
 	}
 	defined, gone, err = g.Kinds.Defined(ctx, k)
 	return gone, defined, err

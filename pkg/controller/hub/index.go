@@ -152,7 +152,7 @@ func RulesOn(ctx context.Context, reader client.Reader, cluster rule.Cluster) ([
 func RuleOfObject(ctx context.Context, reader client.Reader, name string) (key types.NamespacedName, found bool, err error) {
 	var list v1alpha1.AlertRuleList
 	if err := reader.List(ctx, &list, client.MatchingFields{objectIndex: name}); err != nil {
-		return key, false, fmt.Errorf("looking up the AlertRule of PrometheusRules %s: %w", name, err)
+		return key, false, fmt.Errorf("finding the AlertRule of PrometheusRule %s: %w", name, err)
 	}
 	if len(list.Items) == 0 {
 		return key, false, nil

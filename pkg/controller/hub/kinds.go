@@ -100,7 +100,7 @@ func (k *Kinds) Start(ctx context.Context) error {
 	for {
 		all, err := k.Learn(ctx)
 		if err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "the kinds can't be recorded, trying again")
+			log.FromContext(ctx).Error(err, "recording the CustomResourceDefinitions failed; retrying")
 		}
 		again := k.lost
 		var later <-chan time.Time
@@ -208,7 +208,7 @@ func (k *Kinds) record(ctx context.Context, kind Kind, uid types.UID) (anew time
 	case apierrors.IsNotFound(err):
 		return time.Time{}, nil
 	case err != nil:
-		return time.Time{}, fmt.Errorf("reading from ConfigMap %s which %s was there before: %w", k.keys.ConfigMap, kind.crd, err)
+		return time.Time{}, fmt.Errorf("reading from ConfigMap %s the record of CustomResourceDefinition %s: %w", k.keys.ConfigMap, kind.crd, err)
 	}
 	was, at, _ := strings.Cut(cm.Data[kind.crd], " ")
 	if was == string(uid) {
@@ -228,7 +228,7 @@ func (k *Kinds) record(ctx context.Context, kind Kind, uid types.UID) (anew time
 	}
 	next.Data[kind.crd] = value
 	if err := k.writer.Patch(ctx, next, client.MergeFrom(cm)); err != nil {
-		return time.Time{}, fmt.Errorf("recording in ConfigMap %s which %s there is: %w", k.keys.ConfigMap, kind.crd, err)
+		return time.Time{}, fmt.Errorf("recording in ConfigMap %s the CustomResourceDefinition %s: %w", k.keys.ConfigMap, kind.crd, err)
 	}
 	return anew, nil
 }
@@ -246,7 +246,7 @@ func (k *Kinds) now(ctx context.Context) (time.Time, error) {
 		lease := &coordinationv1.Lease{}
 		err := k.reader.Get(ctx, k.keys.Lease, lease)
 		if client.IgnoreNotFound(err) != nil {
-			return time.Time{}, fmt.Errorf("reading from Lease %s what time it is: %w", k.keys.Lease, err)
+			return time.Time{}, fmt.Errorf("reading the time from Lease %s: %w", k.keys.Lease, err)
 		}
 		if t := lease.Spec.RenewTime; t != nil && t.After(now) {
 			now = t.Time

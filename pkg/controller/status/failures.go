@@ -200,7 +200,7 @@ func (s *failing) message() string {
 	for i, reason := range reasons {
 		reasons[i] = fmt.Sprintf("%d %s", counts[reason], reason)
 	}
-	return fmt.Sprintf("the spoke can be served, but %s not in force there as the hub says: %s, such as %s: %s; 'kubectl get ar -A' shows them",
+	return fmt.Sprintf("the spoke is connected, but %s not in effect there: %s. For example %s: %s. To list them: kubectl get ar -A",
 		rulesAre(len(s.rules)), strings.Join(reasons, ", "), first, spoke.Clip(s.rules[first].Message, maxExample))
 }
 
