@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// leaveRetry is when to look again at what a spoke that leaves still has on the hub.
+	// leaveRetry is the time until the next step of a spoke that leaves.
 	leaveRetry = time.Second
 	// leaveBatch bounds the AlertRules that one reconcile deletes.
 	leaveBatch = 200
 )
 
-// leave lets a spoke go whose SpokeCluster is deleted: its rules are removed from it by its
-// deletionPolicy, then what was generated from it is removed from the hub, then its Secret
-// registers it no more, and then the SpokeCluster goes. That a person deleted it is their
-// decision, so no brake holds it. Each step is taken again until it has nothing left to do.
+// leave handles a SpokeCluster that is being deleted. In this order, it removes the rules from the spoke (as
+// the deletionPolicy says), the AlertRules generated from the spoke, the registration label of the Secret, and
+// the finalizer. The brake does not hold these deletions, because a person decided them. Each step repeats
+// until it is complete.
 func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(sc, v1alpha1.LeaveFinalizer) {
-		r.Provider.Remove(sc.Name) // it waits for others
+		r.Provider.Remove(sc.Name) // the finalizers of others remain
 		return reconcile.Result{}, nil
 	}
 	served, err := r.Rules.Served(ctx)
@@ -39,7 +39,7 @@ func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 		return reconcile.Result{}, fmt.Errorf("checking the CustomResourceDefinitions before SpokeCluster %s leaves: %w", sc.Name, err)
 	}
 	if !served {
-		// The kinds themselves are being deleted: that is nobody's decision about the spoke.
+		// The CustomResourceDefinitions are being deleted, which is not a decision about the spoke.
 		r.Provider.Remove(sc.Name)
 		return reconcile.Result{}, Free(ctx, r.Client, sc)
 	}
@@ -60,7 +60,7 @@ func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 	return reconcile.Result{}, Free(ctx, r.Client, sc)
 }
 
-// depart removes the rules from the spoke, as far as they are to be removed.
+// depart removes the rules from the spoke, unless they are to stay.
 func (r *Registrar) depart(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (Departure, error) {
 	stays, kept := "", false
 	switch {
@@ -102,8 +102,8 @@ func leavingStatus(sc *v1alpha1.SpokeCluster, d Departure, now metav1.Time) v1al
 	return out
 }
 
-// deleteGenerated deletes some of the AlertRules that were generated from a spoke, and
-// tells whether there may be more.
+// deleteGenerated deletes a batch of the AlertRules that were generated from a spoke, and reports whether
+// there may be more.
 func (r *Registrar) deleteGenerated(ctx context.Context, name string) (left bool, err error) {
 	rules, err := r.Rules.Generated(ctx, name)
 	if err != nil {
@@ -119,8 +119,7 @@ func (r *Registrar) deleteGenerated(ctx context.Context, name string) (left bool
 	return len(rules) > 0, nil
 }
 
-// deregister takes the registration label off a Secret, so that it does not bring the
-// SpokeCluster back.
+// deregister removes the registration label from a Secret, so that it does not create the SpokeCluster again.
 func (r *Registrar) deregister(ctx context.Context, secret *corev1.Secret) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, v1alpha1.RegistrationLabel)
 	err := r.Client.Patch(ctx, secret.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
@@ -131,7 +130,7 @@ func (r *Registrar) deregister(ctx context.Context, secret *corev1.Secret) error
 	return nil
 }
 
-// farewell tells what was removed from a spoke that has left, and what was not.
+// farewell emits an Event about what was removed from the spoke and what was left.
 func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
 	r.Provider.log.Info("spoke has left the hub", "cluster", sc.Name, "removed", d.Removed, "left", len(d.Left), "why", d.Why)
 	never := !d.Known && sc.Status.Identity == "" // connected
@@ -147,18 +146,18 @@ func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
 	if !d.Known {
 		what = fmt.Sprintf("the PrometheusRules of up to %d AlertRules", len(d.Left))
 	}
-	// The command comes last, so that it can be copied, and is not to be cut off.
+	// The command comes last so that it can be copied, and must not be cut off.
 	command := fmt.Sprintf(". To remove all PrometheusRules of this hub from the spoke: kubectl delete prometheusrules -A -l %s=%s", v1alpha1.HubLabel, r.Provider.opts.HubID)
 	note := fmt.Sprintf("%s were left in the spoke: %s. They belong to %s", what, Clip(d.Why, maxNote/3), strings.Join(d.Left, ", "))
 	r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, "LeftBehind", "Leave", "%s", Clip(note, maxNote-len(command))+command)
 }
 
-// Free lets a SpokeCluster go: it takes the finalizer off. One that is gone already is no
-// error; one that changed since it was read is.
+// Free removes the finalizer from a SpokeCluster. It is no error if the SpokeCluster is gone; it is one if it
+// changed since it was read.
 func Free(ctx context.Context, c client.Client, sc *v1alpha1.SpokeCluster) error {
 	next := sc.DeepCopy()
 	controllerutil.RemoveFinalizer(next, v1alpha1.LeaveFinalizer)
-	// The whole list is written: another finalizer that came since would be lost.
+	// The patch replaces the whole list, so without the lock it would drop a finalizer that was added since.
 	err := c.Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{}))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("removing the finalizer from SpokeCluster %s: %w", sc.Name, err)

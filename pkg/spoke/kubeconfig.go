@@ -9,15 +9,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The fields that are refused in more than one place.
+// Fields that are refused in more than one place.
 const (
 	fieldServer   = "cluster.server"
 	fieldProxy    = "cluster.proxy-url"
 	fieldInsecure = "cluster.insecure-skip-tls-verify"
 )
 
-// RefusedError says which field of a kubeconfig is not accepted, and what to put
-// there instead. It never holds a field's content.
+// RefusedError says which field of a kubeconfig is refused, and what to do. It never contains a field's value.
 type RefusedError struct {
 	Field   string
 	Message string
@@ -33,12 +32,10 @@ func (e *RefusedError) Error() string {
 
 func refuse(field, message string) error { return &RefusedError{Field: field, Message: message} }
 
-// RESTConfig makes a client configuration out of a kubeconfig. A kubeconfig is
-// untrusted input: it could name a program to run, a file of the operator's to send
-// away, or an address that only the operator can reach. So the configuration is built
-// anew, from the fields that are allowed; any other field that would change the
-// connection is refused with a RefusedError. What a name in it leads to shows when it is
-// dialed, and is refused then, in the same way.
+// RESTConfig creates a client configuration from a kubeconfig. A kubeconfig is untrusted input: it could name
+// a program to run, a file of the operator to send, or an address that only the operator can reach. So only
+// allowed fields are copied, and any other field that would change the connection is refused with a
+// RefusedError. Host names are resolved and checked again when they are dialed.
 func RESTConfig(kubeconfig []byte, allow Allowance) (*rest.Config, error) {
 	cluster, user, err := currentContext(kubeconfig)
 	if err != nil {
@@ -72,8 +69,7 @@ func RESTConfig(kubeconfig []byte, allow Allowance) (*rest.Config, error) {
 		},
 		DisableCompression: cluster.DisableCompression,
 	}
-	// client-go keeps no transport that has a proxy of its own: so every connection has
-	// one to itself, which ends with it.
+	// client-go does not share a transport that has its own proxy, so each connection has one and closes it.
 	cfg.Proxy, cfg.Dial = allow.route(server, proxy)
 	return cfg, nil
 }
@@ -99,7 +95,7 @@ func currentContext(kubeconfig []byte) (*clientcmdapi.Cluster, *clientcmdapi.Aut
 	return cluster, user, nil
 }
 
-// checkCluster checks all of a cluster but its proxy, and returns the server.
+// checkCluster checks the cluster except its proxy, and returns the server.
 func checkCluster(c *clientcmdapi.Cluster, allow Allowance) (*url.URL, error) {
 	server, err := url.Parse(c.Server)
 	switch {
@@ -108,7 +104,7 @@ func checkCluster(c *clientcmdapi.Cluster, allow Allowance) (*url.URL, error) {
 	case server.Scheme != "https" && (server.Scheme != "http" || !allow.HTTP):
 		return nil, refuse(fieldServer, "must begin with https://: plain http would send the credential unencrypted"+orAllow(allowHTTP))
 	case server.User != nil || server.RawQuery != "" || server.Fragment != "":
-		// Errors quote the address.
+		// Errors quote the address, which must not contain a credential.
 		return nil, refuse(fieldServer, "has more than an address; write it as https://host:port, and put the credential into the user")
 	case c.InsecureSkipTLSVerify && !allow.InsecureTLS:
 		return nil, refuse(fieldInsecure, "is not allowed; put the CA into certificate-authority-data"+orAllow(allowInsecureTLS))
@@ -120,8 +116,8 @@ func checkCluster(c *clientcmdapi.Cluster, allow Allowance) (*url.URL, error) {
 	return server, allow.checkHost(fieldServer, server.Hostname())
 }
 
-// checkProxy returns the proxy of a cluster, or nil. It is dialed in the server's place,
-// so it may be no other address than that.
+// checkProxy returns the proxy of a cluster, or nil. The operator dials it instead of the server, so the same
+// addresses are refused.
 func checkProxy(text string, allow Allowance) (*url.URL, error) {
 	if text == "" {
 		return nil, nil
@@ -155,8 +151,8 @@ func checkUser(u *clientcmdapi.AuthInfo) error {
 	return nil
 }
 
-// checkCredential finds the mistakes that would otherwise show as the spoke refusing
-// an anonymous request, or as a spoke that does not answer.
+// checkCredential finds mistakes that would otherwise look like a spoke that rejects anonymous requests or
+// does not answer.
 func checkCredential(u *clientcmdapi.AuthInfo) error {
 	certificate, key := len(u.ClientCertificateData) > 0, len(u.ClientKeyData) > 0
 	switch {

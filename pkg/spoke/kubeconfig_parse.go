@@ -10,23 +10,23 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// These bound what is parsed. A kubeconfig with one context, its CA and a client
-// certificate takes less than 16 KiB, 50 nodes of YAML, and 10 levels.
+// Limits of the parser. A kubeconfig with one context, its CA and a client certificate has less than 16 KiB,
+// 50 YAML nodes and 10 levels.
 const (
 	maxKubeconfigBytes = 256 << 10
 	maxKubeconfigNodes = 20_000
 	maxKubeconfigDepth = 64
 )
 
-// maxSeparators bounds what stands between nodes, before there are any: each takes a
-// hundred times the memory of its text.
+// maxSeparators bounds the separators before the text is parsed: each takes a hundred times the memory of its
+// text.
 const maxSeparators = 3 * maxKubeconfigNodes
 
-// keepOne says how to make a kubeconfig of a size that is accepted.
+// keepOne says how to reduce the size of a kubeconfig.
 const keepOne = "; keep only the context that is needed ('kubectl config view --raw --flatten --minify')"
 
-// parse reads a kubeconfig within bounds of time and memory. What the parser says is
-// never passed on: it may quote the content, which may be a credential.
+// parse parses a kubeconfig within bounds of time and memory. It never returns the parser's errors, which may
+// quote a credential.
 func parse(kubeconfig []byte) (*clientcmdapi.Config, error) {
 	if len(kubeconfig) == 0 {
 		return nil, refuse("", "the kubeconfig is empty; put one into the Secret")
@@ -49,8 +49,8 @@ var (
 	errTooMuch      = refuse("", fmt.Sprintf("the kubeconfig has more than %d keys and values", maxKubeconfigNodes)+keepOne)
 )
 
-// checkYAML looks at the tree of nodes, in which nothing is expanded yet: what is
-// small may become large by aliases, and what is flat to us may be deep to a decoder.
+// checkYAML checks the tree of nodes before anything is expanded: aliases can make a small document large, and
+// nesting can exhaust a decoder.
 func checkYAML(kubeconfig []byte) error {
 	separators := 0
 	for _, b := range kubeconfig {

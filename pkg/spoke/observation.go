@@ -17,28 +17,27 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// These bound what a spoke's answers may add to a status, in bytes.
+// Limits of what a spoke's answers may add to a status, in bytes.
 const (
 	maxMessage = 512
 	maxVersion = 60
 )
 
-// uid is what an identity looks like. It is shown as part of a command.
+// uid is the form of an identity, which is shown as part of a command.
 var uid = regexp.MustCompile(`^[0-9A-Za-z-]{1,60}$`)
 
-// Observation is what was last seen of a spoke.
+// Observation is the last observed state of a spoke.
 type Observation struct {
-	// Connected and Served are the conditions of the same names; their type is left out.
+	// Connected and Served are the conditions Connected and PrometheusRuleServed, without their type.
 	Connected, Served Finding
-	// Writes says what keeps rules from being written to the spoke. It is zero when
-	// nothing is known to.
+	// Writes says what prevents writes to the spoke. It is zero if nothing is known to.
 	Writes Finding
 	// Version and Identity are empty until they were read.
 	Version, Identity string
-	// IdentityTime is when the spoke became another cluster than before, or one that was
-	// confirmed; zero for neither since the operator started.
+	// IdentityTime is when the spoke became another cluster or was confirmed. It is zero if neither has happened
+	// since the operator started.
 	IdentityTime time.Time
-	// Counts are of what the spoke holds.
+	// Counts are the numbers of objects in the spoke.
 	Counts Counts
 	// Evaluators are its Prometheus and ThanosRuler objects.
 	Evaluators Evaluators
@@ -46,23 +45,23 @@ type Observation struct {
 	Contact time.Time
 }
 
-// equal tells whether two observations say the same. When the contact was is no news.
+// equal reports whether two observations are the same, except for Contact.
 func (o Observation) equal(other Observation) bool {
 	return o.Connected == other.Connected && o.Served == other.Served && o.Writes == other.Writes &&
 		o.Version == other.Version && o.Identity == other.Identity && o.Counts == other.Counts && o.Evaluators.equal(other.Evaluators)
 }
 
-// Finding is the part of a condition that an observation tells.
+// Finding is the part of a condition that an observation determines.
 type Finding struct {
 	Status  metav1.ConditionStatus
 	Reason  string
 	Message string
 }
 
-// DuplicateError says that a spoke is the same cluster as another, by the UID of its
-// namespace kube-system.
+// DuplicateError says that a spoke is the same cluster as another spoke: both have the same UID of namespace
+// kube-system.
 type DuplicateError struct {
-	// Other is the spoke that was there first.
+	// Other is the spoke that was registered first.
 	Other string
 }
 
@@ -71,13 +70,13 @@ func (e *DuplicateError) Error() string {
 	return "this is the same cluster as spoke " + e.Other + ", which keeps managing it; delete the Secret of one of the two and, when the other is Ready, the SpokeCluster of the same name"
 }
 
-// IdentityError says that a spoke's kubeconfig leads to another cluster than before, by the
-// UID of its namespace kube-system.
+// IdentityError says that a spoke's kubeconfig leads to another cluster than before: the UID of namespace
+// kube-system differs.
 type IdentityError struct {
-	// Spoke is the spoke, and Was and Is are the two clusters.
+	// Spoke is the spoke. Was and Is are the identities of the two clusters.
 	Spoke, Was, Is string
-	// Other is a spoke that was the cluster Is before, and turned out to be OtherIs. It is
-	// empty where there is none, or the change was not confirmed yet.
+	// Other is a spoke that was cluster Is before and is now cluster OtherIs. It is empty if there is none, or
+	// the change has not been confirmed yet.
 	Other, OtherIs string
 }
 
@@ -103,7 +102,7 @@ func isIdentity(err error) bool {
 	return ok
 }
 
-// disconnected says in a condition's words why a spoke can't be served, and what to do.
+// disconnected returns the condition Connected for an error: why the spoke can't be served, and what to do.
 func disconnected(err error) Finding {
 	f := Finding{Status: metav1.ConditionFalse, Message: Clip(err.Error(), maxMessage)}
 	var refused *RefusedError
@@ -156,10 +155,10 @@ func isUntrusted(err error) bool {
 	return ok
 }
 
-// reach is what to do about a spoke that does not answer.
+// reach is the advice about a spoke that does not answer.
 const reach = "check that its API server runs, and that the hub can reach it at the address in the kubeconfig"
 
-// throttled is what is shown of a spoke that throttles. The times would change with every
+// throttled is the condition of a spoke that throttles. It has no times, which would change with every
 // request.
 var throttled = Finding{
 	Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonThrottled,
@@ -167,12 +166,12 @@ var throttled = Finding{
 		"find out what overloads its API server, or give the operator's account its own FlowSchema there",
 }
 
-// advise clips what a spoke said, and adds what to do about it.
+// advise clips the text of a spoke, and appends what to do.
 func advise(what, todo string) string {
 	return Clip(what, maxMessage-len(todo)-len("…; ")) + "; " + todo
 }
 
-// served says in a condition's words whether a spoke serves PrometheusRules.
+// served returns the condition PrometheusRuleServed.
 func served(err error) Finding {
 	switch {
 	case err == nil:
@@ -187,19 +186,18 @@ func served(err error) Finding {
 	}
 }
 
-// answered tells whether an error is the answer of an API server, rather than the
-// lack of one.
+// answered reports whether an error is an answer of an API server, rather than a missing answer.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	var lacking *grantError
 	return errors.As(err, &status) || errors.As(err, &lacking) || errors.Is(err, errNotKubernetes)
 }
 
-// errNotKubernetes is an answer that no API server gives.
+// errNotKubernetes is the error for an answer that no API server would give.
 var errNotKubernetes = errors.New("reading the Kubernetes version: the answer is not from a Kubernetes API server")
 
-// Clip bounds an untrusted text to limit bytes and an ellipsis, and takes out of it
-// what would spoil a terminal.
+// Clip limits an untrusted text to a number of bytes and an ellipsis, and replaces characters that a terminal
+// would interpret.
 func Clip(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
