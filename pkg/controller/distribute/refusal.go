@@ -19,19 +19,18 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// hiddenTries is the number of times in a row that a spoke may say of an object that it
-// exists, and not list it, before that is told.
+// hiddenTries is how many consecutive times a spoke may refuse to create an object that it does not list
+// before that is reported.
 const hiddenTries = 5
 
-// hidden counts how often a spoke refused to make an object because it exists, while its
-// list lacks it. A cache is behind for a moment; more than that is a list that lies. The
-// zero value is ready to use.
+// hidden counts how often a spoke refused to create an object because it exists, while the spoke's list lacks
+// it. A cache that is behind recovers soon; otherwise the list is wrong. The zero value is ready to use.
 type hidden struct {
 	mu    sync.Mutex
 	tries map[mcreconcile.Request]int
 }
 
-// again tells whether it happened too often by now.
+// again counts one more time, and reports whether the limit is reached.
 func (h *hidden) again(req mcreconcile.Request) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,23 +41,22 @@ func (h *hidden) again(req mcreconcile.Request) bool {
 	return h.tries[req] >= hiddenTries
 }
 
-// forget begins anew: the object is there to be seen, or is not wanted any more.
+// forget resets the count.
 func (h *hidden) forget(req mcreconcile.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.tries, req)
 }
 
-// outOfQuota tells whether a refusal is that of a ResourceQuota, which has no reason of
-// its own.
+// outOfQuota reports whether a ResourceQuota refused the request. It has no reason of its own.
 func outOfQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: ")
 }
 
-// failedWebhook finds the name of an admission webhook that could not be asked.
+// failedWebhook matches the name of an admission webhook that could not be called.
 var failedWebhook = regexp.MustCompile(`failed calling webhook "([^"]{1,253})"`)
 
-// explain says what a spoke's refusal means, with what to do where its own words don't say.
+// explain returns the message for a spoke's refusal, with advice where its own text lacks it.
 func explain(reason string, err error) string {
 	switch webhook := failedWebhook.FindStringSubmatch(err.Error()); {
 	case hangs(err):
@@ -71,14 +69,14 @@ func explain(reason string, err error) string {
 	return words(err)
 }
 
-// hangs tells whether the spoke did not answer a write, though it answers other requests.
+// hangs reports whether the spoke did not answer a write but answers other requests.
 func hangs(err error) bool {
 	_, ok := errors.AsType[*spoke.HangError](err)
 	return ok
 }
 
-// reportBehind says of the rules that wait behind a write that hangs what they wait for. A rule of which
-// there is nothing to write is not concerned.
+// reportBehind reports, for the rules that wait behind a write that hangs, what they wait for. Rules without a
+// write to make are not concerned.
 func (r *Reconciler) reportBehind(ctx context.Context, hung *task) {
 	for _, req := range spoke.WaitingBehind(ctx) {
 		t := &task{req: req, spoke: hung.spoke}
@@ -93,8 +91,8 @@ func (r *Reconciler) reportBehind(ctx context.Context, hung *task) {
 	}
 }
 
-// writeTime bounds a write of an object to a spoke: it is sent, and comes back in the answer, at no less
-// than the rate at which a link is alive.
+// writeTime bounds a write of an object: the transfer of the object and of the answer at leastRate comes on
+// top of writeTimeout.
 func writeTime(o *monitoringv1.PrometheusRule) time.Duration {
 	text, err := json.Marshal(o)
 	if err != nil {
