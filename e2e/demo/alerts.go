@@ -17,14 +17,13 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/pipeline"
 )
 
-// The titles of the steps that a lite demo goes without.
+// Titles of the steps that a lite demo omits.
 const (
 	startPipeline = "Prometheus and its components start in one spoke"
 	fireAlert     = "Pods crash, and Alertmanager gets the alert"
 )
 
-// isLite tells whether the demo goes without alerts. An error says why it has to, though
-// it was not asked to.
+// isLite reports whether the demo omits alerts. The error says why it has to although that was not requested.
 func isLite() (bool, error) {
 	if os.Getenv("DEMO") == "lite" {
 		return true, nil
@@ -33,7 +32,7 @@ func isLite() (bool, error) {
 	return err != nil, err
 }
 
-// startPipeline runs what makes alerts in prod.
+// startPipeline runs Prometheus and its components for prod.
 func (d *demo) startPipeline(ctx context.Context) error {
 	d.out.note("prometheus-operator, Prometheus, kube-state-metrics and Alertmanager run as local processes. As in many clusters, this Prometheus selects only PrometheusRules with the label release: monitoring.")
 	var err error
@@ -52,7 +51,7 @@ func (d *demo) startPipeline(ctx context.Context) error {
 	return d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", pipeline.Namespace, "get", "prometheuses")
 }
 
-// fireAlert breaks the pods of a Deployment, and mends them.
+// fireAlert breaks the pods of a Deployment, and repairs them.
 func (d *demo) fireAlert(ctx context.Context) error {
 	cart := types.NamespacedName{Namespace: shop, Name: "cart"}
 	d.out.note("An annotation sets the alert's 'for' to 5 s. The default is one minute.")
@@ -74,7 +73,7 @@ func (d *demo) fireAlert(ctx context.Context) error {
 	return d.await(ctx, "the pods are healthy again, and Alertmanager has sent the resolved notification", d.notified(pipeline.Resolved, of))
 }
 
-// showFiring shows what the hub knows of the alert that fires.
+// showFiring shows the notification and what the hub reports about the firing alert.
 func (d *demo) showFiring(ctx context.Context) error {
 	for _, n := range d.pipeline.Alertmanager().Received() {
 		d.out.line("%s: %s", n.Status, n.Annotations["summary"])
@@ -92,7 +91,7 @@ func (d *demo) showFiring(ctx context.Context) error {
 	return d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", shop, "get", "prometheusrules", "-L", "release")
 }
 
-// fires checks how many alerts of a Deployment in prod fire, as the hub says.
+// fires checks the number of firing alerts of a Deployment in prod in the hub's status.
 func (d *demo) fires(deployment string, want int32) check {
 	return func(ctx context.Context) error {
 		rules, err := d.alertRules(ctx)
@@ -112,7 +111,7 @@ func (d *demo) fires(deployment string, want int32) check {
 	}
 }
 
-// notified checks that Alertmanager has told of an alert.
+// notified checks that Alertmanager has sent a notification of an alert.
 func (d *demo) notified(status string, labels map[string]string) check {
 	return func(context.Context) error {
 		all := d.pipeline.Alertmanager().Received()

@@ -31,12 +31,12 @@ var spokeLabels = map[string][]string{
 // demo is one run of the demo.
 type demo struct {
 	out *console
-	// dir is the work folder, bin the one of kubectl.
+	// dir is the work folder, and bin the folder of kubectl.
 	dir, bin string
 
 	fleet   *fleet.Fleet
 	manager *fleet.Manager
-	// pipeline makes alerts in prod; nil when the demo goes without.
+	// pipeline produces alerts in prod; nil in a lite demo.
 	pipeline *pipeline.Pipeline
 	// latencies are from the creation of a Deployment to its PrometheusRule.
 	latencies []time.Duration
@@ -49,7 +49,7 @@ type step struct {
 	run   func(context.Context) error
 }
 
-// steps are the demo, in order. Those with alerts are left out when it is lite.
+// steps are the steps of the demo. A lite demo omits those with alerts.
 func (d *demo) steps(lite bool) []step {
 	all := []step{
 		{"A hub and two spokes start", d.startFleet},
@@ -74,7 +74,7 @@ func (d *demo) steps(lite bool) []step {
 	return slices.DeleteFunc(all, func(s step) bool { return s.title == startPipeline || s.title == fireAlert })
 }
 
-// run runs the steps. Unless it is to run once, it then stays until ctx ends.
+// run runs the steps. Unless once is set, it then waits until ctx ends.
 func (d *demo) run(ctx context.Context, once bool) error {
 	begin := time.Now()
 	lite, err := isLite()
@@ -126,7 +126,7 @@ func (d *demo) startManager(ctx context.Context) error {
 	var err error
 	if d.manager, err = d.fleet.StartManager(ctx, fleet.ManagerOptions{Dir: d.dir, Args: []string{
 		"--log-format=console",
-		"--evaluator-poll-interval=5s", // nobody wants to wait for half a minute here
+		"--evaluator-poll-interval=5s", // half a minute is too long for a demo
 	}}); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (d *demo) spokes() []*fleet.Member {
 	return out
 }
 
-// hints say how to go on by hand.
+// hints says what to try by hand.
 func (d *demo) hints() {
 	d.out.heading("Try it by hand")
 	d.out.line(`In a second terminal, watch the AlertRules on the hub:
@@ -168,8 +168,7 @@ The contexts are %[4]s, %[5]s and %[3]s. The operator's log is
 	}
 }
 
-// dump writes the end of the operator's log, or of the clusters' where there is no
-// operator yet.
+// dump writes the end of the operator's log or, before it runs, of the clusters' logs.
 func (d *demo) dump(w io.Writer) {
 	if d.fleet != nil {
 		d.fleet.Dump(w)
@@ -179,7 +178,7 @@ func (d *demo) dump(w io.Writer) {
 	}
 }
 
-// stop ends all that was started, and removes the work folder.
+// stop ends everything that the demo started, and removes the work folder.
 func (d *demo) stop() error {
 	if d.dir == "" {
 		return nil

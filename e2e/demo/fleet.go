@@ -69,7 +69,7 @@ func deployment(name string) *appsv1.Deployment {
 	}
 }
 
-// isFor tells whether a PrometheusRule was pushed for a Deployment of the shop.
+// isFor reports whether a PrometheusRule was pushed for a Deployment of the shop.
 func isFor(r *monitoringv1.PrometheusRule, name string) bool {
 	rule := only(r)
 	return rule != nil && r.Labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue &&
@@ -108,12 +108,12 @@ func (d *demo) alertRules(ctx context.Context) ([]v1alpha1.AlertRule, error) {
 	return list.Items, nil
 }
 
-// numbers are what the API servers hold.
+// numbers are the numbers of objects on the API servers.
 type numbers struct {
 	spokes, deployments, alertRules, prometheusRules int
 }
 
-// tally counts, and checks that the two sides agree.
+// tally counts objects, and checks that the hub and the spokes agree.
 func (d *demo) tally(ctx context.Context) (numbers, error) {
 	var n numbers
 	var spokes v1alpha1.SpokeClusterList
@@ -145,7 +145,7 @@ func (d *demo) tally(ctx context.Context) (numbers, error) {
 			applied += int(s.Applied)
 		}
 	}
-	// One AlertRule for each Deployment, the template's, and the person's.
+	// One AlertRule per Deployment, that of the template, and the demo's own.
 	if want := n.deployments + 2; n.alertRules != want || n.prometheusRules != applied || n.spokes != len(spokeNames) {
 		return n, fmt.Errorf("the numbers differ: %+v; %d AlertRules are expected, and their status counts %d PrometheusRules", n, want, applied)
 	}
