@@ -39,7 +39,7 @@ func runInformer(t *testing.T, g *Guard, s *server) (state func() map[string]str
 func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // of the bubble's clock
 
 // TestInformer breaks watches in all ways. Afterwards the informer has what the server has,
-// and the guard tells whether the server was restored.
+// and the guard reports whether the server was restored.
 func TestInformer(t *testing.T) {
 	const restored, same = true, false
 	for name, tc := range map[string]struct {

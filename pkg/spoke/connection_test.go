@@ -221,7 +221,7 @@ func TestBackoffOfTheProbe(t *testing.T) {
 	}
 }
 
-// The times that are shown to people are bounded by DESIGN.
+// Faults must show in the status within bounded times.
 func TestSilenceIsNoticed(t *testing.T) {
 	longest := time.Duration(float64(probeInterval) * 1.1)
 	if silent := longest + 3*requestTimeout + 2*probeRetry; silent >= 25*time.Second {
