@@ -18,8 +18,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 )
 
-// TestThroughAPIServer: what a real API server says when it can't or does not want to
-// pass on a question.
+// TestThroughAPIServer tests the errors of a real API server that can't or may not pass on a query.
 func TestThroughAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster, err := controlplane.Start(t.Context(), controlplane.Options{Dir: t.TempDir()})

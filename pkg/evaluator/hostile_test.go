@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// realAnswer is one of a Prometheus 3.14, with rules of all states.
+// realAnswer returns an answer of Prometheus 3.14 with rules of all states.
 func realAnswer(tb testing.TB) []byte {
 	tb.Helper()
 	data, err := os.ReadFile("testdata/rules.json")
@@ -30,7 +30,7 @@ func realAnswer(tb testing.TB) []byte {
 	return data
 }
 
-// answering returns a client of a server that stands for an evaluator.
+// answering returns a client of a server that acts as an evaluator.
 func answering(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -111,8 +111,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestRedirects: neither a credential nor a cookie goes elsewhere, whatever the caller's
-// client would do.
+// TestRedirects checks that neither a credential nor a cookie follows a redirect, whatever the caller's client
+// would do.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -147,8 +147,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestOlderAnswers: a Prometheus 2 has neither pages nor, in some versions, a type to ask
-// for, and the fields of an answer may come in any order.
+// TestOlderAnswers has answers of Prometheus 2 without pages or types, and with fields in any order.
 func TestOlderAnswers(t *testing.T) {
 	t.Parallel()
 	asked := 0
@@ -181,7 +180,7 @@ func TestOlderAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswersThatBreakOff: a part of an answer is never taken for the whole.
+// TestAnswersThatBreakOff checks that a partial answer never counts as complete.
 func TestAnswersThatBreakOff(t *testing.T) {
 	t.Parallel()
 	body := bytes.TrimSpace(realAnswer(t))
@@ -232,8 +231,7 @@ func TestSlowAnswers(t *testing.T) {
 	}
 }
 
-// TestPagesWithoutEnd: neither pages that lead to each other nor that are new are read
-// for ever.
+// TestPagesWithoutEnd checks that endless pages, repeated or new, are not read forever.
 func TestPagesWithoutEnd(t *testing.T) {
 	t.Parallel()
 	n := 0
@@ -249,7 +247,7 @@ func TestPagesWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestPresentLies: what was not asked for is not believed.
+// TestPresentLies checks that unrequested series are ignored.
 func TestPresentLies(t *testing.T) {
 	t.Parallel()
 	vector := func(series ...string) string {
@@ -290,7 +288,7 @@ func TestPresentLies(t *testing.T) {
 	}
 }
 
-// endless is a body that repeats itself, and comes in small pieces.
+// endless is a body that repeats itself, in small pieces.
 type endless struct {
 	head, again string
 	read        int64
@@ -308,8 +306,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 const pieceSize = 64
 
-// TestAnswersAreBounded: whatever comes without an end, it is read up to a limit, in
-// little memory and time.
+// TestAnswersAreBounded checks that endless answers are read only up to a limit, with little memory and time.
 func TestAnswersAreBounded(t *testing.T) {
 	const (
 		start  = `{"status":"success","data":{"groups":[`
@@ -357,7 +354,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestMeterFills: the decoder looks again at all it has for each piece that it is given.
+// TestMeterFills checks the size of reads: a decoder scans its buffer again for each piece.
 func TestMeterFills(t *testing.T) {
 	t.Parallel()
 	left := int64(1 << 20)
@@ -367,7 +364,7 @@ func TestMeterFills(t *testing.T) {
 	}
 }
 
-// peakMemory tells by how much memory in use grew while something ran.
+// peakMemory returns how much memory in use grew while a function ran.
 func peakMemory(run func() error) (uint64, error) {
 	runtime.GC()
 	var now runtime.MemStats
@@ -388,8 +385,7 @@ func peakMemory(run func() error) (uint64, error) {
 	}
 }
 
-// FuzzRules: no answer makes it panic, what it hands over is bounded, and it is content
-// with JSON alone.
+// FuzzRules checks that no answer causes a panic, that results are bounded, and that only JSON is accepted.
 func FuzzRules(f *testing.F) {
 	f.Add(realAnswer(f))
 	for _, s := range []string{
@@ -424,7 +420,7 @@ func FuzzRules(f *testing.F) {
 	})
 }
 
-// Groups without rules are bounded as rules are: they take time, and no memory.
+// Groups without rules are bounded as well: they take time but no memory.
 func TestGroupsWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	const group = `{"name":"a","file":"b","rules":[]},`

@@ -21,7 +21,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/prometheus"
 )
 
-// metrics are what a Prometheus scrapes. They may change.
+// metrics are the metrics that a Prometheus scrapes. They may change.
 type metrics struct {
 	mu   sync.Mutex
 	text string
@@ -48,8 +48,7 @@ func (m *metrics) serve(t *testing.T) string {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// start starts a Prometheus for one test. Its binary is not optional: a test that is
-// skipped tells nothing.
+// start starts a Prometheus for one test. It fails without the program, because a skipped test shows nothing.
 func start(t *testing.T, o prometheus.Options) (*prometheus.Prometheus, *Client, *requests) {
 	t.Helper()
 	o.Dir = t.TempDir()
@@ -66,7 +65,7 @@ func start(t *testing.T, o prometheus.Options) (*prometheus.Prometheus, *Client,
 	return p, &Client{HTTP: &http.Client{Transport: sent}, Base: p.URL()}, sent
 }
 
-// requests sees the requests of a client.
+// requests counts the requests of a client.
 type requests struct {
 	before func(*http.Request) // may be nil
 	count  atomic.Int64
@@ -84,7 +83,7 @@ func (r *requests) RoundTrip(req *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(req)
 }
 
-// eventually polls until there is no error, and tells the last when it takes too long.
+// eventually retries until there is no error, and fails with the last one.
 func eventually(t *testing.T, condition func(context.Context) error) {
 	t.Helper()
 	var last error
@@ -275,7 +274,7 @@ func groups(names ...string) map[string][]byte {
 	return map[string][]byte{"a.yaml": []byte(b.String())}
 }
 
-// TestRulesThatChange: the page that was to come next is gone.
+// TestRulesThatChange checks that reading restarts when the next page is gone.
 func TestRulesThatChange(t *testing.T) {
 	t.Parallel()
 	p, c, sent := start(t, prometheus.Options{Rules: groups("a", "b", "c")})
@@ -355,7 +354,7 @@ func TestPresent(t *testing.T) {
 	}
 }
 
-// TestPresentOfMany: addresses stay short, and every request has many selectors.
+// TestPresentOfMany checks that addresses stay short and each request has many selectors.
 func TestPresentOfMany(t *testing.T) {
 	t.Parallel()
 	m := &metrics{}
@@ -400,7 +399,7 @@ func TestPresentOfMany(t *testing.T) {
 	}
 }
 
-// TestPresentThatIsTooMuch: one selector that the evaluator gives up on hides no other.
+// TestPresentThatIsTooMuch checks that a selector on which the evaluator gives up does not affect others.
 func TestPresentThatIsTooMuch(t *testing.T) {
 	t.Parallel()
 	m := &metrics{}

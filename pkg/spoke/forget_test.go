@@ -11,8 +11,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
-// What is remembered of a spoke goes when it is not registered any more, and all of it with its
-// SpokeCluster.
+// The state of a spoke is dropped when it is no longer registered, and all of it with its SpokeCluster.
 func TestProviderForgets(t *testing.T) {
 	r, _ := registrar(t, memberOf("s", "A"), memberOf("other", "B"))
 	p := r.Provider

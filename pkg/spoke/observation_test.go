@@ -130,9 +130,8 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// What the API bounds in a SpokeCluster's status is bounded before it is sent, or a
-// spoke that lies could keep its status from being written. The identity is shown as part
-// of a command, too.
+// Values that the API bounds in a SpokeCluster's status are bounded before they are sent, or a malicious spoke
+// could keep its status from being written. The identity is also shown as part of a command.
 func TestAnswersFitTheAPI(t *testing.T) {
 	if n := len(Clip(strings.Repeat("é", 1000), maxVersion)); n > 64 {
 		t.Errorf("the version has %d bytes", n)

@@ -82,7 +82,7 @@ func (r *TemplateReconciler) conditions(t *v1alpha1.AlertRuleTemplate) []metav1.
 			{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotStalled, Message: "the template is valid"},
 		}
 	}
-	const see = "the template is not valid; see condition Accepted"
+	const see = "the template is not valid, see condition Accepted"
 	return []metav1.Condition{
 		{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: invalid.Reason, Message: invalid.Error()},
 		{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: invalid.Reason, Message: see},
