@@ -133,7 +133,7 @@ var verdicts = map[int]struct {
 		"the evaluator, or a proxy in front of it, requires a credential",
 	},
 	http.StatusForbidden: {
-		Forbidden, `permission denied: the account needs "get" on services/proxy for it`,
+		Forbidden, `permission denied: the account needs "get" on services/proxy for its Service`,
 		"the evaluator, or a proxy in front of it, denies access",
 	},
 	http.StatusNotFound: {

@@ -68,7 +68,7 @@ func TestErrors(t *testing.T) {
 	}{
 		"unauthorized, by the API server": {401, "application/json", fmt.Sprintf(kubernetes, "Unauthorized", 401), Unauthorized, "API server rejects"},
 		"unauthorized":                    {401, "text/plain", "Unauthorized\n", Unauthorized, "requires a credential (HTTP 401): Unauthorized"},
-		"forbidden, by the API server":    {403, "application/json", fmt.Sprintf(kubernetes, `services "prometheus-operated:web" is forbidden: no`, 403), Forbidden, `permission denied: the account needs "get" on services/proxy for it (HTTP 403): services "prometheus-operated:web" is forbidden: no`},
+		"forbidden, by the API server":    {403, "application/json", fmt.Sprintf(kubernetes, `services "prometheus-operated:web" is forbidden: no`, 403), Forbidden, `permission denied: the account needs "get" on services/proxy for its Service (HTTP 403): services "prometheus-operated:web" is forbidden: no`},
 		"forbidden":                       {403, "text/html", html, Forbidden, "denies access (HTTP 403): an HTML page"},
 		"not found, by the API server":    {404, "application/json", fmt.Sprintf(kubernetes, `services "x" not found`, 404), NotFound, "no such Service"},
 		"not found":                       {404, "text/plain", "404 page not found\n", NotFound, "route prefix"},

@@ -38,7 +38,7 @@ var hops = []Hop{Generate, Distribute}
 
 // what describes the objects that a hop deletes.
 var what = map[Hop]string{
-	Generate:   "AlertRules that their Deployment and template no longer require",
+	Generate:   "AlertRules whose Deployment or template is gone or no longer requires them",
 	Distribute: "PrometheusRules whose AlertRule is gone, disabled or no longer placed in the spoke",
 }
 
