@@ -24,14 +24,14 @@ provide() {
 	hash=$({ go env GOVERSION GOOS GOARCH && sha256sum go.mod go.sum ../build-pipeline.sh ../cached-build.sh; } | digest)
 	use "$1" "$hash" "$out"
 	if is_placed; then
-		say "up to date in $shown"
+		say "it is up to date in $shown"
 		return
 	fi
 	lock
 	if ! is_placed; then
-		if ! cache_is_whole; then say "building; the first build takes about a minute on 2 cores"; fi
+		if ! cache_is_whole; then say "building it; a first build takes about a minute on 2 cores"; fi
 		place "${flags[@]}" "$2"
-		say "built in $shown"
+		say "it is in $shown"
 	fi
 }
 

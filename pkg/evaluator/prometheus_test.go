@@ -307,7 +307,7 @@ func TestRulesThatChange(t *testing.T) {
 		}
 	}
 	_, stats, err = all(t.Context(), c, "")
-	checkError(t, "changed each time", err, Changing, http.StatusBadRequest, "changed")
+	checkError(t, "changed each time", err, Changing, http.StatusBadRequest, "kept changing")
 	if want := (Stats{Requests: 6, Groups: 1, Rules: 1, Restarts: 2, Bytes: stats.Bytes}); stats != want {
 		t.Errorf("changed each time: %+v", stats)
 	}

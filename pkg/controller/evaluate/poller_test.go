@@ -242,7 +242,7 @@ func TestNotGranted(t *testing.T) {
 	if told, shown := w.news(); !slices.Equal(told, []string{"r1"}) || shown != 1 || w.says(o).Outcome != rule.NotGranted {
 		t.Errorf("news of %v, %d shown, %+v", told, shown, w.says(o))
 	}
-	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: not granted")
+	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: permission denied")
 	w.want(v1alpha1.ConditionMetricsPresent, "unknown")
 	w.once()
 	if told, shown := w.news(); len(told) > 0 || shown > 0 {
