@@ -235,12 +235,12 @@ func (p *Poller) task(ctx context.Context, name string) (*task, error) {
 	return t, nil
 }
 
-// standing returns the PrometheusRule in a spoke that stands for each AlertRule. Of several, it returns the
-// one that distribute keeps: the one in the AlertRule's namespace, with a former hub's name if it was adopted.
+// standing returns the PrometheusRule in a spoke that stands for each AlertRule. Of several, it is the one
+// that distribute keeps: in the AlertRule's namespace, under a former hub's name if it was taken over.
 func (p *Poller) standing(ctx context.Context, t *task) (map[types.NamespacedName]*monitoringv1.PrometheusRule, error) {
 	var list monitoringv1.PrometheusRuleList
 	if err := t.spoke.Reader.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: p.Render.HubID}); err != nil {
-		return nil, err //nolint:wrapcheck // it is not shown
+		return nil, err //nolint:wrapcheck // it is not told
 	}
 	out := map[types.NamespacedName]*monitoringv1.PrometheusRule{}
 	for i := range list.Items {
@@ -254,7 +254,7 @@ func (p *Poller) standing(ctx context.Context, t *task) (map[types.NamespacedNam
 		case apierrors.IsNotFound(err):
 			continue
 		case err != nil:
-			return nil, err //nolint:wrapcheck // it is not shown
+			return nil, err //nolint:wrapcheck // it is not told
 		}
 		namespace := rule.TargetNamespace(ar, *t.cluster, p.Render)
 		if other := out[key]; other == nil || precedes(o, other, namespace, key) {
