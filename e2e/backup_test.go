@@ -306,7 +306,7 @@ func (b *backup) settled(t *testing.T) []*monitoringv1.PrometheusRule {
 	return out
 }
 
-// same checks that the rules in the spoke are the same objects, unchanged.
+// same expects what was in the spoke to be there, as it was: not to be made anew.
 func (b *backup) same(t *testing.T, rules []*monitoringv1.PrometheusRule) {
 	t.Helper()
 	eventually(t, "all is as it was", func(ctx context.Context) error {
