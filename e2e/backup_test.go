@@ -22,7 +22,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// backup is a hub on which the commands of docs/backup.md are run unchanged.
+// backup is a hub on which the commands of docs/backup.md are run, as they are.
 type backup struct {
 	*fleet.Fleet
 	spoke *fleet.Member
@@ -30,8 +30,8 @@ type backup struct {
 	page  string
 }
 
-// TestBackup backs up a hub, deletes everything in the backup, and restores it with the commands of
-// docs/backup.md. The rules in the spoke must not change.
+// TestBackup saves a hub, takes all away from it that was saved, and restores it, by the commands of
+// docs/backup.md. The rules in the spoke stay as they are.
 func TestBackup(t *testing.T) {
 	long(t)
 	t.Parallel()

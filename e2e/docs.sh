@@ -16,12 +16,12 @@ commands() {
 		/^```$/ { block = 0 }
 		block { print }
 		END { if (!n || (from != "" && !found)) exit 1 }
-	' "$1" || fail "$1 has no commands after '${2:-}'"
+	' "$1" || fail "there are no commands in $1, from '${2:-}'"
 }
 
 readonly pages='README.md docs/alertrules.md docs/backup.md docs/install.md docs/operations.md docs/registering.md docs/troubleshooting.md docs/upgrading.md'
 if [[ $(grep -l '^```sh$' README.md docs/*.md | sort | xargs) != "$(xargs -n 1 <<<"$pages" | sort | xargs)" ]]; then
-	fail "the list of pages with commands is outdated: they are $(grep -l '^```sh$' README.md docs/*.md | xargs), and not $pages"
+	fail "the pages with commands are $(grep -l '^```sh$' README.md docs/*.md | xargs), and not $pages"
 fi
 
 # read_as_a_person runs commands, and shows them as they are run.

@@ -712,8 +712,8 @@ func (f *lifecycle) neverWithout(ctx context.Context, m *fleet.Member, name stri
 	return nil
 }
 
-// freed deletes a SpokeCluster without a manager, and removes the finalizer as docs/operations.md says.
-// Nothing else could block a namespace.
+// freed deletes a SpokeCluster when the manager is gone already, and frees it as
+// docs/operations.md says. Nothing else could keep a namespace.
 func (f *lifecycle) freed(t *testing.T) {
 	m, _, _ := f.joined(t, "stuck")
 	must(t, f.manager.Kill())

@@ -11,26 +11,26 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// known is what is remembered of a rule between reconciles.
+// known is what is kept in memory of a rule from one reconcile to the next.
 type known struct {
 	memory *rule.Memory
-	// rows and conditions are what metrics count. Most rules share them with many others, which makes counting
-	// fast.
+	// rows and conditions are what metrics count. Most rules have the same as many others,
+	// which makes them quick to count.
 	rows       []rows
 	conditions unique.Handle[conditions]
 }
 
-// rows are the spokes in which a rule is in the same phase.
+// rows are the spokes in which a rule is equally far.
 type rows struct {
 	unique.Handle[metrics.Row]
 
 	spokes int
 }
 
-// conditions are the states of the conditions in counted.
+// conditions are the outcomes of those in counted.
 type conditions [len(counted)]metrics.Condition
 
-// newKnown returns what to remember of a rule's status and its memory.
+// newKnown returns what is to be kept of a rule's status, which came with a memory.
 func newKnown(status *v1alpha1.AlertRuleStatus, memory *rule.Memory) known {
 	k := known{memory: memory, conditions: unique.Make(outcomes(status.Conditions))}
 	for _, c := range rule.CountRows(status, memory) {
@@ -52,8 +52,8 @@ func outcomes(all []metav1.Condition) conditions {
 	return out
 }
 
-// Rules counts the AlertRules and their rows by their present or next statuses. After a start, it takes a
-// moment until each has been reconciled.
+// Rules counts the AlertRules, and their rows, as their statuses are at present or are about
+// to be. After a start, it takes a moment until each was looked at.
 func (r *Reconciler) Rules() metrics.Rules {
 	byRow, byConditions := map[unique.Handle[metrics.Row]]int{}, map[unique.Handle[conditions]]int{}
 	r.memories.Range(func(_, of any) bool {

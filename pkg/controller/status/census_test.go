@@ -41,7 +41,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// BenchmarkRules measures a scrape with 100,000 AlertRules.
+// BenchmarkRules is what a scrape takes with 100,000 AlertRules.
 func BenchmarkRules(b *testing.B) {
 	r := &Reconciler{}
 	status := v1alpha1.AlertRuleStatus{
