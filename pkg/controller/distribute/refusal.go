@@ -86,7 +86,7 @@ func (r *Reconciler) reportBehind(ctx context.Context, hung *task) {
 		}
 		if action := r.plan(t).Action; action == rule.Create || action == rule.Update {
 			r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonError, fmt.Sprintf(
-				"waiting: writes to namespace %q of the spoke time out; most likely an admission webhook in the spoke hangs", t.desired.Namespace))
+				"waiting: writes to namespace %q of the spoke time out; most likely an admission webhook there hangs", t.desired.Namespace))
 		}
 	}
 }
