@@ -244,7 +244,7 @@ func (f *faulty) only(t *testing.T, name string, m *fleet.Member) *place {
 	return at
 }
 
-// keptAsItWas reports whether what nobody changed was not written, nor made anew.
+// keptAsItWas returns an error if an object that nobody changed was written or created again.
 func (r *fault) keptAsItWas() error {
 	if r.options.unregistered || r.options.rewritten {
 		return nil

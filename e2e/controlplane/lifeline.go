@@ -5,13 +5,15 @@ import (
 	"os"
 )
 
-// lifelineEnv is the environment variable with which a parent requests this process to exit with it: its value
-// "3" means that file descriptor 3 is the read end of a pipe whose write end only the parent has.
+// lifelineEnv names the environment variable by which a parent asks this
+// process to die with it: its value "3" says that file descriptor 3 is the read
+// end of a pipe whose write end only the parent holds.
 const lifelineEnv = "RULEFLEET_LIFELINE"
 
-// followLifeline ends this process when its parent has ended in any way, including SIGKILL: the kernel closes
-// the parent's end of the pipe, and the read returns. Without the variable it does nothing, so the programs
-// behave as usual under envtest and by hand.
+// followLifeline ends this process when the parent that started it is gone,
+// however that happened (SIGKILL included): the kernel closes the parent's end
+// of the pipe, and the read returns. Without the variable it does nothing, so
+// the binaries behave as usual under envtest and by hand.
 func followLifeline() {
 	if os.Getenv(lifelineEnv) != "3" {
 		return

@@ -1,10 +1,12 @@
-// Controlplane is a multi-call binary with all programs of a Kubernetes control plane, and kubectl. The name
-// by which it is called (argv[0]) selects the program. So a folder of symbolic links named etcd,
-// kube-apiserver, kube-controller-manager, kube-scheduler and kubectl is a complete set, and serves as
-// envtest's KUBEBUILDER_ASSETS.
+// Controlplane is one multi-call binary that holds every program of a
+// Kubernetes control plane, and kubectl. The program is picked by the name that
+// the binary is called by (argv[0]), so a folder of symbolic links named etcd,
+// kube-apiserver, kube-controller-manager, kube-scheduler and kubectl is a
+// complete set, and serves as envtest's KUBEBUILDER_ASSETS.
 //
-// It is a separate module, because requiring k8s.io/kubernetes needs a replace directive for every staging
-// module, which must not affect the operator's module graph.
+// It lives in a module of its own, because k8s.io/kubernetes has to be required
+// with every staging module replaced, which must not leak into the operator's
+// module graph.
 package main
 
 import (

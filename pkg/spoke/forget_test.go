@@ -61,7 +61,7 @@ func TestProviderForgets(t *testing.T) {
 	if !slices.Equal(removed, []string{"s", "s"}) {
 		t.Errorf("told of %q", removed)
 	}
-	// What is told of one that has left makes it remembered no more.
+	// A report about a spoke that has left does not restore its state.
 	c := &connection{name: "s", kick: make(chan struct{}, 1), breaker: NewBreaker(func() {}), p: p}
 	p.strayed(c, "E")
 	p.observe(c, Observation{Contact: time.Now()})

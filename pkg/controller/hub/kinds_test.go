@@ -39,7 +39,7 @@ type recorded struct {
 	crd    metav1.ObjectMeta
 	writes int
 	refuse error
-	// gone tells that there is no definition, and reads is how often it was read.
+	// gone means that the definition does not exist, and reads is how often it was read.
 	gone  bool
 	reads int
 }
