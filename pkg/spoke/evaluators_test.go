@@ -76,10 +76,10 @@ func TestHostileEvaluators(t *testing.T) {
 		told  string
 	}{
 		"a selector": {func(p *monitoringv1.Prometheus) { p.Spec.RuleSelector.MatchLabels = map[string]string{"a": long} },
-			func(e v1alpha1.Evaluator) bool { return e.RuleSelector != nil }, "selectors have more than 4 KiB"},
+			func(e v1alpha1.Evaluator) bool { return e.RuleSelector != nil }, "selectors are larger than 4 KiB"},
 		"a namespace selector": {func(p *monitoringv1.Prometheus) {
 			p.Spec.RuleNamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": long}}
-		}, func(e v1alpha1.Evaluator) bool { return e.RuleNamespaceSelector != nil || e.RuleSelector != nil }, "selectors have more than 4 KiB"},
+		}, func(e v1alpha1.Evaluator) bool { return e.RuleNamespaceSelector != nil || e.RuleSelector != nil }, "selectors are larger than 4 KiB"},
 		"exclusions": {func(p *monitoringv1.Prometheus) {
 			for i := range 100 {
 				p.Spec.ExcludedFromEnforcement = append(p.Spec.ExcludedFromEnforcement, monitoringv1.ObjectReference{Resource: "prometheusrules", Namespace: fmt.Sprint(i)})
@@ -93,13 +93,13 @@ func TestHostileEvaluators(t *testing.T) {
 		"one that is expanded": {func(p *monitoringv1.Prometheus) { p.Spec.ExternalLabels = map[string]string{"cluster": "${HOSTNAME}"} },
 			func(e v1alpha1.Evaluator) bool { return e.ClusterLabel != "" }, ""},
 		"an enforced label": {func(p *monitoringv1.Prometheus) { p.Spec.EnforcedNamespaceLabel = long },
-			func(e v1alpha1.Evaluator) bool { return e.RuleSelector != nil || e.EnforcedNamespaceLabel != "" }, "enforcedNamespaceLabel has more"},
+			func(e v1alpha1.Evaluator) bool { return e.RuleSelector != nil || e.EnforcedNamespaceLabel != "" }, "enforcedNamespaceLabel is longer"},
 		"features": {func(p *monitoringv1.Prometheus) {
 			p.Spec.EnableFeatures = append(slices.Repeat([]monitoringv1.EnableFeature{"a"}, 50), monitoringv1.EnableFeature(long))
 		}, func(e v1alpha1.Evaluator) bool { return len(e.Features) > 32 }, ""},
-		"a Service's name": {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = new("../../../../x") }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is no name"},
-		"a long one":       {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = &long }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is no name"},
-		"another port":     {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = new("a:22") }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is no name"},
+		"a Service's name": {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = new("../../../../x") }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is not a valid"},
+		"a long one":       {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = &long }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is not a valid"},
+		"another port":     {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = new("a:22") }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is not a valid"},
 		"a way up":         {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/a/../../../../../../secrets" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" || e.RoutePrefix != "" }, "no plain path"},
 		"an escaped one":   {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/%2e%2e/x" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "no plain path"},
 		"a query":          {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/a?b" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "no plain path"},
