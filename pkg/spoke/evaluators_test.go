@@ -100,10 +100,10 @@ func TestHostileEvaluators(t *testing.T) {
 		"a Service's name": {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = new("../../../../x") }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is not a valid"},
 		"a long one":       {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = &long }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is not a valid"},
 		"another port":     {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = new("a:22") }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is not a valid"},
-		"a way up":         {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/a/../../../../../../secrets" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" || e.RoutePrefix != "" }, "no plain path"},
-		"an escaped one":   {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/%2e%2e/x" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "no plain path"},
-		"a query":          {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/a?b" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "no plain path"},
-		"a long path":      {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/" + long }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "no plain path"},
+		"a way up":         {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/a/../../../../../../secrets" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" || e.RoutePrefix != "" }, "not a plain path"},
+		"an escaped one":   {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/%2e%2e/x" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "not a plain path"},
+		"a query":          {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/a?b" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "not a plain path"},
+		"a long path":      {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/" + long }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "not a plain path"},
 		"loopback":         {func(p *monitoringv1.Prometheus) { p.Spec.ListenLocal = true }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "spec.listenLocal"},
 	} {
 		t.Run(name, func(t *testing.T) {
