@@ -26,16 +26,15 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// TestAccess runs the manager under the chart's Role and ClusterRole: with all of their
-// rules, of which each verb has to be used and nothing may be refused, and then without
-// each of the rules in turn, which something has to fail for.
+// TestAccess runs the manager with the chart's Role and ClusterRole: with all rules, where each verb must be
+// used and nothing may be refused, and then without each rule in turn, where something must fail.
 func TestAccess(t *testing.T) {
 	long(t)
 	t.Run("used", allIsUsed)
 	t.Run("removed", eachIsNeeded)
 }
 
-// notSeen are grants whose use no audit log of a minute shows, and why they are needed.
+// notSeen lists permissions whose use does not appear in an audit log of a minute, and why they are needed.
 var notSeen = func() map[string]string {
 	out := map[string]string{
 		"patch events.events.k8s.io":        "client-go patches an Event that comes again within 6 minutes, and puts that off by up to 30",
@@ -77,7 +76,7 @@ func allIsUsed(t *testing.T) {
 		a.provoke(ctx, first)
 		look()
 		left := slices.DeleteFunc(slices.Sorted(maps.Keys(granted)), func(g string) bool {
-			// Built-in templates are changed by another version, or by other flags.
+			// Only another version or other flags change built-in templates.
 			return used[g] || notSeen[g] != "" || g == "patch alertruletemplates.rulefleet.io"
 		})
 		if len(left) > 0 {
@@ -110,7 +109,7 @@ func eachIsNeeded(t *testing.T) {
 	t.Parallel()
 	a := startAccess(t)
 	for _, role := range a.roles(t) {
-		// The namespace of generated AlertRules is made once, by the first manager that may.
+		// The first manager with the permission creates the namespace of generated AlertRules, once.
 		slices.SortStableFunc(role.rules, func(x, y rbacv1.PolicyRule) int {
 			first := func(r rbacv1.PolicyRule) int {
 				return -strings.Count(strings.Join(expand(r), " "), "create namespaces")
@@ -146,19 +145,19 @@ func eachIsNeeded(t *testing.T) {
 	}
 }
 
-// access is a hub with one spoke, whose manager is looked at by the hub's audit log.
+// access is a hub with one spoke, and the hub's audit log.
 type access struct {
 	*fleet.Fleet
-	token, stranger string // of accounts of which one may scrape metrics
+	token, stranger string // tokens of accounts; only one of them may scrape metrics
 
 	round    int
 	provoked time.Time
 }
 
-// provokeEvery leaves the manager time for what it puts together before it writes.
+// provokeEvery leaves the manager time for writes that it delays.
 const provokeEvery = 500 * time.Millisecond
 
-// grantedRole is a Role or a ClusterRole of the manager's, and its rules as the chart has them.
+// grantedRole is a Role or a ClusterRole of the manager, with the rules from the chart.
 type grantedRole struct {
 	object client.Object
 	rules  []rbacv1.PolicyRule
@@ -191,7 +190,7 @@ func (a *access) account(t *testing.T, name string) string {
 	return request.Status.Token
 }
 
-// badRule is one that an Event tells of.
+// badRule returns an invalid AlertRule, for which the manager emits an Event.
 func badRule(round int) *v1alpha1.AlertRule {
 	ar := alertRule(fmt.Sprintf("bad-%d", round), "shop", onEvery())
 	ar.Spec.Expr = "up =="
@@ -210,7 +209,7 @@ func (a *access) roles(t *testing.T) []grantedRole {
 	return []grantedRole{{cluster, cluster.Rules}, {role, role.Rules}}
 }
 
-// expand returns what a rule grants, as request returns what was asked for.
+// expand returns what a rule grants in the format of request.
 func expand(rule rbacv1.PolicyRule) []string {
 	var out []string
 	for _, group := range rule.APIGroups {
@@ -232,7 +231,7 @@ func request(e controlplane.AuditEvent) string {
 	return grant(e.Verb, e.ObjectRef.APIGroup, strings.TrimSuffix(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/"))
 }
 
-// events are the manager's requests to the hub since the last call.
+// events returns the manager's requests to the hub since the last call.
 func (a *access) events(t *testing.T) []controlplane.AuditEvent {
 	t.Helper()
 	events, err := a.Hub.Audit().Events(func(e controlplane.AuditEvent) bool { return e.User.Username == fleet.HubUser })
@@ -240,8 +239,7 @@ func (a *access) events(t *testing.T) []controlplane.AuditEvent {
 	return events
 }
 
-// startManager starts one with the webhook and all that has to do with certificates, whose
-// times are short.
+// startManager starts a manager with the webhook and short-lived certificates.
 func (a *access) startManager(t *testing.T, args ...string) *fleet.Manager {
 	t.Helper()
 	m, err := a.tryManager(t, args...)
@@ -249,8 +247,8 @@ func (a *access) startManager(t *testing.T, args ...string) *fleet.Manager {
 	return m
 }
 
-// tryManager is startManager where the manager may refuse to start, and on a hub on which
-// nothing is that a manager makes for itself.
+// tryManager is startManager for a manager that may refuse to start, on a hub without the objects that a
+// manager creates for itself.
 func (a *access) tryManager(t *testing.T, args ...string) (*fleet.Manager, error) {
 	t.Helper()
 	for _, o := range []client.Object{
@@ -285,7 +283,7 @@ func (a *access) tryManager(t *testing.T, args ...string) (*fleet.Manager, error
 	return m, err
 }
 
-// without takes a rule from a role until the test ends, and waits until that counts.
+// without removes a rule from a role until the test ends, and waits until that is effective.
 func (a *access) without(t *testing.T, role grantedRole, i int) {
 	t.Helper()
 	set := func(ctx context.Context, rules []rbacv1.PolicyRule) error {
@@ -323,8 +321,8 @@ func (a *access) without(t *testing.T, role grantedRole, i int) {
 	a.events(t) // of before
 }
 
-// provoke does what the manager has to react to by each of its requests. What fails
-// does so on behalf of the test: it is done again.
+// provoke makes changes that require each kind of request of the manager. Failures of the test's own requests
+// are retried later.
 func (a *access) provoke(ctx context.Context, m *fleet.Manager) {
 	if time.Since(a.provoked) < provokeEvery {
 		return
@@ -332,7 +330,7 @@ func (a *access) provoke(ctx context.Context, m *fleet.Manager) {
 	a.provoked = time.Now()
 	a.round++
 	spoke, hub := a.Spoke(spokeA).Client, a.Hub.Client
-	// Deployments come, change and go.
+	// Create, change and delete Deployments.
 	d := deployment("shop", fmt.Sprintf("web-%d", a.round/4))
 	switch a.round % 4 {
 	case 0:
@@ -342,7 +340,7 @@ func (a *access) provoke(ctx context.Context, m *fleet.Manager) {
 	case 3:
 		_ = spoke.Delete(ctx, d)
 	}
-	// So does a template.
+	// Create and delete a template.
 	template := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "extra"}}
 	template.Spec.AlertSpec = v1alpha1.AlertSpec{Alert: "Extra", Expr: "up == 0", Severity: "info"}
 	if a.round%8 < 4 {
@@ -350,10 +348,10 @@ func (a *access) provoke(ctx context.Context, m *fleet.Manager) {
 	} else {
 		_ = hub.Delete(ctx, template)
 	}
-	// A bad AlertRule comes and goes.
+	// Create and delete an invalid AlertRule.
 	_ = hub.Create(ctx, badRule(a.round))
 	_ = hub.Delete(ctx, badRule(a.round-8))
-	// A spoke is registered, and leaves.
+	// Register and remove a spoke.
 	_ = a.RegisterKubeconfig(ctx, "leaver", []byte("nothing"), nil)
 	_ = hub.Delete(ctx, membership("leaver"))
 	if secret := registration("leaver"); hub.Get(ctx, client.ObjectKeyFromObject(secret), secret) == nil && secret.Labels[v1alpha1.RegistrationLabel] == "" {
@@ -362,7 +360,7 @@ func (a *access) provoke(ctx context.Context, m *fleet.Manager) {
 	_ = a.scrape(ctx, m, a.token)
 }
 
-// scrape reads the metrics as Prometheus does, with a token, or without when it is "".
+// scrape reads the metrics as Prometheus does, with a token, or without one for "".
 func (a *access) scrape(ctx context.Context, m *fleet.Manager, token string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.Replace(m.MetricsURL, "http:", "https:", 1), http.NoBody)
 	if err != nil {
@@ -383,7 +381,7 @@ func (a *access) scrape(ctx context.Context, m *fleet.Manager, token string) err
 	return nil
 }
 
-// complaint is what the manager says of the lack of a rule, or "".
+// complaint returns the manager's message about the missing rule, or "".
 func complaint(m *fleet.Manager, err error, rule rbacv1.PolicyRule) string {
 	said := ""
 	switch {

@@ -45,7 +45,7 @@ func admitted(ctx context.Context, m *fleet.Member) error {
 	return m.Client.Create(ctx, ar, client.DryRunAll)
 }
 
-// refused checks that an AlertRule without sense is not admitted, and by the webhook.
+// refused checks that the webhook rejects an invalid AlertRule.
 func refused(ctx context.Context, m *fleet.Member) error {
 	ar := alertRule("", "shop", onEvery())
 	ar.GenerateName, ar.Spec.Expr = "refused-", "up =="
@@ -59,12 +59,12 @@ func refused(ctx context.Context, m *fleet.Member) error {
 	return nil
 }
 
-// asked checks that the hub asks the webhook, and gets its answers.
+// asked checks that the hub calls the webhook and follows its answers.
 func asked(m *fleet.Member) func(ctx context.Context) error {
 	return func(ctx context.Context) error { return errors.Join(refused(ctx, m), admitted(ctx, m)) }
 }
 
-// mistakes are AlertRules and templates that their schema lets pass.
+// mistakes returns invalid AlertRules and templates that the schema accepts.
 func mistakes() map[string]client.Object {
 	rule := func(edit func(*v1alpha1.AlertRule)) client.Object {
 		ar := alertRule("", "shop", onEvery())
@@ -104,8 +104,7 @@ func mistakes() map[string]client.Object {
 	}
 }
 
-// rejection polls until an object that came past the webhook has Accepted=False, and
-// returns that condition.
+// rejection waits until an object that bypassed the webhook has Accepted=False, and returns that condition.
 func rejection(t *testing.T, m *fleet.Member, o client.Object) *metav1.Condition {
 	t.Helper()
 	var c *metav1.Condition
@@ -128,8 +127,8 @@ func rejection(t *testing.T, m *fleet.Member, o client.Object) *metav1.Condition
 	return c
 }
 
-// sameWords checks that a refusal says what the condition Accepted says: in the
-// message, and in the one cause, of which kubectl prints the field and the message.
+// sameWords checks that a refusal has the text of the condition Accepted: in the message, and in the only
+// cause, of which kubectl prints the field and the message.
 func sameWords(t *testing.T, doing string, err error, accepted *metav1.Condition) {
 	t.Helper()
 	status := apierrors.APIStatus(nil)
@@ -145,7 +144,7 @@ func sameWords(t *testing.T, doing string, err error, accepted *metav1.Condition
 	}
 }
 
-// TestAdmission asks the webhook for its opinion of what people write.
+// TestAdmission tests the webhook with valid and invalid objects.
 func TestAdmission(t *testing.T) {
 	t.Parallel()
 	f, dir, address := start(t, fleet.Options{}), t.TempDir(), freeAddress(t)
@@ -153,7 +152,7 @@ func TestAdmission(t *testing.T) {
 	manager := startManagerWith(t, f, fleet.ManagerOptions{Dir: dir, Webhook: address})
 	namespace(t, "team-a", hub)
 
-	// What came past the webhook is told by the condition.
+	// The condition reports an object that bypassed the webhook.
 	accepted, stored := map[string]*metav1.Condition{}, map[string]client.Object{}
 	for name, o := range mistakes() {
 		o.SetName("past-" + name)
@@ -184,8 +183,8 @@ func TestAdmission(t *testing.T) {
 				return bad
 			}), accepted[name])
 
-			// What is there already can be labeled, can't get worse or stay wrong in another
-			// way, can be corrected, and can be deleted.
+			// An existing invalid object can be labeled, corrected and deleted, but not changed to another invalid
+			// state.
 			was := stored[name]
 			update(t, hub, was, func(o client.Object) {
 				o.SetLabels(map[string]string{"example.com/touched": "yes"})
@@ -217,8 +216,8 @@ func TestAdmission(t *testing.T) {
 	t.Run("absence", func(t *testing.T) { absenceConcernsOurKindsAlone(t, f, manager, dir, address) })
 }
 
-// tryUpdate returns the hub's answer to an update of an object's present version, which
-// the manager's writes to its status may overtake.
+// tryUpdate updates an object, and retries if the manager's status write was faster. It returns the hub's
+// answer.
 func tryUpdate(t *testing.T, hub *fleet.Member, o client.Object, change func() client.Object) (answer error) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("an answer to an update of %T %s", o, o.GetName()), func(ctx context.Context) error {
@@ -233,7 +232,7 @@ func tryUpdate(t *testing.T, hub *fleet.Member, o client.Object, change func() c
 	return answer
 }
 
-// kubectlShowsTheFault reads what a person sees: the field, and a caret under the fault.
+// kubectlShowsTheFault checks the output of kubectl: the field, and a caret under the fault.
 func kubectlShowsTheFault(t *testing.T, hub *fleet.Member, accepted *metav1.Condition) {
 	t.Helper()
 	cmd := hub.Kubectl(t.Context(), "apply", "-f", "-")
@@ -256,8 +255,8 @@ spec:
 	}
 }
 
-// kubectlShowsWarnings writes what is valid and hardly meant: kubectl says so, and in the
-// same words the condition Accepted does.
+// kubectlShowsWarnings creates valid but suspicious objects: kubectl and the condition Accepted show the same
+// warnings.
 func kubectlShowsWarnings(t *testing.T, hub *fleet.Member) {
 	t.Helper()
 	ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "warned"}}
@@ -299,12 +298,12 @@ spec:
 			t.Errorf("the condition says %q, and not %q", c.Message, warning)
 		}
 	}
-	if warned != 4 { // no for, no severity, no metric's name, and a label that is summed away
+	if warned != 4 { // no for, no severity, no metric's name, and an aggregated label
 		t.Errorf("there are %d warnings", warned)
 	}
 }
 
-// absenceConcernsOurKindsAlone works while no manager serves the webhook.
+// absenceConcernsOurKindsAlone checks that without the webhook only Rulefleet's own kinds are affected.
 func absenceConcernsOurKindsAlone(t *testing.T, f *fleet.Fleet, manager *fleet.Manager, dir, address string) {
 	t.Helper()
 	hub := f.Hub
@@ -344,7 +343,7 @@ func absenceConcernsOurKindsAlone(t *testing.T, f *fleet.Fleet, manager *fleet.M
 	eventually(t, "the webhook is back", asked(hub))
 }
 
-// damageIsHealed does to the certificates what people do to Secrets.
+// damageIsHealed damages the Secret of the certificates.
 func damageIsHealed(t *testing.T, f *fleet.Fleet, address string) {
 	t.Helper()
 	hub := f.Hub
@@ -367,7 +366,7 @@ func damageIsHealed(t *testing.T, f *fleet.Fleet, address string) {
 				return fmt.Errorf("%s is garbage", k)
 			}
 		}
-		// An authority that has lost its key is trusted on, until its successor is as well.
+		// An authority that lost its key stays trusted until its successor is trusted as well.
 		if keys := string(is.Data["ca.key"]) + string(is.Data["next-ca.key"]); !strings.HasPrefix(keys, "-----BEGIN ") {
 			return errors.New("no authority has a key")
 		}
@@ -401,7 +400,7 @@ func damageIsHealed(t *testing.T, f *fleet.Fleet, address string) {
 		eventually(t, "the webhook works after "+what, asked(hub))
 	}
 
-	// A configuration that is made anew, beside which stands another's webhook.
+	// Create the configuration again, beside another webhook.
 	must(t, f.UninstallWebhook(t.Context()))
 	config, err := f.WebhookConfig("127.0.0.1:1")
 	must(t, err)
@@ -433,7 +432,7 @@ func configured(ctx context.Context, m *fleet.Member, bundle []byte) error {
 	return nil
 }
 
-// readyz returns what a manager says of being ready.
+// readyz returns a manager's readiness.
 func readyz(ctx context.Context, m *fleet.Manager) (bool, string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.ReadyURL, http.NoBody)
 	if err != nil {

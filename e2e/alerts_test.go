@@ -26,8 +26,7 @@ import (
 )
 
 const (
-	// linkLimit is how long it may take until a link of the chain that broke, or was mended, is
-	// seen on the hub.
+	// linkLimit is how soon the hub must show that a link of the chain broke or was repaired.
 	linkLimit = time.Minute
 
 	prometheusMain = "Prometheus monitoring/main"
@@ -36,17 +35,17 @@ const (
 	wantedLabel    = "release"
 )
 
-// evaluating is a fleet with real alerts in two of its three spokes: what is pushed there is
-// evaluated by a Prometheus of which prometheus-operator makes the configuration.
+// evaluating is a fleet with real alerts in two of its three spokes: Prometheus evaluates the rules there,
+// with a configuration by prometheus-operator.
 type evaluating struct {
 	*fleet.Fleet
 
-	t             *testing.T // the test, of which parts have their own
+	t             *testing.T // the present test or subtest
 	shop          string
 	dir           string
 	manager       *fleet.Manager
 	alertmanager  *pipeline.Alertmanager
-	first, second *pipeline.Pipeline // of spokeA, which wants a label, and of spokeB
+	first, second *pipeline.Pipeline // of spokeA, whose Prometheus requires a label, and of spokeB
 }
 
 func startEvaluating(t *testing.T) *evaluating {
@@ -93,14 +92,13 @@ func startEvaluating(t *testing.T) *evaluating {
 func (e *evaluating) run() {
 	e.t.Helper()
 	e.manager = startManagerWith(e.t, e.Fleet, fleet.ManagerOptions{Dir: e.dir, HubID: "evaluating", Args: []string{
-		"--evaluator-poll-interval=5s", // less than the time between two writes of what fires
-		// What the fleet's Prometheus are said to take, and one in it does not.
+		"--evaluator-poll-interval=5s", // shorter than the interval of writes about firing alerts
+		// Features of the fleet's Prometheus that one of them lacks.
 		"--prometheus-features=promql-experimental-functions",
 	}})
 }
 
-// expect waits until a rule is at a phase in a spoke for a reason, and the message has all
-// of some parts.
+// expect waits until a rule has this phase and reason in a spoke, with all parts in its message.
 func (e *evaluating) expect(t *testing.T, key client.ObjectKey, spoke string, phase v1alpha1.Phase, reason string, parts ...string) {
 	t.Helper()
 	begun := time.Now()
@@ -128,7 +126,7 @@ func (e *evaluating) evaluates(t *testing.T, key client.ObjectKey, spoke string)
 	e.expect(t, key, spoke, v1alpha1.PhaseEvaluating, "")
 }
 
-// firing waits until the hub shows so many alerts of a rule, in all spokes and in one.
+// firing waits until the hub shows these numbers of alerts of a rule, in all spokes and in one.
 func (e *evaluating) firing(t *testing.T, key client.ObjectKey, spoke string, all, there int32) {
 	t.Helper()
 	within(t, linkLimit, fmt.Sprintf("%d alerts of %s fire, and %d in %s", all, key.Name, there, spoke), func(ctx context.Context) error {
@@ -144,7 +142,7 @@ func (e *evaluating) firing(t *testing.T, key client.ObjectKey, spoke string, al
 	})
 }
 
-// shown waits until the first SpokeCluster has a condition, whose message has all of some parts.
+// shown waits until the first SpokeCluster has this condition, with all parts in its message.
 func (e *evaluating) shown(t *testing.T, kind string, status metav1.ConditionStatus, reason string, parts ...string) {
 	t.Helper()
 	within(t, linkLimit, fmt.Sprintf("SpokeCluster %s: %s=%s, reason %s", spokeA, kind, status, reason), func(ctx context.Context) error {
@@ -172,15 +170,14 @@ func (e *evaluating) prometheus(t *testing.T, change func(*monitoringv1.Promethe
 	update(t, e.Spoke(spokeA), p, func(p *monitoringv1.Prometheus) { change(&p.Spec) })
 }
 
-// written is an AlertRule of the hub's own namespace about metrics of the test.
+// written returns an AlertRule of the hub's own namespace about the test's metrics.
 func written(name, expr string, placement v1alpha1.ClusterSelection) *v1alpha1.AlertRule {
 	ar := alertRule(name, "", placement)
 	ar.Spec.Alert, ar.Spec.Expr, ar.Spec.For = "Of"+strings.ReplaceAll(name, "-", ""), expr, "1s"
 	return ar
 }
 
-// TestEvaluation follows rules from the hub to what they notify, and breaks each link of the
-// chain in turn.
+// TestEvaluation follows rules from the hub to their notifications, and breaks each link of the chain in turn.
 func TestEvaluation(t *testing.T) {
 	t.Parallel()
 	e := startEvaluating(t)
@@ -189,13 +186,13 @@ func TestEvaluation(t *testing.T) {
 	t.Run("Links", e.links)
 }
 
-// TestFiring has alerts fire in several spokes, and in numbers.
+// TestFiring tests alerts in several spokes, and large numbers of alerts.
 func TestFiring(t *testing.T) {
 	long(t)
 	t.Parallel()
 	e := startEvaluating(t)
 
-	// It waits for a minute, so that it comes first.
+	// It needs a minute to fire, so it comes first.
 	high := written("high-latency", latency+`{job="myjob"} > 0.5`, onLabeled("env", "prod"))
 	high.Spec.Alert, high.Spec.For = "HighRequestLatency", "1m"
 	high.Spec.Annotations = map[string]v1alpha1.LabelText{
@@ -212,10 +209,10 @@ func TestFiring(t *testing.T) {
 
 	t.Run("Storm", e.storm)
 	t.Run("Latency", func(t *testing.T) { e.latency(t, highKey, since) })
-	t.Run("Restart", e.restart) // when nothing is about to fire
+	t.Run("Restart", e.restart) // when no alert is about to fire
 }
 
-// deployment breaks a Deployment's pods where Prometheus wants a label, which nobody sets by hand.
+// deployment breaks a Deployment's pods where Prometheus requires a label that nobody sets by hand.
 func (e *evaluating) deployment(t *testing.T) {
 	d := deployment(e.shop, "web")
 	d.Annotations = map[string]string{"rulefleet.io/for": "2s"}
@@ -238,7 +235,7 @@ func (e *evaluating) deployment(t *testing.T) {
 		t.Errorf("kubectl prints\n%s", out)
 	}
 
-	// On purpose: nothing is down that is not meant to be up.
+	// This is intended, so nothing is down.
 	update(t, e.Spoke(spokeA), d, func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32) })
 	e.notified(t, linkLimit, pipeline.Resolved, of)
 	e.firing(t, key, spokeA, 0, 0)
@@ -248,7 +245,7 @@ func (e *evaluating) deployment(t *testing.T) {
 	e.firing(t, key, spokeA, 0, 0)
 }
 
-// notified waits until Alertmanager has told of an alert.
+// notified waits until Alertmanager has sent a notification of an alert.
 func (e *evaluating) notified(t *testing.T, limit time.Duration, status string, labels map[string]string) pipeline.Notification {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -258,15 +255,16 @@ func (e *evaluating) notified(t *testing.T, limit time.Duration, status string, 
 	return n
 }
 
-// links breaks every link, and mends it.
+// links breaks and repairs every link.
 func (e *evaluating) links(t *testing.T) {
 	long(t)
 	const expr = "test_links > 10"
 	key := create(t, e.Hub, written("links", expr, onNamed(spokeA, thirdSpoke)))
 	e.first.SetMetric("test_links", nil, 1)
 	e.evaluates(t, key, spokeA)
-	// There it goes where the Prometheus is, and here by the flag: no Prometheus is known.
-	namespaceGone := fmt.Sprintf("namespace %s does not exist", "monitoring")
+	// In the other spoke the rule goes to the namespace of the Prometheus, here to that of the flag, because no
+	// Prometheus is known.
+	const namespaceGone = `namespace "monitoring" not found`
 	e.expect(t, key, thirdSpoke, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, namespaceGone)
 	namespace(t, "monitoring", e.Spoke(thirdSpoke))
 	e.expect(t, key, thirdSpoke, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator, "no Prometheus or ThanosRuler")
@@ -309,14 +307,14 @@ func (e *evaluating) links(t *testing.T) {
 		generated := client.ObjectKeyFromObject(expectGenerated(t, e.Fleet, spokeA, e.shop, "web", 1))
 		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.EnforcedNamespaceLabel = "namespace" })
 		e.expect(t, key, spokeA, v1alpha1.PhaseSelected, v1alpha1.ReasonNamespaceEnforced, prometheusMain, `namespace="monitoring"`, "spec.ruleNamespace")
-		e.evaluates(t, generated, spokeA) // it is about the namespace that it is in
+		e.evaluates(t, generated, spokeA) // it concerns the namespace of the object
 		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.EnforcedNamespaceLabel = "" })
 		e.evaluates(t, key, spokeA)
 	})
 	t.Run("prometheus-operator's flags", func(t *testing.T) {
 		operator := deployment("monitoring", "prometheus-operator")
 		operator.Labels["app.kubernetes.io/name"] = "prometheus-operator"
-		operator.Spec.Replicas = new(int32) // it is here for its flags; the one that runs is a process
+		operator.Spec.Replicas = new(int32) // only its flags matter here; the operator runs as a process
 		operator.Spec.Template.Spec.Containers[0].Args = []string{"--deny-namespaces=kube-system,monitoring"}
 		must(t, e.Spoke(spokeA).Client.Create(t.Context(), operator))
 		e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonNotSelected, prometheusMain, "--deny-namespaces=kube-system,monitoring")
@@ -358,7 +356,7 @@ func (e *evaluating) links(t *testing.T) {
 		must(t, e.first.StopPrometheus())
 		e.expect(t, key, spokeA, v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluatorUnreachable, prometheusMain)
 		e.shown(t, v1alpha1.ConditionEvaluating, metav1.ConditionFalse, v1alpha1.ReasonEvaluatorUnreachable, prometheusMain)
-		e.shown(t, v1alpha1.ConditionConnected, metav1.ConditionTrue, v1alpha1.ReasonConnected) // it says nothing about the spoke
+		e.shown(t, v1alpha1.ConditionConnected, metav1.ConditionTrue, v1alpha1.ReasonConnected) // the spoke itself is fine
 		must(t, e.first.StartPrometheus(t.Context()))
 		e.evaluates(t, key, spokeA)
 		e.shown(t, v1alpha1.ConditionEvaluating, metav1.ConditionTrue, v1alpha1.ReasonEvaluating)
@@ -379,14 +377,14 @@ func (e *evaluating) links(t *testing.T) {
 		e.removeCRD(t, spokeA)
 		e.expect(t, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonCRDMissing, "prometheusrules.monitoring.coreos.com")
 		must(t, e.InstallMonitoringCRD(t.Context(), e.Spoke(spokeA), "prometheusrules"))
-		// prometheus-operator's own watch comes back after up to a minute.
+		// prometheus-operator's own watch may take a minute to recover.
 		must(t, e.first.StopOperator())
 		must(t, e.first.StartOperator(t.Context()))
 		e.evaluates(t, key, spokeA)
 	})
 }
 
-// metrics waits until a rule has the condition MetricsPresent, whose message has all of some parts.
+// metrics waits until a rule has this condition MetricsPresent, with all parts in its message.
 func (e *evaluating) metrics(t *testing.T, key client.ObjectKey, status metav1.ConditionStatus, reason string, parts ...string) {
 	t.Helper()
 	within(t, linkLimit, fmt.Sprintf("%s: MetricsPresent=%s, reason %s", key.Name, status, reason), func(ctx context.Context) error {
@@ -420,7 +418,7 @@ func (e *evaluating) removeCRD(t *testing.T, spoke string) {
 	})
 }
 
-// storm has a thousand alerts fire, and half of them come and go all the time.
+// storm makes a thousand alerts fire, half of which change continuously.
 func (e *evaluating) storm(t *testing.T) {
 	const alerts = 1000
 	set := func(from int, value float64) {
@@ -448,7 +446,7 @@ func (e *evaluating) storm(t *testing.T) {
 	set(0, 1)
 	e.firing(t, key, spokeB, alerts, alerts)
 	begun, half := time.Now(), float64(0)
-	const every = 30 * time.Second // is the manager's
+	const every = 30 * time.Second // the manager's firingInterval
 	within(t, time.Minute, "a storm passes", func(context.Context) error {
 		set(alerts/2, half)
 		half = 1 - half
@@ -473,7 +471,7 @@ func (e *evaluating) storm(t *testing.T) {
 	}
 }
 
-// restart starts the manager anew: nothing is written, before and after the evaluators were asked.
+// restart restarts the manager: it writes nothing, neither before nor after it polled the evaluators.
 func (e *evaluating) restart(t *testing.T) {
 	polls := func(spoke string) int {
 		events, err := e.Spoke(spoke).Audit().Events(func(e controlplane.AuditEvent) bool {
@@ -516,7 +514,7 @@ func (e *evaluating) restart(t *testing.T) {
 			}
 		}
 	}
-	// Counts on SpokeClusters follow within a minute.
+	// The counts of SpokeClusters follow within a minute.
 	within(t, 3*time.Minute, "nothing is written between a number of polls", func(ctx context.Context) error {
 		reset()
 		for ctx.Err() == nil && polled(ctx) != nil {
@@ -538,7 +536,7 @@ func (e *evaluating) restart(t *testing.T) {
 	silent("after a restart")
 }
 
-// latency waits for the alert that began to be pending first, in two of three spokes.
+// latency measures the alert that was pending first, in two of three spokes.
 func (e *evaluating) latency(t *testing.T, key client.ObjectKey, since time.Time) {
 	t.Helper()
 	for _, spoke := range []string{spokeA, spokeB} {

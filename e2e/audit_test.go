@@ -18,11 +18,10 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// afterwards is for how long the audit logs are watched after all is done, for what
-// should not come any more.
+// afterwards is how long the audit logs are watched in the end for unexpected requests.
 const afterwards = 4 * time.Second
 
-// audited is a fleet of a hub and one spoke with audit logs, all of its own.
+// audited is a fleet of a hub and one spoke with audit logs.
 type audited struct {
 	*fleet.Fleet
 	spoke *fleet.Member
@@ -44,9 +43,8 @@ func (f *audited) manage(t *testing.T, dir string) *fleet.Manager {
 	return m
 }
 
-// requests returns what the manager asked a cluster for since the last reset: all
-// but its watches and lists, its lease and its probes, with which it looks at the
-// cluster's identity and at its own permissions now and then.
+// requests returns the manager's requests to a cluster since the last reset, except watches, lists, its lease,
+// and probes with their reads of the identity and the permissions.
 func requests(t *testing.T, m *fleet.Member, user string) []string {
 	t.Helper()
 	events, err := m.Audit().Events(func(e controlplane.AuditEvent) bool {
@@ -71,7 +69,7 @@ func count(requests []string, what string) int {
 	return n
 }
 
-// settle watches until both audit logs were silent for a while.
+// settle waits until both audit logs are quiet.
 func (f *audited) settle(t *testing.T) {
 	t.Helper()
 	var last int
@@ -93,7 +91,7 @@ func (f *audited) reset(t *testing.T) {
 	must(t, f.spoke.Audit().Reset())
 }
 
-// TestCostOfADeployment counts in the audit logs what a new Deployment costs.
+// TestCostOfADeployment counts the requests for a new Deployment in the audit logs.
 func TestCostOfADeployment(t *testing.T) {
 	t.Parallel()
 	f := startAudited(t)
@@ -118,7 +116,7 @@ func TestCostOfADeployment(t *testing.T) {
 	}
 }
 
-// TestRestartWritesNothing restarts the manager over 200 converged rules.
+// TestRestartWritesNothing restarts the manager with 200 converged rules.
 func TestRestartWritesNothing(t *testing.T) {
 	t.Parallel()
 	f := startAudited(t)
@@ -156,8 +154,8 @@ func TestRestartWritesNothing(t *testing.T) {
 	t.Logf("a restart over %d rules: 0 writes", 2*each)
 }
 
-// TestStatusUpdatesCostNothing updates a Deployment's replicas and status 50 times a
-// second, as a rollout does.
+// TestStatusUpdatesCostNothing updates a Deployment's replicas and status 50 times a second, as a rollout
+// does.
 func TestStatusUpdatesCostNothing(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -185,13 +183,13 @@ func TestStatusUpdatesCostNothing(t *testing.T) {
 	f.settle(t)
 	hub, spoke := requests(t, f.Hub, fleet.HubUser), requests(t, f.spoke, fleet.SpokeUser)
 	t.Logf("%d updates of replicas and as many of the status in 20 s: on the hub %v, in the spoke %v", updates, hub, spoke)
-	// The counts of a SpokeCluster follow the new Deployment once, a while later.
+	// The counts of a SpokeCluster follow the new Deployment once, later.
 	if len(hub) > count(hub, "patch spokeclusters/status") || len(spoke) > 0 {
 		t.Errorf("requests for updates of replicas and status: on the hub %v, in the spoke %v", hub, spoke)
 	}
 }
 
-// ready tells whether n AlertRules are on the hub and all of them are ready.
+// ready reports whether n AlertRules are on the hub and all of them are ready.
 func ready(ctx context.Context, f *fleet.Fleet, n int) error {
 	var list v1alpha1.AlertRuleList
 	if err := f.Hub.Client.List(ctx, &list); err != nil {
@@ -209,7 +207,7 @@ func ready(ctx context.Context, f *fleet.Fleet, n int) error {
 	return nil
 }
 
-// metricIs checks a metric of the manager's, by its name with labels.
+// metricIs checks a metric of the manager by its name and labels.
 func metricIs(ctx context.Context, m *fleet.Manager, name string, want float64) error {
 	got, err := metric(ctx, m, name)
 	if err == nil && got != want {

@@ -126,8 +126,8 @@ func TestBackup(t *testing.T) {
 	t.Run("FollowsTheTemplate", func(t *testing.T) { b.followsTheTemplate(t, tpl) })
 }
 
-// followsTheTemplate restores an AlertRule that a template made in each way that kubectl has: it
-// follows its template again by the page's commands, and what a person edited stays.
+// followsTheTemplate restores a generated AlertRule in each way that kubectl offers: with the page's commands
+// it follows its template again and keeps a person's edits.
 func (b *backup) followsTheTemplate(t *testing.T, tpl *v1alpha1.AlertRuleTemplate) {
 	t.Helper()
 	web, follows := b.made(t, tpl, "web"), 0
@@ -163,7 +163,7 @@ func (b *backup) followsTheTemplate(t *testing.T, tpl *v1alpha1.AlertRuleTemplat
 	}
 }
 
-// deploy has a Deployment stand for the manager, which runs as long as that has replicas.
+// deploy creates a Deployment that stands for the manager, which runs while it has replicas.
 func (b *backup) deploy(t *testing.T) {
 	t.Helper()
 	d := deployment(fleet.Namespace, "rulefleet")
@@ -203,7 +203,7 @@ func (b *backup) deploy(t *testing.T) {
 	}()
 }
 
-// run runs the commands under a heading of the page, and returns what they print.
+// run runs the commands below a heading of the page, and returns their output.
 func (b *backup) run(t *testing.T, heading string) string {
 	t.Helper()
 	_, text, found := strings.Cut(b.page, "# "+heading+"\n")
@@ -238,7 +238,7 @@ func (b *backup) shell(t *testing.T, what, commands string) string {
 	return string(out)
 }
 
-// lose deletes all three kinds with all that there is of them, and makes them anew.
+// lose deletes all three kinds with all their objects, and defines them again.
 func (b *backup) lose(t *testing.T) {
 	t.Helper()
 	begun := time.Now()
@@ -256,7 +256,7 @@ func (b *backup) lose(t *testing.T) {
 	must(t, b.Hub.InstallCRDs(t.Context(), filepath.Join("..", "charts", "rulefleet", "files", "crds"), "*.yaml"))
 }
 
-// made returns the AlertRule that a template made for a Deployment.
+// made returns the AlertRule that a template generated for a Deployment.
 func (b *backup) made(t *testing.T, tpl *v1alpha1.AlertRuleTemplate, name string) *v1alpha1.AlertRule {
 	t.Helper()
 	var out *v1alpha1.AlertRule
@@ -273,8 +273,8 @@ func (b *backup) made(t *testing.T, tpl *v1alpha1.AlertRuleTemplate, name string
 	return out
 }
 
-// expectFor polls until an AlertRule, and the rule in the spoke, wait for so long, and so many
-// fields are people's own.
+// expectFor waits until an AlertRule, and the rule in the spoke, have this 'for', and this number of
+// overridden fields.
 func (b *backup) expectFor(t *testing.T, ar *v1alpha1.AlertRule, wait, overridden string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("AlertRule %s has for %s and overrides %q", ar.Name, wait, overridden), func(ctx context.Context) error {
@@ -293,7 +293,7 @@ func (b *backup) expectFor(t *testing.T, ar *v1alpha1.AlertRule, wait, overridde
 	})
 }
 
-// settled returns what is in the spoke, when all rules are there as they should be.
+// settled returns the rules in the spoke when all of them are as they should be.
 func (b *backup) settled(t *testing.T) []*monitoringv1.PrometheusRule {
 	t.Helper()
 	var out []*monitoringv1.PrometheusRule
@@ -308,7 +308,7 @@ func (b *backup) settled(t *testing.T) []*monitoringv1.PrometheusRule {
 				out = append(out, &list.Items[i])
 			}
 		}
-		if len(out) != 5 || len(list.Items) != 5 { // two of each template, and one more
+		if len(out) != 5 || len(list.Items) != 5 { // two of each template and one more
 			return fmt.Errorf("there are %d, of %d", len(out), len(list.Items))
 		}
 		return nil

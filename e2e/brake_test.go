@@ -21,23 +21,23 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// builtIn makes the rules of this test. free is how many of them go at once.
+// builtIn is the template of this test's rules. free is how many of them are deleted without a hold.
 const (
 	builtIn     = "deployment-down"
 	deployments = 60
 	free        = 20
 )
 
-// braking is a fleet of two spokes, of which the first holds many rules.
+// braking is a fleet of two spokes; the first has many rules.
 type braking struct {
 	*fleet.Fleet
 	first, second *fleet.Member
 	manager       *fleet.Manager
-	// restart kills the manager, and starts it again.
+	// restart kills the manager and starts it again.
 	restart func(args ...string)
 }
 
-// TestBrake has rules deleted in masses, by mistake and on purpose.
+// TestBrake deletes rules in masses, by mistake and on purpose.
 func TestBrake(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -58,7 +58,7 @@ func TestBrake(t *testing.T) {
 	}
 	f.expect(t, f.first, deployments, deployments)
 	f.expect(t, f.second, 5, 5)
-	// Each builds on the one before.
+	// Each subtest continues the one before.
 	_ = t.Run("Disabled", f.disabled) && t.Run("EnabledAgain", f.enabledAgain) && t.Run("Restarted", f.restarted) &&
 		t.Run("Acknowledged", f.acknowledged) && t.Run("NothingHeld", f.nothingHeld) && t.Run("TemplateDeleted", f.templateDeleted) &&
 		t.Run("KindLost", f.kindLost) && t.Run("Waited", f.waited)
@@ -89,7 +89,7 @@ func (f *braking) count(ctx context.Context, m *fleet.Member) (onHub, inSpoke in
 	return len(uids), len(list.Items), err
 }
 
-// expect polls until there are so many AlertRules of a spoke, and PrometheusRules in it.
+// expect waits until there are these numbers of AlertRules of a spoke and of PrometheusRules in it.
 func (f *braking) expect(t *testing.T, m *fleet.Member, onHub, inSpoke int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d AlertRules of %s, and %d PrometheusRules there", onHub, m.Name(), inSpoke), func(ctx context.Context) error {
@@ -105,7 +105,7 @@ func (f *braking) are(ctx context.Context, m *fleet.Member, onHub, inSpoke int) 
 	return err
 }
 
-// expectHeld polls until a SpokeCluster shows so many held deletions.
+// expectHeld waits until a SpokeCluster shows this number of held deletions.
 func (f *braking) expectHeld(t *testing.T, m *fleet.Member, n int) *metav1.Condition {
 	t.Helper()
 	status, reason := metav1.ConditionFalse, v1alpha1.ReasonDeletionsHeld
@@ -126,7 +126,7 @@ func (f *braking) expectHeld(t *testing.T, m *fleet.Member, n int) *metav1.Condi
 	return expectCondition(t, f.Fleet, membership(m.Name()), v1alpha1.ConditionReady, status, reason)
 }
 
-// expectEvent polls until there is an Event on the first spoke's SpokeCluster.
+// expectEvent waits until there is an Event on the first spoke's SpokeCluster.
 func (f *braking) expectEvent(t *testing.T, reason string) {
 	t.Helper()
 	eventually(t, "an Event "+reason, func(ctx context.Context) error {
@@ -167,7 +167,7 @@ func (f *braking) acknowledge(t *testing.T) {
 	})
 }
 
-// stay tells that nothing else goes, for a while.
+// stay checks for a while that nothing else is deleted.
 func (f *braking) stay(t *testing.T, onHub, inSpoke int) {
 	t.Helper()
 	throughout(t, 3*time.Second, "what is held stays", func(ctx context.Context) error { return f.are(ctx, f.first, onHub, inSpoke) })
@@ -190,7 +190,7 @@ func (f *braking) disabled(t *testing.T) {
 		return metricIs(ctx, f.manager, `rulefleet_held_deletions{cluster="first",hop="generate"}`, deployments-free)
 	})
 
-	// One that a person deletes is none of that.
+	// An AlertRule that a person deletes is not held.
 	ar := alertRule("one", "shop", onNamed("first"))
 	must(t, f.Hub.Client.Create(t.Context(), ar))
 	key := client.ObjectKeyFromObject(ar)
@@ -215,13 +215,13 @@ func (f *braking) enabledAgain(t *testing.T) {
 	}
 }
 
-// restarted has the manager killed while it holds deletions: its next life holds them
-// as well, though it remembers nothing.
+// restarted kills the manager while it holds deletions: after the restart they are held as well, although the
+// state was lost.
 func (f *braking) restarted(t *testing.T) {
 	f.expect(t, f.second, 5, 5)
 	f.switchTemplate(t, v1alpha1.Disabled)
 	f.expect(t, f.second, 0, 0)
-	f.expectHeld(t, f.first, deployments-free) // those that went before may go again
+	f.expectHeld(t, f.first, deployments-free) // those deleted before may be deleted without a hold again
 	f.restart()
 	eventually(t, "the manager holds them again", func(ctx context.Context) error {
 		return metricIs(ctx, f.manager, `rulefleet_held_deletions{cluster="first",hop="generate"}`, deployments-free)
@@ -230,7 +230,7 @@ func (f *braking) restarted(t *testing.T) {
 	f.expectHeld(t, f.first, deployments-free)
 }
 
-// acknowledged lets all pass, in the spoke as well.
+// acknowledged releases all deletions, in the spoke as well.
 func (f *braking) acknowledged(t *testing.T) {
 	f.acknowledge(t)
 	f.expect(t, f.first, 0, 0)
@@ -243,7 +243,7 @@ func (f *braking) nothingHeld(t *testing.T) {
 	f.expectEvent(t, "NothingHeld")
 }
 
-// templateDeleted is held as well: neither acknowledgement counts for what comes later.
+// templateDeleted is held as well: earlier acknowledgements do not count for later deletions.
 func (f *braking) templateDeleted(t *testing.T) {
 	f.switchTemplate(t, v1alpha1.Enabled)
 	f.expect(t, f.first, deployments, deployments)
@@ -256,8 +256,8 @@ func (f *braking) templateDeleted(t *testing.T) {
 	f.expectHeld(t, f.first, 0)
 }
 
-// kindLost takes the kind AlertRule away and brings it back without its objects, while
-// nobody looks. A single one that was lost with it is held.
+// kindLost deletes and defines the kind AlertRule without its objects while no manager runs. Even a single
+// rule that was lost with it is held.
 func (f *braking) kindLost(t *testing.T) {
 	key := create(t, f.Hub, alertRule("orphan", "shop", onNamed("first")))
 	pr := expectPushed(t, f.first, key, 1)
@@ -279,7 +279,7 @@ func (f *braking) kindLost(t *testing.T) {
 	f.expectHeld(t, f.first, 1)
 	must(t, untouched(t.Context(), f.first, pr))
 
-	// Another one goes at once.
+	// Another AlertRule is deleted at once.
 	ar := alertRule("two", "shop", onNamed("first"))
 	must(t, f.Hub.Client.Create(t.Context(), ar))
 	expectPushed(t, f.first, client.ObjectKeyFromObject(ar), 1)
@@ -291,10 +291,10 @@ func (f *braking) kindLost(t *testing.T) {
 	expectPushed(t, f.first, key, 0)
 }
 
-// waited has AlertRules vanish from the hub, and lets the time pass.
+// waited deletes AlertRules on the hub, and waits for the end of the hold.
 func (f *braking) waited(t *testing.T) {
 	const hold = 10 * time.Second
-	f.expectHeld(t, f.first, 0) // or the next manager is wary
+	f.expectHeld(t, f.first, 0) // otherwise the next manager holds everything
 	f.restart("--deletion-hold=" + hold.String())
 	var rules []*v1alpha1.AlertRule
 	for i := range 30 {

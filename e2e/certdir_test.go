@@ -19,8 +19,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// TestCertificateOfSomebodyElse serves the webhook with a certificate from a folder, as
-// cert-manager's is mounted: the manager makes none, and leaves the configuration alone.
+// TestCertificateOfSomebodyElse serves the webhook with a certificate from a folder, as with cert-manager: the
+// manager creates none, and does not change the configuration.
 func TestCertificateOfSomebodyElse(t *testing.T) {
 	long(t)
 	t.Parallel()

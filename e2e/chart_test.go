@@ -30,9 +30,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/helm"
 )
 
-// TestChart installs the chart on a bare hub, upgrades it, rolls it back, uninstalls it and
-// installs it again, by Helm's own library. The manager runs as a process, with the
-// arguments that the Deployment has and as its ServiceAccount.
+// TestChart installs the chart on a bare hub, upgrades it, rolls it back, uninstalls it and installs it again,
+// with Helm's own library. The manager runs as a process with the arguments of the Deployment, as its
+// ServiceAccount.
 func TestChart(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -55,14 +55,14 @@ func TestChart(t *testing.T) {
 	c.expectRules(t, 2)
 	before := c.remember(t)
 
-	// Another log level rolls the pods, and changes no rule.
+	// Another log level replaces the pods and does not change rules.
 	c.values["log"] = map[string]any{"level": "debug"}
 	upgraded, err := c.release.Upgrade(t.Context(), c.values)
 	must(t, err)
 	m = c.replace(t, m)
 	c.expectSame(t, before)
 
-	// A template that is enabled by a value, and disabled by the way back.
+	// A value enables a template, and the rollback disables it.
 	c.values["builtInTemplates"] = map[string]any{"rollout-stuck": "Enabled"}
 	_, err = c.release.Upgrade(t.Context(), c.values)
 	must(t, err)
@@ -94,7 +94,7 @@ type chartTest struct {
 	values  map[string]any
 }
 
-// run starts the manager as the Deployment on the hub would.
+// run starts the manager with the arguments of the Deployment on the hub.
 func (c *chartTest) run(t *testing.T) *fleet.Manager {
 	t.Helper()
 	d := &appsv1.Deployment{}
@@ -103,12 +103,12 @@ func (c *chartTest) run(t *testing.T) *fleet.Manager {
 	if spec.ServiceAccountName != fleet.Release || len(spec.Containers) != 1 || *d.Spec.Replicas != 2 {
 		t.Fatalf("the Deployment is %+v", d.Spec)
 	}
-	// The process has addresses of its own.
+	// The process has its own addresses.
 	args := slices.DeleteFunc(slices.Clone(spec.Containers[0].Args), func(a string) bool { return strings.Contains(a, "-bind-address=") })
 	return startManagerWith(t, c.Fleet, fleet.ManagerOptions{Dir: t.TempDir(), LeaderElect: true, Args: args})
 }
 
-// replace rolls the manager out as it is on the hub now.
+// replace replaces the manager by one with the present arguments.
 func (c *chartTest) replace(t *testing.T, m *fleet.Manager) *fleet.Manager {
 	t.Helper()
 	must(t, m.Stop())
@@ -152,7 +152,7 @@ func (c *chartTest) remember(t *testing.T) map[string]string {
 	return rules
 }
 
-// expectSame looks for a while whether the rules in the spoke still are the same versions.
+// expectSame checks for a while that the rules in the spoke do not change.
 func (c *chartTest) expectSame(t *testing.T, want map[string]string) {
 	t.Helper()
 	throughout(t, 3*time.Second, "no rule is written", func(ctx context.Context) error {
@@ -164,8 +164,7 @@ func (c *chartTest) expectSame(t *testing.T, want map[string]string) {
 	})
 }
 
-// uninstall returns what was installed. CustomResourceDefinitions and what is kept in them
-// stay, and nothing else of the release.
+// uninstall returns what was installed. Only the CustomResourceDefinitions and their objects stay.
 func (c *chartTest) uninstall(t *testing.T, m *fleet.Manager) *release.Release {
 	t.Helper()
 	installed, err := c.release.Status()
@@ -192,8 +191,8 @@ func (c *chartTest) uninstall(t *testing.T, m *fleet.Manager) *release.Release {
 	return installed
 }
 
-// letGo does what the hook after an uninstallation does, as its account, by which a
-// SpokeCluster can be deleted though no manager is there.
+// letGo runs the hook after an uninstallation with its account, so that a SpokeCluster can be deleted without
+// a manager.
 func (c *chartTest) letGo(t *testing.T, installed *release.Release) {
 	t.Helper()
 	var args []string
@@ -223,7 +222,7 @@ func (c *chartTest) letGo(t *testing.T, installed *release.Release) {
 	}
 }
 
-// hookObject is what a hook makes.
+// hookObject returns the object of a hook.
 func hookObject(t *testing.T, hook *release.Hook) client.Object {
 	t.Helper()
 	var o client.Object

@@ -17,7 +17,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// TestConflictIsLeftAlone puts somebody's PrometheusRule where ours should go.
+// TestConflictIsLeftAlone creates another PrometheusRule in the place of ours.
 func TestConflictIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
@@ -30,7 +30,7 @@ func TestConflictIsLeftAlone(t *testing.T) {
 		foreign metav1.ObjectMeta
 	}{
 		{"somebody's", metav1.ObjectMeta{Labels: map[string]string{"team": "shop"}}},
-		// The annotation and the hash alone make nothing ours.
+		// The annotation and the hash alone do not make an object ours.
 		{"another hub's", metav1.ObjectMeta{
 			Labels: map[string]string{
 				v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: "other",
@@ -58,8 +58,8 @@ func TestConflictIsLeftAlone(t *testing.T) {
 		expectCondition(t, shared(), ar, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
 		expectCondition(t, shared(), ar, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
 
-		// A change of the rule reaches the other spoke and does nothing here; nor does
-		// its leaving.
+		// A change of the rule reaches the other spoke and changes nothing here; neither does removing it from
+		// this spoke.
 		for _, placement := range []v1alpha1.ClusterSelection{onNamed(spokeB), onNamed(spokeA, spokeB)} {
 			update(t, shared().Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Placement, r.Spec.Expr = placement, r.Spec.Expr+" or vector(0)" })
 			expectRule(t, b, key, "the change", func(r *monitoringv1.Rule) bool { return r.Expr.String() == ar.Spec.Expr })
@@ -77,8 +77,7 @@ func TestConflictIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestTwoHubsShareASpoke lets two hubs look after one spoke, with the same rules by
-// the same names.
+// TestTwoHubsShareASpoke tests two hubs with one spoke, and the same rules with the same names.
 func TestTwoHubsShareASpoke(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -92,8 +91,7 @@ func TestTwoHubsShareASpoke(t *testing.T) {
 	web := deployment(ns, "web")
 	create(t, spoke, web)
 
-	// Each hub has its own copy of the same two rules: one that a person wrote, and
-	// one of the built-in template.
+	// Each hub has its own copy of the same two rules: one written by hand, and one of the built-in template.
 	rules, ids := make([]*v1alpha1.AlertRule, len(hubs)), make([]string, len(hubs))
 	for i, hub := range hubs {
 		startManager(t, hub, t.TempDir())
@@ -110,8 +108,7 @@ func TestTwoHubsShareASpoke(t *testing.T) {
 		expectReady(t, hub, client.ObjectKeyFromObject(rules[i]), metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	}
 
-	// While the first hub's rules are changed, spoiled and deleted, the second's are
-	// not written.
+	// While the first hub's rules are changed, damaged and deleted, the second's are not written.
 	theirs := expectOfHub(t, spoke, ids[1], 2)
 	before := expectOfHub(t, spoke, ids[0], 2)
 	update(t, one.Hub, rules[0], func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 1" })
@@ -138,8 +135,7 @@ func TestTwoHubsShareASpoke(t *testing.T) {
 		return nil
 	})
 
-	// The second hub still looks after its own, and a Deployment that is gone is gone
-	// for both.
+	// The second hub still manages its own rules, and both remove those of a deleted Deployment.
 	for i := range theirs {
 		must(t, spoke.Client.Delete(t.Context(), &theirs[i]))
 	}
@@ -149,7 +145,7 @@ func TestTwoHubsShareASpoke(t *testing.T) {
 	expectOfHub(t, spoke, ids[1], 1)
 }
 
-// expectOfHub polls until a hub has exactly n PrometheusRules in a spoke.
+// expectOfHub waits until a hub has exactly n PrometheusRules in a spoke.
 func expectOfHub(t *testing.T, m *fleet.Member, hubID string, n int) []monitoringv1.PrometheusRule {
 	t.Helper()
 	var list monitoringv1.PrometheusRuleList

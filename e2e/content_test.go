@@ -15,8 +15,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/promtool"
 )
 
-// TestBadRuleHarmsNoOther writes a rule that no Prometheus could load among a hundred
-// good ones, past the admission webhook.
+// TestBadRuleHarmsNoOther creates a rule that no Prometheus can load among a hundred valid ones, bypassing the
+// admission webhook.
 func TestBadRuleHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	const good = 100
@@ -51,8 +51,8 @@ func TestBadRuleHarmsNoOther(t *testing.T) {
 	}
 }
 
-// TestContent has Deployments in a spoke with all that an API server takes: their
-// rules, and those of their neighbors, are such that Prometheus loads them.
+// TestContent has Deployments in a spoke with every character that an API server accepts: Prometheus can load
+// their rules and those of their neighbors.
 func TestContent(t *testing.T) {
 	t.Parallel()
 	a, ns := shared().Spoke(spokeA), unique(t)

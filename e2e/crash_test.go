@@ -22,7 +22,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// crashing is a fleet whose manager comes to a sudden end.
+// crashing is a fleet whose manager is killed.
 type crashing struct {
 	*fleet.Fleet
 	spoke   *fleet.Member
@@ -44,15 +44,14 @@ func TestCrash(t *testing.T) {
 	t.Run("MissedEvents", f.missedEvents)
 }
 
-// whileWriting kills the manager while the spoke has its write in hand and has not
-// answered yet.
+// whileWriting kills the manager while the spoke is processing its write.
 func (f *crashing) whileWriting(t *testing.T) {
 	const ns = "writing"
 	m := f.spoke
 	namespace(t, ns, m)
 
-	// killed does something that makes the manager write to the spoke, and kills it
-	// while it waits for the answer, which is no.
+	// killed makes the manager write to the spoke, and kills it while it waits for the answer, which is a
+	// refusal.
 	killed := func(name string, operation admissionv1.Operation, do func()) {
 		t.Helper()
 		arrived, denied := make(chan admissionv1.Operation, 100), make(chan struct{})
@@ -85,7 +84,7 @@ func (f *crashing) whileWriting(t *testing.T) {
 		create(t, m, web)
 		key = client.ObjectKeyFromObject(expectGenerated(t, f.Fleet, spokeA, ns, "web", 1))
 	})
-	expectPushed(t, m, key, 0) // it is on the hub, and never came here
+	expectPushed(t, m, key, 0) // it is on the hub and never reached the spoke
 	f.restart()
 	pr := expectPushed(t, m, key, 1)
 	expectReady(t, f.Fleet, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
@@ -108,8 +107,7 @@ func (f *crashing) whileWriting(t *testing.T) {
 	f.restart()
 	expectPushed(t, m, key, 0)
 
-	// Here the spoke has the write, and the status was not told of it yet: it is, by a
-	// debounce, a second later.
+	// Here the spoke has the write but the status is not updated yet, which takes a debounce of a second.
 	ar := alertRule("late", ns, onEvery())
 	key = create(t, f.Hub, ar)
 	pr = expectPushed(t, m, key, 1)
@@ -123,13 +121,13 @@ func (f *crashing) whileWriting(t *testing.T) {
 	must(t, untouched(t.Context(), m, pr))
 }
 
-// missedEvents changes all that the manager watches while there is none.
+// missedEvents changes everything that the manager watches while it does not run.
 func (f *crashing) missedEvents(t *testing.T) {
 	const ns = "missed"
 	m := f.spoke
 	namespace(t, ns, m)
 
-	// What there is before ...
+	// The state before ...
 	gone, kept, relabeled := deployment(ns, "gone"), deployment(ns, "kept"), deploymentOf(ns, "relabeled", "app", "relabeled")
 	for _, d := range []client.Object{gone, kept, relabeled} {
 		create(t, m, d)
@@ -162,7 +160,7 @@ func (f *crashing) missedEvents(t *testing.T) {
 	drifted, dropped := expectPushed(t, m, key("drifted"), 1), expectPushed(t, m, key("dropped"), 1)
 	keptRule := expectPushed(t, m, keptKey, 1)
 
-	// ... what nobody sees ...
+	// ... the missed events ...
 	must(t, f.manager.Kill())
 	must(t, m.Client.Delete(t.Context(), gone))
 	create(t, m, deployment(ns, "new"))
@@ -178,7 +176,7 @@ func (f *crashing) missedEvents(t *testing.T) {
 	update(t, f.Hub, sc, func(sc *v1alpha1.SpokeCluster) { sc.Labels["will"] = "on" })
 	update(t, f.Hub, registration(spokeA), func(s *corev1.Secret) { delete(s.Labels, "was") })
 
-	// ... and what comes of it.
+	// ... and the result.
 	f.restart()
 	expectGenerated(t, f.Fleet, spokeA, ns, "gone", 0)
 	expectPushed(t, m, goneKey, 0)
@@ -210,9 +208,8 @@ func (f *crashing) missedEvents(t *testing.T) {
 	must(t, untouched(t.Context(), m, keptRule))
 }
 
-// TestCRDDeleted takes the kind AlertRule away from the hub, with all that there are.
-// That is nobody's decision about any of them: the spokes keep theirs, and find them
-// again when the hub is restored.
+// TestCRDDeleted deletes the kind AlertRule with all its objects. That is not a decision about any of them:
+// the spokes keep theirs, and use them again when the hub is restored.
 func TestCRDDeleted(t *testing.T) {
 	t.Parallel()
 	const ns = "shop"
@@ -250,7 +247,7 @@ func TestCRDDeleted(t *testing.T) {
 	throughout(t, 2*time.Second, "the spoke's rules stay", stay)
 
 	must(t, f.Hub.InstallCRDs(t.Context(), filepath.Join("..", "charts", "rulefleet", "files", "crds"), "*_alertrules.yaml"))
-	create(t, f.Hub, alertRule("rule", ns, onEvery())) // as from a backup; that of the template comes by itself
+	create(t, f.Hub, alertRule("rule", ns, onEvery())) // as from a backup; the template generates its own again
 	for _, key := range keys {
 		expectReady(t, f, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	}

@@ -18,15 +18,13 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// person is the field manager of somebody who edits by hand.
+// person is the field manager of a manual edit.
 const person = client.FieldOwner("kubectl-edit")
 
-// promptly is what the event of a change takes, or one look again. It is less than
-// the timers that are there for when events don't come.
+// promptly is enough for the event of a change, or one retry. It is less than the timers for missed events.
 const promptly = 5 * time.Second
 
-// TestDriftIsPutBack changes a PrometheusRule in a spoke by hand, in each of the
-// things that the hub decides.
+// TestDriftIsPutBack changes a PrometheusRule in a spoke by hand, in each field that the hub decides.
 func TestDriftIsPutBack(t *testing.T) {
 	t.Parallel()
 	a, ns := shared().Spoke(spokeA), unique(t)
@@ -34,7 +32,7 @@ func TestDriftIsPutBack(t *testing.T) {
 	otherKey := create(t, shared().Hub, alertRule(ns+"-other", ns, onNamed(spokeA)))
 	other := expectPushed(t, a, otherKey, 1)
 
-	// Each has a rule of its own: one that is changed again and again is contested.
+	// Each case has its own rule, because a rule that is changed repeatedly is contested.
 	for i, c := range []struct {
 		name   string
 		change func(pr *monitoringv1.PrometheusRule)
@@ -89,7 +87,7 @@ func TestDriftIsPutBack(t *testing.T) {
 	expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 }
 
-// TestForeignMetadataIsKept adds to our PrometheusRule what is not ours to decide.
+// TestForeignMetadataIsKept adds metadata to our PrometheusRule that the hub does not decide.
 func TestForeignMetadataIsKept(t *testing.T) {
 	t.Parallel()
 	a, ns := shared().Spoke(spokeA), unique(t)
@@ -111,7 +109,7 @@ func TestForeignMetadataIsKept(t *testing.T) {
 		return nil
 	}
 
-	// By itself it is no reason to write, ...
+	// It does not cause a write, ...
 	throughout(t, time.Second, "foreign metadata stays", func(ctx context.Context) error { return untouched(ctx, a, pr) })
 	// ... and every write keeps it.
 	update(t, shared().Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 2" })
@@ -128,8 +126,8 @@ func TestForeignMetadataIsKept(t *testing.T) {
 	expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 }
 
-// TestDisownedRuleIsLeftAlone takes this hub's name off a PrometheusRule: whoever
-// did that has it, until they give it back.
+// TestDisownedRuleIsLeftAlone removes this hub's label from a PrometheusRule: it is no longer ours until the
+// label is back.
 func TestDisownedRuleIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	a, ns := shared().Spoke(spokeA), unique(t)
@@ -151,7 +149,7 @@ func TestDisownedRuleIsLeftAlone(t *testing.T) {
 	expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 }
 
-// TestGeneratedRuleIsPutBack deletes and spoils a generated AlertRule on the hub.
+// TestGeneratedRuleIsPutBack deletes and changes a generated AlertRule on the hub.
 func TestGeneratedRuleIsPutBack(t *testing.T) {
 	t.Parallel()
 	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
@@ -174,8 +172,8 @@ func TestGeneratedRuleIsPutBack(t *testing.T) {
 	})
 	expectPushed(t, a, key, 1)
 
-	// Whose it is is not for editing; of where it goes, the API itself sees to that. Each has a
-	// rule of its own: one that is changed again and again is contested.
+	// The labels of ownership are not for editing; the API itself protects the placement. Each case has its own
+	// rule, because a rule that is changed repeatedly is contested.
 	for i, c := range []struct {
 		name   string
 		change func(r *v1alpha1.AlertRule)

@@ -17,8 +17,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// TestSameClusterTwice registers a spoke under a second name. Served under both, each
-// name would take the other's rules for leftovers, without end.
+// TestSameClusterTwice registers a spoke under a second name. If both were served, each would endlessly remove
+// the other's rules as leftovers.
 func TestSameClusterTwice(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -44,7 +44,7 @@ func TestSameClusterTwice(t *testing.T) {
 	}
 	throughout(t, time.Second, "the rule is left alone", func(ctx context.Context) error { return untouched(ctx, first, pr) })
 
-	// Whichever answers first after a restart, the one that was first stays in charge.
+	// Whichever answers first after a restart, the first one stays in charge.
 	must(t, m.Stop())
 	_, err = f.StartManager(t.Context(), fleet.ManagerOptions{Path: raceManager, Dir: dir})
 	must(t, err)
@@ -53,8 +53,7 @@ func TestSameClusterTwice(t *testing.T) {
 	})
 
 	must(t, f.Hub.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "first"}}))
-	// Then the other takes over, as after a rename: the rule is the same object, of the other's
-	// name.
+	// Then the other takes over, as after a rename: the rule is the same object, with the other's name.
 	expectConnected(t, f, "first", metav1.ConditionFalse, v1alpha1.ReasonKubeconfigMissing)
 	expectConnected(t, f, "again", metav1.ConditionTrue, v1alpha1.ReasonConnected)
 	renamed := expectRule(t, first, key, "the other's name", func(r *monitoringv1.Rule) bool { return r.Labels["cluster"] == "again" })

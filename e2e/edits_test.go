@@ -24,14 +24,14 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// editing is a generated AlertRule that people work on.
+// editing is a generated AlertRule that people edit.
 type editing struct {
 	*testing.T
 	template *v1alpha1.AlertRuleTemplate
 	key      client.ObjectKey
 }
 
-// edit makes a template, a Deployment that it matches, and the AlertRule of the two.
+// edit creates a template, a matching Deployment, and their AlertRule.
 func edit(t *testing.T) *editing {
 	t.Helper()
 	a, ns := shared().Spoke(spokeA), unique(t)
@@ -45,7 +45,7 @@ func edit(t *testing.T) *editing {
 	return e
 }
 
-// patch changes the AlertRule as a person does, with a merge patch.
+// patch changes the AlertRule with a merge patch, as a person does.
 func (e *editing) patch(patch string) {
 	e.Helper()
 	ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: e.key.Namespace, Name: e.key.Name}}
@@ -62,8 +62,7 @@ func (e *editing) apply(spec map[string]any) {
 	must(e.T, shared().Hub.Client.Apply(e.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("argocd"), client.ForceOwnership))
 }
 
-// expect polls until the status lists these fields as overridden, and hub and spoke
-// have these values.
+// expect waits until the status lists these fields as overridden, and the hub and the spoke have these values.
 func (e *editing) expect(overridden, wait string, severity v1alpha1.Severity, summary string) {
 	e.Helper()
 	eventually(e.T, fmt.Sprintf("overridden: %q, for %q, severity %q, summary %q", overridden, wait, severity, summary), func(ctx context.Context) error {
@@ -117,8 +116,7 @@ func (e *editing) quiet() {
 		if was != ar.ResourceVersion {
 			since = time.Now()
 		}
-		// What was done last may not have reached the operator yet, which gathers news for
-		// a second.
+		// The last change may not have reached the operator yet, which delays writes by a second.
 		if ar.Status.ObservedGeneration != ar.Generation || time.Since(since) < 1500*time.Millisecond {
 			return errors.New("it was written")
 		}
@@ -143,8 +141,8 @@ func (e *editing) expectEvent(reason, text string) {
 	})
 }
 
-// TestEditOfAField edits fields by hand: they stay, the template decides all others,
-// and gets them back by an annotation.
+// TestEditOfAField edits fields by hand: they stay, the template decides the others, and an annotation resets
+// them.
 func TestEditOfAField(t *testing.T) {
 	t.Parallel()
 	e := edit(t)
@@ -156,8 +154,8 @@ func TestEditOfAField(t *testing.T) {
 
 	e.patch(`{"metadata":{"annotations":{"rulefleet.io/reset-fields":"for,fro"}}}`)
 	e.expect("labels.team suspend", "9m", "critical", "changed")
-	e.expectEvent("FieldsReset", "given back to the template: for")
-	e.expectEvent("FieldsNotReset", "does not have fro")
+	e.expectEvent("FieldsReset", "fields reset to the template: for")
+	e.expectEvent("FieldsNotReset", "fields not reset; see status.overriddenFields for those that can be: fro")
 	e.change("3m")
 	e.expect("labels.team suspend", "3m", "critical", "changed")
 	e.patch(`{"metadata":{"annotations":{"rulefleet.io/reset-fields":"*"}}}`)
@@ -171,8 +169,7 @@ func TestEditOfAField(t *testing.T) {
 	e.quiet()
 }
 
-// TestEditIsTakenBack removes a field that a person had set: the template's value is
-// back without more.
+// TestEditIsTakenBack removes a field that a person had set: the template's value is restored.
 func TestEditIsTakenBack(t *testing.T) {
 	t.Parallel()
 	e := edit(t)
@@ -186,7 +183,7 @@ func TestEditIsTakenBack(t *testing.T) {
 	e.quiet()
 }
 
-// TestRemovedFieldStaysRemoved removes what the template has set.
+// TestRemovedFieldStaysRemoved removes a field that the template has set.
 func TestRemovedFieldStaysRemoved(t *testing.T) {
 	t.Parallel()
 	e := edit(t)
@@ -202,8 +199,8 @@ func TestRemovedFieldStaysRemoved(t *testing.T) {
 	e.quiet()
 }
 
-// TestRestoredValueStaysOverridden sets a field, and then to what the template has: who
-// owns it decides, and not its value.
+// TestRestoredValueStaysOverridden changes a field, and then sets it to the template's value: the field's
+// owner decides, not its value.
 func TestRestoredValueStaysOverridden(t *testing.T) {
 	t.Parallel()
 	e := edit(t)
@@ -216,8 +213,8 @@ func TestRestoredValueStaysOverridden(t *testing.T) {
 	e.quiet()
 }
 
-// TestWholeObjectIsApplied has another manager apply all that the object says: it
-// owns all of that then. What it leaves out the next time, the template gets back.
+// TestWholeObjectIsApplied applies the whole object with another manager, which then owns all fields. The
+// template gets back those that a later apply omits.
 func TestWholeObjectIsApplied(t *testing.T) {
 	t.Parallel()
 	e := edit(t)
@@ -240,8 +237,8 @@ func TestWholeObjectIsApplied(t *testing.T) {
 	e.quiet()
 }
 
-// TestPlacementOfAGeneratedRuleIsFixed edits what is nobody's to edit, and makes an
-// AlertRule in the place of a generated one.
+// TestPlacementOfAGeneratedRuleIsFixed edits immutable fields, and creates an AlertRule in the place of a
+// generated one.
 func TestPlacementOfAGeneratedRuleIsFixed(t *testing.T) {
 	t.Parallel()
 	a, ns := shared().Spoke(spokeA), unique(t)
@@ -277,8 +274,7 @@ func TestPlacementOfAGeneratedRuleIsFixed(t *testing.T) {
 	expectPushed(t, shared().Spoke(spokeB), key, 0)
 }
 
-// TestAnnotationsOfADeployment adjusts an alert from the spoke, as far as the template
-// allows.
+// TestAnnotationsOfADeployment adjusts an alert from the spoke, as far as the template allows.
 func TestAnnotationsOfADeployment(t *testing.T) {
 	t.Parallel()
 	e := edit(t)
@@ -300,14 +296,14 @@ func TestAnnotationsOfADeployment(t *testing.T) {
 	e.expectEvent("AnnotationIgnored", `rulefleet.io/for: "soon" is no duration`)
 	e.quiet()
 
-	// An edit on the hub wins over the Deployment as it does over the template.
+	// An edit on the hub takes precedence over the Deployment, as over the template.
 	e.patch(`{"spec":{"severity":"info"}}`)
 	e.expect("severity", "5m", "info", "as in the template")
 
 	update(t, shared().Hub, e.template, func(r *v1alpha1.AlertRuleTemplate) {
 		r.Spec.Allow = []v1alpha1.Adjustment{v1alpha1.AdjustDisable}
 	})
-	// Else the annotations may be faster than the template, which allowed them before.
+	// Otherwise the annotations may be faster than the template, which allowed them before.
 	expectCondition(t, shared(), e.template, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
 	annotate(map[string]string{prefix + "for": "2m", prefix + "alerts": "disabled"})
 	e.expectEvent("AnnotationIgnored", "rulefleet.io/for: the template "+e.template.Name+" does not allow it")

@@ -26,7 +26,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/pipeline"
 )
 
-// writesOf returns what the manager wrote to a cluster since the last reset of its audit log.
+// writesOf returns the manager's writes to a cluster since the last reset of its audit log.
 func writesOf(m *fleet.Member, user string) ([]string, error) {
 	events, err := m.Audit().Events(func(e controlplane.AuditEvent) bool {
 		return e.User.Username == user && slices.Contains([]string{"create", "update", "patch", "delete"}, e.Verb) &&
@@ -39,8 +39,8 @@ func writesOf(m *fleet.Member, user string) ([]string, error) {
 	return out, err
 }
 
-// looked waits until the manager has looked at the Prometheus objects of a spoke twice: what was
-// changed before is seen by then, and what follows from it was written.
+// looked waits until the manager has read the Prometheus objects of a spoke twice, so that it has handled
+// earlier changes.
 func looked(t *testing.T, m *fleet.Member) {
 	t.Helper()
 	looks := func() int {
@@ -59,7 +59,7 @@ func looked(t *testing.T, m *fleet.Member) {
 	})
 }
 
-// aTenants is a Prometheus in a namespace of a tenant's, that takes all PrometheusRules.
+// aTenants returns a Prometheus in a tenant's namespace that selects all PrometheusRules.
 func aTenants(namespace string) *monitoringv1.Prometheus {
 	p := &monitoringv1.Prometheus{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "own"}}
 	p.Spec.RuleSelector, p.Spec.RuleNamespaceSelector = &metav1.LabelSelector{}, &metav1.LabelSelector{}
@@ -67,7 +67,7 @@ func aTenants(namespace string) *monitoringv1.Prometheus {
 	return p
 }
 
-// pendingSince returns since when an alert is pending in a Prometheus.
+// pendingSince returns since when an alert has been pending in a Prometheus.
 func pendingSince(ctx context.Context, prometheus, alert string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, prometheus+"/api/v1/alerts", http.NoBody)
 	if err != nil {
@@ -98,8 +98,8 @@ func pendingSince(ctx context.Context, prometheus, alert string) (string, error)
 	return "", fmt.Errorf("%s is not pending: %+v", alert, answer.Data.Alerts)
 }
 
-// tenants has others in the first spoke, which has one Prometheus that wants a label, make Prometheus of
-// their own. Nothing follows from that.
+// tenants creates more Prometheus objects in the first spoke, whose own Prometheus requires a label. They must
+// have no effect.
 func (e *evaluating) tenants(t *testing.T) {
 	m := e.Spoke(spokeA)
 	ar := written("tenants", "test_tenants > 0", onNamed(spokeA))
@@ -126,7 +126,7 @@ func (e *evaluating) tenants(t *testing.T) {
 	looked(t, m)
 	f.reset(t)
 
-	// A Service of the name that a Prometheus' has, and something behind it that answers anything.
+	// A Service with the name of a Prometheus' Service, and a server behind it that answers everything.
 	host, err := pipeline.Address()
 	must(t, err)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
@@ -143,7 +143,7 @@ func (e *evaluating) tenants(t *testing.T) {
 	service, endpoints := serviceTo(t, "tenant-c", server.URL)
 	first, second, third := aTenants("tenant-a"), aTenants("tenant-b"), aTenants("tenant-c")
 	second.Spec.RuleSelector.MatchLabels = map[string]string{wantedLabel: "monitoring"}
-	third.Spec.Paused = true // or prometheus-operator would point the Service elsewhere
+	third.Spec.Paused = true // otherwise prometheus-operator would change the Service's target
 	steps := []struct {
 		what string
 		do   func()
@@ -215,8 +215,8 @@ func serviceTo(t *testing.T, namespace, address string) (client.Object, client.O
 	return service, endpoints
 }
 
-// TestTwoPrometheusFromTheStart is OpenShift's shape: the Prometheus of the platform, and the one of the
-// users. Nobody is chosen until a person says so, by the command that the spoke shows.
+// TestTwoPrometheusFromTheStart has the setup of OpenShift: the platform's Prometheus and the users'. None is
+// chosen until a person runs the command that the spoke shows.
 func TestTwoPrometheusFromTheStart(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -269,7 +269,7 @@ func TestTwoPrometheusFromTheStart(t *testing.T) {
 		t.Errorf("the alert says %q", cluster)
 	}
 
-	// What was chosen stays chosen without being named, once the manager has looked, and after a restart.
+	// The chosen one stays chosen without being named, also after a restart.
 	looked(t, m)
 	update(t, e.Hub, membership(spokeA), func(sc *v1alpha1.SpokeCluster) { sc.Spec.EvaluatorRefs = nil })
 	looked(t, m)

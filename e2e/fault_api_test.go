@@ -20,8 +20,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// TestFaultAPI has spokes whose API servers are well, and do not take the rules: all
-// that kube-controller-manager and admission do to them.
+// TestFaultAPI has spokes with healthy API servers that do not accept the rules: all that
+// kube-controller-manager and admission can do to them.
 func TestFaultAPI(t *testing.T) {
 	t.Parallel()
 	names := []string{"homeless", "full", "denied"}
@@ -52,7 +52,7 @@ func TestFaultAPI(t *testing.T) {
 	collected(t)
 }
 
-// readyWith is what the SpokeCluster shows when a rule is not in the spoke.
+// readyWith waits until the SpokeCluster shows that a rule is not in the spoke.
 func (r *fault) readyWith(words ...string) {
 	r.t.Helper()
 	r.expectShown(metav1.ConditionTrue, v1alpha1.ReasonRulesFailing, words...)
@@ -109,7 +109,7 @@ func fullRows(at *place) {
 			Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{counted: resource.MustParse("1")}},
 		}
 		must(r.t, r.m.Client.Create(r.t.Context(), quota))
-		// kube-controller-manager would count them as well, in its own time.
+		// kube-controller-manager would also count them, but later.
 		count := func(ctx context.Context, hard string) error {
 			patch := fmt.Appendf(nil, `{"status":{"hard":{%[1]q:%[2]q},"used":{%[1]q:"8"}}}`, counted, hard)
 			return r.m.Client.Status().Patch(ctx, quota, client.RawPatch(types.MergePatchType, patch))
@@ -162,8 +162,8 @@ func deniedRows(at *place) {
 	})
 }
 
-// startCollecting puts an object into each spoke that its garbage collector has to
-// collect, and returns what checks that it did, and collected nothing of ours.
+// startCollecting creates an object in each spoke that the garbage collector must delete, and returns a check
+// that it did, and deleted nothing of ours.
 func (f *faulty) startCollecting(t *testing.T, places map[string]*place) func(t *testing.T) {
 	t.Helper()
 	yes := true

@@ -21,8 +21,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// TestFaultHub breaks the hub, and the manager. That a leader who was away writes nothing
-// has a test of its own (TestFormerLeader…).
+// TestFaultHub breaks the hub and the manager. Another test (TestFormerLeader…) checks that a former leader
+// writes nothing.
 func TestFaultHub(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{Spokes: []string{"remote"}})
@@ -79,15 +79,15 @@ func (f *faulty) frontHub(t *testing.T) *faultproxy.Proxy {
 	return p
 }
 
-// killPoint is a write of the manager's, and what has it written when that is prepared.
+// killPoint is a kind of write of the manager, with a preparation and a trigger.
 type killPoint struct {
 	proxy            *faultproxy.Proxy
 	method, resource string
 	prepare          func(suffix string) (trigger func())
 }
 
-// killAtEveryPoint kills the manager before each kind of write is sent, and when it was
-// done and its answer is not in yet; and each time it has to find its way.
+// killAtEveryPoint kills the manager before each kind of write is sent, and after it was processed without an
+// answer. Each time the manager must recover.
 func (r *fault) killAtEveryPoint(hub, spoke *faultproxy.Proxy) {
 	r.t.Helper()
 	web := func(suffix string) client.Object { return deployment(r.name, "kill-"+suffix) }
@@ -132,7 +132,7 @@ func (k killPoint) moment(after bool) string {
 	return "before " + k.method + " " + k.resource
 }
 
-// killAt kills the manager at a point that the trigger makes it come by.
+// killAt kills the manager at a point that the trigger makes it reach.
 func (r *fault) killAt(k killPoint, after bool) {
 	r.t.Helper()
 	suffix := fmt.Sprintf("%s-%s-%t", strings.ToLower(k.method), strings.ReplaceAll(k.resource, "/", "-"), after)
@@ -154,13 +154,13 @@ func (r *fault) killAt(k killPoint, after bool) {
 	}
 }
 
-// kindLost deletes the CustomResourceDefinition of AlertRules, with all that there are,
-// and restores both as from a backup.
+// kindLost deletes the CustomResourceDefinition of AlertRules with all objects, and restores both as from a
+// backup.
 func kindLost(r *fault) {
 	f, ctx := r.faulty, context.WithoutCancel(r.t.Context())
 	f.sampler.stop()
 	defer f.sampler.resume()
-	pause(r.t, 2*time.Second) // those on their way arrive
+	pause(r.t, 2*time.Second) // for requests under way
 	var backup v1alpha1.AlertRuleList
 	must(r.t, r.Hub.Client.List(ctx, &backup))
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "alertrules." + v1alpha1.Group}}
@@ -198,16 +198,16 @@ func kindLost(r *fault) {
 	must(r.t, g.Wait())
 	r.over()
 	must(r.t, stay(ctx))
-	// What is deleted now is older in the spoke than its kind on the hub, so the brake
-	// holds it; what is made is not.
+	// Rules deleted now are older in the spoke than their kind on the hub, so the brake holds their deletion.
+	// New rules are not affected.
 	r.rule(r.t, fmt.Sprintf("new-%d", r.number))
 }
 
-// restartDelay is the time between two starts of the manager by keepRunning. A kubelet
-// waits for longer the more often it fails.
+// restartDelay is the time between two starts of the manager by keepRunning. A kubelet's delay grows with the
+// failures.
 const restartDelay = 5 * time.Second
 
-// keepRunning starts the manager, and again whenever it ends, as a kubelet does, until stop is called.
+// keepRunning restarts the manager whenever it ends, as a kubelet does, until stop is called.
 func (f *faulty) keepRunning(t *testing.T) (stop func()) {
 	t.Helper()
 	f.start(t)
@@ -229,7 +229,7 @@ func (f *faulty) keepRunning(t *testing.T) (stop func()) {
 	return stop
 }
 
-// restart tries to start the manager every few seconds until it starts.
+// restart tries every few seconds to start the manager until it succeeds.
 func (f *faulty) restart(t *testing.T, ctx context.Context) { //nolint:revive // t comes first in tests
 	t.Helper()
 	tick := time.NewTicker(restartDelay)

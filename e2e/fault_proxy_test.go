@@ -19,7 +19,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// lane runs rows of one spoke, one after the other, beside those of other spokes.
+// lane runs the rows of one spoke sequentially, in parallel with those of other spokes.
 func (f *faulty) lane(t *testing.T, at *place, rows func(at *place)) {
 	t.Helper()
 	t.Run(at.name, func(t *testing.T) {
@@ -44,11 +44,10 @@ func (at *place) behind(t *testing.T) *faultproxy.Proxy {
 	return p
 }
 
-// TestFaultProxies has something between the manager and its spokes that does not do as
-// it should.
+// TestFaultProxies has faulty proxies between the manager and its spokes.
 func TestFaultProxies(t *testing.T) {
 	t.Parallel()
-	served, unserved := []string{"broken", "busy", "failing", "slow"}, []string{"silent", "hole"} // which begin by another address
+	served, unserved := []string{"broken", "busy", "failing", "slow"}, []string{"silent", "hole"} // these begin with another address
 	if testing.Short() {
 		served, unserved = []string{"failing"}, nil
 	}
@@ -116,11 +115,10 @@ func holeRows(at *place, _ *faultproxy.Proxy) {
 	at.row("a black hole", rowOptions{unregistered: true}, func(r *fault) { r.dead(hole) })
 }
 
-// maxRate is how many requests a second a spoke may be sent that does not do as it should, where the
-// manager's intervals are as they are.
+// maxRate is how many requests per second a faulty spoke may get with default intervals.
 const maxRate = 10
 
-// proxied lets a proxy misbehave, and changes what the spoke should follow.
+// proxied injects a fault of the proxy, and changes the spoke's rules meanwhile.
 func (r *fault) proxied(p *faultproxy.Proxy, f faultproxy.Fault, during func()) {
 	r.t.Helper()
 	before := p.Requests()
@@ -144,7 +142,7 @@ func (r *fault) unreachable() {
 	r.expectShown(metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
 }
 
-// lies counts the whole lists that were answered by an empty one, by kind.
+// lies counts the lists that were answered with an empty one, by kind.
 type lies struct {
 	mu    sync.Mutex
 	lists map[string]int
@@ -173,8 +171,7 @@ func (l *lies) told() error {
 	return nil
 }
 
-// disbelieves checks that what is said to be gone stays where it is, on the hub and in
-// the spoke.
+// disbelieves checks that objects that seem to be gone stay on the hub and in the spoke.
 func (r *fault) disbelieves(l *lies) {
 	r.t.Helper()
 	ar, err := generated(r.t.Context(), r.Fleet, r.name, r.name, "web-0")
@@ -198,7 +195,7 @@ func (r *fault) disbelieves(l *lies) {
 	throughout(r.t, r.intervals.Of(15*time.Second), "nothing is deleted", stays)
 }
 
-// dead registers the spoke by an address that nobody answers at, and then by its own.
+// dead registers the spoke with an address that does not answer, and then with its own.
 func (r *fault) dead(d *faultproxy.Dead) {
 	r.t.Helper()
 	r.t.Cleanup(func() { _ = d.Close() })

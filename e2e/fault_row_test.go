@@ -19,7 +19,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// fault is one row of the table: something breaks, is shown, and is put right.
+// fault is a row of the table: something breaks, is shown, and recovers.
 type fault struct {
 	*place
 	t *testing.T
@@ -27,22 +27,21 @@ type fault struct {
 	options rowOptions
 
 	number           int
-	gone             *v1alpha1.AlertRule // is deleted during the fault
-	kept             map[string]version  // what nobody changes
+	gone             *v1alpha1.AlertRule // deleted during the fault
+	kept             map[string]version  // objects that must not change
 	injected, healed time.Time
 	heal             func()
 }
 
-// rowOptions say what a row is excused from.
+// rowOptions are exceptions for a row.
 type rowOptions struct {
-	// unregistered rows register their spoke themselves: there is nothing before.
+	// unregistered rows register their spoke themselves.
 	unregistered bool
 	// rewritten rows lose the spoke's PrometheusRules with their CRD.
 	rewritten bool
-	// exemplary rows stand for their class where tests are to be short.
+	// exemplary rows represent their class in short mode.
 	exemplary bool
-	// hubDown rows leave nobody who could serve the healthy spoke: it is measured when the
-	// fault is over.
+	// hubDown rows stop the manager for the healthy spoke as well: it is measured after the fault.
 	hubDown bool
 }
 
@@ -51,7 +50,7 @@ type version struct {
 	resourceVersion string
 }
 
-// row runs a row, and checks what has to hold of all of them.
+// row runs a row, and checks the common requirements.
 func (at *place) row(name string, o rowOptions, run func(r *fault)) {
 	at.t.Helper()
 	at.t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
@@ -79,7 +78,7 @@ func (at *place) row(name string, o rowOptions, run func(r *fault)) {
 	})
 }
 
-// remember takes note of what is in the spoke, and is not changed by the row.
+// remember records the objects in the spoke that the row must not change.
 func (r *fault) remember() {
 	r.t.Helper()
 	rules, err := r.rules(r.t.Context())
@@ -94,7 +93,7 @@ func (r *fault) remember() {
 	}
 }
 
-// inject begins the fault. What heals it is called by over, or when the test fails.
+// inject starts the fault. over, or a failure of the test, calls heal.
 func (r *fault) inject(inject, heal func()) {
 	r.t.Helper()
 	r.heal = sync.OnceFunc(heal)
@@ -103,8 +102,7 @@ func (r *fault) inject(inject, heal func()) {
 	inject()
 }
 
-// expectShown waits until the SpokeCluster is Ready=status for a reason, with words in
-// its message: this is what a person sees of it.
+// expectShown waits until the SpokeCluster is Ready=status for a reason, with words in its message.
 func (r *fault) expectShown(status metav1.ConditionStatus, reason string, words ...string) {
 	r.t.Helper()
 	r.expectCondition(v1alpha1.ConditionReady, status, reason, words...)
@@ -246,7 +244,7 @@ func (f *faulty) only(t *testing.T, name string, m *fleet.Member) *place {
 	return at
 }
 
-// keptAsItWas tells whether what nobody changed was not written, nor made anew.
+// keptAsItWas returns an error if an object that nobody changed was written or created again.
 func (r *fault) keptAsItWas() error {
 	if r.options.unregistered || r.options.rewritten {
 		return nil

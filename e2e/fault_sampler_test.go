@@ -26,8 +26,8 @@ const (
 	sampleNamespace = "samples"
 )
 
-// sampler creates an AlertRule on the hub at every tick, whether or not those before
-// have arrived, and takes the time until it is a PrometheusRule in a spoke.
+// sampler creates an AlertRule on the hub at every tick, whether or not earlier ones have arrived, and
+// measures the time until it is a PrometheusRule in a spoke.
 type sampler struct {
 	hub, spoke *fleet.Member
 	watching   client.WithWatch
@@ -80,7 +80,7 @@ func (s *sampler) create(ctx context.Context) {
 			if err := s.hub.Client.Create(ctx, ar); err != nil {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				delete(s.samples, key) // the hub's own fault
+				delete(s.samples, key) // a failure of the hub
 			}
 		})
 	}
@@ -108,8 +108,8 @@ func (s *sampler) arrived(key string) {
 	}
 }
 
-// between returns how long those took, in their order, that were created in a span of
-// time. One that has not arrived took until now, at least.
+// between returns the latencies of the samples that were created in a time span, in order. Those that have not
+// arrived count until now.
 func (s *sampler) between(from, to time.Time) []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *sampler) warm(t *testing.T) {
 	})
 }
 
-// stop and resume tell whether to create samples.
+// stop and resume control whether samples are created.
 func (s *sampler) stop()   { s.set(true) }
 func (s *sampler) resume() { s.set(false) }
 
@@ -155,11 +155,11 @@ func (s *sampler) isStopped() bool {
 	return s.stopped
 }
 
-// spell is how many samples a p99 is taken of: 5 s of them.
+// spell is the number of samples for a p99: 5 s of them.
 const spell = 25
 
-// p99 is the median of the p99 of every spell: what else the machine does spoils some of
-// them, and a spoke that is held up by another is so in all.
+// p99 is the median of the p99 of every spell: other load on the machine affects some spells, a spoke that
+// blocks others affects all.
 func p99(of []time.Duration) time.Duration {
 	var all []time.Duration
 	for chunk := range slices.Chunk(of, spell) {
@@ -173,17 +173,15 @@ func p99(of []time.Duration) time.Duration {
 	return p(50, all)
 }
 
-// stall is how long the slowest one in a hundred may take, whatever else the machine
-// does: who waits for another spoke's answer waits for 5 s, and more.
+// stall is the maximum latency of the slowest percent under any load: waiting for another spoke's answer takes
+// 5 s and more.
 const stall = 4 * time.Second
 
-// jitter is by how much p99 was seen to differ with nothing broken, in a suite that runs a
-// dozen control planes side by side on two cores: from 47 to 446 ms, from one run to the
-// next. Who waits for a bad spoke waits for seconds.
+// jitter is the observed variation of p99 without a fault, with a dozen control planes on two cores: from 47
+// to 446 ms between runs. Waiting for a bad spoke takes seconds.
 const jitter = 600 * time.Millisecond
 
-// slower tells whether the healthy spoke is slower by more than what the machine's
-// other doings account for.
+// slower reports whether the healthy spoke is slower than the machine's other load explains.
 func slower(before time.Duration, during []time.Duration) error {
 	is := p99(during)
 	if float64(is) > 1.2*float64(before) && is > before+jitter {
@@ -195,7 +193,7 @@ func slower(before time.Duration, during []time.Duration) error {
 	return nil
 }
 
-// raw reads what an API server says of a path.
+// raw returns the answer of an API server for a path.
 func raw(ctx context.Context, m *fleet.Member, path string) (string, error) {
 	c, err := rest.HTTPClientFor(m.RESTConfig())
 	if err != nil {

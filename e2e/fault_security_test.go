@@ -22,8 +22,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// refusesLoopback runs a manager by its defaults, which accept no address of this
-// machine.
+// refusesLoopback runs a manager with default flags, which refuse all addresses of this machine.
 func (f *faulty) refusesLoopback(t *testing.T) {
 	t.Helper()
 	t.Run("loopback_without_the_flag", func(t *testing.T) {
@@ -43,8 +42,7 @@ func (f *faulty) refusesLoopback(t *testing.T) {
 	})
 }
 
-// expectRefused waits until a SpokeCluster names the field of its kubeconfig that is
-// refused.
+// expectRefused waits until a SpokeCluster names the refused field of its kubeconfig.
 func (f *faulty) expectRefused(t *testing.T, name, field string, begun time.Time) {
 	t.Helper()
 	within(t, time.Until(begun.Add(shownWithin)), name+" is refused for "+field, func(ctx context.Context) error {
@@ -60,14 +58,14 @@ func (f *faulty) expectRefused(t *testing.T, name, field string, begun time.Time
 	})
 }
 
-// hostile is a kubeconfig that nobody should accept, and what has to be told of it.
+// hostile is a kubeconfig that must be refused, and the expected message.
 type hostile struct {
 	name, field string
 	kubeconfig  []byte
 }
 
-// hostiles returns the kubeconfigs that nobody should accept. marker is a file that a
-// program would make, and pipe one that who opens it would wait for.
+// hostiles returns kubeconfigs that must be refused. marker is a file that a program would create, and pipe a
+// named pipe that would block a reader.
 func (f *faulty) hostiles(t *testing.T, good []byte, marker, pipe string) []hostile {
 	t.Helper()
 	const canary = "canary-hostile"
@@ -126,7 +124,7 @@ func (f *faulty) hostiles(t *testing.T, good []byte, marker, pipe string) []host
 	)
 }
 
-// bomb is YAML whose aliases stand for ten thousand million texts.
+// bomb returns YAML whose aliases expand to ten thousand million texts.
 func bomb(text string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "a: &a [%s]\n", strings.Repeat(text+",", 9)+text)
@@ -149,8 +147,7 @@ func crowd(t *testing.T, good []byte) []byte {
 	return out
 }
 
-// refusesKubeconfigs registers all that nobody should accept at once, and a good spoke
-// after them.
+// refusesKubeconfigs registers all hostile kubeconfigs at once, and a good spoke afterwards.
 func (f *faulty) refusesKubeconfigs(t *testing.T, good *place) {
 	t.Helper()
 	t.Run("kubeconfigs", func(t *testing.T) {
@@ -175,7 +172,7 @@ func (f *faulty) refusesKubeconfigs(t *testing.T, good *place) {
 		if _, err := os.Stat(marker); !os.IsNotExist(err) {
 			t.Errorf("a kubeconfig has run a program: %v", err)
 		}
-		// Who had opened the pipe would wait for a writer, and this here would find one.
+		// A process that had opened the pipe would wait for a writer, and this call would find a reader.
 		if fd, err := syscall.Open(pipe, syscall.O_WRONLY|syscall.O_NONBLOCK, 0); err != syscall.ENXIO {
 			t.Errorf("a kubeconfig has opened a file: %v", err)
 			_ = syscall.Close(fd)

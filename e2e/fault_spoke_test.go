@@ -29,9 +29,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// TestFaultSpokes breaks the spokes themselves, and what the hub knows of them.
+// TestFaultSpokes breaks the spokes and their registrations.
 func TestFaultSpokes(t *testing.T) {
-	t.Parallel() // all fault tests wait, most of the time
+	t.Parallel() // fault tests mostly wait
 	ready, others := []string{"frozen", "killed", "granted", "token", "rotated", "spun", "moved"}, []string{"other"}
 	if testing.Short() {
 		ready, others = []string{"killed"}, nil
@@ -144,7 +144,7 @@ func bareRows(at *place) {
 	})
 }
 
-// grantedRows takes verbs away. That each of them is noticed has a test of its own.
+// grantedRows removes permissions. Another test checks each verb.
 func grantedRows(at *place) {
 	for _, c := range []struct{ group, resource, verb string }{
 		{"apps", "deployments", "watch"}, {"monitoring.coreos.com", "prometheusrules", "update"}, {"", "namespaces", "list"},
@@ -174,8 +174,8 @@ func grantedRows(at *place) {
 	}
 }
 
-// account makes a ServiceAccount in the spoke that may do what the operator needs, and
-// returns a kubeconfig with a token of it.
+// account creates a ServiceAccount in the spoke with the operator's permissions, and returns a kubeconfig with
+// its token.
 func (at *place) account(t *testing.T, name string) []byte {
 	t.Helper()
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
@@ -215,21 +215,20 @@ func tokenRows(at *place) {
 		r.canaries.add(canary)
 		garbage := []byte("{{ users:\n- token: " + canary + "\x00")
 		r.inject(func() { r.put(r.t, r.name, garbage) }, func() {})
-		r.expectCondition(v1alpha1.ConditionConnected, metav1.ConditionTrue, v1alpha1.ReasonConnected, "last good kubeconfig", "can't be parsed")
+		r.expectCondition(v1alpha1.ConditionConnected, metav1.ConditionTrue, v1alpha1.ReasonConnected, "last good kubeconfig", "is not valid YAML")
 		r.change()
 		r.changeSpoke()
-		// The last good one still serves.
+		// The last good kubeconfig is still in use.
 		within(r.t, convergedWithin, "the spoke is served as before", r.converged)
 		r.register(r.t)
 		r.over()
 	})
 }
 
-// rotations is how often a kubeconfig is replaced.
+// rotations is the number of kubeconfig replacements.
 const rotations = 500
 
-// rotatedRows rotates the kubeconfigs of two spokes by turns: a takeover waits, most of
-// the time.
+// rotatedRows rotates the kubeconfigs of two spokes alternately, because a takeover mostly waits.
 func rotatedRows(at, beside *place) {
 	at.row(strconv.Itoa(rotations)+" rotations", rowOptions{}, func(r *fault) {
 		rotated := []*rotation{at.rotation(r.t), beside.rotation(r.t)}
@@ -267,17 +266,17 @@ func rotatedRows(at, beside *place) {
 	})
 }
 
-// rotation replaces a place's kubeconfig by others that are as good.
+// rotation replaces a place's kubeconfig by equivalent ones.
 type rotation struct {
 	*place
 	users       []string
 	kubeconfigs [][]byte
 	done        int
-	log         int64 // how much of the manager's log was read
+	log         int64 // bytes of the manager's log that were read
 	written     func() []string
 }
 
-// rotation makes users of the spoke that may do what the operator needs.
+// rotation creates users of the spoke with the operator's permissions.
 func (at *place) rotation(t *testing.T) *rotation {
 	t.Helper()
 	x := &rotation{place: at, written: writes(t, at.m)}
@@ -304,11 +303,10 @@ func (x *rotation) begin(t *testing.T) {
 	x.put(t, x.name, x.kubeconfigs[x.done%len(x.users)])
 }
 
-// await waits until the kubeconfig was taken over: each connection says so once, when
-// the controllers work by it.
+// await waits until the kubeconfig is in use: each connection logs that once, when the controllers use it.
 func (x *rotation) await(t *testing.T) {
 	t.Helper()
-	said := fmt.Sprintf(`"msg":"the spoke is connected","cluster":%q`, x.name)
+	said := fmt.Sprintf(`"msg":"spoke connected","cluster":%q`, x.name)
 	within(t, patience, fmt.Sprintf("rotation %d of %s is taken over", x.done, x.name), func(context.Context) error {
 		log, err := os.Open(x.current().LogPath)
 		if err != nil {
@@ -328,7 +326,7 @@ func (x *rotation) await(t *testing.T) {
 	})
 }
 
-// usage is what the manager takes up, when what just ended had time to go.
+// usage returns the manager's resource usage after ended connections were cleaned up.
 func (r *fault) usage() map[string]float64 {
 	r.t.Helper()
 	pause(r.t, 5*time.Second)

@@ -29,64 +29,63 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// The fault suite: every TestFault… breaks something of a fleet of its own. Where tests are to be
-// short (go test -short), one row stands for each class of faults.
+// The fault suite: every TestFault… breaks part of its own fleet. In short mode (go test -short), one row
+// represents each class of faults.
 
 const (
-	// shownWithin is how soon a fault has to be readable on its SpokeCluster.
+	// shownWithin is how soon the SpokeCluster must show a fault.
 	shownWithin = 30 * time.Second
-	// convergedWithin is how soon after a fault's end all has to be as it should.
+	// convergedWithin is how soon after the end of a fault everything must have recovered.
 	convergedWithin = time.Minute
-	// baseline is for how long the healthy spoke is measured before there is any fault.
+	// baseline is how long the healthy spoke is measured before the first fault.
 	baseline = 12 * time.Second
-	// statusWithin is how long a status takes to follow what it tells of.
+	// statusWithin is how soon a status must follow a change.
 	statusWithin = 3 * time.Second
-	// quiet is for how long, after that, nobody may write, with the manager's intervals as they are.
+	// quiet is how long nothing may be written after that, with default intervals.
 	quiet = 8 * time.Second
 
 	healthyName = "healthy"
 	hubID       = "faulty"
 )
 
-// faulty is a fleet on which faults are tried. Its healthy spoke is measured all the
-// time; each of the others is a place for faults.
+// faulty is a fleet for faults. Its healthy spoke is measured continuously; faults are injected into the
+// others.
 type faulty struct {
 	*fleet.Fleet
 	options fleet.ManagerOptions
 	sampler *sampler
-	// intervals are the manager's. What a fault lasts has the same scale.
+	// intervals are the manager's. The duration of faults has the same scale.
 	intervals interval.Scale
-	// up tells that the fleet is up.
+	// up is called when the fleet has started.
 	up       func()
 	canaries *canaries
 	foreign  []foreign
 	healthy  *place
-	before   time.Duration // p99 with no fault
+	before   time.Duration // p99 without a fault
 
 	mu      sync.Mutex
 	manager *fleet.Manager
 }
 
-// place is a spoke that faults are tried on, with rules that are kept in it. All that
-// is its own bears its name.
+// place is a spoke for faults, with its rules. All its objects have its name.
 type place struct {
 	*faulty
-	t          *testing.T // whose rows it has
+	t          *testing.T // the test with its rows
 	m          *fleet.Member
 	name       string
 	kubeconfig []byte
 	rows       int
-	// only tells that there is no other spoke.
+	// only means that there is no other spoke.
 	only bool
 }
 
-// startFaulty starts a fleet with a healthy spoke and others, and none registered yet.
+// startFaulty starts a fleet with a healthy spoke and others. None is registered yet.
 func startFaulty(t *testing.T, o fleet.Options) *faulty {
 	t.Helper()
 	starting.Add(1)
 	up := sync.OnceFunc(func() { starting.Add(-1) })
 	t.Cleanup(up)
-	intervals := interval.Scale(cmp.Or(o.Intervals, 1)) // how soon a fault is shown is a promise about the defaults
+	intervals := interval.Scale(cmp.Or(o.Intervals, 1)) // the limits hold for the default intervals
 	if testing.Short() {
 		intervals = quick
 	}
@@ -99,7 +98,7 @@ func startFaulty(t *testing.T, o fleet.Options) *faulty {
 	return f
 }
 
-// manage starts the manager, with a healthy spoke that is measured from then on.
+// manage starts the manager and the measurement of the healthy spoke.
 func (f *faulty) manage(t *testing.T) {
 	t.Helper()
 	f.start(t)
@@ -115,10 +114,10 @@ func (f *faulty) manage(t *testing.T) {
 	f.sampler = startSampler(t, f.Hub, f.healthy.m)
 }
 
-// starting is the number of fleets for faults that are not up yet.
+// starting is the number of fleets that are starting.
 var starting atomic.Int32
 
-// measure measures the healthy spoke while there is no fault, and no other fleet starts.
+// measure measures the healthy spoke without a fault, while no other fleet starts.
 func (f *faulty) measure(t *testing.T) {
 	t.Helper()
 	f.up()
@@ -135,7 +134,7 @@ func (f *faulty) measure(t *testing.T) {
 	t.Logf("%s: p99 with no fault is %v", t.Name(), f.before)
 }
 
-// start starts the manager, again where there was one before.
+// start starts the manager, or restarts it.
 func (f *faulty) start(t *testing.T) {
 	t.Helper()
 	m, err := f.StartManager(t.Context(), f.options)
@@ -155,8 +154,8 @@ func (f *faulty) current() *fleet.Manager {
 	return f.manager
 }
 
-// place makes a spoke a place for faults: with what is somebody else's, with
-// Deployments, and with AlertRules on the hub that are placed on it.
+// place prepares a spoke for faults: with foreign objects, Deployments, and AlertRules on the hub that are
+// placed on it.
 func (f *faulty) place(t *testing.T, name string) *place {
 	t.Helper()
 	at := &place{faulty: f, t: t, m: f.Spoke(name), name: name}
@@ -174,7 +173,7 @@ func (f *faulty) place(t *testing.T, name string) *place {
 	return at
 }
 
-// rule puts an AlertRule on the hub that is placed on the spoke.
+// rule creates an AlertRule on the hub that is placed on the spoke.
 func (at *place) rule(t *testing.T, suffix string) *v1alpha1.AlertRule {
 	t.Helper()
 	ar := alertRule(at.name+"-"+suffix, at.name, onNamed(v1alpha1.ClusterName(at.name)))
@@ -188,7 +187,7 @@ func (at *place) register(t *testing.T) {
 	at.put(t, at.name, at.kubeconfig)
 }
 
-// put registers any spoke by any kubeconfig, for the first time or again.
+// put registers a spoke with a kubeconfig, or replaces the kubeconfig.
 func (f *faulty) put(t *testing.T, name string, kubeconfig []byte) {
 	t.Helper()
 	secret := registration(name)
@@ -200,14 +199,14 @@ func (f *faulty) put(t *testing.T, name string, kubeconfig []byte) {
 	update(t, f.Hub, secret, func(s *corev1.Secret) { s.Data = map[string][]byte{v1alpha1.KubeconfigKey: kubeconfig} })
 }
 
-// settle waits until the place is as it should be.
+// settle waits until the place has converged.
 func (at *place) settle(t *testing.T) {
 	t.Helper()
 	within(t, convergedWithin, at.name+" is as it should be", at.converged)
 }
 
-// converged tells whether the spoke has exactly the rules that it should, and the hub
-// says so.
+// converged returns an error unless the spoke has exactly the rules that it should, and the hub's status
+// agrees.
 func (at *place) converged(ctx context.Context) error {
 	sc := membership(at.name)
 	if err := read(ctx, at.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
@@ -241,8 +240,7 @@ func (at *place) converged(ctx context.Context) error {
 	return nil
 }
 
-// wanted returns the AlertRules of the place, all of which are ready, and all of the
-// Deployments' are there.
+// wanted returns the AlertRules of the place. They must all be ready and include those of all Deployments.
 func (at *place) wanted(ctx context.Context) (map[string]*v1alpha1.AlertRule, error) {
 	var list v1alpha1.AlertRuleList
 	if err := at.Hub.Client.List(ctx, &list); err != nil {
@@ -279,21 +277,21 @@ func (at *place) wanted(ctx context.Context) (map[string]*v1alpha1.AlertRule, er
 	return want, nil
 }
 
-// rules returns this hub's PrometheusRules in the spoke, less the samples.
+// rules returns this hub's PrometheusRules in the spoke, without the samples.
 func (at *place) rules(ctx context.Context) ([]monitoringv1.PrometheusRule, error) {
 	var list monitoringv1.PrometheusRuleList
 	err := at.m.Client.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: hubID})
 	return slices.DeleteFunc(list.Items, func(pr monitoringv1.PrometheusRule) bool { return pr.Namespace == sampleNamespace }), err
 }
 
-// foreign is an object that is not ours in a cluster.
+// foreign is an object in a cluster that is not Rulefleet's.
 type foreign struct {
 	m *fleet.Member
 	o client.Object
 }
 
-// plantForeign makes what has to stay as it is: rules of nobody's and of another hub's,
-// and what is no rule.
+// plantForeign creates objects that must not be changed: rules without a hub and of another hub, and other
+// objects.
 func (f *faulty) plantForeign(t *testing.T, m *fleet.Member) {
 	t.Helper()
 	const ns = "foreign"
@@ -323,8 +321,8 @@ func (f *faulty) plantForeign(t *testing.T, m *fleet.Member) {
 	}
 }
 
-// foreignUntouched tells whether all that is not ours in a cluster is as it was. A
-// CRD that was deleted took its objects with it.
+// foreignUntouched returns an error if a foreign object in a cluster was changed. Those that were deleted with
+// a CRD do not count.
 func (f *faulty) foreignUntouched(ctx context.Context, m *fleet.Member, withoutRules bool) error {
 	f.mu.Lock()
 	all := slices.Clone(f.foreign)
@@ -338,7 +336,7 @@ func (f *faulty) foreignUntouched(ctx context.Context, m *fleet.Member, withoutR
 	return errors.Join(errs...)
 }
 
-// canaries are texts in credentials that must never be seen outside of them.
+// canaries are texts in credentials that must never appear elsewhere.
 type canaries struct {
 	mu  sync.Mutex
 	all []string
@@ -350,8 +348,8 @@ func (c *canaries) add(texts ...string) {
 	c.all = append(c.all, texts...)
 }
 
-// into adds a token to a kubeconfig that has a client certificate, which counts, and
-// takes note of the key as well.
+// into adds a token to a kubeconfig with a client certificate, which takes precedence, and records the key as
+// well.
 func (c *canaries) into(t *testing.T, kubeconfig []byte, name string) []byte {
 	t.Helper()
 	cfg, err := clientcmd.Load(kubeconfig)
@@ -365,7 +363,7 @@ func (c *canaries) into(t *testing.T, kubeconfig []byte, name string) []byte {
 	return out
 }
 
-// found tells where a canary is seen.
+// found returns an error if a text contains a canary.
 func (c *canaries) found(where, text string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -377,8 +375,8 @@ func (c *canaries) found(where, text string) error {
 	return nil
 }
 
-// seen are the places where a person or a program could read a credential, and a word
-// that has to be there, so that none of them is empty for another reason.
+// seen returns the texts in which a credential could appear, each with a word that it must contain, to detect
+// an empty text.
 func (f *faulty) seen(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{"the manager's log": f.current().Log()}
 	for where, path := range map[string]string{
@@ -405,7 +403,7 @@ func (f *faulty) seen(ctx context.Context) (map[string]string, error) {
 	return out, err
 }
 
-// noCanary checks that no credential is to be seen anywhere.
+// noCanary checks that no credential appears anywhere.
 func (f *faulty) noCanary(ctx context.Context) error {
 	texts, err := f.seen(ctx)
 	if err != nil {
@@ -425,10 +423,10 @@ func (f *faulty) noCanary(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// outcome is a line of the table.
+// outcome is a row of the table.
 type outcome struct {
 	title, shown   string
-	after, took    time.Duration // until it was shown, and until all was well again
+	after, took    time.Duration // until the fault was shown, and until recovery
 	before, during time.Duration // p99 of the healthy spoke
 }
 
@@ -437,7 +435,7 @@ var table = struct {
 	rows []outcome
 }{}
 
-// writeTable writes what all rows came to, if there were any.
+// writeTable writes the outcomes of all rows, if any.
 func writeTable(path string) error {
 	table.Lock()
 	defer table.Unlock()
@@ -474,7 +472,7 @@ func millis(d time.Duration) string {
 	return fmt.Sprintf("%d ms", d.Milliseconds())
 }
 
-// pause lets time pass in which something is measured, or must not happen.
+// pause waits while something is measured or must not happen.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)
@@ -491,7 +489,7 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// conditions says in one line what a SpokeCluster shows.
+// conditions formats the conditions of a SpokeCluster in one line.
 func conditions(sc *v1alpha1.SpokeCluster) string {
 	out, err := json.Marshal(sc.Status.Conditions)
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// TestDeploymentToPrometheusRule is the main job: a Deployment in a spoke gets an
-// AlertRule on the hub and a PrometheusRule in its own spoke, and in no other; and
-// both go with it.
+// TestDeploymentToPrometheusRule tests the main function: a Deployment in a spoke gets an AlertRule on the hub
+// and a PrometheusRule only in its own spoke, and both are deleted with it.
 func TestDeploymentToPrometheusRule(t *testing.T) {
 	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a)
@@ -45,8 +44,7 @@ func TestDeploymentToPrometheusRule(t *testing.T) {
 	expectPushed(t, a, key, 0)
 }
 
-// TestAlertRuleOfAPerson follows an AlertRule through its life: created, changed,
-// disabled, enabled, deleted.
+// TestAlertRuleOfAPerson follows the life of an AlertRule: created, changed, disabled, enabled, deleted.
 func TestAlertRuleOfAPerson(t *testing.T) {
 	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a, b)

@@ -17,8 +17,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// TestHealth takes what a spoke's account may do away from it, and gives it back, with
-// three spokes side by side; and has rules fail in a spoke that can be served.
+// TestHealth removes the permissions of a spoke's account and restores them, with three spokes in parallel,
+// and makes rules fail in a healthy spoke.
 func TestHealth(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -68,17 +68,16 @@ func TestHealth(t *testing.T) {
 	t.Run("RulesFailing", func(t *testing.T) { rulesFailing(t, f, m, dir, writes) })
 }
 
-// rulesFailing has rules fail in a spoke, restarts the manager over them, and has them
-// put right.
+// rulesFailing makes rules fail in a spoke, restarts the manager, and repairs the rules.
 func rulesFailing(t *testing.T, f *fleet.Fleet, m *fleet.Manager, dir, name string) {
 	t.Helper()
 	for n := range 3 {
 		create(t, f.Hub, alertRule(fmt.Sprintf("homeless-%d", n), "nowhere", onNamed(v1alpha1.ClusterName(name))))
 	}
 	sc := expectSpoke(t, f, name, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRulesFailing,
-		"3 rules are not in force there as the hub says: 3 NamespaceMissing, such as "+fleet.Namespace+"/homeless-0: namespace nowhere does not exist")
+		"3 rules are not in effect there: 3 NamespaceMissing. For example "+fleet.Namespace+`/homeless-0: namespace "nowhere" not found`)
 
-	// It is the same after a restart, and costs no write.
+	// The status is the same after a restart, without a write.
 	must(t, m.Stop())
 	m = startManager(t, f, dir)
 	eventually(t, "all spokes are served", func(ctx context.Context) error { return metricIs(ctx, m, "rulefleet_engaged_spokes", 3) })
@@ -96,7 +95,7 @@ func rulesFailing(t *testing.T, f *fleet.Fleet, m *fleet.Manager, dir, name stri
 	expectSpoke(t, f, name, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady, "")
 }
 
-// expectSpoke polls until a condition of a SpokeCluster says so, in these words.
+// expectSpoke waits until a condition of a SpokeCluster has these values.
 func expectSpoke(t *testing.T, f *fleet.Fleet, name, kind string, status metav1.ConditionStatus, reason, words string) *v1alpha1.SpokeCluster {
 	t.Helper()
 	sc, began := membership(name), time.Now()
@@ -107,7 +106,7 @@ func expectSpoke(t *testing.T, f *fleet.Fleet, name, kind string, status metav1.
 	return sc
 }
 
-// says reads a SpokeCluster and tells whether one of its conditions says so.
+// says reads a SpokeCluster and returns an error unless a condition has these values.
 func says(ctx context.Context, f *fleet.Fleet, sc *v1alpha1.SpokeCluster, kind string, status metav1.ConditionStatus, reason, words string) error {
 	if err := read(ctx, f.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
 		return err
@@ -119,8 +118,7 @@ func says(ctx context.Context, f *fleet.Fleet, sc *v1alpha1.SpokeCluster, kind s
 	return nil
 }
 
-// revoke takes a verb on some resources from the account in a spoke, and gives it all
-// others; "" gives it all.
+// revoke removes a verb on some resources from the account in a spoke; "" restores all permissions.
 func revoke(t *testing.T, m *fleet.Member, verb string, resources ...string) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: fleet.SpokeUser}}

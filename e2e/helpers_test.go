@@ -23,12 +23,12 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// patience is how long a test waits for what has to happen. It is not scaled as the intervals of a manager
-// are: leases, timeouts and backoffs are not, and the machine may be busy. What takes longer than it would
-// if it were is told.
+// patience is how long a test waits for an expected event. It is not scaled like the intervals of a manager,
+// because leases, timeouts and backoffs are not, and the machine may be busy. A wait that takes longer than it
+// should is logged.
 const patience = 30 * time.Second
 
-// eventually polls until check has no complaint.
+// eventually retries check until it succeeds.
 func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
 	t.Helper()
 	within(t, patience, what, check)
@@ -40,7 +40,7 @@ func within(t *testing.T, limit time.Duration, what string, check func(ctx conte
 	defer cancel()
 	last := errors.New("never checked")
 	for began := time.Now(); ; {
-		// A check that the deadline cut short has nothing to say.
+		// The error of an attempt that the deadline interrupted is ignored.
 		if err := check(ctx); err == nil {
 			if took := time.Since(began); took > quickly(patience) {
 				t.Logf("%s: after %v", what, took.Round(time.Second))
@@ -57,14 +57,13 @@ func within(t *testing.T, limit time.Duration, what string, check func(ctx conte
 	}
 }
 
-// pollDelay is the time between two checks. What is about to happen is seen at once; what takes
-// longer is looked at less often, for every look costs the API servers something.
+// pollDelay is the time between two checks. It grows with the time waited, because every check is a load on
+// the API servers.
 func pollDelay(waited time.Duration) time.Duration {
 	return min(max(waited/20, 10*time.Millisecond), 200*time.Millisecond)
 }
 
-// throughout polls for a while, during which check must never complain. It is for
-// what must not happen.
+// throughout repeats check for a while, which must always succeed. It is for events that must not happen.
 func throughout(t *testing.T, span time.Duration, what string, check func(ctx context.Context) error) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, span, true, func(ctx context.Context) (bool, error) {
@@ -96,7 +95,7 @@ func namespace(t *testing.T, name string, members ...*fleet.Member) {
 	}
 }
 
-// deployment returns a Deployment as a person would write it.
+// deployment returns a Deployment as a user would write it.
 func deployment(namespace, name string) *appsv1.Deployment {
 	replicas := int32(1)
 	app := map[string]string{"app": name}
@@ -137,17 +136,17 @@ func onLabeled(key, value string) v1alpha1.ClusterSelection {
 	return v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}}
 }
 
-// registration is a spoke's Secret, by its name alone.
+// registration is a spoke's Secret with only its name.
 func registration(spoke string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: spoke}}
 }
 
-// membership is a SpokeCluster, by its name alone.
+// membership is a SpokeCluster with only its name.
 func membership(spoke string) *v1alpha1.SpokeCluster {
 	return &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: spoke}}
 }
 
-// generated returns the AlertRules on the hub that were made for a Deployment.
+// generated returns the AlertRules on the hub that were generated for a Deployment.
 func generated(ctx context.Context, f *fleet.Fleet, spoke, namespace, name string) ([]v1alpha1.AlertRule, error) {
 	var list v1alpha1.AlertRuleList
 	if err := f.Hub.Client.List(ctx, &list, client.InNamespace(fleet.GeneratedNamespace)); err != nil {
@@ -177,8 +176,7 @@ func pushed(ctx context.Context, m *fleet.Member, key client.ObjectKey) ([]monit
 	return out, nil
 }
 
-// expectPushed polls until exactly n PrometheusRules of an AlertRule are in a spoke,
-// and returns the first.
+// expectPushed waits until exactly n PrometheusRules of an AlertRule are in a spoke, and returns the first.
 func expectPushed(t *testing.T, m *fleet.Member, key client.ObjectKey, n int) *monitoringv1.PrometheusRule {
 	t.Helper()
 	var found []monitoringv1.PrometheusRule
@@ -194,8 +192,7 @@ func expectPushed(t *testing.T, m *fleet.Member, key client.ObjectKey, n int) *m
 	return &found[0]
 }
 
-// expectGenerated polls until exactly n AlertRules of a Deployment are on the hub,
-// and returns the first.
+// expectGenerated waits until exactly n AlertRules of a Deployment are on the hub, and returns the first.
 func expectGenerated(t *testing.T, f *fleet.Fleet, spoke, namespace, name string, n int) *v1alpha1.AlertRule {
 	t.Helper()
 	var found []v1alpha1.AlertRule
@@ -211,8 +208,8 @@ func expectGenerated(t *testing.T, f *fleet.Fleet, spoke, namespace, name string
 	return &found[0]
 }
 
-// expectReady polls until an AlertRule's condition Ready has a status and a reason
-// for its present generation.
+// expectReady waits until an AlertRule's condition Ready has this status and reason for its present
+// generation.
 func expectReady(t *testing.T, f *fleet.Fleet, key client.ObjectKey, status metav1.ConditionStatus, reason string) *v1alpha1.AlertRule {
 	t.Helper()
 	ar := &v1alpha1.AlertRule{}
@@ -229,7 +226,7 @@ func expectReady(t *testing.T, f *fleet.Fleet, key client.ObjectKey, status meta
 	return ar
 }
 
-// row returns what an AlertRule's status tells of a spoke, or nil.
+// row returns the row of a spoke in an AlertRule's status, or nil.
 func row(ar *v1alpha1.AlertRule, spoke string) *v1alpha1.ClusterStatus {
 	for i := range ar.Status.Clusters {
 		if string(ar.Status.Clusters[i].Name) == spoke {
@@ -239,8 +236,8 @@ func row(ar *v1alpha1.AlertRule, spoke string) *v1alpha1.ClusterStatus {
 	return nil
 }
 
-// expectRow polls until an AlertRule's status tells of a spoke, for the present
-// generation, that the rule is at a phase, for a reason.
+// expectRow waits until the row of a spoke in an AlertRule's status has this phase and reason for the present
+// generation.
 func expectRow(t *testing.T, f *fleet.Fleet, key client.ObjectKey, spoke string, phase v1alpha1.Phase, reason string) *v1alpha1.AlertRule {
 	t.Helper()
 	ar := &v1alpha1.AlertRule{}
@@ -250,7 +247,7 @@ func expectRow(t *testing.T, f *fleet.Fleet, key client.ObjectKey, spoke string,
 		}
 		r := row(ar, spoke)
 		current := r != nil && ar.Status.ObservedGeneration == ar.Generation &&
-			(r.ObservedGeneration == ar.Generation || r.ObservedGeneration == 0) // 0 is a row that no spoke was asked for
+			(r.ObservedGeneration == ar.Generation || r.ObservedGeneration == 0) // 0 is a row about a spoke that was not reached
 		if !current || r.Phase != phase || r.Reason != reason {
 			return fmt.Errorf("the status is %+v", ar.Status)
 		}
@@ -259,8 +256,7 @@ func expectRow(t *testing.T, f *fleet.Fleet, key client.ObjectKey, spoke string,
 	return ar
 }
 
-// expectCondition polls until an object on the hub has a condition for its present
-// generation.
+// expectCondition waits until an object on the hub has a condition for its present generation.
 func expectCondition(t *testing.T, f *fleet.Fleet, o client.Object, kind string, status metav1.ConditionStatus, reason string) *metav1.Condition {
 	t.Helper()
 	var c *metav1.Condition
@@ -285,7 +281,7 @@ func expectCondition(t *testing.T, f *fleet.Fleet, o client.Object, kind string,
 	return c
 }
 
-// read is Get without what the object held before: decoding keeps entries of maps.
+// read is Get into an empty object, because decoding keeps entries of maps.
 func read(ctx context.Context, m *fleet.Member, key client.ObjectKey, o client.Object) error {
 	reflect.ValueOf(o).Elem().SetZero()
 	if err := m.Client.Get(ctx, key, o); err != nil {
@@ -296,8 +292,8 @@ func read(ctx context.Context, m *fleet.Member, key client.ObjectKey, o client.O
 	return nil
 }
 
-// expectRule polls until a spoke has exactly one PrometheusRule of an AlertRule, of
-// which check has no complaint, and returns it.
+// expectRule waits until a spoke has exactly one PrometheusRule of an AlertRule that check accepts, and
+// returns it.
 func expectRule(t *testing.T, m *fleet.Member, key client.ObjectKey, what string, check func(r *monitoringv1.Rule) bool) *monitoringv1.PrometheusRule {
 	t.Helper()
 	var found []monitoringv1.PrometheusRule
@@ -313,7 +309,7 @@ func expectRule(t *testing.T, m *fleet.Member, key client.ObjectKey, what string
 	return &found[0]
 }
 
-// nonePushed tells whether a spoke has no PrometheusRule of an AlertRule.
+// nonePushed returns an error if a spoke has a PrometheusRule of an AlertRule.
 func nonePushed(ctx context.Context, m *fleet.Member, key client.ObjectKey) error {
 	found, err := pushed(ctx, m, key)
 	if err == nil && len(found) > 0 {
@@ -322,7 +318,7 @@ func nonePushed(ctx context.Context, m *fleet.Member, key client.ObjectKey) erro
 	return err
 }
 
-// untouched tells whether an object in a cluster still is the version at hand.
+// untouched returns an error if an object in a cluster was changed.
 func untouched(ctx context.Context, m *fleet.Member, o client.Object) error {
 	now := o.DeepCopyObject().(client.Object)
 	if err := m.Client.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
@@ -334,8 +330,8 @@ func untouched(ctx context.Context, m *fleet.Member, o client.Object) error {
 	return nil
 }
 
-// onProcesses skips a test that stops API servers, reads their audit logs, has spokes of its
-// own or reads the manager's metrics, where the clusters and the manager are not processes.
+// onProcesses skips a test that stops API servers, reads their audit logs, starts its own spokes or reads the
+// manager's metrics, unless the clusters and the manager are processes.
 func onProcesses(t *testing.T) {
 	t.Helper()
 	if *provider != providerProcesses {
@@ -343,7 +339,7 @@ func onProcesses(t *testing.T) {
 	}
 }
 
-// long skips a test where tests are to be short.
+// long skips a test in short mode.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -351,7 +347,7 @@ func long(t *testing.T) {
 	}
 }
 
-// start starts a fleet that a test has to itself.
+// start starts a fleet for one test.
 func start(t *testing.T, o fleet.Options) *fleet.Fleet {
 	t.Helper()
 	onProcesses(t)
@@ -365,7 +361,7 @@ func start(t *testing.T, o fleet.Options) *fleet.Fleet {
 	return f
 }
 
-// startManager starts a manager of a fleet, which has to end without a data race.
+// startManager starts a manager of a fleet, and checks that it ends without a data race.
 func startManager(t *testing.T, f *fleet.Fleet, dir string) *fleet.Manager {
 	t.Helper()
 	return startManagerWith(t, f, fleet.ManagerOptions{Dir: dir})
@@ -390,7 +386,7 @@ func startManagerWith(t *testing.T, f *fleet.Fleet, o fleet.ManagerOptions) *fle
 	return m
 }
 
-// update changes an object, again if somebody else changed it meanwhile.
+// update changes an object, and retries on conflicts.
 func update[T client.Object](t *testing.T, m *fleet.Member, o T, change func(T)) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("changing %T %s", o, o.GetName()), func(ctx context.Context) error {
@@ -402,7 +398,7 @@ func update[T client.Object](t *testing.T, m *fleet.Member, o T, change func(T))
 	})
 }
 
-// remove deletes an object at the end of a test, whether or not it still is there.
+// remove deletes an object, if it still exists, at the end of a test.
 func remove(t *testing.T, m *fleet.Member, o client.Object) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -420,7 +416,7 @@ func create(t *testing.T, m *fleet.Member, o client.Object) client.ObjectKey {
 	return client.ObjectKeyFromObject(o)
 }
 
-// unique makes a name out of a test's, for what it has to itself.
+// unique derives a name from the test's name.
 func unique(t *testing.T) string {
 	t.Helper()
 	name := strings.ToLower(strings.TrimPrefix(strings.ReplaceAll(t.Name(), "/", "-"), "Test"))

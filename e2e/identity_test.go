@@ -18,17 +18,17 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// exchanged is a spoke behind a proxy that leads to another cluster now and then.
+// exchanged is a spoke behind a proxy that sometimes leads to another cluster.
 type exchanged struct {
 	*fleet.Fleet
 	home, other *fleet.Member
 	proxy       *faultproxy.Proxy
-	// made are the AlertRules of Deployments at home.
+	// made are the AlertRules of Deployments in the original cluster.
 	made []client.ObjectKey
 }
 
-// TestAnotherClusterAtTheAddress has another cluster answer at a spoke's address, in the middle of
-// the work, while the manager looks at its spokes as seldom as in production.
+// TestAnotherClusterAtTheAddress makes another cluster answer at a spoke's address during operation, with
+// production intervals.
 func TestAnotherClusterAtTheAddress(t *testing.T) {
 	t.Parallel()
 	f := &exchanged{Fleet: start(t, fleet.Options{Spokes: []string{"home", "other"}, Audit: true, Intervals: 1})}
@@ -63,15 +63,15 @@ func (f *exchanged) kubeconfigOf(t *testing.T, m *fleet.Member) []byte {
 	return kubeconfig
 }
 
-// exchange has the other cluster answer, after something that can be noticed. What people want
-// meanwhile is not written there, and what is not there is not taken for gone.
+// exchange switches to the other cluster after a sign that can be detected. Changes made meanwhile are not
+// written there, and objects missing there do not count as deleted.
 func (f *exchanged) exchange(t *testing.T, name string, sign func()) {
 	t.Helper()
 	changed := create(t, f.Hub, alertRule("changed-"+name, "shop", onNamed("moved")))
 	deleted := create(t, f.Hub, alertRule("deleted-"+name, "shop", onNamed("moved")))
 	expectPushed(t, f.home, changed, 1)
 	expectPushed(t, f.home, deleted, 1)
-	// The other has rules by the same names, as after a restore of the one into the other.
+	// The other cluster has rules with the same names, as after a restore.
 	for _, key := range []client.ObjectKey{changed, deleted} {
 		twin := expectPushed(t, f.home, key, 1).DeepCopy()
 		twin.ObjectMeta = metav1.ObjectMeta{Namespace: twin.Namespace, Name: twin.Name, Labels: twin.Labels, Annotations: twin.Annotations}
@@ -105,8 +105,7 @@ func (f *exchanged) exchange(t *testing.T, name string, sign func()) {
 	}
 }
 
-// readsOf returns a function that has no complaint when the manager has listed something in a
-// cluster since.
+// readsOf returns a check that the manager has listed something in a cluster since then.
 func (f *exchanged) readsOf(t *testing.T, m *fleet.Member) func() error {
 	t.Helper()
 	cursor, err := controlplane.NewAuditCursor(m.AuditLog())
@@ -120,7 +119,7 @@ func (f *exchanged) readsOf(t *testing.T, m *fleet.Member) func() error {
 	}
 }
 
-// allMade tells whether the AlertRules of the Deployments at home are there.
+// allMade returns an error unless the AlertRules of the original Deployments exist.
 func (f *exchanged) allMade(ctx context.Context) error {
 	for _, key := range f.made {
 		if err := f.Hub.Client.Get(ctx, key, &v1alpha1.AlertRule{}); err != nil {
@@ -192,7 +191,7 @@ func TestSecretsSwapped(t *testing.T) {
 	}
 }
 
-// swap swaps the Secrets' kubeconfigs.
+// swap swaps the kubeconfigs in two Secrets.
 func (f *lifecycle) swap(t *testing.T) {
 	t.Helper()
 	a, b := registration("a"), registration("b")
@@ -202,7 +201,7 @@ func (f *lifecycle) swap(t *testing.T) {
 	update(t, f.Hub, registration("b"), func(s *corev1.Secret) { s.Data = a.Data })
 }
 
-// confirmOther waits until a spoke that was confirmed says that another one has to be, too.
+// confirmOther waits until a confirmed spoke requires the confirmation of the other one.
 func (f *lifecycle) confirmOther(t *testing.T, name, other, uid string) {
 	t.Helper()
 	eventually(t, name+" says that "+other+" has to be confirmed, too", func(ctx context.Context) error {
@@ -219,8 +218,8 @@ func (f *lifecycle) confirmOther(t *testing.T, name, other, uid string) {
 	})
 }
 
-// held waits until each spoke's rules are in the cluster that it is now. What is of the other is held
-// there, few as it is: the rule that is placed by name, and on the hub that of the Deployment.
+// held waits until each spoke's rules are in its present cluster, and the rules of the other cluster are held
+// there, few as they are: the rule placed by name and, on the hub, that of the Deployment.
 func (f *lifecycle) held(t *testing.T, places map[string]*fleet.Member) {
 	t.Helper()
 	for name, m := range places {
@@ -232,7 +231,7 @@ func (f *lifecycle) held(t *testing.T, places map[string]*fleet.Member) {
 	}
 }
 
-// settled waits until each spoke's rules are in the cluster that it is now, and no others.
+// settled waits until each spoke's rules, and no others, are in its present cluster.
 func (f *lifecycle) settled(t *testing.T, places map[string]*fleet.Member) {
 	t.Helper()
 	for name, m := range places {

@@ -23,7 +23,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// startSilent listens as an API server that accepts connections and never answers.
+// startSilent starts a server that accepts connections and never answers.
 func startSilent(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,8 +41,7 @@ func startSilent(t *testing.T) string {
 	return "https://" + l.Addr().String()
 }
 
-// TestIsolationFromBadSpokes registers a silent spoke and one that answers 403
-// before a good one.
+// TestIsolationFromBadSpokes registers a silent spoke and one that answers 403 before a good one.
 func TestIsolationFromBadSpokes(t *testing.T) {
 	f := start(t, fleet.Options{Spokes: []string{"forbidden", "good"}, Intervals: 1})
 	_, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: t.TempDir()})
@@ -95,18 +94,15 @@ func connected(ctx context.Context, f *fleet.Fleet, name string, status metav1.C
 	return nil
 }
 
-// noise is by how much the p99 of two measurements of the same was seen to differ on a
-// machine that is busy with other things, too.
+// noise is the observed variation of p99 on a busy machine.
 const noise = 200 * time.Millisecond
 
 // queued is the number of rules that wait for a frozen spoke.
 const queued = 1000
 
-// TestIsolationFromAFrozenSpoke freezes a spoke with 1,000 keys queued for
-// it, and compares how fast a healthy one gets its rules with how fast it does when
-// all is well. It does so in rounds, and compares the medians of the rounds' p99: a
-// burst of something else on the machine spoils one round, a spoke that is slowed
-// down shows in all of them.
+// TestIsolationFromAFrozenSpoke freezes a spoke with 1,000 queued keys, and compares the latency of a healthy
+// spoke with its latency before. It compares the medians of several rounds' p99: other load affects one round,
+// a spoke that is slowed down is slow in all.
 func TestIsolationFromAFrozenSpoke(t *testing.T) {
 	long(t)
 	const rounds, samples = 5, 150
@@ -119,8 +115,8 @@ func TestIsolationFromAFrozenSpoke(t *testing.T) {
 		before, p99Before = append(before, took...), append(p99Before, p(99, took))
 		must(t, frozen.Pause())
 		revise(t, f, strconv.Itoa(round))
-		// Well before the first write times out: until then, only the limit of keys in
-		// flight keeps the frozen spoke from taking all workers.
+		// This is before the first write times out: until then, only the limit of keys in flight keeps the frozen
+		// spoke from occupying all workers.
 		within(t, 5*time.Second, "the keys are queued", func(ctx context.Context) error {
 			return metricAtLeast(ctx, m, `rulefleet_parked_keys{controller="distribute"}`, queued-10)
 		})
@@ -136,8 +132,8 @@ func TestIsolationFromAFrozenSpoke(t *testing.T) {
 	t.Logf("hub to healthy spoke: p99 %v, and %v with a frozen spoke and %d keys queued for it: × %.2f", was, is, queued, float64(is)/float64(was))
 	t.Logf("p99 of each round: %v, and %v; p50 and p99 of all: %v and %v, and %v and %v",
 		p99Before, p99During, p(50, before), p(99, before), p(50, during), p(99, during))
-	// A spoke that waits for another waits for seconds. What is below noise may as well
-	// be the machine, whose two cores run ten API servers and etcds meanwhile.
+	// Waiting for another spoke takes seconds. A difference below noise may come from the machine, whose two
+	// cores run ten API servers and etcds.
 	if float64(is) > 1.2*float64(was) && is > was+noise {
 		t.Errorf("p99 is %v with a frozen spoke, and %v without", is, was)
 	}
@@ -146,9 +142,8 @@ func TestIsolationFromAFrozenSpoke(t *testing.T) {
 	}
 }
 
-// startLoaded starts a fleet with a spoke that is going to be frozen, and puts rules
-// there that hold a label of their spoke's: changing it queues all of them, at the
-// cost of one write on the hub.
+// startLoaded starts a fleet with a spoke that will be frozen, and rules there that contain a label of the
+// spoke: changing it queues all of them with one write on the hub.
 func startLoaded(t *testing.T) (*fleet.Fleet, *fleet.Manager) {
 	t.Helper()
 	f := start(t, fleet.Options{Spokes: []string{"healthy", "frozen"}, Intervals: 1})
@@ -173,7 +168,7 @@ func startLoaded(t *testing.T) (*fleet.Fleet, *fleet.Manager) {
 	return f, m
 }
 
-// revise changes the label that the rules of the frozen spoke hold.
+// revise changes the label in the rules of the frozen spoke.
 func revise(t *testing.T, f *fleet.Fleet, revision string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"revision":%q}}}`, revision)
@@ -181,7 +176,7 @@ func revise(t *testing.T, f *fleet.Fleet, revision string) {
 	must(t, f.Hub.Client.Patch(t.Context(), sc, client.RawPatch(types.MergePatchType, patch)))
 }
 
-// revised tells whether all rules in a spoke hold a revision.
+// revised returns an error unless all rules in a spoke have a revision.
 func revised(ctx context.Context, m *fleet.Member, revision string) error {
 	var list monitoringv1.PrometheusRuleList
 	if err := m.Client.List(ctx, &list, client.InNamespace("load")); err != nil {
@@ -195,8 +190,8 @@ func revised(ctx context.Context, m *fleet.Member, revision string) error {
 	return nil
 }
 
-// propagation measures, n times, how long an AlertRule that is created on the hub
-// takes to be a PrometheusRule in a spoke.
+// propagation measures, n times, how long a new AlertRule on the hub takes to become a PrometheusRule in a
+// spoke.
 func propagation(t *testing.T, f *fleet.Fleet, m *fleet.Member, prefix string, n int) []time.Duration {
 	t.Helper()
 	watching, err := client.NewWithWatch(m.RESTConfig(), client.Options{Scheme: fleet.Scheme})
@@ -230,7 +225,7 @@ func awaitAdded(t *testing.T, w watch.Interface, key string) {
 	}
 }
 
-// p is a percentile.
+// p returns a percentile.
 func p(percent int, of []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(of))
 	return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(10 * time.Microsecond)

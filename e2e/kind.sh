@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# e2e/kind.sh start|test|logs|stop|all: the end-to-end tests on clusters of kind. 'make e2e'
-# and its parts call it. E2E_IMAGE names the image of the manager, which is built already;
-# what kind/common.sh reads from the environment counts too.
+# e2e/kind.sh start|test|logs|stop|all: runs the end-to-end tests on kind clusters. 'make e2e' and its
+# parts call it. E2E_IMAGE is the image of the manager, which must exist. The environment variables of
+# kind/common.sh apply as well.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../kind/common.sh"
 cd "$root"
 
-# As in e2e/suite_test.go.
+# The spokes and their labels, as in e2e/suite_test.go.
 declare -A spokes=([eu-1]='env=prod region=eu' [us-1]='env=dev region=us')
 binary=$root/bin/e2e.test
 
 step() { .ci/step "$@"; }
 
-# As a platform team would that is strict: pods have to be restricted.
+# The namespace enforces restricted pods, as on a strict platform.
 prepare_hub() {
 	on hub create namespace "$namespace" --dry-run=client -o yaml | on hub apply --server-side -f - >/dev/null
 	on hub label --overwrite namespace "$namespace" pod-security.kubernetes.io/enforce=restricted \
@@ -24,7 +24,7 @@ prepare_hub() {
 	done
 }
 
-# registered: no earlier run of the tests has uninstalled everything.
+# registered checks that no earlier run of the tests has uninstalled everything.
 registered() {
 	local name
 	for name in "${!spokes[@]}"; do
@@ -40,7 +40,7 @@ start() {
 	require_image
 	if [[ -n $(clusters) && ! -e $dir/$tests_mark ]]; then
 		stopping=no
-		fail "there are clusters of yours: $(clusters | xargs). kind/down removes them; or let the tests have others by KIND_PREFIX and KIND_DIR"
+		fail "clusters that do not belong to the tests exist: $(clusters | xargs). Remove them with kind/down, or set KIND_PREFIX and KIND_DIR to use others"
 	fi
 	mkdir -p "$dir"
 	touch "$dir/$tests_mark"
@@ -50,8 +50,8 @@ start() {
 	step 'e2e: chart' "$0" suite -test.run '^$'
 }
 
-# tests runs the suite that runs on processes, too, then what is about kind alone, which ends
-# with an uninstallation, and then the commands that the documentation shows. It prints how many tests ran, and fails if none did.
+# tests runs the suite that also runs on processes, then the tests that need kind, which end with an
+# uninstallation, and then the commands in the documentation. It prints how many tests ran, and fails if none did.
 tests() {
 	require_image
 	local log=$dir/tests.log
@@ -68,11 +68,11 @@ count() {
 	local passed skipped
 	passed=$(grep -c '^--- PASS: ' "$1" || true)
 	skipped=$(grep -c '^--- SKIP: ' "$1" || true)
-	echo "e2e: $3: $passed tests ran, $skipped did not (they need the clusters and the manager as processes)"
+	echo "e2e: $3: $passed tests ran, $skipped were skipped (they need the clusters and the manager as processes)"
 	((passed >= $2)) || fail "$passed tests ran, want $2"
 }
 
-# logs collects what there is to know, and never fails.
+# logs collects the logs of all clusters, and never fails.
 logs() {
 	local out name kinds=alertrules,alertruletemplates,spokeclusters
 	out=$dir/logs-$(date +%Y%m%d-%H%M%S)
@@ -96,7 +96,7 @@ logs() {
 
 stop() { step 'e2e: clusters removed' kind/down; }
 
-# all stops what it started, however it ends, unless KEEP=1.
+# all always stops what it started, unless KEEP=1.
 all() {
 	trap 'end' EXIT
 	trap 'exit 130' INT
@@ -111,7 +111,7 @@ end() {
 	if ((code != 0 && code != 130 && code != 143)); then logs; fi
 	if [[ ${stopping:-} == no ]]; then exit "$code"; fi
 	if [[ ${KEEP:-} == 1 ]]; then
-		say "KEEP=1: the clusters stay; 'make e2e-stop' removes them"
+		say "KEEP=1: the clusters are kept; to remove them: make e2e-stop"
 	else
 		stop || code=1
 	fi
@@ -119,11 +119,11 @@ end() {
 }
 
 require_image() {
-	[[ -n ${E2E_IMAGE:-} ]] || fail "E2E_IMAGE is not set; call this by make"
+	[[ -n ${E2E_IMAGE:-} ]] || fail "E2E_IMAGE is not set; run this with make"
 	require_docker
-	docker image inspect "$E2E_IMAGE" >/dev/null 2>&1 || fail "there is no image $E2E_IMAGE; 'make image' builds it"
-	# Built here, so that the tests' time is their own.
-	[[ -x $binary ]] || fail "there is no $binary; 'make e2e-build' builds it"
+	docker image inspect "$E2E_IMAGE" >/dev/null 2>&1 || fail "image $E2E_IMAGE not found; build it with 'make image'"
+	# The tests must be built already, so that their time does not include the build.
+	[[ -x $binary ]] || fail "$binary not found; build it with 'make e2e-build'"
 }
 
 case ${1:-} in

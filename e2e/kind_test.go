@@ -28,28 +28,28 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/helm"
 )
 
-// minutes is how long is waited for what pods and nodes have a part in.
+// minutes is how long to wait for events that involve pods and nodes.
 const minutes = 2 * time.Minute
 
 const (
-	// each is how many Deployments and how many AlertRules there are before anything happens.
+	// each is the initial number of Deployments and of AlertRules.
 	each = 20
-	// rollout is how many AlertRules are on their way when the leader is killed.
+	// rollout is the number of AlertRules under way when the leader is killed.
 	rollout = 200
 )
 
-// installed is the operator as the chart installs it, in clusters of kind.
+// installed is the operator, installed by the chart in kind clusters.
 type installed struct {
 	*fleet.Fleet
 	test    *testing.T // all of it
 	release *helm.Release
 	ns      string // of the tests, in both spokes
 
-	before map[string]string // what there was, to compare with
+	before map[string]string // the state to compare with
 }
 
-// TestKind goes through what happens to an installation, from its first upgrade until it is
-// uninstalled. Each step stands on those before it: the first that fails is the last.
+// TestKind goes through the life of an installation, from its first upgrade to its uninstallation. Each step
+// depends on the previous ones, so the first failure is the last step.
 func TestKind(t *testing.T) {
 	if *provider != providerKind {
 		t.Skip("needs clusters of kind: make e2e")
@@ -77,8 +77,8 @@ func (f *installed) spokes() []*fleet.Member {
 	return []*fleet.Member{f.Spoke(spokeA), f.Spoke(spokeB)}
 }
 
-// fill makes what the upgrade must not touch: Deployments with their rules, and rules of a
-// person's in every spoke.
+// fill creates what the upgrade must not change: Deployments with their rules, and rules written by hand in
+// every spoke.
 func (f *installed) fill(t *testing.T) {
 	t.Helper()
 	for i := range each {
@@ -88,7 +88,7 @@ func (f *installed) fill(t *testing.T) {
 	within(t, minutes, "the rules are ready", func(ctx context.Context) error { return f.ready(ctx, 2*each) })
 }
 
-// ready tells whether n AlertRules are about the tests' namespace, and all of them are ready.
+// ready returns an error unless n AlertRules concern the tests' namespace and all of them are ready.
 func (f *installed) ready(ctx context.Context, n int) error {
 	var list v1alpha1.AlertRuleList
 	if err := f.Hub.Client.List(ctx, &list); err != nil {
@@ -136,7 +136,7 @@ func (f *installed) snapshot(ctx context.Context) (map[string]string, error) {
 	return out, nil
 }
 
-// remember takes down what there is, for unchanged to compare with.
+// remember records the present state for unchanged.
 func (f *installed) remember(t *testing.T) {
 	t.Helper()
 	var err error
@@ -147,7 +147,7 @@ func (f *installed) remember(t *testing.T) {
 	}
 }
 
-// unchanged tells whether what was remembered is all there is, and as it was.
+// unchanged returns an error unless the state is as recorded.
 func (f *installed) unchanged(ctx context.Context) error {
 	now, err := f.snapshot(ctx)
 	if err != nil {
@@ -167,15 +167,15 @@ func (f *installed) unchanged(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// expectEngaged polls until a leader serves both spokes, which it does only after it was
-// elected: what was there when it was, says nothing.
+// expectEngaged waits until a leader serves both spokes, which requires its election. The state from before
+// does not show that.
 func (f *installed) expectEngaged(t *testing.T) {
 	t.Helper()
 	for _, spoke := range []string{spokeA, spokeB} {
 		expectConnectedWithin(t, f.Fleet, spoke, metav1.ConditionTrue, v1alpha1.ReasonConnected)
 	}
 	f.expectAdmission(t)
-	// A new rule gets there when all that was replayed before it was looked at.
+	// A new rule arrives once everything replayed before it was handled.
 	key := create(t, f.Hub, alertRule(unique(t), f.ns, onEvery()))
 	for _, m := range f.spokes() {
 		within(t, minutes, "a new rule is in "+m.Name(), func(ctx context.Context) error {
@@ -192,8 +192,8 @@ func (f *installed) expectEngaged(t *testing.T) {
 	}
 }
 
-// expectAdmission polls until the API server reaches the webhook: the configuration has the
-// manager's authority a moment after it was installed.
+// expectAdmission waits until the API server reaches the webhook: the configuration gets the manager's CA
+// shortly after the installation.
 func (f *installed) expectAdmission(t *testing.T) {
 	t.Helper()
 	eventually(t, "the API server reaches the webhook", func(ctx context.Context) error {
@@ -208,7 +208,7 @@ func expectConnectedWithin(t *testing.T, f *fleet.Fleet, spoke string, status me
 	})
 }
 
-// pods returns the manager's.
+// pods returns the manager's pods.
 func (f *installed) pods(ctx context.Context) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	err := f.Hub.Client.List(ctx, &list, client.InNamespace(fleet.Namespace),
@@ -219,7 +219,7 @@ func (f *installed) pods(ctx context.Context) ([]corev1.Pod, error) {
 	return list.Items, nil
 }
 
-// upgrade changes values, so that all pods are replaced, and the webhook is installed.
+// upgrade changes values so that all pods are replaced and the webhook is installed.
 func (f *installed) upgrade(t *testing.T) {
 	f.remember(t)
 	old, err := f.pods(t.Context())
@@ -242,7 +242,7 @@ func (f *installed) upgrade(t *testing.T) {
 	must(t, f.unchanged(t.Context()))
 }
 
-// rollback goes to the revision before, and to the last one again.
+// rollback rolls back to the previous revision, and forward again.
 func (f *installed) rollback(t *testing.T) {
 	installed, err := f.release.Status()
 	must(t, err)
@@ -253,8 +253,8 @@ func (f *installed) rollback(t *testing.T) {
 	must(t, f.unchanged(t.Context()))
 }
 
-// teams are those with Kubernetes' own roles in a namespace: edit lets them write
-// AlertRules there, view read them, and neither anything elsewhere.
+// teams tests Kubernetes' own roles in a namespace: edit allows writing AlertRules there, view reading them,
+// and neither anything elsewhere.
 func (f *installed) teams(t *testing.T) {
 	namespace(t, f.ns, f.Hub)
 	for role, verbs := range map[string][]string{"view": {"list"}, "edit": {"list", "create", "delete"}} {
@@ -284,7 +284,7 @@ func (f *installed) teams(t *testing.T) {
 	}
 }
 
-// restricted looks at the pods. That they run at all in this namespace says most of it.
+// restricted checks the pods, which mostly follows from their running in this namespace.
 func (f *installed) restricted(t *testing.T) {
 	ns := &corev1.Namespace{}
 	must(t, read(t.Context(), f.Hub, client.ObjectKey{Name: fleet.Namespace}, ns))
@@ -312,7 +312,7 @@ func (f *installed) restricted(t *testing.T) {
 	}
 }
 
-// selects places a rule by a label that one spoke has, then by one that the other has.
+// selects places a rule by a label of one spoke, then by one of the other.
 func (f *installed) selects(t *testing.T) {
 	ar := alertRule(unique(t), f.ns, onLabeled("env", spokeLabels[spokeA]["env"]))
 	key := create(t, f.Hub, ar)
@@ -329,7 +329,7 @@ func (f *installed) deployment(t *testing.T) {
 	must(t, nonePushed(t.Context(), f.Spoke(spokeA), client.ObjectKeyFromObject(ar)))
 }
 
-// refuses writes to the hub's API server, which asks the webhook's Service.
+// refuses writes invalid objects, for which the API server calls the webhook's Service.
 func (f *installed) refuses(t *testing.T) {
 	f.expectAdmission(t)
 	bad := alertRule(unique(t), f.ns, onEvery())
@@ -360,7 +360,7 @@ func (f *installed) leader(ctx context.Context) (string, error) {
 	return pod, nil
 }
 
-// killLeader kills the pod that leads while rules are on their way to the spokes.
+// killLeader kills the leading pod while rules are being distributed.
 func (f *installed) killLeader(t *testing.T) {
 	old, err := f.leader(t.Context())
 	must(t, err)
@@ -398,12 +398,11 @@ func (f *installed) killLeader(t *testing.T) {
 	within(t, minutes, "every rule is ready", func(ctx context.Context) error { return f.ready(ctx, 2*each+rollout) })
 	t.Logf("the leader was killed: another led after %v, and all %d rules were in both spokes after %v",
 		led.Round(time.Millisecond), rollout, time.Since(killed).Round(time.Millisecond))
-	// What the other steps have deleted may be the new leader's to remove.
+	// The new leader may still have to remove what other steps have deleted.
 	within(t, minutes, "there is what is due, and nothing else", f.exact)
 }
 
-// exact tells whether each spoke has one rule for every AlertRule that is due there, and
-// nothing else.
+// exact returns an error unless each spoke has exactly one rule for every AlertRule that is placed there.
 func (f *installed) exact(ctx context.Context) error {
 	for m, want := range map[*fleet.Member]int{f.Spoke(spokeA): 2*each + rollout, f.Spoke(spokeB): each + rollout} {
 		var list monitoringv1.PrometheusRuleList
@@ -421,8 +420,8 @@ func (f *installed) exact(ctx context.Context) error {
 	return nil
 }
 
-// createInTheEnd creates an AlertRule. While a replica is gone and its address is not yet
-// taken off the Service, the webhook may not answer, and a person would try again.
+// createInTheEnd creates an AlertRule with retries. While the address of a replica that is gone is still in
+// the Service, the webhook may not answer.
 func (f *installed) createInTheEnd(ctx context.Context, ar *v1alpha1.AlertRule) error {
 	var last error
 	deadline := time.Now().Add(patience)
@@ -438,7 +437,7 @@ func (f *installed) createInTheEnd(ctx context.Context, ar *v1alpha1.AlertRule) 
 	return fmt.Errorf("creating %s: %w", ar.Name, last)
 }
 
-// pauseNode freezes a spoke's node, with its API server, and changes rules meanwhile.
+// pauseNode freezes a spoke's node with its API server, and changes rules meanwhile.
 func (f *installed) pauseNode(t *testing.T) {
 	a, b := f.Spoke(spokeA), f.Spoke(spokeB)
 	ar := alertRule(unique(t), f.ns, onEvery())
@@ -474,7 +473,7 @@ func (f *installed) pauseNode(t *testing.T) {
 	expectPlaced(t, key, spokeA, spokeB)
 }
 
-// uninstall takes the operator away, and nothing else.
+// uninstall removes the operator and nothing else.
 func (f *installed) uninstall(t *testing.T) {
 	within(t, minutes, "what the other steps made is gone", func(ctx context.Context) error {
 		return errors.Join(f.ready(ctx, 2*each+rollout), f.exact(ctx))
@@ -483,11 +482,11 @@ func (f *installed) uninstall(t *testing.T) {
 	must(t, f.release.Uninstall())
 	eventually(t, "the operator is gone", func(ctx context.Context) error { return f.gone(ctx) })
 	must(t, f.unchanged(t.Context()))
-	// The webhook's configuration would refuse all of this, if it were there.
+	// The webhook's configuration would refuse all of this if it still existed.
 	create(t, f.Hub, alertRule(unique(t), f.ns, v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"nowhere"}}))
 }
 
-// gone tells whether nothing of the release's is left but what is to be kept.
+// gone returns an error if anything of the release is left that should not be kept.
 func (f *installed) gone(ctx context.Context) error {
 	pods, err := f.pods(ctx)
 	if err != nil || len(pods) > 0 {
@@ -513,8 +512,7 @@ func (f *installed) reinstall(t *testing.T) {
 	must(t, f.unchanged(t.Context()))
 }
 
-// remove uninstalls for good: the operator's namespace and the SpokeClusters go too, and the
-// rules stay.
+// remove uninstalls completely: the operator's namespace and the SpokeClusters are deleted, the rules stay.
 func (f *installed) remove(t *testing.T) {
 	must(t, f.release.Uninstall())
 	var spokes v1alpha1.SpokeClusterList

@@ -36,7 +36,7 @@ func createRules(t *testing.T, f *fleet.Fleet, spoke, namespace string, n int) {
 	must(t, g.Wait())
 }
 
-// held is how many PrometheusRules are in a namespace of a spoke.
+// held returns the number of PrometheusRules in a namespace of a spoke.
 func held(ctx context.Context, m *fleet.Member, namespace string) (int, error) {
 	var list monitoringv1.PrometheusRuleList
 	if err := m.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
@@ -45,8 +45,8 @@ func held(ctx context.Context, m *fleet.Member, namespace string) (int, error) {
 	return len(list.Items), nil
 }
 
-// hangFor serves a webhook that does not answer for rules in namespaces whose names begin with stuck,
-// until it is released.
+// hangFor serves a webhook that does not answer for rules in namespaces with the prefix stuck, until it is
+// released.
 func hangFor(t *testing.T) (h *hook, asked *atomic.Int32, release func()) {
 	t.Helper()
 	asked = &atomic.Int32{}
@@ -65,9 +65,9 @@ func hangFor(t *testing.T) (h *hook, asked *atomic.Int32, release func()) {
 	return h, asked, free
 }
 
-// TestHangingNamespaces lets the rules of one namespace of a spoke hang in an admission webhook, then
-// those of three, and of seven, and starts the manager anew meanwhile. The webhook takes longer than the
-// manager waits.
+// TestHangingNamespaces makes the rules of one namespace of a spoke hang in an admission webhook, then those
+// of three and of seven, with a restart of the manager in between. The webhook's timeout is longer than the
+// manager's.
 func TestHangingNamespaces(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -124,14 +124,13 @@ func TestHangingNamespaces(t *testing.T) {
 		t.Logf("%d namespaces hang: a rule of another one is there after %v", stuck, time.Since(began).Round(time.Millisecond))
 	}
 
-	// A rule says what it waits for, whether it was tried, though the manager gave up before the webhook
-	// did, or waits behind one that was.
-	for _, words := range []string{"an admission webhook in the spoke hangs", "does not answer writes"} {
+	// A rule's row says what it waits for, whether its write timed out or it waits behind one that did.
+	for _, words := range []string{"an admission webhook in the spoke hangs", "of the spoke time out"} {
 		within(t, time.Minute, "a row tells that "+words, func(ctx context.Context) error {
 			return rowWith(ctx, t, f, spokeA, words)
 		})
 	}
-	if log := manager.Log(); strings.Contains(log, "the spoke can't be served") {
+	if log := manager.Log(); strings.Contains(log, "spoke can't be served") {
 		t.Error("the spoke was taken for one that does not answer")
 	}
 	expectConnected(t, f, spokeA, metav1.ConditionTrue, v1alpha1.ReasonConnected)
@@ -149,8 +148,8 @@ func TestHangingNamespaces(t *testing.T) {
 	release()
 	h.uninstall(t, m, config)
 	within(t, 2*time.Minute, "all rules are in the spoke", func(ctx context.Context) error { return ready(ctx, f, total) })
-	// The status of a rule is written when it is accepted, when it waits and when it hangs, both once more
-	// after the restart, and when it is applied.
+	// The status of a rule is written when it is accepted, when it waits, when it hangs, the latter two once
+	// more after the restart, and when it is applied.
 	written := map[string]int{}
 	events, err := f.Hub.Audit().Events(func(e controlplane.AuditEvent) bool {
 		return wroteHere(e) && e.ObjectRef.Resource == "alertrules" && e.ObjectRef.Subresource == "status"
@@ -169,7 +168,7 @@ func TestHangingNamespaces(t *testing.T) {
 	at.holds(t, false)
 }
 
-// rowWith finds a row of a spoke that is an error, and says some words.
+// rowWith finds a row of a spoke with reason Error and these words.
 func rowWith(ctx context.Context, t *testing.T, f *fleet.Fleet, spoke, words string) error {
 	t.Helper()
 	var list v1alpha1.AlertRuleList
@@ -185,8 +184,8 @@ func rowWith(ctx context.Context, t *testing.T, f *fleet.Fleet, spoke, words str
 	return fmt.Errorf("none of %d", len(list.Items))
 }
 
-// TestRulesOfAFarSpokeAreBounded puts a spoke alone behind a round trip of 100 ms, and counts the time
-// until it has 500 rules that were on the hub before it came.
+// TestRulesOfAFarSpokeAreBounded registers a spoke with a round trip of 100 ms, and measures the time until it
+// has 500 rules that were already on the hub.
 func TestRulesOfAFarSpokeAreBounded(t *testing.T) {
 	const rules, roundTrip, limit = 500, 100 * time.Millisecond, 5 * time.Second
 	f := start(t, fleet.Options{Spokes: []string{spokeA}, Intervals: 1})
@@ -224,8 +223,8 @@ func TestRulesOfAFarSpokeAreBounded(t *testing.T) {
 	}
 }
 
-// TestIsolationFromAHangingNamespace measures how fast a spoke gets its rules while those of another
-// namespace of its own hang in an admission webhook, and another spoke is frozen.
+// TestIsolationFromAHangingNamespace measures the latency of a spoke while the rules of another of its
+// namespaces hang in an admission webhook, and another spoke is frozen.
 func TestIsolationFromAHangingNamespace(t *testing.T) {
 	long(t)
 	const rounds, samples, stuck = 3, 100, 100

@@ -22,15 +22,15 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// replicas are managers of one hub, of which one leads.
+// replicas are managers of one hub, one of which leads.
 type replicas struct {
 	*fleet.Fleet
 	spoke *fleet.Member
-	rule  *v1alpha1.AlertRule // which is changed to see that somebody works
+	rule  *v1alpha1.AlertRule // changed to see whether a replica works
 	round int
 }
 
-// TestLeaderElection takes the leader away in each way that there is.
+// TestLeaderElection removes the leader in each possible way.
 func TestLeaderElection(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -56,8 +56,7 @@ func (r *replicas) replica(t *testing.T) *fleet.Manager {
 	return startManagerWith(t, r.Fleet, fleet.ManagerOptions{Dir: t.TempDir(), LeaderElect: true})
 }
 
-// standby starts a replica that finds another one leading: it is ready, and writes
-// nothing.
+// standby starts a replica while another one leads: it is ready, and writes nothing.
 func (r *replicas) standby(t *testing.T) *fleet.Manager {
 	t.Helper()
 	m := r.replica(t)
@@ -72,7 +71,7 @@ func (r *replicas) standby(t *testing.T) *fleet.Manager {
 	return m
 }
 
-// holder returns who holds the lease.
+// holder returns the holder of the lease.
 func holder(ctx context.Context, hub *fleet.Member) (string, error) {
 	lease := &coordinationv1.Lease{}
 	if err := read(ctx, hub, client.ObjectKey{Namespace: fleet.Namespace, Name: "rulefleet-manager"}, lease); err != nil {
@@ -84,7 +83,7 @@ func holder(ctx context.Context, hub *fleet.Member) (string, error) {
 	return *lease.Spec.HolderIdentity, nil
 }
 
-// identity is what a replica calls itself, in the lease and in audit logs.
+// identity returns a replica's name in the lease and in audit logs.
 func identity(m *fleet.Manager) (string, error) {
 	_, after, found := strings.Cut(m.Log(), `"replica":"`)
 	name, _, ended := strings.Cut(after, `"`)
@@ -94,7 +93,7 @@ func identity(m *fleet.Manager) (string, error) {
 	return name, nil
 }
 
-// expectLeader polls until a replica leads.
+// expectLeader waits until a replica leads.
 func (r *replicas) expectLeader(t *testing.T, m *fleet.Manager) {
 	t.Helper()
 	eventually(t, "the replica leads", func(ctx context.Context) error {
@@ -110,7 +109,7 @@ func (r *replicas) expectLeader(t *testing.T, m *fleet.Manager) {
 	})
 }
 
-// expectWork changes a rule, and polls until the spoke has the change.
+// expectWork changes a rule, and waits until the spoke has the change.
 func (r *replicas) expectWork(t *testing.T) {
 	t.Helper()
 	r.round++
@@ -121,8 +120,8 @@ func (r *replicas) expectWork(t *testing.T) {
 	expectReady(t, r.Fleet, key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 }
 
-// wroteSince tells of what a replica wrote since then, to the hub or to the spoke. What it
-// does to get the lease is not meant.
+// wroteSince returns the writes of a replica to the hub or the spoke since then, except those of the leader
+// election.
 func (r *replicas) wroteSince(m *fleet.Manager, since time.Time) error {
 	name, err := identity(m)
 	if err != nil {
@@ -141,8 +140,8 @@ func (r *replicas) wroteSince(m *fleet.Manager, since time.Time) error {
 	return errors.Join(errs...)
 }
 
-// freeze stops the leader by SIGSTOP while the spoke has its writes in hand, until another
-// replica has done its work, and lets it go on.
+// freeze stops the leader by SIGSTOP while the spoke processes its writes, until another replica has worked,
+// and resumes it.
 func (r *replicas) freeze(t *testing.T, frozen, next *fleet.Manager) {
 	t.Helper()
 	const count = 20
@@ -185,7 +184,7 @@ func (r *replicas) freeze(t *testing.T, frozen, next *fleet.Manager) {
 	t.Logf("and has done its work after %v", time.Since(begun).Round(time.Millisecond))
 	release()
 
-	// What it sent before is answered now, its workers go on, and there is much to do.
+	// Now its earlier requests are answered, its workers continue, and there is much to do.
 	resumed := time.Now()
 	must(t, frozen.Resume())
 	select {
@@ -205,8 +204,7 @@ func (r *replicas) freeze(t *testing.T, frozen, next *fleet.Manager) {
 	h.uninstall(t, r.spoke, config)
 }
 
-// stop ends the leader as Kubernetes does: it gives up the lease, and writes nothing
-// afterwards.
+// stop ends the leader as Kubernetes does: it releases the lease, and writes nothing afterwards.
 func (r *replicas) stop(t *testing.T, m, next *fleet.Manager) {
 	t.Helper()
 	begun := time.Now()
@@ -236,7 +234,7 @@ func (r *replicas) stop(t *testing.T, m, next *fleet.Manager) {
 	}
 }
 
-// kill ends the leader by SIGKILL: the lease has to run out.
+// kill ends the leader by SIGKILL: the lease has to expire.
 func (r *replicas) kill(t *testing.T, m, next *fleet.Manager) {
 	t.Helper()
 	must(t, m.Kill())
@@ -244,8 +242,8 @@ func (r *replicas) kill(t *testing.T, m, next *fleet.Manager) {
 	r.expectLeader(t, next)
 	took := time.Since(begun)
 	t.Logf("killed: the other leads after %v", took.Round(time.Millisecond))
-	// It looks every 2.4 s at worst, counts from when it saw the last renewal, and this
-	// machine may be busy.
+	// A standby checks every 2.4 s at most and counts from when it saw the last renewal, and this machine may be
+	// busy.
 	if limit := leader.LeaseDuration + 2*leader.RetryPeriod + 5*time.Second; took > limit {
 		t.Errorf("the other took over after %v, and not within %v", took, limit)
 	}

@@ -27,7 +27,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// lifecycle is a fleet whose spokes come and go.
+// lifecycle is a fleet whose spokes join and leave.
 type lifecycle struct {
 	*fleet.Fleet
 	manager *fleet.Manager
@@ -38,7 +38,7 @@ type lifecycle struct {
 // leaveTimeout is the flag of the manager of these tests.
 const leaveTimeout = 8 * time.Second
 
-// TestLifecycle takes spokes through what people do to them.
+// TestLifecycle tests what people do to spokes.
 func TestLifecycle(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -75,7 +75,7 @@ func (f *lifecycle) join(t *testing.T, as string, m *fleet.Member, labels map[st
 	f.ready(t, as, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// endOf ends a membership at the end of a test, whatever became of it.
+// endOf ends a membership at the end of a test, whatever its state.
 func (f *lifecycle) endOf(t *testing.T, name string, m *fleet.Member) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -86,7 +86,7 @@ func (f *lifecycle) endOf(t *testing.T, name string, m *fleet.Member) {
 	must(t, m.Client.DeleteAllOf(ctx, &appsv1.Deployment{}, client.InNamespace("shop")))
 }
 
-// joined registers a spoke with rules of either kind, and another hub's in it.
+// joined registers a spoke with rules of both kinds, and a rule of another hub in it.
 func (f *lifecycle) joined(t *testing.T, name string) (m *fleet.Member, rules []client.ObjectKey, foreign *monitoringv1.PrometheusRule) {
 	t.Helper()
 	m = f.Spoke("two")
@@ -104,7 +104,7 @@ func (f *lifecycle) joined(t *testing.T, name string) (m *fleet.Member, rules []
 	return m, rules, foreign
 }
 
-// foreignRule is another hub's.
+// foreignRule returns another hub's rule.
 func foreignRule(namespace, name string) *monitoringv1.PrometheusRule {
 	return &monitoringv1.PrometheusRule{
 		ObjectMeta: metav1.ObjectMeta{
@@ -118,7 +118,7 @@ func foreignRule(namespace, name string) *monitoringv1.PrometheusRule {
 	}
 }
 
-// expectLeft checks what is always so when a spoke has left.
+// expectLeft checks the common results when a spoke has left.
 func (f *lifecycle) expectLeft(t *testing.T, name string, m *fleet.Member, foreign *monitoringv1.PrometheusRule) {
 	t.Helper()
 	expectGone(t, f.Hub, membership(name))
@@ -145,7 +145,7 @@ func (f *lifecycle) expectLeft(t *testing.T, name string, m *fleet.Member, forei
 func (f *lifecycle) leave(t *testing.T) {
 	m, rules, foreign := f.joined(t, "leaver")
 	update(t, f.Hub, registration("leaver"), func(s *corev1.Secret) { s.Labels["theirs"] = "too" })
-	for i := range 30 { // more than the brake lets pass, and than is listed
+	for i := range 30 { // more than the brake releases, and than the status lists
 		create(t, f.Hub, alertRule(fmt.Sprintf("bulk-%d", i), "shop", onNamed("leaver")))
 	}
 	eventually(t, "all are there", func(ctx context.Context) error { return ownedBy(ctx, m, 32) })
@@ -156,11 +156,11 @@ func (f *lifecycle) leave(t *testing.T) {
 	expectEvent(t, f.Hub, "Secret", "leaver", "Deregistered", "SpokeCluster leaver was deleted")
 	expectRow(t, f.Fleet, rules[1], "leaver", v1alpha1.PhasePending, v1alpha1.ReasonNotRegistered)
 
-	// What gets its name next is another cluster, as long as nothing is known of it.
+	// The next spoke of its name counts as another cluster until it is known.
 	must(t, f.Hub.Client.Create(t.Context(), membership("leaver")))
 	expectRow(t, f.Fleet, rules[1], "leaver", v1alpha1.PhasePending, v1alpha1.ReasonKubeconfigMissing)
 
-	// The label brings it back.
+	// The label registers it again.
 	update(t, f.Hub, registration("leaver"), func(s *corev1.Secret) { s.Labels[v1alpha1.RegistrationLabel] = "true" })
 	f.ready(t, "leaver", metav1.ConditionTrue, v1alpha1.ReasonReady)
 	eventually(t, "all are there again", func(ctx context.Context) error { return ownedBy(ctx, m, 32) })
@@ -190,7 +190,7 @@ func (f *lifecycle) leaveOrphan(t *testing.T) {
 	f.change(t, "orphan", func(sc *v1alpha1.SpokeCluster) { sc.Spec.DeletionPolicy = v1alpha1.DeletionPolicyOrphan })
 	there := f.leavesAll(t, "orphan", m, rules, foreign, "its deletionPolicy is Orphan")
 
-	// When it is back, what it kept is as good as ever.
+	// After it returns, the kept rules are in use again.
 	update(t, f.Hub, registration("orphan"), func(s *corev1.Secret) { s.Labels[v1alpha1.RegistrationLabel] = "true" })
 	f.ready(t, "orphan", metav1.ConditionTrue, v1alpha1.ReasonReady)
 	for _, key := range rules {
@@ -234,7 +234,7 @@ func (f *lifecycle) leaveUnreachable(t *testing.T) {
 	deleted := time.Now()
 	must(t, f.Hub.Client.Delete(t.Context(), membership("silent")))
 	c := f.ready(t, "silent", metav1.ConditionFalse, v1alpha1.ReasonLeaving)
-	if !strings.Contains(c.Message, "2 rules are being removed from the spoke, until ") {
+	if !strings.Contains(c.Message, "removing 2 rules from the spoke until ") {
 		t.Errorf("the message is %q", c.Message)
 	}
 	f.expectPending(t, "silent", rules...)
@@ -248,7 +248,7 @@ func (f *lifecycle) leaveUnreachable(t *testing.T) {
 	must(t, ownedBy(t.Context(), m, 2))
 }
 
-// leaveWithoutSecret deletes the SpokeCluster of a spoke whose Secret is gone.
+// leaveWithoutSecret deletes the SpokeCluster of a spoke without a Secret.
 func (f *lifecycle) leaveWithoutSecret(t *testing.T) {
 	m, rules, foreign := f.joined(t, "lost")
 	must(t, f.Hub.Client.Delete(t.Context(), registration("lost")))
@@ -260,7 +260,7 @@ func (f *lifecycle) leaveWithoutSecret(t *testing.T) {
 	expectEvent(t, f.Hub, "SpokeCluster", "lost", "LeftBehind", append(keyNames(rules), "PrometheusRules of up to 2 AlertRules were left")...)
 }
 
-// adoptFormerHub registers a spoke that holds what another hub pushed, which is no more.
+// adoptFormerHub registers a spoke with the rules of a hub that no longer exists.
 func (f *lifecycle) adoptFormerHub(t *testing.T) {
 	const former = "former-hub"
 	m := f.Spoke("two")
@@ -287,7 +287,7 @@ func (f *lifecycle) adoptFormerHub(t *testing.T) {
 	}
 	must(t, untouched(t.Context(), m, unclaimed))
 
-	// From now on it is as good as any, also when the former hub is forgotten.
+	// From now on they are ordinary rules, even when the former hub is forgotten.
 	f.change(t, "heir", func(sc *v1alpha1.SpokeCluster) { sc.Spec.AdoptHubIDs = nil })
 	update(t, f.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.For = "9m" })
 	expectRule(t, m, key, "the change", func(r *monitoringv1.Rule) bool { return *r.For == "9m" })
@@ -302,8 +302,7 @@ func (f *lifecycle) adoptFormerHub(t *testing.T) {
 	must(t, untouched(t.Context(), m, unclaimed))
 }
 
-// kindDeleted deletes the kind SpokeCluster, with all that there are: that is no spoke's
-// leave.
+// kindDeleted deletes the kind SpokeCluster with all its objects, which is not a leave.
 func (f *lifecycle) kindDeleted(t *testing.T) {
 	m, _, _ := f.joined(t, "remains")
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "spokeclusters." + v1alpha1.Group}}
@@ -311,7 +310,7 @@ func (f *lifecycle) kindDeleted(t *testing.T) {
 	expectGone(t, f.Hub, crd)
 	throughout(t, 2*time.Second, "its rules stay", func(ctx context.Context) error { return ownedBy(ctx, m, 2) })
 	must(t, f.Hub.InstallCRDs(t.Context(), filepath.Join("..", "charts", "rulefleet", "files", "crds"), "*_spokeclusters.yaml"))
-	f.ready(t, "remains", metav1.ConditionTrue, v1alpha1.ReasonReady) // its Secret is registered still
+	f.ready(t, "remains", metav1.ConditionTrue, v1alpha1.ReasonReady) // its Secret is still registered
 	must(t, ownedBy(t.Context(), m, 2))
 }
 
@@ -328,7 +327,7 @@ func (f *lifecycle) change(t *testing.T, name string, change func(*v1alpha1.Spok
 // expectGone polls until an object is gone.
 func expectGone(t *testing.T, m *fleet.Member, o client.Object) {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context()) // at the end of a test, too
+	ctx := context.WithoutCancel(t.Context()) // also at the end of a test
 	deadline := time.Now().Add(patience)
 	for {
 		err := m.Client.Get(ctx, client.ObjectKeyFromObject(o), o)
@@ -342,7 +341,7 @@ func expectGone(t *testing.T, m *fleet.Member, o client.Object) {
 	}
 }
 
-// expectEvent polls until there is an Event on an object, for a reason, that says so.
+// expectEvent waits until an object has an Event with this reason and these words.
 func expectEvent(t *testing.T, m *fleet.Member, kind, name, reason string, words ...string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("Event %s on %s %s, with %q", reason, kind, name, words), func(ctx context.Context) error {
@@ -374,7 +373,7 @@ func containsAll(s string, words []string) bool {
 	return true
 }
 
-// expectPending polls until a SpokeCluster says what is still to be removed.
+// expectPending waits until a SpokeCluster shows what is still to be removed.
 func (f *lifecycle) expectPending(t *testing.T, name string, keys ...client.ObjectKey) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("pendingDeletions of %s: %v", name, keys), func(ctx context.Context) error {
@@ -493,7 +492,7 @@ func (f *lifecycle) maxRules(t *testing.T) {
 			return err
 		}
 		c = meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
-		if !strings.HasPrefix(c.Message, "7 Deployments have not got all") {
+		if !strings.HasPrefix(c.Message, "7 Deployments lack AlertRules") {
 			return errors.New(c.Message)
 		}
 		return nil
@@ -512,16 +511,16 @@ func (f *lifecycle) maxRules(t *testing.T) {
 	}
 	throughout(t, time.Second, "no more than 5", count(5))
 	hand := create(t, f.Hub, alertRule("by-hand", "shop", onNamed("one")))
-	expectPushed(t, m, hand, 1) // the limit is for what the spoke has made
+	expectPushed(t, m, hand, 1) // the limit applies only to generated AlertRules
 
-	// One that goes makes room for another.
+	// A deletion makes room for another one.
 	var list v1alpha1.AlertRuleList
 	must(t, f.Hub.Client.List(t.Context(), &list, client.InNamespace(fleet.GeneratedNamespace)))
 	must(t, m.Client.Delete(t.Context(), deployment("shop", list.Items[0].Spec.WorkloadRef.Name)))
 	expectGone(t, f.Hub, &list.Items[0])
 	eventually(t, "5 again", count(5))
 
-	// A lower limit removes none, and a restart neither; a higher one lets all be made.
+	// A lower limit removes none, and neither does a restart; a higher one allows all.
 	f.change(t, "one", func(sc *v1alpha1.SpokeCluster) { sc.Spec.MaxRules = new(int32(2)) })
 	must(t, f.manager.Kill())
 	f.restart()
@@ -540,7 +539,7 @@ func expectEventually6Refused(t *testing.T, f *lifecycle) {
 			return err
 		}
 		c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
-		if !strings.HasPrefix(c.Message, "6 Deployments have not got all") || !strings.Contains(c.Message, "maxRules of 2") {
+		if !strings.HasPrefix(c.Message, "6 Deployments lack AlertRules") || !strings.Contains(c.Message, "maxRules (2)") {
 			return errors.New(c.Message)
 		}
 		return nil
@@ -583,12 +582,12 @@ func (f *lifecycle) repointed(t *testing.T) {
 	})
 	throughout(t, time.Second, "neither is written to", quiet)
 
-	// The former kubeconfig is as good as ever.
+	// The former kubeconfig works as before.
 	update(t, f.Hub, registration("one"), func(s *corev1.Secret) { s.Data = former.Data })
 	f.ready(t, "one", metav1.ConditionTrue, v1alpha1.ReasonReady)
 	expectRule(t, one, hand, "the change", func(r *monitoringv1.Rule) bool { return *r.For == "9m" })
 
-	// Confirmed, the spoke is the other cluster.
+	// After the confirmation, the spoke is the other cluster.
 	update(t, f.Hub, registration("one"), func(s *corev1.Secret) { s.Data[v1alpha1.KubeconfigKey] = other })
 	expectCondition(t, f.Fleet, membership("one"), v1alpha1.ConditionConnected, metav1.ConditionFalse, v1alpha1.ReasonIdentityChanged)
 	f.change(t, "one", func(sc *v1alpha1.SpokeCluster) {
@@ -602,7 +601,7 @@ func (f *lifecycle) repointed(t *testing.T) {
 		}
 		return nil
 	})
-	// two has no such Deployment. After the change, a single deletion waits as well.
+	// two has no such Deployment. After the change, even a single deletion is held.
 	f.ready(t, "one", metav1.ConditionFalse, v1alpha1.ReasonDeletionsHeld)
 	expectGenerated(t, f.Fleet, "one", "shop", "repointed", 1)
 	f.change(t, "one", func(sc *v1alpha1.SpokeCluster) {
@@ -638,7 +637,7 @@ func (f *lifecycle) renamed(t *testing.T) {
 	named, labeled := expectPushed(t, m, byName, 1), expectPushed(t, m, byLabel, 1)
 	expectPushed(t, m, made, 1)
 
-	// At no time may the Deployment be without its alert.
+	// The Deployment must never be without its alert.
 	watching, stop := context.WithCancel(t.Context())
 	defer stop()
 	gap := make(chan error, 1)
@@ -667,7 +666,7 @@ func (f *lifecycle) renamed(t *testing.T) {
 	})
 	remade := client.ObjectKeyFromObject(expectGenerated(t, f.Fleet, "present", "shop", "renamed", 1))
 	expectPushed(t, m, remade, 1)
-	expectPushed(t, m, made, 0) // when the other is there, not before
+	expectPushed(t, m, made, 0) // once the other is there, not before
 	stop()
 	must(t, <-gap)
 	must(t, untouched(t.Context(), m, named))
@@ -685,18 +684,18 @@ func (f *lifecycle) renamed(t *testing.T) {
 	must(t, f.Hub.Client.Delete(t.Context(), membership("former")))
 	expectGone(t, f.Hub, membership("former"))
 	expectGenerated(t, f.Fleet, "former", "shop", "renamed", 0)
-	expectPushed(t, m, byName, 0) // placed by a name that is no spoke's any more
+	expectPushed(t, m, byName, 0) // placed by the name of a spoke that no longer exists
 	expectPushed(t, m, remade, 1)
 	expectPushed(t, m, byLabel, 1)
 }
 
-// neverWithout looks all the time whether a Deployment has an alert in the spoke.
+// neverWithout checks continuously that a Deployment has an alert in the spoke.
 func (f *lifecycle) neverWithout(ctx context.Context, m *fleet.Member, name string) error {
 	for ctx.Err() == nil {
 		var list monitoringv1.PrometheusRuleList
 		if err := m.Client.List(ctx, &list, client.InNamespace("shop")); err != nil {
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // it was looked at for long enough
+				return nil //nolint:nilerr // the watch has lasted long enough
 			}
 			return err
 		}
@@ -753,5 +752,5 @@ func (f *lifecycle) freed(t *testing.T) {
 	}
 	expectGone(t, f.Hub, membership("stuck"))
 	must(t, ownedBy(t.Context(), m, 2))
-	must(t, f.Hub.Client.Delete(t.Context(), registration("stuck"))) // or it would be registered anew
+	must(t, f.Hub.Client.Delete(t.Context(), registration("stuck"))) // otherwise it would be registered again
 }

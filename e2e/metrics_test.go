@@ -29,9 +29,8 @@ func scan(r io.Reader, name string) (float64, error) {
 	return 0, fmt.Errorf("there is no metric %s", name)
 }
 
-// TestMetrics looks at what the manager says of a fleet that works: each metric that is
-// worked out at the scrape is there, and the time from a Deployment to its PrometheusRule is
-// measured. Requests to spokes leave no series with their hosts.
+// TestMetrics checks the metrics of a working fleet: those computed at the scrape exist, and the latency from
+// a Deployment to its PrometheusRule is measured. Requests to spokes create no series with their hosts.
 func TestMetrics(t *testing.T) {
 	onProcesses(t)
 	a, ns := shared().Spoke(spokeA), unique(t)
@@ -39,7 +38,7 @@ func TestMetrics(t *testing.T) {
 	const fromDeployment = `rulefleet_propagation_duration_seconds_count{from="Deployment",interrupted="false"}`
 	before, err := metric(t.Context(), sharedManager(), fromDeployment)
 	if err != nil {
-		before = 0 // there is none before the first
+		before = 0 // it does not exist before the first one
 	}
 	create(t, a, deployment(ns, "web"))
 	for name, least := range map[string]float64{

@@ -17,8 +17,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// TestOldKnowledge has a replica lead whose cache of the hub is old: what that would remove
-// stays, and is made as it should be when the cache is well.
+// TestOldKnowledge makes a replica lead whose cache of the hub is old: objects that it would wrongly remove
+// stay, and are updated when the cache is current.
 func TestOldKnowledge(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestOldKnowledge(t *testing.T) {
 	}
 	expectReady(t, f, client.ObjectKeyFromObject(rules["state"]), metav1.ConditionTrue, v1alpha1.ReasonDisabled)
 
-	// The second one reads all that, and nothing after it.
+	// The second replica reads all that, and nothing after it.
 	kubeconfig, err := f.HubKubeconfig(t.Context())
 	must(t, err)
 	proxy, err := faultproxy.Start(kubeconfig, "old-knowledge")
@@ -93,8 +93,8 @@ func TestOldKnowledge(t *testing.T) {
 	expectPushed(t, m, client.ObjectKeyFromObject(rules["placement"]), 0)
 }
 
-// until has the watches of AlertRules tell of nothing from a moment on. They stay open: a standby whose
-// watch has ended does not lead before it is back. A standby has no other objects in its cache.
+// until delays the events of AlertRules from a moment on. Their watches stay open, because a standby whose
+// watch ended does not lead before it is back. A standby has no other objects in its cache.
 func until(mute <-chan struct{}) faultproxy.Fault {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if strings.HasSuffix(r.URL.Path, "/alertrules") && r.URL.Query().Has("watch") {
@@ -104,7 +104,7 @@ func until(mute <-chan struct{}) faultproxy.Fault {
 	}
 }
 
-// muted sends what is written until a channel is closed.
+// muted forwards what is written until a channel is closed.
 type muted struct {
 	http.ResponseWriter
 

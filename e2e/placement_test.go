@@ -18,7 +18,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// unlabel takes a test's label off a SpokeCluster and its Secret.
+// unlabel removes a test's label from a SpokeCluster and its Secret.
 func unlabel(t *testing.T, f *fleet.Fleet, spoke, key string) {
 	t.Helper()
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"`+key+`":null}}}`))
@@ -32,8 +32,7 @@ func unlabel(t *testing.T, f *fleet.Fleet, spoke, key string) {
 	}
 }
 
-// expectIn polls until an AlertRule is in these spokes of the shared fleet and in no
-// other.
+// expectIn waits until an AlertRule is in exactly these spokes of the shared fleet.
 func expectIn(t *testing.T, key client.ObjectKey, spokes ...string) {
 	t.Helper()
 	for _, spoke := range []string{spokeA, spokeB} {
@@ -45,7 +44,7 @@ func expectIn(t *testing.T, key client.ObjectKey, spokes ...string) {
 	}
 }
 
-// expectPlaced is expectIn, and the status says so too.
+// expectPlaced is expectIn, and checks the status as well.
 func expectPlaced(t *testing.T, key client.ObjectKey, spokes ...string) {
 	t.Helper()
 	expectIn(t, key, spokes...)
@@ -70,7 +69,7 @@ func expectPlaced(t *testing.T, key client.ObjectKey, spokes ...string) {
 	})
 }
 
-// TestPlacement moves a rule about by names and by labels.
+// TestPlacement moves a rule by names and by labels.
 func TestPlacement(t *testing.T) {
 	t.Parallel()
 	ns := unique(t)
@@ -140,7 +139,7 @@ func TestPlacementFollowsLabels(t *testing.T) {
 	label(a, "")
 	expectIn(t, key)
 
-	// What a person has set on the SpokeCluster is theirs.
+	// A label that a person has set on the SpokeCluster is theirs.
 	label(a, "off")
 	label(secretA, "on")
 	label(secretB, "on")
@@ -151,7 +150,7 @@ func TestPlacementFollowsLabels(t *testing.T) {
 	}
 }
 
-// TestRuleNamespace checks where rules go that name no namespace, and what they may name.
+// TestRuleNamespace checks the namespace of rules without ruleNamespace, and which namespaces are allowed.
 func TestRuleNamespace(t *testing.T) {
 	t.Parallel()
 	a, ns := shared().Spoke(spokeA), unique(t)
@@ -201,8 +200,8 @@ func TestRuleNamespace(t *testing.T) {
 	create(t, shared().Hub, tenant)
 	good := expectThere(tenant, ns)
 
-	// Another namespace is not for a tenant: neither named, nor by a workload, nor by
-	// a change of a good rule, which stays where it was.
+	// A tenant can't use another namespace: neither by name, nor by a workload, nor by changing a valid rule,
+	// which stays where it was.
 	named, workload := inTenant("named"), inTenant("workload")
 	named.Spec.RuleNamespace = v1alpha1.NamespaceName(other)
 	workload.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: spokeA, Kind: "Deployment", Namespace: v1alpha1.NamespaceName(other), Name: "web"}
@@ -220,7 +219,7 @@ func TestRuleNamespace(t *testing.T) {
 	}
 }
 
-// TestNamespaceMissing places a rule into a namespace that comes, goes and comes back.
+// TestNamespaceMissing places a rule into a namespace that is created, deleted and created again.
 func TestNamespaceMissing(t *testing.T) {
 	t.Parallel()
 	a, ns := shared().Spoke(spokeA), unique(t)

@@ -18,36 +18,36 @@ import (
 )
 
 const (
-	// restoredWithin is how soon after a restore all has to be as it should be.
+	// restoredWithin is how soon after a restore everything must have recovered.
 	restoredWithin = time.Minute
-	// restoredMessage is what a manager says of a cluster that was restored.
+	// restoredMessage is part of a manager's message about a restored cluster.
 	restoredMessage = "restored from a backup"
 )
 
 // restoreRow is one way of restoring a cluster.
 type restoreRow struct {
 	name string
-	// lost is how many writes are lost beside those that the manager has to do with. With few, the
-	// restored etcd passes the former resource version while the API server starts.
+	// lost is the number of lost writes in addition to those of the test. With few, the restored etcd passes the
+	// former resourceVersion while the API server starts.
 	lost int
-	// away is for how long the API server is away beside the few seconds that it takes to restore it.
+	// away is the downtime of the API server in addition to the few seconds of the restore.
 	away time.Duration
 }
 
-// longAway is longer than client-go waits at most before it watches again.
+// longAway is longer than client-go's maximum delay before it watches again.
 const longAway = 75 * time.Second
 
 var restoreRows = []restoreRow{{name: "few"}, {name: "many", lost: 500}, {name: "long-away", lost: 500, away: longAway}}
 
-// restored is a restore of a cluster, and what it must not change.
+// restored is a restore of a cluster, with what it must not change.
 type restored struct {
 	*fault
 	restoreRow
-	// since is when the cluster went away, and back when it was restored.
+	// since is when the cluster went down, and back when it was restored.
 	since, back time.Time
 }
 
-// observe takes note of what is in the spoke before the row changes anything.
+// observe records the rules in the spoke before the row.
 func (row restoreRow) observe(t *testing.T, at *place) *restored {
 	t.Helper()
 	at.settle(t)
@@ -56,7 +56,7 @@ func (row restoreRow) observe(t *testing.T, at *place) *restored {
 	return r
 }
 
-// restore loses writes of a cluster, and then all since its backup.
+// restore loses writes of a cluster: it restores the backup.
 func (r *restored) restore(m *fleet.Member) {
 	r.fault.t.Helper()
 	t := r.fault.t
@@ -69,8 +69,7 @@ func (r *restored) restore(m *fleet.Member) {
 	t.Logf("%s: away for %s", r.restoreRow.name, seconds(r.back.Sub(r.since)))
 }
 
-// verify checks that all is as it should be within the time, and stays so, and what the manager wrote
-// in the spoke.
+// verify checks that everything recovers in time and stays so, and what the manager wrote in the spoke.
 func (r *restored) verify(expected func(wrote map[string]int) bool) {
 	r.fault.t.Helper()
 	t := r.fault.t
@@ -126,8 +125,8 @@ func (at *place) restoreSpoke(t *testing.T, row restoreRow) {
 	said := strings.Count(at.current().Log(), restoredMessage)
 
 	r.restore(at.m)
-	// One write each for the rules that were changed, made and deleted. Those of the Deployments
-	// that came back and are gone may be deleted, or made, before the hub knows about these.
+	// One write for each rule that was changed, created and deleted. Those of restored or lost Deployments may
+	// be deleted or created before the hub knows about these.
 	r.verify(func(wrote map[string]int) bool {
 		n := wrote["create"]
 		return wrote["update"] == 1 && n >= 1 && n <= 3 && wrote["delete"] == n
@@ -142,9 +141,8 @@ func (at *place) restoreSpoke(t *testing.T, row restoreRow) {
 	}
 }
 
-// TestHubRestored restores the hub's etcd while a leader and a standby run, which are started
-// again when they end; then while the leader is gone, and the standby has been without the hub since; and
-// at last while there is one replica.
+// TestHubRestored restores the hub's etcd while a leader and a standby run, which are restarted when they end;
+// then while the leader is gone and the standby has been without the hub since; and finally with one replica.
 func TestHubRestored(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})
@@ -177,7 +175,7 @@ func TestHubRestored(t *testing.T) {
 		if strings.Contains(log, "Starting workers") {
 			t.Error("the standby has led by what it knew before the restore")
 		}
-		t.Logf("it was asked whether to lead, and did not, %d times", strings.Count(log, "this replica does not lead as yet"))
+		t.Logf("it was asked whether to lead, and did not, %d times", strings.Count(log, "this replica does not hold the lease yet"))
 	})
 	t.Run("one replica", func(t *testing.T) {
 		long(t)
@@ -185,7 +183,7 @@ func TestHubRestored(t *testing.T) {
 	})
 }
 
-// restoreHub restores the hub, after what is to happen before it is away. The replicas have to tell of it.
+// restoreHub calls before and restores the hub. The replicas must report it.
 func (at *place) restoreHub(t *testing.T, row restoreRow, before func(), replicas ...*faulty) {
 	t.Helper()
 	r := row.observe(t, at)
@@ -206,7 +204,7 @@ func (at *place) restoreHub(t *testing.T, row restoreRow, before func(), replica
 
 	r.restore(at.Hub)
 	at.rule(t, "after-"+row.name)
-	// A leader that was killed has not given its lease up.
+	// A killed leader has not released its lease.
 	within(t, restoredWithin+leader.LeaseDuration, "somebody leads, and the spoke is as it should be", at.converged)
 	leads, _ := leading(t, replicas...)
 	r.place = &place{faulty: leads, t: t, m: at.m, name: at.name}
@@ -222,7 +220,7 @@ func (at *place) restoreHub(t *testing.T, row restoreRow, before func(), replica
 	}
 }
 
-// leading returns the replica that holds the lease, and another one where there is one.
+// leading returns the replica that holds the lease, and another one if any.
 func leading(t *testing.T, replicas ...*faulty) (leads, other *faulty) {
 	t.Helper()
 	eventually(t, "one of the replicas leads", func(ctx context.Context) error {
@@ -246,7 +244,7 @@ func leading(t *testing.T, replicas ...*faulty) (leads, other *faulty) {
 	return leads, other
 }
 
-// endsWell ends the fleet's manager with the test.
+// endsWell stops the fleet's manager at the end of the test.
 func endsWell(t *testing.T, f *faulty) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -257,7 +255,7 @@ func endsWell(t *testing.T, f *faulty) {
 	})
 }
 
-// loseWrites makes writes that are to be lost.
+// loseWrites makes writes that will be lost.
 func loseWrites(t *testing.T, m *fleet.Member, row string, n int) {
 	t.Helper()
 	for i := range n {
@@ -265,7 +263,7 @@ func loseWrites(t *testing.T, m *fleet.Member, row string, n int) {
 	}
 }
 
-// lastLineWith returns the last line of a log that has some words in it.
+// lastLineWith returns the last line of a log with these words.
 func lastLineWith(log, words string) string {
 	lines := strings.Split(log, "\n")
 	for i := range slices.Backward(lines) {
@@ -276,7 +274,7 @@ func lastLineWith(log, words string) string {
 	return ""
 }
 
-// versions tells the versions of the rules in another spoke.
+// versions returns the versions of the rules in another spoke.
 func (at *place) versions(t *testing.T, of *place) string {
 	t.Helper()
 	rules, err := of.rules(t.Context())
@@ -288,8 +286,7 @@ func (at *place) versions(t *testing.T, of *place) string {
 	return strings.Join(out, " ")
 }
 
-// wrote counts the writes of PrometheusRules in a spoke, since then, by verb. Refused ones change
-// nothing.
+// wrote counts the writes of PrometheusRules in a spoke since then, by verb. Refused ones do not count.
 func (at *place) wrote(t *testing.T, m *fleet.Member, since time.Time) map[string]int {
 	t.Helper()
 	events, err := m.Audit().Events(func(e controlplane.AuditEvent) bool {

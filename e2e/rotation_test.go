@@ -24,12 +24,11 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// late is how late an API server may be with hearing of a new caBundle in these tests.
+// late is how late an API server may learn of a new caBundle in these tests.
 const late = 400 * time.Millisecond
 
-// traffic asks the webhook all the time: by requests to the hub, which the hub asks
-// the webhook about, and by connections, as an API server opens them that has just
-// been started, or is late with hearing of a new caBundle.
+// traffic calls the webhook continuously: by requests to the hub, and by connections like those of an API
+// server that has just started or learns late of a new caBundle.
 type traffic struct {
 	hub     *fleet.Member
 	address string
@@ -76,8 +75,8 @@ func (tr *traffic) repeat(ctx context.Context, count *int, ask func(context.Cont
 	}
 }
 
-// connector returns what opens a connection to the webhook, by the caBundle of now and
-// by that which was in place before, for as long as an API server may be late.
+// connector returns a function that connects to the webhook with the present caBundle and, for as long as an
+// API server may be late, with the previous one.
 func (tr *traffic) connector() func(ctx context.Context) error {
 	var current, before []byte
 	var replaced time.Time
@@ -130,7 +129,7 @@ func (tr *traffic) stop() {
 	tr.wg.Wait()
 }
 
-// expectNoFailure ends the traffic, and tells what became of it.
+// expectNoFailure ends the traffic, and reports its failures.
 func (tr *traffic) expectNoFailure(t *testing.T) {
 	t.Helper()
 	tr.stop()
@@ -150,20 +149,20 @@ func certificates(ctx context.Context, m *fleet.Member) (*corev1.Secret, error) 
 	return secret, read(ctx, m, client.ObjectKey{Namespace: fleet.Namespace, Name: "rulefleet-webhook-certs"}, secret)
 }
 
-// firstAuthority returns the first certificate of the bundle, as it is written.
+// firstAuthority returns the first certificate of the bundle.
 func firstAuthority(s *corev1.Secret) string {
 	const end = "-----END CERTIFICATE-----\n"
 	first, _, _ := strings.Cut(string(s.Data["ca.crt"]), end)
 	return first + end
 }
 
-// TestRotationCostsNoRequest lets certificates live for seconds, and asks the webhook
-// through all of their changes.
+// TestRotationCostsNoRequest uses certificates that live for seconds, and calls the webhook during all
+// rotations.
 func TestRotationCostsNoRequest(t *testing.T) {
 	long(t)
 	t.Parallel()
 	f, address := start(t, fleet.Options{}), freeAddress(t)
-	// The hub asks from the beginning, also about what the manager itself makes.
+	// The hub calls the webhook from the beginning, also for the manager's own objects.
 	must(t, f.InstallWebhook(t.Context(), address))
 	startManagerWith(t, f, fleet.ManagerOptions{Dir: t.TempDir(), Webhook: address, Args: []string{"--webhook-cert-lifetime=6s"}})
 	eventually(t, "the webhook is asked", asked(f.Hub))
@@ -192,7 +191,7 @@ func TestRotationCostsNoRequest(t *testing.T) {
 	tr.expectNoFailure(t)
 }
 
-// front is what a Service is to the webhook: an address that leads to one of several.
+// front is a stand-in for a Service: an address that leads to one of several servers.
 type front struct {
 	listener net.Listener
 	mu       sync.Mutex
@@ -240,15 +239,14 @@ func (f *front) forward(ctx context.Context, conn net.Conn) {
 	_ = conn.Close()
 }
 
-// TestReplicasServeTheWebhook runs two managers, of which one leads, and kills it in
-// the middle of a rotation.
+// TestReplicasServeTheWebhook runs two managers and kills the leader during a rotation.
 func TestReplicasServeTheWebhook(t *testing.T) {
 	long(t)
 	t.Parallel()
 	f := start(t, fleet.Options{})
 	hub := f.Hub
-	// What is in the Secret is of no use, and as long as somebody else leads nobody mends it:
-	// a replica makes a Secret where there is none, and changes none.
+	// The Secret is invalid, and nobody repairs it while another process leads: a replica creates a missing
+	// Secret, but changes none.
 	must(t, hub.Client.Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "rulefleet-webhook-certs"},
 	}))
@@ -262,7 +260,7 @@ func TestReplicasServeTheWebhook(t *testing.T) {
 		t.Helper()
 		address := freeAddress(t)
 		return startManagerWith(t, f, fleet.ManagerOptions{
-			// Long enough for the Lease of one that is killed to run out.
+			// Long enough for the lease of a killed replica to expire.
 			Dir: t.TempDir(), Webhook: address, LeaderElect: true, Args: []string{"--webhook-cert-lifetime=1m"},
 		}), address
 	}
@@ -297,8 +295,8 @@ func TestReplicasServeTheWebhook(t *testing.T) {
 	secret, err := certificates(t.Context(), hub)
 	must(t, err)
 
-	// The leader is taken out of the Service, and killed when it has begun to rotate. What
-	// has lost its authority's key is rotated at once.
+	// The leader is removed from the Service, and killed when it has begun to rotate. An authority without its
+	// key is rotated at once.
 	tr := startTraffic(t, hub, followerAddress)
 	service.lead(followerAddress)
 	update(t, hub, secret, func(s *corev1.Secret) { delete(s.Data, "ca.key") })
@@ -312,8 +310,8 @@ func TestReplicasServeTheWebhook(t *testing.T) {
 		}
 		return configured(ctx, hub, is.Data["ca.crt"])
 	})
-	// With the new caBundle, the hub opens a new connection, to the follower. What was
-	// asked by the old one is answered before.
+	// With the new caBundle, the hub opens a new connection to the follower. Earlier requests are answered
+	// first.
 	seen := tr.asked()
 	eventually(t, "the leader is asked no more", func(context.Context) error {
 		if n := tr.asked() - seen; n < 50 {

@@ -25,13 +25,13 @@ import (
 // slowLink is a spoke behind a slow link.
 type slowLink struct {
 	name, spoke string
-	rate        int // bytes a second
-	// plain has the answers of the API server come as they are, and not compressed.
+	rate        int // bytes per second
+	// plain disables the compression of the API server's answers.
 	plain bool
 }
 
-// TestSlowLinksAreBounded connects large spokes behind slow links, which takes as long as their bytes
-// need and no more than half of that longer.
+// TestSlowLinksAreBounded connects large spokes over slow links, which must take at most 50 % longer than
+// their bytes need.
 func TestSlowLinksAreBounded(t *testing.T) {
 	sizes := map[string]int{"small": 500, "large": 5000}
 	links := []slowLink{
@@ -65,8 +65,7 @@ func TestSlowLinksAreBounded(t *testing.T) {
 	t.Run("trickle", func(t *testing.T) { trickles(t, x) })
 }
 
-// populate makes Deployments as they are in a cluster that people work in. There is no
-// kube-controller-manager, and so there are no pods.
+// populate creates realistic Deployments. There is no kube-controller-manager, so there are no pods.
 func populate(t *testing.T, m *fleet.Member, n int) {
 	t.Helper()
 	const namespaces = 20
@@ -86,7 +85,7 @@ func populate(t *testing.T, m *fleet.Member, n int) {
 	must(t, g.Wait())
 }
 
-// proxy puts a slow link before a spoke.
+// proxy puts a slow link in front of a spoke.
 func (l slowLink) proxy(t *testing.T, f *faulty) (*faultproxy.Proxy, []byte) {
 	t.Helper()
 	f.canaries.add("token-of-" + l.name)
@@ -108,7 +107,7 @@ func (l slowLink) proxy(t *testing.T, f *faulty) (*faultproxy.Proxy, []byte) {
 	return p, kubeconfig
 }
 
-// pages counts how often each page of Deployments is asked for, by its continue token.
+// pages counts the requests for each page of Deployments, by continue token.
 type pages struct {
 	mu    sync.Mutex
 	lists map[string]int
@@ -123,9 +122,9 @@ func (a *pages) note(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	next.ServeHTTP(w, r)
 }
 
-var readSoFar = regexp.MustCompile(`^reading [A-Z][A-Za-z]+s: [0-9,]+ so far, \d+\.\d MB$`)
+var readSoFar = regexp.MustCompile(`^listing [A-Z][A-Za-z]+s: [0-9,]+ so far, \d+\.\d MB$`)
 
-// connects registers the spoke, and takes it away again.
+// connects registers the spoke, and removes it again.
 func (l slowLink) connects(t *testing.T, f *faulty) {
 	t.Helper()
 	at := f.only(t, l.name, f.Spoke(l.spoke))
@@ -181,8 +180,8 @@ func (l slowLink) connects(t *testing.T, f *faulty) {
 	expectConnected(t, f.Fleet, l.name, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigMissing)
 }
 
-// untilConnected returns the messages that the spoke showed until it was connected. It is never
-// shown as one that does not answer.
+// untilConnected returns the messages shown until the spoke was connected. It must never be shown as
+// unreachable.
 func (l slowLink) untilConnected(t *testing.T, w watch.Interface) (shown []string) {
 	t.Helper()
 	deadline := time.After(4 * time.Minute)
@@ -209,7 +208,7 @@ func (l slowLink) untilConnected(t *testing.T, w watch.Interface) (shown []strin
 	}
 }
 
-// trickles has lists come too slowly for life, while all else is answered.
+// trickles makes lists come too slowly, while all other requests are answered.
 func trickles(t *testing.T, f *faulty) {
 	t.Helper()
 	l := slowLink{name: "trickle", spoke: "small"}

@@ -21,8 +21,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// oneSpoke is a hub with a manager and rules, and one spoke, in which all requests
-// are counted.
+// oneSpoke is a hub with a manager and rules, and one spoke whose requests are counted.
 type oneSpoke struct {
 	*fleet.Fleet
 	spoke   *fleet.Member
@@ -33,7 +32,7 @@ type oneSpoke struct {
 	rules []client.ObjectKey
 }
 
-// TestSpokes takes one spoke through registrations, good and bad.
+// TestSpokes tests good and bad registrations of a spoke.
 func TestSpokes(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -66,7 +65,7 @@ func (s *oneSpoke) register(t *testing.T, kubeconfig []byte) {
 	})
 }
 
-// expect polls until the SpokeCluster's condition Connected says so.
+// expect waits until the SpokeCluster's condition Connected has these values.
 func (s *oneSpoke) expect(t *testing.T, status metav1.ConditionStatus, reason, words string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("Connected=%s, reason %s, %q", status, reason, words), func(ctx context.Context) error {
@@ -82,8 +81,7 @@ func (s *oneSpoke) expect(t *testing.T, status metav1.ConditionStatus, reason, w
 	})
 }
 
-// reconnect does something that has the spoke served again, and waits until all its
-// rules were looked at.
+// reconnect makes the spoke be served again, and waits until all its rules were handled.
 func (s *oneSpoke) reconnect(t *testing.T, do func()) {
 	t.Helper()
 	const looked = `controller_runtime_reconcile_total{controller="distribute",result="success"}`
@@ -96,8 +94,7 @@ func (s *oneSpoke) reconnect(t *testing.T, do func()) {
 	})
 }
 
-// registeredLate registers the spoke when its rules are there already, by kubeconfigs
-// that are not accepted and then by one that is.
+// registeredLate registers the spoke when its rules already exist, first with kubeconfigs that are refused.
 func (s *oneSpoke) registeredLate(t *testing.T) {
 	name := s.spoke.Name()
 	expectReady(t, s.Fleet, s.rules[0], metav1.ConditionFalse, v1alpha1.ReasonNotRegistered)
@@ -121,8 +118,8 @@ func (s *oneSpoke) registeredLate(t *testing.T) {
 	must(t, wrote(s.spoke, slices.Repeat([]string{"create"}, len(s.rules))...))
 }
 
-// deregistered takes the registration away, in each way that there is. Nothing is
-// removed from the spoke, and when it is back, nothing is written that need not be.
+// deregistered removes the registration in each possible way. Nothing is removed from the spoke, and nothing
+// unnecessary is written when it is back.
 func (s *oneSpoke) deregistered(t *testing.T) {
 	s.reconnect(t, func() { s.register(t, append([]byte("# again\n"), s.good...)) })
 	secret := registration(s.spoke.Name())
@@ -146,7 +143,7 @@ func (s *oneSpoke) deregistered(t *testing.T) {
 		must(t, s.Hub.Audit().Reset())
 		c.do()
 		s.expect(t, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigMissing, s.spoke.Name())
-		// A rule that goes meanwhile waits for the spoke too.
+		// A rule that is deleted meanwhile waits for the spoke too.
 		last := s.rules[len(s.rules)-1]
 		s.rules = s.rules[:len(s.rules)-1]
 		must(t, s.Hub.Client.Delete(t.Context(), &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: last.Namespace, Name: last.Name}}))
@@ -168,8 +165,8 @@ func (s *oneSpoke) deregistered(t *testing.T) {
 	}
 }
 
-// kubeconfigReplaced replaces a good kubeconfig by another, which costs no write, and
-// by bad ones, which leave the connection in use.
+// kubeconfigReplaced replaces a good kubeconfig by another, which causes no write, and by bad ones, which
+// leave the connection in use.
 func (s *oneSpoke) kubeconfigReplaced(t *testing.T) {
 	s.reconnect(t, func() { s.register(t, append([]byte("# once more\n"), s.good...)) })
 	must(t, s.spoke.Audit().Reset())
@@ -191,10 +188,10 @@ func (s *oneSpoke) kubeconfigReplaced(t *testing.T) {
 	must(t, wrote(s.spoke, slices.Repeat([]string{"create"}, n)...))
 }
 
-// badKubeconfigs are spoiled copies of a good one, by what has to be told of them.
+// badKubeconfigs returns spoiled copies of a good one, by the expected words.
 func badKubeconfigs(t *testing.T, good []byte) map[string][]byte {
 	t.Helper()
-	out := map[string][]byte{"can't be parsed": []byte("{{ garbage")}
+	out := map[string][]byte{"is not valid YAML": []byte("{{ garbage")}
 	for field, spoil := range map[string]func(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo){
 		"user.exec": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			u.Exec = &clientcmdapi.ExecConfig{Command: "/bin/true", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode}
@@ -221,7 +218,7 @@ func badKubeconfigs(t *testing.T, good []byte) map[string][]byte {
 	return out
 }
 
-// withoutCRD registers another spoke, that has no PrometheusRules, and has them later.
+// withoutCRD registers another spoke without PrometheusRules, and installs them later.
 func (s *oneSpoke) withoutCRD(t *testing.T) {
 	m, err := s.StartSpoke(t.Context(), "bare")
 	must(t, err)
@@ -251,12 +248,12 @@ func (s *oneSpoke) withoutCRD(t *testing.T) {
 	expectCondition(t, f, sc, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	must(t, wrote(m, "create", "create"))
 
-	// What came late is watched as all else is.
+	// Rules that came late are watched like all others.
 	must(t, m.Client.Delete(t.Context(), expectPushed(t, m, key, 1)))
 	expectPushed(t, m, key, 1)
 }
 
-// TestColumns prints what a person sees.
+// TestColumns checks the output of kubectl get.
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	a, ns := shared().Spoke(spokeA), unique(t)

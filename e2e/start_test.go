@@ -18,11 +18,11 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// readyWithin is how soon after its hub is back a manager has to be ready that waited for it.
+// readyWithin is how soon a manager that waited for its hub must be ready once the hub is back.
 const readyWithin = 10 * time.Second
 
-// TestHubDownAtStart starts a manager, the only replica, while its hub is down, and then while its hub goes
-// down when the manager has begun to read it.
+// TestHubDownAtStart starts the only replica of a manager while its hub is down, and then one whose hub goes down
+// when the manager has begun to read it.
 func TestHubDownAtStart(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})
@@ -49,7 +49,7 @@ func TestHubDownAtStart(t *testing.T) {
 
 	front := f.frontHub(t)
 	f.options.Dir = t.TempDir()
-	// The last that is read before anything is watched.
+	// This is the last read before anything is watched.
 	gone := front.At(faultproxy.Point{Method: http.MethodGet, Resource: "configmaps", After: true}, func() bool { return f.Hub.Kill() == nil })
 	f.start(t)
 	select {
@@ -60,7 +60,7 @@ func TestHubDownAtStart(t *testing.T) {
 	at.waits(t, f.current(), "gone")
 }
 
-// waits checks that a manager waits for its hub, which is down, and is at work soon when that is back.
+// waits checks that a manager waits for its hub while it is down, and works soon after it is back.
 func (at *place) waits(t *testing.T, m *fleet.Manager, name string) {
 	t.Helper()
 	throughout(t, 5*time.Second, "it waits", func(ctx context.Context) error {
@@ -95,8 +95,8 @@ func (at *place) waits(t *testing.T, m *fleet.Manager, name string) {
 	t.Logf("%s: ready %s after the hub was back, and at work %s after it", name, seconds(took), seconds(time.Since(back)))
 }
 
-// TestReplacedWhileNoManagerRan replaces a SpokeCluster while no manager runs, and its cluster does not
-// answer afterwards: a rule that is placed by hand shows nothing of the former one.
+// TestReplacedWhileNoManagerRan replaces a SpokeCluster while no manager runs, and its cluster does not answer
+// afterwards: a rule that is placed by hand shows nothing of the former one.
 func TestReplacedWhileNoManagerRan(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})

@@ -1,7 +1,7 @@
-// Package e2e proves the whole operator on real API servers, of two providers. By default
-// the manager runs as a process against a hub and spokes that run as processes, under
-// accounts that may do no more than it needs. With -provider=kind it runs in pods of a hub
-// of kind, installed by the chart, against spokes of kind: kind.sh starts them.
+// Package e2e tests the whole operator on real API servers, with two providers. By default the manager runs as
+// a process, and so do the hub and the spokes, with only the permissions that the manager needs. With
+// -provider=kind it runs in pods of a kind cluster, installed by the chart, with spokes in kind: kind.sh
+// starts them.
 package e2e
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// The spokes of the shared fleet, and what placement selects them by.
+// The spokes of the shared fleet, and the labels by which placement selects them.
 const (
 	spokeA = "eu-1"
 	spokeB = "us-1"
@@ -42,39 +42,38 @@ const (
 
 var provider = flag.String("provider", providerProcesses, "where the clusters `run`: processes, or kind")
 
-// sharedFleet is the fleet, with its manager, that is shared by the tests that do not harm it. Each
-// test works in namespaces of its own.
+// sharedFleet is the fleet, with its manager, for tests that do not harm it. Each test uses its own
+// namespaces.
 type sharedFleet struct {
 	*fleet.Fleet
 	manager *fleet.Manager
 }
 
-// startShared starts the shared fleet when a test first asks for it.
+// startShared starts the shared fleet at the first call.
 var startShared = sync.OnceValue(func() *sharedFleet {
 	s, err := startSharedFleet(context.Background())
 	if err != nil {
-		panic(fmt.Sprintf("e2e: %v", err)) // no test that asks for it could go on
+		panic(fmt.Sprintf("e2e: %v", err)) // no test that needs it could continue
 	}
 	started.Store(s)
 	return s
 })
 
-// started is the shared fleet once it was started, for TestMain to stop.
+// started is the running shared fleet, which TestMain stops.
 var started atomic.Pointer[sharedFleet]
 
 func shared() *fleet.Fleet { return startShared().Fleet }
 
 func sharedManager() *fleet.Manager { return startShared().manager }
 
-// raceManager and plainManager are the manager's program, with the race detector where this test
-// has it, and without. Tests that measure time use the latter.
+// raceManager and plainManager are the manager's program, with the race detector if this test has it, and
+// without. Tests that measure time use the latter.
 var raceManager, plainManager = filepath.Join("..", "bin", "rulefleet-manager-race"), filepath.Join("..", "bin", "rulefleet-manager-test")
 
-// quick is what the intervals of a manager are multiplied by where a test does not measure how soon
-// something is seen.
+// quick is the factor for a manager's intervals in tests that do not measure reaction times.
 const quick = 0.2
 
-// quickly scales a span of time in which the manager looks at something again and again.
+// quickly scales an interval of the manager.
 func quickly(d time.Duration) time.Duration { return interval.Scale(quick).Of(d) }
 
 func TestMain(m *testing.M) {
@@ -100,7 +99,7 @@ func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
 
 // runOnProcesses builds the manager, runs the tests, and stops the shared fleet.
 func runOnProcesses(ctx context.Context, m *testing.M) (code int, err error) {
-	// As 'make build' does, which shares what is compiled. A program that is up to date stays as it is.
+	// The flags are those of 'make build', to share its build cache. A current program is not built again.
 	if err := buildManager(ctx, plainManager, []string{"CGO_ENABLED=0"}, "-trimpath"); err != nil {
 		return 1, err
 	}
@@ -109,7 +108,7 @@ func runOnProcesses(ctx context.Context, m *testing.M) (code int, err error) {
 	} else if err := buildManager(ctx, raceManager, nil, raceFlags...); err != nil {
 		return 1, err
 	}
-	// Ctrl-C would end this process before its deferred calls ran.
+	// Ctrl-C would end this process before its deferred calls run.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -127,7 +126,7 @@ func runOnProcesses(ctx context.Context, m *testing.M) (code int, err error) {
 	return code, err
 }
 
-// end stops the shared fleet. The log of its manager stays where something failed.
+// end stops the shared fleet. After a failure the manager's log is kept.
 func (s *sharedFleet) end(well bool) error {
 	err := s.manager.Stop()
 	log := s.manager.Log()
@@ -163,8 +162,7 @@ func startSharedFleet(ctx context.Context) (_ *sharedFleet, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a work folder: %w", err)
 	}
-	// What the tests delete side by side adds up to what the brake holds: it has a test,
-	// and a fleet, of its own.
+	// The deletions of parallel tests add up to what the brake would hold. The brake has its own test and fleet.
 	m, err := f.StartManager(ctx, fleet.ManagerOptions{Path: raceManager, Dir: dir, Args: []string{"--deletion-hold=0"}})
 	if err != nil {
 		return nil, fmt.Errorf("starting the manager: %w", err)

@@ -22,8 +22,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// template returns a template for the Deployments in some namespaces. Its alert has
-// its name, by which its rules are found in the spokes.
+// template returns a template for the Deployments in some namespaces. Its alert has its name, by which its
+// rules are found in the spokes.
 func template(name string, namespaces ...v1alpha1.NamespaceName) *v1alpha1.AlertRuleTemplate {
 	return &v1alpha1.AlertRuleTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -41,8 +41,8 @@ func template(name string, namespaces ...v1alpha1.NamespaceName) *v1alpha1.Alert
 // path names a Deployment of a spoke.
 func path(spoke, namespace, name string) string { return spoke + "/" + namespace + "/" + name }
 
-// made returns what a template made: on the hub AlertRules by their Deployments, and
-// in the spokes of the shared fleet the Deployments that PrometheusRules are about.
+// made returns what a template generated: on the hub the AlertRules by Deployment, and in the spokes of the
+// shared fleet the Deployments that have PrometheusRules.
 func made(ctx context.Context, template string) (onHub map[string]client.ObjectKey, inSpokes []string, err error) {
 	var rules v1alpha1.AlertRuleList
 	if err := shared().Hub.Client.List(ctx, &rules, client.MatchingLabels{v1alpha1.TemplateLabel: template}); err != nil {
@@ -72,8 +72,8 @@ func made(ctx context.Context, template string) (onHub map[string]client.ObjectK
 	return onHub, inSpokes, nil
 }
 
-// expectMade polls until a template has made rules for these Deployments and no
-// others, on the hub and in the spokes. It returns the AlertRules, in their order.
+// expectMade waits until a template has generated rules for exactly these Deployments, on the hub and in the
+// spokes. It returns the AlertRules in order.
 func expectMade(t *testing.T, template string, paths ...string) []client.ObjectKey {
 	t.Helper()
 	want := slices.Sorted(slices.Values(paths))
@@ -96,7 +96,7 @@ func expectMade(t *testing.T, template string, paths ...string) []client.ObjectK
 	return keys
 }
 
-// TestTemplateSelects takes one template through every way to pick Deployments.
+// TestTemplateSelects tests every way to select Deployments.
 func TestTemplateSelects(t *testing.T) {
 	t.Parallel()
 	name := unique(t)
@@ -195,8 +195,7 @@ func TestTemplateIsEdited(t *testing.T) {
 	}
 }
 
-// TestTemplateFollowsLabels takes away the labels that a template selects by, and
-// puts them back.
+// TestTemplateFollowsLabels removes the labels by which a template selects, and restores them.
 func TestTemplateFollowsLabels(t *testing.T) {
 	t.Parallel()
 	a, name := shared().Spoke(spokeA), unique(t)
@@ -246,8 +245,7 @@ func deploymentOf(namespace, name, key, value string) *appsv1.Deployment {
 	return d
 }
 
-// TestInvalidTemplateKeepsItsRules spoils a template: what it made before stays,
-// until it is valid again.
+// TestInvalidTemplateKeepsItsRules makes a template invalid: its rules stay until it is valid again.
 func TestInvalidTemplateKeepsItsRules(t *testing.T) {
 	t.Parallel()
 	a, ns := shared().Spoke(spokeA), unique(t)
@@ -267,12 +265,12 @@ func TestInvalidTemplateKeepsItsRules(t *testing.T) {
 	if !strings.Contains(c.Message, "spec.expr") {
 		t.Errorf("the message does not tell where: %q", c.Message)
 	}
-	// Another Deployment's rule tells when all that was queued before it is done.
+	// The rule of a new Deployment shows that everything queued before it is done.
 	create(t, a, deployment(ns, "new"))
 	expectGenerated(t, shared(), spokeA, ns, "new", 1) // of the built-in template
 	must(t, a.Client.Delete(t.Context(), old))
 	update(t, a, web, func(d *appsv1.Deployment) { d.Annotations = map[string]string{"example.com/touched": "yes"} })
-	expectMade(t, ns, path(spokeA, ns, "web")) // and a Deployment that is gone has none
+	expectMade(t, ns, path(spokeA, ns, "web")) // a deleted Deployment has none
 	throughout(t, time.Second, "the rule stays", func(ctx context.Context) error {
 		if onHub, inSpokes, err := made(ctx, ns); err != nil || len(onHub) != 1 || len(inSpokes) != 1 {
 			return fmt.Errorf("on the hub there are %v, in the spokes %v: %w", onHub, inSpokes, err)
@@ -287,8 +285,8 @@ func TestInvalidTemplateKeepsItsRules(t *testing.T) {
 	}
 }
 
-// TestAwkwardValuesAreEscaped fills a template with what looks like PromQL, a
-// regular expression, a placeholder and a Go template.
+// TestAwkwardValuesAreEscaped fills a template with values that look like PromQL, a regular expression, a
+// placeholder and a Go template.
 func TestAwkwardValuesAreEscaped(t *testing.T) {
 	t.Parallel()
 	const key = "example.com/Text"
@@ -342,8 +340,8 @@ func TestAwkwardValuesAreEscaped(t *testing.T) {
 	}
 }
 
-// expectMatchers parses the expression of TestAwkwardValuesAreEscaped as Prometheus
-// does, and checks what it selects.
+// expectMatchers parses the expression of TestAwkwardValuesAreEscaped as Prometheus does, and checks its
+// matchers.
 func expectMatchers(t *testing.T, expr, name, value string) {
 	t.Helper()
 	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
@@ -371,7 +369,7 @@ func expectMatchers(t *testing.T, expr, name, value string) {
 	}
 }
 
-// rendered renders a text as Prometheus does, with nothing to refer to.
+// rendered renders a text as Prometheus does, without data.
 func rendered(t *testing.T, text string) string {
 	t.Helper()
 	var b strings.Builder

@@ -24,15 +24,15 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// hook is an admission webhook for PrometheusRules that the test serves itself.
+// hook is an admission webhook for PrometheusRules that the test serves.
 type hook struct {
 	name   string
 	config admissionregistrationv1.WebhookClientConfig
 	probed atomic.Int32
 }
 
-// serveHook answers the API server of a spoke by review, until the test ends.
-// A review of nil lets the request pass.
+// serveHook serves a webhook for the API server of a spoke until the test ends. If review returns nil, the
+// request is allowed.
 func serveHook(t *testing.T, name string, review func(ctx context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) *hook {
 	t.Helper()
 	h := &hook{name: name}
@@ -75,10 +75,10 @@ func hookRules(operations ...admissionregistrationv1.OperationType) []admissionr
 	}}
 }
 
-// validating is the hook as it is registered to allow or deny.
+// validating returns the hook's validating configuration.
 func (h *hook) validating() client.Object { return h.validatingWithin(30) }
 
-// validatingWithin is validating with another time to answer in, in seconds.
+// validatingWithin is validating with a timeout in seconds.
 func (h *hook) validatingWithin(timeout int32) client.Object {
 	return &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: h.name},
@@ -90,7 +90,7 @@ func (h *hook) validatingWithin(timeout int32) client.Object {
 	}
 }
 
-// mutating is the hook as it is registered to change what is written.
+// mutating returns the hook's mutating configuration.
 func (h *hook) mutating() client.Object {
 	return &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: h.name},
@@ -102,14 +102,14 @@ func (h *hook) mutating() client.Object {
 	}
 }
 
-// install registers the hook in a spoke, and waits until its API server asks it.
+// install registers the hook in a spoke, and waits until the API server calls it.
 func (h *hook) install(t *testing.T, m *fleet.Member, config client.Object) {
 	t.Helper()
 	create(t, m, config)
 	h.await(t, m, true)
 }
 
-// uninstall takes the hook out of a spoke, and waits until nobody asks it any more.
+// uninstall removes the hook from a spoke, and waits until it is no longer called.
 func (h *hook) uninstall(t *testing.T, m *fleet.Member, config client.Object) {
 	t.Helper()
 	must(t, m.Client.Delete(t.Context(), config))
@@ -131,8 +131,7 @@ func (h *hook) await(t *testing.T, m *fleet.Member, asked bool) {
 	})
 }
 
-// rewrite changes a PrometheusRule as a policy engine might: a label for each rule,
-// and its own idea of how long to wait.
+// rewrite changes a PrometheusRule as a policy engine might: it adds a label to each rule and changes 'for'.
 func rewrite(_ context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	var pr monitoringv1.PrometheusRule
 	if err := json.Unmarshal(r.Object.Raw, &pr); err != nil {
@@ -166,7 +165,7 @@ func ruleWrites(m *fleet.Member) ([]string, error) {
 	return verbs, err
 }
 
-// wrote checks that the manager's writes to a spoke's PrometheusRules were just these.
+// wrote checks that the manager made exactly these writes to a spoke's PrometheusRules.
 func wrote(m *fleet.Member, want ...string) error {
 	verbs, err := ruleWrites(m)
 	if err == nil && !slices.Equal(verbs, want) {
@@ -175,7 +174,7 @@ func wrote(m *fleet.Member, want ...string) error {
 	return err
 }
 
-// TestMutatingWebhookMakesNoLoop lets a webhook in the spoke rewrite what is pushed.
+// TestMutatingWebhookMakesNoLoop uses a webhook in the spoke that changes the rules.
 func TestMutatingWebhookMakesNoLoop(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -204,13 +203,12 @@ func TestMutatingWebhookMakesNoLoop(t *testing.T) {
 	pr := expectRule(t, m, key, "rewritten", func(r *monitoringv1.Rule) bool { return *r.For == "42m" && r.Labels["policy"] == "enforced" })
 	throughout(t, 2*time.Second, "nothing is sent again", func(context.Context) error { return wrote(m, "create") })
 
-	// Metadata is no change of the rule, on either side.
+	// A change of metadata is not a change of the rule, on either side.
 	update(t, f.Hub, ar, func(r *v1alpha1.AlertRule) { r.Annotations = map[string]string{"example.com/touched": "yes"} })
 	update(t, m, pr, func(r *monitoringv1.PrometheusRule) { r.Annotations["example.com/touched"] = "yes" })
 	expectMutated()
 
-	// A change is sent once, whichever side it is on. What comes late of one step shows
-	// in the count of the next.
+	// A change on either side causes one write. Late writes of a step are counted in the next.
 	update(t, f.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 1" })
 	expectRule(t, m, key, "the change", func(r *monitoringv1.Rule) bool {
 		return r.Expr.String() == "up == 1" && r.Labels["policy"] == "enforced"
@@ -220,7 +218,7 @@ func TestMutatingWebhookMakesNoLoop(t *testing.T) {
 	update(t, m, pr, func(r *monitoringv1.PrometheusRule) { r.Spec.Groups[0].Rules[0].Labels["severity"] = "none" })
 	expectRule(t, m, key, "the drift is put back", func(r *monitoringv1.Rule) bool { return r.Labels["severity"] == "warning" })
 
-	// A restart knows what was answered.
+	// After a restart, the earlier answer is known.
 	must(t, manager.Stop())
 	manager = startManager(t, f, dir)
 	eventually(t, "the rule was looked at", func(ctx context.Context) error {
@@ -229,7 +227,7 @@ func TestMutatingWebhookMakesNoLoop(t *testing.T) {
 	throughout(t, time.Second, "a restart sends nothing", func(context.Context) error { return wrote(m, "create", "update", "update") })
 	expectMutated()
 
-	// Without the webhook, the next change brings all in line.
+	// Without the webhook, the next change restores the rule.
 	h.uninstall(t, m, config)
 	update(t, f.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.Expr = "up == 2" })
 	expectRule(t, m, key, "as it was sent", func(r *monitoringv1.Rule) bool {

@@ -9,16 +9,14 @@ import (
 )
 
 const (
-	// longVariable asks for the tests that take as long as what they tell of takes in production.
+	// longVariable enables tests that take as long as in production.
 	longVariable = "E2E_LONG"
-	// longHold is for how long deletions are held there, and longLoss for how long a kind's
-	// objects are missing.
+	// longHold is how long deletions are held, and longLoss how long a kind's objects are missing.
 	longHold = time.Minute
 	longLoss = 10 * time.Minute
 )
 
-// TestKindsLostForLong loses a kind for longer than deletions are held, and than anybody looks at
-// it again by itself.
+// TestKindsLostForLong loses a kind for longer than deletions are held and than any periodic check.
 func TestKindsLostForLong(t *testing.T) {
 	if os.Getenv(longVariable) == "" {
 		t.Skipf("%s=1 runs it, for 12 minutes", longVariable)
@@ -56,16 +54,15 @@ func TestKindsLostForLong(t *testing.T) {
 	}
 }
 
-// remember takes note of what is in the spoke, and is not to be written.
+// remember records the rules in the spoke that must not be written.
 func (l *losing) remember(t *testing.T) {
 	t.Helper()
 	l.row = &fault{place: l.healthy, t: t, gone: &v1alpha1.AlertRule{}}
 	l.row.remember()
 }
 
-// invariants checks what has to hold after every fault of the fault suite: nobody writes when all is
-// done, what nobody changed is as it was, and so is what is not ours, and no credential is to be
-// seen.
+// invariants checks the invariants of the fault suite: nobody writes in the end, unrelated and foreign objects
+// are unchanged, and no credential appears.
 func (l *losing) invariants(t *testing.T) {
 	t.Helper()
 	l.row.t = t

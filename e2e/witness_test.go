@@ -19,43 +19,42 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// How many rules of each kind there are on a hub that loses its kinds, and how long deletions
-// are held there: what waits for a person waits for longer.
+// The numbers of rules on a hub that loses its kinds, and how long deletions are held. Those that need an
+// acknowledgement are held for longer.
 const (
 	lostRules       = 15
 	lostDeployments = 5
 	shortHold       = 2 * time.Second
 )
 
-// losing is a hub that loses its kinds, with one spoke. The invariants of the fault suite hold
-// for it.
+// losing is a hub that loses its kinds, with one spoke. The invariants of the fault suite apply.
 type losing struct {
 	*faulty
 	spoke *fleet.Member
-	// hold is for how long deletions are held.
+	// hold is how long deletions are held.
 	hold time.Duration
-	// restart kills the manager, and starts it again.
+	// restart kills the manager and starts it again.
 	restart func(args ...string)
-	// rules are the AlertRules, and template is that of the Deployments.
+	// rules are the AlertRules, and template is the Deployments' template.
 	rules    []*v1alpha1.AlertRule
 	template *v1alpha1.AlertRuleTemplate
-	// row is what has to stay as it is while a kind is lost, and after it.
+	// row has what must not change while a kind is lost, and afterwards.
 	row *fault
 }
 
-// TestKindsLost takes the kinds away from a hub while the manager runs and while it does not,
-// and restores what was on it by hand: long after deletions go on by themselves, or never.
+// TestKindsLost removes the kinds from a hub with and without a running manager, and restores the objects by
+// hand, long after held deletions would continue, or never.
 func TestKindsLost(t *testing.T) {
 	long(t)
 	t.Parallel()
 	l := startLosing(t, shortHold)
-	// Each builds on the one before.
+	// Each subtest continues the one before.
 	_ = t.Run("SpokeClusters", l.spokeClusters) && t.Run("Restarted", l.restarted) && t.Run("LabelsRestored", l.labelsRestored) &&
 		t.Run("Wary", l.wary) && t.Run("OrdinaryLabel", l.ordinaryLabel) && t.Run("AlertRules", l.alertRules) &&
 		t.Run("OrdinaryDelete", l.ordinaryDelete) && t.Run("AlertRulesRestored", l.alertRulesRestored) && t.Run("Acknowledged", l.acknowledged)
 }
 
-// startLosing starts a hub that loses its kinds, and fills it.
+// startLosing starts a hub that will lose its kinds, and fills it.
 func startLosing(t *testing.T, hold time.Duration) *losing {
 	t.Helper()
 	l := &losing{hold: hold, faulty: &faulty{
@@ -75,8 +74,8 @@ func startLosing(t *testing.T, hold time.Duration) *losing {
 	return l
 }
 
-// fill has the spoke hold rules that are placed by a label that a person set, and some that a
-// template makes by it.
+// fill creates rules in the spoke that are placed by a label that a person set, and some that a template
+// generates because of it.
 func (l *losing) fill(t *testing.T) {
 	t.Helper()
 	namespace(t, "shop", l.spoke)
@@ -90,7 +89,7 @@ func (l *losing) fill(t *testing.T) {
 	l.template = template("by-label", "shop")
 	l.template.Spec.Clusters = new(onLabeled("tier", "gold"))
 	must(t, l.Hub.Client.Create(t.Context(), l.template))
-	// That which comes with the manager would make its own.
+	// The built-in template would generate its own rules.
 	update(t, l.Hub, &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: builtIn}}, func(tpl *v1alpha1.AlertRuleTemplate) {
 		tpl.Spec.State = v1alpha1.Disabled
 	})
@@ -105,7 +104,7 @@ func (l *losing) fill(t *testing.T) {
 	l.expect(t, lostRules+lostDeployments)
 }
 
-// setLabel sets the label by which rules are placed as a person does; "" takes it off.
+// setLabel sets the label that places rules, as a person does; "" removes it.
 func (l *losing) setLabel(t *testing.T, tier string) {
 	t.Helper()
 	update(t, l.Hub, membership(healthyName), func(sc *v1alpha1.SpokeCluster) {
@@ -116,13 +115,13 @@ func (l *losing) setLabel(t *testing.T, tier string) {
 	})
 }
 
-// expect polls until the spoke has so many rules.
+// expect waits until the spoke has this number of rules.
 func (l *losing) expect(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d rules", n), func(ctx context.Context) error { return l.has(ctx, n) })
 }
 
-// has tells whether the spoke has so many rules of this hub.
+// has returns an error unless the spoke has this number of rules of this hub.
 func (l *losing) has(ctx context.Context, n int) error {
 	rules, err := l.healthy.rules(ctx)
 	if err == nil && len(rules) != n {
@@ -131,8 +130,8 @@ func (l *losing) has(ctx context.Context, n int) error {
 	return err
 }
 
-// lose deletes a kind with all that there is of it, and makes it anew, in a later second than
-// all that is there was made in.
+// lose deletes a kind with all its objects, and defines it again, in a later second than all objects were
+// created.
 func (l *losing) lose(t *testing.T, plural string) {
 	t.Helper()
 	begun := time.Now()
@@ -151,8 +150,8 @@ func (l *losing) lose(t *testing.T, plural string) {
 	must(t, l.Hub.InstallCRDs(t.Context(), filepath.Join("..", "charts", "rulefleet", "files", "crds"), "*_"+plural+".yaml"))
 }
 
-// expectWaiting polls until the SpokeCluster tells that so many deletions wait for a person,
-// and checks what it tells a person to do.
+// expectWaiting waits until the SpokeCluster shows that this number of deletions need an acknowledgement, and
+// checks the advice.
 func (l *losing) expectWaiting(t *testing.T, n int) {
 	t.Helper()
 	sc := membership(healthyName)
@@ -168,7 +167,7 @@ func (l *losing) expectWaiting(t *testing.T, n int) {
 			return fmt.Errorf("the status tells of %+v, and Ready is %+v", p, ready)
 		}
 		for _, words := range []string{
-			"wait for an acknowledgement", "from a backup", "kubectl annotate spoke " + healthyName + " " + v1alpha1.AcknowledgeDeletionsAnnotation + "=true",
+			"are held until you acknowledge them", "from a backup", "kubectl annotate spoke " + healthyName + " " + v1alpha1.AcknowledgeDeletionsAnnotation + "=true",
 		} {
 			if ready == nil || ready.Reason != v1alpha1.ReasonDeletionsHeld || !strings.Contains(ready.Message, words) {
 				return fmt.Errorf("Ready does not say %q: %+v", words, ready)
@@ -185,8 +184,8 @@ func (l *losing) reset(t *testing.T) {
 	must(t, l.Hub.Audit().Reset())
 }
 
-// deletions are the requests of the manager's since the last reset that delete rules, in the
-// spoke and on the hub.
+// deletions returns the manager's requests since the last reset that delete rules, in the spoke and on the
+// hub.
 func (l *losing) deletions(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -202,7 +201,7 @@ func (l *losing) deletions(t *testing.T) []string {
 	return out
 }
 
-// expectNone lets more time pass than deletions are held for, and expects that nothing was deleted.
+// expectNone waits for longer than deletions are held, and checks that nothing was deleted.
 func (l *losing) expectNone(t *testing.T) {
 	t.Helper()
 	throughout(t, 2*shortHold, "the rules stay", func(ctx context.Context) error { return l.has(ctx, lostRules+lostDeployments) })
@@ -216,8 +215,8 @@ func (l *losing) expectNoDeletion(t *testing.T) {
 	}
 }
 
-// spokeClusters loses the kind SpokeCluster. The manager makes the SpokeCluster anew, by its
-// Secret, and without the label.
+// spokeClusters loses the kind SpokeCluster. The manager creates the SpokeCluster again from its Secret,
+// without the label.
 func (l *losing) spokeClusters(t *testing.T) {
 	l.reset(t)
 	l.remember(t)
@@ -226,7 +225,7 @@ func (l *losing) spokeClusters(t *testing.T) {
 	l.expectNone(t)
 }
 
-// restarted finds them again, by comparison alone.
+// restarted detects them again, only by comparison.
 func (l *losing) restarted(t *testing.T) {
 	l.restart("--deletion-hold=0s")
 	eventually(t, "the manager has found them", func(ctx context.Context) error {
@@ -246,8 +245,8 @@ func (l *losing) labelsRestored(t *testing.T) {
 	l.invariants(t)
 }
 
-// wary restarts the manager when nothing is held any more. The identity of the spoke was lost with
-// its SpokeCluster, so not even a single deletion goes at once.
+// wary restarts the manager when nothing is held. The identity of the spoke was lost with its SpokeCluster, so
+// even a single deletion is held.
 func (l *losing) wary(t *testing.T) {
 	sc := membership(healthyName)
 	must(t, read(t.Context(), l.Hub, client.ObjectKeyFromObject(sc), sc))
@@ -270,8 +269,8 @@ func (l *losing) wary(t *testing.T) {
 	must(t, l.Hub.Client.Status().Patch(t.Context(), sc, patch))
 }
 
-// ordinaryLabel takes the label off by hand: the rules, which are older than the SpokeCluster,
-// go at once.
+// ordinaryLabel removes the label by hand: the rules, although older than the SpokeCluster, are deleted at
+// once.
 func (l *losing) ordinaryLabel(t *testing.T) {
 	l.restart("--deletion-hold=1h")
 	l.expectWaiting(t, 0)
@@ -285,7 +284,7 @@ func (l *losing) ordinaryLabel(t *testing.T) {
 	l.expect(t, lostRules+lostDeployments)
 }
 
-// alertRules loses the kind AlertRule. What a template makes is back by itself.
+// alertRules loses the kind AlertRule. Generated AlertRules come back by themselves.
 func (l *losing) alertRules(t *testing.T) {
 	l.restart("--deletion-hold=" + shortHold.String())
 	l.expectWaiting(t, 0)
@@ -296,8 +295,8 @@ func (l *losing) alertRules(t *testing.T) {
 	l.expectNone(t)
 }
 
-// ordinaryDelete restores an AlertRule and deletes it: it goes at once, though what stands for
-// it in the spoke is older than the kind.
+// ordinaryDelete restores an AlertRule and deletes it: its PrometheusRule is deleted at once, although it is
+// older than the kind.
 func (l *losing) ordinaryDelete(t *testing.T) {
 	ar := l.rules[0].DeepCopy()
 	must(t, l.Hub.Client.Create(t.Context(), ar))
@@ -332,13 +331,13 @@ func (l *losing) restoreRules(t *testing.T) {
 	l.expectWaiting(t, 0)
 }
 
-// acknowledged has them lost once more, while no manager runs and none would hold them by the
-// count. What is in the spoke is younger than the kind, as when the hub's clock was set back
-// before that was made anew. A person lets it go.
+// acknowledged loses them once more while no manager runs, too few for the count to hold them. The
+// PrometheusRules are younger than the kind, as when the hub's clock was set back before the kind was defined
+// again. A person acknowledges the deletions.
 func (l *losing) acknowledged(t *testing.T) {
 	must(t, l.current().Kill())
 	l.lose(t, "alertrules")
-	pause(t, 2*time.Second) // times are of a second's precision
+	pause(t, 2*time.Second) // timestamps have a precision of one second
 	rules, err := l.healthy.rules(t.Context())
 	must(t, err)
 	for i := range rules {

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# kind/common.sh is sourced by the scripts beside it and by e2e/kind.sh.
+# kind/common.sh is sourced by the other scripts in this folder and by e2e/kind.sh.
 #
-#   KIND_PREFIX      what the clusters' names begin with: rulefleet-hub, rulefleet-eu-1, …
-#   KIND_DIR         the folder of their kubeconfigs; ~/.kube/config is never touched
-#   E2E_NODE_IMAGE   the image of the nodes, instead of kind's own, which is pulled
+#   KIND_PREFIX      the prefix of the clusters' names: rulefleet-hub, rulefleet-eu-1, …
+#   KIND_DIR         the folder of the kubeconfigs; ~/.kube/config is never changed
+#   E2E_NODE_IMAGE   the image of the nodes; by default kind's own, which is pulled
 set -euo pipefail
 
 if ((BASH_VERSINFO[0] < 5)); then
-	echo "${0##*/}: this needs bash 5 or newer, and is run by $BASH_VERSION" >&2
+	echo "${0##*/}: bash 5 or newer is required; this is bash $BASH_VERSION" >&2
 	exit 1
 fi
 
@@ -19,7 +19,7 @@ dir=${KIND_DIR:-$root/bin/kind}
 # shellcheck source=../.ci/docker.sh
 source "$root/.ci/docker.sh"
 
-# Says that the clusters are those of 'make e2e', which may do with them as it likes.
+# This file marks clusters that belong to 'make e2e', which may change and delete them.
 readonly tests_mark=made-by-e2e
 readonly namespace=rulefleet-system
 readonly kind_version=v0.33.0
@@ -32,7 +32,7 @@ fail() {
 	exit 1
 }
 
-# kind is that of the system; else it is built once.
+# kind runs the kind on the PATH, or builds one once.
 kind() {
 	if [[ -z ${kind_path:-} ]]; then
 		kind_path=$(type -P kind || true)
@@ -47,21 +47,21 @@ kind() {
 kubectl() {
 	if [[ -z ${kubectl_path:-} ]]; then
 		kubectl_path=$(type -P kubectl || echo "$root/bin/k8s/kubectl")
-		[[ -x $kubectl_path ]] || fail "there is no kubectl; 'make controlplane' builds one"
+		[[ -x $kubectl_path ]] || fail "kubectl not found; install it, or build it with 'make controlplane'"
 	fi
 	"$kubectl_path" "$@"
 }
 
 kubeconfig_of() { echo "$dir/$1.kubeconfig"; }
 
-# on NAME …: kubectl on one of the clusters.
+# on NAME …: runs kubectl on one of the clusters.
 on() {
 	local name=$1
 	shift
 	kubectl --kubeconfig "$(kubeconfig_of "$name")" "$@"
 }
 
-# clusters prints the names, without the prefix, of those that exist.
+# clusters prints the names of the existing clusters, without the prefix.
 clusters() {
 	local name
 	for name in $(kind get clusters --quiet); do
@@ -69,7 +69,7 @@ clusters() {
 	done
 }
 
-# Not by a pipe: grep -q ends with the first match, and who still writes to it fails.
+# exists does not use a pipe: grep -q exits at the first match, which fails the process that writes to it.
 exists() {
 	local all
 	all=$(clusters)

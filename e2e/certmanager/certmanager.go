@@ -1,6 +1,6 @@
-// Package certmanager pins the module whose CustomResourceDefinitions the chart's test
-// installs, to have an API server check what the chart makes for cert-manager. It is a
-// module of its own, so that cert-manager's dependencies stay out of the operator's.
+// Package certmanager pins the module of cert-manager. The chart's test installs its
+// CustomResourceDefinitions, so that an API server validates the chart's objects for cert-manager. It is a
+// separate module, to keep cert-manager's dependencies out of the operator's.
 package certmanager
 
 // A small package of the module keeps the requirement in go.mod.

@@ -17,14 +17,13 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/pipeline"
 )
 
-// The titles of the steps that a lite demo goes without.
+// Titles of the steps that a lite demo omits.
 const (
-	startPipeline = "Prometheus starts in one spoke, with what belongs to it"
-	fireAlert     = "Pods crash, and the alert reaches Alertmanager"
+	startPipeline = "Prometheus and its components start in one spoke"
+	fireAlert     = "Pods crash, and Alertmanager gets the alert"
 )
 
-// isLite tells whether the demo goes without alerts. An error says why it has to, though
-// it was not asked to.
+// isLite reports whether the demo omits alerts. The error says why it has to although that was not requested.
 func isLite() (bool, error) {
 	if os.Getenv("DEMO") == "lite" {
 		return true, nil
@@ -33,9 +32,9 @@ func isLite() (bool, error) {
 	return err != nil, err
 }
 
-// startPipeline runs what makes alerts in prod.
+// startPipeline runs Prometheus and its components for prod.
 func (d *demo) startPipeline(ctx context.Context) error {
-	d.out.note("prometheus-operator, Prometheus, kube-state-metrics and Alertmanager, each as a process. As in many a cluster, that Prometheus takes only PrometheusRules with a label: release: monitoring.")
+	d.out.note("prometheus-operator, Prometheus, kube-state-metrics and Alertmanager run as local processes. As in many clusters, this Prometheus selects only PrometheusRules with the label release: monitoring.")
 	var err error
 	d.pipeline, err = pipeline.Start(ctx, d.fleet.Spoke(prod), pipeline.Options{
 		Dir: filepath.Join(d.dir, "pipeline"),
@@ -52,10 +51,10 @@ func (d *demo) startPipeline(ctx context.Context) error {
 	return d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", pipeline.Namespace, "get", "prometheuses")
 }
 
-// fireAlert breaks the pods of a Deployment, and mends them.
+// fireAlert breaks the pods of a Deployment, and repairs them.
 func (d *demo) fireAlert(ctx context.Context) error {
 	cart := types.NamespacedName{Namespace: shop, Name: "cart"}
-	d.out.note("An annotation makes the alert wait for 5 s; otherwise it is a minute.")
+	d.out.note("An annotation sets the alert's 'for' to 5 s. The default is one minute.")
 	if err := d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", shop, "annotate", "deployment", cart.Name, "rulefleet.io/for=5s"); err != nil {
 		return err
 	}
@@ -64,17 +63,17 @@ func (d *demo) fireAlert(ctx context.Context) error {
 	}
 	d.pipeline.Break(cart)
 	of := map[string]string{"alertname": "DeploymentDown", "cluster": prod, "namespace": shop, "deployment": cart.Name}
-	if err := d.await(ctx, "the pods of cart crash, and Alertmanager has sent a notification", d.notified(pipeline.Firing, of)); err != nil {
+	if err := d.await(ctx, "the pods of cart crash, and Alertmanager has sent the firing notification", d.notified(pipeline.Firing, of)); err != nil {
 		return err
 	}
 	if err := d.showFiring(ctx); err != nil {
 		return err
 	}
 	d.pipeline.Mend(cart)
-	return d.await(ctx, "the pods are well again, and Alertmanager has said so", d.notified(pipeline.Resolved, of))
+	return d.await(ctx, "the pods are healthy again, and Alertmanager has sent the resolved notification", d.notified(pipeline.Resolved, of))
 }
 
-// showFiring shows what the hub knows of the alert that fires.
+// showFiring shows the notification and what the hub reports about the firing alert.
 func (d *demo) showFiring(ctx context.Context) error {
 	for _, n := range d.pipeline.Alertmanager().Received() {
 		d.out.line("%s: %s", n.Status, n.Annotations["summary"])
@@ -82,17 +81,17 @@ func (d *demo) showFiring(ctx context.Context) error {
 			d.out.line("  %s=%q", name, n.Labels[name])
 		}
 	}
-	if err := d.await(ctx, "the hub says that it fires", d.fires("cart", 1)); err != nil {
+	if err := d.await(ctx, "the hub shows that the alert fires", d.fires("cart", 1)); err != nil {
 		return err
 	}
 	if err := d.onHub(ctx, "-n", fleet.GeneratedNamespace, "get", "alertrules"); err != nil {
 		return err
 	}
-	d.out.note("Nobody set the label that the Prometheus wants. It was found, and put there:")
+	d.out.note("You did not set the label that this Prometheus selects by. Rulefleet read it from the Prometheus object and added it:")
 	return d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", shop, "get", "prometheusrules", "-L", "release")
 }
 
-// fires checks how many alerts of a Deployment in prod fire, as the hub says.
+// fires checks the number of firing alerts of a Deployment in prod in the hub's status.
 func (d *demo) fires(deployment string, want int32) check {
 	return func(ctx context.Context) error {
 		rules, err := d.alertRules(ctx)
@@ -112,12 +111,12 @@ func (d *demo) fires(deployment string, want int32) check {
 	}
 }
 
-// notified checks that Alertmanager has told of an alert.
+// notified checks that Alertmanager has sent a notification of an alert.
 func (d *demo) notified(status string, labels map[string]string) check {
 	return func(context.Context) error {
 		all := d.pipeline.Alertmanager().Received()
 		if !slices.ContainsFunc(all, func(n pipeline.Notification) bool { return n.Has(status, labels) }) {
-			return fmt.Errorf("it has sent %+v", all)
+			return fmt.Errorf("Alertmanager has sent %+v", all)
 		}
 		return nil
 	}
@@ -136,6 +135,6 @@ func (d *demo) waits(deployment types.NamespacedName, want string) check {
 				return nil
 			}
 		}
-		return fmt.Errorf("none of the %d PrometheusRules has", len(list.Items))
+		return fmt.Errorf("none of the %d PrometheusRules has it", len(list.Items))
 	}
 }

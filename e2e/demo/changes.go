@@ -7,7 +7,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// patchAlertRule changes the person's AlertRule.
+// patchAlertRule changes the demo's AlertRule.
 func (d *demo) patchAlertRule(ctx context.Context, patch string) error {
 	return d.onHub(ctx, "-n", alertRuleKey.Namespace, "patch", "alertrule", alertRuleKey.Name, "--type=merge", "-p", patch)
 }
@@ -20,7 +20,7 @@ func (d *demo) changeAlertRule(ctx context.Context) error {
 	return d.await(ctx, prod+" has for: 2m", d.hasFor(prod, "2m"))
 }
 
-// moveAlertRule changes the AlertRule's placement, there and back.
+// moveAlertRule changes the AlertRule's placement, and reverts it.
 func (d *demo) moveAlertRule(ctx context.Context) error {
 	if err := d.patchAlertRule(ctx, `{"spec":{"placement":{"selector":{"matchLabels":{"env":"dev"}}}}}`); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (d *demo) moveAlertRule(ctx context.Context) error {
 	return d.awaitOn(ctx, prod)
 }
 
-// relabelSpoke makes a spoke one of production, and takes that back.
+// relabelSpoke gives a spoke the label of production, and reverts it.
 func (d *demo) relabelSpoke(ctx context.Context) error {
 	relabel := func(value string) error {
 		return d.onHub(ctx, "-n", fleet.Namespace, "label", "secret", dev, "env="+value, "--overwrite")
@@ -50,7 +50,7 @@ func (d *demo) relabelSpoke(ctx context.Context) error {
 	if err := d.awaitOn(ctx, prod, dev); err != nil {
 		return err
 	}
-	if err := d.await(ctx, "its status says 2/2", d.says("2/2")); err != nil {
+	if err := d.await(ctx, "the status of the AlertRule is 2/2", d.says("2/2")); err != nil {
 		return err
 	}
 	if err := d.onHub(ctx, "-n", alertRuleKey.Namespace, "get", "alertrules"); err != nil {
@@ -62,7 +62,7 @@ func (d *demo) relabelSpoke(ctx context.Context) error {
 	return d.awaitOn(ctx, prod)
 }
 
-// meddle changes and deletes a PrometheusRule behind the operator's back.
+// meddle changes and deletes a PrometheusRule in a spoke, as drift.
 func (d *demo) meddle(ctx context.Context) error {
 	m := d.fleet.Spoke(prod)
 	rules, err := rulesOf(ctx, m, alertRuleKey)
@@ -85,7 +85,7 @@ func (d *demo) meddle(ctx context.Context) error {
 	return d.await(ctx, prod+" has a new PrometheusRule of the same name", d.isNew(prod, &rules[0]))
 }
 
-// deleteAndRestore deletes a Deployment and an AlertRule, and brings both back.
+// deleteAndRestore deletes a Deployment and an AlertRule, and creates both again.
 func (d *demo) deleteAndRestore(ctx context.Context) error {
 	m := d.fleet.Spoke(dev)
 	if err := d.onSpoke(ctx, m, "-n", shop, "delete", "deployment", "cart"); err != nil {

@@ -19,28 +19,28 @@ import (
 )
 
 const (
-	// patience is how long a check may take to come true.
+	// patience is how long a check may take to succeed.
 	patience = time.Minute
-	// interval is how often it is looked at.
+	// interval is the interval between checks.
 	interval = 20 * time.Millisecond
 )
 
-// alertRuleKey is the AlertRule that the demo writes as a person.
+// alertRuleKey is the AlertRule that the demo creates.
 var alertRuleKey = types.NamespacedName{Namespace: fleet.Namespace, Name: "high-error-rate"}
 
 type check func(context.Context) error
 
-// await looks until a check has no complaint, and tells how long that took.
+// await retries a check until it succeeds, and shows how long that took.
 func (d *demo) await(ctx context.Context, what string, look check) error {
 	begin := time.Now()
 	last := errors.New("never looked at")
 	err := wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
 		select {
 		case <-d.manager.Done():
-			return false, fmt.Errorf("the operator has ended: %w", d.manager.ExitErr())
+			return false, fmt.Errorf("the operator has exited: %w", d.manager.ExitErr())
 		default:
 		}
-		// A look that the deadline cut short has nothing to say.
+		// The error of an attempt that the deadline interrupted is ignored.
 		if err := look(ctx); err == nil || ctx.Err() == nil {
 			last = err
 		}
@@ -56,7 +56,7 @@ func (d *demo) await(ctx context.Context, what string, look check) error {
 	return nil
 }
 
-// awaitOn waits until the person's AlertRule is in the named spokes, and in no other.
+// awaitOn waits until the demo's AlertRule is in the named spokes and in no other.
 func (d *demo) awaitOn(ctx context.Context, names ...string) error {
 	what := "HighErrorRate is in no spoke"
 	if len(names) > 0 {
@@ -116,8 +116,8 @@ func (d *demo) replicaSets(ctx context.Context) error {
 	return nil
 }
 
-// allReady checks that the status of every AlertRule tells of its present spec, and
-// that it is in all the spokes that it is meant for.
+// allReady checks that the status of every AlertRule is about its present spec, and that the rule is in all
+// spokes where it is placed.
 func (d *demo) allReady(ctx context.Context) error {
 	rules, err := d.alertRules(ctx)
 	if err != nil {
@@ -132,7 +132,7 @@ func (d *demo) allReady(ctx context.Context) error {
 	return nil
 }
 
-// says checks the column READY of the person's AlertRule.
+// says checks the column READY of the demo's AlertRule.
 func (d *demo) says(ready string) check {
 	return func(ctx context.Context) error {
 		r := &v1alpha1.AlertRule{}
@@ -160,7 +160,7 @@ func (d *demo) templatesAccepted(ctx context.Context) error {
 	return nil
 }
 
-// hasFor checks the duration of the person's alert in a spoke.
+// hasFor checks the duration of the demo's alert in a spoke.
 func (d *demo) hasFor(spoke, want string) check {
 	return func(ctx context.Context) error {
 		rules, err := rulesOf(ctx, d.fleet.Spoke(spoke), alertRuleKey)
@@ -172,11 +172,11 @@ func (d *demo) hasFor(spoke, want string) check {
 				return nil
 			}
 		}
-		return fmt.Errorf("none of the %d PrometheusRules has", len(rules))
+		return fmt.Errorf("none of the %d PrometheusRules has it", len(rules))
 	}
 }
 
-// isNew checks that a PrometheusRule that was deleted was made again.
+// isNew checks that a deleted PrometheusRule was created again.
 func (d *demo) isNew(spoke string, old *monitoringv1.PrometheusRule) check {
 	return func(ctx context.Context) error {
 		got := &monitoringv1.PrometheusRule{}

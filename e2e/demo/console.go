@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// console is what the person who runs the demo sees.
+// console is the output of the demo.
 type console struct {
 	terminal bool
 
 	mu     sync.Mutex
 	w      io.Writer
 	bold   bool
-	broken func(error) // told when nobody reads any more
+	broken func(error) // called when the output is closed
 }
 
 func newConsole(f *os.File, broken func(error)) *console {
@@ -24,7 +24,7 @@ func newConsole(f *os.File, broken func(error)) *console {
 	return &console{terminal: terminal, w: f, bold: terminal && os.Getenv("NO_COLOR") == "", broken: broken}
 }
 
-// isTerminal takes every character device for a terminal but the null device.
+// isTerminal reports whether a file is a character device other than the null device.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
@@ -34,7 +34,7 @@ func isTerminal(f *os.File) bool {
 	return err == nil && !os.SameFile(info, null)
 }
 
-// Write implements io.Writer, for the progress of what the demo starts.
+// Write implements io.Writer, for the progress of the fleet.
 func (c *console) Write(p []byte) (int, error) {
 	c.print("  " + strings.ReplaceAll(strings.TrimRight(string(p), "\n"), "\n", "\n  ") + "\n")
 	return len(p), nil
@@ -42,10 +42,10 @@ func (c *console) Write(p []byte) (int, error) {
 
 func (c *console) heading(text string) { c.print("\n" + c.strong("== "+text) + "\n") }
 
-// note explains what is about to be seen.
+// note explains what the next output shows.
 func (c *console) note(text string) { c.print(text + "\n") }
 
-// done tells of something that was checked, and when it was so.
+// done reports a successful check and its duration.
 func (c *console) done(what string, after time.Duration) {
 	c.print(fmt.Sprintf("  ok, after %4d ms: %s\n", after.Milliseconds(), what))
 }
@@ -68,6 +68,6 @@ func (c *console) print(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, err := io.WriteString(c.w, text); err != nil {
-		c.broken(fmt.Errorf("nobody reads the output: %w", err))
+		c.broken(fmt.Errorf("writing the output: %w", err))
 	}
 }

@@ -31,12 +31,12 @@ var spokeLabels = map[string][]string{
 // demo is one run of the demo.
 type demo struct {
 	out *console
-	// dir is the work folder, bin the one of kubectl.
+	// dir is the work folder, and bin the folder of kubectl.
 	dir, bin string
 
 	fleet   *fleet.Fleet
 	manager *fleet.Manager
-	// pipeline makes alerts in prod; nil when the demo goes without.
+	// pipeline produces alerts in prod; nil in a lite demo.
 	pipeline *pipeline.Pipeline
 	// latencies are from the creation of a Deployment to its PrometheusRule.
 	latencies []time.Duration
@@ -49,7 +49,7 @@ type step struct {
 	run   func(context.Context) error
 }
 
-// steps are the demo, in order. Those with alerts are left out when it is lite.
+// steps are the steps of the demo. A lite demo omits those with alerts.
 func (d *demo) steps(lite bool) []step {
 	all := []step{
 		{"A hub and two spokes start", d.startFleet},
@@ -57,16 +57,16 @@ func (d *demo) steps(lite bool) []step {
 		{"The operator starts", d.startManager},
 		{"Two Secrets register the spokes", d.register},
 		{"Every Deployment gets its alert, in its own spoke", d.createDeployments},
-		{"A person writes an alert for the fleet's production", d.writeAlertRule},
-		{"What is where", d.show},
-		{"A template of one's own, and a Deployment that is changed", d.writeTemplate},
-		{"The AlertRule is changed", d.changeAlertRule},
+		{"You create an alert for all production clusters", d.writeAlertRule},
+		{"Where each rule is", d.show},
+		{"You create a template, and change a Deployment", d.writeTemplate},
+		{"You change the AlertRule", d.changeAlertRule},
 		{"The AlertRule moves to the other spoke", d.moveAlertRule},
 		{"A spoke's label is changed", d.relabelSpoke},
-		{"Somebody meddles in a spoke", d.meddle},
-		{"What is deleted goes, and what comes back is served again", d.deleteAndRestore},
+		{"Drift in a spoke is corrected", d.meddle},
+		{"You delete a Deployment and an AlertRule, and create them again", d.deleteAndRestore},
 		{fireAlert, d.fireAlert},
-		{"The fleet in the end", d.count},
+		{"The final state of the fleet", d.count},
 	}
 	if !lite {
 		return all
@@ -74,7 +74,7 @@ func (d *demo) steps(lite bool) []step {
 	return slices.DeleteFunc(all, func(s step) bool { return s.title == startPipeline || s.title == fireAlert })
 }
 
-// run runs the steps. Unless it is to run once, it then stays until ctx ends.
+// run runs the steps. Unless once is set, it then waits until ctx ends.
 func (d *demo) run(ctx context.Context, once bool) error {
 	begin := time.Now()
 	lite, err := isLite()
@@ -98,12 +98,12 @@ func (d *demo) run(ctx context.Context, once bool) error {
 	case <-ctx.Done():
 		return nil
 	case <-d.manager.Done():
-		return fmt.Errorf("the operator ended by itself: %w", d.manager.ExitErr())
+		return fmt.Errorf("the operator exited: %w", d.manager.ExitErr())
 	}
 }
 
 func (d *demo) startFleet(ctx context.Context) error {
-	d.out.note("etcd, kube-apiserver and, in the spokes, kube-controller-manager, each as a process.")
+	d.out.note("Each cluster runs etcd, kube-apiserver and, in the spokes, kube-controller-manager as local processes.")
 	var err error
 	if d.bin, err = controlplane.DefaultBinDir(); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (d *demo) startFleet(ctx context.Context) error {
 		return fmt.Errorf("finding kubectl: %w", err)
 	}
 	if d.dir, err = os.MkdirTemp("", "rulefleet-demo-"); err != nil {
-		return fmt.Errorf("making the work folder: %w", err)
+		return fmt.Errorf("creating the work folder: %w", err)
 	}
 	d.fleet, err = fleet.Start(ctx, fleet.Options{Spokes: spokeNames, ControllerManager: true, Dir: d.dir, Output: d.out})
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *demo) startManager(ctx context.Context) error {
 	var err error
 	if d.manager, err = d.fleet.StartManager(ctx, fleet.ManagerOptions{Dir: d.dir, Args: []string{
 		"--log-format=console",
-		"--evaluator-poll-interval=5s", // nobody wants to wait for half a minute here
+		"--evaluator-poll-interval=5s", // half a minute is too long for a demo
 	}}); err != nil {
 		return err
 	}
@@ -145,31 +145,30 @@ func (d *demo) spokes() []*fleet.Member {
 	return out
 }
 
-// hints say how to go on by hand.
+// hints says what to try by hand.
 func (d *demo) hints() {
 	d.out.heading("Try it by hand")
-	d.out.line(`In another terminal, follow the hub:
+	d.out.line(`In a second terminal, watch the AlertRules on the hub:
 
   export PATH=%[1]s:$PATH
   export KUBECONFIG=%[2]s
   kubectl get alertrules -A -w --output-watch-events
 
-And in a third, after the same two exports, work in a spoke:
+In a third terminal, after the same two exports, change something in a spoke:
 
   kubectl --context %[3]s create deployment test-app --image=nginx
   kubectl --context %[3]s get prometheusrules -A
   kubectl --context %[3]s delete deployment test-app
 
 The contexts are %[4]s, %[5]s and %[3]s. The operator's log is
-%[6]s. Ctrl-C ends it all.`,
+%[6]s. Press Ctrl-C to stop the demo.`,
 		d.bin, filepath.Join(d.dir, kubeconfigName), dev, d.fleet.Hub.Name(), prod, d.manager.LogPath)
 	if d.pipeline != nil {
 		d.out.line("\nThe Prometheus of %s is at %s, and its Alertmanager at %s.", prod, d.pipeline.PrometheusURL(), d.pipeline.Alertmanager().URL())
 	}
 }
 
-// dump writes the end of the operator's log, or of the clusters' where there is no
-// operator yet.
+// dump writes the end of the operator's log or, before it runs, of the clusters' logs.
 func (d *demo) dump(w io.Writer) {
 	if d.fleet != nil {
 		d.fleet.Dump(w)
@@ -179,7 +178,7 @@ func (d *demo) dump(w io.Writer) {
 	}
 }
 
-// stop ends all that was started, and removes the work folder.
+// stop ends everything that the demo started, and removes the work folder.
 func (d *demo) stop() error {
 	if d.dir == "" {
 		return nil

@@ -25,7 +25,7 @@ func (d *demo) measure(ctx context.Context, m *fleet.Member, name string) (time.
 	defer cancel()
 	c, err := client.NewWithWatch(m.RESTConfig(), client.Options{Scheme: fleet.Scheme})
 	if err != nil {
-		return 0, fmt.Errorf("making a client for %s: %w", m.Name(), err)
+		return 0, fmt.Errorf("creating a client for %s: %w", m.Name(), err)
 	}
 	w, err := c.Watch(ctx, &monitoringv1.PrometheusRuleList{}, client.InNamespace(shop))
 	if err != nil {
@@ -41,10 +41,10 @@ func (d *demo) measure(ctx context.Context, m *fleet.Member, name string) (time.
 		case <-ctx.Done():
 			return 0, fmt.Errorf("the PrometheusRule of Deployment %s/%s in %s: %w", shop, name, m.Name(), context.Cause(ctx))
 		case <-d.manager.Done():
-			return 0, fmt.Errorf("the operator has ended: %w", d.manager.ExitErr())
+			return 0, fmt.Errorf("the operator has exited: %w", d.manager.ExitErr())
 		case e, open := <-w.ResultChan():
 			if !open {
-				return 0, errors.New("the watch on PrometheusRules has ended")
+				return 0, errors.New("the watch of PrometheusRules has ended")
 			}
 			if r, ok := e.Object.(*monitoringv1.PrometheusRule); ok && isFor(r, name) {
 				return time.Since(begin), nil
@@ -69,7 +69,7 @@ func deployment(name string) *appsv1.Deployment {
 	}
 }
 
-// isFor tells whether a PrometheusRule was pushed for a Deployment of the shop.
+// isFor reports whether a PrometheusRule was pushed for a Deployment of the shop.
 func isFor(r *monitoringv1.PrometheusRule, name string) bool {
 	rule := only(r)
 	return rule != nil && r.Labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue &&
@@ -108,12 +108,12 @@ func (d *demo) alertRules(ctx context.Context) ([]v1alpha1.AlertRule, error) {
 	return list.Items, nil
 }
 
-// numbers are what the API servers hold.
+// numbers are the numbers of objects on the API servers.
 type numbers struct {
 	spokes, deployments, alertRules, prometheusRules int
 }
 
-// tally counts, and checks that the two sides agree.
+// tally counts objects, and checks that the hub and the spokes agree.
 func (d *demo) tally(ctx context.Context) (numbers, error) {
 	var n numbers
 	var spokes v1alpha1.SpokeClusterList
@@ -145,9 +145,9 @@ func (d *demo) tally(ctx context.Context) (numbers, error) {
 			applied += int(s.Applied)
 		}
 	}
-	// One AlertRule for each Deployment, the template's, and the person's.
+	// One AlertRule per Deployment, that of the template, and the demo's own.
 	if want := n.deployments + 2; n.alertRules != want || n.prometheusRules != applied || n.spokes != len(spokeNames) {
-		return n, fmt.Errorf("the numbers don't agree: %+v; %d AlertRules are due, and their status tells of %d PrometheusRules", n, want, applied)
+		return n, fmt.Errorf("the numbers differ: %+v; %d AlertRules are expected, and their status counts %d PrometheusRules", n, want, applied)
 	}
 	return n, nil
 }

@@ -19,8 +19,8 @@ import (
 // kubeconfigName is the file with a context for each cluster of the fleet.
 const kubeconfigName = "kubeconfig"
 
-// writeKubeconfig makes one kubeconfig for the fleet. Each cluster is a context of its
-// own name, and the hub is the one that kubectl uses unless told.
+// writeKubeconfig writes one kubeconfig for the fleet. Each cluster has a context with its name; the default
+// is the hub.
 func (d *demo) writeKubeconfig() error {
 	all := api.NewConfig()
 	for _, m := range d.members() {
@@ -52,14 +52,14 @@ func (d *demo) onSpoke(ctx context.Context, m *fleet.Member, args ...string) err
 func (d *demo) kubectl(ctx context.Context, args []string) error {
 	line := commandLine(append([]string{"kubectl"}, args...))
 	var output bytes.Buffer
-	// As a process of its own group, it does not end before the demo has heard of a
-	// Ctrl-C; and with a lifeline, it does not outlive the demo.
+	// A separate process group lets the demo handle Ctrl-C first. With a lifeline, the process does not outlive
+	// the demo.
 	p, err := controlplane.StartProcess(ctx, controlplane.ProcessOptions{
 		Name: line, Path: filepath.Join(d.bin, "kubectl"), Args: args, Dir: d.dir, Lifeline: true,
 		Env: []string{
 			"KUBECONFIG=" + filepath.Join(d.dir, kubeconfigName),
 			"KUBECACHEDIR=" + filepath.Join(d.dir, "cache"),
-			"KUBERC=off", // a person's own aliases and defaults
+			"KUBERC=off", // ignores a person's own aliases and defaults
 		},
 		Stdout: &output, Stderr: &output,
 	})
@@ -74,7 +74,7 @@ func (d *demo) kubectl(ctx context.Context, args []string) error {
 	return nil
 }
 
-// commandLine writes a command as it can be pasted into a shell.
+// commandLine formats a command for a shell.
 func commandLine(args []string) string {
 	words := make([]string, len(args))
 	for i, a := range args {
@@ -85,7 +85,7 @@ func commandLine(args []string) string {
 	return strings.Join(words, " ")
 }
 
-// file puts a manifest into the work folder, and shows it.
+// file writes a manifest into the work folder, and shows it.
 func (d *demo) file(name, content string) error {
 	if err := os.WriteFile(filepath.Join(d.dir, name), []byte(content), 0o600); err != nil {
 		return fmt.Errorf("writing %s: %w", name, err)

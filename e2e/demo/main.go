@@ -1,9 +1,9 @@
-// Demo runs Rulefleet's main job on this machine, with Go alone: a hub and two spokes
-// as real control planes, the operator between them, and kubectl to look at it.
+// Demo shows Rulefleet's main functions on this machine, with only Go: a hub and two spokes as real control
+// planes, the operator, and kubectl.
 //
-// On a terminal it stays up afterwards, to be tried by hand, until Ctrl-C. With ONCE=1,
-// or when its standard output is no terminal, it ends after the last step. Either way
-// every step is checked, and the first that fails ends the demo with exit code 1.
+// On a terminal it keeps running afterwards, for trying it by hand, until Ctrl-C. With ONCE=1, or if its
+// standard output is not a terminal, it ends after the last step. Every step is checked, and the first failure
+// ends the demo with exit code 1.
 package main
 
 import (
@@ -21,12 +21,12 @@ const (
 	exitInterrupted = 130
 )
 
-// parentCheck is how often to look whether the process that started the demo is there.
+// parentCheck is the interval at which the parent process is checked.
 const parentCheck = time.Second
 
 func main() {
-	// `demo | head` closes the output: that is told by a failing write, in place of a
-	// signal that would end the process before it has cleaned up.
+	// `demo | head` closes the output. A failing write reports that, instead of a signal that would end the
+	// process before it has cleaned up.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -37,8 +37,8 @@ func main() {
 	os.Exit(code)
 }
 
-// run runs the demo and cleans up after it. The signals that end it stay caught
-// meanwhile, so that a second Ctrl-C leaves nothing behind.
+// run runs the demo and cleans up after it. Signals stay caught during the cleanup, so that a second Ctrl-C
+// leaves nothing behind.
 func run(ctx context.Context, out *console) int {
 	d := &demo{out: out}
 	once := os.Getenv("ONCE") == "1" || !out.terminal
@@ -64,8 +64,8 @@ func run(ctx context.Context, out *console) int {
 	return 0
 }
 
-// followParent ends the demo when the process that started it has ended: `go run` and
-// make pass on no signal that they can't catch.
+// followParent ends the demo when its parent process has ended: `go run` and make do not forward signals that
+// they can't catch.
 func followParent(ctx context.Context, cancel context.CancelCauseFunc) {
 	parent := os.Getppid()
 	ticker := time.NewTicker(parentCheck)
@@ -76,7 +76,7 @@ func followParent(ctx context.Context, cancel context.CancelCauseFunc) {
 			return
 		case <-ticker.C:
 			if os.Getppid() != parent {
-				cancel(errors.New("the process that started the demo has ended"))
+				cancel(errors.New("the process that started the demo has exited"))
 				return
 			}
 		}

@@ -20,7 +20,7 @@ import (
 const (
 	// shop is the namespace of the Deployments.
 	shop = "shop"
-	// monitoring is where AlertRules of the operator's own namespace go by default.
+	// monitoring is the default namespace in the spokes for AlertRules of the operator's own namespace.
 	monitoring = "monitoring"
 )
 
@@ -32,13 +32,13 @@ var alertRuleYAML string
 //go:embed manifests/alertruletemplate.yaml
 var templateYAML string
 
-// register registers the spokes as a person would, with kubectl.
+// register registers the spokes with kubectl, as a user would.
 func (d *demo) register(ctx context.Context) error {
-	d.out.note("A Secret with a kubeconfig and a label is all it takes. Its other labels become the spoke's.")
+	d.out.note("A Secret with a kubeconfig and a label registers a spoke. The other labels of the Secret become labels of the spoke.")
 	for _, m := range d.spokes() {
 		kubeconfig, err := m.UserKubeconfig(fleet.SpokeUser)
 		if err != nil {
-			return fmt.Errorf("making a kubeconfig for %s: %w", m.Name(), err)
+			return fmt.Errorf("creating a kubeconfig for %s: %w", m.Name(), err)
 		}
 		file := m.Name() + ".kubeconfig"
 		if err := os.WriteFile(filepath.Join(d.dir, file), kubeconfig, 0o600); err != nil {
@@ -53,20 +53,20 @@ func (d *demo) register(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := d.await(ctx, "the spokes are Ready, and have the labels", d.spokesReady); err != nil {
+	if err := d.await(ctx, "the spokes are Ready and have the labels", d.spokesReady); err != nil {
 		return err
 	}
 	return d.onHub(ctx, "get", "spokes", "-L", "env,region")
 }
 
-// createDeployments creates the Deployments one by one, and measures each.
+// createDeployments creates the Deployments one by one, and measures the latency of each.
 func (d *demo) createDeployments(ctx context.Context) error {
-	d.out.note("Three Deployments in each spoke. The built-in AlertRuleTemplate deployment-down matches them all.")
+	d.out.note("Each spoke gets three Deployments. The built-in AlertRuleTemplate deployment-down matches all of them.")
 	for _, m := range d.spokes() {
 		for _, name := range []string{shop, monitoring} {
 			err := m.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
-			if err != nil && !apierrors.IsAlreadyExists(err) { // that of Prometheus is there
-				return fmt.Errorf("making namespace %s in %s: %w", name, m.Name(), err)
+			if err != nil && !apierrors.IsAlreadyExists(err) { // Prometheus' namespace already exists
+				return fmt.Errorf("creating namespace %s in %s: %w", name, m.Name(), err)
 			}
 		}
 	}
@@ -80,18 +80,18 @@ func (d *demo) createDeployments(ctx context.Context) error {
 			d.out.done(fmt.Sprintf("%s: Deployment %s/%s has its PrometheusRule", m.Name(), shop, name), took)
 		}
 	}
-	if err := d.await(ctx, "the spokes have made their ReplicaSets", d.replicaSets); err != nil {
+	if err := d.await(ctx, "the spokes have created their ReplicaSets", d.replicaSets); err != nil {
 		return err
 	}
 	if d.pipeline == nil {
-		d.out.note("These spokes have no nodes, so no pod ever starts: READY stays at 0.")
+		d.out.note("These spokes have no nodes, so no pods start and READY stays at 0.")
 	} else {
-		d.out.note("There are no nodes. In " + prod + " one is played, and in " + dev + " no pod ever starts.")
+		d.out.note("These spokes have no nodes. " + prod + " has a simulated one; in " + dev + " no pods start.")
 	}
 	return d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", shop, "get", "deployments,replicasets")
 }
 
-// median returns the middle of the latencies.
+// median returns the median of the latencies.
 func (d *demo) median() time.Duration {
 	sorted := slices.Sorted(slices.Values(d.latencies))
 	if len(sorted) == 0 {
@@ -100,9 +100,9 @@ func (d *demo) median() time.Duration {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// writeAlertRule applies an AlertRule that a person wrote.
+// writeAlertRule creates an AlertRule.
 func (d *demo) writeAlertRule(ctx context.Context) error {
-	d.out.note("It names no cluster: it goes wherever env=prod, now and later.")
+	d.out.note("The AlertRule does not name a cluster. It is placed in every cluster with env=prod, including those that are added later.")
 	if err := d.file("high-error-rate.yaml", alertRuleYAML); err != nil {
 		return err
 	}
@@ -112,9 +112,9 @@ func (d *demo) writeAlertRule(ctx context.Context) error {
 	return d.awaitOn(ctx, prod)
 }
 
-// show shows what came of it all.
+// show shows the result.
 func (d *demo) show(ctx context.Context) error {
-	if err := d.await(ctx, "the status of every AlertRule says 1/1", d.allReady); err != nil {
+	if err := d.await(ctx, "the status of every AlertRule is 1/1", d.allReady); err != nil {
 		return err
 	}
 	if err := d.onHub(ctx, "get", "alertrules", "-A"); err != nil {
@@ -138,7 +138,7 @@ func (d *demo) show(ctx context.Context) error {
 // writeTemplate applies an AlertRuleTemplate, and changes a Deployment so that it
 // matches.
 func (d *demo) writeTemplate(ctx context.Context) error {
-	d.out.note("It is for Deployments with a label team, whatever its value.")
+	d.out.note("The template matches Deployments that have a label team, with any value.")
 	if err := d.file("team-rollout-stuck.yaml", templateYAML); err != nil {
 		return err
 	}
@@ -163,9 +163,9 @@ func (d *demo) writeTemplate(ctx context.Context) error {
 	return d.await(ctx, dev+" has alert RolloutStuck with team=orders", d.hasAlert(dev, "checkout", "RolloutStuck", "orders"))
 }
 
-// count counts what the API servers hold, and shows it.
+// count counts the objects on the API servers, and shows the numbers.
 func (d *demo) count(ctx context.Context) error {
-	if err := d.await(ctx, "the status of every AlertRule says that it is where it should be", d.allReady); err != nil {
+	if err := d.await(ctx, "every AlertRule is in all the spokes where it is placed", d.allReady); err != nil {
 		return err
 	}
 	if err := d.onHub(ctx, "get", "alertrules", "-A"); err != nil {

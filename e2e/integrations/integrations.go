@@ -1,4 +1,4 @@
-// Package integrations checks how other projects read what Rulefleet makes: Argo CD and kstatus
-// the statuses of its objects, and Grafana the dashboard. It is a module of its own, so that
-// those projects' libraries are not among the dependencies of the manager.
+// Package integrations tests how other projects read Rulefleet's objects: Argo CD and kstatus their statuses,
+// Grafana the dashboard. It is a separate module, to keep those projects' libraries out of the manager's
+// dependencies.
 package integrations

@@ -1,7 +1,6 @@
-// Package monitoring pins the module whose CustomResourceDefinitions tests and
-// the demo install: e2e/controlplane/build.sh copies them from it. It is a module
-// of its own, so that prometheus-operator's dependencies stay out of the
-// operator's.
+// Package monitoring pins the module of prometheus-operator, from which e2e/controlplane/build.sh copies the
+// CustomResourceDefinitions for tests and the demo. It is a separate module, to keep prometheus-operator's
+// dependencies out of the operator's.
 package monitoring
 
 // A small package of the module keeps the requirement in go.mod.

@@ -10,30 +10,29 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Manager is the field manager of the operator's writes, but for those that it applies: the
-// API server takes it from the user agent. MirrorManager is that of the labels that are mirrored
-// from a Secret onto its SpokeCluster.
+// Manager is the field manager of the operator's writes other than applies, which the API server derives from
+// the user agent. MirrorManager is that of the labels copied from a Secret to its SpokeCluster.
 const (
 	Manager       = "rulefleet-manager"
 	MirrorManager = "rulefleet-registrar"
 )
 
-// writer is who undid a write, as far as managedFields tell. The zero value is not known.
+// writer is the client that reverted a write, according to managedFields. The zero value is unknown.
 type writer struct {
-	// name is that of a field manager.
+	// name is the name of a field manager.
 	name string
-	// ours tells that the name is the operator's own.
+	// ours means that the name is the operator's own.
 	ours bool
 }
 
-// mark is what the managedFields of an object were after the operator wrote it.
+// mark is a summary of an object's managedFields after a write of the operator.
 type mark struct {
-	// at is the latest time in them, and fields is a hash of the operator's own fields.
+	// at is their latest time, and fields is a hash of the operator's own fields.
 	at     metav1.Time
 	fields uint64
 }
 
-// entries are the managedFields of an object, without those of its status.
+// entries are the managedFields of an object, without those of the status.
 type entries struct{ own, others []metav1.ManagedFieldsEntry }
 
 func entriesOf(o metav1.Object) (out entries) {
@@ -77,16 +76,15 @@ func (w *Writes) fields(own []metav1.ManagedFieldsEntry) uint64 {
 	h.SetSeed(w.seed)
 	for i := range own {
 		if own[i].FieldsV1 != nil {
-			_, _ = h.Write(own[i].FieldsV1.GetRawBytes()) // it never fails
+			_, _ = h.Write(own[i].FieldsV1.GetRawBytes()) // it never returns an error
 		}
 	}
 	return h.Sum64()
 }
 
-// blame returns the client that wrote an object after the operator did: another field
-// manager whose entry is as new as the operator's write, or a client of the same name where
-// the operator's own entry still has all its fields. A client that only removes fields gets
-// no entry, and takes fields from the operator's.
+// blame returns the client that wrote an object after the operator: another field manager whose entry is as
+// new as the operator's write, or a client of the same name if the operator's entry still has all its fields.
+// A client that only removes fields gets no entry, and removes fields from the operator's.
 func (w *Writes) blame(since mark, o metav1.Object) writer {
 	e := entriesOf(o)
 	if last := latest(e.others); last.Time != nil && !last.Time.Before(&since.at) {
@@ -98,10 +96,10 @@ func (w *Writes) blame(since mark, o metav1.Object) writer {
 	return writer{}
 }
 
-// maxName bounds the name of a field manager, as the API does.
+// maxName is the API's limit for the name of a field manager.
 const maxName = 128
 
-// printable is a name as it may be shown: it comes from a spoke.
+// printable makes a name safe to show, because it comes from a spoke.
 func printable(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -1,9 +1,8 @@
-// Package contest paces writes that somebody else undoes.
+// Package contest slows down writes that another client keeps reverting.
 //
-// Another controller may want an object to be something else than the operator does: a
-// second hub with the same id, a policy engine, a GitOps tool. Each would write again as
-// soon as it sees the other's write. So the first undo is put right at once, and from then
-// on each waits longer than the one before.
+// Another controller, such as a second hub with the same id, a policy engine or a GitOps tool, may want an
+// object to be different. Each would write again as soon as it sees the other's write. So the first revert is
+// corrected at once, and each further one waits longer.
 package contest
 
 import (
@@ -19,79 +18,77 @@ import (
 )
 
 const (
-	// firstDelay is what the second undo waits. Each waits twice as long as the one before,
-	// and maxDelay at most: that is how late the end of a contest is noticed.
+	// firstDelay is the delay after the second revert. Each further delay is twice as long, up to maxDelay,
+	// which bounds how late the end of a contest is noticed.
 	firstDelay = time.Second
 	maxDelay   = 4 * time.Minute
-	// memory is how long a write has to stand to be forgotten, with the undos before it.
+	// memory is how long a write must last before it and its reverts are forgotten.
 	memory = 30 * time.Minute
-	// minQuiet is for how long at least a write has to stand before the object is not shown as
-	// contested any more, and twinQuiet is for how long where the opponent lets each write stand
-	// for up to twice as long as the one before, as another manager does. See quiet.
+	// minQuiet is how long a write must last at least before the object is no longer shown as contested.
+	// twinQuiet is that time for an opponent that waits up to twice as long before each revert, such as another
+	// manager. See quiet.
 	minQuiet  = 30 * time.Second
 	twinQuiet = 150 * time.Second
-	// settled is within which time after the end of a contest nothing of it is shown any more,
-	// where no write stood for more than 4 minutes. The delay is shorter for that where writes
-	// stand for long, but no shorter than slowDelay: an opponent can be slow once, and fast then.
+	// settled is the time after the end of a contest within which nothing of it is shown any more, if no write
+	// lasted longer than 4 minutes. The delay is reduced for that when writes last long, but not below
+	// slowDelay, because an opponent that is slow once can be fast later.
 	settled   = 4*time.Minute + 45*time.Second
 	slowDelay = 15 * time.Second
-	// late is how long a write may be overdue before the object is not shown as contested any
-	// more: nobody wants it to be written, then.
+	// late is how long a write may be overdue before the object is no longer shown as contested, because nobody
+	// wants to write it.
 	late = 30 * time.Second
-	// sweepInterval is the least time between two looks for what is to be forgotten.
+	// sweepInterval is the minimum time between two sweeps of outdated data.
 	sweepInterval = time.Minute
 )
 
-// shownFrom is the number of undos from which on an object is contested. One is drift.
+// shownFrom is the number of reverts from which an object counts as contested. A single one is drift.
 const shownFrom = 2
 
-// Absent is what a deletion means an object to be.
+// Absent is the intention of a deletion.
 const Absent = "absent"
 
-// Object is one that the operator writes.
+// Object is an object that the operator writes.
 type Object struct {
-	// Spoke is the spoke that shows a contest. It is empty where none does.
+	// Spoke is the spoke that shows the contest, or "".
 	Spoke string
 	// Kind is the object's.
 	Kind string
 	types.NamespacedName
-	// Annotation is one that the operator takes off the object, or empty for all else that it
-	// writes: an opponent may contest the one and not the other.
+	// Annotation is an annotation that the operator removes from the object, or "" for all other fields. An
+	// opponent may contest only one of the two.
 	Annotation string
 }
 
-// Write is one that is to be made, or was.
+// Write is a write of an object.
 type Write struct {
 	Object
-	// Rule is the AlertRule that it is made for.
+	// Rule is the AlertRule for which it is made.
 	Rule types.NamespacedName
-	// Meant is a digest of what the object is meant to be, or Absent. For an annotation, it is
-	// the value that is taken off.
+	// Meant is a digest of the intended object, or Absent. For an annotation, it is the value to remove.
 	Meant string
-	// Base is the resourceVersion on which the write is conditional, where it comes from a cache
-	// that may not show the last write yet. Without it, that is for the caller to know.
+	// Base is the resourceVersion on which the write is conditional, if it comes from a cache that may not show
+	// the last write yet. Without it, the caller has to know.
 	Base string
-	// Gone tells that the object is not there now.
+	// Gone means that the object does not exist at present.
 	Gone bool
 }
 
-// Turn is the answer to whether a write may be made.
+// Turn says whether a write may be made.
 type Turn struct {
-	// Wait is for how long to wait with it, or 0.
+	// Wait is how long to delay it, or 0.
 	Wait time.Duration
-	// News tells that there is another undo to wait for. It is the time to find out who made it.
+	// News means that there was another revert to wait for, so that its author should be determined.
 	News bool
-	// Behind tells that the cache does not show the last write yet. Its event is to be waited for.
+	// Behind means that the cache does not show the last write yet; wait for its event.
 	Behind bool
 }
 
-// Writes remembers the operator's own writes, to tell when they are undone. New makes one.
-// Writes of one object must not overlap.
+// Writes records the operator's own writes, to detect reverts. Use New to create one. Writes of one object
+// must not overlap.
 //
-// The intended object counts, not the one that is found: another client may write something
-// else each time. A write with another intention than before is made at once, because a
-// person waits for it. It does not take the count back, or a contest would begin anew with
-// each edit.
+// Only the intended object matters, not the one that is found, because another client may write something else
+// each time. A write with a new intention is made at once, because a person waits for it. It does not reset
+// the count, because then each edit would restart the contest.
 type Writes struct {
 	clock     clock.PassiveClock
 	intervals interval.Scale
@@ -99,8 +96,8 @@ type Writes struct {
 	seed      maphash.Seed
 
 	mu sync.Mutex
-	// peaceful are the writes of which none was undone, by scope and by a hash of the object:
-	// there are many after a start.
+	// peaceful are the writes that were never reverted, by scope and a hash of the object. There are many after
+	// a start.
 	peaceful map[scope]map[uint64]peaceful
 	disputes map[Object]*dispute
 	// byRule are the disputes that may be shown.
@@ -108,7 +105,8 @@ type Writes struct {
 	swept  time.Duration
 }
 
-// scope is what is forgotten together: what is written in and for a spoke, or its SpokeCluster.
+// scope is a set of writes that are forgotten together: those in and for a spoke, or those of its
+// SpokeCluster.
 type scope struct {
 	spoke      string
 	membership bool
@@ -121,27 +119,27 @@ type peaceful struct {
 	at          time.Duration
 }
 
-// dispute is an object of which a write was undone. Times are counted from the start.
+// dispute is an object with a reverted write. Times are relative to the start.
 type dispute struct {
 	rule        types.NamespacedName
 	meant, base uint64
-	// undos is how often a write was undone, and lost tells that the last one is.
+	// undos is the number of reverts, and lost means that the last write was reverted.
 	undos int
 	lost  bool
-	// wrote is when the last write was made, and next when the next one may be.
+	// wrote is the time of the last write, and next the earliest time of the next one.
 	wrote, next time.Duration
-	// stood is the longest time that a write has stood since the first undo.
+	// stood is the longest time that a write lasted since the first revert.
 	stood time.Duration
-	// until is when the object is not shown as contested any more.
+	// until is when the object is no longer shown as contested.
 	until  time.Duration
 	absent bool
 	gone   bool
-	// mark is what the object was after the last write, and by is who undid it.
+	// mark describes the object after the last write, and by is the author of the last revert.
 	mark mark
 	by   writer
 }
 
-// New returns a Writes without any. intervals scales all delays.
+// New returns an empty Writes. intervals scales all delays.
 func New(c clock.PassiveClock, intervals interval.Scale) *Writes {
 	return &Writes{
 		clock: c, intervals: intervals, start: c.Now(), seed: maphash.MakeSeed(),
@@ -149,7 +147,7 @@ func New(c clock.PassiveClock, intervals interval.Scale) *Writes {
 	}
 }
 
-// Ask tells whether a write may be made now. It has to be asked before every write.
+// Ask says whether a write may be made now. Call it before every write.
 func (w *Writes) Ask(write Write) Turn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,8 +171,8 @@ func (w *Writes) Ask(write Write) Turn {
 	return Turn{Wait: wait, News: news && wait > 0}
 }
 
-// Yield is Ask for those who have found the object with its managedFields, or nil where it is
-// gone. tell is told, with a message, of each undo that is to be waited for.
+// Yield is Ask for callers that have the object with its managedFields, or nil if it is gone. tell is called
+// with a message for each revert to wait for.
 func (w *Writes) Yield(write Write, found metav1.Object, tell func(message string)) Turn {
 	turn := w.Ask(write)
 	if turn.News {
@@ -186,7 +184,7 @@ func (w *Writes) Yield(write Write, found metav1.Object, tell func(message strin
 	return turn
 }
 
-// Blame finds out who undid the last write of an object, by what it is now.
+// Blame determines from the present object which client reverted the last write.
 func (w *Writes) Blame(o Object, found metav1.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +193,7 @@ func (w *Writes) Blame(o Object, found metav1.Object) {
 	}
 }
 
-// Wrote notes that a write was made, and what the API server answered: nil for a deletion.
+// Wrote records a write and the answer of the API server, which is nil for a deletion.
 func (w *Writes) Wrote(write Write, answer metav1.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -214,8 +212,8 @@ func (w *Writes) Wrote(write Write, answer metav1.Object) {
 	d.until = now + w.quiet(d)
 }
 
-// Lost notes that somebody else was faster, and returns for how long to wait with the next
-// attempt: 0 where the object is not contested.
+// Lost records that another client was faster, and returns how long to delay the next attempt: 0 if the object
+// is not contested.
 func (w *Writes) Lost(o Object) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -229,7 +227,7 @@ func (w *Writes) Lost(o Object) time.Duration {
 	return d.next - now
 }
 
-// Stands notes that an object is as it is meant to be, though the operator did not write it.
+// Stands records that an object has its intended state although the operator did not write it.
 func (w *Writes) Stands(o Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -239,11 +237,11 @@ func (w *Writes) Stands(o Object) {
 	}
 }
 
-// ForgetSpoke forgets what was written in a spoke and for it: it is another cluster now, or was
-// restored, or is gone. Its SpokeCluster is the same one for that.
+// ForgetSpoke drops the writes in and for a spoke that is another cluster now, was restored, or is gone. It
+// keeps those of its SpokeCluster.
 func (w *Writes) ForgetSpoke(name string) { w.forget(scope{spoke: name}) }
 
-// ForgetMembership forgets what was written of a SpokeCluster that is gone.
+// ForgetMembership drops the writes of a SpokeCluster that is gone.
 func (w *Writes) ForgetMembership(name string) { w.forget(scope{spoke: name, membership: true}) }
 
 func (w *Writes) forget(of scope) {
@@ -257,7 +255,7 @@ func (w *Writes) forget(of scope) {
 	}
 }
 
-// behindLocked tells whether a write is based on the same version as the last one was.
+// behindLocked reports whether a write is based on the same version as the previous one.
 func (w *Writes) behindLocked(write Write) bool {
 	if write.Base == "" {
 		return false
@@ -270,8 +268,8 @@ func (w *Writes) behindLocked(write Write) bool {
 	return ok && p.base == base
 }
 
-// disputeLocked returns what is known of an object whose last write was meant to make the
-// same of it, and is to be made again: it was undone. It returns nil where there is none.
+// disputeLocked returns the dispute of an object for which the same intention has to be written again, which
+// means a revert. It returns nil if there is none.
 func (w *Writes) disputeLocked(o Object, meant uint64, now time.Duration) *dispute {
 	if d := w.disputes[o]; d != nil {
 		if d.meant != meant || w.forgotten(d, now) {
@@ -296,7 +294,7 @@ func (w *Writes) undoneLocked(d *dispute, now time.Duration) {
 	d.next = now + w.delay(d)
 }
 
-// delay is how long the last undo waits.
+// delay is how long to wait after the last revert.
 func (w *Writes) delay(d *dispute) time.Duration {
 	if d.undos < shownFrom {
 		return 0
@@ -305,8 +303,8 @@ func (w *Writes) delay(d *dispute) time.Duration {
 	return min(doubled, w.intervals.Of(maxDelay), max(w.intervals.Of(settled)-w.quiet(d), w.intervals.Of(slowDelay)))
 }
 
-// quiet is how long a write has to stand for the object not to be shown as contested: longer
-// than any before it, or what is shown would change in every round.
+// quiet is how long a write must last before the object is no longer shown as contested. It is longer than any
+// write lasted before, or the status would change in every round.
 func (w *Writes) quiet(d *dispute) time.Duration {
 	slack := max(w.intervals.Of(minQuiet), d.stood/8)
 	return min(max(d.stood+slack, min(5*d.stood/2, w.intervals.Of(twinQuiet))), w.intervals.Of(memory))
@@ -314,12 +312,12 @@ func (w *Writes) quiet(d *dispute) time.Duration {
 
 func (w *Writes) forgotten(d *dispute, now time.Duration) bool {
 	if d.lost {
-		return now-d.next >= w.intervals.Of(memory) // nobody wanted to write it since
+		return now-d.next >= w.intervals.Of(memory) // nobody has wanted to write it since
 	}
 	return now-d.wrote >= w.intervals.Of(memory)
 }
 
-// tellLocked has an undo shown, unless it is the first.
+// tellLocked makes a revert be shown, unless it is the first.
 func (w *Writes) tellLocked(write Write, d *dispute) {
 	w.hideLocked(write.Object, d)
 	d.rule, d.absent, d.gone, d.by = write.Rule, write.Meant == Absent, write.Gone, writer{}
@@ -347,8 +345,8 @@ func (w *Writes) endLocked(o Object, d *dispute) {
 	}
 }
 
-// now returns the time since the start, and forgets what is not needed any more. The time
-// is the monotonic one: a clock that is set neither begins nor ends a contest.
+// now returns the time since the start, and drops outdated data. It uses the monotonic clock, so that setting
+// the clock neither starts nor ends a contest.
 func (w *Writes) now() time.Duration {
 	now := w.clock.Now().Sub(w.start)
 	if now-w.swept < w.intervals.Of(sweepInterval) {

@@ -24,7 +24,7 @@ var (
 	theirs = &metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "argocd-controller", Time: &at}}}
 )
 
-// front is where a contest takes place: the operator, and somebody else.
+// front is a contest between the operator and another client.
 type front struct {
 	*testing.T
 	*Writes
@@ -40,7 +40,7 @@ func newFront(t *testing.T) *front {
 
 func (f *front) pass(d time.Duration) { f.clock.SetTime(f.clock.Now().Add(d)) }
 
-// again has a write made as soon as it may be, and returns how long that took.
+// again makes a write as soon as it is allowed, and returns how long that took.
 func (f *front) again(write Write) time.Duration {
 	f.Helper()
 	began := f.clock.Now()
@@ -63,7 +63,7 @@ func (f *front) shown() (message string, again time.Duration) {
 	return message, again
 }
 
-// TestDelays undoes every write at once.
+// TestDelays reverts every write at once.
 func TestDelays(t *testing.T) {
 	f := newFront(t)
 	var delays []time.Duration
@@ -175,7 +175,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestLost has somebody else be faster than the operator again and again.
+// TestLost has another client that is always faster than the operator.
 func TestLost(t *testing.T) {
 	f := newFront(t)
 	f.Ask(write)
@@ -201,7 +201,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestShown goes through what is shown of a contest.
+// TestShown tests what is shown of a contest.
 func TestShown(t *testing.T) {
 	f := newFront(t)
 	expect := func(when, words string, again time.Duration) {
@@ -238,8 +238,8 @@ func TestShown(t *testing.T) {
 	expect("nobody wants to write it any more", "", 0)
 }
 
-// TestOpponents has each write stand for a while, for a day. From the second undo on the object is
-// shown as contested all the while, and the end is shown in time.
+// TestOpponents lets each write last for a while, over a day. From the second revert on, the object is always
+// shown as contested, and the end is shown in time.
 func TestOpponents(t *testing.T) {
 	random := func(longest time.Duration) func(int) time.Duration {
 		r := rand.New(rand.NewPCG(1, uint64(longest)))
@@ -262,7 +262,7 @@ func TestOpponents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFront(t)
 			f.again(write)
-			var longest time.Duration // since the first undo
+			var longest time.Duration // since the first revert
 			var writes []time.Time
 			for round, began := 1, f.clock.Now(); f.clock.Now().Sub(began) < 24*time.Hour; round++ {
 				d := stands(round)
@@ -287,8 +287,8 @@ func TestOpponents(t *testing.T) {
 	}
 }
 
-// ends has the last write stand from now on, which is a while after the last undo. All is shown to
-// be well within 5 minutes of that, or a bit longer than writes have stood before.
+// ends lets the last write last from now on. No contest may be shown any more within 5 minutes of that, or
+// slightly longer than writes lasted before.
 func (f *front) ends(after, longest time.Duration) {
 	f.Helper()
 	_, again := f.shown()
@@ -302,8 +302,8 @@ func (f *front) ends(after, longest time.Duration) {
 	}
 }
 
-// TestDrift has a person change an object now and then: each time it is put right at once, and
-// never shown.
+// TestDrift has a person change an object from time to time: it is corrected at once each time, and never
+// shown.
 func TestDrift(t *testing.T) {
 	const m, h = time.Minute, time.Hour
 	for name, edits := range map[string][]time.Duration{
@@ -330,7 +330,7 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// TestBehind asks by a cache that does not show the last write yet.
+// TestBehind asks with a cache that does not show the last write yet.
 func TestBehind(t *testing.T) {
 	f := newFront(t)
 	ask := func(base string, want Turn) {
@@ -358,7 +358,7 @@ func TestBehind(t *testing.T) {
 	ask("5", Turn{Behind: true})
 }
 
-// TestParts has somebody contest an object and an annotation that is taken off it by turns.
+// TestParts contests an object and one of its annotations alternately.
 func TestParts(t *testing.T) {
 	f := newFront(t)
 	part := write
@@ -372,7 +372,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestForget forgets what was written of a SpokeCluster, and what was for its spoke, each alone.
+// TestForget drops the writes of a SpokeCluster and those in its spoke separately.
 func TestForget(t *testing.T) {
 	member := Write{Object: Object{Spoke: object.Spoke, Kind: SpokeCluster}, Meant: "a"}
 	member.Name = object.Spoke
@@ -398,8 +398,8 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestTwins has two managers undo each other's writes, each of which waits longer each time.
-// Both show that all the while.
+// TestTwins has two managers that revert each other's writes with growing delays. Both always show the
+// contest.
 func TestTwins(t *testing.T) {
 	for _, scale := range []interval.Scale{1, 0.2} {
 		const latency = 50 * time.Millisecond
@@ -431,7 +431,7 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// TestEnd ends a contest at any time: all is shown to be well within 5 minutes.
+// TestEnd ends a contest at various times: nothing is shown any more within 5 minutes.
 func TestEnd(t *testing.T) {
 	for _, stands := range []time.Duration{0, time.Second, 20 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute, 29 * time.Minute} {
 		for rounds := range 20 {
@@ -461,11 +461,11 @@ func TestMessages(t *testing.T) {
 		"changed often":       {write, theirs, 12, []string{"(10 times or more)", "up to 4 minutes"}},
 		"changed by a double": {write, ours, 3, []string{`another client named "rulefleet-manager" changes`, "--hub-id"}},
 		"deleted":             {gone, nil, 4, []string{"an unknown client deletes PrometheusRule shop/down after each write (4 times)", "audit log"}},
-		"made again":          {absent, theirs, 5, []string{"makes PrometheusRule shop/down again after each deletion (5 times or more)"}},
+		"made again":          {absent, theirs, 5, []string{"creates PrometheusRule shop/down again after each deletion (5 times or more)"}},
 		"a SpokeCluster":      {Write{Object: Object{Spoke: "eu-1", Kind: SpokeCluster, NamespacedName: types.NamespacedName{Name: "eu-1"}}}, theirs, 2, []string{"changes SpokeCluster eu-1 back", "labels and finalizers"}},
 		"an annotation": {
 			Write{Object: Object{Spoke: "eu-1", Kind: SpokeCluster, NamespacedName: types.NamespacedName{Name: "eu-1"}, Annotation: "rulefleet.io/x"}}, theirs, 2,
-			[]string{"sets annotation rulefleet.io/x of SpokeCluster eu-1 again", "take the annotation out"},
+			[]string{"sets annotation rulefleet.io/x of SpokeCluster eu-1 again", "remove the annotation from the manifest"},
 		},
 		"a webhook": {
 			Write{Object: Object{Kind: WebhookConfiguration, NamespacedName: types.NamespacedName{Name: "rulefleet"}}, Meant: "b"}, theirs, 2,
@@ -502,7 +502,7 @@ func TestSeveralAreContested(t *testing.T) {
 		}
 		f.pass(100 * time.Millisecond)
 	}
-	if message, again := f.InSpoke("eu-1"); !strings.HasPrefix(message, "3 objects are contested, such as: ") || !strings.Contains(message, "shop/a ") || again != 29700*time.Millisecond {
+	if message, again := f.InSpoke("eu-1"); !strings.HasPrefix(message, "3 objects are contested. For example: ") || !strings.Contains(message, "shop/a ") || again != 29700*time.Millisecond {
 		t.Errorf("%q, again after %v", message, again)
 	}
 	if message, _ := f.InSpoke("us-1"); message != "" {
@@ -541,7 +541,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestBlame has the operator write an object in second 10.
+// TestBlame writes an object as the operator at second 10.
 func TestBlame(t *testing.T) {
 	const us, them = Manager, "kyverno"
 	entry := func(manager, subresource string, second int64, fields string) metav1.ManagedFieldsEntry {

@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// OfRule says what is contested of an AlertRule's objects in a spoke, or of the AlertRule
-// itself where spoke is empty. Nothing is where message is empty. Otherwise it is to be
-// asked again after a while.
+// OfRule returns the message about contested objects of an AlertRule in a spoke or, without a spoke, about the
+// AlertRule itself. Without a message, nothing is contested. Otherwise again is when to ask again.
 func (w *Writes) OfRule(kind string, rule types.NamespacedName, spoke string) (message string, again time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -29,7 +28,7 @@ func rulesOf(disputes map[Object]*dispute, kind, spoke string) map[Object]*dispu
 	return out
 }
 
-// InSpoke says what is contested of what the operator writes for a spoke, as OfRule does.
+// InSpoke returns the message about contested objects that the operator writes for a spoke, as OfRule does.
 func (w *Writes) InSpoke(spoke string) (message string, again time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -44,7 +43,7 @@ func (w *Writes) InSpoke(spoke string) (message string, again time.Duration) {
 	return w.messageLocked(of)
 }
 
-// messageLocked names the first of the objects that are contested now.
+// messageLocked describes the first of the contested objects.
 func (w *Writes) messageLocked(of map[Object]*dispute) (message string, again time.Duration) {
 	now := w.now()
 	var shown []Object
@@ -65,12 +64,12 @@ func (w *Writes) messageLocked(of map[Object]*dispute) (message string, again ti
 	})
 	message = of[first].message(first)
 	if more := len(shown) - 1; more > 0 {
-		message = fmt.Sprintf("%d objects are contested, such as: %s", more+1, message)
+		message = fmt.Sprintf("%d objects are contested. For example: %s", more+1, message)
 	}
 	return message, again
 }
 
-// Message says how an object is contested, or "".
+// Message describes how an object is contested, or returns "".
 func (w *Writes) Message(o Object) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,14 +79,14 @@ func (w *Writes) Message(o Object) string {
 	return ""
 }
 
-// The kinds of objects of which the operator writes a part alone.
+// Kinds of objects of which the operator writes only a part.
 const (
 	WebhookConfiguration = "ValidatingWebhookConfiguration"
 	SpokeCluster         = "SpokeCluster"
 )
 
-// message says what happens to an object, and what to do. It begins with who does it, for
-// messages are cut.
+// message says what happens to an object and what to do. It begins with the client's name, because messages
+// are cut.
 func (d *dispute) message(o Object) string {
 	name := o.Kind + " " + o.Name
 	if o.Namespace != "" {
@@ -98,7 +97,7 @@ func (d *dispute) message(o Object) string {
 	case o.Annotation != "":
 		how = "sets annotation " + o.Annotation + " of %s again each time that the manager has acted on it and removed it"
 	case d.absent:
-		how = "makes %s again after each deletion"
+		how = "creates %s again after each deletion"
 	case d.gone:
 		how = "deletes %s after each write"
 	}
@@ -106,8 +105,7 @@ func (d *dispute) message(o Object) string {
 		d.by.who(), name, times(d.undos), d.by.advice(o), int(maxDelay.Minutes()))
 }
 
-// times says how often something happened. It is the same for large numbers that are near
-// each other, so that what is shown settles.
+// times says how often something happened. Large numbers are rounded down, so that the message settles.
 func times(n int) string {
 	switch {
 	case n < 5:
@@ -131,20 +129,20 @@ func (w writer) who() string {
 }
 
 func (w writer) advice(o Object) string {
-	leave := "have it leave objects labeled app.kubernetes.io/managed-by=rulefleet alone"
+	leave := "configure it to ignore objects labeled app.kubernetes.io/managed-by=rulefleet"
 	switch {
 	case o.Annotation != "":
-		leave = "take the annotation out of what it applies"
+		leave = "remove the annotation from the manifest that it applies"
 	case o.Kind == WebhookConfiguration:
-		leave = "have it leave webhooks[].clientConfig.caBundle alone"
+		leave = "configure it to ignore webhooks[].clientConfig.caBundle"
 	case o.Kind == SpokeCluster:
-		leave = "have it leave the labels and finalizers of SpokeClusters alone"
+		leave = "configure it to ignore the labels and finalizers of SpokeClusters"
 	}
 	switch {
 	case w.ours:
-		return "look for another manager with the same --hub-id"
+		return "find and stop the other manager with the same --hub-id"
 	case w.name != "":
 		return leave
 	}
-	return "the API server's audit log names it; " + leave
+	return "find it in the API server's audit log, and " + leave
 }

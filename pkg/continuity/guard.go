@@ -1,17 +1,16 @@
-// Package continuity notices that the etcd of an API server was restored from a backup while
-// its objects are watched.
+// Package continuity detects that the etcd of an API server was restored from a backup while its objects are
+// watched.
 //
-// A client does not notice by itself. After "connection refused" it watches again at the
-// resource version that it saw last, the API server accepts one that its etcd has not reached
-// yet, and drops all events up to it. What the backup brought back, or took away, stays
-// unknown until something else makes the client list.
+// A client does not detect that by itself. After "connection refused" it watches again from its last
+// resourceVersion. The API server accepts one that its etcd has not reached yet, and drops all events up to
+// it. The objects that the backup restored or removed stay unknown until the client lists again for another
+// reason.
 //
-// Two things tell. A consistent read is never older than one before it, so a lower resource
-// version means that the history begins anew. And a watch that ended early is opened one
-// event earlier than the client asks for: in the same history it begins with the last event
-// that the client saw, and in another history with something else. The latter also holds
-// when only a few writes were lost, and the restored etcd has reached the former resource
-// version within seconds. It costs no request.
+// There are two signs. A consistent read is never older than an earlier one, so a lower resourceVersion means
+// a new history. And a watch that ended early is opened one event earlier than the client asks for: in the
+// same history it begins with the client's last event, in another history with something else. That also works
+// when only a few writes were lost and the restored etcd reaches the former resourceVersion within seconds. It
+// needs no request.
 package continuity
 
 import (
@@ -25,9 +24,9 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// RestoredError says that the history of a cluster's objects is another one than before.
+// RestoredError says that a cluster's objects have a different history than before.
 type RestoredError struct {
-	// Why says what was seen.
+	// Why describes the sign.
 	Why string
 }
 
@@ -36,8 +35,7 @@ func (e *RestoredError) Error() string {
 	return "the cluster's etcd was restored from a backup: " + e.Why
 }
 
-// Guard looks after the watches of one cache. What the cache holds is not to be used any more
-// once the guard has an error.
+// Guard checks the watches of one cache. Once it has an error, the cache must not be used any more.
 type Guard struct {
 	tell     func()
 	bound    Bound
@@ -48,11 +46,11 @@ type Guard struct {
 	kinds []*kind
 }
 
-// Bound returns a context that ends when an answer to a read of one object does not come any more.
+// Bound returns a context for a read of one object, which ends when no answer can be expected any more.
 type Bound func(context.Context) (context.Context, context.CancelFunc)
 
-// NewGuard returns a Guard. It calls tell, which has to return at once, when it finds that
-// the cluster was restored; nil tells nobody. Its own reads have contexts of bound; nil gives each 5 s.
+// NewGuard returns a Guard. It calls tell, which may be nil and must return at once, when the cluster was
+// restored. Its own reads use contexts of bound; nil means 5 s each.
 func NewGuard(tell func(), bound Bound) *Guard {
 	if bound == nil {
 		bound = func(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -62,17 +60,17 @@ func NewGuard(tell func(), bound Bound) *Guard {
 	return &Guard{tell: tell, bound: bound, restored: make(chan struct{})}
 }
 
-// Restored returns a channel that is closed when the cluster was found to be restored.
+// Restored returns a channel that is closed when a restore is detected.
 func (g *Guard) Restored() <-chan struct{} { return g.restored }
 
-// Err returns a RestoredError when the cluster was found to be restored.
+// Err returns a RestoredError when a restore was detected.
 func (g *Guard) Err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.err
 }
 
-// ListerWatcher looks after the lists and watches of a kind, of which o is an object.
+// ListerWatcher checks the lists and watches of the kind of o.
 func (g *Guard) ListerWatcher(lw toolscache.ListerWatcher, o runtime.Object) *toolscache.ListWatch {
 	k := &kind{guard: g, inner: toolscache.ToListerWatcherWithContext(lw), history: history{kind: kindOf(o), empty: true}}
 	g.mu.Lock()
@@ -81,8 +79,8 @@ func (g *Guard) ListerWatcher(lw toolscache.ListerWatcher, o runtime.Object) *to
 	return &toolscache.ListWatch{ListWithContextFunc: k.list, WatchFuncWithContext: k.watch}
 }
 
-// Reading begins a consistent read of a kind by somebody else, without a resource version. The
-// function takes the resource version of the answer.
+// Reading starts a consistent read by the caller, without a resourceVersion. Call the function with the
+// resourceVersion of the answer.
 func (g *Guard) Reading(kind string) func(resourceVersion string) {
 	k := g.latest(kind)
 	if k == nil {
@@ -92,9 +90,9 @@ func (g *Guard) Reading(kind string) func(resourceVersion string) {
 	return func(resourceVersion string) { g.found(k.history.read(floor, resourceVersion)) }
 }
 
-// Current returns an error when the caches may be of another history than the cluster's: it was
-// restored, or can't be asked, or a watch that broke is not known to go on where it ended. It
-// reads one object of every kind that is watched.
+// Current returns an error if the caches may have another history than the cluster: it was restored, or does
+// not answer, or a watch that broke is not known to continue where it ended. It reads one object of every
+// watched kind.
 func (g *Guard) Current(ctx context.Context) error {
 	kinds := g.all()
 	for _, k := range kinds {
@@ -107,7 +105,7 @@ func (g *Guard) Current(ctx context.Context) error {
 	}
 	for _, k := range kinds {
 		if k.history.uncertain() {
-			return fmt.Errorf("kind %s is not watched without a gap as yet", k.history.kind)
+			return fmt.Errorf("the watch of kind %s has not caught up yet", k.history.kind)
 		}
 	}
 	return nil
@@ -119,7 +117,7 @@ func (g *Guard) all() []*kind {
 	return slices.Clone(g.kinds)
 }
 
-// latest returns a kind as it was watched last, or nil.
+// latest returns the latest watch of a kind, or nil.
 func (g *Guard) latest(name string) *kind {
 	for _, k := range slices.Backward(g.all()) {
 		if k.history.kind == name {
@@ -129,14 +127,14 @@ func (g *Guard) latest(name string) *kind {
 	return nil
 }
 
-// Expired tells whether a kind has to be listed again because the API server had no longer the version
-// at which its watch was to begin.
+// Expired reports whether a kind must be listed again because the version at which its watch was to begin has
+// expired.
 func (g *Guard) Expired(kind string) bool {
 	k := g.latest(kind)
 	return k != nil && k.history.wasRefused()
 }
 
-// found notes that the cluster was restored, unless err is nil.
+// found records a restore, unless err is nil.
 func (g *Guard) found(err *RestoredError) {
 	if err == nil {
 		return
@@ -153,7 +151,7 @@ func (g *Guard) found(err *RestoredError) {
 	}
 }
 
-// kindOf returns the kind of an object, which may have only its Go type to tell.
+// kindOf returns the kind of an object, from its Go type if necessary.
 func kindOf(o runtime.Object) string {
 	if gvk := o.GetObjectKind().GroupVersionKind(); gvk.Kind != "" {
 		return gvk.Kind

@@ -18,7 +18,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// runInformer runs an informer of a server.
+// runInformer runs an informer against a server.
 func runInformer(t *testing.T, g *Guard, s *server) (state func() map[string]string, stop func()) {
 	t.Helper()
 	informer := toolscache.NewSharedIndexInformer(g.ListerWatcher(s, &corev1.ConfigMap{}), &corev1.ConfigMap{}, 0, toolscache.Indexers{})
@@ -38,16 +38,15 @@ func runInformer(t *testing.T, g *Guard, s *server) (state func() map[string]str
 // pass lets time pass.
 func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // of the bubble's clock
 
-// TestInformer breaks watches in all ways. Afterwards the informer has what the server has,
-// and the guard tells whether the server was restored.
+// TestInformer breaks watches in all ways. Afterwards the informer must have the server's state, and the guard
+// must report whether the server was restored.
 func TestInformer(t *testing.T) {
 	const restored, same = true, false
 	for name, tc := range map[string]struct {
-		// before is what the informer sees, and then what happens.
+		// before happens while the informer watches, and then afterwards.
 		before, then func(s *server)
 		restored     bool
-		// asked is all that the server may be asked for by then, however often in a row; "" is
-		// anything.
+		// asked lists all requests that the server may have got, without repetitions; "" means any.
 		asked string
 	}{
 		"a watch is lost": {
@@ -73,7 +72,7 @@ func TestInformer(t *testing.T) {
 		"a watch is lost, and nothing was seen since the list": {
 			before: func(s *server) { s.cut(); s.put("a", "b", "c"); s.restart() },
 			then:   func(s *server) { s.cut() },
-			asked:  "watch watch-list", // the server remembers nothing from before its start
+			asked:  "watch watch-list", // the server has no events from before its start
 		},
 		"a watch is lost where nothing is": {
 			before: func(*server) {},
@@ -166,7 +165,7 @@ func TestInformer(t *testing.T) {
 		"restored, few writes are lost, and others make up for them at once": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c") },
 			then:     func(s *server) { s.restore(); s.others(3) },
-			restored: same, // nothing proves it, and the kind is listed again
+			restored: same, // there is no proof, and the kind is listed again
 		},
 		"restored after a watch that was waited for": {
 			before: func(s *server) { s.put("a", "b"); s.save(); s.put("c") },
@@ -241,8 +240,8 @@ func TestInformer(t *testing.T) {
 	}
 }
 
-// TestCurrent asks whether a cache is of the cluster's history: at once when something has happened, before
-// the informer has tried its watch again, and later.
+// TestCurrent checks whether a cache belongs to the cluster's history: right after an event, before the
+// informer has watched again, and later.
 func TestCurrent(t *testing.T) {
 	const current, uncertain, restored = "current", "uncertain", "restored"
 	back := func(s *server) { s.set(func() { s.down = false }) }
@@ -295,10 +294,10 @@ func TestCurrent(t *testing.T) {
 	}
 }
 
-// A list by resource version 0 may be older than what was read before, and proves nothing.
+// A list at resourceVersion 0 may be older than earlier reads, and proves nothing.
 func TestListOfAnyVersion(t *testing.T) {
 	for name, tc := range map[string]struct {
-		versions []string // that are asked for, and each is older than the one before
+		versions []string // requested versions, each older than the one before
 		restored bool
 	}{
 		"consistent lists":        {[]string{"", ""}, true},
@@ -323,7 +322,7 @@ func TestListOfAnyVersion(t *testing.T) {
 	}
 }
 
-// The newest events of other objects are remembered beside those of one that never rests.
+// The newest events of other objects are remembered beside those of a busy one.
 func TestWitnesses(t *testing.T) {
 	g, at := NewGuard(nil, nil), func(name string, version int) moment {
 		return momentOf(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: strconv.Itoa(version)}})
@@ -348,7 +347,7 @@ func TestWitnesses(t *testing.T) {
 	}
 }
 
-// A paged list is as old as its first page, and its newest object may be on any page.
+// A paged list has the age of its first page, and its newest object may be on any page.
 func TestPages(t *testing.T) {
 	g, s := NewGuard(nil, nil), newServer()
 	k := &kind{guard: g, inner: s}
@@ -368,7 +367,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// Reads of others count, too, unless something newer was read meanwhile.
+// Reads by others count, too, unless something newer was read meanwhile.
 func TestReading(t *testing.T) {
 	for name, tc := range map[string]struct {
 		kind, version string
@@ -412,7 +411,7 @@ func TestReading(t *testing.T) {
 	}
 }
 
-// That a watch was too late is known until the kind was listed again.
+// Expired is true until the kind was listed again.
 func TestExpired(t *testing.T) {
 	g, s := NewGuard(nil, nil), newServer()
 	lw := g.ListerWatcher(s, &corev1.ConfigMap{})
@@ -438,7 +437,7 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// The guard's own reads are bounded by what its owner says.
+// The owner bounds the guard's own reads.
 func TestBound(t *testing.T) {
 	bounded := 0
 	g := NewGuard(nil, func(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -14,30 +14,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// history is what one informer knows of the past of its kind. Resource versions that can't
-// be compared (KEP-5504) are left out of it.
+// history is what an informer knows about the history of its kind. It ignores resourceVersions that can't be
+// compared (KEP-5504).
 type history struct {
 	kind string
 
 	mu sync.Mutex
-	// highest is the highest resource version of a consistent read, an event or a bookmark.
+	// highest is the highest resourceVersion of a consistent read, an event or a bookmark.
 	highest string
-	// last is the newest event of the kind; of what was listed, the object that was written last.
+	// last is the newest event of the kind or, after a list, the object that was written last.
 	last moment
-	// witnesses are the newest events, each of another object, in their order.
+	// witnesses are the newest events, one per object, in order.
 	witnesses []moment
-	// empty tells that there was no object since the last list, and doubtful that there was one
-	// before it.
+	// empty means that there has been no object since the last list, and doubtful that there was one before it.
 	empty, doubtful bool
-	// expired tells that the API server had no longer the version at which a watch was to begin, and
-	// there was no list since then.
+	// expired means that the version at which a watch was to begin has expired, and there has been no list
+	// since.
 	expired bool
-	// broken tells that a watch did not end in the ordinary way, and none was opened since
-	// that is known to continue it.
+	// broken means that a watch broke, and no later one is known to continue it.
 	broken bool
 }
 
-// maxWitnesses bounds how many events of a kind are remembered.
+// maxWitnesses bounds the remembered events of a kind.
 const maxWitnesses = 32
 
 // moment is an event of an object, or its last write.
@@ -46,7 +44,7 @@ type moment struct {
 	version string
 }
 
-// object is one object, and not another one of the same name.
+// object identifies an object, as opposed to another one of the same name.
 type object struct {
 	key types.NamespacedName
 	uid types.UID
@@ -55,7 +53,7 @@ type object struct {
 // String implements fmt.Stringer.
 func (o object) String() string { return strings.TrimPrefix(o.key.String(), "/") }
 
-// momentOf reads when an object was last written. It is zero where that can't be told.
+// momentOf returns when an object was last written. It is zero if that is unknown.
 func momentOf(o runtime.Object) moment {
 	m, err := meta.Accessor(o)
 	if err != nil || !ordered(m.GetResourceVersion()) {
@@ -64,7 +62,7 @@ func momentOf(o runtime.Object) moment {
 	return moment{object{types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}, m.GetUID()}, m.GetResourceVersion()}
 }
 
-// before returns the resource version just before an event, or "" where there is none.
+// before returns the resourceVersion just before an event, or "".
 func (m moment) before() string {
 	v, err := strconv.ParseUint(m.version, 10, 64)
 	if err != nil || v < 2 {
@@ -73,7 +71,7 @@ func (m moment) before() string {
 	return strconv.FormatUint(v-1, 10)
 }
 
-// newer returns the later one of two moments.
+// newer returns the later of two moments.
 func newer(a, b moment) moment {
 	if a.version == "" || less(a.version, b.version) {
 		return b
@@ -86,37 +84,37 @@ func ordered(version string) bool {
 	return err == nil
 }
 
-// less tells whether a is before b. What can't be compared is not.
+// less reports whether a is before b. It returns false if they can't be compared.
 func less(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }
 
-// floor is what a consistent read that begins now can't be older than.
+// floor is the minimum version of a consistent read that begins now.
 func (h *history) floor() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.highest
 }
 
-// read notes the resource version of a consistent read that began when floor was returned.
+// read records the version of a consistent read that began when floor was returned.
 func (h *history) read(floor, version string) *RestoredError {
 	if !less(version, floor) {
 		h.raise(version)
 		return nil
 	}
 	h.reset(version)
-	return &RestoredError{Why: fmt.Sprintf("the resource version of kind %s went back from %s to %s", h.kind, floor, version)}
+	return &RestoredError{Why: fmt.Sprintf("the resourceVersion of kind %s went back from %s to %s", h.kind, floor, version)}
 }
 
-// reset notes that another history begins, which has reached a resource version.
+// reset starts another history at a resourceVersion.
 func (h *history) reset(version string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.highest, h.witnesses = version, nil
 }
 
-// seen returns when the objects of the newest events were written, or deleted.
+// seen returns when the objects of the newest events were written or deleted.
 func (h *history) seen() map[object]string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -127,7 +125,7 @@ func (h *history) seen() map[object]string {
 	return out
 }
 
-// raise notes a resource version that the kind has reached.
+// raise records a resourceVersion that the kind has reached.
 func (h *history) raise(version string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,8 +134,8 @@ func (h *history) raise(version string) {
 	}
 }
 
-// listed notes a list of objects, of which newest was written last. A page is a part of a list
-// that has begun.
+// listed records a list of objects, of which newest was written last. page means that it is part of a longer
+// list.
 func (h *history) listed(newest moment, objects int, page bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -148,7 +146,7 @@ func (h *history) listed(newest moment, objects int, page bool) {
 	h.last, h.empty, h.broken, h.expired = newest, objects == 0, false, false
 }
 
-// showed notes an event that the informer has taken.
+// showed records an event that the informer has received.
 func (h *history) showed(m moment) {
 	h.raise(m.version)
 	h.mu.Lock()
@@ -163,14 +161,14 @@ func (h *history) showed(m moment) {
 	}
 }
 
-// survey is what a list shows while it is read.
+// survey collects the contents of a list while it is read.
 type survey struct {
 	history *history
 	seen    map[object]string
-	// newest is the object that was written last, of this many.
+	// newest is the object that was written last, of this number of objects.
 	newest  moment
 	objects int
-	// back is an object whose last write the list does not have.
+	// back is an object whose last write the list lacks.
 	back moment
 }
 
@@ -184,35 +182,35 @@ func (s *survey) add(m moment) {
 	}
 }
 
-// end notes the list. A page is a part of a list that has begun.
+// end records the list. page means that it is part of a longer list.
 func (s *survey) end(page bool) { s.history.listed(s.newest, s.objects, page) }
 
-// restored returns an error when the list, which has to have all that was seen, does not.
+// restored returns an error if the list lacks something that was seen before.
 func (s *survey) restored() *RestoredError {
 	h := s.history
 	if s.back.version == "" {
 		return nil
 	}
 	h.reset(h.floor())
-	return &RestoredError{Why: fmt.Sprintf("%s %s went back from resource version %s to %s", h.kind, s.back.object, s.seen[s.back.object], s.back.version)}
+	return &RestoredError{Why: fmt.Sprintf("%s %s went back from resourceVersion %s to %s", h.kind, s.back.object, s.seen[s.back.object], s.back.version)}
 }
 
-// interrupted notes that a watch did not end in the ordinary way, or that none could be opened.
+// interrupted records that a watch broke or could not be opened.
 func (h *history) interrupted() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.broken = true
 }
 
-// uncertain tells whether a watch broke, and the next one has yet to show that it continues it.
-// Where no watch could show that, nothing is uncertain.
+// uncertain reports whether a watch broke and no later one has shown that it continues it. It is false if no
+// watch could show that.
 func (h *history) uncertain() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.broken && (h.empty || h.last.before() != "")
 }
 
-// refused notes why the API server ended a watch, or opened none.
+// refused records why the API server ended or refused a watch.
 func (h *history) refused(why error) {
 	if !apierrors.IsResourceExpired(why) && !apierrors.IsGone(why) {
 		return
@@ -228,31 +226,30 @@ func (h *history) wasRefused() bool {
 	return h.expired
 }
 
-// continued notes that the watch continues what was known before.
+// continued records that the watch continues the known history.
 func (h *history) continued() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.broken, h.doubtful = false, false
 }
 
-// resumption is how a watch is opened.
+// resumption says how to open a watch.
 type resumption struct {
 	// version is where it begins.
 	version string
-	// expected is the event that it has to begin with; zero where there is none.
+	// expected is the event with which it must begin; zero if there is none.
 	expected moment
-	// confirm tells that the kind is to be read once more, because there were no objects.
+	// confirm means that the kind must be read once more, because there were no objects.
 	confirm bool
 }
 
-// resume decides how to open a watch that an informer wants to begin at a version.
+// resume decides how to open a watch that an informer requests at a version.
 func (h *history) resume(version string) resumption {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch earlier := h.last.before(); {
 	case h.empty && h.broken, h.doubtful:
-		// There is no event to begin with; or a kind that had objects is said to have none,
-		// perhaps by something that lies.
+		// There is no event to begin with, or a kind that had objects is said to have none, which may be false.
 		return resumption{version: version, confirm: true}
 	case h.broken && earlier != "" && !less(version, h.last.version):
 		return resumption{version: earlier, expected: h.last}

@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// readTimeout bounds a read of one object, where nothing else does.
+	// readTimeout bounds a read of one object by default.
 	readTimeout = 5 * time.Second
-	// silence is how long the event is waited for that a watch has to begin with, before the
-	// kind is asked for its resource version.
+	// silence is how long to wait for the event with which a watch must begin, before the kind's resourceVersion
+	// is read.
 	silence = 2 * time.Second
-	// patience is how long it is waited for after that, before the kind is listed again. It is sent
-	// before the answer to that read.
+	// patience is how long to wait after that before the kind is listed again. The event is sent before the
+	// answer to that read.
 	patience = 20 * time.Second
-	// early is how much earlier than it has to a watch ends that did not end in the ordinary way.
+	// early is how much earlier than its timeout a watch that broke ends.
 	early = 5 * time.Second
 )
 
-// kind is a ListerWatcher of one kind.
+// kind is the ListerWatcher of one kind.
 type kind struct {
 	guard   *Guard
 	inner   toolscache.ListerWatcherWithContext
@@ -52,17 +52,17 @@ func (k *kind) noteList(list runtime.Object, floor string, options metav1.ListOp
 		return
 	}
 	survey := k.history.survey()
-	_ = meta.EachListItem(list, func(o runtime.Object) error { // what is no list is not listed
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // an object that is not a list has no items
 		survey.add(momentOf(o))
 		return nil
 	})
 	survey.end(options.Continue != "")
 	if options.ResourceVersion == "0" {
-		return // it may be as old as it likes
+		return // any version is allowed
 	}
 	k.guard.found(survey.restored())
 	switch {
-	case options.Continue != "": // it is as old as the first page
+	case options.Continue != "": // it has the version of the first page
 	case options.ResourceVersion == "":
 		k.guard.found(k.history.read(floor, l.GetResourceVersion()))
 	default:
@@ -95,12 +95,12 @@ func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 		k.history.interrupted()
 		return nil, err
 	}
-	s.inner, s.began = w, time.Now() // it may have been waited for
+	s.inner, s.began = w, time.Now() // the call may have waited
 	go s.run(ctx)
 	return s, nil
 }
 
-// confirmEmpty makes sure that a kind without objects had none up to a version.
+// confirmEmpty confirms that a kind without objects had none up to a version.
 func (k *kind) confirmEmpty(ctx context.Context, version string) error {
 	list, restored, err := k.readOne(ctx)
 	if err != nil {
@@ -116,13 +116,13 @@ func (k *kind) confirmEmpty(ctx context.Context, version string) error {
 		return nil
 	})
 	if err != nil || missed {
-		return expired("there are objects that the last list did not have")
+		return expired("the cluster has objects that the last list did not have")
 	}
 	k.history.continued()
 	return nil
 }
 
-// readOne reads one object, consistently, and tells whether the cluster was restored.
+// readOne reads one object consistently, and reports whether the cluster was restored.
 func (k *kind) readOne(ctx context.Context) (list runtime.Object, restored bool, err error) {
 	ctx, cancel := k.guard.bound(ctx)
 	defer cancel()
@@ -141,10 +141,10 @@ func (k *kind) readOne(ctx context.Context) (list runtime.Object, restored bool,
 
 // expired makes a reflector list again.
 func expired(why string) *apierrors.StatusError {
-	return apierrors.NewResourceExpired("what is watched has to be listed again: " + why)
+	return apierrors.NewResourceExpired("the watch needs a new list: " + why)
 }
 
-// stream is a watch whose events are noted.
+// stream is a watch whose events are recorded.
 type stream struct {
 	kind  *kind
 	inner watch.Interface
@@ -152,15 +152,15 @@ type stream struct {
 	done  chan struct{}
 	stop  sync.Once
 
-	// began is when the watch was opened, and lasts for how long; zero for as long as it likes.
+	// began is when the watch was opened, and lasts its duration; zero means unlimited.
 	began time.Time
 	lasts time.Duration
-	// listing is what is known of all objects while the watch begins with them, and consistent
-	// tells that they are not older than floor.
+	// listing collects all objects while the watch begins with them. consistent means that they are not older
+	// than floor.
 	listing    *survey
 	consistent bool
 	floor      string
-	// expected is the event that the watch has to begin with.
+	// expected is the event with which the watch must begin.
 	expected moment
 }
 
@@ -175,7 +175,7 @@ func (s *stream) Stop() {
 	})
 }
 
-// drain reads what a watch that is stopped has in hand.
+// drain reads the remaining events of a stopped watch.
 func drain(w watch.Interface) {
 	for range w.ResultChan() {
 	}
@@ -184,7 +184,7 @@ func drain(w watch.Interface) {
 // run passes events on until the watch ends.
 func (s *stream) run(ctx context.Context) {
 	defer close(s.out)
-	defer drain(s.inner) // it may have something in hand when it is stopped
+	defer drain(s.inner) // it may be sending an event when it is stopped
 	defer s.ended()
 	if s.expected.version != "" {
 		if err := s.begin(ctx); err != nil {
@@ -203,14 +203,14 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// ended notes a watch that did not last as long as it had to.
+// ended records a watch that ended before its timeout.
 func (s *stream) ended() {
 	if s.lasts == 0 || time.Since(s.began) < s.lasts-early {
 		s.kind.history.interrupted()
 	}
 }
 
-// pass passes an event on, and notes it. It tells false when nobody reads it.
+// pass passes an event on and records it. It returns false if there is no reader.
 func (s *stream) pass(e watch.Event) bool {
 	if e.Type == watch.Error {
 		s.kind.history.interrupted()
@@ -251,8 +251,8 @@ func initialEventsEnd(e watch.Event) bool {
 	return err == nil && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-// begin takes the event that the watch has to begin with, which the reader has had before. The
-// error makes the reader list again.
+// begin reads the event with which the watch must begin, which the reader already has. The error makes the
+// reader list again.
 func (s *stream) begin(ctx context.Context) *apierrors.StatusError {
 	ask := time.NewTimer(silence)
 	defer ask.Stop()
@@ -267,19 +267,18 @@ func (s *stream) begin(ctx context.Context) *apierrors.StatusError {
 			}
 			return s.first(e)
 		case <-ask.C:
-			// A restored etcd may not have reached the version yet. Without an answer, the
-			// watch itself has to tell.
+			// A restored etcd may not have reached the version yet. Without an answer, only the watch can show it.
 			if _, restored, _ := s.kind.readOne(ctx); restored {
 				return expired("the cluster was restored")
 			}
 			giveUp = time.After(patience)
 		case <-giveUp:
-			return expired(fmt.Sprintf("the event of version %s did not come again", s.expected.version))
+			return expired(fmt.Sprintf("the event with resourceVersion %s was not sent again", s.expected.version))
 		}
 	}
 }
 
-// first compares the event that the watch begins with.
+// first checks the event with which the watch begins.
 func (s *stream) first(e watch.Event) *apierrors.StatusError {
 	is := momentOf(e.Object)
 	switch {
@@ -288,14 +287,14 @@ func (s *stream) first(e watch.Event) *apierrors.StatusError {
 			s.kind.history.refused(apierrors.FromObject(status))
 			return &apierrors.StatusError{ErrStatus: *status}
 		}
-	case e.Type == watch.Bookmark: // the server has no such event any more, and did not say so
+	case e.Type == watch.Bookmark: // the server no longer has such an event, and did not say so
 	case is == s.expected:
 		s.kind.history.continued()
 		return nil
 	case is.version != "":
 		s.kind.history.reset(is.version)
 		s.kind.guard.found(&RestoredError{Why: fmt.Sprintf(
-			"its history has no write of %s %s at resource version %s any more", s.kind.history.kind, s.expected.object, s.expected.version)})
+			"its history no longer has the write of %s %s at resourceVersion %s", s.kind.history.kind, s.expected.object, s.expected.version)})
 	}
-	return expired(fmt.Sprintf("the event of version %s did not come again", s.expected.version))
+	return expired(fmt.Sprintf("the event with resourceVersion %s was not sent again", s.expected.version))
 }

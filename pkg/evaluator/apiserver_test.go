@@ -18,8 +18,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 )
 
-// TestThroughAPIServer: what a real API server says when it can't or does not want to
-// pass on a question.
+// TestThroughAPIServer tests the errors of a real API server that can't or may not pass on a query.
 func TestThroughAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster, err := controlplane.Start(t.Context(), controlplane.Options{Dir: t.TempDir()})
@@ -50,7 +49,7 @@ func TestThroughAPIServer(t *testing.T) {
 	c := through(t, config, service)
 
 	_, _, err = all(t.Context(), c, "")
-	checkError(t, "no grant", err, Forbidden, http.StatusForbidden, `the account needs "get" on services/proxy for it (HTTP 403): services "prometheus-operated:web" is forbidden`)
+	checkError(t, "no grant", err, Forbidden, http.StatusForbidden, `the account needs "get" on services/proxy for its Service (HTTP 403): services "prometheus-operated:web" is forbidden`)
 	got, err := c.Present(t.Context(), []string{"up", "down"})
 	checkError(t, "no grant", err, Forbidden, http.StatusForbidden, "forbidden")
 	if !slices.Equal(got, []Presence{Unknown, Unknown}) {
@@ -77,7 +76,7 @@ func TestThroughAPIServer(t *testing.T) {
 	config.CertData, config.KeyData = nil, nil
 	config.BearerToken = "wrong"
 	_, _, err = all(t.Context(), through(t, config, service), "")
-	checkError(t, "a credential that is wrong", err, Unauthorized, http.StatusUnauthorized, "the API server does not accept the credential")
+	checkError(t, "a credential that is wrong", err, Unauthorized, http.StatusUnauthorized, "the API server rejects the credential")
 }
 
 // through is a client that asks a Service through an API server.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The limits of a Client that sets none.
+// Default limits of a Client.
 const (
 	defaultTimeout  = 30 * time.Second
 	defaultBytes    = 64 << 20
@@ -19,35 +19,34 @@ const (
 	defaultPage     = 500
 )
 
-// Client asks one Prometheus or ThanosRuler. It is safe for concurrent use, and its
-// methods ask by GET alone. A limit that is zero has a default.
+// Client queries one Prometheus or ThanosRuler. It is safe for concurrent use, and sends only GET requests. A
+// limit of zero means the default.
 type Client struct {
-	// HTTP sends the requests, and adds what credential they need. The default is
-	// http.DefaultClient. Whatever it says of redirects, none is followed, and no
-	// cookies are kept.
+	// HTTP sends the requests and adds the credential. The default is http.DefaultClient. Redirects are never
+	// followed, and cookies are not kept.
 	HTTP *http.Client
 
-	// Base is the address of the API, up to and without /api/v1. Its query is not used.
+	// Base is the address of the API without /api/v1. Its query is not used.
 	Base *url.URL
 
-	// Timeout bounds each call, all its requests together. The default is 30 s.
+	// Timeout bounds each call with all its requests. The default is 30 s.
 	Timeout time.Duration
 
-	// MaxBytes bounds what is read in a call. The default is 64 MiB.
+	// MaxBytes bounds the bytes read in a call. The default is 64 MiB.
 	MaxBytes int64
 
 	// MaxRequests bounds the requests of a call. The default is 200.
 	MaxRequests int
 
-	// MaxRules bounds the rules that are read in a call. The default is 50,000.
+	// MaxRules bounds the rules read in a call. The default is 50,000.
 	MaxRules int
 
-	// PageSize is how many groups to ask for at a time. The default is 500. Prometheus
-	// before 3.1 has no pages, and answers with all groups.
+	// PageSize is the number of groups per page. The default is 500. Prometheus before 3.1 has no pages, and
+	// returns all groups.
 	PageSize int
 }
 
-// call is what is common to the requests of one call of a method.
+// call is the common state of the requests of one call.
 type call struct {
 	client       *Client
 	http         http.Client
@@ -72,28 +71,28 @@ func (c *Client) newCall(ctx context.Context) (*call, context.Context, context.C
 	return out, ctx, cancel
 }
 
-// address is that of an endpoint of the API.
+// address returns the address of an endpoint of the API.
 func (c *Client) address(endpoint string, query url.Values) string {
 	u := c.Base.JoinPath("api/v1", endpoint)
 	u.RawQuery, u.Fragment = query.Encode(), ""
 	return u.String()
 }
 
-// get asks an endpoint. The caller closes the answer, whose status is 200. Other
-// statuses are errors of type *Error.
+// get requests an endpoint. The caller closes the response, whose status is 200. Other statuses become errors
+// of type *Error.
 func (c *call) get(ctx context.Context, address string) (*http.Response, error) {
 	if c.requestsLeft <= 0 {
-		return nil, &Error{Kind: TooMuch, Message: fmt.Sprintf("the answer takes more than %d requests", cmp.Or(c.client.MaxRequests, defaultRequests))}
+		return nil, &Error{Kind: TooMuch, Message: fmt.Sprintf("the answer needs more than %d requests", cmp.Or(c.client.MaxRequests, defaultRequests))}
 	}
 	c.requestsLeft--
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("making a request: %w", err)
+		return nil, fmt.Errorf("creating a request: %w", err)
 	}
 	req.Header.Set("Accept", "application/json")
 	res, err := c.http.Do(req)
 	if err != nil {
-		return nil, unreachable("it can't be reached", err)
+		return nil, unreachable("the evaluator can't be reached", err)
 	}
 	if res.StatusCode == http.StatusOK {
 		return res, nil
@@ -102,14 +101,14 @@ func (c *call) get(ctx context.Context, address string) (*http.Response, error) 
 	return nil, problem(res)
 }
 
-// unreachable is the error of a request that was not answered, or not to the end.
+// unreachable returns the error of a request without an answer, or with part of one.
 func unreachable(what string, err error) *Error {
-	// The address is the caller's, and may hold half an expression.
+	// The error's address repeats the query.
 	if inner := (*url.Error)(nil); errors.As(err, &inner) {
 		err = inner.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		what = "it did not answer in time"
+		what = "the evaluator did not answer in time"
 	}
 	return &Error{Kind: Unreachable, Message: what + ": " + clip(err.Error(), maxSaid), cause: err}
 }

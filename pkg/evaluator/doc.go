@@ -1,8 +1,6 @@
-// Package evaluator asks one Prometheus or ThanosRuler, over its HTTP API, which
-// alerting rules it has loaded, how their evaluation goes, what fires, and whether it
-// has the series that rules look at.
+// Package evaluator queries a Prometheus or ThanosRuler, over its HTTP API, for its loaded alerting rules,
+// their evaluation and alerts, and for the series that rules select.
 //
-// What it answers is untrusted, and may be as large as it likes: it is read as a
-// stream, and everything is bounded. Redirects are not followed, since the caller's
-// credential would go along.
+// Answers are untrusted and can have any size: they are read as a stream, and everything is bounded. Redirects
+// are not followed, because they would pass on the caller's credential.
 package evaluator

@@ -15,63 +15,62 @@ import (
 )
 
 const (
-	maxSaid    = 300     // bytes of an answer's words in a message
-	maxProblem = 8 << 10 // bytes read of an answer that is an error
+	maxSaid    = 300     // bytes of an answer that a message quotes
+	maxProblem = 8 << 10 // bytes read of an error answer
 )
 
-// Kind tells errors apart.
+// Kind classifies errors.
 type Kind string
 
 // The kinds of errors.
 const (
-	// Unreachable: no answer came, or not all of it, or not in time.
+	// Unreachable: there was no answer, only part of one, or none in time.
 	Unreachable Kind = "Unreachable"
-	// Unauthorized: the credential is missing or not accepted (401).
+	// Unauthorized: the credential is missing or not valid (401).
 	Unauthorized Kind = "Unauthorized"
-	// Forbidden: the credential may not ask (403).
+	// Forbidden: the credential lacks the permission (403).
 	Forbidden Kind = "Forbidden"
-	// NotFound: there is no such Service, or no such API behind it (404). A ThanosRuler
-	// has no API for queries.
+	// NotFound: there is no such Service, or no such API behind it (404). A ThanosRuler has no query API.
 	NotFound Kind = "NotFound"
 	// Unavailable: the evaluator is down, starting or overloaded (429, 500, 502 to 504).
 	Unavailable Kind = "Unavailable"
-	// Redirected: the answer is elsewhere, and was not asked for there.
+	// Redirected: the answer is a redirect, which was not followed.
 	Redirected Kind = "Redirected"
-	// Rejected: the evaluator does not want to answer this question.
+	// Rejected: the evaluator rejects this query.
 	Rejected Kind = "Rejected"
-	// NotAnEvaluator: the answer is not one of Prometheus' API.
+	// NotAnEvaluator: the answer is not from the Prometheus API.
 	NotAnEvaluator Kind = "NotAnEvaluator"
-	// TooMuch: the answer, or the question, is above a limit.
+	// TooMuch: the answer or the query exceeds a limit.
 	TooMuch Kind = "TooMuch"
-	// Changing: the rules changed each time while they were read.
+	// Changing: the rules kept changing while they were read.
 	Changing Kind = "Changing"
-	// Partial: the evaluator says that it could not look everywhere.
+	// Partial: the evaluator says that its answer is incomplete.
 	Partial Kind = "Partial"
 )
 
-// Error is why an evaluator's answer is missing, or not whole.
+// Error is the reason why an evaluator's answer is missing or incomplete.
 type Error struct {
 	// Code is the HTTP status, or 0.
 	Code int
 
-	// Kind tells what a caller may do about it.
+	// Kind says what the caller can do.
 	Kind Kind
 
-	// Message tells a person, in one line of bounded length, what is wrong and what to
-	// look at. It may quote the answer, without characters that would spoil a terminal.
+	// Message says in one line what is wrong and what to check. It has a bounded length, and may quote the
+	// answer without characters that a terminal would interpret.
 	Message string
 
 	cause      error
-	staleToken bool // the page that was asked for is gone
+	staleToken bool // the requested page no longer exists
 }
 
 // Error implements error.
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap returns what was the cause where that was an error, as that of a context.
+// Unwrap returns the cause if it was an error, such as that of a context.
 func (e *Error) Unwrap() error { return e.cause }
 
-// KindOf returns the kind of an error of this package, or "" when it is none.
+// KindOf returns the kind of an error of this package, or "" for any other.
 func KindOf(err error) Kind {
 	if bad := (*Error)(nil); errors.As(err, &bad) {
 		return bad.Kind
@@ -79,8 +78,7 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-// said is what the body of an error may hold: that of an API server is a
-// metav1.Status, and that of Prometheus has an error type.
+// said is the body of an error: an API server sends a metav1.Status, Prometheus an error type.
 type said struct {
 	Kind    string `json:"kind"`
 	Message string `json:"message"`
@@ -89,12 +87,12 @@ type said struct {
 	Error     string `json:"error"`
 }
 
-// fromAPIServer tells whether it was not the evaluator that answered.
+// fromAPIServer reports whether the API server answered, not the evaluator.
 func (s said) fromAPIServer() bool { return s.Kind == "Status" }
 
 func (s said) fromEvaluator() bool { return s.ErrorType != "" || s.Error != "" }
 
-// words are the answer's own words for a message.
+// words returns the text of the answer for a message.
 func (s said) words(body []byte, contentType string) string {
 	switch {
 	case s.fromAPIServer():
@@ -107,11 +105,11 @@ func (s said) words(body []byte, contentType string) string {
 	return clip(string(bytes.TrimSpace(body)), maxSaid)
 }
 
-// problem makes an error of an answer whose status is not 200.
+// problem returns the error for an answer with a status other than 200.
 func problem(res *http.Response) *Error {
-	body, _ := io.ReadAll(io.LimitReader(res.Body, maxProblem)) // what came is better than nothing
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxProblem)) // a partial body is better than none
 	var s said
-	_ = json.Unmarshal(body, &s) // it need not be JSON
+	_ = json.Unmarshal(body, &s) // it may not be JSON
 	out := &Error{Code: res.StatusCode}
 	var what string
 	out.Kind, what = judge(res, s)
@@ -124,43 +122,43 @@ func problem(res *http.Response) *Error {
 	return out
 }
 
-// verdicts are what statuses mean: by the API server, and by what is behind it. 500
-// stands for all from there on.
+// verdicts are the meanings of statuses: from the API server, and from a server behind it. 500 stands for all
+// higher ones.
 var verdicts = map[int]struct {
 	kind           Kind
 	api, evaluator string
 }{
 	http.StatusUnauthorized: {
-		Unauthorized, "the API server does not accept the credential",
-		"the evaluator, or a proxy before it, asks for a credential",
+		Unauthorized, "the API server rejects the credential",
+		"the evaluator, or a proxy in front of it, requires a credential",
 	},
 	http.StatusForbidden: {
-		Forbidden, `not granted: the account needs "get" on services/proxy for it`,
-		"the evaluator, or a proxy before it, refuses to answer",
+		Forbidden, `permission denied: the account needs "get" on services/proxy for its Service`,
+		"the evaluator, or a proxy in front of it, denies access",
 	},
 	http.StatusNotFound: {
-		NotFound, "the API server knows no such Service, or no endpoints of it",
-		"there is no such API at this address; does it lack the evaluator's route prefix?",
+		NotFound, "the API server finds no such Service, or no endpoints of it",
+		"the API was not found at this address; check the evaluator's route prefix",
 	},
 	http.StatusTooManyRequests: {
-		Unavailable, "the API server has too many requests",
-		"the evaluator, or a proxy before it, has too many requests",
+		Unavailable, "the API server answers 'too many requests'",
+		"the evaluator, or a proxy in front of it, answers 'too many requests'",
 	},
 	http.StatusInternalServerError: {
 		Unavailable, "the evaluator is down: the API server can't reach it behind its Service",
-		"the evaluator is starting, overloaded or failing",
+		"the evaluator is starting, overloaded or broken",
 	},
 }
 
-// judge tells of what kind an answer's status is, and what to look at.
+// judge returns the kind of an answer's status, and a description.
 func judge(res *http.Response, s said) (Kind, string) {
 	code := res.StatusCode
 	switch {
 	case code >= 300 && code < 400:
-		return Redirected, "the answer is a redirect" + destination(res) + ", which is not followed since the credential would go along; " +
-			"is there a login before the evaluator, or does its address lack a prefix?"
+		return Redirected, "the answer is a redirect" + destination(res) + ", which is not followed because it would pass the credential on; " +
+			"check for a login page in front of the evaluator, and for a missing route prefix"
 	case s.ErrorType == "timeout" || s.ErrorType == "canceled" || s.ErrorType == "execution":
-		return Rejected, "the evaluator gave up on the question"
+		return Rejected, "the evaluator gave up on the query"
 	}
 	verdict, known := verdicts[min(code, http.StatusInternalServerError)]
 	switch {
@@ -169,12 +167,12 @@ func judge(res *http.Response, s said) (Kind, string) {
 	case known:
 		return verdict.kind, verdict.evaluator
 	case code >= 400 && s.fromEvaluator():
-		return Rejected, "the evaluator refuses the question"
+		return Rejected, "the evaluator rejects the query"
 	}
-	return NotAnEvaluator, "the answer is not one of Prometheus' API"
+	return NotAnEvaluator, "the answer is not from the Prometheus API"
 }
 
-// destination is where a redirect leads, without what may be secret.
+// destination returns where a redirect leads, without parts that may be secret.
 func destination(res *http.Response) string {
 	u, err := url.Parse(res.Header.Get("Location"))
 	if err != nil || u.Host+u.Path == "" {
@@ -188,8 +186,8 @@ func isHTML(body []byte, contentType string) bool {
 	return media == "text/html" || bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
 }
 
-// clip bounds an untrusted text to limit bytes, with an ellipsis at its end, and takes
-// out of it what would spoil a terminal.
+// clip limits an untrusted text to a number of bytes with an ellipsis, and replaces characters that a terminal
+// would interpret.
 func clip(s string, limit int) string {
 	const ellipsis = "…"
 	cut := len(s) > limit
@@ -205,7 +203,7 @@ func clip(s string, limit int) string {
 	if !cut {
 		return s
 	}
-	// What was cut within a character became spaces.
+	// A partial character became spaces.
 	end := min(limit-len(ellipsis), len(s))
 	for end < len(s) && !utf8.RuneStart(s[end]) {
 		end--

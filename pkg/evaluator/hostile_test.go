@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// realAnswer is one of a Prometheus 3.14, with rules of all states.
+// realAnswer returns an answer of Prometheus 3.14 with rules of all states.
 func realAnswer(tb testing.TB) []byte {
 	tb.Helper()
 	data, err := os.ReadFile("testdata/rules.json")
@@ -30,7 +30,7 @@ func realAnswer(tb testing.TB) []byte {
 	return data
 }
 
-// answering returns a client of a server that stands for an evaluator.
+// answering returns a client of a server that acts as an evaluator.
 func answering(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -66,35 +66,35 @@ func TestErrors(t *testing.T) {
 		kind        Kind
 		says        string
 	}{
-		"unauthorized, by the API server": {401, "application/json", fmt.Sprintf(kubernetes, "Unauthorized", 401), Unauthorized, "API server does not accept"},
-		"unauthorized":                    {401, "text/plain", "Unauthorized\n", Unauthorized, "asks for a credential (HTTP 401): Unauthorized"},
-		"forbidden, by the API server":    {403, "application/json", fmt.Sprintf(kubernetes, `services "prometheus-operated:web" is forbidden: no`, 403), Forbidden, `not granted: the account needs "get" on services/proxy for it (HTTP 403): services "prometheus-operated:web" is forbidden: no`},
-		"forbidden":                       {403, "text/html", html, Forbidden, "refuses to answer (HTTP 403): an HTML page"},
+		"unauthorized, by the API server": {401, "application/json", fmt.Sprintf(kubernetes, "Unauthorized", 401), Unauthorized, "API server rejects"},
+		"unauthorized":                    {401, "text/plain", "Unauthorized\n", Unauthorized, "requires a credential (HTTP 401): Unauthorized"},
+		"forbidden, by the API server":    {403, "application/json", fmt.Sprintf(kubernetes, `services "prometheus-operated:web" is forbidden: no`, 403), Forbidden, `permission denied: the account needs "get" on services/proxy for its Service (HTTP 403): services "prometheus-operated:web" is forbidden: no`},
+		"forbidden":                       {403, "text/html", html, Forbidden, "denies access (HTTP 403): an HTML page"},
 		"not found, by the API server":    {404, "application/json", fmt.Sprintf(kubernetes, `services "x" not found`, 404), NotFound, "no such Service"},
 		"not found":                       {404, "text/plain", "404 page not found\n", NotFound, "route prefix"},
 		"no endpoints":                    {503, "application/json", fmt.Sprintf(kubernetes, `no endpoints available for service "x"`, 503), Unavailable, "is down"},
 		"starting":                        {503, "text/plain", "Service Unavailable", Unavailable, "starting"},
 		"a bad gateway":                   {502, "text/html", html, Unavailable, "an HTML page"},
-		"too many requests":               {429, "text/plain", "slow down", Unavailable, "has too many requests (HTTP 429): slow down"},
-		"a timeout of a query":            {503, "application/json", `{"status":"error","errorType":"timeout","error":"query timed out"}`, Rejected, "gave up on the question (HTTP 503): timeout: query timed out"},
-		"refused":                         {400, "application/json", `{"status":"error","errorType":"bad_data","error":"no"}`, Rejected, "refuses the question (HTTP 400): bad_data: no"},
+		"too many requests":               {429, "text/plain", "slow down", Unavailable, "answers 'too many requests' (HTTP 429): slow down"},
+		"a timeout of a query":            {503, "application/json", `{"status":"error","errorType":"timeout","error":"query timed out"}`, Rejected, "gave up on the query (HTTP 503): timeout: query timed out"},
+		"refused":                         {400, "application/json", `{"status":"error","errorType":"bad_data","error":"no"}`, Rejected, "rejects the query (HTTP 400): bad_data: no"},
 		"refused, by something else":      {400, "text/plain", "no", NotAnEvaluator, "(HTTP 400): no"},
 		"created":                         {201, "application/json", string(realAnswer(t)), NotAnEvaluator, "(HTTP 201)"},
 		"a terminal is not spoiled":       {500, "text/plain", "\x1b[31ma\nb\u202e\xff" + strings.Repeat("€", 1000), Unavailable, "a b  "},
 		"an error that is a success":      {200, "application/json", `{"status":"error","errorType":"internal","error":"no"}`, Rejected, "internal: no"},
-		"a page for logging in":           {200, "text/html; charset=utf-8", html, NotAnEvaluator, "an HTML page; is there a login"},
-		"a page that says it is JSON":     {200, "application/json", html, NotAnEvaluator, "an HTML page; is there a login"},
+		"a page for logging in":           {200, "text/html; charset=utf-8", html, NotAnEvaluator, "an HTML page; check for a login page"},
+		"a page that says it is JSON":     {200, "application/json", html, NotAnEvaluator, "an HTML page; check for a login page"},
 		"nothing":                         {200, "application/json", "", NotAnEvaluator, "ends too early"},
 		"null":                            {200, "application/json", "null", NotAnEvaluator, "lacks a status"},
-		"an array":                        {200, "application/json", "[]", NotAnEvaluator, "a { is expected"},
+		"an array":                        {200, "application/json", "[]", NotAnEvaluator, "expected a {"},
 		"an object":                       {200, "application/json", "{}", NotAnEvaluator, "lacks a status or data"},
 		"no data":                         {200, "application/json", `{"status":"success"}`, NotAnEvaluator, "lacks a status or data"},
 		"no groups":                       {200, "application/json", `{"status":"success","data":{}}`, NotAnEvaluator, "no groups"},
 		"no status":                       {200, "application/json", `{"data":{"groups":[]}}`, NotAnEvaluator, "lacks a status"},
 		"another status":                  {200, "application/json", `{"status":"Failure","data":{"groups":[]}}`, NotAnEvaluator, "lacks a status"},
-		"groups that are none":            {200, "application/json", `{"status":"success","data":{"groups":{}}}`, NotAnEvaluator, "a [ is expected"},
+		"groups that are none":            {200, "application/json", `{"status":"success","data":{"groups":{}}}`, NotAnEvaluator, "expected a ["},
 		"a name that is none":             {200, "application/json", `{"status":"success","data":{"groups":[{"name":1}]}}`, NotAnEvaluator, "cannot unmarshal number"},
-		"more after the end":              {200, "application/json", `{"status":"success","data":{"groups":[]}}{}`, NotAnEvaluator, "something follows"},
+		"more after the end":              {200, "application/json", `{"status":"success","data":{"groups":[]}}{}`, NotAnEvaluator, "followed by more data"},
 		"garbage after the end":           {200, "application/json", `{"status":"success","data":{"groups":[]}}x`, NotAnEvaluator, "invalid character"},
 		"a token that is too long":        {200, "application/json", `{"status":"success","data":{"groups":[],"groupNextToken":"` + strings.Repeat("x", 2000) + `"}}`, NotAnEvaluator, "token"},
 	} {
@@ -111,8 +111,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestRedirects: neither a credential nor a cookie goes elsewhere, whatever the caller's
-// client would do.
+// TestRedirects checks that neither a credential nor a cookie follows a redirect, whatever the caller's client
+// would do.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -147,8 +147,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestOlderAnswers: a Prometheus 2 has neither pages nor, in some versions, a type to ask
-// for, and the fields of an answer may come in any order.
+// TestOlderAnswers has answers of Prometheus 2 without pages or types, and with fields in any order.
 func TestOlderAnswers(t *testing.T) {
 	t.Parallel()
 	asked := 0
@@ -181,7 +180,7 @@ func TestOlderAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswersThatBreakOff: a part of an answer is never taken for the whole.
+// TestAnswersThatBreakOff checks that a partial answer never counts as complete.
 func TestAnswersThatBreakOff(t *testing.T) {
 	t.Parallel()
 	body := bytes.TrimSpace(realAnswer(t))
@@ -232,8 +231,7 @@ func TestSlowAnswers(t *testing.T) {
 	}
 }
 
-// TestPagesWithoutEnd: neither pages that lead to each other nor that are new are read
-// for ever.
+// TestPagesWithoutEnd checks that endless pages, repeated or new, are not read forever.
 func TestPagesWithoutEnd(t *testing.T) {
 	t.Parallel()
 	n := 0
@@ -249,7 +247,7 @@ func TestPagesWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestPresentLies: what was not asked for is not believed.
+// TestPresentLies checks that unrequested series are ignored.
 func TestPresentLies(t *testing.T) {
 	t.Parallel()
 	vector := func(series ...string) string {
@@ -290,7 +288,7 @@ func TestPresentLies(t *testing.T) {
 	}
 }
 
-// endless is a body that repeats itself, and comes in small pieces.
+// endless is a body that repeats itself, in small pieces.
 type endless struct {
 	head, again string
 	read        int64
@@ -308,8 +306,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 const pieceSize = 64
 
-// TestAnswersAreBounded: whatever comes without an end, it is read up to a limit, in
-// little memory and time.
+// TestAnswersAreBounded checks that endless answers are read only up to a limit, with little memory and time.
 func TestAnswersAreBounded(t *testing.T) {
 	const (
 		start  = `{"status":"success","data":{"groups":[`
@@ -328,13 +325,13 @@ func TestAnswersAreBounded(t *testing.T) {
 		"depth":             {start + `{"x":`, "[", "exceeded max depth"},
 		"depth of fields":   {start + `{"x":`, `{"x":`, "exceeded max depth"},
 		"labels":            {inRule + `"labels":{"a":"b"`, `,"a":"b"`, "a value of more than"},
-		"alerts":            {inRule + `"alerts":[{}`, `,{"state":"firing","labels":{"a":"b"}}`, "more bytes"},
+		"alerts":            {inRule + `"alerts":[{}`, `,{"state":"firing","labels":{"a":"b"}}`, "larger than the limit"},
 		"rules":             {start + `{"name":"g","rules":[{"type":"alerting"}`, `,{"type":"alerting","query":"up"}`, "too large"},
 		"records":           {start + `{"name":"g","rules":[{"type":"recording"}`, `,{"type":"recording"}`, "more than 50000 rules"},
 		"groups":            {start + `{}`, `,{"name":"g","rules":[]}`, "more than 50000 groups"},
 		"unknown elements":  {`{"x":[1`, `,1`, "a value of more than"},
 		"warnings":          {`{"warnings":["x"`, `,"x"`, "a value of more than"},
-		"many pages' worth": {start + `{}`, `,{"rules":[{"type":"alerting","query":"` + strings.Repeat("x", 1<<16) + `"}]}`, "more bytes"},
+		"many pages' worth": {start + `{}`, `,{"rules":[{"type":"alerting","query":"` + strings.Repeat("x", 1<<16) + `"}]}`, "larger than the limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			body := &endless{head: c.head, again: c.again}
@@ -357,7 +354,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestMeterFills: the decoder looks again at all it has for each piece that it is given.
+// TestMeterFills checks the size of reads: a decoder scans its buffer again for each piece.
 func TestMeterFills(t *testing.T) {
 	t.Parallel()
 	left := int64(1 << 20)
@@ -367,7 +364,7 @@ func TestMeterFills(t *testing.T) {
 	}
 }
 
-// peakMemory tells by how much memory in use grew while something ran.
+// peakMemory returns how much memory in use grew while a function ran.
 func peakMemory(run func() error) (uint64, error) {
 	runtime.GC()
 	var now runtime.MemStats
@@ -388,8 +385,7 @@ func peakMemory(run func() error) (uint64, error) {
 	}
 }
 
-// FuzzRules: no answer makes it panic, what it hands over is bounded, and it is content
-// with JSON alone.
+// FuzzRules checks that no answer causes a panic, that results are bounded, and that only JSON is accepted.
 func FuzzRules(f *testing.F) {
 	f.Add(realAnswer(f))
 	for _, s := range []string{
@@ -424,7 +420,7 @@ func FuzzRules(f *testing.F) {
 	})
 }
 
-// Groups without rules are bounded as rules are: they take time, and no memory.
+// Groups without rules are bounded as well: they take time but no memory.
 func TestGroupsWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	const group = `{"name":"a","file":"b","rules":[]},`

@@ -6,32 +6,30 @@ import (
 	"io"
 )
 
-// maxValue bounds each single value in an answer, such as a text. A rule file that
-// comes from a PrometheusRule is smaller.
+// maxValue bounds each value in an answer, such as a string. The file of a PrometheusRule is smaller.
 const maxValue = 1 << 20
 
-// meter reads the body of an answer for a decoder that keeps in memory what it has not
-// decoded yet, and ends it where a limit is passed.
+// meter reads the body of an answer for a decoder that buffers its input, and ends it when a limit is
+// exceeded.
 type meter struct {
 	ctx     context.Context // of the request
 	from    io.Reader
-	left    *int64       // of what the whole call may read
+	left    *int64       // of the limit of the whole call
 	read    int64        // so far
-	decoded func() int64 // how much of that is done with
-	html    bool         // it begins as no JSON does
+	decoded func() int64 // how much of that the decoder has consumed
+	html    bool         // it does not begin like JSON
 	err     error        // why it ended, other than io.EOF
 }
 
-// Read fills p as far as it can: a decoder that is handed single bytes by an evaluator
-// that means no good would look at the same ones over and over.
+// Read fills p as far as possible: with single bytes, a decoder would scan its buffer over and over.
 func (m *meter) Read(p []byte) (int, error) {
 	if m.read-m.decoded() > maxValue {
 		return 0, m.fail(&Error{Kind: TooMuch, Message: fmt.Sprintf("the answer has a value of more than %d bytes", maxValue)})
 	}
 	if *m.left < 0 {
-		return 0, m.fail(&Error{Kind: TooMuch, Message: "the answer has more bytes than are read"})
+		return 0, m.fail(&Error{Kind: TooMuch, Message: "the answer is larger than the limit"})
 	}
-	// One byte more than may be read tells whether there are more.
+	// One byte more than allowed shows whether there are more.
 	p = p[:min(int64(len(p)), *m.left+1)]
 	var (
 		n   int
@@ -47,11 +45,11 @@ func (m *meter) Read(p []byte) (int, error) {
 	}
 	m.read += int64(n)
 	*m.left -= int64(n)
-	if err != nil && err != io.EOF { //nolint:errorlint // an error that wraps it is another
+	if err != nil && err != io.EOF { //nolint:errorlint // an error that wraps it is different
 		if m.ctx.Err() != nil {
-			err = m.ctx.Err() // what the connection says of it differs
+			err = m.ctx.Err() // the error of the connection varies
 		}
-		err = m.fail(unreachable("its answer broke off", err))
+		err = m.fail(unreachable("the answer of the evaluator broke off", err))
 	}
 	return n, err
 }

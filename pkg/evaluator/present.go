@@ -14,25 +14,24 @@ import (
 )
 
 const (
-	maxURL       = 8 << 10 // bytes, the limit of many a proxy
+	maxURL       = 8 << 10 // bytes; the limit of many proxies
 	queryTimeout = 10 * time.Second
 	indexLabel   = "i"
 )
 
-// Presence tells whether an evaluator has any series that a selector selects.
+// Presence says whether an evaluator has series for a selector.
 type Presence int
 
 // The values of Presence.
 const (
-	Unknown Presence = iota // it could not be found out
+	Unknown Presence = iota // it could not be determined
 	Absent
 	Present
 )
 
-// Present tells of each vector selector whether the evaluator has such a series at
-// present: one with a sample in the last five minutes that did not end. With an error,
-// some are Unknown; it is the worst of several. A ThanosRuler answers no queries: the
-// error is NotFound then.
+// Present reports for each vector selector whether the evaluator has such a series at present: one with a
+// sample in the last five minutes that is not stale. With an error, some are Unknown; it returns the worst of
+// several errors. A ThanosRuler answers no queries: the error is NotFound then.
 func (c *Client) Present(ctx context.Context, selectors []string) ([]Presence, error) {
 	do, ctx, cancel := c.newCall(ctx)
 	defer cancel()
@@ -53,7 +52,7 @@ func (c *Client) Present(ctx context.Context, selectors []string) ([]Presence, e
 	return a.out, a.err()
 }
 
-// asking is one call of Present.
+// asking is the state of one call of Present.
 type asking struct {
 	*call
 	out   []Presence
@@ -61,8 +60,7 @@ type asking struct {
 	errs  int
 }
 
-// failed takes note of an error, and tells whether it is about a question alone, so
-// that others may be asked.
+// failed records an error, and reports whether it concerns only one query, so that others can be sent.
 func (a *asking) failed(err error) bool {
 	kind := KindOf(err)
 	goesOn := kind == Rejected || kind == Partial
@@ -80,19 +78,20 @@ func (a *asking) err() error {
 	return a.worst
 }
 
-// question asks for one selector. It has at most one series for an answer, whose only
-// label is the selector's index: grouping leaves no other, so it can't be mistaken.
+// question is the query for one selector. Its answer has at most one series, whose only label is the
+// selector's index, because grouping removes all others.
 type question struct {
 	index int
 	text  string
 }
 
-// anyPromQL takes the selectors of every Prometheus.
+// anyPromQL parses the selectors of every version of Prometheus.
 var anyPromQL = parser.NewParser(parser.Options{})
 
-// question makes a question of a selector, and refuses everything else. What is too long for a URL is not parsed.
+// question creates a query for a selector, and refuses any other expression. It does not parse a selector that
+// is too long for a URL.
 func (a *asking) question(index int, selector string) (question, error) {
-	tooLong := &Error{Kind: TooMuch, Message: fmt.Sprintf("the selector %q is too long to be asked for", clip(selector, maxSaid))}
+	tooLong := &Error{Kind: TooMuch, Message: fmt.Sprintf("the selector %q is too long for a query", clip(selector, maxSaid))}
 	if len(selector) > maxURL {
 		return question{}, tooLong
 	}
@@ -102,9 +101,9 @@ func (a *asking) question(index int, selector string) (question, error) {
 	}
 	s, ok := expr.(*parser.VectorSelector)
 	if !ok || s.OriginalOffset != 0 || s.OriginalOffsetExpr != nil || s.Timestamp != nil || s.StartOrEnd != 0 || s.Anchored || s.Smoothed {
-		return question{}, &Error{Kind: Rejected, Message: fmt.Sprintf("%q is not a vector selector alone", clip(selector, maxSaid))}
+		return question{}, &Error{Kind: Rejected, Message: fmt.Sprintf("%q is not a plain vector selector", clip(selector, maxSaid))}
 	}
-	// Written anew, it is what was parsed, and nothing else.
+	// Formatting the parsed selector ensures that nothing else is sent.
 	q := question{index, fmt.Sprintf(`label_replace(group(%s),%q,"%d","","")`, s, indexLabel, index)}
 	if len(a.address([]question{q})) > maxURL {
 		return question{}, tooLong
@@ -112,7 +111,7 @@ func (a *asking) question(index int, selector string) (question, error) {
 	return q, nil
 }
 
-// fitting returns how many of the questions fit into one request.
+// fitting returns how many of the queries fit into one request.
 func (a *asking) fitting(questions []question) int {
 	size := len(a.address(questions[:1]))
 	for i, q := range questions[1:] {
@@ -125,8 +124,8 @@ func (a *asking) fitting(questions []question) int {
 
 const separator = " or "
 
-// address is that of a request that asks all of the questions. Evaluators may take a
-// lower timeout than is asked for.
+// address returns the address of a request with all of the queries. Evaluators may apply a lower timeout than
+// requested.
 func (a *asking) address(questions []question) string {
 	texts := make([]string, len(questions))
 	for i, q := range questions {
@@ -139,9 +138,8 @@ func (a *asking) address(questions []question) string {
 	})
 }
 
-// ask asks questions in one request, and tells whether more may be asked. When the
-// evaluator refuses it, it asks each half: one selector that it does not take is not to
-// hide the others.
+// ask sends queries in one request, and reports whether more may be sent. If the evaluator rejects the
+// request, it sends each half, so that one rejected selector does not affect the others.
 func (a *asking) ask(ctx context.Context, questions []question) bool {
 	err := a.askOnce(ctx, questions)
 	if err == nil {
@@ -153,7 +151,7 @@ func (a *asking) ask(ctx context.Context, questions []question) bool {
 	return a.failed(err)
 }
 
-// refusesContent tells whether an error is about what a query says or needs.
+// refusesContent reports whether an error concerns the content or the cost of a query.
 func refusesContent(err error) bool {
 	bad := (*Error)(nil)
 	return errors.As(err, &bad) && (bad.Code == http.StatusBadRequest || bad.Code == http.StatusUnprocessableEntity)
@@ -178,8 +176,8 @@ func (a *asking) askOnce(ctx context.Context, questions []question) error {
 	return a.conclude(questions, found, warnings)
 }
 
-// conclude takes in an answer. What an evaluator did not find is not known to be absent
-// when it says that it could not look everywhere.
+// conclude records an answer. If the evaluator says that the answer is incomplete, series that were not found
+// are unknown rather than absent.
 func (a *asking) conclude(questions []question, found map[int]bool, warnings []string) error {
 	missing := 0
 	for _, q := range questions {
@@ -195,11 +193,10 @@ func (a *asking) conclude(questions []question, found map[int]bool, warnings []s
 	if missing == 0 {
 		return nil
 	}
-	return &Error{Kind: Partial, Code: http.StatusOK, Message: "the evaluator could not look everywhere: " + clip(warnings[0], maxSaid)}
+	return &Error{Kind: Partial, Code: http.StatusOK, Message: "the evaluator returned an incomplete answer: " + clip(warnings[0], maxSaid)}
 }
 
-// series reads the series of an answer to the questions that were asked, and adds their
-// indexes to those that are found.
+// series reads the series of an answer, and adds their indexes to found.
 func series(s *stream, asked map[string]int, found map[int]bool) error {
 	results := false
 	_, err := s.object(func(field string) error {
@@ -210,7 +207,7 @@ func series(s *stream, asked map[string]int, found map[int]bool) error {
 				return err
 			}
 			if kind != "vector" {
-				return fmt.Errorf("it is a %q, and no vector", clip(kind, maxSaid))
+				return fmt.Errorf("it is a %q, not a vector", clip(kind, maxSaid))
 			}
 			return nil
 		case "result":
@@ -224,7 +221,7 @@ func series(s *stream, asked map[string]int, found map[int]bool) error {
 				}
 				index, ok := asked[sample.Metric[indexLabel]]
 				if !ok || len(sample.Metric) != 1 {
-					return errors.New("it has series that were not asked for")
+					return errors.New("it has series that the query did not select")
 				}
 				found[index] = true
 				return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/prometheus"
 )
 
-// metrics are what a Prometheus scrapes. They may change.
+// metrics are the metrics that a Prometheus scrapes. They may change.
 type metrics struct {
 	mu   sync.Mutex
 	text string
@@ -48,8 +48,7 @@ func (m *metrics) serve(t *testing.T) string {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// start starts a Prometheus for one test. Its binary is not optional: a test that is
-// skipped tells nothing.
+// start starts a Prometheus for one test. It fails without the program, because a skipped test shows nothing.
 func start(t *testing.T, o prometheus.Options) (*prometheus.Prometheus, *Client, *requests) {
 	t.Helper()
 	o.Dir = t.TempDir()
@@ -66,7 +65,7 @@ func start(t *testing.T, o prometheus.Options) (*prometheus.Prometheus, *Client,
 	return p, &Client{HTTP: &http.Client{Transport: sent}, Base: p.URL()}, sent
 }
 
-// requests sees the requests of a client.
+// requests counts the requests of a client.
 type requests struct {
 	before func(*http.Request) // may be nil
 	count  atomic.Int64
@@ -84,7 +83,7 @@ func (r *requests) RoundTrip(req *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(req)
 }
 
-// eventually polls until there is no error, and tells the last when it takes too long.
+// eventually retries until there is no error, and fails with the last one.
 func eventually(t *testing.T, condition func(context.Context) error) {
 	t.Helper()
 	var last error
@@ -259,7 +258,7 @@ func TestRulesInPagesAreBounded(t *testing.T) {
 	checkError(t, "too many rules", err, TooMuch, 0, "1000 rules")
 	c.MaxRules, c.MaxBytes = 0, 1<<20
 	_, stats, err = all(t.Context(), c, "")
-	checkError(t, "too many bytes", err, TooMuch, 0, "more bytes")
+	checkError(t, "too many bytes", err, TooMuch, 0, "larger than the limit")
 	if stats.Bytes > 1<<20+1 {
 		t.Errorf("%+v", stats)
 	}
@@ -275,7 +274,7 @@ func groups(names ...string) map[string][]byte {
 	return map[string][]byte{"a.yaml": []byte(b.String())}
 }
 
-// TestRulesThatChange: the page that was to come next is gone.
+// TestRulesThatChange checks that reading restarts when the next page is gone.
 func TestRulesThatChange(t *testing.T) {
 	t.Parallel()
 	p, c, sent := start(t, prometheus.Options{Rules: groups("a", "b", "c")})
@@ -308,7 +307,7 @@ func TestRulesThatChange(t *testing.T) {
 		}
 	}
 	_, stats, err = all(t.Context(), c, "")
-	checkError(t, "changed each time", err, Changing, http.StatusBadRequest, "changed")
+	checkError(t, "changed each time", err, Changing, http.StatusBadRequest, "kept changing")
 	if want := (Stats{Requests: 6, Groups: 1, Rules: 1, Restarts: 2, Bytes: stats.Bytes}); stats != want {
 		t.Errorf("changed each time: %+v", stats)
 	}
@@ -340,7 +339,7 @@ func TestPresent(t *testing.T) {
 	sent.count.Store(0)
 	refused := []string{"here", "sum(here)", "here[5m]", "here offset 5m", "here @ 5", "here)", "", "here or never", "vector(1)", `{x=""}`, "never"}
 	got, err := c.Present(t.Context(), refused)
-	checkError(t, "no selectors", err, Rejected, 0, "not a vector selector alone")
+	checkError(t, "no selectors", err, Rejected, 0, "not a plain vector selector")
 	if !strings.HasSuffix(err.Error(), "(and 8 more)") {
 		t.Errorf("no selectors: %v", err)
 	}
@@ -355,7 +354,7 @@ func TestPresent(t *testing.T) {
 	}
 }
 
-// TestPresentOfMany: addresses stay short, and every request has many selectors.
+// TestPresentOfMany checks that addresses stay short and each request has many selectors.
 func TestPresentOfMany(t *testing.T) {
 	t.Parallel()
 	m := &metrics{}
@@ -400,7 +399,7 @@ func TestPresentOfMany(t *testing.T) {
 	}
 }
 
-// TestPresentThatIsTooMuch: one selector that the evaluator gives up on hides no other.
+// TestPresentThatIsTooMuch checks that a selector on which the evaluator gives up does not affect others.
 func TestPresentThatIsTooMuch(t *testing.T) {
 	t.Parallel()
 	m := &metrics{}

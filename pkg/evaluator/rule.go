@@ -9,7 +9,7 @@ import (
 
 const maxToken = 1 << 10 // bytes; Prometheus' have 40
 
-// rule reads a rule. It is nil when it is no alerting rule.
+// rule reads a rule. It returns nil if it is not an alerting rule.
 func (r *reading) rule(s *stream) (*Rule, error) {
 	if limit := cmp.Or(r.client.MaxRules, defaultRules); r.found >= limit {
 		return nil, &Error{Kind: TooMuch, Message: fmt.Sprintf("it has more than %d rules", limit)}
@@ -66,7 +66,7 @@ func (r *Rule) count(s *stream) error {
 	return nil
 }
 
-// size is about how many bytes the rule takes in memory.
+// size estimates the rule's size in memory, in bytes.
 func (r *Rule) size() int {
 	out := ruleOverhead + len(r.Name) + len(r.Query) + len(r.LastError)
 	for _, m := range []map[string]string{r.Labels, r.Annotations} {
@@ -77,7 +77,7 @@ func (r *Rule) size() int {
 	return out
 }
 
-// seconds makes a duration of Prometheus' seconds. What is out of range is at its end.
+// seconds converts seconds of Prometheus into a duration, limited to its range.
 func seconds(s float64) time.Duration {
 	switch ns := s * float64(time.Second); {
 	case ns <= 0:

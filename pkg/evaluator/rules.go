@@ -14,7 +14,7 @@ import (
 const (
 	maxLastError = 512     // bytes
 	maxHeld      = 8 << 20 // bytes of the rules of one group
-	ruleOverhead = 512     // bytes that a rule takes without its texts
+	ruleOverhead = 512     // bytes of a rule without its strings
 	maxRestarts  = 2
 )
 
@@ -25,15 +25,14 @@ const (
 	HealthUnknown = "unknown" // it was not evaluated yet
 )
 
-// Rule is one alerting rule as an evaluator has it loaded. What it holds is untrusted;
-// what is not said to be cleaned is as the evaluator sent it, to be compared with.
+// Rule is an alerting rule as loaded in an evaluator. It is untrusted. Fields are as the evaluator sent them,
+// for comparison, unless their comment says otherwise.
 type Rule struct {
-	// File is as the evaluator names it: prometheus-operator's end with
-	// <namespace>-<name>-<uid>.yaml.
+	// File is the file name; names by prometheus-operator end with <namespace>-<name>-<uid>.yaml.
 	File string
 	// Group is unique within a file.
 	Group string
-	// Interval is how often the group is evaluated.
+	// Interval is the evaluation interval of the group.
 	Interval time.Duration
 
 	Name               string
@@ -44,36 +43,34 @@ type Rule struct {
 
 	// Health is HealthOK, HealthErr or HealthUnknown.
 	Health string
-	// LastError is the reason of HealthErr, at most 512 bytes, in one printable line.
+	// LastError is the reason of HealthErr, at most 512 bytes in one printable line.
 	LastError string
-	// LastEvaluation is zero before the first.
+	// LastEvaluation is zero before the first evaluation.
 	LastEvaluation time.Time
 
 	// Firing and Pending count its alerts by state.
 	Firing, Pending int
 }
 
-// Stats tell what a call of Rules took.
+// Stats describes a call of Rules.
 type Stats struct {
-	// Requests counts requests, also those that failed.
+	// Requests counts the requests, including failed ones.
 	Requests int
-	// Groups and Rules count what was handed over.
+	// Groups and Rules count what was passed to the function.
 	Groups, Rules int
-	// Bytes counts what was read of answers.
+	// Bytes counts the bytes of answers.
 	Bytes int64
-	// Restarts counts how often reading began anew because the rules changed.
+	// Restarts counts how often reading started again because the rules changed.
 	Restarts int
 }
 
-// Rules reads all alerting rules, and hands each to a function, which may keep it. A
-// match that is not empty is a selector for the rules' labels; evaluators that don't
-// know of it (Prometheus before 2.54, ThanosRuler before 0.38) hand over all rules
-// nonetheless.
+// Rules reads all alerting rules, and passes each to a function, which may keep it. If match is not empty, it
+// is a selector for the rules' labels. Evaluators without support for it (Prometheus before 2.54, ThanosRuler
+// before 0.38) return all rules.
 //
-// The answer comes in pages. When the rules change in between so that there is no next
-// page, reading begins anew, without the groups that were handed over already: no
-// group comes twice, and each is as it was when its page was read. With an error, what
-// was handed over is not all.
+// The answer comes in pages. If the rules change so that there is no next page, reading starts again, without
+// the groups that were already passed: each group comes once, as it was when its page was read. With an error,
+// some rules are missing.
 func (c *Client) Rules(ctx context.Context, match string, each func(*Rule)) (Stats, error) {
 	do, ctx, cancel := c.newCall(ctx)
 	defer cancel()
@@ -84,18 +81,18 @@ func (c *Client) Rules(ctx context.Context, match string, each func(*Rule)) (Sta
 	return r.stats, err
 }
 
-// reading is one call of Rules.
+// reading is the state of one call of Rules.
 type reading struct {
 	*call
 	match string
 	each  func(*Rule)
 	stats Stats
 	found int // rules in all pages
-	// groups are all that were read, those without rules included.
+	// groups counts all groups that were read, including those without rules.
 	groups int
 
-	// told has the groups that were handed over. An evaluator can't make two look the
-	// same, as it does not know the seed.
+	// told has the groups that were passed on. An evaluator can't create a collision, because it does not know
+	// the seed.
 	told map[uint64]bool
 	seed maphash.Seed
 }
@@ -107,7 +104,7 @@ func (r *reading) pages(ctx context.Context) error {
 		next, err := r.page(ctx, token)
 		if bad := (*Error)(nil); token != "" && errors.As(err, &bad) && bad.staleToken {
 			if r.stats.Restarts == maxRestarts {
-				return &Error{Code: bad.Code, Kind: Changing, Message: "its rules changed each time while they were read"}
+				return &Error{Code: bad.Code, Kind: Changing, Message: "its rules kept changing while they were read"}
 			}
 			r.stats.Restarts++
 			token = ""
@@ -169,11 +166,10 @@ func (r *reading) data(s *stream) (next string, err error) {
 	return next, nil
 }
 
-// group reads a group. Its rules wait for its end: what they have in common may come
-// after them.
+// group reads a group. Its rules are kept until its end, because its common fields may follow them.
 func (r *reading) group(s *stream) error {
 	if most := cmp.Or(r.client.MaxRules, defaultRules); r.groups-r.found >= most {
-		return &Error{Kind: TooMuch, Message: fmt.Sprintf("there are more than %d groups without rules", most)}
+		return &Error{Kind: TooMuch, Message: fmt.Sprintf("it has more than %d groups without rules", most)}
 	}
 	r.groups++
 	var (
@@ -215,7 +211,7 @@ func (r *reading) group(s *stream) error {
 	return nil
 }
 
-// tell hands over the rules of a group, once.
+// tell passes on the rules of a group, once.
 func (r *reading) tell(group []*Rule) {
 	if len(group) == 0 {
 		return

@@ -21,15 +21,15 @@ func newStream(res *http.Response, left *int64) *stream {
 	return s
 }
 
-// envelope is what is around the data of an answer.
+// envelope is the part of an answer around its data.
 type envelope struct {
 	status   string
 	said     said
 	warnings []string
 }
 
-// answer reads a whole answer, and hands its data to a function that reads it. It ends
-// well when the evaluator says that all went well.
+// answer reads a whole answer, and calls data to read its data. It returns no error only if the evaluator
+// reports success.
 func (s *stream) answer(data func() error) ([]string, error) {
 	var (
 		e   envelope
@@ -58,25 +58,25 @@ func (s *stream) answer(data func() error) ([]string, error) {
 	case err != nil:
 		return nil, s.explain(err)
 	case e.status == "error":
-		return nil, &Error{Kind: Rejected, Code: http.StatusOK, Message: "the evaluator refuses the question: " + e.said.words(nil, "")}
+		return nil, &Error{Kind: Rejected, Code: http.StatusOK, Message: "the evaluator rejects the query: " + e.said.words(nil, "")}
 	case e.status != "success" || !has:
 		return nil, s.explain(errors.New("it lacks a status or data"))
 	}
 	return e.warnings, nil
 }
 
-// end expects that nothing follows.
+// end checks that nothing follows.
 func (s *stream) end() error {
 	switch _, err := s.dec.Token(); {
 	case err == nil:
-		return errors.New("something follows it")
+		return errors.New("it is followed by more data")
 	case !errors.Is(err, io.EOF):
 		return err
 	}
 	return nil
 }
 
-// explain makes an error of what went wrong in a stream.
+// explain returns the error for a failure in a stream.
 func (s *stream) explain(err error) error {
 	if known := (*Error)(nil); errors.As(err, &known) {
 		return err
@@ -89,16 +89,15 @@ func (s *stream) explain(err error) error {
 	}
 	what := clip(err.Error(), maxSaid)
 	if s.meter.html {
-		what = "it is an HTML page; is there a login before the evaluator?"
+		what = "it is an HTML page; check for a login page in front of the evaluator"
 	}
-	return &Error{Kind: NotAnEvaluator, Code: http.StatusOK, Message: "the answer is not one of Prometheus' API: " + what}
+	return &Error{Kind: NotAnEvaluator, Code: http.StatusOK, Message: "the answer is not from the Prometheus API: " + what}
 }
 
-// value decodes the next value, in memory.
+// value decodes the next value in memory.
 func (s *stream) value(into any) error { return s.dec.Decode(into) }
 
-// object reads an object, and has a function read the value of each of its fields. It
-// tells whether there is an object, and not null.
+// object reads an object, and calls field to read the value of each field. It returns false for null.
 func (s *stream) object(field func(name string) error) (bool, error) {
 	there, err := s.open('{')
 	if !there || err != nil {
@@ -109,7 +108,7 @@ func (s *stream) object(field func(name string) error) (bool, error) {
 		if err != nil {
 			return true, err
 		}
-		name, _ := t.(string) // the decoder takes nothing else for it
+		name, _ := t.(string) // the decoder accepts only strings here
 		if err := field(name); err != nil {
 			return true, err
 		}
@@ -118,7 +117,7 @@ func (s *stream) object(field func(name string) error) (bool, error) {
 	return true, err
 }
 
-// array reads an array, and has a function read each element. A null has none.
+// array reads an array, and calls element to read each element. Null has none.
 func (s *stream) array(element func() error) error {
 	there, err := s.open('[')
 	if !there || err != nil {
@@ -133,7 +132,7 @@ func (s *stream) array(element func() error) error {
 	return err
 }
 
-// open reads the start of an object or an array, and tells whether it is not null.
+// open reads the start of an object or array, and reports whether it is not null.
 func (s *stream) open(want json.Delim) (bool, error) {
 	switch t, err := s.dec.Token(); {
 	case err != nil:
@@ -141,13 +140,12 @@ func (s *stream) open(want json.Delim) (bool, error) {
 	case t == nil:
 		return false, nil
 	case t != want:
-		return false, fmt.Errorf("at byte %d, a %s is expected", s.dec.InputOffset(), want)
+		return false, fmt.Errorf("expected a %[2]s at byte %[1]d", s.dec.InputOffset(), want)
 	}
 	return true, nil
 }
 
-// skip reads over the next value. It is decoded as a whole, which takes less time and
-// memory than its parts would.
+// skip reads the next value and drops it. Decoding it as a whole takes less time and memory than its parts.
 func (s *stream) skip() error { return s.value(&skipped{}) }
 
 type skipped struct{}

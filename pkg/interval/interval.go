@@ -1,13 +1,13 @@
-// Package interval scales the time between two checks of something that changes slowly, and between
-// two attempts, so that tests are fast. Timeouts are not intervals and are not scaled.
+// Package interval scales the intervals of repeated checks and retries, so that tests are fast. Timeouts are
+// not intervals and are not scaled.
 package interval
 
 import "time"
 
-// Scale is a factor for intervals. The zero value leaves them as they are.
+// Scale is a factor for intervals. The zero value does not change them.
 type Scale float64
 
-// Of returns a scaled interval.
+// Of returns the scaled interval.
 func (s Scale) Of(d time.Duration) time.Duration {
 	if s == 0 {
 		return d
@@ -15,7 +15,7 @@ func (s Scale) Of(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * float64(s))
 }
 
-// Soonest returns the shortest of the times that are not 0, or 0.
+// Soonest returns the shortest of the non-zero times, or 0.
 func Soonest(times ...time.Duration) time.Duration {
 	var out time.Duration
 	for _, t := range times {

@@ -1,8 +1,8 @@
-// Package leader lets one replica at a time work. A Lease on the hub says which one; a
-// Fence keeps a replica that has lost it, and may not know, from writing anything more.
+// Package leader lets only one replica at a time work. A Lease on the hub names it. A Fence stops all writes
+// of a replica that has lost the lease, even if it does not know yet.
 //
-// client-go's leader election alone does not: a process that was frozen past its lease
-// goes on where it stood, and its workers write until the election notices.
+// client-go's leader election alone is not enough: a process that was frozen past its lease continues, and its
+// workers write until the election notices.
 package leader
 
 import (
@@ -16,38 +16,37 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrNotLeading is what a write gets from a replica that does not lead.
-var ErrNotLeading = errors.New("this replica does not hold the lease, so it writes nothing")
+// ErrNotLeading is the error of a write by a replica that does not lead.
+var ErrNotLeading = errors.New("write not sent: this replica does not hold the lease")
 
-// ErrLost says that this replica led, and the lease is another's now.
-var ErrLost = errors.New("this replica has lost its lease to another one; it ends, and is a standby when it is started again")
+// ErrLost says that this replica led and lost the lease to another one.
+var ErrLost = errors.New("this replica lost the lease to another one; it exits, and starts again as a standby")
 
-// Fence stands before every write of a replica, to the hub and to spokes. It is open
-// from the first time the lease was got, for as long as the last renewal is younger than
-// the deadline, which is shorter than the lease. A nil Fence is always open: without
-// leader election there is nobody to be in the way of.
+// Fence controls every write of a replica, to the hub and to spokes. It is open once the lease has been
+// acquired, while the last renewal is younger than the deadline, which is shorter than the lease. A nil Fence
+// is always open, for operation without leader election.
 type Fence struct {
-	// clock goes by the monotonic clock, and wall by that which people set. The former
-	// stands still while a machine is suspended, and the latter may be set back.
+	// clock is the monotonic clock, and wall the one that people set. The former stops while a machine is
+	// suspended, and the latter may be set back.
 	clock, wall clock.PassiveClock
 	deadline    time.Duration
 	lost        chan struct{}
 
 	mu sync.Mutex
-	// renewed is when the last renewal that succeeded was sent; nil before the first.
+	// renewed is when the last successful renewal was sent; nil before the first.
 	renewed *moment
-	// term is the number of the lease's holders when it was got.
+	// term is the number of transitions of the lease when it was acquired.
 	term int
-	// closed is for good: the lease was released, or is another replica's.
+	// closed is permanent: the lease was released, or another replica has it.
 	closed bool
 }
 
-// NewFence returns a fence that is closed until the lease is got.
+// NewFence returns a fence that is closed until the lease is acquired.
 func NewFence(c clock.PassiveClock, deadline time.Duration) *Fence {
 	return &Fence{clock: c, wall: c, deadline: deadline, lost: make(chan struct{})}
 }
 
-// Lost is closed when another replica was seen to hold the lease that this one held.
+// Lost returns a channel that is closed when another replica has taken the lease from this one.
 func (f *Fence) Lost() <-chan struct{} {
 	if f == nil {
 		return nil
@@ -55,7 +54,7 @@ func (f *Fence) Lost() <-chan struct{} {
 	return f.lost
 }
 
-// Check tells whether a write may be sent now.
+// Check returns an error if writes may not be sent now.
 func (f *Fence) Check() error {
 	if f == nil {
 		return nil
@@ -68,45 +67,45 @@ func (f *Fence) Check() error {
 	return nil
 }
 
-// moment is a time by either clock.
+// moment is a time by both clocks.
 type moment struct{ clock, wall time.Time }
 
 func (f *Fence) now() moment { return moment{clock: f.clock.Now(), wall: f.wall.Now().Round(0)} }
 
-// since is the time by whichever clock says more.
+// since is the longer time by the two clocks.
 func (m moment) since(earlier moment) time.Duration {
 	return max(m.clock.Sub(earlier.clock), m.wall.Sub(earlier.wall))
 }
 
-// held tells whether the lease was got ever, and in which term.
+// held returns whether the lease was ever acquired, and its term.
 func (f *Fence) held() (term int, ever bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.term, f.renewed != nil
 }
 
-// renew notes that the lease was got or renewed by a request that was sent then.
+// renew records that the lease was acquired or renewed by a request sent at that time.
 func (f *Fence) renew(sent moment, term int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.renewed, f.term = &sent, term
 }
 
-// Close closes the fence for good: this replica writes nothing any more.
+// Close closes the fence permanently.
 func (f *Fence) Close() {
 	if f != nil {
 		f.release()
 	}
 }
 
-// release closes the fence for good.
+// release closes the fence permanently.
 func (f *Fence) release() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
 }
 
-// lose closes the fence for good, and tells so.
+// lose closes the fence permanently, and closes Lost.
 func (f *Fence) lose() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,8 +117,7 @@ func (f *Fence) lose() {
 	}
 }
 
-// Wrap returns a transport that sends writes as long as the fence is open, and all else
-// always.
+// Wrap returns a transport that sends writes only while the fence is open. Other requests always pass.
 func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper {
 	if f == nil {
 		return next
@@ -146,17 +144,17 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(t.guarded(req))
 }
 
-// WrappedRoundTripper lets client-go find the transport beneath.
+// WrappedRoundTripper lets client-go find the inner transport.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// guarded returns the request with a body that is not read once the fence is closed. The
-// body is read when there is a connection to send it by, which may take longer than the
-// lease lasts; without it, the API server does nothing.
+// guarded returns the request with a body that can't be read once the fence is closed. The body is read when
+// there is a connection, which may take longer than the lease lasts. Without the body, the API server does
+// nothing.
 func (t *transport) guarded(req *http.Request) *http.Request {
 	if req.Body == nil || req.Body == http.NoBody {
 		return req
 	}
-	guarded := req.WithContext(req.Context()) // a copy: requests are not the transport's to change
+	guarded := req.WithContext(req.Context()) // a copy, because a transport must not change requests
 	guarded.Body = &body{ReadCloser: req.Body, fence: t.fence}
 	if again := req.GetBody; again != nil {
 		guarded.GetBody = func() (io.ReadCloser, error) {
@@ -183,11 +181,11 @@ func (b *body) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// questions are the kinds that are asked by creating one: who is it, and what may it do. A standby asks
-// them of itself, and of those who read its metrics.
+// questions matches the resources of reviews, which are created but change nothing. A standby uses them for
+// itself and for readers of its metrics.
 var questions = regexp.MustCompile(`/apis/(authorization|authentication)\.k8s\.io/v[0-9a-z]+/((self)?subject(access|rules)?|token)reviews$`)
 
-// writes tells whether a request could change something.
+// writes reports whether a request could change something.
 func writes(req *http.Request) bool {
 	switch req.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, "":

@@ -26,7 +26,7 @@ type lease struct {
 	err    error
 }
 
-// replica is one of those who would lead.
+// replica is a candidate for the lease.
 type replica struct {
 	resourcelock.Interface // what is not overridden is not used
 	name                   string
@@ -112,7 +112,7 @@ func TestFenceFollowsTheLease(t *testing.T) {
 	c.SetTime(begin.Add(deadline))
 	expect(t, f, false, false) // the renewal is late
 	must(t, l.Update(t.Context(), term(3)))
-	expect(t, f, true, false) // and came before anybody else
+	expect(t, f, true, false) // but came before another replica's
 
 	r.lease.err = errors.New("no answer")
 	c.SetTime(begin.Add(2*deadline - 1))
@@ -121,10 +121,10 @@ func TestFenceFollowsTheLease(t *testing.T) {
 	}
 	expect(t, f, true, false)
 	c.SetTime(begin.Add(2 * deadline))
-	expect(t, f, false, false) // what failed is no renewal
+	expect(t, f, false, false) // a failed renewal does not count
 }
 
-// What counts is when a renewal was sent: its answer may be late.
+// The time when a renewal was sent counts, because its answer may be late.
 func TestRenewalCountsFromItsSending(t *testing.T) {
 	c, f, r, l := setup()
 	r.during = func() { c.SetTime(begin.Add(deadline)) }
@@ -132,7 +132,7 @@ func TestRenewalCountsFromItsSending(t *testing.T) {
 	expect(t, f, false, false)
 }
 
-// The monotonic clock stands still while a machine sleeps, and the other may be set back.
+// The monotonic clock stops while a machine sleeps, and the other one may be set back.
 func TestBothClocksCount(t *testing.T) {
 	for name, move := range map[string]func(c, wall *clocktesting.FakePassiveClock){
 		"asleep": func(_, wall *clocktesting.FakePassiveClock) { wall.SetTime(begin.Add(deadline)) },
@@ -190,7 +190,7 @@ func TestRelease(t *testing.T) {
 	// client-go reads the lease first.
 	_, _, err := l.Get(t.Context())
 	must(t, err)
-	r.during = func() { expect(t, f, false, false) } // nothing is written from when the release is sent
+	r.during = func() { expect(t, f, false, false) } // nothing is written once the release is sent
 	must(t, l.Update(t.Context(), resourcelock.LeaderElectionRecord{}))
 	if r.lease.record.HolderIdentity != "" {
 		t.Error("it is not released")
@@ -198,7 +198,7 @@ func TestRelease(t *testing.T) {
 	expect(t, f, false, false)
 }
 
-// client-go does not look at who holds the lease that it releases.
+// client-go does not check who holds the lease that it releases.
 func TestAnothersLeaseIsNotReleased(t *testing.T) {
 	_, f, r, l := setup()
 	must(t, l.Create(t.Context(), term(0)))
@@ -211,7 +211,7 @@ func TestAnothersLeaseIsNotReleased(t *testing.T) {
 	expect(t, f, false, true)
 }
 
-// A replica whose knowledge may be of another time takes no lease, and keeps one that it has.
+// A replica with outdated state does not acquire the lease, but keeps one that it has.
 func TestNotCurrent(t *testing.T) {
 	_, f, r, l := setup()
 	outdated := errors.New("of before the restore")
@@ -230,7 +230,7 @@ func TestNotCurrent(t *testing.T) {
 	expect(t, f, true, false)
 }
 
-// The lease of a former process of the same pod is free; that of any other is not.
+// The lease of a former process of the same pod is free; any other is not.
 func TestLeaseOfTheSamePod(t *testing.T) {
 	const pod = "8a2f0f4c"
 	for name, tc := range map[string]struct {
@@ -268,7 +268,7 @@ func TestLeaseOfTheSamePod(t *testing.T) {
 	}
 }
 
-// What goes through, and what does not, while the fence is closed.
+// Requests that pass a closed fence, and those that do not.
 func TestTransport(t *testing.T) {
 	const api = "/apis/monitoring.coreos.com/v1/namespaces/shop/prometheusrules"
 	_, f, _, l := setup()
@@ -321,8 +321,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// It may take long until a request has a connection to be sent by. Its body is what the
-// API server acts on.
+// It may take long until a request has a connection. The API server acts on the request's body.
 func TestFenceClosesBeforeTheBody(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		c, f, _, l := setup()

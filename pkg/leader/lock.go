@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// How long a leader may be silent before another takes over, how long it tries to renew
-// before it gives up, and how often: client-go's defaults.
+// How long a leader may be silent before another one takes over, how long it tries to renew before it gives
+// up, and how often. These are the defaults of client-go.
 const (
 	LeaseDuration = 15 * time.Second
 	RenewDeadline = 10 * time.Second
@@ -25,21 +25,20 @@ const (
 )
 
 var (
-	errForeign = errors.New("another replica holds the lease: it is not this one's to give up")
-	errNewTerm = errors.New("the lease was another replica's meanwhile: what this one knows is of before")
+	errForeign = errors.New("lease not released: another replica holds it")
+	errNewTerm = errors.New("another replica held the lease in the meantime, so the state of this one is outdated")
 )
 
-// Identity returns a name for this replica that no other has, nor this one when it is
-// started again. pod is the UID of the pod that it runs in, or "".
+// Identity returns a unique name for this process. pod is the UID of its pod, or "".
 func Identity(pod string) (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("finding a name for this replica: %w", err)
+		return "", fmt.Errorf("reading the host name: %w", err)
 	}
 	return host + inPod(pod) + string(uuid.NewUUID()), nil
 }
 
-// inPod is what the names of all processes that ran in a pod have in common.
+// inPod returns the common part of the names of all processes of a pod.
 func inPod(pod string) string {
 	if pod == "" {
 		return "_"
@@ -47,24 +46,24 @@ func inPod(pod string) string {
 	return "_" + pod + "_"
 }
 
-// NewLock returns the lock by which replicas agree on a leader, with what it learns told
-// to the fence. The configuration has to be one that no fence stands before. It emits no
-// Events: the last would be a write of one that leads no more.
+// NewLock returns the lock for the leader election, which reports to the fence. The configuration must not be
+// behind a fence. The lock emits no Events, because the last one would be a write by a replica that no longer
+// leads.
 //
-// With the UID of the pod that this replica runs in, a lease that a former process of that pod
-// holds is free: a container is started again when its process has ended.
+// With the UID of this replica's pod, a lease that a former process of the pod holds is free: a container is
+// restarted only after its process has ended.
 //
-// The lease is not taken as long as current returns an error, which tells that what this replica
-// knows of the hub may be of another time. It is asked before each attempt, and not about renewals.
+// The lease is not acquired while current returns an error, which means that this replica's state of the hub
+// may be outdated. current is called before each attempt, but not for renewals.
 func NewLock(
 	cfg *rest.Config, lease client.ObjectKey, identity, pod string, fence *Fence, current func(context.Context) error,
 ) (resourcelock.Interface, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent += " leader-election"
-	cfg.Timeout = RenewDeadline / 2 // a request that hangs leaves time for another
+	cfg.Timeout = RenewDeadline / 2 // leaves time for another attempt after a request that hangs
 	c, err := coordinationv1.NewForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for the leader election: %w", err)
+		return nil, fmt.Errorf("creating a client for leader election: %w", err)
 	}
 	l := fence.watch(&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
@@ -79,15 +78,15 @@ func (f *Fence) watch(l resourcelock.Interface) *lock {
 	return &lock{Interface: l, fence: f, current: func(context.Context) error { return nil }}
 }
 
-// lock tells a fence what becomes of the lease. It is used by one goroutine, the elector's.
+// lock reports the state of the lease to a fence. Only the elector's goroutine uses it.
 type lock struct {
 	resourcelock.Interface
 	fence *Fence
-	// pod is the UID of the pod that this replica runs in, or "".
+	// pod is the UID of this replica's pod, or "".
 	pod string
-	// holder is who was last seen to hold the lease.
+	// holder is the last known holder of the lease.
 	holder string
-	// current tells whether this replica may lead by what it knows.
+	// current returns an error if this replica's state is outdated.
 	current func(context.Context) error
 }
 
@@ -107,7 +106,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, raw, nil
 }
 
-// ended tells whether a holder of the lease is a former process of this replica's pod.
+// ended reports whether a holder of the lease is a former process of this replica's pod.
 func (l *lock) ended(holder string) bool {
 	return l.pod != "" && holder != l.Identity() && strings.Contains(holder, inPod(l.pod))
 }
@@ -129,12 +128,12 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	return l.write(ctx, record, l.Interface.Update)
 }
 
-// write gets or renews the lease. What counts is when that was sent: others count from
-// when they see it.
+// write acquires or renews the lease. The time when it was sent counts, because others count from when they
+// see it.
 func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	if _, ever := l.fence.held(); !ever {
 		if err := l.current(ctx); err != nil {
-			return fmt.Errorf("this replica does not lead as yet: %w", err)
+			return fmt.Errorf("this replica does not hold the lease yet: %w", err)
 		}
 	}
 	sent := l.fence.now()
@@ -146,8 +145,8 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 	return nil
 }
 
-// giveUp releases the lease: nothing is written from then on. client-go would release
-// another's lease too, when the one that stops had no time to notice that it lost its own.
+// giveUp releases the lease; nothing is written afterwards. client-go would also release the lease of another
+// replica if the one that stops has not noticed that it lost its own.
 func (l *lock) giveUp(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	l.fence.release()
 	if l.holder != l.Identity() {

@@ -1,5 +1,5 @@
-// Package live reads objects past caches. A cache can be old, as that of a replica that leads
-// since a moment ago: what would be removed by it has to be so by the API server's word, too.
+// Package live reads objects from the API server, bypassing caches. A cache can be old, for example on a
+// replica that has just become the leader, so a removal must be confirmed with the API server.
 package live
 
 import (
@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// MaxAge is for how long what was read is remembered.
+	// MaxAge is how long an answer is reused.
 	MaxAge = time.Second
-	// Timeout bounds a read, where nothing else does.
+	// Timeout bounds a read by default.
 	Timeout = 5 * time.Second
-	// BehindRetry is when to look again where a cache is behind its API server. The event that it
-	// lacks brings the key back.
+	// BehindRetry is when to check again if a cache is behind its API server. The missing event triggers a
+	// reconcile as well.
 	BehindRetry = 30 * time.Second
 )
 
-// Reader reads objects past a cache: each once a second at most, however many ask. New makes one.
+// Reader reads objects, bypassing a cache: each at most once a second, for all callers. Use New to create one.
 type Reader struct {
 	reader  client.Reader
 	bound   Bound
@@ -35,10 +35,10 @@ type Reader struct {
 	flights singleflight.Group
 }
 
-// Bound returns a context for a single read, which ends it.
+// Bound returns a context for a single read.
 type Bound func(ctx context.Context) (context.Context, context.CancelFunc)
 
-// New returns a Reader that reads by a client without a cache.
+// New returns a Reader that uses a client without a cache.
 func New(reader client.Reader, c clock.Clock) *Reader {
 	bound := func(ctx context.Context) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(ctx, Timeout)
@@ -46,21 +46,21 @@ func New(reader client.Reader, c clock.Clock) *Reader {
 	return &Reader{reader: reader, bound: bound, clock: c, read: expiring.NewExpiringWithClock(c)}
 }
 
-// Within sets what bounds a read, in place of Timeout. It returns the Reader.
+// Within replaces Timeout by another bound. It returns the Reader.
 func (r *Reader) Within(bound Bound) *Reader {
 	r.bound = bound
 	return r
 }
 
-// answer is what the API server said of an object, and when it was asked.
+// answer is an answer of the API server, and when it was requested.
 type answer struct {
 	object client.Object
 	err    error
 	asked  time.Time
 }
 
-// Get reads an object, which is shared with other readers: it is not to be changed. What it is
-// read into is empty, but for the kind of one that is read as metadata.
+// Get reads an object, which is shared with other callers and must not be changed. The given object must be
+// empty, except for the kind of one that is read as metadata.
 func (r *Reader) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	_, err := r.get(ctx, key, o)
 	return err
@@ -73,10 +73,10 @@ func (r *Reader) get(ctx context.Context, key client.ObjectKey, o client.Object)
 	if !ok {
 		object := o.DeepCopyObject().(client.Object)
 		flight := r.flights.DoChan(name, func() (any, error) {
-			if read, ok := r.read.Get(name); ok { // by the flight before
+			if read, ok := r.read.Get(name); ok { // by an earlier call
 				return read, nil
 			}
-			// Others may wait for it, too: it does not end with the first who asked.
+			// Other callers may wait for it, so it does not end with the first caller.
 			ctx, cancel := r.bound(context.WithoutCancel(ctx))
 			defer cancel()
 			a := &answer{object: object, asked: r.clock.Now()}
@@ -99,10 +99,10 @@ func (r *Reader) get(ctx context.Context, key client.ObjectKey, o client.Object)
 	return a.asked, nil
 }
 
-// Reading returns what a single decision reads by.
+// Reading returns a Reading for one decision.
 func (r *Reader) Reading() *Reading { return &Reading{reader: r, began: r.clock.Now()} }
 
-// Reading is what a single decision reads past the cache.
+// Reading reads objects for one decision.
 type Reading struct {
 	reader *Reader
 	began  time.Time
@@ -116,11 +116,10 @@ func (r *Reading) Get(ctx context.Context, key client.ObjectKey, o client.Object
 	return err
 }
 
-// Old tells whether something was read before the decision began: it may be older than the
-// cache.
+// Old reports whether an object was read before the decision began, so that it may be older than the cache.
 func (r *Reading) Old() bool { return r.old }
 
-// Again returns when to look again where the cache says something else than was read.
+// Again returns when to check again if the cache differs from what was read.
 func (r *Reading) Again(intervals interval.Scale) time.Duration {
 	if r.old { // the cache may be right
 		return MaxAge

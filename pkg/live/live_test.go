@@ -22,7 +22,7 @@ import (
 
 var errNotFound = apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("alertrules").GroupResource(), "x")
 
-// reader is an API server that answers every read by a function, which gets what is read.
+// reader is an API server whose reads are answered by a function.
 func reader(answer func(what string, o client.Object) error) client.Reader {
 	return fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
@@ -38,7 +38,7 @@ func metadata(kind string) client.Object {
 	return o
 }
 
-// An object is read once a second at most, whatever comes of it, and each on its own.
+// Each object is read at most once a second, whatever the result.
 func TestLive(t *testing.T) {
 	for name, answer := range map[string]error{"there": nil, "gone": errNotFound, "no answer": errors.New("no answer")} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// Many who ask at the same time share one read, which goes on when the first of them gives up.
+// Concurrent callers share one read, which continues when the first of them gives up.
 func TestLiveShares(t *testing.T) {
 	const readers = 20
 	reads := 0
@@ -115,7 +115,7 @@ func TestLiveShares(t *testing.T) {
 	}
 }
 
-// What was read before a decision began may be older than the cache.
+// An object that was read before a decision began may be older than the cache.
 func TestReading(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	live := New(reader(func(string, client.Object) error { return errNotFound }), clock)

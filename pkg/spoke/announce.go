@@ -11,8 +11,8 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// announce tells of the transitions of a spoke, by Events on its SpokeCluster and, as far
-// as the kubeconfig has to do with it, on its Secret, if there is one.
+// announce emits Events for the transitions of a spoke: on its SpokeCluster and, where the kubeconfig is
+// concerned, on its Secret.
 func (r *Registrar) announce(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, conditions []metav1.Condition) {
 	find := func(kind string) (was, is *metav1.Condition) {
 		return meta.FindStatusCondition(sc.Status.Conditions, kind), meta.FindStatusCondition(conditions, kind)
@@ -35,7 +35,7 @@ func (r *Registrar) announce(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, c
 			continue
 		}
 		if kind == v1alpha1.ConditionPrometheusRuleServed && was != nil && was.Status == metav1.ConditionUnknown && is.Status == metav1.ConditionTrue {
-			continue // it was not connected, and that it is now was told
+			continue // the Event about Connected covers it
 		}
 		if served := meta.FindStatusCondition(conditions, v1alpha1.ConditionPrometheusRuleServed); kind == v1alpha1.ConditionReady && served != nil && served.Reason == is.Reason {
 			continue
@@ -44,9 +44,9 @@ func (r *Registrar) announce(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, c
 	}
 }
 
-// severity is the status by which an Event of a condition is a warning or not: a spoke that is Ready
-// for another reason than that all is well has something for people to look at, and one without
-// any Prometheus object may be meant to be so.
+// severity is the condition status that decides whether an Event is a warning. Ready with any reason other
+// than Ready needs attention, so it is a warning. A spoke without a Prometheus object may be intended, so it
+// is not.
 func severity(c *metav1.Condition) metav1.ConditionStatus {
 	switch {
 	case c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionTrue && c.Reason != v1alpha1.ReasonReady:
@@ -57,8 +57,7 @@ func severity(c *metav1.Condition) metav1.ConditionStatus {
 	return c.Status
 }
 
-// transition tells whether a condition says something else than before. What is not known
-// yet is no news.
+// transition reports whether a condition has changed. Unknown is not announced.
 func transition(was, is *metav1.Condition) bool {
 	switch {
 	case is == nil || is.Status == metav1.ConditionUnknown:
@@ -69,7 +68,7 @@ func transition(was, is *metav1.Condition) bool {
 	return was.Status != is.Status || was.Reason != is.Reason
 }
 
-// refusal returns the message where a new kubeconfig is not in use, or "".
+// refusal returns the message of a condition that says that a new kubeconfig is not in use, or "".
 func refusal(c *metav1.Condition) string {
 	if c != nil && c.Status == metav1.ConditionTrue && strings.HasPrefix(c.Message, lastGood) {
 		return c.Message
@@ -98,5 +97,5 @@ func eventType(status metav1.ConditionStatus) string {
 	return corev1.EventTypeWarning
 }
 
-// maxNote bounds an Event's note in the API, in bytes, less the mark of a cut.
+// maxNote is the API's limit for the note of an Event, in bytes, minus the ellipsis.
 const maxNote = 1024 - len("…")

@@ -10,8 +10,8 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// An outage is told once when it begins and once when it ends, and not by every condition
-// that hangs on it.
+// An outage is announced once when it begins and once when it ends, not for every condition that follows from
+// it.
 func TestAnnounceAnOutage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		was, is *Observation
@@ -40,7 +40,7 @@ func TestAnnounceAnOutage(t *testing.T) {
 	}
 }
 
-// Nothing is told of a condition that is not known.
+// Unknown conditions are not announced.
 func TestAnnounceTheUnknown(t *testing.T) {
 	r, recorder := registrar(t)
 	sc := member(good())

@@ -14,15 +14,15 @@ import (
 // flightKey marks a context whose requests count for the lanes of a key.
 type flightKey struct{}
 
-// inQueue is a key in flight, in the queue that it is of.
+// inQueue is a key in flight and its queue.
 type inQueue struct {
 	queue *Queue
 	req   mcreconcile.Request
 }
 
-// WaitingBehind returns the keys that wait for the one that a reconcile with this context works on: those of
-// the same namespace of the spoke that have not failed themselves. Each is returned once. It returns
-// none where the reconciler was not made by Answering.
+// WaitingBehind returns the keys that wait for the key that a reconcile with this context works on: those in
+// the same namespace of the spoke that have not failed themselves. Each is returned once. It returns none for
+// a reconciler that was not made by Answering.
 func WaitingBehind(ctx context.Context) []mcreconcile.Request {
 	if f, ok := ctx.Value(flightKey{}).(inQueue); ok {
 		return f.queue.behind(f.req)
@@ -30,9 +30,9 @@ func WaitingBehind(ctx context.Context) []mcreconcile.Request {
 	return nil
 }
 
-// Answering returns a reconciler whose requests to spokes say how many keys of a lane may be in
-// flight in the queue of the controller of that name. A reconcile without any says nothing. Without
-// it, how long reconciles take and whether they fail says so.
+// Answering returns a reconciler whose requests to spokes decide how many keys of a lane may be in flight in
+// the controller's queue. A reconcile without requests has no effect on that. Without Answering, the duration
+// and failures of reconciles decide.
 func (p *Provider) Answering(controller string, r mcreconcile.Reconciler) mcreconcile.Reconciler {
 	p.mu.Lock()
 	p.answering[controller] = true
@@ -63,7 +63,7 @@ func (p *Provider) queue(controller string) *Queue {
 	return nil
 }
 
-// ended tells the lanes how a request ended that began at some time.
+// ended reports to the lanes how a request ended.
 func ended(ctx context.Context, began time.Time, resp *http.Response, err error) {
 	f, ok := ctx.Value(flightKey{}).(inQueue)
 	if !ok || errors.Is(err, context.Canceled) {
@@ -79,23 +79,23 @@ func ended(ctx context.Context, began time.Time, resp *http.Response, err error)
 	f.queue.count(f.req, e, time.Since(began))
 }
 
-// HangError says that a spoke did not answer a write, though it answered other requests meanwhile.
+// HangError says that a write got no answer while the spoke answered other requests.
 type HangError struct {
-	// After is for how long the answer was waited for.
+	// After is how long the write waited for the answer.
 	After time.Duration
 	Err   error
 }
 
 // Error implements error.
 func (e *HangError) Error() string {
-	return fmt.Sprintf("no answer within %s, though the API server answers other requests: %v", e.After.Round(time.Second), e.Err)
+	return fmt.Sprintf("the write got no answer within %s, but the API server answers other requests: %v", e.After.Round(time.Second), e.Err)
 }
 
-// Unwrap returns what client-go would have said.
+// Unwrap returns the error of client-go.
 func (e *HangError) Unwrap() error { return e.Err }
 
-// hung makes a HangError of the error of a write that began at some time, where that is what
-// happened: the last answer to another request came well after it was sent.
+// hung returns a HangError for a write that timed out although the spoke answered another request well after
+// the write was sent. Any other error it returns as it is.
 func (b *Breaker) hung(method string, began time.Time, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) || method == http.MethodGet {
 		return err
@@ -107,7 +107,7 @@ func (b *Breaker) hung(method string, began time.Time, err error) error {
 	return err
 }
 
-// answeredSince tells whether the spoke answered any request since some time.
+// answeredSince reports whether the spoke has answered a request since t.
 func (b *Breaker) answeredSince(t time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

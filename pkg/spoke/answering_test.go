@@ -14,7 +14,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
-// Requests of a reconcile, and only those, say how many keys may be in flight.
+// Only requests of a reconcile control how many keys may be in flight.
 func TestAnswering(t *testing.T) {
 	for name, tc := range map[string]struct {
 		code  int
@@ -92,7 +92,7 @@ func TestAnswering(t *testing.T) {
 	}
 }
 
-// A controller whose requests to spokes say nothing goes by its reconciles.
+// Without requests that count, a controller uses its reconciles.
 func TestQueueLearnsFromReconciles(t *testing.T) {
 	withQueue(t, workers, func(h *harness) {
 		h.add(0, "s", "first", "a", "b", "c", "d")
@@ -124,7 +124,7 @@ func TestQueueLearnsFromReconciles(t *testing.T) {
 	})
 }
 
-// What failed waits behind all else of its lane, however urgent it was.
+// A failed key comes after all others of its lane, whatever its priority was.
 func TestQueueFailedKeyGoesToTheBack(t *testing.T) {
 	for name, again := range map[string]func(h *harness){
 		"by AddRateLimited": func(h *harness) { h.AddRateLimited(key("s", "a")) },
@@ -157,7 +157,7 @@ func TestQueueFailedKeyGoesToTheBack(t *testing.T) {
 	}
 }
 
-// A write that was not answered, while other requests were, says nothing against the spoke.
+// A write without an answer does not count against a spoke that answers other requests.
 func TestHung(t *testing.T) {
 	for name, tc := range map[string]struct {
 		method string
@@ -214,8 +214,8 @@ func TestHung(t *testing.T) {
 	}
 }
 
-// What waits behind a key of its namespace is returned once, and again when something about it changed;
-// what failed itself is not.
+// Keys that wait behind a key of their namespace are returned once, and again when something about them
+// changed. Failed keys are not returned.
 func TestWaitingBehind(t *testing.T) {
 	withQueue(t, workers, func(h *harness) {
 		h.place = func(req mcreconcile.Request) Lane { return Lane{Namespace: req.Name[:1], Origin: req.Name[1:2]} }

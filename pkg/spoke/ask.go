@@ -14,26 +14,25 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// beginTimeout is within what time an evaluator has to begin its answer, which it does when it has all
-// of it. How long the rest takes is up to the link.
+// beginTimeout is the time within which an evaluator must begin its answer. It begins when the answer is
+// complete, so the rest depends only on the link.
 const beginTimeout = 10 * time.Second
 
-// asideKey marks a context whose requests are to somebody behind the spoke's API server.
+// asideKey marks a context whose requests go to a server behind the spoke's API server.
 type asideKey struct{}
 
-// aside marks the requests made with a context as ones that somebody behind the API server
-// answers, such as a Prometheus. They wait for a circuit that is open as all others do, and
-// say nothing about the spoke.
+// aside marks the requests of a context as answered by a server behind the API server, such as a Prometheus.
+// An open circuit blocks them too, but their outcome does not count for the health of the spoke.
 func aside(ctx context.Context) context.Context { return context.WithValue(ctx, asideKey{}, true) }
 
-// asker sends all requests aside. Their answers may be large: they are bounded by how fast they come.
+// asker is a transport that sends all requests aside. Large answers are allowed; only their speed is bounded.
 type asker struct {
 	next http.RoundTripper
-	// link counts what is received.
+	// link counts the bytes received.
 	link *atomic.Int64
 }
 
-// WrappedRoundTripper lets client-go find the transport beneath.
+// WrappedRoundTripper lets client-go find the inner transport.
 func (a asker) WrappedRoundTripper() http.RoundTripper { return a.next }
 
 // RoundTrip implements http.RoundTripper.
@@ -42,21 +41,20 @@ func (a asker) RoundTrip(req *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(req.WithContext(ctx)) //nolint:wrapcheck // a transport is transparent
 }
 
-// newAsker returns a client for what is behind the spoke's API server. As the client for that
-// itself, it follows no redirect. link counts what the connections to the spoke have received.
+// newAsker returns a client for servers behind the spoke's API server. It follows no redirects. link counts
+// the bytes received from the spoke.
 func newAsker(c *http.Client, link *atomic.Int64) *http.Client {
 	return &http.Client{Transport: asker{next: c.Transport, link: link}, CheckRedirect: c.CheckRedirect}
 }
 
-// ProxyURL returns where the API server passes requests on to a Service. base is everything
-// before /api of its own, and service is scheme:name:port.
+// proxyURL returns the URL at which the API server proxies a Service. base is the part before /api, and
+// service is scheme:name:port.
 func proxyURL(base *url.URL, namespace, service, prefix string) *url.URL {
 	return base.JoinPath("api", "v1", "namespaces", namespace, "services", service, "proxy", prefix)
 }
 
-// Asker returns a client to ask an evaluator of a spoke with, and everything before /api/v1
-// in its address. ref is the reference to it in the spoke's spec, if there is one. The error
-// says what to change.
+// Asker returns a client for an evaluator of a spoke, and the part of its address before /api/v1. ref is the
+// reference to the evaluator in the spoke's spec, or nil. The error says what to change.
 func (s *Spoke) Asker(e *v1alpha1.Evaluator, ref *v1alpha1.EvaluatorReference) (*http.Client, *url.URL, error) {
 	if ref == nil || ref.URL == "" {
 		if e.Service == "" {
@@ -66,7 +64,7 @@ func (s *Spoke) Asker(e *v1alpha1.Evaluator, ref *v1alpha1.EvaluatorReference) (
 	}
 	u, err := url.Parse(ref.URL)
 	if err != nil || u.Host == "" || u.User != nil {
-		return nil, nil, &RefusedError{Field: "spec.evaluatorRefs.url", Message: "is no URL such as https://prometheus.example.com"}
+		return nil, nil, &RefusedError{Field: "spec.evaluatorRefs.url", Message: "is not a valid URL; write it like https://prometheus.example.com"}
 	}
 	const field = "spec.evaluatorRefs.url"
 	if err := s.allow.checkHost(field, u.Hostname()); err != nil {
@@ -77,8 +75,8 @@ func (s *Spoke) Asker(e *v1alpha1.Evaluator, ref *v1alpha1.EvaluatorReference) (
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// direct is a transport to a server that a person named. It keeps no connection: one request is
-// sent every half a minute.
+// direct is a transport to a server that the spec names. It keeps no connections, because it sends one request
+// in 30 s.
 func (a Allowance) direct(field string, server *url.URL) http.RoundTripper {
 	t := &http.Transport{DisableKeepAlives: true, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true}
 	t.Proxy, t.DialContext = a.route(server, nil)
@@ -94,7 +92,7 @@ func (a Allowance) direct(field string, server *url.URL) http.RoundTripper {
 func serverOf(cfg *rest.Config) (*url.URL, error) {
 	u, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("reading the server's address: %w", err)
+		return nil, fmt.Errorf("parsing the server address: %w", err)
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	return u, nil

@@ -8,61 +8,56 @@ import (
 )
 
 const (
-	// breakerThreshold is the number of failures in a row, with no success between
-	// them, that opens a spoke's circuit.
+	// breakerThreshold is the number of consecutive failures that opens a spoke's circuit.
 	breakerThreshold = 3
-	// maxThrottle bounds for how long a spoke may ask to be left alone.
+	// maxThrottle bounds the Retry-After of a spoke.
 	maxThrottle = 5 * time.Minute
 )
 
-// Breaker is a spoke's circuit. While it is shut, nothing but the probe is sent.
+// Breaker is the circuit breaker of a spoke. While it is shut, only probes are sent.
 //
-// It opens after requests in a row that got no answer, or after probes in a row that
-// failed in any way. Only who probes closes it: any other answer that comes in then is to
-// a request from before. An answer that refuses (403, 404, 409) is an answer.
+// It opens after consecutive requests without an answer, or consecutive probes that failed in any way. Only
+// the prober closes it, because any other answer that arrives may belong to an earlier request. A refusal
+// (403, 404, 409) is an answer.
 //
-// Beside that, a spoke that says when it wants to be asked again (429) is left alone
-// until then.
+// A spoke that throttles (429) also gets only probes until its Retry-After has passed.
 type Breaker struct {
 	onChange func()
 
 	mu       sync.Mutex
-	failures int // of any request, in a row
-	probes   int // of the probe, in a row
+	failures int // consecutive failures of any request
+	probes   int // consecutive failures of the probe
 	open     bool
-	// until is when a spoke that throttles may be asked again, and since is when it
-	// began to throttle without having answered between.
+	// until is the end of the spoke's Retry-After. since is when the spoke began to throttle every request.
 	until, since time.Time
 	timer        *time.Timer
-	// answered is when the spoke last answered, a probe included.
+	// answered is when the spoke last answered a request or a probe.
 	answered time.Time
-	// passable is closed when the circuit is not shut any more; nil while it is not.
+	// passable is closed when requests may be sent again; nil while they may.
 	passable chan struct{}
 }
 
-// NewBreaker returns a closed circuit. onChange is called after every change, with
-// no lock held, and has to return soon.
+// NewBreaker returns a closed circuit. onChange is called after every change, without a lock, and must return
+// soon.
 func NewBreaker(onChange func()) *Breaker {
 	return &Breaker{onChange: onChange}
 }
 
-// Shut tells whether nothing but the probe is to be sent: the circuit is open, or the
-// spoke throttles.
+// Shut reports whether only probes may be sent: the circuit is open, or the spoke throttles.
 func (b *Breaker) Shut() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.passable != nil
 }
 
-// Open tells whether the circuit is open.
+// Open reports whether the circuit is open.
 func (b *Breaker) Open() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.open
 }
 
-// Observe counts the outcome of a request that is not the probe: whether the spoke
-// answered.
+// Observe counts the outcome of a request other than a probe.
 func (b *Breaker) Observe(answered bool) {
 	b.update(func(now time.Time) {
 		if !answered {
@@ -74,7 +69,7 @@ func (b *Breaker) Observe(answered bool) {
 	})
 }
 
-// Probed counts the outcome of a probe: whether all was well. It closes nothing.
+// Probed counts the outcome of a probe. It never closes the circuit.
 func (b *Breaker) Probed(well bool) {
 	b.update(func(now time.Time) {
 		if well {
@@ -88,7 +83,7 @@ func (b *Breaker) Probed(well bool) {
 	})
 }
 
-// Close closes the circuit: the spoke was probed, and is the cluster that it was.
+// Close closes the circuit. Call it after a probe has confirmed the identity of the cluster.
 func (b *Breaker) Close() {
 	b.update(func(now time.Time) {
 		b.failures, b.probes, b.open = 0, 0, false
@@ -96,12 +91,12 @@ func (b *Breaker) Close() {
 	})
 }
 
-// Trip opens the circuit at once: what is there must not be served.
+// Trip opens the circuit at once, because the cluster must not be served.
 func (b *Breaker) Trip() {
 	b.update(func(time.Time) { b.open = true })
 }
 
-// Throttle notes that the spoke wants to be left alone for a while.
+// Throttle notes that the spoke answered 429 with this Retry-After.
 func (b *Breaker) Throttle(d time.Duration) {
 	d = min(max(d, time.Second), maxThrottle)
 	b.update(func(now time.Time) {
@@ -116,8 +111,7 @@ func (b *Breaker) Throttle(d time.Duration) {
 	})
 }
 
-// Throttled tells for how long the spoke still wants to be left alone, and since when
-// it does so without having answered between.
+// Throttled returns the rest of the spoke's Retry-After, and since when it has throttled every request.
 func (b *Breaker) Throttled() (left, lasted time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,7 +122,7 @@ func (b *Breaker) Throttled() (left, lasted time.Duration) {
 	return b.until.Sub(now), now.Sub(b.since)
 }
 
-// Stop ends what runs in the background.
+// Stop stops the timer.
 func (b *Breaker) Stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,8 +140,8 @@ func (b *Breaker) fail() {
 	b.open = b.open || b.failures >= breakerThreshold
 }
 
-// relent notes an answer, which ends a row of throttled requests. An answer within the time that the spoke
-// gave is to a request that was sent before.
+// relent notes an answer, which ends a series of throttled requests. An answer before the end of Retry-After
+// belongs to an earlier request and does not count.
 func (b *Breaker) relent(now time.Time) {
 	b.answered = now
 	if !now.Before(b.until) {
@@ -155,7 +149,7 @@ func (b *Breaker) relent(now time.Time) {
 	}
 }
 
-// update changes the circuit, and tells of it when that shut it or made it passable.
+// update changes the circuit, and calls onChange if requests are now blocked or allowed again.
 func (b *Breaker) update(change func(now time.Time)) {
 	b.mu.Lock()
 	now := time.Now()
@@ -174,16 +168,15 @@ func (b *Breaker) update(change func(now time.Time)) {
 	}
 }
 
-// errShut is why a request was not sent.
-var errShut = errors.New("not sent: the spoke does not answer, and is probed alone until it does")
+// errShut is the error of a request that was not sent.
+var errShut = errors.New("request not sent: the spoke does not answer; only probes are sent until it does")
 
-// errThrottled is why a request was not sent to a spoke that throttles.
-var errThrottled = errors.New("not sent: the spoke answers 429 (Too Many Requests), and is left alone for as long as it says")
+// errThrottled is the error of a request that was not sent to a spoke that throttles.
+var errThrottled = errors.New("request not sent: the spoke answers 429 (Too Many Requests); no requests are sent until its Retry-After has passed")
 
-// pass returns when a request may be sent. One that has a deadline is a worker's, which
-// has better things to do than to wait. One that has none belongs to a watch: its own
-// retries would back off further and further, and it would be back long after the spoke
-// is.
+// pass returns when a request may be sent. A request with a deadline belongs to a worker and fails at once. A
+// request without one belongs to a watch and waits: the watch's own retries would back off too far, and the
+// watch would be back long after the spoke.
 func (b *Breaker) pass(ctx context.Context) error {
 	_, impatient := ctx.Deadline()
 	for {

@@ -20,7 +20,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Scheme knows what is read in a spoke.
+// Scheme has the types that are read in a spoke.
 var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(appsv1.AddToScheme(s))
@@ -29,13 +29,13 @@ var Scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// DeploymentMetadata returns an object to read Deployments of a spoke with. They
-// are cached as metadata alone: nothing else of them is used.
+// DeploymentMetadata returns an object for reading Deployments of a spoke. Only their metadata is used and
+// cached.
 func DeploymentMetadata() *metav1.PartialObjectMetadata {
 	return metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment"))
 }
 
-// NamespaceMetadata returns an object to read Namespaces of a spoke with.
+// NamespaceMetadata returns an object for reading Namespaces of a spoke.
 func NamespaceMetadata() *metav1.PartialObjectMetadata {
 	return metadataOf(corev1.SchemeGroupVersion.WithKind("Namespace"))
 }
@@ -48,8 +48,7 @@ func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	return o
 }
 
-// restMapper knows the few kinds that are used in a spoke. Asking the spoke for
-// them (discovery) would be a wait that no context bounds.
+// restMapper maps the kinds that are used in a spoke. Discovery would be a wait that no context bounds.
 func restMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
@@ -58,10 +57,10 @@ func restMapper() meta.RESTMapper {
 	return m
 }
 
-// newInformerFunc makes an informer.
+// newInformerFunc creates an informer.
 type newInformerFunc = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
-// cacheOptions keeps of a spoke what is read, and no more.
+// cacheOptions limits the cache of a spoke to the objects and fields that are read.
 func cacheOptions(hubID string, informer newInformerFunc) cache.Options {
 	shared := true // every reader copies before it changes anything
 	return cache.Options{
@@ -75,7 +74,7 @@ func cacheOptions(hubID string, informer newInformerFunc) cache.Options {
 	}
 }
 
-// trimListed trims an object in a list, in place, as the cache is going to.
+// trimListed trims an object of a list in place, as the cache would do later.
 func trimListed(hubID string) func(runtime.Object) error {
 	rules := trimRule(hubID)
 	return func(o runtime.Object) error {
@@ -94,14 +93,14 @@ func trimListed(hubID string) func(runtime.Object) error {
 	}
 }
 
-// These bound the value of an annotation in the cache, in bytes: an object may carry
-// 256 KiB. No template inserts more than 1024, and it has to see that there are more.
+// These bound the annotation values in the cache, in bytes: an object may carry 256 KiB. Templates insert at
+// most 1024 bytes, and have to detect longer values.
 const (
 	maxAnnotation = 1025
 	maxAdjustment = 8 << 10 // of those that adjust a Deployment's AlertRules
 )
 
-// trimMetadata drops what Kubernetes and kubectl keep for themselves.
+// trimMetadata drops the metadata that Kubernetes and kubectl keep for themselves.
 func trimMetadata(in any) (any, error) {
 	o, err := meta.Accessor(in)
 	if err != nil {
@@ -120,16 +119,15 @@ func trimMetadata(in any) (any, error) {
 		case strings.HasPrefix(key, "kubectl.kubernetes.io/"), strings.HasPrefix(key, "deployment.kubernetes.io/"):
 			delete(annotations, key)
 		case len(value) > limit:
-			annotations[key] = strings.Clone(value[:limit]) // a part would keep the whole in memory
+			annotations[key] = strings.Clone(value[:limit]) // a substring would keep the whole value in memory
 		}
 	}
 	o.SetAnnotations(annotations)
 	return in, nil
 }
 
-// trimRule keeps this hub's PrometheusRules as they are, because an update sends
-// them back whole, and of all others only the name, to see a conflict before it is
-// written. Those of other hubs keep what tells whose they are, too.
+// trimRule keeps this hub's PrometheusRules whole, because an update sends them back whole. Of all others it
+// keeps the name, to detect conflicts before a write, and the labels that name another hub.
 func trimRule(hubID string) func(any) (any, error) {
 	return func(in any) (any, error) {
 		r, ok := in.(*monitoringv1.PrometheusRule)
@@ -141,7 +139,7 @@ func trimRule(hubID string) func(any) (any, error) {
 			return r, nil
 		}
 		var labels, annotations map[string]string
-		if r.Labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue { // another hub's, which may be adopted
+		if r.Labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue { // belongs to another hub, and may be adopted
 			labels = keep(r.Labels, v1alpha1.ManagedByLabel, v1alpha1.HubLabel)
 			annotations = keep(r.Annotations, v1alpha1.AlertRuleAnnotation)
 		}
@@ -156,7 +154,7 @@ func trimRule(hubID string) func(any) (any, error) {
 	}
 }
 
-// keep returns the entries of a map with these keys.
+// keep returns the entries of a map with the given keys.
 func keep(in map[string]string, keys ...string) map[string]string {
 	out := make(map[string]string, len(keys))
 	for _, key := range keys {

@@ -37,79 +37,77 @@ import (
 )
 
 const (
-	// requestTimeout bounds a single read of a spoke that is silent meanwhile.
+	// requestTimeout bounds a single read while the spoke sends nothing.
 	requestTimeout = 5 * time.Second
-	// syncTimeout bounds how long the first list of a kind may fail to get any further.
+	// syncTimeout is how long the first list of a kind may make no progress.
 	syncTimeout = time.Minute
-	// probeInterval is the time between two probes of a spoke that answers. With
-	// probeRetry it bounds how long a silent spoke goes unnoticed: until three probes in
-	// a row had no answer, 22 s at worst.
+	// probeInterval is the time between two probes of a spoke that answers. Together with probeRetry it bounds
+	// how long an outage goes unnoticed: until three consecutive probes fail, 22 s at most.
 	probeInterval = 5 * time.Second
-	// probeRetry is the time after a probe that failed, until the circuit opens.
+	// probeRetry is the time after a failed probe, until the circuit opens.
 	probeRetry = 500 * time.Millisecond
-	// recheckInterval is the time between two looks at what can change in a spoke that
-	// answers: with a probeInterval on top of it, it is below the 30 s within which
-	// people have to see that.
+	// recheckInterval is the time between two rechecks. Together with a probeInterval it is below the 30 s
+	// within which a change must show.
 	recheckInterval = 18 * time.Second
-	// throttleShown is for how long a spoke may throttle before that is shown.
+	// throttleShown is how long a spoke may throttle before its status shows it.
 	throttleShown = 10 * time.Second
 	// throttledProbe is the longest time between two probes of a spoke that throttles.
 	throttledProbe = 30 * time.Second
-	// lastAnswer is how long an answer is waited for on a connection that is not in use
-	// any more: as long as a write may take, and a little.
+	// lastAnswer is how long a connection that is no longer in use stays open for answers: slightly longer than
+	// a write may take.
 	lastAnswer = 20 * time.Second
 )
 
-// connection is one kubeconfig's way to a spoke. run opens it and tends it until
-// its context ends.
+// connection is the connection to a spoke with one kubeconfig. run opens and maintains it until its context
+// ends.
 type connection struct {
 	name string
 	log  logr.Logger
 	cfg  *rest.Config
 	http *http.Client
-	// lookout is how the version is asked for: over a connection of its own, for on that of
-	// http it would wait behind a list. The cluster's identity is that of http's.
+	// lookout probes the version over its own connection, because a probe over http would wait behind lists. The
+	// identity is read over http.
 	lookout *lookout
 	conns   *connrotation.Dialer
-	// received is the number of bytes that came over all of them.
+	// received is the number of bytes received over all connections.
 	received atomic.Int64
-	// reads are the lists of the session that was opened last.
+	// reads are the lists of the latest session.
 	reads   *readings
 	server  *url.URL
 	probes  rest.Interface
 	reviews authorization.SelfSubjectRulesReviewInterface
 	breaker *Breaker
 	gate    *gate
-	kick    chan struct{} // the circuit changed, or the spoke was restored: look now
+	kick    chan struct{} // the circuit changed, or the spoke was restored
 	p       *Provider
-	// restores bounds how often a session is opened anew because the spoke was restored.
+	// restores limits how often a session is opened again because the spoke was restored.
 	restores flowcontrol.RateLimiter
-	// excess is what the spoke sent or holds that is too much.
+	// excess is what exceeded a limit in this session.
 	excess excess
 
 	seen Observation
-	// evaluated is the identity of the cluster that the evaluators in seen are of.
+	// evaluated is the identity of the cluster to which seen.Evaluators belong.
 	evaluated string
 }
 
-// session is one cluster.Cluster of a connection, with what it was found to serve.
+// session is one cluster.Cluster of a connection, with what the cluster serves.
 type session struct {
 	ctx     context.Context
 	cluster cluster.Cluster
 	rules   monitoring.Interface
 	served  bool
-	// identity is the cluster's.
+	// identity is the identity of the cluster.
 	identity string
-	// refused is why Deployments or Namespaces could not be read at the last look.
+	// refused is the reason why Deployments or Namespaces could not be read at the last recheck.
 	refused error
-	// lacked tells that something that is watched could not be read at the last look. A
-	// watch that is refused backs off for up to a minute: a new session is there sooner.
+	// lacked reports that a watched kind could not be read at the last recheck. A refused watch backs off for up
+	// to a minute, so a new session is faster.
 	lacked bool
 	stop   context.CancelFunc
 	tally  tally
-	// guard tells when the spoke was restored, so that the cache is not to be used any more.
+	// guard detects that the spoke was restored and the cache must not be used any more.
 	guard *continuity.Guard
-	// left is what the flags of each prometheus-operator were when they were read.
+	// left has the flags of each prometheus-operator as they were last read.
 	left map[types.UID]left
 }
 
@@ -123,42 +121,42 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 		c.look()
 	})
 	c.gate = &gate{spoke: name, read: c.readIdentity, alarm: c.breaker.Trip}
-	// No client-side rate limit: the number of requests in flight per spoke is
-	// bounded by the queue, and the spoke's priority and fairness does the rest.
+	// There is no client-side rate limit: the queue bounds the requests in flight, and API priority and fairness
+	// in the spoke does the rest.
 	cfg.QPS = -1
 	cfg.UserAgent = p.opts.UserAgent
 	c.conns = connrotation.NewDialer(counted(cfg.Dial, &c.received))
 	cfg.Dial = c.conns.DialContext
 	var err error
 	if c.lookout, err = newLookout(c.observed(cfg, nil)); err != nil {
-		return nil, refuse("", "the credential or the CA in it can't be used")
+		return nil, refuse("", "the credential or the CA in the kubeconfig is not valid; create the kubeconfig again")
 	}
 	cfg = c.observed(cfg, c.gate)
 	cfg.Dial = c.gate.dialer(cfg.Dial)
 	c.cfg = cfg
 	if c.http, err = newHTTPClient(cfg); err != nil {
-		return nil, refuse("", "the credential or the CA in it can't be used")
+		return nil, refuse("", "the credential or the CA in the kubeconfig is not valid; create the kubeconfig again")
 	}
-	// A redirect would carry the credential to wherever the spoke says.
+	// A redirect would send the credential to a server of the spoke's choice.
 	c.http.CheckRedirect = noRedirect
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, c.http)
 	if err != nil {
-		return nil, refuse("cluster.server", "is no usable address")
+		return nil, refuse("cluster.server", "is not a valid address; write it as https://host:port")
 	}
 	c.probes = d.RESTClient()
 	if c.server, err = serverOf(cfg); err != nil {
-		return nil, refuse("cluster.server", "is no usable address")
+		return nil, refuse("cluster.server", "is not a valid address; write it as https://host:port")
 	}
 	reviews, err := authorization.NewForConfigAndClient(cfg, c.http)
 	if err != nil {
-		return nil, refuse("cluster.server", "is no usable address")
+		return nil, refuse("cluster.server", "is not a valid address; write it as https://host:port")
 	}
 	c.reviews = reviews.SelfSubjectRulesReviews()
 	return c, nil
 }
 
-// observed returns a configuration whose requests are counted and pass the circuit and, where there is
-// one, a gate.
+// observed returns a configuration whose requests are counted and go through the circuit breaker and, if there
+// is one, the gate.
 func (c *connection) observed(cfg *rest.Config, g *gate) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	secrets := secretsOf(cfg)
@@ -167,12 +165,12 @@ func (c *connection) observed(cfg *rest.Config, g *gate) *rest.Config {
 			metrics.SpokeRequests.WithLabelValues(verb, code).Inc()
 		}}
 	})
-	// Outermost, for what it refuses says nothing about the spoke.
+	// Wrap is outermost, because an error that it returns says nothing about the spoke.
 	cfg.Wrap(c.p.opts.Wrap)
 	return cfg
 }
 
-// run opens the connection, publishes every session that works, and tends it.
+// run opens the connection, publishes each session that works, and maintains it.
 func (c *connection) run(ctx context.Context) {
 	defer c.disconnect()
 	defer c.breaker.Stop()
@@ -223,26 +221,26 @@ func (c *connection) run(ctx context.Context) {
 	}
 }
 
-// disconnect closes the connections to the spoke that this one alone has. What is on its
-// way is still answered, if that is soon.
+// disconnect closes the connections that only this connection uses, after a delay for answers that are under
+// way.
 func (c *connection) disconnect() {
 	for _, client := range []*http.Client{c.http, c.lookout.http} {
 		transport := client.Transport // Client.CloseIdleConnections does not look through wrappers
 		utilnet.CloseIdleConnectionsFor(transport)
-		// By then the watches have ended, and most of all else.
+		// By then the watches and most requests have ended.
 		time.AfterFunc(time.Second, func() { utilnet.CloseIdleConnectionsFor(transport) })
 	}
 	time.AfterFunc(lastAnswer, c.conns.CloseAll)
 }
 
-// failed tells why there is no session, and waits until one may be tried again.
+// failed shows why there is no session, and waits until the next attempt.
 func (c *connection) failed(ctx context.Context, err error, backoff *wait.Backoff) {
 	finding := disconnected(err)
 	switch finding.Reason {
 	case v1alpha1.ReasonDuplicateCluster:
-		c.seen.Identity = "" // the other spoke's
+		c.seen.Identity = "" // it belongs to the other spoke
 	case v1alpha1.ReasonIdentityChanged:
-		c.seen.Identity = "" // not the spoke's yet
+		c.seen.Identity = "" // it is not confirmed yet
 		c.p.disown(c)
 		if changed, ok := errors.AsType[*IdentityError](err); ok {
 			c.p.strayed(c, changed.Is)
@@ -253,15 +251,15 @@ func (c *connection) failed(ctx context.Context, err error, backoff *wait.Backof
 	c.await(ctx, max(backoff.Step(), min(left, c.every(throttledProbe))))
 }
 
-// end ends a session that must not be served any more, whatever is under way.
+// end ends a session that must not be served any more.
 func (c *connection) end(s *session) {
-	c.breaker.Trip() // a worker that has it in hand writes nothing, either
+	c.breaker.Trip() // stops the writes of workers as well
 	c.p.withdraw(c.name, s)
 	s.stop()
 }
 
-// open makes a session: every read that can fail is tried first with a deadline,
-// so that its error can be told, before an informer is left to retry it for ever.
+// open creates a session. Each read that can fail is first tried with a deadline, so that its error can be
+// shown. An informer would retry it forever.
 func (c *connection) open(ctx context.Context) (*session, error) {
 	c.excess.begin()
 	if err := c.probe(asProbe(ctx)); err != nil {
@@ -274,7 +272,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	}
 	rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for PrometheusRules: %w", err)
+		return nil, fmt.Errorf("creating a client for PrometheusRules: %w", err)
 	}
 	if err := c.identify(asProbe(ctx), ""); err != nil {
 		return nil, err
@@ -290,7 +288,8 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 		stop()
 		return nil, err
 	}
-	// Before the session is served: what is pushed has the labels that they need.
+	// The evaluators must be known before the session is served: rules are pushed with the labels that they
+	// require.
 	c.discover(ctx, s)
 	if err := c.prove(sctx); err != nil {
 		stop()
@@ -299,8 +298,8 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// syncProbed is sync, given up when three probes in a row fail meanwhile: an informer asks
-// for its first list again and again, for a minute, and an outage is to be seen sooner.
+// syncProbed is sync, which it cancels when three consecutive probes fail. An informer would retry its first
+// list for a minute, and an outage must show sooner.
 func (c *connection) syncProbed(s *session) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer c.excess.during(cancel)()
@@ -321,8 +320,8 @@ func (c *connection) syncProbed(s *session) error {
 	return err
 }
 
-// probeOn probes the spoke until ctx ends. It returns the error of the third probe in a row
-// that failed, or an IdentityError.
+// probeOn probes the spoke until ctx ends. It returns an IdentityError, or the error of the third consecutive
+// probe that failed.
 func (c *connection) probeOn(ctx context.Context, s *session) error {
 	delay, failed := c.every(probeInterval), 0
 	for {
@@ -331,11 +330,11 @@ func (c *connection) probeOn(ctx context.Context, s *session) error {
 			return nil
 		case <-time.After(delay):
 		}
-		// This closes the circuit, too, which the session's own requests may have opened.
+		// A successful checkup also closes the circuit, which the session's own requests may have opened.
 		err := c.checkup(ctx, s)
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // nobody waits for an answer any more
+			return nil //nolint:nilerr // the caller no longer waits
 		case err == nil || apierrors.IsTooManyRequests(err):
 			delay, failed = c.every(probeInterval), 0
 			continue
@@ -349,7 +348,7 @@ func (c *connection) probeOn(ctx context.Context, s *session) error {
 	}
 }
 
-// cluster makes the clients and the cache of a session.
+// cluster creates the clients and the cache of a session.
 func (c *connection) cluster(g *continuity.Guard) (cluster.Cluster, error) {
 	c.reads = newReadings()
 	c.reads.bounds = &listBounds{holdings: &holdings{limits: c.p.opts.Limits, tell: c.tooMuch}, pages: c.p.pages}
@@ -360,19 +359,19 @@ func (c *connection) cluster(g *continuity.Guard) (cluster.Cluster, error) {
 		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return restMapper(), nil }
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return cl, nil
 }
 
-// sync starts the session's cache, and waits for it until ctx ends.
+// sync starts the session's cache and waits for it until ctx ends.
 func (c *connection) sync(ctx context.Context, s *session) error {
 	go func() {
 		if err := s.cluster.Start(s.ctx); err != nil {
-			c.log.Error(err, "the spoke's cache ended")
+			c.log.Error(err, "the cache of the spoke stopped")
 		}
 	}()
-	// Before the cache runs, GetInformer would not wait for its informer.
+	// GetInformer waits for its informer only when the cache runs.
 	if !s.cluster.GetCache().WaitForCacheSync(ctx) {
 		return fmt.Errorf("starting the cache: %w", ctx.Err())
 	}
@@ -393,7 +392,7 @@ func (c *connection) sync(ctx context.Context, s *session) error {
 	if err = granted.lack(readsRules); err == nil {
 		err = c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{}, s.tally.rules(c.p.opts))
 	}
-	// An informer that did not sync in time is told as a timeout of the API's.
+	// An informer that did not sync in time looks like a timeout of the API server.
 	if err != nil && (!answered(err) || apierrors.IsTimeout(err)) {
 		return err
 	}
@@ -402,8 +401,7 @@ func (c *connection) sync(ctx context.Context, s *session) error {
 	return nil
 }
 
-// syncKind starts an informer and waits for its first list, and until counter has
-// been told of all of it.
+// syncKind starts an informer, and waits until its first list is complete and counter has handled all of it.
 func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.Object, counter toolscache.ResourceEventHandler) error {
 	gvk, err := cl.GetClient().GroupVersionKindFor(o)
 	if err != nil {
@@ -419,7 +417,7 @@ func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.
 	defer cancel()
 	informer, err := cl.GetCache().GetInformer(ctx, o)
 	if err != nil {
-		// Left alone it would hold up every later wait for this cache.
+		// The informer would block every later wait for this cache.
 		_ = cl.GetCache().RemoveInformer(context.WithoutCancel(ctx), o)
 		if slow, ok := errors.AsType[*slowError](context.Cause(ctx)); ok {
 			err = slow
@@ -436,13 +434,13 @@ func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.
 	return nil
 }
 
-// tryList reads one object of a kind, past the cache.
+// tryList reads one object of a kind, bypassing the cache.
 func (c *connection) tryList(ctx context.Context, cl cluster.Cluster, gvk schema.GroupVersionKind) error {
 	_, err := c.listOne(ctx, cl, gvk)
 	return err
 }
 
-// listOne is tryList, and returns the resource version of the kind.
+// listOne is tryList, and returns the resourceVersion of the kind.
 func (c *connection) listOne(ctx context.Context, cl cluster.Cluster, gvk schema.GroupVersionKind) (string, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
@@ -454,8 +452,8 @@ func (c *connection) listOne(ctx context.Context, cl cluster.Cluster, gvk schema
 	return list.ResourceVersion, nil
 }
 
-// tend watches over a session until its context ends, or a better one can be had. An
-// error tells that the session must not be served any more.
+// tend maintains a session until its context ends or a better session is possible. An error means that the
+// session must not be served any more.
 func (c *connection) tend(ctx context.Context, s *session) error {
 	backoff := c.backoff()
 	delay, probed, recheck := wait.Jitter(c.every(probeInterval/2), 0.1), time.Now(), time.Now().Add(c.every(recheckInterval))
@@ -490,7 +488,7 @@ func (c *connection) tend(ctx context.Context, s *session) error {
 				return err
 			}
 		}
-		if s.refused != nil { // until the next look
+		if s.refused != nil { // until the next recheck
 			c.observe(disconnected(s.refused))
 			continue
 		}
@@ -502,8 +500,7 @@ func (c *connection) tend(ctx context.Context, s *session) error {
 	return nil
 }
 
-// checkup probes the spoke. After an outage, it is the same cluster before anything else
-// is sent there.
+// checkup probes the spoke. After an outage it confirms the identity before anything else is sent.
 func (c *connection) checkup(ctx context.Context, s *session) error {
 	ctx = asProbe(ctx)
 	if err := c.probe(ctx); err != nil {
@@ -523,8 +520,8 @@ func (c *connection) checkup(ctx context.Context, s *session) error {
 	return nil
 }
 
-// missed counts a probe that failed, and returns when the next one is due. One may fail
-// by chance: it is shown with the circuit open.
+// missed counts a failed probe, and returns the time until the next one. A single failure may be chance, so it
+// shows only when the circuit is open.
 func (c *connection) missed(err error, backoff *wait.Backoff) time.Duration {
 	if apierrors.IsTooManyRequests(err) {
 		c.observe(throttled)
@@ -538,8 +535,7 @@ func (c *connection) missed(err error, backoff *wait.Backoff) time.Duration {
 	return backoff.Step()
 }
 
-// holdOff returns for how long not even the probe is to be sent, because the spoke said
-// so, and shows it if that lasts.
+// holdOff returns how long the spoke's Retry-After also blocks the probe, and shows it if that lasts.
 func (c *connection) holdOff(probed time.Time) time.Duration {
 	left, lasted := c.breaker.Throttled()
 	if left == 0 {
@@ -552,8 +548,7 @@ func (c *connection) holdOff(probed time.Time) time.Duration {
 	return max(0, min(left, c.every(throttledProbe)-time.Since(probed), shown))
 }
 
-// await waits for the time of the next probe, or for the circuit to change. It tells
-// false when the connection is to end.
+// await waits for the next probe or a change of the circuit. It returns false when the connection is to end.
 func (c *connection) await(ctx context.Context, delay time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -563,24 +558,23 @@ func (c *connection) await(ctx context.Context, delay time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// recheck finds out what can have changed in a spoke that answers: whether it is the
-// same cluster, and whether what is watched may still be read, for a watch that is
-// refused retries in silence. It tells when another session would be better than this
-// one. The error is an IdentityError.
+// recheck detects changes in a spoke that answers: whether it is still the same cluster, and whether the
+// watched kinds may still be read, because a refused watch retries silently. better means that a new session
+// would be better. The error is an IdentityError.
 func (c *connection) recheck(ctx context.Context, s *session) (better bool, err error) {
 	switch err := c.identify(ctx, s.identity); {
 	case isIdentity(err):
 		return false, err
 	case drips(err):
-		s.refused = err // until the next look
+		s.refused = err // until the next recheck
 		return false, nil
 	}
 	granted, err := c.review(ctx)
 	if drips(err) {
-		s.refused = err // until the next look
+		s.refused = err // until the next recheck
 	}
 	if err != nil {
-		return false, nil //nolint:nilerr // no answer: the next probe finds out
+		return false, nil //nolint:nilerr // no answer; the next probe shows it
 	}
 	c.seen.Writes = granted.writes()
 	c.discover(ctx, s)
@@ -601,8 +595,8 @@ func (c *connection) recheck(ctx context.Context, s *session) (better bool, err 
 	return false, nil
 }
 
-// mayRead finds out whether Deployments and Namespaces may be read: by what is granted or,
-// where the spoke does not say, by trying.
+// mayRead reports whether Deployments and Namespaces may be read: from the granted permissions or, if the
+// spoke does not report them, by reading.
 func (c *connection) mayRead(ctx context.Context, s *session, granted grants) bool {
 	s.refused = granted.lack(readsWorkloads)
 	for _, o := range []client.Object{DeploymentMetadata(), NamespaceMetadata()} {
@@ -617,8 +611,7 @@ func (c *connection) mayRead(ctx context.Context, s *session, granted grants) bo
 	return s.refused == nil
 }
 
-// probe asks for the version, which every account may read by default. An answer
-// that refuses it is an answer.
+// probe reads the version, which every account may read by default. A refusal counts as an answer.
 func (c *connection) probe(ctx context.Context) error {
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
@@ -628,7 +621,7 @@ func (c *connection) probe(ctx context.Context) error {
 			c.seen.Contact = time.Now()
 			return nil
 		}
-		return fmt.Errorf("asking for the version: %w", err)
+		return fmt.Errorf("reading the Kubernetes version: %w", err)
 	}
 	var v version.Info
 	if err := json.Unmarshal(body, &v); err != nil || v.GitVersion == "" {
@@ -638,8 +631,8 @@ func (c *connection) probe(ctx context.Context) error {
 	return nil
 }
 
-// identify reads the cluster's identity: the UID of its namespace kube-system. It has to
-// be what it was, unless nothing is known of that.
+// identify reads the identity of the cluster, the UID of namespace kube-system. It must equal the known one,
+// if there is one.
 func (c *connection) identify(ctx context.Context, was string) error {
 	is, err := c.gate.learn(ctx)
 	if err != nil {
@@ -652,7 +645,7 @@ func (c *connection) identify(ctx context.Context, was string) error {
 	return nil
 }
 
-// connected tells that all is well, unless the spoke throttles.
+// connected sets Connected to True, unless the spoke throttles.
 func (c *connection) connected() {
 	if _, lasted := c.breaker.Throttled(); lasted >= c.every(throttleShown) {
 		c.observe(throttled)
@@ -660,7 +653,7 @@ func (c *connection) connected() {
 	}
 	text := "the spoke answers"
 	if again := c.reads.again(); again != "" {
-		text += "; its " + again
+		text += "; " + again
 	}
 	c.observe(Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected, Message: text})
 }
@@ -669,23 +662,23 @@ func (c *connection) observe(f Finding) {
 	switch was := c.seen.Connected; {
 	case was.Status == f.Status && was.Reason == f.Reason:
 		if f.Reason == v1alpha1.ReasonUnreachable || (f.Reason == v1alpha1.ReasonTooLarge && sameButNumbers(f.Message, was.Message)) {
-			// The words of the same outage differ from try to try, by a port say.
+			// The text of the same outage differs between attempts, for example by a port.
 			f.Message = was.Message
 		}
 	case f.Status == metav1.ConditionTrue:
-		c.log.Info("the spoke is connected", "version", c.seen.Version, "rulesServed", c.seen.Served.Status)
+		c.log.Info("spoke connected", "version", c.seen.Version, "rulesServed", c.seen.Served.Status)
 	default:
-		c.log.Info("the spoke can't be served", "reason", f.Reason, "message", f.Message)
+		c.log.Info("spoke can't be served", "reason", f.Reason, "message", f.Message)
 	}
 	c.seen.Connected = f
 	c.p.observe(c, c.seen)
 }
 
-// every returns the interval between two looks at the spoke.
+// every scales an interval.
 func (c *connection) every(d time.Duration) time.Duration { return c.p.opts.Intervals.Of(d) }
 
-// backoff is the delay between two probes of a spoke that does not answer: at most
-// 20 s, so that its recovery is noticed within 30.
+// backoff is the delay between two probes of a spoke that does not answer: at most 20 s, so that a recovery is
+// noticed within 30 s.
 func (c *connection) backoff() *wait.Backoff {
 	return &wait.Backoff{Duration: c.every(time.Second), Factor: 2, Jitter: 0.2, Steps: 100, Cap: c.every(16 * time.Second)}
 }

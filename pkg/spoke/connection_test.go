@@ -23,7 +23,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
-// standIn answers in place of an API server, by path, as a test wants it to.
+// standIn answers instead of an API server, by path.
 type standIn struct {
 	mu      sync.Mutex
 	uid     types.UID
@@ -85,8 +85,7 @@ const (
 	pathReview      = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 )
 
-// connectTo returns a connection to a stand-in that is well and was identified, with a session
-// that was never started.
+// connectTo returns a connection to a healthy and identified stand-in, with a session that was never started.
 func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	t.Helper()
 	s := &standIn{uid: "uid", refuse: map[string]int{}, grants: []authorizationv1.ResourceRule{allowed("*", "*", "*")}}
@@ -119,7 +118,7 @@ func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	return s, c, &session{cluster: cl, rules: rules, identity: "uid", served: true, guard: guard}
 }
 
-// A session that ends because of what the spoke is lets nothing pass any more, whoever works on it.
+// A session that ended because of the spoke's state lets no request pass any more.
 func TestEnd(t *testing.T) {
 	_, c, session := connectTo(t)
 	stopped := false
@@ -130,7 +129,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// After an outage, nothing is sent before the spoke is known to be the same cluster.
+// After an outage, nothing is sent before the identity of the spoke is confirmed.
 func TestCheckup(t *testing.T) {
 	s, c, session := connectTo(t)
 	expect := func(open bool) {
@@ -169,8 +168,7 @@ func TestCheckup(t *testing.T) {
 	expect(false)
 }
 
-// A spoke that breaks down while its first lists are on their way is not waited for as long
-// as they are retried.
+// A failing spoke is given up before the retries of its first lists end.
 func TestOpenGivesUp(t *testing.T) {
 	t.Parallel()
 	s, c, _ := connectTo(t)
@@ -185,7 +183,7 @@ func TestOpenGivesUp(t *testing.T) {
 	}
 }
 
-// A probe may fail by chance. It counts as a failure, whatever its answer is.
+// A probe may fail by chance. Any answer other than a success counts as a failure.
 func TestMissed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err    error
@@ -211,7 +209,7 @@ func TestMissed(t *testing.T) {
 	}
 }
 
-// Recovery is noticed within 30 s, however long the outage was.
+// Recovery is detected within 30 s, however long the outage was.
 func TestBackoffOfTheProbe(t *testing.T) {
 	backoff := (&connection{p: &Provider{}}).backoff()
 	for range 100 {
@@ -221,7 +219,7 @@ func TestBackoffOfTheProbe(t *testing.T) {
 	}
 }
 
-// The times that are shown to people are bounded by DESIGN.
+// Faults must show in the status within bounded times.
 func TestSilenceIsNoticed(t *testing.T) {
 	longest := time.Duration(float64(probeInterval) * 1.1)
 	if silent := longest + 3*requestTimeout + 2*probeRetry; silent >= 25*time.Second {
@@ -305,7 +303,7 @@ func TestRecheck(t *testing.T) {
 			if refused := tc.connected != "" || tc.served != v1alpha1.ReasonServed; session.lacked != refused {
 				t.Errorf("lacked: %v", session.lacked)
 			}
-			// When it is put right, a new session is better than watches that back off.
+			// After the repair, a new session is better than watches that back off.
 			s.set(func(s *standIn) {
 				s.refuse, s.partial, s.grants = map[string]int{}, false, []authorizationv1.ResourceRule{allowed("*", "*", "*")}
 			})
@@ -317,7 +315,7 @@ func TestRecheck(t *testing.T) {
 	}
 }
 
-// No answer is no news: the probe finds out about that.
+// A missing answer is left to the probe.
 func TestRecheckWithoutAnswer(t *testing.T) {
 	s, c, session := connectTo(t)
 	s.set(func(s *standIn) { s.grants = []authorizationv1.ResourceRule{allowed("*", "*", "get list watch")} })
@@ -331,7 +329,7 @@ func TestRecheckWithoutAnswer(t *testing.T) {
 	}
 }
 
-// A spoke that throttles is shown so after a while, and is probed now and then.
+// A spoke that throttles is shown as such after a while, and is probed at times.
 func TestHoldOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := NewProvider(Options{}).newConnection("s", &rest.Config{Host: "https://spoke"})
@@ -360,7 +358,7 @@ func TestHoldOff(t *testing.T) {
 		expect(throttledProbe-24*time.Second, v1alpha1.ReasonThrottled)
 		wait(6 * time.Second)
 		expect(0, v1alpha1.ReasonThrottled)
-		// The probe is answered, and the spoke still wants to be left alone.
+		// The probe is answered, and the spoke still throttles.
 		probed = time.Now()
 		c.connected()
 		expect(throttleShown, v1alpha1.ReasonThrottled)

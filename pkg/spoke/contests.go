@@ -17,8 +17,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/contest"
 )
 
-// membership is a SpokeCluster as an object of contests: what the operator writes of it, or one
-// of the annotations that it takes off.
+// membership identifies a SpokeCluster in contests: the fields that the operator writes, or one annotation
+// that it removes.
 func membership(name, annotation string) contest.Object {
 	o := contest.Object{Spoke: name, Kind: contest.SpokeCluster, Annotation: annotation}
 	o.Name = name
@@ -30,12 +30,12 @@ func Removing(sc *v1alpha1.SpokeCluster, annotation string) contest.Write {
 	return contest.Write{Object: membership(sc.Name, annotation), Meant: sc.Annotations[annotation], Base: sc.ResourceVersion}
 }
 
-// silent is for who shows a contest without being told of it.
+// silent is the callback of a caller that shows contests in another way.
 func silent(string) {}
 
-// mirror writes the labels and the finalizer of a SpokeCluster, or makes it. Where that has to wait
-// because somebody undoes it, mirror returns the SpokeCluster as it is, and when to look again.
-// Otherwise it returns nil: the event of this write, or of the last one, brings it back.
+// mirror writes the labels and the finalizer of a SpokeCluster, or creates it. If another client keeps
+// reverting that, mirror returns the SpokeCluster as it is and the time until the next attempt. Otherwise it
+// returns nil, and the event of the write triggers the next reconcile.
 func (r *Registrar) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, labels map[string]string) (*v1alpha1.SpokeCluster, time.Duration, error) {
 	apply := applyv1alpha1.SpokeCluster(sc.Name).WithLabels(labels).WithFinalizers(v1alpha1.LeaveFinalizer)
 	meant, err := json.Marshal(apply) // which sorts the labels
@@ -43,7 +43,7 @@ func (r *Registrar) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, label
 	if err = errors.Join(err, u.UnmarshalJSON(meant)); err != nil {
 		return nil, 0, fmt.Errorf("encoding SpokeCluster %s: %w", sc.Name, err)
 	}
-	u.SetResourceVersion(sc.ResourceVersion) // what the cache shows next is not older than this write, then
+	u.SetResourceVersion(sc.ResourceVersion) // the next version in the cache is not older than this write
 	write := contest.Write{Object: membership(sc.Name, ""), Meant: string(meant), Base: sc.ResourceVersion}
 	if sc.ResourceVersion != "" {
 		switch turn := r.Contests.Yield(write, sc, silent); {
@@ -53,26 +53,25 @@ func (r *Registrar) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, label
 			return sc, turn.Wait, nil
 		}
 	}
-	// Without force: a label that somebody has just set is theirs, though the cache does
-	// not show it yet. The conflict has it looked at again.
+	// Apply without force: a label that another client has just set is theirs, even if the cache does not show
+	// it yet. The conflict triggers another reconcile.
 	err = r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(contest.MirrorManager))
 	switch {
 	case err == nil:
-		if u.GetResourceVersion() != sc.ResourceVersion { // else the API server found nothing to change
+		if u.GetResourceVersion() != sc.ResourceVersion { // otherwise the API server found no change
 			r.Contests.Wrote(write, u)
 		}
 		return nil, 0, nil
 	case apierrors.IsConflict(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict):
-		return nil, r.Contests.Lost(write.Object), nil // its event brings it back here
+		return nil, r.Contests.Lost(write.Object), nil // its event triggers the next reconcile
 	}
 	return nil, 0, fmt.Errorf("applying SpokeCluster %s: %w", sc.Name, err)
 }
 
-// accepted takes a confirmation off a spoke that is connected: it was used, or is not needed.
-// Left there, it would confirm that cluster once more, some day. The status has the identity by
-// then: without either, a restart would ask for the confirmation again. Where somebody sets it
-// again each time, it returns for how long to wait; otherwise the write's own event brings the
-// SpokeCluster back.
+// accepted removes the confirmation from a connected spoke: it was used or is not needed, and would otherwise
+// confirm the same cluster again later. The status has the identity by then; without it, a restart would
+// require another confirmation. If another client keeps setting the annotation, accepted returns the time
+// until the next attempt. Otherwise the event of the write triggers the next reconcile.
 func (r *Registrar) accepted(ctx context.Context, sc *v1alpha1.SpokeCluster) (time.Duration, error) {
 	write := Removing(sc, v1alpha1.AcceptIdentityAnnotation)
 	if turn := r.Contests.Yield(write, sc, silent); turn.Behind || turn.Wait > 0 {
@@ -87,7 +86,7 @@ func (r *Registrar) accepted(ctx context.Context, sc *v1alpha1.SpokeCluster) (ti
 	case apierrors.IsConflict(err):
 		return r.Contests.Lost(write.Object), nil
 	case !apierrors.IsNotFound(err):
-		return 0, fmt.Errorf("taking the confirmation off SpokeCluster %s: %w", sc.Name, err)
+		return 0, fmt.Errorf("removing the identity confirmation from SpokeCluster %s: %w", sc.Name, err)
 	}
 	return 0, nil
 }

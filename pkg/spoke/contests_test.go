@@ -25,7 +25,7 @@ func (noRules) Forgotten(context.Context, time.Time) (bool, error)       { retur
 func (noRules) Doomed(context.Context, string) ([]string, bool)          { return nil, true }
 func (noRules) Placed(context.Context, string) (rules []string, _ error) { return nil, nil }
 
-// disputed is a hub where somebody undoes what the Registrar writes of SpokeCluster s.
+// disputed is a hub where another client reverts the Registrar's writes of SpokeCluster s.
 type disputed struct {
 	*testing.T
 	*Registrar
@@ -99,7 +99,7 @@ func (d *disputed) wantShown(words string) {
 	}
 }
 
-// TestContestOfMembership has somebody take off what a SpokeCluster has from its Secret.
+// TestContestOfMembership has another client that removes the labels of a SpokeCluster's Secret.
 func TestContestOfMembership(t *testing.T) {
 	for name, undo := range map[string]func(*v1alpha1.SpokeCluster){
 		"labels":    func(sc *v1alpha1.SpokeCluster) { delete(sc.Labels, "env") },
@@ -174,7 +174,7 @@ func TestMembershipByAnOldCache(t *testing.T) {
 	d.want(0, 0)
 }
 
-// TestContestOfConfirmation has somebody confirm again what the Registrar has taken note of.
+// TestContestOfConfirmation has another client that keeps setting a confirmation that the Registrar removes.
 func TestContestOfConfirmation(t *testing.T) {
 	d := newDisputed(t)
 	d.want(1, 0)
@@ -213,7 +213,7 @@ func TestContestOfConfirmation(t *testing.T) {
 	}
 }
 
-// No event tells of the end of a contest.
+// There is no event at the end of a contest.
 func TestContestsAreAskedForAgain(t *testing.T) {
 	for undos, again := range []time.Duration{0, 0, 30 * time.Second} {
 		d := newDisputed(t)

@@ -19,22 +19,21 @@ import (
 )
 
 const (
-	// workers is the number of reconciles of a controller at a time, over all
-	// spokes. They wait for spokes most of the time, so there are many.
+	// workers is the number of concurrent reconciles of a controller over all spokes. It is high because workers
+	// mostly wait for spokes.
 	workers = 128
 	// reconcileTimeout bounds one reconcile, with all its requests.
 	reconcileTimeout = time.Minute
 )
 
-// WorkQueue is a controller's queue, as sources and handlers see it.
+// WorkQueue is a controller's queue as sources and handlers see it.
 type WorkQueue = workqueue.TypedRateLimitingInterface[mcreconcile.Request]
 
 // EventHandler handles the events of one kind of object in one cluster.
 type EventHandler = handler.TypedEventHandler[client.Object, mcreconcile.Request]
 
-// ControllerOptions are the options of every controller that works on spokes: a Queue that keeps
-// the spokes apart, and a logger that says which one. place says where in its spoke a key waits: see
-// Queue.
+// ControllerOptions are the options of every controller that works on spokes: a Queue that isolates the
+// spokes, and a logger with the spoke's name. place returns the Lane of a key: see Queue.
 func (p *Provider) ControllerOptions(name string, log logr.Logger, place func(mcreconcile.Request) Lane) mccontroller.Options {
 	log = log.WithValues("controller", name)
 	return mccontroller.Options{
@@ -48,16 +47,15 @@ func (p *Provider) ControllerOptions(name string, log logr.Logger, place func(mc
 		},
 		LogConstructor: func(req *mcreconcile.Request) logr.Logger {
 			if req == nil {
-				return log.V(1) // every engaged spoke starts a handful of sources
+				return log.V(1) // every engaged spoke starts several sources
 			}
 			return log.WithValues("cluster", req.ClusterName, "namespace", req.Namespace, "name", req.Name)
 		},
 	}
 }
 
-// Started is a source for a controller on the hub that holds the engaging of
-// spokes back until the controller has started: one that is engaged earlier ends
-// the process if its cache does not sync.
+// Started is a source for a controller on the hub. It delays the engagement of spokes until the controller has
+// started: a spoke that is engaged earlier ends the process if its cache does not sync.
 func (p *Provider) Started() source.TypedSource[mcreconcile.Request] {
 	p.ready.Add(1)
 	return source.TypedFunc[mcreconcile.Request](func(context.Context, WorkQueue) error {
@@ -66,11 +64,11 @@ func (p *Provider) Started() source.TypedSource[mcreconcile.Request] {
 	})
 }
 
-// Engaged is a source that calls a function whenever a spoke is engaged, to enqueue
-// what the hub's own events told before the spoke was there to hear it.
+// Engaged is a source that calls a function whenever a spoke is engaged. The function enqueues the objects
+// whose events on the hub came before that.
 type Engaged func(ctx context.Context, spoke string, q WorkQueue)
 
-// ForCluster implements multicluster-runtime's TypedSource.
+// ForCluster implements TypedSource of multicluster-runtime.
 func (e Engaged) ForCluster(name multicluster.ClusterName, _ cluster.Cluster) (source.TypedSource[mcreconcile.Request], bool, error) {
 	return source.TypedFunc[mcreconcile.Request](func(ctx context.Context, q WorkQueue) error {
 		go e(ctx, name.String(), q)
@@ -78,8 +76,8 @@ func (e Engaged) ForCluster(name multicluster.ClusterName, _ cluster.Cluster) (s
 	}), true, nil
 }
 
-// OnEvent returns a handler that gets every event of one kind as the object's
-// versions, the newest first: two for an update, one for all else.
+// OnEvent returns a handler that calls fn with the versions of the object, newest first: two for an update,
+// one for any other event.
 func OnEvent(fn func(ctx context.Context, q WorkQueue, versions ...client.Object)) EventHandler {
 	return handler.TypedFuncs[client.Object, mcreconcile.Request]{
 		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[client.Object], q WorkQueue) { fn(ctx, q, e.Object) },
@@ -90,13 +88,12 @@ func OnEvent(fn func(ctx context.Context, q WorkQueue, versions ...client.Object
 	}
 }
 
-// Enqueue adds a key of a spoke to a queue, at a priority.
+// Enqueue adds a key of a spoke to a queue with a priority.
 func Enqueue(q WorkQueue, priority int, spoke string, key types.NamespacedName) {
 	enqueue(q, spoke, key, priorityqueue.AddOpts{Priority: &priority})
 }
 
-// EnqueueAfter adds a key of a spoke to a queue when some time has passed, at the lowest
-// priority.
+// EnqueueAfter adds a key of a spoke to a queue after a delay, with the lowest priority.
 func EnqueueAfter(q WorkQueue, spoke string, key types.NamespacedName, after time.Duration) {
 	enqueue(q, spoke, key, priorityqueue.AddOpts{Priority: new(handler.LowPriority), After: after})
 }

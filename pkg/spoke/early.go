@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// earlyAfter is how long a list is read before the watch that is to follow it is opened.
-	// kube-apiserver remembers the events of at least 75 s.
+	// earlyAfter is how long a list is read before the watch that follows it is opened. kube-apiserver keeps the
+	// events of at least 75 s.
 	earlyAfter = 30 * time.Second
-	// earlyLasts is for how long that watch is opened, in seconds.
+	// earlyLasts is the timeout of that watch, in seconds.
 	earlyLasts = 3600
 )
 
 // earlyWatch opens the watch that follows a list while the list is still being read. A list over a slow link
-// can take longer than the API server remembers events. A watch that is opened at its end would be
-// refused then, and the list would begin again, without an end.
+// can take longer than the API server keeps events. A watch opened afterwards would be refused, and the list
+// would start again, endlessly.
 type earlyWatch struct {
 	inner toolscache.ListerWatcherWithContext
 
@@ -31,12 +31,12 @@ type earlyWatch struct {
 	waiting *backlog
 }
 
-// listWatch returns the ListerWatcher whose watches may have been opened before.
+// listWatch returns a ListerWatcher that uses the watch that was opened early.
 func (a *earlyWatch) listWatch() *toolscache.ListWatch {
 	return &toolscache.ListWatch{ListWithContextFunc: a.inner.ListWithContext, WatchFuncWithContext: a.watch}
 }
 
-// open opens the watch of a list of a version, unless the list ends soon.
+// open opens the watch for a list of this version, unless the list ends soon.
 func (a *earlyWatch) open(ctx context.Context, version string, ended <-chan struct{}) {
 	select {
 	case <-ended:
@@ -47,10 +47,10 @@ func (a *earlyWatch) open(ctx context.Context, version string, ended <-chan stru
 		ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: new(int64(earlyLasts)),
 	})
 	if err != nil {
-		return // the watch that follows the list will tell why
+		return // the watch that follows the list shows the error
 	}
 	b := newBacklog(version, w)
-	context.AfterFunc(ctx, b.Stop) // whoever was to read it may have ended
+	context.AfterFunc(ctx, b.Stop) // the reader may have ended
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	select {
@@ -61,7 +61,7 @@ func (a *earlyWatch) open(ctx context.Context, version string, ended <-chan stru
 	}
 }
 
-// take returns the watch that was opened, if there is one.
+// take returns the watch that was opened early, or nil.
 func (a *earlyWatch) take() *backlog {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,7 +70,7 @@ func (a *earlyWatch) take() *backlog {
 	return b
 }
 
-// drop ends the watch that was opened, if there is one.
+// drop stops the watch that was opened early.
 func (a *earlyWatch) drop() {
 	if b := a.take(); b != nil {
 		b.Stop()
@@ -87,7 +87,7 @@ func (a *earlyWatch) watch(ctx context.Context, options metav1.ListOptions) (wat
 	return a.inner.WatchWithContext(ctx, options) //nolint:wrapcheck // its caller knows client-go's
 }
 
-// backlog is a watch whose events wait for their reader: of each object, the last.
+// backlog is a watch that keeps its events until they are read: the last one of each object.
 type backlog struct {
 	version string
 	inner   watch.Interface
@@ -132,7 +132,7 @@ func (b *backlog) run() {
 		case out <- next:
 			events = events[1:]
 		case <-b.done:
-			for from != nil { // it may have something in hand
+			for from != nil { // it may still be sending an event
 				if _, ok := <-from; !ok {
 					from = nil
 				}
@@ -142,8 +142,7 @@ func (b *backlog) run() {
 	}
 }
 
-// supersedes tells whether an event says all that an earlier one did: of the same object, or a later
-// bookmark.
+// supersedes reports whether an event replaces an earlier one: one of the same object, or an earlier bookmark.
 func supersedes(e, old watch.Event) bool {
 	if (e.Type == watch.Bookmark) != (old.Type == watch.Bookmark) {
 		return false
@@ -153,8 +152,7 @@ func supersedes(e, old watch.Event) bool {
 	return ok && wasOK && is == was
 }
 
-// uidOf returns the UID of an event's object, which a bookmark's does not have. It tells false for an
-// error.
+// uidOf returns the UID of an event's object, which is empty for a bookmark. It returns false for an error.
 func uidOf(e watch.Event) (types.UID, bool) {
 	o, err := meta.Accessor(e.Object)
 	if err != nil || e.Type == watch.Error {

@@ -24,8 +24,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
-// forgetful is an API server with one kind, of which each page takes a while. It remembers events for
-// 75 s. All objects are changed all the time.
+// forgetful is an API server with one kind and slow pages. It keeps events for 75 s. All objects change
+// continuously.
 type forgetful struct {
 	objects int
 	each    time.Duration // of a page
@@ -120,8 +120,8 @@ func (f *forgetful) watch(ctx context.Context, o metav1.ListOptions) (watch.Inte
 	return w, nil
 }
 
-// A list that takes longer than the API server remembers events ends, because its watch is opened before
-// its end. Where that can't be, it begins again, and that is shown.
+// A list that takes longer than the API server keeps events still completes, because its watch is opened
+// before its end. If that is impossible, it starts again, and the status says so.
 func TestListsThatTakeLong(t *testing.T) {
 	for name, tc := range map[string]struct {
 		each     time.Duration
@@ -137,7 +137,7 @@ func TestListsThatTakeLong(t *testing.T) {
 		"and its watch is cut":  {each: 30 * time.Second, cuts: true, lists: 1, complete: true},
 		"and can't have its watch": {
 			each: 30 * time.Second, refuses: true, lists: 2,
-			shown: "Deployments are read again: the API server no longer has the resourceVersion of the list",
+			shown: "Deployments are being listed again: the resourceVersion of the list has expired on the API server",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestListsThatTakeLong(t *testing.T) {
 				if got := rs.again(); got != tc.shown {
 					t.Errorf("it shows %q, want %q", got, tc.shown)
 				}
-				if text := rs.progress(); strings.Contains(text, "the list began again: the API server no longer has") != (tc.shown != "") {
+				if text := rs.progress(); strings.Contains(text, "the list started again: the resourceVersion of the list has expired") != (tc.shown != "") {
 					t.Errorf("while it is connected, it shows %q", text)
 				}
 				newest := 0
@@ -193,7 +193,7 @@ func newDone(fn func()) <-chan struct{} {
 	return done
 }
 
-// Of each object, the last event waits, in the order that they came in.
+// Of each object, the last event waits, in the order of arrival.
 func TestBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch.NewFake()
@@ -239,7 +239,7 @@ func TestBacklog(t *testing.T) {
 	})
 }
 
-// A watch that was opened early is for its own list alone, and ends with one that fails.
+// An early watch is used only for its own list, and stops with a failed one.
 func TestEarlyWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var opened []*watch.FakeWatcher

@@ -15,13 +15,12 @@ import (
 	mcsource "sigs.k8s.io/multicluster-runtime/pkg/source"
 )
 
-// Source is what a controller watches in spokes.
+// Source is a source that a controller watches in spokes.
 type Source = mcsource.TypedSource[client.Object, mcreconcile.Request]
 
-// Watch has a controller watch sources in every spoke that is engaged from then on. It
-// stands in for the controller's own MultiClusterWatch, which leaves a goroutine per
-// source and engagement behind for as long as the controller runs: a spoke is engaged
-// anew at every rotation of its kubeconfig.
+// Watch makes a controller watch sources in every spoke that is engaged from now on. It replaces the
+// controller's own MultiClusterWatch, which leaks a goroutine per source and engagement, and a spoke is
+// engaged again at every rotation of its kubeconfig.
 func Watch(mgr mcmanager.Manager, c mccontroller.Controller, sources ...Source) error {
 	if err := mgr.Add(&engager{watch: c.Watch, sources: sources, engaged: map[multicluster.ClusterName]*engagement{}}); err != nil {
 		return fmt.Errorf("watching spokes: %w", err)
@@ -38,18 +37,18 @@ type engager struct {
 	engaged map[multicluster.ClusterName]*engagement
 }
 
-// engagement is the time in which a controller's sources run in a spoke.
+// engagement is one period in which a controller's sources run in a spoke.
 type engagement struct{ end context.CancelFunc }
 
 var _ mcmanager.Runnable = &engager{}
 
-// Start implements manager.Runnable: there is nothing to do before a spoke is engaged.
+// Start implements manager.Runnable. There is nothing to do before a spoke is engaged.
 func (e *engager) Start(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
 
-// Engage implements multicluster.Aware. The sources of an earlier engagement end.
+// Engage implements multicluster.Aware. It ends the sources of an earlier engagement.
 func (e *engager) Engage(ctx context.Context, name multicluster.ClusterName, cl cluster.Cluster) error {
 	ctx, cancel := context.WithCancel(ctx)
 	e.replace(ctx, name, &engagement{end: cancel})
@@ -66,7 +65,7 @@ func (e *engager) Engage(ctx context.Context, name multicluster.ClusterName, cl 
 	return nil
 }
 
-// replace ends the engagement before, and forgets this one when it ends.
+// replace ends the previous engagement, and removes this one when it ends.
 func (e *engager) replace(ctx context.Context, name multicluster.ClusterName, next *engagement) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -83,7 +82,7 @@ func (e *engager) replace(ctx context.Context, name multicluster.ClusterName, ne
 	})
 }
 
-// within is a source that ends with a context, and with its controller.
+// within is a source that ends with a context or with its controller.
 func within(ctx context.Context, src source.TypedSource[mcreconcile.Request]) source.TypedSource[mcreconcile.Request] {
 	return source.TypedFunc[mcreconcile.Request](func(controller context.Context, q WorkQueue) error {
 		ctx, cancel := context.WithCancel(ctx)

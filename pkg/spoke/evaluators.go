@@ -108,7 +108,7 @@ var (
 )
 
 // evaluatorsUnreadable is what to do where Prometheus objects can't be read.
-const evaluatorsUnreadable = "whether a Prometheus selects the rules can't be known; grant get, list and watch on prometheuses and thanosrulers.monitoring.coreos.com to the operator's account there"
+const evaluatorsUnreadable = "it is unknown whether a Prometheus selects the rules; grant get, list and watch on prometheuses and thanosrulers.monitoring.coreos.com to the operator's account in the spoke"
 
 // Sighting is what a spoke has of Prometheus and ThanosRuler objects.
 type Sighting struct {
@@ -146,7 +146,7 @@ func (c *connection) discover(ctx context.Context, s *session) {
 		c.seen.Evaluators, c.evaluated = Evaluators{List: list, Known: true}, c.seen.Identity
 	case ctx.Err() != nil:
 	case unread == nil:
-		c.log.Error(err, "it is not recorded which Prometheus evaluates the rules; it is tried again")
+		c.log.Error(err, "recording the choice of evaluators failed; retrying")
 	case answered(unread) || drips(unread) || !c.seen.Evaluators.Known: // else the probe finds out
 		c.seen.Evaluators.WhyNot = advise(unread.Error(), evaluatorsUnreadable)
 	}
@@ -268,7 +268,7 @@ func prometheusOf(p *monitoringv1.Prometheus) v1alpha1.Evaluator {
 	}
 	if e.Service != "" && p.Spec.ListenLocal {
 		e.Service = ""
-		e.Message = "it listens on its pods' loopback address (spec.listenLocal), so that it can't be asked"
+		e.Message = "it listens only on its pods' loopback address (spec.listenLocal), so it can't be queried"
 	}
 	return bounded(e)
 }
@@ -292,7 +292,7 @@ func rulerOf(r *monitoringv1.ThanosRuler) v1alpha1.Evaluator {
 	}
 	if e.Service != "" && r.Spec.ListenLocal {
 		e.Service = ""
-		e.Message = "it listens on its pods' loopback address (spec.listenLocal), so that it can't be asked"
+		e.Message = "it listens only on its pods' loopback address (spec.listenLocal), so it can't be queried"
 	}
 	return bounded(e)
 }
@@ -346,14 +346,14 @@ func bounded(e v1alpha1.Evaluator) v1alpha1.Evaluator {
 	switch {
 	case size(e.RuleSelector) > maxSelector || size(e.RuleNamespaceSelector) > maxSelector:
 		e.RuleSelector, e.RuleNamespaceSelector = nil, nil
-		e.Message = fmt.Sprintf("its selectors have more than %d KiB", maxSelector>>10)
+		e.Message = fmt.Sprintf("its selectors are larger than %d KiB", maxSelector>>10)
 	case len(e.ExcludedFromEnforcement) > maxExcluded:
 		e.ExcludedFromEnforcement = e.ExcludedFromEnforcement[:maxExcluded]
-		e.Message = fmt.Sprintf("it excludes more than %d PrometheusRules from enforcement; the rest is not seen", maxExcluded)
+		e.Message = fmt.Sprintf("it excludes more than %d PrometheusRules from enforcement; the rest is ignored", maxExcluded)
 	}
 	if len(e.EnforcedNamespaceLabel) > maxLabelName {
 		e.EnforcedNamespaceLabel, e.RuleSelector, e.RuleNamespaceSelector = "", nil, nil
-		e.Message = fmt.Sprintf("its enforcedNamespaceLabel has more than %d bytes", maxLabelName)
+		e.Message = fmt.Sprintf("its enforcedNamespaceLabel is longer than %d bytes", maxLabelName)
 	}
 	if len(e.ClusterLabel) > maxClusterLabel {
 		e.ClusterLabel = ""
@@ -364,10 +364,10 @@ func bounded(e v1alpha1.Evaluator) v1alpha1.Evaluator {
 	switch {
 	case e.Service != "" && !plainService.MatchString(e.Service):
 		e.Service, e.RoutePrefix = "", ""
-		e.Message = "its spec.serviceName is no name of a Service, so that it can't be asked"
+		e.Message = "its spec.serviceName is not a valid Service name, so it can't be queried"
 	case !plainPath.MatchString(e.RoutePrefix) || len(e.RoutePrefix) > maxRoutePrefix:
 		e.Service, e.RoutePrefix = "", ""
-		e.Message = "its spec.routePrefix is no plain path, so that it can't be asked"
+		e.Message = "its spec.routePrefix is not a plain path, so it can't be queried"
 	}
 	return e
 }

@@ -67,7 +67,7 @@ func TestPrometheusAsEvaluator(t *testing.T) {
 	}
 }
 
-// What a spoke says of its Prometheus is its word: it is bounded, and leads nowhere else.
+// A spoke's statements about its Prometheus are untrusted: they are bounded, and lead nowhere else.
 func TestHostileEvaluators(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	for name, c := range map[string]struct {
@@ -76,10 +76,10 @@ func TestHostileEvaluators(t *testing.T) {
 		told  string
 	}{
 		"a selector": {func(p *monitoringv1.Prometheus) { p.Spec.RuleSelector.MatchLabels = map[string]string{"a": long} },
-			func(e v1alpha1.Evaluator) bool { return e.RuleSelector != nil }, "selectors have more than 4 KiB"},
+			func(e v1alpha1.Evaluator) bool { return e.RuleSelector != nil }, "selectors are larger than 4 KiB"},
 		"a namespace selector": {func(p *monitoringv1.Prometheus) {
 			p.Spec.RuleNamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": long}}
-		}, func(e v1alpha1.Evaluator) bool { return e.RuleNamespaceSelector != nil || e.RuleSelector != nil }, "selectors have more than 4 KiB"},
+		}, func(e v1alpha1.Evaluator) bool { return e.RuleNamespaceSelector != nil || e.RuleSelector != nil }, "selectors are larger than 4 KiB"},
 		"exclusions": {func(p *monitoringv1.Prometheus) {
 			for i := range 100 {
 				p.Spec.ExcludedFromEnforcement = append(p.Spec.ExcludedFromEnforcement, monitoringv1.ObjectReference{Resource: "prometheusrules", Namespace: fmt.Sprint(i)})
@@ -93,17 +93,17 @@ func TestHostileEvaluators(t *testing.T) {
 		"one that is expanded": {func(p *monitoringv1.Prometheus) { p.Spec.ExternalLabels = map[string]string{"cluster": "${HOSTNAME}"} },
 			func(e v1alpha1.Evaluator) bool { return e.ClusterLabel != "" }, ""},
 		"an enforced label": {func(p *monitoringv1.Prometheus) { p.Spec.EnforcedNamespaceLabel = long },
-			func(e v1alpha1.Evaluator) bool { return e.RuleSelector != nil || e.EnforcedNamespaceLabel != "" }, "enforcedNamespaceLabel has more"},
+			func(e v1alpha1.Evaluator) bool { return e.RuleSelector != nil || e.EnforcedNamespaceLabel != "" }, "enforcedNamespaceLabel is longer"},
 		"features": {func(p *monitoringv1.Prometheus) {
 			p.Spec.EnableFeatures = append(slices.Repeat([]monitoringv1.EnableFeature{"a"}, 50), monitoringv1.EnableFeature(long))
 		}, func(e v1alpha1.Evaluator) bool { return len(e.Features) > 32 }, ""},
-		"a Service's name": {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = new("../../../../x") }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is no name"},
-		"a long one":       {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = &long }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is no name"},
-		"another port":     {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = new("a:22") }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is no name"},
-		"a way up":         {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/a/../../../../../../secrets" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" || e.RoutePrefix != "" }, "no plain path"},
-		"an escaped one":   {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/%2e%2e/x" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "no plain path"},
-		"a query":          {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/a?b" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "no plain path"},
-		"a long path":      {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/" + long }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "no plain path"},
+		"a Service's name": {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = new("../../../../x") }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is not a valid"},
+		"a long one":       {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = &long }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is not a valid"},
+		"another port":     {func(p *monitoringv1.Prometheus) { p.Spec.ServiceName = new("a:22") }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "serviceName is not a valid"},
+		"a way up":         {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/a/../../../../../../secrets" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" || e.RoutePrefix != "" }, "not a plain path"},
+		"an escaped one":   {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/%2e%2e/x" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "not a plain path"},
+		"a query":          {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/a?b" }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "not a plain path"},
+		"a long path":      {func(p *monitoringv1.Prometheus) { p.Spec.RoutePrefix = "/" + long }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "not a plain path"},
 		"loopback":         {func(p *monitoringv1.Prometheus) { p.Spec.ListenLocal = true }, func(e v1alpha1.Evaluator) bool { return e.Service != "" }, "spec.listenLocal"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestHostileEvaluators(t *testing.T) {
 	}
 }
 
-// What is found, and what stays known where it can't be read.
+// Found evaluators, and those that stay known when they can't be read.
 func TestDiscover(t *testing.T) {
 	client := monitoringfake.NewSimpleClientset()
 	refusals := map[string]error{}
@@ -170,7 +170,7 @@ func TestDiscover(t *testing.T) {
 	kinds("no answer", 20, true, "thanosrulers")
 	clear(refusals)
 	kinds("granted", 20, true, "")
-	// Where the hub can't record what is chosen, that is tried again, and what is known stays.
+	// If the hub can't record the choice, that is retried, and the known state stays.
 	c.p.settle = func(ctx context.Context, _, _ string, _ Evaluators, look look) ([]v1alpha1.Evaluator, error) {
 		if _, err := look(ctx, nil); err != nil {
 			t.Error(err)
@@ -178,7 +178,7 @@ func TestDiscover(t *testing.T) {
 		return nil, errors.New("the hub is down")
 	}
 	kinds("not recorded", 20, true, "")
-	// What is known of one cluster is not what another one is asked with.
+	// The state of one cluster is not used for another one.
 	c.p.settle = func(_ context.Context, _, identity string, before Evaluators, _ look) ([]v1alpha1.Evaluator, error) {
 		if before.Known != (identity == "") {
 			t.Errorf("in cluster %q, %+v is known before", identity, before)
@@ -190,7 +190,7 @@ func TestDiscover(t *testing.T) {
 	kinds("another cluster", 0, true, "")
 }
 
-// What has no name that an object can have is left out: the hub could not list it.
+// Objects with invalid names are ignored, because the hub could not list them.
 func TestDiscoverMisnamed(t *testing.T) {
 	client := monitoringfake.NewSimpleClientset()
 	client.PrependReactor("list", "prometheuses", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -275,7 +275,7 @@ func TestLookForEvaluators(t *testing.T) {
 	}
 }
 
-// What comes and goes beside the ones that are chosen is no news.
+// Changes of evaluators that are not chosen are irrelevant.
 func TestRelevantEvaluators(t *testing.T) {
 	t.Parallel()
 	of := func(edit func(e *v1alpha1.Evaluator), names ...string) Evaluators {
@@ -310,7 +310,7 @@ func TestRelevantEvaluators(t *testing.T) {
 	}
 }
 
-// What is behind the API server says nothing about the spoke.
+// Servers behind the API server do not count for the spoke's health.
 func TestAsides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBreaker(func() {})

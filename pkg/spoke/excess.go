@@ -10,32 +10,31 @@ import (
 )
 
 const (
-	// probation is for how long a spoke that was too large is watched before it is served again. It
-	// is longer than eventSpan. Without it, a spoke that sends too much again and again would be
-	// served, and shown as connected, for a moment each time.
+	// probation is how long a spoke that was too large is watched before it is served again. It is longer than
+	// eventSpan. Without it, a spoke that repeatedly sends too much would be served, and shown as connected, for
+	// a moment each time.
 	probation = 8 * time.Second
-	// pageStuck is for how long a page may be on its way while the spoke is served from the cache
-	// that the page is to renew.
+	// pageStuck is how long a page may take while the spoke is served from the cache that the page will renew.
 	pageStuck = 15 * time.Second
 )
 
-// excess is what was found too large in a session.
+// excess is the first limit that a session exceeded.
 type excess struct {
 	mu    sync.Mutex
 	found *TooLargeError
 	end   func(error)
-	// wary tells that the session before was too large.
+	// wary means that the previous session exceeded a limit.
 	wary bool
 }
 
-// begin begins a session.
+// begin starts a session.
 func (x *excess) begin() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.found = nil
 }
 
-// err returns what was found first, or nil.
+// err returns the first excess, or nil.
 func (x *excess) err() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -45,7 +44,7 @@ func (x *excess) err() error {
 	return x.found
 }
 
-// during has a function called with what is found from now on, until the one that is returned is called.
+// during makes tooMuch call end with each excess until over is called.
 func (x *excess) during(end func(error)) (over func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -60,7 +59,7 @@ func (x *excess) during(end func(error)) (over func()) {
 	}
 }
 
-// tooMuch notes that the spoke sent or holds too much: its session is to end.
+// tooMuch notes that the spoke sent or holds too much, which ends its session.
 func (c *connection) tooMuch(found *TooLargeError) {
 	x := &c.excess
 	x.mu.Lock()
@@ -77,7 +76,7 @@ func (c *connection) tooMuch(found *TooLargeError) {
 	}
 }
 
-// prove watches a session of a spoke that was too large before, and returns an error when it still is.
+// prove watches a session of a spoke that was too large before, and returns an error if it still is.
 func (c *connection) prove(ctx context.Context) error {
 	x := &c.excess
 	x.mu.Lock()
@@ -99,7 +98,7 @@ func (c *connection) prove(ctx context.Context) error {
 	return nil
 }
 
-// stuck returns an error when a list that is to renew the cache does not get any further.
+// stuck returns an error if a list that will renew the cache makes no progress.
 func (rs *readings) stuck() error {
 	if rs == nil {
 		return nil
@@ -114,24 +113,24 @@ func (rs *readings) stuck() error {
 		case stuck:
 			return &stuckError{kind: r.kind}
 		case slow != nil:
-			return fmt.Errorf("reading %ss again: %w", r.kind, slow)
+			return fmt.Errorf("listing %ss again: %w", r.kind, slow)
 		}
 	}
 	return nil
 }
 
-// stuckError says that a page of a list does not come to its end.
+// stuckError says that a page of a list was not complete in time.
 type stuckError struct{ kind string }
 
 // Error implements error.
 func (e *stuckError) Error() string {
-	return "reading " + e.kind + "s again: a page did not come to its end within " + pageStuck.String()
+	return "listing " + e.kind + "s again: a page was not complete within " + pageStuck.String()
 }
 
 // Is makes it a timeout.
 func (e *stuckError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// unfit returns why a session must not be served any more, other than for its identity.
+// unfit returns the reason, other than the identity, why a session must not be served any more.
 func (c *connection) unfit(s *session) error {
 	if err := c.excess.err(); err != nil {
 		return err
@@ -142,14 +141,14 @@ func (c *connection) unfit(s *session) error {
 	return s.guard.Err()
 }
 
-// drips tells of an answer that began to come, and then came too slowly: the API server answers, but
-// not so that it could be used.
+// drips reports whether an answer began and then came too slowly: the API server answers, but the answer is
+// not usable.
 func drips(err error) bool {
 	slow, ok := errors.AsType[*slowError](err)
 	return ok && slow.begun
 }
 
-// sameButNumbers tells whether two messages differ in numbers alone.
+// sameButNumbers reports whether two messages differ only in numbers.
 func sameButNumbers(a, b string) bool {
 	drop := func(r rune) rune {
 		if r == ',' || (r >= '0' && r <= '9') {

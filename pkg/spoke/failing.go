@@ -7,15 +7,14 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Failures tells which rules fail in a spoke that can be served.
+// Failures reports the rules that fail in a connected spoke.
 type Failures interface {
-	// Failing says what fails in a spoke, or "". known is false while that can't be said
-	// yet, after a start.
+	// Failing returns what fails in a spoke, or "". known is false after a start, until it is known.
 	Failing(spoke string) (message string, known bool)
 }
 
-// failing returns what is to be shown of a spoke's failing rules, or "": what was shown
-// stands until something is known.
+// failing returns the message about a spoke's failing rules, or "". Until something is known it returns the
+// message that is shown.
 func failing(f Failures, sc *v1alpha1.SpokeCluster, seen *Observation) string {
 	if f == nil || seen == nil || seen.Connected.Status != metav1.ConditionTrue {
 		return ""
@@ -28,7 +27,7 @@ func failing(f Failures, sc *v1alpha1.SpokeCluster, seen *Observation) string {
 	return message
 }
 
-// tellFailing says in the status of a spoke that is ready what fails there.
+// tellFailing writes the failures into the condition Ready, if it is True.
 func tellFailing(s *v1alpha1.SpokeClusterStatus, message string) {
 	ready := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
 	if message != "" && ready != nil && ready.Status == metav1.ConditionTrue {

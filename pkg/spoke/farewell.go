@@ -19,27 +19,27 @@ import (
 )
 
 const (
-	// leaveRetry is when to look again at what a spoke that leaves still has on the hub.
+	// leaveRetry is the time until the next step of a spoke that leaves.
 	leaveRetry = time.Second
 	// leaveBatch bounds the AlertRules that one reconcile deletes.
 	leaveBatch = 200
 )
 
-// leave lets a spoke go whose SpokeCluster is deleted: its rules are removed from it by its
-// deletionPolicy, then what was generated from it is removed from the hub, then its Secret
-// registers it no more, and then the SpokeCluster goes. That a person deleted it is their
-// decision, so no brake holds it. Each step is taken again until it has nothing left to do.
+// leave handles a SpokeCluster that is being deleted. In this order, it removes the rules from the spoke (as
+// the deletionPolicy says), the AlertRules generated from the spoke, the registration label of the Secret, and
+// the finalizer. The brake does not hold these deletions, because a person decided them. Each step repeats
+// until it is complete.
 func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(sc, v1alpha1.LeaveFinalizer) {
-		r.Provider.Remove(sc.Name) // it waits for others
+		r.Provider.Remove(sc.Name) // the finalizers of others remain
 		return reconcile.Result{}, nil
 	}
 	served, err := r.Rules.Served(ctx)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("before SpokeCluster %s leaves: %w", sc.Name, err)
+		return reconcile.Result{}, fmt.Errorf("checking the CustomResourceDefinitions before SpokeCluster %s leaves: %w", sc.Name, err)
 	}
 	if !served {
-		// The kinds themselves are being deleted: that is nobody's decision about the spoke.
+		// The CustomResourceDefinitions are being deleted, which is not a decision about the spoke.
 		r.Provider.Remove(sc.Name)
 		return reconcile.Result{}, Free(ctx, r.Client, sc)
 	}
@@ -60,7 +60,7 @@ func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 	return reconcile.Result{}, Free(ctx, r.Client, sc)
 }
 
-// depart removes the rules from the spoke, as far as they are to be removed.
+// depart removes the rules from the spoke, unless they are to stay.
 func (r *Registrar) depart(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (Departure, error) {
 	stays, kept := "", false
 	switch {
@@ -69,7 +69,7 @@ func (r *Registrar) depart(ctx context.Context, sc *v1alpha1.SpokeCluster, secre
 	case ptr.Deref(sc.Spec.Suspend, false):
 		stays = "it was suspended"
 	case r.Provider.Successor(sc.Name) != "":
-		stays, kept = "SpokeCluster "+r.Provider.Successor(sc.Name)+" is the same cluster, and keeps them", true
+		stays, kept = "SpokeCluster "+r.Provider.Successor(sc.Name)+" is the same cluster and keeps them", true
 	}
 	placed, err := r.Rules.Placed(ctx, sc.Name)
 	if err != nil {
@@ -86,24 +86,24 @@ func leavingStatus(sc *v1alpha1.SpokeCluster, d Departure, now metav1.Time) v1al
 	out := *sc.Status.DeepCopy()
 	out.ObservedGeneration = sc.Generation
 	out.PendingDeletions = nil
-	what := "its rules are"
+	what := "its rules"
 	if d.Known {
-		what = fmt.Sprintf("%d rules are", len(d.Left))
+		what = fmt.Sprintf("%d rules", len(d.Left))
 		if len(d.Left) > 0 {
 			out.PendingDeletions = pendingOf(d.Left, 0)
 		}
 	}
-	message := fmt.Sprintf("the SpokeCluster is deleted: %s being removed from the spoke, until %s", what, d.Deadline.UTC().Format(time.RFC3339))
+	message := fmt.Sprintf("the SpokeCluster is being deleted: removing %s from the spoke until %s at the latest", what, d.Deadline.UTC().Format(time.RFC3339))
 	if d.Why != "" {
-		message += ". It does not go on: " + d.Why
+		message += ". The removal is stuck: " + d.Why
 	}
 	setCondition(&out, sc.Generation, v1alpha1.ConditionReady,
 		Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonLeaving, Message: Clip(message, maxMessage)}, now)
 	return out
 }
 
-// deleteGenerated deletes some of the AlertRules that were generated from a spoke, and
-// tells whether there may be more.
+// deleteGenerated deletes a batch of the AlertRules that were generated from a spoke, and reports whether
+// there may be more.
 func (r *Registrar) deleteGenerated(ctx context.Context, name string) (left bool, err error) {
 	rules, err := r.Rules.Generated(ctx, name)
 	if err != nil {
@@ -113,55 +113,54 @@ func (r *Registrar) deleteGenerated(ctx context.Context, name string) (left bool
 		ar := &rules[i]
 		err := r.Client.Delete(ctx, ar, client.Preconditions{UID: &ar.UID})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return true, fmt.Errorf("deleting AlertRule %s, which was generated from spoke %s: %w", client.ObjectKeyFromObject(ar), name, err)
+			return true, fmt.Errorf("deleting AlertRule %s, generated from spoke %s: %w", client.ObjectKeyFromObject(ar), name, err)
 		}
 	}
 	return len(rules) > 0, nil
 }
 
-// deregister takes the registration label off a Secret, so that it does not bring the
-// SpokeCluster back.
+// deregister removes the registration label from a Secret, so that it does not create the SpokeCluster again.
 func (r *Registrar) deregister(ctx context.Context, secret *corev1.Secret) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, v1alpha1.RegistrationLabel)
 	err := r.Client.Patch(ctx, secret.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("taking the registration off Secret %s: %w", client.ObjectKeyFromObject(secret), err)
+		return fmt.Errorf("removing the registration label from Secret %s: %w", client.ObjectKeyFromObject(secret), err)
 	}
 	r.Recorder.Eventf(secret, nil, corev1.EventTypeNormal, "Deregistered", "Leave", "%s", "SpokeCluster "+secret.Name+" was deleted")
 	return nil
 }
 
-// farewell tells what was removed from a spoke that has left, and what was not.
+// farewell emits an Event about what was removed from the spoke and what was left.
 func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
-	r.Provider.log.Info("the spoke has left", "cluster", sc.Name, "removed", d.Removed, "left", len(d.Left), "why", d.Why)
+	r.Provider.log.Info("spoke has left the hub", "cluster", sc.Name, "removed", d.Removed, "left", len(d.Left), "why", d.Why)
 	never := !d.Known && sc.Status.Identity == "" // connected
 	switch {
 	case d.Kept:
-		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "its rules stay in the spoke: %s", Clip(d.Why, maxNote/2))
+		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "its PrometheusRules stay in the spoke: %s", Clip(d.Why, maxNote/2))
 		return
 	case d.Why == "", len(d.Left) == 0, never:
-		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "%d PrometheusRules were removed from the spoke, and none is left", d.Removed)
+		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "%d PrometheusRules were removed from the spoke; none is left", d.Removed)
 		return
 	}
 	what := fmt.Sprintf("%d PrometheusRules", len(d.Left))
 	if !d.Known {
 		what = fmt.Sprintf("the PrometheusRules of up to %d AlertRules", len(d.Left))
 	}
-	// The command comes last, so that it can be copied, and is not to be cut off.
-	command := fmt.Sprintf(". To remove all of this hub's there: kubectl delete prometheusrules -A -l %s=%s", v1alpha1.HubLabel, r.Provider.opts.HubID)
-	note := fmt.Sprintf("%s were left in the spoke: %s. They are of %s", what, Clip(d.Why, maxNote/3), strings.Join(d.Left, ", "))
+	// The command comes last so that it can be copied, and must not be cut off.
+	command := fmt.Sprintf(". To remove all PrometheusRules of this hub from the spoke: kubectl delete prometheusrules -A -l %s=%s", v1alpha1.HubLabel, r.Provider.opts.HubID)
+	note := fmt.Sprintf("%s were left in the spoke: %s. They belong to %s", what, Clip(d.Why, maxNote/3), strings.Join(d.Left, ", "))
 	r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, "LeftBehind", "Leave", "%s", Clip(note, maxNote-len(command))+command)
 }
 
-// Free lets a SpokeCluster go: it takes the finalizer off. One that is gone already is no
-// error; one that changed since it was read is.
+// Free removes the finalizer from a SpokeCluster. It is no error if the SpokeCluster is gone; it is one if it
+// changed since it was read.
 func Free(ctx context.Context, c client.Client, sc *v1alpha1.SpokeCluster) error {
 	next := sc.DeepCopy()
 	controllerutil.RemoveFinalizer(next, v1alpha1.LeaveFinalizer)
-	// The whole list is written: another finalizer that came since would be lost.
+	// The patch replaces the whole list, so without the lock it would drop a finalizer that was added since.
 	err := c.Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{}))
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("freeing SpokeCluster %s: %w", sc.Name, err)
+		return fmt.Errorf("removing the finalizer from SpokeCluster %s: %w", sc.Name, err)
 	}
 	return nil
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
-// What is remembered of a spoke goes when it is not registered any more, and all of it with its
-// SpokeCluster.
+// The state of a spoke is dropped when it is no longer registered, and all of it with its SpokeCluster.
 func TestProviderForgets(t *testing.T) {
 	r, _ := registrar(t, memberOf("s", "A"), memberOf("other", "B"))
 	p := r.Provider
@@ -62,7 +61,7 @@ func TestProviderForgets(t *testing.T) {
 	if !slices.Equal(removed, []string{"s", "s"}) {
 		t.Errorf("told of %q", removed)
 	}
-	// What is told of one that has left makes it remembered no more.
+	// A report about a spoke that has left does not restore its state.
 	c := &connection{name: "s", kick: make(chan struct{}, 1), breaker: NewBreaker(func() {}), p: p}
 	p.strayed(c, "E")
 	p.observe(c, Observation{Contact: time.Now()})

@@ -17,59 +17,55 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Identity tells whether a spoke still is the cluster that was engaged.
+// Identity verifies that a spoke is still the cluster that was engaged.
 type Identity interface {
-	// Settle reads the identity, if there has been a reason to doubt it since it was last
-	// read: a connection that was lost, say. Without one it sends no request. The error
-	// tells that the identity can't be read, or is another one.
+	// Settle reads the identity if it is in doubt, for example after a lost connection. Otherwise it sends no
+	// request. It returns an error if the identity can't be read or has changed.
 	Settle(ctx context.Context) error
-	// Confirm reads the identity. The error is that of Settle.
+	// Confirm always reads the identity. Its errors are those of Settle.
 	Confirm(ctx context.Context) error
 }
 
-// gate stands before all writes to a spoke. While there is a reason to doubt that the spoke
-// still is the cluster that is served, it holds them until the identity was read again.
+// gate controls all writes to a spoke. While the identity of the cluster is in doubt, it holds writes until
+// the identity has been read again.
 //
-// Another cluster can answer at the same address after a connection was lost, and over one that is new. So
-// can one behind a proxy, after a request that got no answer, an answer that broke off, or
-// one that says that there is no server (502, 503, 504). A write is held when it is known
-// which connection it goes over, so that one that is dialed for the write, or for its
-// repetition by the HTTP client, counts as well.
+// Another cluster can answer at the same address after a connection was lost, and over a new connection.
+// Behind a proxy, it can do so after a request without an answer, an answer that broke off, or an answer that
+// says that there is no server (502, 503, 504). A write is held when its connection is known, which includes a
+// connection dialed for the write or for a retry of the HTTP client.
 //
-// Two things are not covered. A proxy that ends TLS can pass requests on to another cluster
-// without any of these signs: recheck finds that out. And over HTTP/1.1, a write does not go
-// over the connection by which the identity was read a moment before, so two clusters
-// that answer in turns at the same address can be mixed up until recheck.
+// Two cases are not covered; recheck detects them later. A proxy that terminates TLS can switch to another
+// cluster without any of these signs. Over HTTP/1.1, a write does not use the connection over which the
+// identity was just read, so two clusters that answer alternately at the same address can be mixed up.
 type gate struct {
 	spoke string
-	// read reads the identity, past all caches. It is bounded.
+	// read reads the identity, bypassing all caches. It is bounded.
 	read func(ctx context.Context) (string, error)
-	// alarm is called when the spoke turns out to be another cluster.
+	// alarm is called when the spoke is another cluster.
 	alarm func()
-	// reads has one read serve all writes that wait for it.
+	// reads makes all waiting writes share one read.
 	reads singleflight.Group
 
 	mu sync.Mutex
 	// served is the identity of the cluster that is served, or "".
 	served string
-	// doubts counts the reasons to doubt, and settled are those from before the identity
-	// was last read as found.
+	// doubts counts the reasons for doubt. settled is the count when found was last read.
 	doubts, settled uint64
 	found           string
 }
 
-// attempts is how often the identity is read for one write. A connection can be lost
-// between the read and the write.
+// attempts is how often the identity is read for one write, because a connection can be lost between the read
+// and the write.
 const attempts = 3
 
-// errUnsettled is why a write was not sent.
-var errUnsettled = errors.New("connections to the spoke are lost too often to tell whether it still is the same cluster")
+// errUnsettled is the error of a write that was not sent.
+var errUnsettled = errors.New("connections to the spoke are lost too often to verify that it is still the same cluster")
 
-// errUnserved is why a write was not sent.
-var errUnserved = errors.New("it is not known yet which cluster the spoke is")
+// errUnserved is the error of a write that was not sent.
+var errUnserved = errors.New("the identity of the spoke's cluster is not known yet")
 
-// unsentError is why a request was not sent. It is no answer to the request, so that an API
-// server's answer to the read of the identity is not in its chain.
+// unsentError is the error of a request that was not sent. An API server's answer to the read of the identity
+// is not in its chain, because it is not an answer to the request.
 type unsentError struct{ why error }
 
 // Error implements error.
@@ -95,14 +91,14 @@ func (g *gate) serve(identity string) {
 	g.served = identity
 }
 
-// doubt notes that another cluster may answer from now on.
+// doubt notes a reason for doubt.
 func (g *gate) doubt() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.doubts++
 }
 
-// inDoubt tells whether there was a reason to doubt since the identity was last read.
+// inDoubt reports whether there was a reason for doubt since the identity was last read.
 func (g *gate) inDoubt() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -125,7 +121,7 @@ func (g *gate) Settle(ctx context.Context) error {
 func (g *gate) Confirm(ctx context.Context) error {
 	is, err := g.learn(asProbe(ctx))
 	if err != nil {
-		return fmt.Errorf("making sure that spoke %s still is the same cluster: %w", g.spoke, err)
+		return fmt.Errorf("verifying that spoke %s is still the same cluster: %w", g.spoke, err)
 	}
 	g.mu.Lock()
 	was := g.served
@@ -140,19 +136,18 @@ func (g *gate) Confirm(ctx context.Context) error {
 	return &IdentityError{Spoke: g.spoke, Was: was, Is: is}
 }
 
-// shared is Confirm, once for all who wait at the same time.
+// shared is Confirm, once for all concurrent callers.
 func (g *gate) shared(ctx context.Context) error {
 	outcome := g.reads.DoChan("", func() (any, error) { return nil, g.Confirm(context.WithoutCancel(ctx)) })
 	select {
 	case o := <-outcome:
 		return o.Err //nolint:wrapcheck // it is Confirm's
 	case <-ctx.Done():
-		return fmt.Errorf("making sure that spoke %s still is the same cluster: %w", g.spoke, ctx.Err())
+		return fmt.Errorf("verifying that spoke %s is still the same cluster: %w", g.spoke, ctx.Err())
 	}
 }
 
-// inquiry is a read of the identity. The last connection that it got is the one by which
-// it was answered.
+// inquiry is a read of the identity. The last connection that it got is the one that was answered.
 type inquiry struct {
 	gate *gate
 
@@ -161,7 +156,7 @@ type inquiry struct {
 	doubts uint64
 }
 
-// learn reads the identity, and notes by which connection it was answered.
+// learn reads the identity, and records the connection over which it was answered.
 func (g *gate) learn(ctx context.Context) (string, error) {
 	r := &inquiry{gate: g}
 	is, err := g.read(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: r.got}))
@@ -182,7 +177,7 @@ func (r *inquiry) got(info httptrace.GotConnInfo) {
 	r.doubts = doubts
 }
 
-// found notes the identity that was read.
+// found records the identity that was read.
 func (r *inquiry) found(identity string) {
 	r.mu.Lock()
 	line, doubts := r.line, r.doubts
@@ -195,14 +190,14 @@ func (r *inquiry) found(identity string) {
 	r.gate.found, r.gate.settled = identity, doubts
 }
 
-// hold returns when a write may be sent over a connection, or why it may not.
+// hold returns when a write may be sent over a connection. The error says why it may not.
 func (g *gate) hold(ctx context.Context, l *line, multiplexed bool) error {
 	if !multiplexed {
 		if !g.inDoubt() {
 			return nil
 		}
-		// Not shared: nobody else's read is as recent. A proxy may close the connection
-		// after each answer, so that there never is no doubt.
+		// This read is not shared, because no other read is as recent. A proxy may close the connection after each
+		// answer, so that doubt never ends.
 		return g.Confirm(ctx)
 	}
 	for range attempts {
@@ -219,17 +214,15 @@ func (g *gate) hold(ctx context.Context, l *line, multiplexed bool) error {
 	return errUnsettled
 }
 
-// knows tells whether the cluster that is served is known to be at the other end of a
-// connection.
+// knows reports whether the other end of a connection is known to be the served cluster.
 func (g *gate) knows(l *line) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.inDoubtLocked() && l != nil && l.identity == g.served
 }
 
-// send sends a request, a write when it may be sent, and looks for reasons to doubt in
-// what becomes of it. What somebody behind the API server answers is none. began is when the
-// request was not held any more.
+// send sends a request, holding writes as needed, and looks for reasons for doubt in the outcome. Answers from
+// behind the API server give none. began is when the request was released.
 func (g *gate) send(req *http.Request, next http.RoundTripper, aside bool) (resp *http.Response, began time.Time, err error) {
 	began = time.Now()
 	if g == nil {
@@ -259,17 +252,17 @@ func (g *gate) send(req *http.Request, next http.RoundTripper, aside bool) (resp
 	return resp, began, nil
 }
 
-// handling is how a request gets its connection.
+// handling tracks the connection of a request.
 type handling struct {
 	gate   *gate
 	req    *http.Request
 	cancel context.CancelFunc
 	unsent atomic.Pointer[unsentError]
-	// released is when a write was not held any more.
+	// released is when a write was released.
 	released atomic.Pointer[time.Time]
 }
 
-// got holds a write that has its connection.
+// got holds a write once it has its connection.
 func (h *handling) got(info httptrace.GotConnInfo) {
 	l, multiplexed := lineOf(info.Conn)
 	h.gate.use(l)
@@ -282,15 +275,15 @@ func (h *handling) got(info httptrace.GotConnInfo) {
 		return
 	}
 	h.unsent.Store(&unsentError{fmt.Errorf("not sent: %w", err)})
-	// Of a request whose context has ended, HTTP/2 sends nothing.
+	// HTTP/2 sends nothing for a request whose context has ended.
 	h.cancel()
 	if !multiplexed {
-		_ = info.Conn.Close() // and HTTP/1.1 can't
+		_ = info.Conn.Close() // HTTP/1.1 can't send on a closed connection
 	}
 }
 
-// writes tells whether a request could change something. The review of what the account
-// may do is asked for by creating one.
+// writes reports whether a request could change something. A review of permissions is a POST but changes
+// nothing.
 func writes(req *http.Request) bool {
 	switch req.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, "":
@@ -325,20 +318,19 @@ func (a *answerBody) Close() error {
 	return a.ReadCloser.Close() //nolint:wrapcheck // a body is transparent
 }
 
-// line is a connection of the network's to a spoke.
+// line is a network connection to a spoke.
 type line struct {
 	net.Conn
 
 	gate *gate
-	// used tells that a request was sent, and ended that no other will be.
+	// used means that a request was sent over it, ended that no further one will be.
 	used, ended bool
-	// identity is that of the cluster at the other end, as far as it was read over this
-	// connection. The gate's lock guards these three.
+	// identity is the identity read over this connection. The gate's lock guards these three fields.
 	identity string
 }
 
-// use notes that a request goes over a connection. The first is a reason to doubt. That it was
-// dialed is none yet: the HTTP client dials for several requests at once, and uses one.
+// use notes that a request goes over a connection. The first request is a reason for doubt. Dialing alone is
+// not: the HTTP client dials for several requests at once and uses one of the connections.
 func (g *gate) use(l *line) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -360,8 +352,7 @@ func (g *gate) lose(l *line) {
 	l.ended = true
 }
 
-// dialer returns a function that dials as another does, and tells the gate of connections
-// that are lost.
+// dialer wraps a dial function so that the gate learns of lost connections.
 func (g *gate) dialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -372,8 +363,7 @@ func (g *gate) dialer(dial func(ctx context.Context, network, address string) (n
 	}
 }
 
-// lineOf returns the connection that another one is made of, and whether it carries more
-// than one request at a time.
+// lineOf returns the line beneath a connection, and whether the connection carries concurrent requests.
 func lineOf(conn net.Conn) (l *line, multiplexed bool) {
 	for {
 		switch c := conn.(type) {
@@ -402,8 +392,7 @@ func (l *line) Write(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // a connection is transparent
 }
 
-// failed tells of a connection that is lost. One that a deadline of its user's has interrupted
-// is not.
+// failed notes that the connection is lost, unless its user's deadline interrupted it.
 func (l *line) failed(err error) {
 	var timeout net.Error
 	if err != nil && !(errors.As(err, &timeout) && timeout.Timeout()) {

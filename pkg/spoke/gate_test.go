@@ -80,14 +80,14 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answerBy has requests answered by another function; nil for the site itself.
+// answerBy makes another function answer requests; nil restores the site.
 func (s *site) answerBy(first http.HandlerFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.first = first
 }
 
-// delay has the next read of the identity answered when a channel is closed.
+// delay answers the next read of the identity only when a channel is closed.
 func (s *site) delay(until <-chan struct{}) {
 	s.answerBy(func(w http.ResponseWriter, _ *http.Request) {
 		s.answerBy(nil)
@@ -97,8 +97,8 @@ func (s *site) delay(until <-chan struct{}) {
 	})
 }
 
-// seen returns how often the identity was read since the last time, and what was written, and
-// how many connections there were ever.
+// seen returns the number of reads of the identity and the writes since the last call, and the total number of
+// connections.
 func (s *site) seen() (reads int, writes []string, conns int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *site) seen() (reads int, writes []string, conns int) {
 	return reads, writes, conns
 }
 
-// junction is an address that leads to one site or another, connection by connection.
+// junction is an address that leads to one site or another, per connection.
 type junction struct {
 	listener net.Listener
 
@@ -221,8 +221,7 @@ func (x *crossing) lose(t *testing.T) {
 	x.noticed(t, x.cut)
 }
 
-// noticed waits until it was noticed that a connection is lost: a write that is sent before is
-// lost with it.
+// noticed waits until the lost connection was detected: a write sent before that is lost with it.
 func (x *crossing) noticed(t *testing.T, lose func()) {
 	t.Helper()
 	reasons := func() uint64 {
@@ -259,7 +258,7 @@ func TestGateCostsNothing(t *testing.T) {
 	}
 }
 
-// After a connection was lost, the identity is read once, whoever waits for it.
+// After a connection was lost, the identity is read once for all waiting writes.
 func TestGateReadsOnce(t *testing.T) {
 	x := newCrossing(t, true)
 	x.lose(t)
@@ -286,7 +285,7 @@ func TestGateReadsOnce(t *testing.T) {
 	}
 }
 
-// Behind the same address another cluster answers: it gets no write, and the circuit opens.
+// Another cluster answers at the same address: it gets no write, and the circuit opens.
 func TestGateRefusesAnotherCluster(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, x *crossing){
 		"all connections are cut": func(t *testing.T, x *crossing) { t.Helper(); x.lead(x.there); x.lose(t) },
@@ -298,7 +297,7 @@ func TestGateRefusesAnotherCluster(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		// Over HTTP/2 by GOAWAY: what is under way goes on, and what comes is dialed for.
+		// Over HTTP/2 with GOAWAY: requests in flight continue, and new ones dial.
 		"the server shuts down in good order": func(t *testing.T, x *crossing) {
 			t.Helper()
 			begun, hang := make(chan struct{}), make(chan struct{})
@@ -371,7 +370,7 @@ func TestGateRefusesAnotherCluster(t *testing.T) {
 	}
 }
 
-// swap has the first site answer as the other one: by the same connections.
+// swap makes the first site answer as the other one over the same connections.
 func (x *crossing) swap() {
 	x.here.answerBy(func(w http.ResponseWriter, r *http.Request) { x.there.ServeHTTP(w, r) })
 }
@@ -409,7 +408,7 @@ func dialed(t *testing.T, x *crossing) net.Conn {
 	return conn
 }
 
-// A proxy that closes every connection after its answer is no obstacle.
+// A proxy that closes every connection after its answer works as well.
 func TestGateWithoutKeepAlive(t *testing.T) {
 	x := newCrossing(t, false)
 	x.noticed(t, func() { x.here.server.Config.SetKeepAlivesEnabled(false) })
@@ -427,8 +426,8 @@ func TestGateWithoutKeepAlive(t *testing.T) {
 	}
 }
 
-// What the identity's read was answered is not taken for the answer to the write: a 404
-// would pass for an object that is gone.
+// The answer to the read of the identity is not taken for the answer to the write: a 404 would mean that the
+// object is gone.
 func TestGateHidesAnswers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		code  int
@@ -468,7 +467,7 @@ func TestGateHidesAnswers(t *testing.T) {
 	}
 }
 
-// A write waits no longer than its own context lasts.
+// A write never waits longer than its own context lasts.
 func TestGateIsBounded(t *testing.T) {
 	for protocol, http2 := range protocols {
 		t.Run(protocol, func(t *testing.T) {
@@ -493,7 +492,7 @@ func TestGateIsBounded(t *testing.T) {
 	}
 }
 
-// On a slow link, the read of the identity waits for as long as data come, as all single reads do.
+// On a slow link, the read of the identity waits while data arrive, like all single reads.
 func TestGateIsPatient(t *testing.T) {
 	x := newCrossing(t, true)
 	var page *inflow
@@ -519,7 +518,7 @@ func TestGateIsPatient(t *testing.T) {
 	}
 }
 
-// Nothing is written before the cluster was identified, and what only asks is no write.
+// Nothing is written before the cluster was identified. Reviews are not writes.
 func TestGateBeforeTheFirstSession(t *testing.T) {
 	x := newCrossing(t, true)
 	x.gate.serve("")
@@ -562,7 +561,7 @@ func TestCheckupAfterALoss(t *testing.T) {
 	}
 }
 
-// Confirm reads the identity although there is no reason to doubt it.
+// Confirm reads the identity even if there is no doubt.
 func TestGateConfirm(t *testing.T) {
 	x := newCrossing(t, true)
 	if err := x.gate.Confirm(t.Context()); err != nil {
@@ -577,8 +576,7 @@ func TestGateConfirm(t *testing.T) {
 	}
 }
 
-// The connections of writes are lost again and again, while the address leads to
-// one cluster and the other in turns.
+// Connections of writes are lost repeatedly, while the address leads to two clusters alternately.
 func TestGateUnderChurn(t *testing.T) {
 	for protocol, http2 := range protocols {
 		t.Run(protocol, func(t *testing.T) {

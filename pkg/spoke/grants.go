@@ -13,14 +13,14 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// need is a verb that the operator has to be granted in a spoke.
+// need is a permission that the operator needs in a spoke.
 type need struct {
 	verb     string
 	resource schema.GroupResource
 }
 
-// What the operator needs in a spoke: to read workloads, without which it
-// can do nothing, and to read and write rules.
+// The permissions that the operator needs in a spoke: to read workloads, without which it can't work, and to
+// read and write rules.
 var (
 	readsWorkloads = append(needs("apps", "deployments", "get", "list", "watch"), needs("", "namespaces", "get", "list", "watch")...)
 	readsRules     = needs(ruleKind.Group, "prometheusrules", "get", "list", "watch")
@@ -35,15 +35,15 @@ func needs(group, resource string, verbs ...string) []need {
 	return out
 }
 
-// grants are what a spoke says that the operator's account may do there.
+// grants are the permissions of the operator's account, as the spoke reports them.
 type grants struct {
-	// known is false where the spoke does not say all.
+	// known is false if the spoke's report is incomplete.
 	known bool
-	// missing is what the operator needs and is not granted.
+	// missing are the permissions that the operator lacks.
 	missing []need
 }
 
-// grantError says what a spoke's account is not granted.
+// grantError says which permissions a spoke's account lacks.
 type grantError struct{ missing []need }
 
 // Error implements error.
@@ -52,11 +52,11 @@ func (e *grantError) Error() string {
 	for _, n := range e.missing {
 		words = append(words, n.verb+" "+n.resource.String())
 	}
-	return "the spoke's RBAC does not grant the operator's account: " + strings.Join(words, ", ") + "; add it to the account's ClusterRole there"
+	return "the operator's account in the spoke lacks permissions: " + strings.Join(words, ", ") + "; add them to its ClusterRole in the spoke"
 }
 
-// lack tells whether any of some needs is missing. Then the error names all that is
-// missing, so that it can be granted in one go.
+// lack returns an error if any of some needs is missing. The error names all missing permissions, so that they
+// can be granted together.
 func (g grants) lack(some []need) error {
 	if slices.ContainsFunc(g.missing, func(n need) bool { return slices.Contains(some, n) }) {
 		return &grantError{missing: g.missing}
@@ -64,7 +64,7 @@ func (g grants) lack(some []need) error {
 	return nil
 }
 
-// writes tells whether rules may be written.
+// writes says whether rules may be written.
 func (g grants) writes() Finding {
 	if err := g.lack(writesRules); err != nil {
 		return Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonForbidden, Message: Clip(err.Error(), maxMessage)}
@@ -72,12 +72,12 @@ func (g grants) writes() Finding {
 	return Finding{}
 }
 
-// noNamespace is asked about, so that only what is granted for all namespaces counts. It
-// need not exist, and should not.
+// noNamespace is the namespace of the review. It should not exist, so that only cluster-wide permissions
+// count.
 const noNamespace = "rulefleet-no-such-namespace"
 
-// review asks the spoke what the operator's account may do there. It takes one request,
-// and changes nothing. The error is the lack of an answer.
+// review asks the spoke for the permissions of the operator's account. It takes one request and changes
+// nothing. The error means that there was no answer.
 func (c *connection) review(ctx context.Context) (grants, error) {
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
@@ -88,13 +88,13 @@ func (c *connection) review(ctx context.Context) (grants, error) {
 	case err == nil:
 		return granted(&review.Status), nil
 	case answered(err):
-		return grants{}, nil // it does not say
+		return grants{}, nil // unknown
 	}
-	return grants{}, fmt.Errorf("asking for the account's permissions: %w", err)
+	return grants{}, fmt.Errorf("reading the account's permissions: %w", err)
 }
 
-// granted reads what an account may do. What is listed is granted, even where the list
-// does not say all, as with an authorizer that can't tell.
+// granted evaluates the report. Listed permissions are granted even if the report is incomplete, as with an
+// authorizer that can't list its rules.
 func granted(s *authorizationv1.SubjectRulesReviewStatus) grants {
 	var missing []need
 	for _, n := range slices.Concat(readsWorkloads, readsRules, writesRules) {
@@ -108,7 +108,7 @@ func granted(s *authorizationv1.SubjectRulesReviewStatus) grants {
 	return grants{known: true, missing: missing}
 }
 
-// in tells whether a rule grants a need, for all objects.
+// in reports whether a rule grants a need for all objects.
 func (n need) in(r *authorizationv1.ResourceRule) bool {
 	has := func(list []string, what string) bool {
 		return slices.Contains(list, what) || slices.Contains(list, "*")

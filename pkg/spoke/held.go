@@ -9,27 +9,27 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Held are deletions that wait, for they may be a mistake.
+// Held are deletions that the brake holds because they may be a mistake.
 type Held struct {
-	// Count is their number, and Names are the AlertRules of the first of them.
+	// Count is their number. Names are the AlertRules of the first of them.
 	Count int
 	Names []string
-	// Suspects is how many of them wait for an acknowledgement, however long.
+	// Suspects is how many of them are held until they are acknowledged.
 	Suspects int
-	// Message says what is held, until when, and what to do about it.
+	// Message says what is held, until when, and what to do.
 	Message string
 }
 
-// Deletions tells which deletions are held.
+// Deletions reports which deletions are held.
 type Deletions interface {
 	// Held returns what is held for a spoke, or nil.
 	Held(spoke string) *Held
-	// Recall tells what a SpokeCluster's status says is held, and when the spoke became
-	// another cluster, or was confirmed, or zero. It is called before the first spoke is served.
+	// Recall restores the deletions that a SpokeCluster's status shows as held, and the time when the spoke
+	// became another cluster or was confirmed, or zero. It is called before the first spoke is served.
 	Recall(spoke string, held *Held, identified time.Time)
 }
 
-// Equal tells whether two say the same.
+// Equal reports whether two are the same.
 func (h *Held) Equal(other *Held) bool {
 	if h == nil || other == nil {
 		return h == other
@@ -45,7 +45,7 @@ func (h *Held) pending() *v1alpha1.PendingDeletions {
 	return &v1alpha1.PendingDeletions{Count: n, Held: n, Suspect: int32(min(h.Suspects, 1<<30)), Names: h.Names}
 }
 
-// heldIn reads what a status says is held, or nil.
+// heldIn returns the held deletions in a status, or nil.
 func heldIn(s *v1alpha1.SpokeClusterStatus) *Held {
 	if s.PendingDeletions == nil || s.PendingDeletions.Held == 0 {
 		return nil

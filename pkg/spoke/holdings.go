@@ -8,7 +8,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// amount is how many objects there are, and about how many bytes they take.
+// amount is a number of objects and their approximate size in bytes.
 type amount struct{ objects, bytes int64 }
 
 func (h *amount) add(o any, by int64) {
@@ -16,17 +16,17 @@ func (h *amount) add(o any, by int64) {
 	h.bytes += by * sizeOf(o)
 }
 
-// holdings count what the caches of a session hold, by kind, and say when that is too much.
+// holdings counts the objects in the caches of a session by kind, and reports when a limit is exceeded.
 type holdings struct {
 	limits Limits
-	// tell is told when it is; nil for nobody.
+	// tell is called on an excess; it may be nil.
 	tell func(*TooLargeError)
 
 	mu    sync.Mutex
 	kinds map[string]amount
 }
 
-// fits tells whether a list of a kind may have so many objects beside what is held of other kinds.
+// fits checks whether a list of a kind fits beside the objects of other kinds.
 func (h *holdings) fits(kind string, list amount) *TooLargeError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -44,13 +44,12 @@ func (h *holdings) exceeded(kind string, is amount) *TooLargeError {
 		}
 	}
 	if most := h.limits.memory(); total > most {
-		return &TooLargeError{What: "what the manager keeps of the spoke is too large", Value: total, Bound: most, Unit: "bytes", Flag: memoryFlag}
+		return &TooLargeError{What: "the cache of the spoke is too large", Value: total, Bound: most, Unit: "bytes", Flag: memoryFlag}
 	}
 	return nil
 }
 
-// counting returns a handler that counts what the cache holds of a kind, and passes all on; next may
-// be nil.
+// counting returns a handler that counts the cached objects of a kind and calls next, which may be nil.
 func (h *holdings) counting(kind string, next toolscache.ResourceEventHandler) toolscache.ResourceEventHandler {
 	if next == nil {
 		next = toolscache.ResourceEventHandlerFuncs{}
@@ -95,15 +94,15 @@ func (h *holdings) change(kind string, before, after any) {
 	}
 }
 
-// What an object, and an entry of a map or a list in it, take beside their texts, with the cache's
-// own indexes. TestSizes holds them against what is measured.
+// Overhead of an object, and of an entry of a map or list in it, beside their texts. It includes the cache's
+// indexes. TestSizes compares it with measurements.
 const (
 	objectSize = 700
 	entrySize  = 56
 	ruleSize   = 200
 )
 
-// sizeOf estimates what an object takes in the cache, in bytes.
+// sizeOf estimates the size of an object in the cache, in bytes.
 func sizeOf(in any) int64 {
 	switch o := in.(type) {
 	case *metav1.PartialObjectMetadata:

@@ -86,7 +86,7 @@ func TestHoldings(t *testing.T) {
 		t.Fatalf("three are too many: %v", told)
 	}
 	deployments.OnAdd(kept(3, 0, 0), false)
-	if len(told) != 1 || !errors.Is(told[0], errTooLarge) || !strings.Contains(told[0].Error(), "too many Deployments: 4 objects, and the bound is 3 (--spoke-max-objects)") {
+	if len(told) != 1 || !errors.Is(told[0], errTooLarge) || !strings.Contains(told[0].Error(), "too many Deployments: 4 objects; the limit is 3 (--spoke-max-objects)") {
 		t.Errorf("four: %v", told)
 	}
 	deployments.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: kept(3, 0, 0)})
@@ -96,7 +96,7 @@ func TestHoldings(t *testing.T) {
 		t.Errorf("it does not count what goes: %v", told)
 	}
 	namespaces.OnUpdate(kept(0, 0, 0), kept(0, 0, 3000))
-	if len(told) != 2 || !strings.Contains(told[1].Error(), "and the bound is 4,000 (--spoke-max-memory)") {
+	if len(told) != 2 || !strings.Contains(told[1].Error(), "the limit is 4,000 (--spoke-max-memory)") {
 		t.Errorf("a large one: %v", told)
 	}
 	namespaces.OnUpdate(kept(0, 0, 3000), kept(0, 0, 0))

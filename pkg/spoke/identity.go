@@ -12,21 +12,21 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 )
 
-// members is what is known of which spoke is which cluster. The Provider's lock guards it.
+// members records which spoke is which cluster. The Provider's lock guards it.
 type members struct {
-	// identities are those of the spokes that are served, or were when their status
-	// was last written.
+	// identities are those of the served spokes, and of spokes that were served when their status was last
+	// written.
 	identities map[string]string
-	// accepted are those that a person confirmed.
+	// accepted are the identities that a person confirmed.
 	accepted map[string]string
-	// found are those of clusters that spokes turned out to be, and are not served as yet,
-	// because they were other ones before.
+	// found are the identities of clusters that spokes now lead to, but that are not served yet because the
+	// spokes were other clusters before.
 	found map[string]string
-	// released are the spokes that have no Secret any more, but a SpokeCluster.
+	// released are the spokes that have a SpokeCluster but no Secret any more.
 	released sets.Set[string]
-	// forgotten are the spokes whose identity was lost with the kind SpokeCluster.
+	// forgotten are the spokes whose identity was lost with the CustomResourceDefinition of SpokeClusters.
 	forgotten sets.Set[string]
-	// changed is when spokes became another cluster than before, or one that was confirmed.
+	// changed is when spokes became another cluster, or were confirmed.
 	changed map[string]time.Time
 }
 
@@ -37,8 +37,8 @@ func newMembers() members {
 	}
 }
 
-// Known tells which identity a spoke is known to have, from its status: it is the
-// first of its kind, whichever answers first after a restart.
+// Known records the identity in a spoke's status. It takes precedence, whichever spoke answers first after a
+// restart.
 func (p *Provider) Known(name, identity string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +47,7 @@ func (p *Provider) Known(name, identity string) {
 	}
 }
 
-// Accept tells which identity a person confirmed for a spoke, or "" for none.
+// Accept records the identity that a person confirmed for a spoke, or "".
 func (p *Provider) Accept(name, identity string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,14 +56,14 @@ func (p *Provider) Accept(name, identity string) {
 	}
 	p.members.accepted[name] = identity
 	if e := p.entries[name]; e != nil && e.spoke != nil && p.members.identities[name] == identity {
-		p.bewareLocked(name) // it is confirmed anew
+		p.bewareLocked(name) // it is confirmed again
 	}
 	p.kickLocked(name)
-	p.kickOthersLocked(name) // they may wait for it
+	p.kickOthersLocked(name) // they may be waiting for this
 }
 
-// Forgot tells that the identity of a spoke was lost with the kind SpokeCluster: the one that it
-// turns out to have may be another.
+// Forgot records that the identity of a spoke was lost with the CustomResourceDefinition of SpokeClusters, so
+// that its cluster may be another one.
 func (p *Provider) Forgot(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,9 +72,8 @@ func (p *Provider) Forgot(name string) {
 	}
 }
 
-// OnIdentity adds a function that is told, before a spoke is engaged, that it is another
-// cluster than before, or may be, or that a person confirmed which one it is. It has to return
-// at once, and may ask the Provider nothing.
+// OnIdentity adds a function that is called before a spoke is engaged that is, or may be, another cluster than
+// before, or that a person confirmed. The function must return at once and must not call the Provider.
 func (p *Provider) OnIdentity(fn func(name string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +87,7 @@ func (p *Provider) bewareLocked(name string) {
 	}
 }
 
-// becomeLocked notes as which cluster a spoke is served.
+// becomeLocked records the cluster as which a spoke is served.
 func (p *Provider) becomeLocked(name, identity string) {
 	m := &p.members
 	was, forgotten := m.identities[name], m.forgotten.Has(name)
@@ -100,12 +99,11 @@ func (p *Provider) becomeLocked(name, identity string) {
 	}
 	if was != "" && (was != identity || m.accepted[name] == identity) {
 		p.bewareLocked(name)
-		p.kickOthersLocked(name) // what it was may be another's
+		p.kickOthersLocked(name) // its former cluster may be that of another spoke
 	}
 }
 
-// strayed notes that a spoke turned out to be another cluster than it was, by one of its
-// connections.
+// strayed records that one of a spoke's connections leads to another cluster.
 func (p *Provider) strayed(c *connection, identity string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,17 +114,16 @@ func (p *Provider) strayed(c *connection, identity string) {
 	p.kickOthersLocked(c.name)
 }
 
-// movesLocked tells whether a spoke is about to be served as another cluster than it was: it is that
-// cluster, by its kubeconfig, and a person confirmed it.
+// movesLocked reports whether a spoke is about to be served as another cluster: its kubeconfig leads there,
+// and a person confirmed it.
 func (p *Provider) movesLocked(name string) bool {
 	m := &p.members
 	e := p.entries[name]
 	return m.found[name] != "" && m.found[name] == m.accepted[name] && (e == nil || e.spoke == nil)
 }
 
-// Release disengages a spoke that has no Secret any more. What it has in the cluster stays
-// its own, unless another spoke turns out to be the same cluster: then its Secret was
-// renamed, and the other takes over.
+// Release disengages a spoke that has no Secret any more. It keeps its objects in the cluster, unless another
+// spoke is the same cluster: then the Secret was renamed, and the other spoke takes over.
 func (p *Provider) Release(name string) {
 	p.Remove(name)
 	p.mu.Lock()
@@ -153,7 +150,7 @@ func (p *Provider) Gone(name string) {
 	p.endDepartureLocked(name)
 }
 
-// kickOthersLocked has all other spokes that are not served look again at once.
+// kickOthersLocked makes all other spokes that are not served try again at once.
 func (p *Provider) kickOthersLocked(name string) {
 	for other := range p.entries {
 		if other != name {
@@ -162,7 +159,7 @@ func (p *Provider) kickOthersLocked(name string) {
 	}
 }
 
-// kickLocked has a spoke that is not served look again at once.
+// kickLocked makes a spoke that is not served try again at once.
 func (p *Provider) kickLocked(name string) {
 	e := p.entries[name]
 	if e == nil {
@@ -176,8 +173,8 @@ func (p *Provider) kickLocked(name string) {
 	}
 }
 
-// Predecessors returns the spokes that are the same cluster as an engaged one, and have no
-// Secret any more, in order of their names.
+// Predecessors returns the spokes without a Secret that are the same cluster as an engaged spoke, sorted by
+// name.
 func (p *Provider) Predecessors(name string) []string {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -195,15 +192,14 @@ func (p *Provider) Predecessors(name string) []string {
 	return out
 }
 
-// tellPredecessors has those shown anew whose successor is engaged.
+// tellPredecessors updates the statuses of spokes whose successor is engaged.
 func (p *Provider) tellPredecessors(name string) {
 	for _, former := range p.Predecessors(name) {
 		p.Changed(former)
 	}
 }
 
-// Successor returns the engaged spoke that is the same cluster as one that has no Secret
-// any more, or "".
+// Successor returns the engaged spoke that is the same cluster as a spoke without a Secret, or "".
 func (p *Provider) Successor(name string) string {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -216,17 +212,16 @@ func (p *Provider) Successor(name string) string {
 	return ""
 }
 
-// admit tells whether a spoke may be served as the cluster that it was found to be.
+// admit checks whether a spoke may be served as this cluster.
 func (p *Provider) admit(name, identity string) error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.admitLocked(name, identity)
 }
 
-// admitLocked returns a *DuplicateError where another spoke is the same cluster, and was
-// there first: two of one cluster would take each other's rules for leftovers. It returns an
-// *IdentityError where the spoke was another cluster before. Where the Secrets of two spokes
-// were swapped, each is the other's cluster, and both have to be confirmed.
+// admitLocked returns a *DuplicateError if another spoke was registered as the same cluster first: two spokes
+// of one cluster would remove each other's rules as leftovers. It returns an *IdentityError if the spoke was
+// another cluster before. If the Secrets of two spokes were swapped, both have to be confirmed.
 func (p *Provider) admitLocked(name, identity string) error {
 	m := &p.members
 	was := m.identities[name]
@@ -258,9 +253,8 @@ func (p *Provider) rivalLocked(name, identity, other string) error {
 	return nil
 }
 
-// disown ends what a spoke's former kubeconfig has engaged, because its new one leads to
-// another cluster: which of the two is meant is for a person to say, and neither is written
-// to until then.
+// disown ends the session of a spoke's former kubeconfig, because the new one leads to another cluster. A
+// person has to decide between the two; until then, neither is written to.
 func (p *Provider) disown(c *connection) {
 	p.mu.Lock()
 	e, ok := p.entries[c.name]
@@ -277,23 +271,23 @@ func (p *Provider) disown(c *connection) {
 	e.cluster, e.spoke, e.open, e.seen, e.fault = nil, nil, false, nil, ""
 	circuits := p.circuits
 	p.mu.Unlock()
-	former.conn.breaker.Trip() // a worker that has the spoke in hand writes nothing, either
+	former.conn.breaker.Trip() // stops the writes of workers as well
 	for _, q := range circuits {
 		q.ForgetSpoke(multicluster.ClusterName(c.name))
 	}
 }
 
-// readIdentity reads the UID of the namespace kube-system, bounded as reads on a slow link are.
+// readIdentity reads the UID of namespace kube-system, with the bounds of reads on a slow link.
 func (c *connection) readIdentity(ctx context.Context) (string, error) {
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
 	body, err := c.probes.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {
-		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)
+		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
 	}
 	var ns metav1.PartialObjectMetadata
 	if err := json.Unmarshal(body, &ns); err != nil || !uid.MatchString(string(ns.UID)) {
-		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, errNotKubernetes)
+		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, errNotKubernetes)
 	}
 	return string(ns.UID), nil
 }

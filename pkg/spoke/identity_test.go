@@ -17,7 +17,7 @@ func engagedAs(p *Provider, name, identity string) {
 	p.members.identities[name] = identity
 }
 
-// Another cluster than before is confirmed first.
+// A different cluster needs a confirmation.
 func TestIdentityChanged(t *testing.T) {
 	p := NewProvider(Options{})
 	p.Known("s", "was")
@@ -43,14 +43,14 @@ func TestIdentityChanged(t *testing.T) {
 	if err := p.admit("s", "was"); err != nil {
 		t.Errorf("as before: %v", err)
 	}
-	// A cluster that is another spoke's is not to be had by confirming it.
+	// A cluster that belongs to another spoke can't be taken by confirming it.
 	engagedAs(p, "t", "is")
 	if err := p.admit("s", "is"); err == nil {
 		t.Error("two spokes are one cluster")
 	}
 }
 
-// What was engaged is not worked on while it is not known which cluster is meant.
+// An engaged session is not used while the intended cluster is unknown.
 func TestDisown(t *testing.T) {
 	p, current, pending, _ := watched(t)
 	p.entries["s"].spoke = &Spoke{Name: "s"}
@@ -71,7 +71,7 @@ func TestDisown(t *testing.T) {
 	p.disown(pending) // there is nothing left
 }
 
-// A worker that has a spoke in hand while it is disowned sends nothing more there.
+// A worker that has a spoke while it is disowned sends nothing more there.
 func TestDisownStopsWhatIsUnderWay(t *testing.T) {
 	for name, by := range map[string]func(current, pending *connection) *connection{
 		"by its new kubeconfig":      func(_, pending *connection) *connection { return pending },
@@ -89,7 +89,7 @@ func TestDisownStopsWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// A Secret that was renamed: the same cluster, under another name.
+// A renamed Secret: the same cluster under another name.
 func TestHandover(t *testing.T) {
 	p := NewProvider(Options{})
 	engagedAs(p, "former", "uid")
@@ -122,7 +122,7 @@ func TestHandover(t *testing.T) {
 	if p.Predecessors("elsewhere") != nil || p.Predecessors("former") != nil || p.Successor("elsewhere") != "" || p.Successor("unrelated") != "" {
 		t.Error("others are concerned")
 	}
-	// It comes back, and is the second now.
+	// It comes back, and is the second one now.
 	if err := p.admit("former", "uid"); err == nil {
 		t.Error("served twice")
 	}
@@ -132,7 +132,7 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// waiting makes a spoke look as if its kubeconfig led to another cluster than it was.
+// waiting sets up a spoke whose kubeconfig leads to another cluster than before.
 func waiting(p *Provider, name, was, is string) *connection {
 	c := &connection{name: name, kick: make(chan struct{}, 1)}
 	p.entries[name] = &entry{pending: &registration{conn: c, cancel: func() {}}}
@@ -141,8 +141,7 @@ func waiting(p *Provider, name, was, is string) *connection {
 	return c
 }
 
-// Two Secrets that were swapped: each spoke is the cluster that the other was, and both can be
-// confirmed, whichever is first.
+// Two swapped Secrets: each spoke is the other's former cluster, and both can be confirmed, in either order.
 func TestSwapped(t *testing.T) {
 	for name, order := range map[string][]string{"a first": {"a", "b"}, "b first": {"b", "a"}} {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +188,7 @@ func TestSwapped(t *testing.T) {
 			if !slices.Equal(wary, []string{second, first}) {
 				t.Errorf("to beware of %q", wary)
 			}
-			// A third is none of them.
+			// A third spoke is not part of the swap.
 			if err := p.admit("c", "A"); !isDuplicate(err) {
 				t.Errorf("got %v", err)
 			}
@@ -197,8 +196,8 @@ func TestSwapped(t *testing.T) {
 	}
 }
 
-// A cluster that a spoke is served as is not to be had by confirming it, nor by a confirmation
-// that the spoke itself has of another one.
+// A cluster that a spoke is served as can't be taken by confirming it, nor by a confirmation of the spoke
+// itself for another cluster.
 func TestNotSwapped(t *testing.T) {
 	t.Run("the other is served", func(t *testing.T) {
 		p := NewProvider(Options{})
@@ -236,8 +235,7 @@ func TestNotSwapped(t *testing.T) {
 	})
 }
 
-// Who deletes is told of a spoke that becomes another cluster, or is confirmed, and of no
-// other.
+// OnIdentity is called only for spokes that become another cluster or are confirmed.
 func TestOnIdentity(t *testing.T) {
 	for name, tc := range map[string]struct {
 		was, accepted, is string

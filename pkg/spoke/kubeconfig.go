@@ -9,15 +9,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The fields that are refused in more than one place.
+// Fields that are refused in more than one place.
 const (
 	fieldServer   = "cluster.server"
 	fieldProxy    = "cluster.proxy-url"
 	fieldInsecure = "cluster.insecure-skip-tls-verify"
 )
 
-// RefusedError says which field of a kubeconfig is not accepted, and what to put
-// there instead. It never holds a field's content.
+// RefusedError says which field of a kubeconfig is refused, and what to do. It never contains a field's value.
 type RefusedError struct {
 	Field   string
 	Message string
@@ -33,12 +32,10 @@ func (e *RefusedError) Error() string {
 
 func refuse(field, message string) error { return &RefusedError{Field: field, Message: message} }
 
-// RESTConfig makes a client configuration out of a kubeconfig. A kubeconfig is
-// untrusted input: it could name a program to run, a file of the operator's to send
-// away, or an address that only the operator can reach. So the configuration is built
-// anew, from the fields that are allowed; any other field that would change the
-// connection is refused with a RefusedError. What a name in it leads to shows when it is
-// dialed, and is refused then, in the same way.
+// RESTConfig creates a client configuration from a kubeconfig. A kubeconfig is untrusted input: it could name
+// a program to run, a file of the operator to send, or an address that only the operator can reach. So only
+// allowed fields are copied, and any other field that would change the connection is refused with a
+// RefusedError. Host names are resolved and checked again when they are dialed.
 func RESTConfig(kubeconfig []byte, allow Allowance) (*rest.Config, error) {
 	cluster, user, err := currentContext(kubeconfig)
 	if err != nil {
@@ -72,8 +69,7 @@ func RESTConfig(kubeconfig []byte, allow Allowance) (*rest.Config, error) {
 		},
 		DisableCompression: cluster.DisableCompression,
 	}
-	// client-go keeps no transport that has a proxy of its own: so every connection has
-	// one to itself, which ends with it.
+	// client-go does not share a transport that has its own proxy, so each connection has one and closes it.
 	cfg.Proxy, cfg.Dial = allow.route(server, proxy)
 	return cfg, nil
 }
@@ -86,63 +82,63 @@ func currentContext(kubeconfig []byte) (*clientcmdapi.Cluster, *clientcmdapi.Aut
 	}
 	kctx := cfg.Contexts[cfg.CurrentContext]
 	if kctx == nil {
-		return nil, nil, refuse("current-context", "names no context of the kubeconfig; set it with 'kubectl config use-context'")
+		return nil, nil, refuse("current-context", "names a context that the kubeconfig does not have; set it with 'kubectl config use-context'")
 	}
 	cluster := cfg.Clusters[kctx.Cluster]
 	if cluster == nil {
-		return nil, nil, refuse("contexts[].context.cluster", "names no cluster of the kubeconfig")
+		return nil, nil, refuse("contexts[].context.cluster", "names a cluster that the kubeconfig does not have; correct the context, or add the cluster")
 	}
 	user := cfg.AuthInfos[kctx.AuthInfo]
 	if user == nil {
-		return nil, nil, refuse("contexts[].context.user", "names no user of the kubeconfig")
+		return nil, nil, refuse("contexts[].context.user", "names a user that the kubeconfig does not have; correct the context, or add the user")
 	}
 	return cluster, user, nil
 }
 
-// checkCluster checks all of a cluster but its proxy, and returns the server.
+// checkCluster checks the cluster except its proxy, and returns the server.
 func checkCluster(c *clientcmdapi.Cluster, allow Allowance) (*url.URL, error) {
 	server, err := url.Parse(c.Server)
 	switch {
 	case err != nil || server.Hostname() == "":
-		return nil, refuse(fieldServer, "is no URL; give it as https://host:port")
+		return nil, refuse(fieldServer, "is not a valid URL; write it as https://host:port")
 	case server.Scheme != "https" && (server.Scheme != "http" || !allow.HTTP):
-		return nil, refuse(fieldServer, "has to begin with https://, or the credential can be read on its way; plain http is not accepted"+orAllow(allowHTTP))
+		return nil, refuse(fieldServer, "must begin with https://: plain http would send the credential unencrypted"+orAllow(allowHTTP))
 	case server.User != nil || server.RawQuery != "" || server.Fragment != "":
-		// Errors quote the address.
-		return nil, refuse(fieldServer, "holds more than an address; give it as https://host:port, and the credential in the user")
+		// Errors quote the address, which must not contain a credential.
+		return nil, refuse(fieldServer, "has more than an address; write it as https://host:port, and put the credential into the user")
 	case c.InsecureSkipTLSVerify && !allow.InsecureTLS:
-		return nil, refuse(fieldInsecure, "is not accepted; give the CA in certificate-authority-data"+orAllow(allowInsecureTLS))
+		return nil, refuse(fieldInsecure, "is not allowed; put the CA into certificate-authority-data"+orAllow(allowInsecureTLS))
 	case c.InsecureSkipTLSVerify && len(c.CertificateAuthorityData) > 0:
-		return nil, refuse(fieldInsecure, "contradicts certificate-authority-data; take one of the two out")
+		return nil, refuse(fieldInsecure, "contradicts certificate-authority-data; remove one of the two")
 	case c.CertificateAuthority != "":
-		return nil, refuse("cluster.certificate-authority", "names a file; embed it as certificate-authority-data ('kubectl config view --raw --flatten --minify')")
+		return nil, refuse("cluster.certificate-authority", "refers to a file; embed it as certificate-authority-data ('kubectl config view --raw --flatten --minify')")
 	}
 	return server, allow.checkHost(fieldServer, server.Hostname())
 }
 
-// checkProxy returns the proxy of a cluster, or nil. It is dialed in the server's place,
-// so it may be no other address than that.
+// checkProxy returns the proxy of a cluster, or nil. The operator dials it instead of the server, so the same
+// addresses are refused.
 func checkProxy(text string, allow Allowance) (*url.URL, error) {
 	if text == "" {
 		return nil, nil
 	}
 	if !allow.ProxyURL {
-		return nil, refuse(fieldProxy, "is not accepted; let the spoke be reached without a proxy, or by that of the operator's HTTPS_PROXY"+orAllow(allowProxyURL))
+		return nil, refuse(fieldProxy, "is not allowed; reach the spoke without a proxy, or set HTTPS_PROXY for the operator"+orAllow(allowProxyURL))
 	}
 	proxy, err := url.Parse(text)
 	if err != nil || proxy.Hostname() == "" || !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) {
-		return nil, refuse(fieldProxy, "is no URL of a proxy; give it as http://host:port, https://host:port or socks5://host:port")
+		return nil, refuse(fieldProxy, "is not the URL of a proxy; write it as http://host:port, https://host:port or socks5://host:port")
 	}
 	return proxy, allow.checkHost(fieldProxy, proxy.Hostname())
 }
 
 func checkUser(u *clientcmdapi.AuthInfo) error {
-	const embed = "names a file; embed it ('kubectl config view --raw --flatten --minify')"
+	const embed = "refers to a file; embed it ('kubectl config view --raw --flatten --minify')"
 	switch {
 	case u.Exec != nil:
-		return refuse("user.exec", "would run a program in the operator; use a ServiceAccount's token or a client certificate")
+		return refuse("user.exec", "is not allowed, because it would run a program in the operator; use a ServiceAccount token or a client certificate")
 	case u.AuthProvider != nil:
-		return refuse("user.auth-provider", "is not accepted; use a ServiceAccount's token or a client certificate")
+		return refuse("user.auth-provider", "is not allowed; use a ServiceAccount token or a client certificate")
 	case u.TokenFile != "":
 		return refuse("user.tokenFile", embed)
 	case u.ClientCertificate != "":
@@ -150,24 +146,24 @@ func checkUser(u *clientcmdapi.AuthInfo) error {
 	case u.ClientKey != "":
 		return refuse("user.client-key", embed)
 	case u.Impersonate != "" || u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0 || len(u.ImpersonateUserExtra) > 0:
-		return refuse("user.as", "impersonation is not accepted; use a credential of the account itself")
+		return refuse("user.as", "impersonation is not allowed; use a credential of the account itself")
 	}
 	return nil
 }
 
-// checkCredential finds the mistakes that would otherwise show as the spoke refusing
-// an anonymous request, or as a spoke that does not answer.
+// checkCredential finds mistakes that would otherwise look like a spoke that rejects anonymous requests or
+// does not answer.
 func checkCredential(u *clientcmdapi.AuthInfo) error {
 	certificate, key := len(u.ClientCertificateData) > 0, len(u.ClientKeyData) > 0
 	switch {
 	case certificate && !key:
-		return refuse("user.client-key-data", "is missing; the client certificate is of no use without it")
+		return refuse("user.client-key-data", "is missing; add the key of the client certificate")
 	case key && !certificate:
-		return refuse("user.client-certificate-data", "is missing; the client key is of no use without it")
+		return refuse("user.client-certificate-data", "is missing; add the certificate of the client key")
 	case u.Token == "" && u.Username == "" && !certificate:
-		return refuse("user", "holds no credential; use a ServiceAccount's token or a client certificate")
+		return refuse("user", "has no credential; add a ServiceAccount token or a client certificate")
 	case strings.ContainsFunc(u.Token, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-		return refuse("user.token", "holds a line break or another character that no token has")
+		return refuse("user.token", "has a line break or another character that is not valid in a token; copy the token again")
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ type (
 	proxyFunc = func(*http.Request) (*url.URL, error)
 )
 
-// embedding are the prefixes of IPv6 addresses that hold an address of IPv4 which the network may lead to, and at
-// which bytes it is.
+// embedding lists IPv6 prefixes whose addresses embed an IPv4 address to which the network may route, and the
+// bytes that hold it.
 var embedding = []struct {
 	netip.Prefix
 	bytes [][4]int
@@ -29,13 +29,13 @@ var embedding = []struct {
 	{netip.MustParsePrefix("::/96"), [][4]int{{12, 13, 14, 15}}},           // IPv4-compatible
 	{netip.MustParsePrefix("::ffff:0:0:0/96"), [][4]int{{12, 13, 14, 15}}}, // IPv4-translated
 	{netip.MustParsePrefix("64:ff9b::/96"), [][4]int{{12, 13, 14, 15}}},    // NAT64 and DNS64
-	// A network's own NAT64 has any of the lengths of RFC 6052 in here.
+	// A network's own NAT64 prefix may have any of the lengths in RFC 6052.
 	{netip.MustParsePrefix("64:ff9b:1::/48"), [][4]int{{6, 7, 9, 10}, {7, 9, 10, 11}, {9, 10, 11, 12}, {12, 13, 14, 15}}},
 	{netip.MustParsePrefix("2002::/16"), [][4]int{{2, 3, 4, 5}}}, // 6to4
 }
 
-// metadata are the addresses at which clouds give out credentials and secrets of their machines, or serve them
-// otherwise. No API server is at any of them.
+// metadata lists the addresses of the metadata services of clouds, which hand out credentials and secrets. No
+// API server has any of them.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("169.254.169.254/32"),     // most of them
 	netip.MustParsePrefix("169.254.170.0/24"),       // AWS: credentials of containers and pods
@@ -51,8 +51,8 @@ var metadata = []netip.Prefix{
 	netip.MustParsePrefix("fe80::a9fe:a9fe/128"),    // OpenStack
 }
 
-// metadataNames are names of those services. Most of them resolve in the cloud alone: through a proxy of the operator's,
-// their addresses are not seen here.
+// metadataNames are host names of those services. Most of them resolve only in the cloud, and behind the
+// operator's own proxy their addresses are not visible here.
 var metadataNames = []string{
 	"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal",
 	"metadata.azure.internal", "metadata.tencentyun.com", "metadata.platformequinix.com", "metadata.packet.net",
@@ -61,11 +61,10 @@ var metadataNames = []string{
 // thisNetwork leads to the machine itself, as its first address does.
 var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
 
-// fromEnvironment is the proxy that the operator itself was told to use.
+// fromEnvironment is the operator's own proxy.
 var fromEnvironment = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
 
-// checkHost looks at the host of a URL as it is written. What a name leads to shows
-// when it is dialed.
+// checkHost checks the host of a URL as written. The addresses of a name are checked when it is dialed.
 func (a Allowance) checkHost(field, host string) error {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return a.checkAddr(field, addr)
@@ -75,24 +74,24 @@ func (a Allowance) checkHost(field, host string) error {
 	last := labels[len(labels)-1]
 	switch {
 	case strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII || r == '%' || unicode.IsSpace(r) }):
-		// Some of it would become ASCII on its way to the resolver: full-width digits do.
-		return refuse(field, "has a host that is not plain ASCII; write it so, a name as xn--…")
+		// Some non-ASCII characters, such as full-width digits, become ASCII before the host is resolved.
+		return refuse(field, "has a host name with characters other than ASCII; write it in ASCII (Punycode: xn--…)")
 	case slices.Contains(metadataNames, name):
 		return refuseMetadata(field)
 	case last == "localhost" && !a.Loopback:
-		return refuse(field, "is a loopback address, which leads to the operator itself; give the spoke's own address"+orAllow(allowLoopback))
+		return refuse(field, "is a loopback address, which leads to the operator itself; use the spoke's own address"+orAllow(allowLoopback))
 	case isNumber(last):
-		// Resolvers take 127.1, 0x7f.1 and 2130706433 for addresses.
-		return refuse(field, "has an address in a form that is not accepted; write it as four decimal numbers, or IPv6 in brackets")
+		// Resolvers accept 127.1, 0x7f.1 and 2130706433 as addresses.
+		return refuse(field, "has an IP address in a form that is not allowed; write it as four decimal numbers, or as IPv6 in brackets")
 	}
 	return nil
 }
 
 func refuseMetadata(field string) error {
-	return refuse(field, "is the metadata service of a cloud, which gives out credentials of the operator's machine; give the spoke's own address")
+	return refuse(field, "is the metadata service of a cloud, which hands out credentials of the operator's machine; use the spoke's own address")
 }
 
-// isNumber tells whether a label is a number, in any way that resolvers know.
+// isNumber reports whether a label is a number in any notation that resolvers accept.
 func isNumber(label string) bool {
 	digits, hex := label, false
 	if rest, found := strings.CutPrefix(label, "0x"); found {
@@ -106,8 +105,7 @@ func isNumber(label string) bool {
 	})
 }
 
-// checkAddr refuses addresses that lead to the operator itself, or to what its machine
-// alone can reach.
+// checkAddr refuses addresses that lead to the operator itself, or that only its machine can reach.
 func (a Allowance) checkAddr(field string, addr netip.Addr) error {
 	zone := addr.Zone() != ""
 	addr = addr.Unmap().WithZone("")
@@ -119,7 +117,7 @@ func (a Allowance) checkAddr(field string, addr netip.Addr) error {
 	return nil
 }
 
-// embedded returns the addresses of IPv4 that one of IPv6 may lead to.
+// embedded returns the IPv4 addresses to which an IPv6 address may lead.
 func embedded(addr netip.Addr) []netip.Addr {
 	if !addr.Is6() {
 		return nil
@@ -129,7 +127,7 @@ func embedded(addr netip.Addr) []netip.Addr {
 	for _, e := range embedding {
 		for _, at := range e.bytes {
 			held := netip.AddrFrom4([4]byte{b[at[0]], b[at[1]], b[at[2]], b[at[3]]})
-			if e.Contains(addr) && (len(e.bytes) == 1 || !thisNetwork.Contains(held)) { // zeros are of another length
+			if e.Contains(addr) && (len(e.bytes) == 1 || !thisNetwork.Contains(held)) { // zeros belong to a prefix of another length
 				out = append(out, held)
 			}
 		}
@@ -140,41 +138,40 @@ func embedded(addr netip.Addr) []netip.Addr {
 	return out
 }
 
-// checkPlain checks an address that holds no other one. zone tells that it was written with a zone.
+// checkPlain checks an address without embedded addresses. zone means that it was written with a zone.
 func (a Allowance) checkPlain(field string, addr netip.Addr, zone bool) error {
 	switch {
 	case slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(addr) }):
 		return refuseMetadata(field)
 	case !a.Loopback && (addr.IsLoopback() || addr.IsUnspecified() || thisNetwork.Contains(addr)):
-		return refuse(field, "is a loopback address, which leads to the operator itself; give the spoke's own address"+orAllow(allowLoopback))
+		return refuse(field, "is a loopback address, which leads to the operator itself; use the spoke's own address"+orAllow(allowLoopback))
 	case !a.LinkLocal && (zone || addr.IsLinkLocalUnicast() || addr.IsLinkLocalMulticast() || addr.IsInterfaceLocalMulticast()):
-		return refuse(field, "is a link-local address, by which clouds serve their credentials; give an address that is routed"+orAllow(allowLinkLocal))
+		return refuse(field, "is a link-local address, where clouds serve credentials; use a routable address"+orAllow(allowLinkLocal))
 	}
 	return nil
 }
 
-// dialer connects to addresses that are allowed, whichever way a name led there, and
-// tells of others as of a fault of that field.
+// dialer connects only to allowed addresses, whatever a name resolves to, and returns a RefusedError about the
+// field for others.
 func (a Allowance) dialer(field string) dialFunc {
 	d := newDialer()
 	d.Control = func(_, address string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(address)
 		if err != nil {
-			return refuse(field, "leads to what is no address")
+			return refuse(field, "does not resolve to an IP address")
 		}
 		return a.checkAddr(field, ap.Addr())
 	}
 	return d.DialContext
 }
 
-// newDialer has client-go's settings.
+// newDialer has the settings of client-go.
 func newDialer() *net.Dialer {
 	return &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 }
 
-// route says how a server is reached: by which proxy, and what connects to that, or to
-// the server. The operator's own proxy (HTTPS_PROXY) may be anywhere, and it is the one
-// that resolves the server's name then.
+// route returns the proxy to a server and the dial function to the proxy or the server. The operator's own
+// proxy (HTTPS_PROXY) may have any address, and it resolves the server's name.
 func (a Allowance) route(server, proxy *url.URL) (proxyFunc, dialFunc) {
 	if proxy != nil {
 		return http.ProxyURL(proxy), a.dialer(fieldProxy)

@@ -40,7 +40,7 @@ func TestAllowance(t *testing.T) {
 	}
 }
 
-// A spoke may have what all may, and what it may alone, in whatever order they are written.
+// A spoke may use the allowances of all spokes and its own, in any order of the flag.
 func TestAllowanceOfASpoke(t *testing.T) {
 	for _, text := range []string{"eu-1=http,loopback, eu-1=proxy-url,eu-2.x=link-local", "eu-2.x=link-local,eu-1=proxy-url,eu-1=http,loopback"} {
 		a, err := ParseAllowances(text)
@@ -60,7 +60,7 @@ func TestAllowanceOfASpoke(t *testing.T) {
 	}
 }
 
-// A kubeconfig is held to what its own spoke may have, when it is registered, and when the spoke is let go.
+// A kubeconfig is checked against its own spoke's allowances, at registration and when the spoke leaves.
 func TestRegisteredByItsOwnAllowance(t *testing.T) {
 	allow, err := ParseAllowances("eu-1=http")
 	if err != nil {
@@ -84,7 +84,7 @@ func TestRegisteredByItsOwnAllowance(t *testing.T) {
 	}
 }
 
-// What is refused by default is accepted with its own name, and with no other.
+// A feature that is refused by default is accepted only with its own allowance.
 func TestRESTConfigAllowed(t *testing.T) {
 	all := Allowance{Loopback: true, LinkLocal: true, HTTP: true, InsecureTLS: true, ProxyURL: true}
 	loopback := func(a *Allowance) *bool { return &a.Loopback }
@@ -158,7 +158,7 @@ func TestRESTConfigAllowed(t *testing.T) {
 
 func server(host string) string { return "server: 'https://" + host + "'" }
 
-// The metadata services of clouds are refused whatever is allowed, in every form, and as a proxy as well.
+// Metadata services of clouds are refused with all allowances, in every form, and as a proxy as well.
 func TestMetadataServices(t *testing.T) {
 	all := Allowance{Loopback: true, LinkLocal: true, HTTP: true, InsecureTLS: true, ProxyURL: true}
 	hosts := []string{
@@ -168,7 +168,7 @@ func TestMetadataServices(t *testing.T) {
 		"[64:ff9b::a9fe:a9fe]", "[64:ff9b::168.63.129.16]", "[64:ff9b::100.100.100.200]", "[64:ff9b:1::169.254.169.254]",
 		"[64:ff9b:1:a9fe:a9:fe00::]", "[64:ff9b:1:a9:fe:a9fe::]", "[64:ff9b:1:0:a9:fea9:fe00::]", "[2002:a9fe:a9fe::1]", "[2002:6464:64c8::]", "[fe80::5efe:a9fe:a9fe]", "[fe80::200:5efe:168.63.129.16]",
 		"169.254%2e169.254", "metadata", "Metadata.Google.Internal", "metadata.google.internal.", "metadata.google.internal..", "METADATA.GOOG", "instance-data", "instance-data.ec2.internal", "metadata.azure.internal", "metadata.tencentyun.com",
-		// Not as the addresses that they are, but refused all the same.
+		// These are refused for another reason.
 		"0xa9fea9fe", "0XA9FEA9FE", "2852039166", "0251.0376.0251.0376", "0xa9.0xfe.0xa9.0xfe", "169.254.43518", "169.16689662", "169.254.169.254.", "169.254.169.254..", "169.254.169.0376", "１６９.254.169.254", "168.63.129.16.", "2822734096", "100.100.25800", "1684301000",
 	}
 	for _, host := range hosts {
@@ -184,7 +184,7 @@ func TestMetadataServices(t *testing.T) {
 			}
 		})
 	}
-	// What only looks like it is accepted.
+	// Similar addresses are accepted.
 	for _, host := range []string{"168.63.129.17", "100.100.100.201", "[fd00:ec3::254]", "[fd20:ce::253]", "metadata.example.com", "metadata-1", "[2002:a00:1::1]", "[64:ff9b:1:a00:0:100::]", "[2001:db8::5efe:10.0.0.1]"} {
 		t.Run(host, func(t *testing.T) {
 			if _, err := RESTConfig([]byte(kubeconfig(server(host), goodUser)), Allowance{}); err != nil {
@@ -194,7 +194,7 @@ func TestMetadataServices(t *testing.T) {
 	}
 }
 
-// What no flag allows.
+// Hosts that no flag allows.
 func TestHostsRefused(t *testing.T) {
 	all := Allowance{Loopback: true, LinkLocal: true, HTTP: true, InsecureTLS: true, ProxyURL: true}
 	for _, host := range []string{"127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "127.0.0.1.", "127.0.0.1..", "127.0%2e0.1", "127.0.0.01", "10.1", "spoke.0x", "1.2.3.4.5", "256.1.1.1", "１２７.0.0.1", "spöke.example"} {
@@ -217,7 +217,7 @@ func TestHostsRefused(t *testing.T) {
 			checkRefused(t, err, field)
 		})
 	}
-	// Nor does it take what only looks like it.
+	// Similar hosts are accepted.
 	for _, host := range []string{"10.0.0.1", "192.168.1.1:6443", "[fd00::1]", "[2001:db8::1]:6443", "localhost.example", "mylocalhost", "1.example", "spoke-1", "0xspoke", "face", "xn--spke-6qa.example", "[::ffff:10.0.0.1]", "[64:ff9b::10.0.0.1]", "spoke.example."} {
 		t.Run(host, func(t *testing.T) {
 			if _, err := RESTConfig([]byte(kubeconfig(server(host), goodUser)), Allowance{}); err != nil {
@@ -234,8 +234,8 @@ func resolving(cfg *rest.Config, address string) *rest.Config {
 	return cfg
 }
 
-// An innocent name that leads to a loopback or a link-local address is caught when it is
-// dialed, and shows as a fault of the kubeconfig.
+// A name that resolves to a loopback or link-local address is refused when it is dialed, and shows as a fault
+// of the kubeconfig.
 func TestResolvedAddresses(t *testing.T) {
 	asked := 0
 	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
@@ -291,7 +291,7 @@ func TestResolvedAddresses(t *testing.T) {
 	}
 }
 
-// The operator's own proxy is where its administrator put it.
+// The address of the operator's own proxy is not restricted.
 func TestProxyOfTheEnvironment(t *testing.T) {
 	// ProxyFromEnvironment reads the environment once in a process.
 	was := fromEnvironment

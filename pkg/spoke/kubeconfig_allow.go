@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Allowance is what a kubeconfig may have that is refused otherwise. All of it is
-// the fleet's operator to decide: whoever may write a Secret can't.
+// Allowance lists features of a kubeconfig that are refused by default. The administrator of the hub allows
+// them; write access to a Secret is not enough.
 type Allowance struct {
 	// Loopback allows a server on the operator's own machine.
 	Loopback bool
@@ -24,7 +24,7 @@ type Allowance struct {
 	ProxyURL bool
 }
 
-// The names by which people allow something.
+// The names of the allowances in the flag.
 const (
 	allowLoopback    = "loopback"
 	allowLinkLocal   = "link-local"
@@ -33,13 +33,13 @@ const (
 	allowProxyURL    = "proxy-url"
 )
 
-// Allowances are what the kubeconfigs of spokes may have.
+// Allowances are the allowances of all spokes.
 type Allowances struct {
 	every Allowance
 	of    map[string]Allowance
 }
 
-// Of returns what the kubeconfig of a spoke may have.
+// Of returns the allowance of a spoke.
 func (a Allowances) Of(spoke string) Allowance {
 	if own, has := a.of[spoke]; has {
 		return own
@@ -47,15 +47,14 @@ func (a Allowances) Of(spoke string) Allowance {
 	return a.every
 }
 
-// ParseAllowances reads Allowances as they are written in the flag, between commas: NAME for all spokes, and
-// SPOKE=NAME for one.
+// ParseAllowances parses the flag, a comma-separated list: NAME for all spokes, SPOKE=NAME for one.
 func ParseAllowances(text string) (Allowances, error) {
 	out := Allowances{of: map[string]Allowance{}}
 	if strings.TrimSpace(text) == "" {
 		return out, nil
 	}
 	items := strings.Split(text, ",")
-	// Those for all spokes come first: what a spoke has of its own comes on top.
+	// Those for all spokes come first, because a spoke's own are added to them.
 	slices.SortStableFunc(items, func(a, b string) int { return strings.Count(a, "=") - strings.Count(b, "=") })
 	for _, item := range items {
 		spoke, name, one := strings.Cut(strings.TrimSpace(item), "=")
@@ -66,7 +65,7 @@ func ParseAllowances(text string) (Allowances, error) {
 			continue
 		}
 		if errs := validation.IsDNS1123Subdomain(spoke); len(errs) > 0 {
-			return Allowances{}, fmt.Errorf("%q is no name of a spoke: %s", spoke, errs[0])
+			return Allowances{}, fmt.Errorf("%q is not a valid spoke name: %s", spoke, errs[0])
 		}
 		own := out.Of(spoke)
 		if err := own.add(name); err != nil {
@@ -77,7 +76,7 @@ func ParseAllowances(text string) (Allowances, error) {
 	return out, nil
 }
 
-// add allows what has a name.
+// add allows the feature with this name.
 func (a *Allowance) add(name string) error {
 	names := map[string]*bool{
 		allowLoopback: &a.Loopback, allowLinkLocal: &a.LinkLocal, allowHTTP: &a.HTTP,
@@ -85,13 +84,13 @@ func (a *Allowance) add(name string) error {
 	}
 	allow, known := names[name]
 	if !known {
-		return fmt.Errorf("%q is none of %s", name, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+		return fmt.Errorf("%q is not a known allowance; use one of %s", name, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
 	}
 	*allow = true
 	return nil
 }
 
-// orAllow says how to allow what was refused.
+// orAllow says how to allow a refused feature.
 func orAllow(name string) string {
-	return fmt.Sprintf("; where it is meant to be so, start the operator with --allow-kubeconfig=%s, or --allow-kubeconfig=SPOKE=%[1]s for one spoke alone", name)
+	return fmt.Sprintf("; if this is intended, start the operator with --allow-kubeconfig=%s, or --allow-kubeconfig=SPOKE=%[1]s for one spoke only", name)
 }

@@ -10,29 +10,29 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// These bound what is parsed. A kubeconfig with one context, its CA and a client
-// certificate takes less than 16 KiB, 50 nodes of YAML, and 10 levels.
+// Limits of the parser. A kubeconfig with one context, its CA and a client certificate has less than 16 KiB,
+// 50 YAML nodes and 10 levels.
 const (
 	maxKubeconfigBytes = 256 << 10
 	maxKubeconfigNodes = 20_000
 	maxKubeconfigDepth = 64
 )
 
-// maxSeparators bounds what stands between nodes, before there are any: each takes a
-// hundred times the memory of its text.
+// maxSeparators bounds the separators before the text is parsed: each takes a hundred times the memory of its
+// text.
 const maxSeparators = 3 * maxKubeconfigNodes
 
-// keepOne says how to make a kubeconfig of a size that is accepted.
-const keepOne = "; keep the one context that is needed ('kubectl config view --raw --flatten --minify')"
+// keepOne says how to reduce the size of a kubeconfig.
+const keepOne = "; keep only the context that is needed ('kubectl config view --raw --flatten --minify')"
 
-// parse reads a kubeconfig within bounds of time and memory. What the parser says is
-// never passed on: it may quote the content, which may be a credential.
+// parse parses a kubeconfig within bounds of time and memory. It never returns the parser's errors, which may
+// quote a credential.
 func parse(kubeconfig []byte) (*clientcmdapi.Config, error) {
 	if len(kubeconfig) == 0 {
-		return nil, refuse("", "the kubeconfig is empty")
+		return nil, refuse("", "the kubeconfig is empty; put one into the Secret")
 	}
 	if len(kubeconfig) > maxKubeconfigBytes {
-		return nil, refuse("", fmt.Sprintf("the kubeconfig has %d bytes; at most %d are read", len(kubeconfig), maxKubeconfigBytes)+keepOne)
+		return nil, refuse("", fmt.Sprintf("the kubeconfig has %d bytes; at most %d are allowed", len(kubeconfig), maxKubeconfigBytes)+keepOne)
 	}
 	if err := checkYAML(kubeconfig); err != nil {
 		return nil, err
@@ -45,12 +45,12 @@ func parse(kubeconfig []byte) (*clientcmdapi.Config, error) {
 }
 
 var (
-	errNoKubeconfig = refuse("", "the kubeconfig can't be parsed as YAML of kind Config")
+	errNoKubeconfig = refuse("", "the kubeconfig is not valid YAML of kind Config")
 	errTooMuch      = refuse("", fmt.Sprintf("the kubeconfig has more than %d keys and values", maxKubeconfigNodes)+keepOne)
 )
 
-// checkYAML looks at the tree of nodes, in which nothing is expanded yet: what is
-// small may become large by aliases, and what is flat to us may be deep to a decoder.
+// checkYAML checks the tree of nodes before anything is expanded: aliases can make a small document large, and
+// nesting can exhaust a decoder.
 func checkYAML(kubeconfig []byte) error {
 	separators := 0
 	for _, b := range kubeconfig {
@@ -73,11 +73,11 @@ func checkNode(n *yaml.Node, nodes *int, depth int) error {
 	*nodes++
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		return refuse("", "the kubeconfig has YAML anchors or aliases, which are not accepted; write out what they stand for")
+		return refuse("", "the kubeconfig has YAML anchors or aliases, which are not allowed; write out their values")
 	case *nodes > maxKubeconfigNodes:
 		return errTooMuch
 	case depth > maxKubeconfigDepth:
-		return refuse("", fmt.Sprintf("the kubeconfig is nested more than %d levels deep", maxKubeconfigDepth)+keepOne)
+		return refuse("", fmt.Sprintf("the kubeconfig is nested deeper than %d levels", maxKubeconfigDepth)+keepOne)
 	}
 	for _, child := range n.Content {
 		if err := checkNode(child, nodes, depth+1); err != nil {

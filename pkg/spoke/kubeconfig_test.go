@@ -112,7 +112,7 @@ unknown: c4n4ry
 	}
 }
 
-// checkConfig wants every field that is not in want to be zero, but for what connects.
+// checkConfig requires every field that is not in want to be zero, except those of the connection.
 func checkConfig(t *testing.T, got *rest.Config, want rest.Config) {
 	t.Helper()
 	if got.Dial == nil || got.Proxy == nil {
@@ -202,7 +202,7 @@ func TestRESTConfigRefused(t *testing.T) {
 	}
 }
 
-// checkRefused wants a RefusedError about a field that quotes nothing of the input.
+// checkRefused requires a RefusedError about a field that quotes nothing of the input.
 func checkRefused(t *testing.T, err error, field string) {
 	t.Helper()
 	refused, ok := errors.AsType[*RefusedError](err)
@@ -225,7 +225,7 @@ func checkRefused(t *testing.T, err error, field string) {
 	}
 }
 
-// A credential that can't be used is found out when the connection is made.
+// An invalid credential is detected when the connection is created.
 func TestUnusableCredential(t *testing.T) {
 	pem := func(kind string) string {
 		return b64("-----BEGIN " + kind + "-----\n" + b64(canary) + "\n-----END " + kind + "-----\n")
@@ -246,7 +246,7 @@ func TestUnusableCredential(t *testing.T) {
 	}
 }
 
-// What costs much time or memory to parse is given up early.
+// Input that needs much time or memory to parse is rejected early.
 func TestKubeconfigsAreBounded(t *testing.T) {
 	most, longest := uint64(32<<20), 500*time.Millisecond
 	if raceDetector {
@@ -307,7 +307,7 @@ func TestKubeconfigsAreBounded(t *testing.T) {
 	}
 }
 
-// bomb is small, and would be 9^20 strings.
+// bomb is small, and would expand to 9^20 strings.
 func bomb() string {
 	b := &strings.Builder{}
 	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
@@ -318,7 +318,7 @@ func bomb() string {
 	return b.String()
 }
 
-// allocated returns how many bytes were ever allocated.
+// allocated returns the number of bytes ever allocated.
 func allocated() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -384,7 +384,7 @@ func FuzzKubeconfig(f *testing.F) {
 	})
 }
 
-// checkFuzzed wants an error that quotes no credential.
+// checkFuzzed requires an error that quotes no credential.
 func checkFuzzed(t *testing.T, err error) {
 	t.Helper()
 	refused, ok := errors.AsType[*RefusedError](err)

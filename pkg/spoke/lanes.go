@@ -11,17 +11,17 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
-// remembered is for how long the small window of a lane without keys is kept: longer than failed
-// keys stay away (maxBackoff), so that those of a namespace that hangs don't come back as many.
+// remembered is how long the small window of an empty lane is kept. It is longer than maxBackoff, so that the
+// failed keys of a namespace that hangs do not return all at once.
 const remembered = 10 * time.Minute
 
-// mostPerSpoke is how many keys of a spoke may be in flight. kube-apiserver takes 100 requests at a
-// time over a connection, watches included. Beyond that the HTTP client opens another connection,
-// for which the identity has to be read as well.
+// mostPerSpoke is how many keys of a spoke may be in flight. kube-apiserver serves 100 concurrent requests per
+// connection, including watches. With more, the HTTP client opens another connection, for which the identity
+// has to be read as well.
 const mostPerSpoke = 64
 
-// Lane says where a key of a spoke waits: with others of the same namespace of the spoke and,
-// within that, with those of the same namespace of the hub.
+// Lane is the place where a key of a spoke waits: among the keys of one namespace of the spoke and, within it,
+// of one namespace of the hub.
 type Lane struct {
 	// Namespace is a namespace of the spoke.
 	Namespace string
@@ -29,18 +29,17 @@ type Lane struct {
 	Origin string
 }
 
-// lanes decide which key is worked on next. They are a tree: all workers, below them the spokes,
-// below each the spoke's namespaces, and below each of these the hub's namespaces, where keys
-// wait in order of priority and then of arrival. A key is handed out when it may be on every
-// level; see lane.next.
+// lanes decides which key is next. It is a tree: the root has all workers, below it are the spokes, then the
+// spokes' namespaces, then the hub's namespaces. There, keys wait in order of priority and arrival. A key is
+// handed out when every level allows it; see lane.next.
 //
-// lanes hold no lock and start nothing. Every operation takes time in the logarithm of what waits,
-// but forget, which takes a step for each key that it drops.
+// lanes has no lock and no goroutines. Every operation takes logarithmic time, except forget, which is linear
+// in the keys that it drops.
 type lanes struct {
 	root    *lane
 	waiting map[mcreconcile.Request]*lane
 	flights map[mcreconcile.Request]*flight
-	// idle are lanes without keys that have a small window, the longest idle first.
+	// idle are the empty lanes with a small window, the longest idle first.
 	idle *list.List
 	seq  uint64
 	free *btree.FreeList[turn]
@@ -50,40 +49,40 @@ type lanes struct {
 type flight struct {
 	lane  *lane
 	began time.Time
-	// failed tells that the controller is going to try it again.
+	// failed means that the controller will retry the key.
 	failed bool
 }
 
 // lane is a node of the tree.
 type lane struct {
 	name     string
-	parent   *lane // nil for that of all workers
+	parent   *lane // nil for the root
 	window   window
 	inFlight int
-	// waiting is how many keys wait in it and below it.
+	// waiting is the number of keys that wait in this lane and below.
 	waiting int
-	// shut is a spoke's whose circuit is open.
+	// shut means that the spoke's circuit is open.
 	shut bool
-	// behind is since when keys of a spoke have been waiting without an end though the circuit is
-	// closed; zero when none does.
+	// behind is since when keys of a spoke have been waiting without a pause while the circuit was closed; zero
+	// if none waits.
 	behind time.Time
 
-	// children are the lanes below it, and ready those of them that have a key to hand out.
+	// children are the lanes below this one. ready are those of them that have a key to hand out.
 	children map[string]*lane
 	ready    *btree.BTree[turn]
-	// parked are the keys of a lane that has no others below it.
+	// parked are the keys that wait in a leaf.
 	parked parking
 
-	turn   turn // as it is in parent's ready
-	queued bool // it is in parent's ready
+	turn   turn // the entry in parent.ready
+	queued bool // is in parent.ready
 	served uint64
-	// idle is its place in lanes.idle, and idleSince when it came there.
+	// idle is the element in lanes.idle, and idleSince when it was added.
 	idle      *list.Element
 	idleSince time.Time
 }
 
-// turn decides which of the lanes on a level is next: that with the most urgent key; of those,
-// that with the fewest keys in flight; and of those, that which was served the longest ago.
+// turn orders the lanes of a level: the most urgent key first, then the fewest keys in flight, then the
+// longest time since the lane was served.
 type turn struct {
 	priority, inFlight int
 	served             uint64
@@ -110,11 +109,11 @@ func newLanes(workers int) *lanes {
 	}
 }
 
-// has tells whether a key waits.
+// has reports whether a key waits.
 func (s *lanes) has(req mcreconcile.Request) bool { return s.waiting[req] != nil }
 
-// put lets a key wait, and tells whether it did not before. One that waits already keeps its place,
-// unless it is more urgent now. It must not be in flight.
+// put adds a key that is not in flight, and reports whether it is new. A waiting key keeps its place unless it
+// is more urgent now.
 func (s *lanes) put(req mcreconcile.Request, priority int, in Lane, now time.Time) bool {
 	l := s.waiting[req]
 	if l == nil {
@@ -128,7 +127,7 @@ func (s *lanes) put(req mcreconcile.Request, priority int, in Lane, now time.Tim
 	return added
 }
 
-// next hands out the key whose turn it is, if there is one that may be.
+// next hands out the next key, if one is allowed.
 func (s *lanes) next(now time.Time) (mcreconcile.Request, int, bool) {
 	l := s.root
 	for l.children != nil {
@@ -137,7 +136,7 @@ func (s *lanes) next(now time.Time) (mcreconcile.Request, int, bool) {
 		}
 	}
 	if l == s.root {
-		return mcreconcile.Request{}, 0, false // no key was ever here
+		return mcreconcile.Request{}, 0, false // no key was ever added
 	}
 	k := l.parked.take()
 	delete(s.waiting, k.req)
@@ -152,7 +151,7 @@ func (s *lanes) next(now time.Time) (mcreconcile.Request, int, bool) {
 	return k.req, k.priority, true
 }
 
-// done takes a key back that was handed out.
+// done ends the flight of a key.
 func (s *lanes) done(req mcreconcile.Request, now time.Time) {
 	f := s.flights[req]
 	delete(s.flights, req)
@@ -162,16 +161,16 @@ func (s *lanes) done(req mcreconcile.Request, now time.Time) {
 	s.refresh(f.lane, now)
 }
 
-// count changes how many may be in flight in the lanes of a key in flight, by what became of it, or
-// of one of its requests, after some time. That the spoke throttles says nothing of its namespaces.
+// count adjusts the windows of a key's lanes after one of its requests, or its reconcile, has ended.
+// Throttling by the spoke does not affect the windows of its namespaces.
 func (s *lanes) count(req mcreconcile.Request, e ending, took time.Duration, now time.Time) {
 	f := s.flights[req]
 	if f == nil {
-		return // an answer that came late
+		return // a late answer
 	}
 	f.lane.feed(e, took, now)
 	if e == endFailed {
-		// Whatever else waited on a level has its turn before it.
+		// The other lanes of each level come before this one.
 		for n := f.lane; n.parent != nil; n = n.parent {
 			s.seq++
 			n.served = s.seq
@@ -180,8 +179,8 @@ func (s *lanes) count(req mcreconcile.Request, e ending, took time.Duration, now
 	s.refresh(f.lane, now)
 }
 
-// feed tells the windows of a lane and of those above it how a request ended. None is larger than
-// what it could get of the one above: what is kept for who comes there would be of no use otherwise.
+// feed reports the end of a request to the windows of a lane and of those above. A window is never larger than
+// its share of the window above, because the rest is reserved for others.
 func (l *lane) feed(e ending, took time.Duration, now time.Time) {
 	if l.parent == nil {
 		return
@@ -193,18 +192,18 @@ func (l *lane) feed(e ending, took time.Duration, now time.Time) {
 	l.window.size = min(l.window.size, max(l.window.start, most(l.parent.window.size)))
 }
 
-// most is how much of a level one lane gets at most.
+// most is the largest share of a level that one lane gets.
 func most(of int) int { return (3*of + 1) / 4 }
 
-// shut parks the keys of a spoke, or lets them go.
+// shut parks the keys of a spoke, or releases them.
 func (s *lanes) shut(name multicluster.ClusterName, shut bool, now time.Time) {
 	l := s.spoke(name)
 	l.shut = shut
 	s.refresh(l, now)
 }
 
-// forget drops what waits of a spoke, with all that is known of it, and returns how many keys that
-// were. What is in flight stays so.
+// forget drops the waiting keys and windows of a spoke, and returns the number of keys. Keys in flight are not
+// affected.
 func (s *lanes) forget(name multicluster.ClusterName, now time.Time) int {
 	l := s.root.children[name.String()]
 	if l == nil {
@@ -216,7 +215,7 @@ func (s *lanes) forget(name multicluster.ClusterName, now time.Time) int {
 	return dropped
 }
 
-// clear drops what waits in a lane and below it, and all windows.
+// clear drops the waiting keys and the windows of a lane and those below.
 func (s *lanes) clear(l *lane, now time.Time) {
 	l.window = l.window.anew()
 	for _, c := range l.children {
@@ -230,7 +229,7 @@ func (s *lanes) clear(l *lane, now time.Time) {
 	s.refresh(l, now)
 }
 
-// spoke returns the lane of a spoke, which is made when there is none.
+// spoke returns the lane of a spoke, creating it if needed.
 func (s *lanes) spoke(name multicluster.ClusterName) *lane {
 	return s.child(s.root, name.String())
 }
@@ -243,8 +242,7 @@ func (s *lanes) child(l *lane, name string) *lane {
 			l.ready = btree.NewWithFreeList(8, turn.before, s.free)
 		}
 		s.seq++
-		// Where a spoke's requests fail, a namespace may be the reason, and others have to get
-		// through: it keeps a few.
+		// A spoke keeps a small window even if all requests fail, because a single namespace may be the reason.
 		w := newWindow(few, few)
 		if l != s.root {
 			w = newWindow(most(l.window.start), 1)
@@ -255,8 +253,7 @@ func (s *lanes) child(l *lane, name string) *lane {
 	return c
 }
 
-// refresh puts a lane that changed, and those above it, where they belong on their level. Those
-// that are not needed any more go.
+// refresh updates a lane and those above it after a change, and removes lanes that are no longer needed.
 func (s *lanes) refresh(l *lane, now time.Time) {
 	for ; l.parent != nil; l = l.parent {
 		if l.queued {
@@ -277,7 +274,7 @@ func (s *lanes) refresh(l *lane, now time.Time) {
 	}
 }
 
-// tidy drops a lane that nothing is known of. A small window is remembered for a while.
+// tidy removes an empty lane. A small window is kept for a while.
 func (s *lanes) tidy(l *lane, now time.Time) {
 	quiet := l.inFlight == 0 && l.waiting == 0 && !l.shut && len(l.children) == 0
 	if !quiet || !l.window.narrow() {
@@ -295,7 +292,7 @@ func (s *lanes) tidy(l *lane, now time.Time) {
 	}
 }
 
-// expire drops lanes that have been idle for long.
+// expire removes lanes that have been idle for long.
 func (s *lanes) expire(now time.Time) {
 	for e := s.idle.Front(); e != nil; e = s.idle.Front() {
 		l := e.Value.(*lane)
@@ -309,14 +306,14 @@ func (s *lanes) expire(now time.Time) {
 	}
 }
 
-// count adds keys to those that wait in a lane and those above it.
+// count adds to the number of waiting keys of a lane and those above.
 func (l *lane) count(keys int) {
 	for ; l != nil; l = l.parent {
 		l.waiting += keys
 	}
 }
 
-// urgent returns the priority of the key that the lane would hand out, if it would hand out one.
+// urgent returns the priority of the key that the lane would hand out, if any.
 func (l *lane) urgent() (int, bool) {
 	if l.children != nil {
 		c := l.next()
@@ -331,23 +328,23 @@ func (l *lane) urgent() (int, bool) {
 	return l.parked.keys[0].priority, true
 }
 
-// next returns the lane below it whose turn it is, or nil.
+// next returns the child lane whose turn it is, or nil.
 //
-// While several have a key to hand out, none of them gets more than half. Alone, one gets all but a
-// part that is kept for who comes: it may have three times as many in flight as then are free. So the
-// first has three quarters at most, the next three quarters of the rest, and the last is for one that
-// has none. What is in flight can't be taken back: a spoke that stopped answering, or a namespace
-// whose admission webhook hangs, keeps it until it times out.
+// While several lanes have a key to hand out, each gets at most half of the level. A single lane leaves a part
+// for others: its keys in flight may be at most three times the free rest. So the first lane gets at most
+// three quarters, the next three quarters of the rest, and the last place goes to a lane that has none. The
+// reserve is needed because keys in flight can't be taken back: a spoke that stopped answering, or a namespace
+// whose admission webhook hangs, occupies them until they time out.
 //
-// For the same reason, spokes that have not answered yet get fewer of the few, the less is free, and a
-// namespace of a spoke has one key in flight until it has answered: several that hang at once leave
-// some to another one.
+// For the same reason, spokes that have not answered yet get fewer keys as fewer workers are free, and a
+// namespace has one key in flight until it has answered: several namespaces that hang at once leave workers to
+// others.
 func (l *lane) next() *lane {
 	free := l.window.size - l.inFlight
 	if l.shut || free <= 0 || l.ready == nil {
 		return nil
 	}
-	below := 3*(free-1) + 1 // a lane that has less in flight may go on
+	below := 3*(free-1) + 1 // a lane with fewer keys in flight may get another
 	if l.ready.Len() > 1 {
 		below = min(below, max(1, l.window.size/2))
 	}
@@ -365,9 +362,9 @@ func (l *lane) next() *lane {
 		switch c := first.lane; {
 		case c == nil:
 			return nil
-		case c.inFlight >= below: // as have the others of that priority
+		case c.inFlight >= below: // the others of that priority have as many
 			pivot = turn{priority: first.priority - 1}
-		case c.inFlight >= tried && !c.window.proven(): // no more of these than there are workers
+		case c.inFlight >= tried && !c.window.proven(): // there are no more of these than workers
 			pivot, pivot.served = first, first.served+1
 		default:
 			return c
@@ -375,7 +372,7 @@ func (l *lane) next() *lane {
 	}
 }
 
-// behind returns the keys that wait in the namespace of a key in flight and have not failed. Each is
+// behind returns the keys that wait in the same namespace as a key in flight and have not failed. Each is
 // returned once.
 func (s *lanes) behind(req mcreconcile.Request) []mcreconcile.Request {
 	f := s.flights[req]
@@ -394,24 +391,23 @@ func (s *lanes) behind(req mcreconcile.Request) []mcreconcile.Request {
 	return out
 }
 
-// parkedKey is a key that waits, with what decides when it is its turn.
+// parkedKey is a waiting key with its order.
 type parkedKey struct {
 	req      mcreconcile.Request
 	priority int
 	seq      uint64
-	// told tells that behind has returned it.
+	// told means that behind has returned it.
 	told bool
 }
 
-// parking is a set of keys, ordered by priority and then by arrival.
+// parking is a set of keys ordered by priority, then arrival.
 type parking struct {
 	keys []parkedKey
 	at   map[mcreconcile.Request]int // index in keys
 	seq  uint64
 }
 
-// put parks a key and tells whether it was not there before. A key that was keeps
-// its place, unless it is more urgent now.
+// put parks a key and reports whether it is new. A parked key keeps its place unless it is more urgent now.
 func (p *parking) put(req mcreconcile.Request, priority int) bool {
 	if i, ok := p.at[req]; ok {
 		p.keys[i].told = false // something about it changed

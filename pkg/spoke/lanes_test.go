@@ -13,7 +13,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
-// bench works lanes by hand, with a clock of its own.
+// bench works with lanes directly, with its own clock.
 type bench struct {
 	*testing.T
 	*lanes
@@ -29,7 +29,7 @@ func newBench(t *testing.T, workers int) *bench {
 	return &bench{T: t, lanes: newLanes(workers), now: time.Unix(1e9, 0), began: map[mcreconcile.Request]time.Time{}}
 }
 
-// add lets new keys of a spoke wait, each with the given priority.
+// add adds new keys of a spoke with this priority.
 func (b *bench) add(spoke, namespace, origin string, priority, n int) []mcreconcile.Request {
 	b.Helper()
 	var out []mcreconcile.Request
@@ -45,7 +45,7 @@ func (b *bench) add(spoke, namespace, origin string, priority, n int) []mcreconc
 	return out
 }
 
-// fill hands out all that may be, and returns it.
+// fill hands out all keys that are allowed, and returns them.
 func (b *bench) fill() []mcreconcile.Request {
 	b.Helper()
 	var out []mcreconcile.Request
@@ -72,8 +72,7 @@ func (b *bench) end(req mcreconcile.Request, e ending) {
 	b.flying = slices.DeleteFunc(b.flying, func(o mcreconcile.Request) bool { return o == req })
 }
 
-// round lets what is in flight of some spokes end, each key after some time, and hands out what may
-// be then.
+// round ends the keys in flight of some spokes, each after some time, and hands out the next ones.
 func (b *bench) round(took time.Duration, e ending, spokes ...string) {
 	b.Helper()
 	b.now = b.now.Add(took)
@@ -85,7 +84,7 @@ func (b *bench) round(took time.Duration, e ending, spokes ...string) {
 	}
 }
 
-// busy lets a spoke answer for a while that has more to do than it can.
+// busy makes a spoke answer for a while with more work than it can do.
 func (b *bench) busy(spoke string, priority int) {
 	b.Helper()
 	for i := range 12 {
@@ -97,7 +96,7 @@ func (b *bench) busy(spoke string, priority int) {
 	}
 }
 
-// held is how many keys of a spoke are in flight, and of its namespaces where some are named.
+// held returns how many keys of a spoke, or of some of its namespaces, are in flight.
 func (b *bench) held(spoke string, namespaces ...string) int {
 	l := b.root.children[spoke]
 	for _, name := range namespaces {
@@ -118,7 +117,7 @@ func (b *bench) wantHeld(want int, spoke string, namespaces ...string) {
 	}
 }
 
-// What a spoke holds that answers nothing, and what it leaves to others.
+// How many workers a spoke without answers occupies, and how many it leaves to others.
 func TestLanesBounds(t *testing.T) {
 	const fast = 10 * time.Millisecond
 	for name, fn := range map[string]func(b *bench){
@@ -190,7 +189,7 @@ func TestLanesBounds(t *testing.T) {
 				b.round(100*time.Millisecond, endAnswered, "s")
 			}
 			b.wantHeld(most(most(most(workers))), "s")
-			// It stops to answer, and others come.
+			// It stops answering, and others come.
 			b.add("s", "a", "p", 0, 1)
 			b.add("s", "b", "o", 0, 1)
 			b.add("t", "a", "o", 0, 1)
@@ -321,7 +320,7 @@ func TestLanesBounds(t *testing.T) {
 			}
 		},
 		"a spoke whose queue fills up gets no more": func(b *bench) {
-			// It works on 8 requests at a time: with more, all take longer.
+			// It handles 8 requests at a time: with more, all take longer.
 			const seats, each = 8, 60 * time.Millisecond
 			b.add("s", "a", "o", 0, 100000)
 			b.fill()
@@ -337,8 +336,8 @@ func TestLanesBounds(t *testing.T) {
 	}
 }
 
-// Namespaces of a spoke that hang at once delay no other namespace of it, whether the spoke was well
-// before or the manager has just started, and no other spoke.
+// Namespaces of a spoke that hang at once delay no other namespace of it and no other spoke, whether the spoke
+// was healthy before or the manager has just started.
 func TestLanesOfHangingNamespaces(t *testing.T) {
 	const beat, hang, limit = 100 * time.Millisecond, 15 * time.Second, time.Second
 	for _, hanging := range []int{1, 3, 7} {
@@ -424,8 +423,8 @@ func TestLanesOfHangingNamespaces(t *testing.T) {
 	}
 }
 
-// The spokes that answer nothing, each with keys in many namespaces, never have all workers: the
-// more there are, the less one more gets.
+// Spokes without answers, each with keys in many namespaces, never occupy all workers: the more there are, the
+// fewer each further one gets.
 func TestLanesManyFrozenSpokes(t *testing.T) {
 	b := newBench(t, workers)
 	for i := range 2 * workers {
@@ -443,7 +442,7 @@ func TestLanesManyFrozenSpokes(t *testing.T) {
 	}
 }
 
-// Everybody's turn comes.
+// Every key gets its turn.
 func TestLanesStarveNobody(t *testing.T) {
 	const spokes, namespaces, slots = 30, 7, 16
 	b := newBench(t, slots)
@@ -528,7 +527,7 @@ func TestLanesOrder(t *testing.T) {
 	}
 }
 
-// chosen is what next has to hand out, found by looking at all lanes.
+// chosen returns the key that next must hand out, by looking at all lanes.
 func chosen(l *lane) (parkedKey, bool) {
 	if l.shut || l.inFlight >= l.window.size {
 		return parkedKey{}, false
@@ -584,8 +583,8 @@ func chosen(l *lane) (parkedKey, bool) {
 	return first.key, true
 }
 
-// Whatever happens, what is handed out is what a look at all lanes finds, no key is lost, and none
-// is handed out twice at once.
+// In any sequence of events, next hands out the right key, no key is lost, and none is handed out twice at
+// once.
 func TestLanesProperties(t *testing.T) {
 	run := func(seed uint64) bool {
 		rnd := rand.New(rand.NewPCG(seed, seed))
@@ -641,7 +640,7 @@ func TestLanesProperties(t *testing.T) {
 	}
 }
 
-// checked hands out all that may be, and compares each key with what a look at all lanes finds.
+// checked hands out all keys that are allowed, and checks each.
 func (b *bench) checked(ours map[mcreconcile.Request]bool) bool {
 	b.Helper()
 	for {
@@ -698,7 +697,7 @@ func (b *bench) emptied(ours map[mcreconcile.Request]bool, spokes int) bool {
 	return true
 }
 
-// A replay to a whole fleet costs little time per key.
+// A replay to a whole fleet takes little time per key.
 func TestLanesAreBounded(t *testing.T) {
 	const spokes, namespaces, each = 500, 20, 10
 	b := newBench(t, workers)

@@ -24,54 +24,53 @@ import (
 )
 
 const (
-	// lastTry is how long a spoke is tried when its time to leave is over already: the
-	// operator may have been away meanwhile.
+	// lastTry is how long a spoke is tried when its deadline has already passed, because the operator may have
+	// been down.
 	lastTry = 15 * time.Second
-	// pruneAtOnce is how many PrometheusRules are deleted at a time. After every pruneStep it is told
-	// how far that got.
+	// pruneAtOnce is the number of concurrent deletions of PrometheusRules. Progress is reported after every
+	// pruneStep of them.
 	pruneAtOnce = 4
 	pruneStep   = 100
-	// idlePoll is how often is looked whether the workers are done with a spoke.
+	// idlePoll is the interval at which awaitIdle checks for busy workers.
 	idlePoll = 20 * time.Millisecond
 )
 
-// Departure is how far the removal of a spoke's rules got.
+// Departure is the progress of removing a spoke's rules.
 type Departure struct {
-	// Done tells that nothing more is tried.
+	// Done means that the removal has ended.
 	Done bool
 	// Removed is the number of PrometheusRules that were removed.
 	Removed int
-	// Left are the AlertRules, as namespace/name, of what is still there. Where Known is
-	// false, they are those of what may be there.
+	// Left are the AlertRules, as namespace/name, whose PrometheusRules are left. If Known is false, they are
+	// those that may be left.
 	Left  []string
 	Known bool
-	// Kept tells that another spoke is the same cluster, and keeps what is there.
+	// Kept means that another spoke is the same cluster and keeps the rules.
 	Kept bool
-	// Why is why nothing could be removed last, or "".
+	// Why is the reason of the last failure, or "".
 	Why string
 	// Deadline ends the removal.
 	Deadline time.Time
 }
 
-// DepartOptions say how a spoke leaves.
+// DepartOptions are the options of Depart.
 type DepartOptions struct {
-	// Stays is why its rules are left where they are, or "". Kept tells that another spoke
-	// keeps them.
+	// Stays is the reason to leave the rules where they are, or "". Kept means that another spoke keeps them.
 	Stays string
 	Kept  bool
-	// Kubeconfig is what the spoke is reached by where none is in use.
+	// Kubeconfig is used if the spoke has no connection.
 	Kubeconfig []byte
 	// Placed are the AlertRules, as namespace/name, that are placed on it.
 	Placed []string
 	// Deleted is when the SpokeCluster was deleted, by the clock of the hub's API server.
 	Deleted time.Time
-	// Timeout is for how long the removal is tried.
+	// Timeout bounds the removal.
 	Timeout time.Duration
 }
 
-// until returns when a removal that begins now has to end. It ends no later for a deletion in the
-// future. attended tells that this process has served the spoke, and would have seen a deletion
-// that was long ago. In either case the clock of the hub's API server differs from this one.
+// until returns the deadline of a removal that begins now. A deletion in the future does not extend it. attended
+// means that this process has served the spoke and would have seen an earlier deletion. In both cases the
+// clock of the hub's API server differs from this one.
 func (o *DepartOptions) until(now time.Time, attended bool) time.Time {
 	if o.Deleted.After(now) || attended && now.Sub(o.Deleted) > lastTry {
 		return now.Add(o.Timeout)
@@ -79,16 +78,16 @@ func (o *DepartOptions) until(now time.Time, attended bool) time.Time {
 	return o.Deleted.Add(o.Timeout)
 }
 
-// departure is the removal of one spoke's rules. The Provider's lock guards its state.
+// departure is the removal of a spoke's rules. The Provider's lock guards its state.
 type departure struct {
 	state    Departure
 	identity string
 	cancel   context.CancelFunc
 }
 
-// Depart removes this hub's PrometheusRules from a spoke, which no controller works on from
-// now on, until the deadline. It returns at once with how far that got; OnChange tells when
-// there is news. The kubeconfig that is in use serves, or else the one in the options.
+// Depart removes this hub's PrometheusRules from a spoke until the deadline. It disengages the spoke, returns
+// the progress at once, and OnChange reports later progress. It uses the spoke's present kubeconfig, or else
+// the one in the options.
 func (p *Provider) Depart(ctx context.Context, name string, o DepartOptions) (Departure, error) {
 	select {
 	case <-p.started:
@@ -129,7 +128,7 @@ func (p *Provider) stay(ctx context.Context, name string, d *departure) {
 	p.progress(name, d, func(s *Departure) { s.Done = true })
 }
 
-// awaitIdle waits for the writes that workers may still have in hand. They are bounded.
+// awaitIdle waits for writes that are in flight. They are bounded.
 func (p *Provider) awaitIdle(ctx context.Context, name string) {
 	_ = wait.PollUntilContextCancel(ctx, idlePoll, true, func(context.Context) (bool, error) { return p.idle(name), nil })
 }
@@ -142,8 +141,7 @@ func (p *Provider) endDepartureLocked(name string) {
 	}
 }
 
-// heldLocked returns the AlertRules that a spoke's cache has something of. The cache is
-// read, and nobody waits.
+// heldLocked returns the AlertRules whose PrometheusRules are in a spoke's cache. It does not wait.
 func (p *Provider) heldLocked(name string) ([]string, bool) {
 	e := p.entries[name]
 	if e == nil || e.spoke == nil || !e.spoke.RulesServed {
@@ -162,12 +160,12 @@ func (p *Provider) heldLocked(name string) ([]string, bool) {
 	return out, true
 }
 
-// alertRuleOf returns the AlertRule that an object says it stands for.
+// alertRuleOf returns the AlertRule that an object's annotation names.
 func alertRuleOf(o metav1.Object) string {
 	return Clip(o.GetAnnotations()[v1alpha1.AlertRuleAnnotation], maxRuleName)
 }
 
-// alertRulesOf returns the AlertRules that objects say they stand for.
+// alertRulesOf returns the AlertRules that the annotations of objects name.
 func alertRulesOf(objects []ownRule) []string {
 	out := make([]string, 0, len(objects))
 	for _, o := range objects {
@@ -177,17 +175,16 @@ func alertRulesOf(objects []ownRule) []string {
 	return out
 }
 
-// maxRuleName bounds the names that are read from annotations, in bytes.
+// maxRuleName bounds the names in annotations, in bytes.
 const maxRuleName = 317
 
-// lastConnectionLocked makes a connection by the kubeconfig that is in use, or else by the
-// one at hand.
+// lastConnectionLocked creates a connection with the kubeconfig in use, or else with the given one.
 func (p *Provider) lastConnectionLocked(name string, kubeconfig []byte) (*connection, error) {
 	if e := p.entries[name]; e != nil && e.current != nil {
 		kubeconfig = e.current.kubeconfig
 	}
 	if len(kubeconfig) == 0 {
-		return nil, errors.New("there is no kubeconfig to reach it with")
+		return nil, errors.New("the spoke has no kubeconfig; create its Secret again")
 	}
 	cfg, err := RESTConfig(kubeconfig, p.opts.Allow.Of(name))
 	if err != nil {
@@ -196,7 +193,7 @@ func (p *Provider) lastConnectionLocked(name string, kubeconfig []byte) (*connec
 	return p.newConnection(name, cfg)
 }
 
-// depart removes until there is nothing left, or the time is over.
+// depart removes rules until none is left or the deadline has passed.
 func (p *Provider) depart(ctx context.Context, name string, c *connection, d *departure) {
 	defer d.cancel()
 	p.Remove(name)
@@ -209,7 +206,7 @@ func (p *Provider) depart(ctx context.Context, name string, c *connection, d *de
 			p.progress(name, d, func(s *Departure) { s.Removed += removed; s.Left, s.Known = left, true })
 		})
 		if p.base.Err() != nil {
-			return // the operator ends: whoever comes after it goes on
+			return // the operator is stopping; its successor continues
 		}
 		if err == nil || ctx.Err() != nil || isDuplicate(err) {
 			p.progress(name, d, func(s *Departure) {
@@ -220,7 +217,7 @@ func (p *Provider) depart(ctx context.Context, name string, c *connection, d *de
 				case isDuplicate(err):
 					s.Why, s.Kept = err.Error(), true
 				case s.Why == "":
-					s.Why = "not all of them could be removed in time"
+					s.Why = "not all PrometheusRules could be removed in time"
 				}
 			})
 			return
@@ -233,7 +230,7 @@ func (p *Provider) depart(ctx context.Context, name string, c *connection, d *de
 	}
 }
 
-// whyLeft says why something is still in a spoke that leaves.
+// whyLeft says why rules are still in a spoke that leaves.
 func whyLeft(err error) string {
 	if isEnding(err) {
 		return Clip(err.Error(), maxMessage)
@@ -241,7 +238,7 @@ func whyLeft(err error) string {
 	return disconnected(err).Message
 }
 
-// progress changes a departure's state, and tells of it.
+// progress changes a departure's state and reports it.
 func (p *Provider) progress(name string, d *departure, change func(*Departure)) {
 	p.mu.Lock()
 	before := d.state
@@ -255,7 +252,7 @@ func (p *Provider) progress(name string, d *departure, change func(*Departure)) 
 	}
 }
 
-// idle tells whether no worker has a key of a spoke in hand.
+// idle reports whether no worker has a key of a spoke.
 func (p *Provider) idle(name string) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -267,8 +264,8 @@ func (p *Provider) idle(name string) bool {
 	return true
 }
 
-// prune removes this hub's PrometheusRules from the cluster that the spoke is known to be,
-// and tells after every page what is left. It returns nil when there are none.
+// prune removes this hub's PrometheusRules from the cluster with this identity, and reports after each page
+// what is left. It returns nil when none is left.
 func (c *connection) prune(ctx context.Context, identity string, told func(removed int, left []string)) error {
 	if err := c.isStill(ctx, identity); err != nil {
 		return err
@@ -276,26 +273,26 @@ func (c *connection) prune(ctx context.Context, identity string, told func(remov
 	c.breaker.Close()
 	rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
 	if err != nil {
-		return fmt.Errorf("making a client for PrometheusRules: %w", err)
+		return fmt.Errorf("creating a client for PrometheusRules: %w", err)
 	}
 	return pruneAll(ctx, c.ownRules(rules), rules, told)
 }
 
-// ownRule is a PrometheusRule of this hub's, as it was listed.
+// ownRule is a PrometheusRule of this hub, as listed.
 type ownRule struct {
 	namespace, name string
 	uid             types.UID
 	resourceVersion string
 	alertRule       string
-	ending          bool // it is being deleted, and waits for its finalizers
+	ending          bool // it is being deleted and waits for its finalizers
 }
 
-// endingError says that an object is being deleted, and still there.
+// endingError says that an object is still there and being deleted.
 type endingError struct{ object string }
 
 // Error implements error.
 func (e *endingError) Error() string {
-	return "PrometheusRule " + e.object + " is being deleted, and waits for its finalizers"
+	return "PrometheusRule " + e.object + " is being deleted and waits for its finalizers"
 }
 
 func isEnding(err error) bool {
@@ -303,8 +300,8 @@ func isEnding(err error) bool {
 	return ok
 }
 
-// pruneAll removes a hub's PrometheusRules. What can't be removed is an error, and keeps
-// none of the others.
+// pruneAll removes all PrometheusRules of the hub. It returns an error for those that it could not remove, and
+// removes the others.
 func pruneAll(ctx context.Context, own *reading, rules monitoring.Interface, told func(removed int, left []string)) error {
 	for {
 		objects, err := listOwn(ctx, own)
@@ -317,7 +314,7 @@ func pruneAll(ctx context.Context, own *reading, rules monitoring.Interface, tol
 	}
 }
 
-// ownRules reads this hub's PrometheusRules, in pages that suit the link.
+// ownRules lists this hub's PrometheusRules in pages that suit the link.
 func (c *connection) ownRules(rules monitoring.Interface) *reading {
 	selector := metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: map[string]string{
 		v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: c.p.opts.HubID,
@@ -334,7 +331,7 @@ func (c *connection) ownRules(rules monitoring.Interface) *reading {
 	}, &c.received, c.cfg.DisableCompression)
 }
 
-// listOwn lists this hub's PrometheusRules. Without the kind there are none.
+// listOwn lists this hub's PrometheusRules. It returns none if the spoke does not serve the kind.
 func listOwn(ctx context.Context, own *reading) ([]ownRule, error) {
 	list, err := own.list(ctx, metav1.ListOptions{})
 	switch {
@@ -358,9 +355,8 @@ func listOwn(ctx context.Context, own *reading) ([]ownRule, error) {
 	return out, err //nolint:wrapcheck // it is nil
 }
 
-// removeAll deletes objects, and tells now and then how many more are gone, and of which
-// AlertRules the rest is. One that the spoke refuses to delete does not keep the others. The
-// error is the first one.
+// removeAll deletes objects, and regularly reports how many more are gone and which AlertRules are left. A
+// refused deletion does not stop the others. It returns the first error.
 func removeAll(ctx context.Context, rules monitoring.Interface, objects []ownRule, told func(removed int, left []string)) error {
 	var left []ownRule
 	var first error
@@ -373,13 +369,13 @@ func removeAll(ctx context.Context, rules monitoring.Interface, objects []ownRul
 			first = err
 		}
 		if err != nil && !refused(err) {
-			return err // the spoke itself is at fault
+			return err // the spoke itself fails
 		}
 	}
 	return first
 }
 
-// removeSome deletes objects, a few at a time, and returns those that are still there.
+// removeSome deletes objects, a few at a time, and returns those that are left.
 func removeSome(ctx context.Context, rules monitoring.Interface, objects []ownRule) ([]ownRule, error) {
 	errs := make([]error, len(objects))
 	var g errgroup.Group
@@ -390,7 +386,7 @@ func removeSome(ctx context.Context, rules monitoring.Interface, objects []ownRu
 			return nil
 		})
 	}
-	_ = g.Wait() // errs has them
+	_ = g.Wait() // the errors are in errs
 	var kept []ownRule
 	var first error
 	for i, err := range errs {
@@ -405,10 +401,10 @@ func removeSome(ctx context.Context, rules monitoring.Interface, objects []ownRu
 	return kept, first
 }
 
-// refused tells whether an error is about one object alone.
+// refused reports whether an error concerns only one object.
 func refused(err error) bool { return answered(err) || isEnding(err) }
 
-// remove deletes an object, if it still is as it was listed.
+// remove deletes an object if it is unchanged since it was listed.
 func (o ownRule) remove(ctx context.Context, rules monitoring.Interface) error {
 	if o.ending {
 		return &endingError{object: o.namespace + "/" + o.name}
@@ -424,8 +420,8 @@ func (o ownRule) remove(ctx context.Context, rules monitoring.Interface) error {
 	return nil
 }
 
-// isStill makes sure that a connection leads to the cluster that a spoke is known to be,
-// and that no other spoke is in charge of it.
+// isStill verifies that a connection leads to the cluster of the spoke, and that no other spoke is in charge
+// of that cluster.
 func (c *connection) isStill(ctx context.Context, identity string) error {
 	is, err := c.gate.learn(asProbe(ctx))
 	if err != nil {
@@ -441,8 +437,8 @@ func (c *connection) isStill(ctx context.Context, identity string) error {
 	return nil
 }
 
-// inCharge returns another spoke that is known to be a cluster, or "". Where the one that asks
-// is known to be it as well, the other has to have a Secret: else it is a predecessor.
+// inCharge returns another spoke that is known to be this cluster, or "". If the caller is known to be it as
+// well, the other spoke counts only if it has a Secret; otherwise it is a predecessor.
 func (p *Provider) inCharge(name, identity string, known bool) string {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

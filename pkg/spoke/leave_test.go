@@ -68,7 +68,7 @@ func TestPruneAll(t *testing.T) {
 	}
 }
 
-// One that waits for its finalizers is asked for again later, not all the time.
+// An object that waits for its finalizers is deleted again later, not continuously.
 func TestPruneAllWaitsForFinalizers(t *testing.T) {
 	ending := ruleOf("hub", "ending")
 	ending.DeletionTimestamp, ending.Finalizers = new(metav1.Now()), []string{"example.com/f"}
@@ -96,8 +96,7 @@ func TestPruneAllIsRefused(t *testing.T) {
 	}
 }
 
-// One that the spoke refuses to delete does not keep the others, and what is told to be left
-// is all that is.
+// A refused deletion does not stop the others, and only what is left is reported.
 func TestPruneAllGoesOn(t *testing.T) {
 	var objects []runtime.Object
 	for i := range 2 * pruneStep {
@@ -116,7 +115,7 @@ func TestPruneAllGoesOn(t *testing.T) {
 	}
 }
 
-// A spoke that does not answer is not asked for every object.
+// A spoke that does not answer is not asked about every object.
 func TestPruneAllGivesUp(t *testing.T) {
 	var objects []runtime.Object
 	for i := range 2 * pruneStep {
@@ -135,8 +134,8 @@ func TestPruneAllGivesUp(t *testing.T) {
 	}
 }
 
-// A spoke that was never known to be a cluster removes nothing from one that another spoke
-// is, whether that has a Secret at present or not.
+// A spoke that was never known to be a cluster removes nothing from a cluster of another spoke, whether that
+// has a Secret at present or not.
 func TestInCharge(t *testing.T) {
 	p := NewProvider(Options{})
 	p.Known("other", "c")
@@ -174,7 +173,7 @@ func TestDepartOfADuplicate(t *testing.T) {
 	}
 }
 
-// The end of the operator is not the end of a departure.
+// A departure continues after a restart of the operator.
 func TestDepartIsInterrupted(t *testing.T) {
 	_, c, _ := connectTo(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -187,7 +186,7 @@ func TestDepartIsInterrupted(t *testing.T) {
 	}
 }
 
-// A spoke is tried for as long as the timeout says, whatever the clock of the hub's API server.
+// The removal is tried for the timeout, whatever the clock of the hub's API server.
 func TestDepartUntil(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
@@ -215,7 +214,7 @@ func TestDepartUntil(t *testing.T) {
 	}
 }
 
-// What is shown of a departure stays what it was when it began.
+// The shown deadline of a departure does not change.
 func TestDepartShowsItsDeadline(t *testing.T) {
 	t.Parallel()
 	_, c, _ := connectTo(t)
@@ -230,7 +229,7 @@ func TestDepartShowsItsDeadline(t *testing.T) {
 	if again, err := p.Depart(t.Context(), "gone", o); err != nil || !again.Deadline.Equal(first.Deadline) {
 		t.Errorf("then it is tried until %v, and not %v: %v", again.Deadline, first.Deadline, err)
 	}
-	// One that is served would have been seen to be deleted long ago.
+	// For a served spoke, an earlier deletion would have been seen.
 	engagedAs(p, "served", "uid")
 	o.Deleted = time.Now().Add(-time.Hour)
 	for name, want := range map[string]bool{"served": true, "restarted": false} {

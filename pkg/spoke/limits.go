@@ -10,42 +10,42 @@ import (
 	"golang.org/x/text/message"
 )
 
-// The bounds of a spoke for which Limits say nothing.
+// Defaults of Limits.
 const (
-	// DefaultMaxObjects is how many objects of a kind a spoke may hold.
+	// DefaultMaxObjects is how many objects of a kind a spoke may have.
 	DefaultMaxObjects = 20_000
-	// DefaultMaxMemory is how many bytes the cached objects of a spoke may take. While a list is
-	// read, the process needs about three times as much.
+	// DefaultMaxMemory is the size of a spoke's cached objects, in bytes. While lists are read, the process
+	// needs about three times as much.
 	DefaultMaxMemory = 48 << 20
 )
 
-// The bounds that no operator should have to raise.
+// Bounds that nobody should have to raise.
 const (
 	// maxHeader bounds the header of an answer.
 	maxHeader = 256 << 10
 	// maxVersionAnswer bounds the answer to GET /version, which has a few hundred bytes.
 	maxVersionAnswer = 16 << 10
-	// maxRefusal bounds the answer to a read that is refused. A page of a proxy is smaller.
+	// maxRefusal bounds the answer to a refused read. The error page of a proxy is smaller.
 	maxRefusal = 256 << 10
 	// maxBehind bounds the answer of a server behind the API server. pkg/evaluator reads less.
 	maxBehind = 64 << 20
 	// maxNesting is the depth of JSON. The managedFields of a Deployment have less than 20 levels.
 	maxNesting = 256
-	// maxValues and maxPageValues bound the values in an object and in a page of a list: a value of
-	// two bytes, such as {}, can become a struct of some hundred bytes.
+	// maxValues and maxPageValues bound the JSON values in an object and in a page of a list: a value of two
+	// bytes, such as {}, can become a struct of several hundred bytes.
 	maxValues, maxPageValues = 1 << 17, 1 << 18
-	// maxShort bounds the objects in lists that are read in one answer, such as of evaluators.
+	// maxShort bounds the objects in lists that are read in one answer, such as those of evaluators.
 	maxShort = 1000
-	// fleetPages bounds the sum of all pages of lists that are read at a time, in bytes.
+	// fleetPages bounds the total size of the pages that are read concurrently, in bytes.
 	fleetPages = 128 << 20
 )
 
-// Limits bound what a spoke may make the manager hold in memory. A limit that is zero has a default.
+// Limits bound the memory that a spoke can use in the manager. Zero means the default.
 type Limits struct {
 	// Objects is the number of objects of each kind.
 	Objects int
-	// Memory is what the cached objects take, in bytes. A page of a list may have a third of it, and
-	// an object a twelfth.
+	// Memory is the size of the cached objects, in bytes. A page of a list may have a third of it, and an object
+	// a twelfth.
 	Memory int64
 }
 
@@ -69,14 +69,14 @@ const (
 	memoryFlag  = "--spoke-max-memory"
 )
 
-// bounds are those of one answer, or of one event of a watch. Zero is none.
+// bounds are the bounds of one answer, or of one event of a watch. Zero means no bound.
 type bounds struct {
 	bytes, values, items int64
-	// flag raises bytes; "" where none does.
+	// flag is the flag that raises bytes, or "".
 	flag string
 }
 
-// answerTo returns the bounds of the answer to a request, by what it is for.
+// answerTo returns the bounds of the answer to a request.
 func (l Limits) answerTo(req *http.Request, code int) bounds {
 	object := bounds{bytes: l.memory() / 12, values: maxValues, flag: memoryFlag}
 	query := req.URL.Query()
@@ -97,7 +97,7 @@ func (l Limits) answerTo(req *http.Request, code int) bounds {
 	return object
 }
 
-// pageOf returns the page of a list that a request is for, or nil.
+// pageOf returns the page of a list that a request reads, or nil.
 func pageOf(req *http.Request) *inflow {
 	if i, ok := req.Context().Value(inflowKey{}).(*inflow); ok && !i.single {
 		return i
@@ -105,19 +105,19 @@ func pageOf(req *http.Request) *inflow {
 	return nil
 }
 
-// errTooLarge is what every TooLargeError is.
+// errTooLarge matches every TooLargeError.
 var errTooLarge = errors.New("the answer is too large")
 
-// TooLargeError says that a spoke sent more than is read, or holds more than is kept.
+// TooLargeError says that a spoke sent more than is read, or has more than is cached.
 type TooLargeError struct {
-	// What is too large.
+	// What is the thing that is too large.
 	What string
-	// Value was found, in Unit, and Bound is the most that there may be.
+	// Value is the actual amount and Bound the limit, in Unit.
 	Value, Bound int64
 	Unit         string
-	// Flag raises the bound; "" where none does.
+	// Flag is the flag that raises the limit, or "".
 	Flag string
-	// part tells that fewer objects at a time may fit.
+	// part means that a request for fewer objects may succeed.
 	part bool
 }
 
@@ -128,24 +128,24 @@ func (e *TooLargeError) Error() string {
 	if e.Flag != "" {
 		bound += " (" + e.Flag + ")"
 	}
-	return p.Sprintf("%s: %d %s, and the bound is %s", e.What, e.Value, e.Unit, bound)
+	return p.Sprintf("%s: %d %s; the limit is %s", e.What, e.Value, e.Unit, bound)
 }
 
 // Is makes it an errTooLarge.
 func (e *TooLargeError) Is(target error) bool { return target == errTooLarge }
 
-// tooLarge returns the TooLargeError that an error is of, or nil.
+// tooLarge returns the TooLargeError in an error's chain, or nil.
 func tooLarge(err error) *TooLargeError {
 	e, _ := errors.AsType[*TooLargeError](err)
 	return e
 }
 
-// tooLargeAdvice is what to do about a spoke that is too large.
+// tooLargeAdvice says what to do about a spoke that is too large.
 func tooLargeAdvice(e *TooLargeError) string {
 	if e.Flag != "" {
-		return "its rules stay as they are; look what fills it or, if that is as it should be, raise the bound"
+		return "its rules stay as they are; find out what fills it, or raise the limit"
 	}
-	return "its rules stay as they are; look what answers at the address in the kubeconfig"
+	return "its rules stay as they are; check which server answers at the address in the kubeconfig"
 }
 
 // answerName names the answer to a request in a message.

@@ -5,14 +5,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// listBounds bound what the lists of a session take in memory. A nil one bounds nothing.
+// listBounds bounds the memory of the lists of a session. A nil one has no bounds.
 type listBounds struct {
 	*holdings
 	pages *pageBudget
 }
 
-// page begins a page of a list, and the list where it is the first. The share has to be ended when
-// the page is trimmed.
+// page starts a page of a list, and the list if it is the first page. End the share when the page has been
+// trimmed.
 func (b *listBounds) page(r *reading, from string) *share {
 	if b == nil {
 		return nil
@@ -23,8 +23,8 @@ func (b *listBounds) page(r *reading, from string) *share {
 	return b.pages.join()
 }
 
-// fits tells whether a list may be kept, of which a page was read. What it says of the rest is
-// believed: one that is far too large is not read to its bound.
+// fits checks whether a list may be kept, after one of its pages was read. It trusts the page's count of
+// remaining items, so that a list that is far too large is not read to its limit.
 func (b *listBounds) fits(r *reading, page runtime.Object) error {
 	if b == nil {
 		return nil
@@ -39,8 +39,8 @@ func (b *listBounds) fits(r *reading, page runtime.Object) error {
 	return nil
 }
 
-// smaller tells whether a page that was not read is to be asked for again, with fewer objects. Of one
-// that is too large nevertheless it tells the connection.
+// smaller reports whether to ask again for a page with fewer objects. If the page is too large even so, it
+// reports that to the connection.
 func (r *reading) smaller(err error) bool {
 	excess := tooLarge(err)
 	switch {

@@ -15,9 +15,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/contest"
 )
 
-// mirrored returns the labels that a SpokeCluster takes over from its Secret, and
-// whether that differs from what it took over before. A label that somebody else
-// has set to another value on the SpokeCluster is left to them.
+// mirrored returns the labels that a SpokeCluster takes from its Secret, and whether they differ from those it
+// took before. A label that another client has changed on the SpokeCluster is left to that client.
 func mirrored(secret map[string]string, sc *v1alpha1.SpokeCluster) (labels map[string]string, changed bool) {
 	ours := ownLabels(sc)
 	labels = map[string]string{}
@@ -40,7 +39,7 @@ func mirrored(secret map[string]string, sc *v1alpha1.SpokeCluster) (labels map[s
 	return labels, changed
 }
 
-// alters tells whether the mirror changes or takes off a label that it has set before.
+// alters reports whether the mirror changes or removes a label that it has set before.
 func alters(labels map[string]string, sc *v1alpha1.SpokeCluster) bool {
 	for key := range ownLabels(sc) {
 		if value, kept := labels[key]; !kept || sc.Labels[key] != value {
@@ -50,15 +49,15 @@ func alters(labels map[string]string, sc *v1alpha1.SpokeCluster) bool {
 	return false
 }
 
-// mirrors tells whether a Secret's label is meant for placement: neither the
-// registration itself, nor what Kubernetes and its tools keep for themselves.
+// mirrors reports whether a Secret's label is used for placement. The registration label and the labels of
+// Kubernetes and its tools are not.
 func mirrors(key string) bool {
 	domain, _, found := strings.Cut(key, "/")
 	return key != v1alpha1.RegistrationLabel &&
 		!(found && (domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io")))
 }
 
-// ownLabels reads out of managedFields which labels the mirror applied.
+// ownLabels returns the labels that the mirror applied, from managedFields.
 func ownLabels(sc *v1alpha1.SpokeCluster) sets.Set[string] {
 	ours := sets.New[string]()
 	for _, entry := range sc.ManagedFields {
@@ -82,25 +81,25 @@ func ownLabels(sc *v1alpha1.SpokeCluster) sets.Set[string] {
 	return ours
 }
 
-// news is what a SpokeCluster's status is made of.
+// news is the input of a SpokeCluster's status.
 type news struct {
-	// seen is nil when nothing was seen of the spoke since the operator started: then the
-	// status stays, because a restart of the operator is no news of the spoke.
+	// seen is nil until the spoke has been observed after a start of the operator. Until then the status is not
+	// changed.
 	seen *Observation
-	// finding is non-nil where the registration itself is at fault.
+	// finding is non-nil if the registration itself is wrong.
 	finding *Finding
-	// held is what the brake holds, or nil.
+	// held are the deletions that the brake holds, or nil.
 	held *Held
-	// doomed are the AlertRules of what is to be removed, and can't be for now.
+	// doomed are the AlertRules whose PrometheusRules are to be removed and can't be at present.
 	doomed      []string
 	doomedKnown bool
-	// refused is the number of Deployments that did not get all of their AlertRules.
+	// refused is the number of Deployments that lack AlertRules because of maxRules.
 	refused int
-	// contested says what somebody undoes of what is written for the spoke, or is "".
+	// contested is the message about writes for the spoke that another client reverts, or "".
 	contested string
 }
 
-// away tells whether nothing can be written to the spoke at present.
+// away reports whether nothing can be written to the spoke at present.
 func (n news) away() bool {
 	return n.seen == nil || n.seen.Connected.Status != metav1.ConditionTrue
 }
@@ -119,18 +118,18 @@ func statusOf(sc *v1alpha1.SpokeCluster, n news, now metav1.Time) v1alpha1.Spoke
 	case n.finding == nil:
 	case connected.Status == metav1.ConditionTrue:
 		// The last good connection stays in use.
-		connected.Message = Clip(lastGood+"the new one is at fault: "+n.finding.Message, maxMessage)
+		connected.Message = Clip(lastGood+"the new one is not valid: "+n.finding.Message, maxMessage)
 	default:
 		connected = *n.finding
 	}
 	if connected.Reason == v1alpha1.ReasonDuplicateCluster {
-		out.Identity = "" // the other spoke's
+		out.Identity = "" // it belongs to the other spoke
 	}
 	if connected.Status == "" {
 		if meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionConnected) != nil {
 			return out
 		}
-		connected = Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "waiting for the spoke's first answer"}
+		connected = Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "waiting for the first answer of the spoke"}
 	}
 	out.ObservedGeneration = sc.Generation
 	set := func(kind string, f Finding) { setCondition(&out, sc.Generation, kind, f, now) }
@@ -146,19 +145,19 @@ func statusOf(sc *v1alpha1.SpokeCluster, n news, now metav1.Time) v1alpha1.Spoke
 	return out
 }
 
-// whileConnected returns what is known of whether a spoke serves PrometheusRules: nothing,
-// while it is not connected. A spoke that was never looked at has no such condition.
+// whileConnected returns what is known about whether a spoke serves PrometheusRules. It is unknown while the
+// spoke is not connected. A spoke that was never connected has no such condition.
 func whileConnected(serves, connected Finding, conditions []metav1.Condition) Finding {
 	if connected.Status == metav1.ConditionTrue || meta.FindStatusCondition(conditions, v1alpha1.ConditionPrometheusRuleServed) == nil && serves.Status == "" {
 		return serves
 	}
 	return Finding{
 		Status: metav1.ConditionUnknown, Reason: connected.Reason,
-		Message: "the spoke is not connected; whether it serves PrometheusRules can't be known",
+		Message: "the spoke is not connected, so it is unknown whether it serves PrometheusRules",
 	}
 }
 
-// lastGood begins the message of Connected where a new kubeconfig is not in use.
+// lastGood begins the message of Connected while a new kubeconfig is not in use. refusal depends on it.
 const lastGood = "the last good kubeconfig stays in use; "
 
 func setCondition(s *v1alpha1.SpokeClusterStatus, generation int64, kind string, f Finding, now metav1.Time) {
@@ -168,7 +167,7 @@ func setCondition(s *v1alpha1.SpokeClusterStatus, generation int64, kind string,
 	})
 }
 
-// into writes what was read of a spoke into a status.
+// into writes an observation into a status.
 func (o *Observation) into(s *v1alpha1.SpokeClusterStatus) {
 	if o.Version != "" {
 		s.KubernetesVersion = o.Version
@@ -182,8 +181,8 @@ func (o *Observation) into(s *v1alpha1.SpokeClusterStatus) {
 	o.Counts.into(s)
 }
 
-// pending is what still has to be removed from the spoke. Where that can't be said, because
-// the spoke was not read since the operator started, it stays as it was.
+// pending returns what is still to be removed from the spoke. If that is unknown, because the spoke was not
+// read since the operator started, it stays as it was.
 func (n news) pending(was *v1alpha1.PendingDeletions, suspended bool) *v1alpha1.PendingDeletions {
 	out := n.held.pending()
 	switch {
@@ -212,13 +211,13 @@ func pendingOf(rules []string, held int32) *v1alpha1.PendingDeletions {
 	return &v1alpha1.PendingDeletions{Count: int32(min(len(rules), 1<<30)), Held: held, Names: rules[:min(len(rules), maxPending)]}
 }
 
-// readiness is Ready: connected, PrometheusRules are served, and nothing stands in the way
-// of what is to be written.
+// readiness returns the condition Ready: the spoke is connected, it serves PrometheusRules, and nothing blocks
+// writes.
 func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news) Finding {
 	if ptr.Deref(sc.Spec.Suspend, false) {
 		return Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonSuspended,
-			Message: "nothing is written to the spoke; to go on: kubectl patch spoke " + sc.Name + ` --type=merge -p '{"spec":{"suspend":false}}'`,
+			Message: "the SpokeCluster is suspended: nothing is written to the spoke. To resume: kubectl patch spoke " + sc.Name + ` --type=merge -p '{"spec":{"suspend":false}}'`,
 		}
 	}
 	for _, kind := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed} {
@@ -240,23 +239,22 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 	case n.refused > 0:
 		return Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonMaxRulesReached,
-			Message: fmt.Sprintf("%s not got all AlertRules: spec.maxRules of %d is reached. Those that exist stay."+
-				" To want fewer, narrow the templates. To allow more, such as: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'",
-				deploymentsHave(n.refused), ptr.Deref(sc.Spec.MaxRules, 0), sc.Name, more(ptr.Deref(sc.Spec.MaxRules, 0), n.refused)),
+			Message: fmt.Sprintf("%s AlertRules: spec.maxRules (%d) is reached. Existing AlertRules stay."+
+				" To generate fewer, narrow the templates. To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'",
+				deploymentsLack(n.refused), ptr.Deref(sc.Spec.MaxRules, 0), sc.Name, more(ptr.Deref(sc.Spec.MaxRules, 0), n.refused)),
 		}
 	}
-	return Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "rules are kept in the spoke"}
+	return Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "the hub manages the rules in the spoke"}
 }
 
-// more is a limit that would do, with some room: as many AlertRules as Deployments are
-// refused is the least.
+// more suggests a higher limit: room for at least as many AlertRules as Deployments are refused.
 func more(limit int32, refused int) int32 {
 	return min(max(2*limit, limit+2*int32(min(refused, 1<<20))), 100_000)
 }
 
-func deploymentsHave(n int) string {
+func deploymentsLack(n int) string {
 	if n == 1 {
-		return "1 Deployment has"
+		return "1 Deployment lacks"
 	}
-	return fmt.Sprintf("%d Deployments have", n)
+	return fmt.Sprintf("%d Deployments lack", n)
 }

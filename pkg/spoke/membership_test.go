@@ -474,7 +474,7 @@ func TestStatusOf(t *testing.T) {
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
 				message := meta.FindStatusCondition(s.Conditions, ready).Message
-				if !strings.HasPrefix(message, "3 Deployments have not got all AlertRules: spec.maxRules of 5 is reached") {
+				if !strings.HasPrefix(message, "3 Deployments lack AlertRules: spec.maxRules (5) is reached") {
 					t.Errorf("the message is %q", message)
 				}
 			},
@@ -516,7 +516,7 @@ func TestStatusOf(t *testing.T) {
 			if tc.check != nil {
 				tc.check(t, got)
 			}
-			// Its own output, later, while the spoke goes on answering.
+			// The same input again later, while the spoke keeps answering.
 			sc := tc.sc.DeepCopy()
 			sc.Status = got
 			if tc.seen != nil && !tc.seen.Contact.IsZero() {
@@ -532,7 +532,7 @@ func TestStatusOf(t *testing.T) {
 
 func suspend(s *v1alpha1.SpokeClusterSpec) { s.Suspend = new(true) }
 
-// pendingIs checks what a status tells of what is to be removed.
+// pendingIs checks the pending deletions in a status.
 func pendingIs(count, held int32, names ...string) func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 	return func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 		t.Helper()
@@ -546,7 +546,7 @@ func pendingIs(count, held int32, names ...string) func(t *testing.T, s v1alpha1
 	}
 }
 
-// A restart is no news of the spoke: not even of what its SpokeCluster is by now.
+// A restart does not change the status, not even with a changed SpokeCluster.
 func TestStatusAfterRestart(t *testing.T) {
 	sc := member(good())
 	sc.Generation = 2

@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// eventSpan is the time over which the events of a watch are counted, and maxEvents and
-	// maxEventBytes are the most within it. A rollout of all Deployments of a large spoke is less.
+	// eventSpan is the time over which the events of a watch are counted. maxEvents and maxEventBytes are the
+	// limits within it. A rollout of all Deployments of a large spoke stays below them.
 	eventSpan     = 5 * time.Second
 	maxEvents     = 10_000
 	maxEventBytes = 32 << 20
-	// eventTime is for how long an event of a watch may be on its way: an API server sends it in one go.
+	// eventTime is how long an event of a watch may take. An API server sends it at once.
 	eventTime = 20 * time.Second
 )
 
-// meter counts JSON as it is read. It is no parser, and takes the same time for whatever it is
-// given: it counts what decides how much memory the decoded objects take.
+// meter counts JSON while it is read. It does not parse, and takes the same time for any input. It counts what
+// determines the memory of the decoded objects.
 type meter struct {
 	bounds
 	what string
-	// part tells that fewer objects can be asked for.
+	// part means that a request for fewer objects is possible.
 	part bool
 
 	read, values, items int64
@@ -36,8 +36,8 @@ type meter struct {
 	quoted, escaped     bool
 }
 
-// add counts some more, up to the end of a value that is nothing within another one. It returns how
-// much that was, and whether the value has ended.
+// add counts input up to the end of a top-level value. It returns the number of bytes counted, and whether the
+// value has ended.
 func (m *meter) add(p []byte) (n int, ended bool, err *TooLargeError) {
 	for n < len(p) && !ended {
 		switch {
@@ -55,9 +55,9 @@ func (m *meter) add(p []byte) (n int, ended bool, err *TooLargeError) {
 	return n, ended, m.exceeded()
 }
 
-// text counts a part of a text, and returns how long that is.
+// text counts part of a string and returns its length.
 func (m *meter) text(p []byte) int {
-	p = p[:min(len(p), 512)] // it is looked through twice
+	p = p[:min(len(p), 512)] // the loop goes over it twice
 	end := bytes.IndexByte(p, '"')
 	if end >= 0 {
 		p = p[:end]
@@ -73,7 +73,7 @@ func (m *meter) text(p []byte) int {
 	return len(p)
 }
 
-// mark counts a byte that is not within a text. It tells whether a value ends with it.
+// mark counts a byte outside strings. It reports whether a top-level value ends with it.
 func (m *meter) mark(c byte) (ended bool) {
 	switch c {
 	case '"':
@@ -96,7 +96,7 @@ func (m *meter) mark(c byte) (ended bool) {
 	return false
 }
 
-// exceeded says which bound is passed, or nil.
+// exceeded returns the bound that is exceeded, or nil.
 func (m *meter) exceeded() *TooLargeError {
 	e := &TooLargeError{What: m.what, part: m.part}
 	switch {
@@ -109,7 +109,7 @@ func (m *meter) exceeded() *TooLargeError {
 		if e.Bound != maxShort {
 			e.Flag = objectsFlag
 		}
-	case m.bounds.values > 0 && m.deepest > maxNesting: // where it is decoded as JSON
+	case m.bounds.values > 0 && m.deepest > maxNesting: // if it is decoded as JSON
 		e.Value, e.Bound, e.Unit, e.part = int64(m.deepest), maxNesting, "levels", false
 	default:
 		return nil
@@ -117,18 +117,18 @@ func (m *meter) exceeded() *TooLargeError {
 	return e
 }
 
-// next begins the next value.
+// next starts the next value.
 func (m *meter) next() {
 	*m = meter{bounds: m.bounds, what: m.what, part: m.part}
 }
 
-// metered is a transport that counts what is read of every answer, after it was decompressed, and
-// ends the answer where a bound is passed. It is the one place where answers of a spoke are bounded.
+// metered is a transport that counts the decompressed bytes of every answer, and ends the answer when it
+// exceeds a bound. All answers of a spoke are bounded here.
 type metered struct {
 	next   http.RoundTripper
 	limits Limits
-	// tell is told of an answer that is too large, unless whoever asked can ask for less of it; nil
-	// for nobody.
+	// tell is called for an answer that is too large, unless the caller can ask for a smaller one. It may be
+	// nil.
 	tell func(*TooLargeError)
 }
 
@@ -146,14 +146,14 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 		if resp.Header == nil {
 			resp.Header = http.Header{}
 		}
-		// Whatever the spoke calls it. Else it would choose the decoder, such as that of YAML.
+		// Without this, the spoke's Content-Type would choose the decoder, such as YAML.
 		resp.Header.Set("Content-Type", "application/json")
 	}
 	m := &meter{bounds: t.limits.answerTo(req, resp.StatusCode), what: answerName(req)}
 	m.part = pageOf(req) != nil && req.URL.Query().Get("limit") != "1"
 	tell := t.tell
 	if aside || tell == nil || (req.Method != http.MethodGet && resp.StatusCode >= http.StatusBadRequest) {
-		tell = func(*TooLargeError) {} // it concerns the request alone
+		tell = func(*TooLargeError) {} // only this request is affected
 	}
 	body := &meteredBody{ReadCloser: resp.Body, meter: m, page: pageOf(req), tell: tell}
 	resp.Body = body
@@ -169,8 +169,7 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// asJSON returns a request that asks for JSON and nothing else: how much memory an answer takes is
-// known of JSON alone.
+// asJSON returns a request that accepts only JSON, because memory is estimated only for JSON.
 func asJSON(req *http.Request) *http.Request {
 	accept := req.Header.Get("Accept")
 	if accept == "" || accept == "application/json" {
@@ -192,12 +191,12 @@ func asJSON(req *http.Request) *http.Request {
 type meteredBody struct {
 	io.ReadCloser
 	meter *meter
-	// page is the page of a list that it is; nil for none.
+	// page is the page of a list in the body, or nil.
 	page *inflow
 	tell func(*TooLargeError)
-	// slow ends what does not come to its end; nil where the context of the request does.
+	// slow ends a body that does not complete; nil if the context of the request does that.
 	slow *overdue
-	// over is why it ended.
+	// over is the error that ended the body.
 	over error
 }
 
@@ -229,16 +228,16 @@ func (b *meteredBody) Close() error {
 	return b.ReadCloser.Close() //nolint:wrapcheck // a body is transparent
 }
 
-// end ends the answer.
+// end ends the answer with an error.
 func (b *meteredBody) end(excess *TooLargeError) error {
 	b.over = excess
-	if b.page == nil { // else less can be asked for
+	if b.page == nil { // otherwise a smaller page can be requested
 		b.tell(excess)
 	}
 	return excess
 }
 
-// eventBody is the body of a watch. Its bounds are those of each event, and how many there are.
+// eventBody is the body of a watch. It bounds each event and the number of events.
 type eventBody struct {
 	*meteredBody
 	what string
@@ -266,7 +265,7 @@ func (b *eventBody) Read(p []byte) (int, error) {
 	return n, b.slow.why(err)
 }
 
-// add counts what was read at some time.
+// add counts bytes that were read at time now.
 func (b *eventBody) add(p []byte, now time.Time) *TooLargeError {
 	if now.Sub(b.since) >= eventSpan {
 		b.since, b.count, b.passed = now, 0, 0
@@ -293,8 +292,8 @@ func (b *eventBody) add(p []byte, now time.Time) *TooLargeError {
 	return nil
 }
 
-// overdue ends an answer, or an event of a watch, that has begun and does not come to its end. A nil
-// one does nothing.
+// overdue ends an answer or an event of a watch that has begun and does not complete in time. A nil overdue
+// does nothing.
 type overdue struct {
 	late *TooLargeError
 	fire func()
@@ -304,9 +303,9 @@ type overdue struct {
 	fired bool
 }
 
-// newOverdue returns one for a body. It tells when it has ended that.
+// newOverdue returns an overdue for a body. It calls tell when it ends the body.
 func newOverdue(what string, body io.Closer, tell func(*TooLargeError)) *overdue {
-	o := &overdue{late: &TooLargeError{What: what, Value: int64(eventTime / time.Second), Bound: int64(eventTime / time.Second), Unit: "seconds without an end"}}
+	o := &overdue{late: &TooLargeError{What: what, Value: int64(eventTime / time.Second), Bound: int64(eventTime / time.Second), Unit: "seconds without completing"}}
 	o.fire = func() {
 		o.mu.Lock()
 		o.fired = true
@@ -317,7 +316,7 @@ func newOverdue(what string, body io.Closer, tell func(*TooLargeError)) *overdue
 	return o
 }
 
-// start notes that something has begun, unless it has already.
+// start starts the time, unless it is running.
 func (o *overdue) start() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -326,7 +325,7 @@ func (o *overdue) start() {
 	}
 }
 
-// stop notes that it has come to its end.
+// stop stops the time.
 func (o *overdue) stop() {
 	if o == nil {
 		return
@@ -339,7 +338,7 @@ func (o *overdue) stop() {
 	}
 }
 
-// why returns the error by which a body ended.
+// why returns the error that ended a body.
 func (o *overdue) why(err error) error {
 	if o == nil || err == nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Every answer of an API server has bounds by what it is for, and whatever passes one ends.
+// Every answer of an API server has bounds that depend on the request, and ends when it exceeds one.
 func TestAnswersAreBounded(t *testing.T) {
 	const (
 		memory = 48 << 20
@@ -133,7 +133,7 @@ func endless(text string) io.Reader {
 	})
 }
 
-// It takes no longer to count what is made to be slow to count.
+// Counting takes the same time for malicious input.
 func TestMeterIsLinear(t *testing.T) {
 	for name, text := range map[string]string{
 		"plain":            `{"a":"b"}`,
@@ -158,7 +158,7 @@ func TestMeterIsLinear(t *testing.T) {
 	}
 }
 
-// What is compressed counts as it is read, over HTTP/2 as over HTTP/1.1.
+// Compressed answers are counted as they are read, over HTTP/2 and HTTP/1.1.
 func TestCompressedAnswersAreBounded(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
@@ -193,14 +193,14 @@ func TestCompressedAnswersAreBounded(t *testing.T) {
 			if found := c.excess.err(); !errors.Is(found, errTooLarge) {
 				t.Errorf("the connection knows of %v", found)
 			}
-			if f := disconnected(fmt.Errorf("asking: %w", err)); f.Reason != "TooLarge" || f.Status != metav1.ConditionFalse || !strings.Contains(f.Message, "and the bound is") {
+			if f := disconnected(fmt.Errorf("asking: %w", err)); f.Reason != "TooLarge" || f.Status != metav1.ConditionFalse || !strings.Contains(f.Message, "the limit is") {
 				t.Errorf("it is shown as %+v", f)
 			}
 		})
 	}
 }
 
-// An API server is asked for JSON alone.
+// An API server is asked only for JSON.
 func TestAnswersAreJSON(t *testing.T) {
 	for accept, want := range map[string]string{
 		"":                 "",
@@ -225,7 +225,7 @@ func TestAnswersAreJSON(t *testing.T) {
 	}
 }
 
-// An event that has begun comes to its end soon, or the watch ends. A quiet watch goes on.
+// A watch ends if one of its events does not complete. A quiet watch continues.
 func TestEventsWithoutAnEnd(t *testing.T) {
 	const event = `{"type":"ADDED","object":{}}`
 	for name, tc := range map[string]struct {
@@ -281,8 +281,7 @@ func TestEventsWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// Pages take no more than a share of what all may, while others need the rest; one that comes slowly
-// keeps no other one waiting.
+// A page gets its share of the memory for all pages while others need the rest; a slow page delays no other.
 func TestShares(t *testing.T) {
 	b := &pageBudget{most: 1000}
 	slow := b.join()

@@ -17,28 +17,27 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// These bound what a spoke's answers may add to a status, in bytes.
+// Limits of what a spoke's answers may add to a status, in bytes.
 const (
 	maxMessage = 512
 	maxVersion = 60
 )
 
-// uid is what an identity looks like. It is shown as part of a command.
+// uid is the form of an identity, which is shown as part of a command.
 var uid = regexp.MustCompile(`^[0-9A-Za-z-]{1,60}$`)
 
-// Observation is what was last seen of a spoke.
+// Observation is the last observed state of a spoke.
 type Observation struct {
-	// Connected and Served are the conditions of the same names; their type is left out.
+	// Connected and Served are the conditions Connected and PrometheusRuleServed, without their type.
 	Connected, Served Finding
-	// Writes says what keeps rules from being written to the spoke. It is zero when
-	// nothing is known to.
+	// Writes says what prevents writes to the spoke. It is zero if nothing is known to.
 	Writes Finding
 	// Version and Identity are empty until they were read.
 	Version, Identity string
-	// IdentityTime is when the spoke became another cluster than before, or one that was
-	// confirmed; zero for neither since the operator started.
+	// IdentityTime is when the spoke became another cluster or was confirmed. It is zero if neither has happened
+	// since the operator started.
 	IdentityTime time.Time
-	// Counts are of what the spoke holds.
+	// Counts are the numbers of objects in the spoke.
 	Counts Counts
 	// Evaluators are its Prometheus and ThanosRuler objects.
 	Evaluators Evaluators
@@ -46,50 +45,50 @@ type Observation struct {
 	Contact time.Time
 }
 
-// equal tells whether two observations say the same. When the contact was is no news.
+// equal reports whether two observations are the same, except for Contact.
 func (o Observation) equal(other Observation) bool {
 	return o.Connected == other.Connected && o.Served == other.Served && o.Writes == other.Writes &&
 		o.Version == other.Version && o.Identity == other.Identity && o.Counts == other.Counts && o.Evaluators.equal(other.Evaluators)
 }
 
-// Finding is the part of a condition that an observation tells.
+// Finding is the part of a condition that an observation determines.
 type Finding struct {
 	Status  metav1.ConditionStatus
 	Reason  string
 	Message string
 }
 
-// DuplicateError says that a spoke is the same cluster as another, by the UID of its
-// namespace kube-system.
+// DuplicateError says that a spoke is the same cluster as another spoke: both have the same UID of namespace
+// kube-system.
 type DuplicateError struct {
-	// Other is the spoke that was there first.
+	// Other is the spoke that was registered first.
 	Other string
 }
 
 // Error implements error.
 func (e *DuplicateError) Error() string {
-	return "this is the same cluster as spoke " + e.Other + ", which stays in charge; delete the Secret of one of the two, and when the other is Ready the SpokeCluster of that name"
+	return "this is the same cluster as spoke " + e.Other + ", which keeps managing it; delete the Secret of one of the two and, when the other is Ready, the SpokeCluster of the same name"
 }
 
-// IdentityError says that a spoke's kubeconfig leads to another cluster than before, by the
-// UID of its namespace kube-system.
+// IdentityError says that a spoke's kubeconfig leads to another cluster than before: the UID of namespace
+// kube-system differs.
 type IdentityError struct {
-	// Spoke is the spoke, and Was and Is are the two clusters.
+	// Spoke is the spoke. Was and Is are the identities of the two clusters.
 	Spoke, Was, Is string
-	// Other is a spoke that was the cluster Is before, and turned out to be OtherIs. It is
-	// empty where there is none, or the change was not confirmed yet.
+	// Other is a spoke that was cluster Is before and is now cluster OtherIs. It is empty if there is none, or
+	// the change has not been confirmed yet.
 	Other, OtherIs string
 }
 
 // Error implements error.
 func (e *IdentityError) Error() string {
 	if e.Other != "" {
-		return fmt.Sprintf("the kubeconfig leads to the cluster that spoke %s was (kube-system has UID %s, and had %s); nothing is written to it."+
-			" Put the former kubeconfig back or, if the two were swapped, confirm the other one, too: kubectl annotate --overwrite spoke %s %s=%s",
+		return fmt.Sprintf("the kubeconfig leads to the former cluster of spoke %s (the UID of kube-system is %s, and was %s); nothing is written to it."+
+			" Restore the former kubeconfig or, if the two clusters were swapped, confirm the other one too: kubectl annotate --overwrite spoke %s %s=%s",
 			e.Other, e.Is, e.Was, e.Other, v1alpha1.AcceptIdentityAnnotation, e.OtherIs)
 	}
-	return fmt.Sprintf("the kubeconfig leads to another cluster (kube-system has UID %s, and had %s); nothing is written to either."+
-		" Put the former kubeconfig back, or confirm the new cluster: kubectl annotate --overwrite spoke %s %s=%s",
+	return fmt.Sprintf("the kubeconfig leads to another cluster (the UID of kube-system is %s, and was %s); nothing is written to either."+
+		" Restore the former kubeconfig, or confirm the new cluster: kubectl annotate --overwrite spoke %s %s=%s",
 		e.Is, e.Was, e.Spoke, v1alpha1.AcceptIdentityAnnotation, e.Is)
 }
 
@@ -103,7 +102,7 @@ func isIdentity(err error) bool {
 	return ok
 }
 
-// disconnected says in a condition's words why a spoke can't be served, and what to do.
+// disconnected returns the condition Connected for an error: why the spoke can't be served, and what to do.
 func disconnected(err error) Finding {
 	f := Finding{Status: metav1.ConditionFalse, Message: Clip(err.Error(), maxMessage)}
 	var refused *RefusedError
@@ -128,22 +127,22 @@ func disconnected(err error) Finding {
 		f.Reason = v1alpha1.ReasonDuplicateCluster
 	case apierrors.IsUnauthorized(err):
 		f.Reason = v1alpha1.ReasonAuthFailed
-		f.Message = "the spoke does not accept the credential (401); put a valid one into the Secret"
+		f.Message = "the spoke rejects the credential (401); put a kubeconfig with a valid one into the Secret"
 	case apierrors.IsForbidden(err):
 		f.Reason = v1alpha1.ReasonForbidden
-		f.Message = advise("the spoke's RBAC refuses: "+err.Error(), "grant it to the operator's account there")
+		f.Message = advise("the spoke's RBAC denies a request: "+err.Error(), "grant the permission to the operator's account in the spoke")
 	case errors.Is(err, errNotKubernetes):
 		f.Reason = v1alpha1.ReasonUnreachable
-		f.Message = advise(err.Error(), "look what the address in the kubeconfig leads to")
+		f.Message = advise(err.Error(), "check which server the address in the kubeconfig leads to")
 	case answered(err):
 		f.Reason = v1alpha1.ReasonUnreachable
-		f.Message = advise("the spoke's API server, or a proxy before it, can't answer: "+err.Error(), "see its logs")
+		f.Message = advise("the spoke's API server, or a proxy in front of it, returns an error: "+err.Error(), "see its logs")
 	case errors.Is(err, context.DeadlineExceeded):
 		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise("no answer in time: "+err.Error(), reach)
 	case isUntrusted(err):
 		f.Reason = v1alpha1.ReasonUnreachable
-		f.Message = advise(err.Error(), "put the CA that signed the API server's certificate into certificate-authority-data of the kubeconfig")
+		f.Message = advise(err.Error(), "put the CA that signed the API server's certificate into certificate-authority-data in the kubeconfig")
 	default:
 		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise(err.Error(), reach)
@@ -156,23 +155,23 @@ func isUntrusted(err error) bool {
 	return ok
 }
 
-// reach is what to do about a spoke that does not answer.
-const reach = "look whether its API server runs, and whether the hub can reach it at the address in the kubeconfig"
+// reach is the advice about a spoke that does not answer.
+const reach = "check that its API server runs, and that the hub can reach it at the address in the kubeconfig"
 
-// throttled is what is shown of a spoke that throttles. The times would change with every
+// throttled is the condition of a spoke that throttles. It has no times, which would change with every
 // request.
 var throttled = Finding{
 	Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonThrottled,
-	Message: "the spoke answers 429 (Too Many Requests), and is left alone for as long as it says; if that goes on, " +
-		"look what overloads its API server, or give the operator's account a FlowSchema of its own there",
+	Message: "the spoke answers 429 (Too Many Requests); no requests are sent until its Retry-After has passed. If this continues, " +
+		"find out what overloads its API server, or give the operator's account its own FlowSchema there",
 }
 
-// advise clips what a spoke said, and adds what to do about it.
+// advise clips the text of a spoke, and appends what to do.
 func advise(what, todo string) string {
 	return Clip(what, maxMessage-len(todo)-len("…; ")) + "; " + todo
 }
 
-// served says in a condition's words whether a spoke serves PrometheusRules.
+// served returns the condition PrometheusRuleServed.
 func served(err error) Finding {
 	switch {
 	case err == nil:
@@ -180,26 +179,25 @@ func served(err error) Finding {
 	case apierrors.IsNotFound(err):
 		return Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonCRDMissing,
-			Message: "the spoke does not serve prometheusrules.monitoring.coreos.com; install prometheus-operator's CRDs there",
+			Message: "the spoke does not serve prometheusrules.monitoring.coreos.com; install the CRDs of prometheus-operator there",
 		}
 	default:
 		return disconnected(fmt.Errorf("reading PrometheusRules: %w", err))
 	}
 }
 
-// answered tells whether an error is the answer of an API server, rather than the
-// lack of one.
+// answered reports whether an error is an answer of an API server, rather than a missing answer.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	var lacking *grantError
 	return errors.As(err, &status) || errors.As(err, &lacking) || errors.Is(err, errNotKubernetes)
 }
 
-// errNotKubernetes is an answer that no API server gives.
-var errNotKubernetes = errors.New("asking for the version: the answer is not that of a Kubernetes API server")
+// errNotKubernetes is the error for an answer that no API server would give.
+var errNotKubernetes = errors.New("reading the Kubernetes version: the answer is not from a Kubernetes API server")
 
-// Clip bounds an untrusted text to limit bytes and an ellipsis, and takes out of it
-// what would spoil a terminal.
+// Clip limits an untrusted text to a number of bytes and an ellipsis, and replaces characters that a terminal
+// would interpret.
 func Clip(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {

@@ -34,7 +34,7 @@ func TestDisconnected(t *testing.T) {
 		"silence":                {err: fmt.Errorf("listing: %w", context.DeadlineExceeded), reason: v1alpha1.ReasonUnreachable, contains: "no answer in time"},
 		"an error of the server": {err: apierrors.NewInternalError(errors.New("etcd")), reason: v1alpha1.ReasonUnreachable, contains: "etcd; see its logs", answered: true},
 		"a certificate":          {err: fmt.Errorf("x: %w", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), reason: v1alpha1.ReasonUnreachable, contains: "certificate-authority-data"},
-		"an error of the net":    {err: errors.New("dial tcp: refused"), reason: v1alpha1.ReasonUnreachable, contains: "refused; look whether"},
+		"an error of the net":    {err: errors.New("dial tcp: refused"), reason: v1alpha1.ReasonUnreachable, contains: "refused; check that"},
 		"a lie":                  {err: errors.New("\x1b[2J" + strings.Repeat("x", 1<<14)), reason: v1alpha1.ReasonUnreachable, contains: "xxx"},
 		"a long lie (403)":       {err: apierrors.NewForbidden(resource, "", errors.New(strings.Repeat("\x1bx", 1<<14))), reason: v1alpha1.ReasonForbidden, contains: "x x", answered: true},
 	} {
@@ -130,9 +130,8 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// What the API bounds in a SpokeCluster's status is bounded before it is sent, or a
-// spoke that lies could keep its status from being written. The identity is shown as part
-// of a command, too.
+// Values that the API bounds in a SpokeCluster's status are bounded before they are sent, or a malicious spoke
+// could keep its status from being written. The identity is also shown as part of a command.
 func TestAnswersFitTheAPI(t *testing.T) {
 	if n := len(Clip(strings.Repeat("é", 1000), maxVersion)); n > 64 {
 		t.Errorf("the version has %d bytes", n)

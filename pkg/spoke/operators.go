@@ -13,7 +13,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// left is what prometheus-operator leaves out, as its flags say.
+// left lists what the flags of a prometheus-operator exclude.
 type left struct {
 	generation int64
 	namespaces []string // --namespaces
@@ -26,15 +26,14 @@ const (
 	maxNamespaces     = 64
 )
 
-// namesOperator are the labels by which prometheus-operator's own manifests, and the charts that
-// people install it with, name it.
+// namesOperator are the labels that name prometheus-operator in its own manifests and in the usual charts.
 var (
 	namesOperator = []string{"app.kubernetes.io/name", "app.kubernetes.io/component", "app", "k8s-app"}
 	operatorNames = []string{"prometheus-operator", "kube-prometheus-stack-operator", "kube-prometheus-stack-prometheus-operator"}
 )
 
-// isOperator tells whether a Deployment is that of prometheus-operator. The one of its admission
-// webhook has other flags.
+// isOperator reports whether a Deployment is prometheus-operator. Its admission webhook has other flags and
+// does not count.
 func isOperator(labels map[string]string) bool {
 	if strings.HasSuffix(labels["app.kubernetes.io/component"], "webhook") {
 		return false
@@ -42,11 +41,10 @@ func isOperator(labels map[string]string) bool {
 	return slices.ContainsFunc(namesOperator, func(key string) bool { return slices.Contains(operatorNames, labels[key]) })
 }
 
-// limit says of the evaluators that are chosen which namespaces prometheus-operator leaves out, as the
-// flags of the one say that runs in the evaluator's own namespace or else in one of others. It is
-// looked for nowhere else: anybody could label a Deployment so. Where there is none to be seen, or
-// more than one, nothing is known: then it is all. Where they can't be read, what was read
-// before stands.
+// limit sets, for the chosen evaluators, the namespaces that their prometheus-operator excludes by its flags.
+// It considers only the operator in the evaluator's own namespace, or else in one of others, because anybody
+// could label a Deployment elsewhere. If there is not exactly one, nothing is excluded. If its flags can't be
+// read, the last known ones apply.
 func (s *session) limit(ctx context.Context, others []string, all []v1alpha1.Evaluator) {
 	known := map[types.UID]left{}
 	for i := range all {
@@ -75,12 +73,12 @@ func (s *session) operators(ctx context.Context, namespace string) []metav1.Part
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("DeploymentList"))
 	if s.cluster.GetClient().List(ctx, &list, client.InNamespace(namespace)) != nil {
-		return nil // the cache has ended
+		return nil // the cache has stopped
 	}
 	return slices.DeleteFunc(list.Items, func(d metav1.PartialObjectMetadata) bool { return !isOperator(d.Labels) })
 }
 
-// flagsOf returns what a Deployment's flags leave out. It is read when it changed.
+// flagsOf returns the exclusions of a Deployment's flags. It reads the Deployment when it has changed.
 func (s *session) flagsOf(ctx context.Context, found *metav1.PartialObjectMetadata) left {
 	was, known := s.left[found.UID]
 	if known && was.generation == found.Generation {
@@ -93,7 +91,7 @@ func (s *session) flagsOf(ctx context.Context, found *metav1.PartialObjectMetada
 	return leftOut(d)
 }
 
-// leftOut reads the flags of a Deployment of prometheus-operator.
+// leftOut parses the flags of a Deployment of prometheus-operator.
 func leftOut(d *appsv1.Deployment) left {
 	out := left{generation: d.Generation}
 	for _, c := range d.Spec.Template.Spec.Containers {
@@ -113,15 +111,15 @@ func leftOut(d *appsv1.Deployment) left {
 		}
 	}
 	if len(out.namespaces) > maxNamespaces || slices.ContainsFunc(out.namespaces, isVariable) {
-		out.namespaces = nil // one that is left out here would be taken for one that is not served
+		out.namespaces = nil // otherwise a namespace excluded here would look like one that is not watched
 	}
 	out.denied = slices.DeleteFunc(out.denied, isVariable)
 	out.denied = out.denied[:min(len(out.denied), maxNamespaces)]
 	return out
 }
 
-// isVariable tells of what the kubelet replaces by a variable of the container's environment, as
-// in the manifests of OperatorHub: --namespaces=$(NAMESPACES).
+// isVariable reports whether the kubelet replaces this text by an environment variable, as in the manifests of
+// OperatorHub: --namespaces=$(NAMESPACES).
 func isVariable(name string) bool { return strings.Contains(name, "$") }
 
 func namespacesIn(list string) []string {

@@ -40,9 +40,8 @@ func operator(namespace, name string, args ...string) *appsv1.Deployment {
 	return d
 }
 
-// The prometheus-operator in the chosen evaluator's namespace says what it leaves out, or the one in
-// a namespace that is named for that; of several, nobody knows which is whose. Others say nothing,
-// whatever their labels are.
+// The prometheus-operator in the chosen evaluator's namespace, or in a named namespace, determines the
+// exclusions; with several, nothing is known. Deployments elsewhere do not count, whatever their labels are.
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	one, webhook, other := operator("monitoring", "one", "--namespaces=a"), operator("monitoring", "webhook", "--namespaces=b"), operator("monitoring", "other")
@@ -82,7 +81,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// What prometheus-operator leaves out is what its flags say, in whichever way they are given.
+// The exclusions follow from the flags of prometheus-operator in any notation.
 func TestLeftOut(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ args, namespaces, denied []string }{

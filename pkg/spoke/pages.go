@@ -25,44 +25,43 @@ import (
 )
 
 const (
-	// firstPage, leastPage and mostPage are numbers of objects in a page of a list. The first is as small
-	// as can be where answers are not compressed, and else as many as are compressed: fewer would be
-	// more bytes.
+	// firstPage, leastPage and mostPage are numbers of objects in a page of a list. For uncompressed answers the
+	// first page is the smallest one. Otherwise it is just large enough to be compressed, because a smaller page
+	// would take more bytes.
 	firstPage, leastPage, mostPage = 100, 25, 500
-	// pageTime is how long a page should take. Other requests wait behind it, and
-	// kube-apiserver ends an answer that takes a minute.
+	// pageTime is the target duration of a page. Other requests wait behind it, and kube-apiserver ends an
+	// answer that takes a minute.
 	pageTime = 5 * time.Second
-	// compressedFrom is the size of a page that kube-apiserver compresses, in bytes, and some
-	// more. Below that, fewer objects in a page would be more bytes.
+	// compressedFrom is slightly more than the size from which kube-apiserver compresses a page, in bytes.
+	// Smaller pages would take more bytes.
 	compressedFrom = 160 << 10
-	// progressShown is the time between two looks at how far the first lists are. Each is a
-	// write to the hub.
+	// progressShown is the interval at which the progress of first lists is shown. Each time is a write to the
+	// hub.
 	progressShown = 10 * time.Second
 )
 
-// errEmptyPage ends a list that would go on without an end. No API server answers that way.
-var errEmptyPage = errors.New("the spoke answers by an empty page that is not the last one")
+// errEmptyPage ends a list that would never end. No API server sends such a page.
+var errEmptyPage = errors.New("the spoke returned an empty page that is not the last one")
 
 // readings are the lists that fill the cache of a session, by kind.
 type readings struct {
 	mu    sync.Mutex
 	kinds map[schema.GroupVersionKind]*reading
-	last  *reading // that began last
+	last  *reading // the one that began last
 	// bounds are those of all lists.
 	bounds *listBounds
 }
 
 func newReadings() *readings { return &readings{kinds: map[schema.GroupVersionKind]*reading{}} }
 
-// informer makes an informer that reads its lists in pages, of which trim leaves what is kept, and
-// whose watches a guard looks after.
+// informer creates an informer that lists in pages, trims each page, and whose watches a guard checks.
 func (rs *readings) informer(c *connection, g *continuity.Guard, trim func(runtime.Object) error) newInformerFunc {
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		a := &earlyWatch{inner: toolscache.ToListerWatcherWithContext(lw)}
 		guarded := g.ListerWatcher(a.listWatch(), o)
 		gvk, err := apiutil.GVKForObject(o, Scheme)
 		if err != nil {
-			return newInformer(guarded, o, resync, indexers) // no kind that a spoke is read for
+			return newInformer(guarded, o, resync, indexers) // a kind that is not read from spokes
 		}
 		r := newReading(gvk.Kind, guarded, trim, &c.received, c.cfg.DisableCompression)
 		r.early, r.expired = a, func() bool { return g.Expired(gvk.Kind) }
@@ -74,14 +73,14 @@ func (rs *readings) informer(c *connection, g *continuity.Guard, trim func(runti
 	}
 }
 
-// of returns the lists of a kind, or nil before its informer was made.
+// of returns the reading of a kind, or nil if its informer does not exist yet.
 func (rs *readings) of(gvk schema.GroupVersionKind) *reading {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	return rs.kinds[gvk]
 }
 
-// progress says how far the list is that began last, or "".
+// progress returns the progress of the latest list, or "".
 func (rs *readings) progress() string {
 	rs.mu.Lock()
 	r := rs.last
@@ -92,57 +91,57 @@ func (rs *readings) progress() string {
 	return r.progress()
 }
 
-// again says of a kind whose list takes long that it began again, or is "".
+// again returns a message about a kind whose repeated list takes long, or "".
 func (rs *readings) again() string {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	for _, r := range rs.kinds {
 		if kind := r.lasts(progressShown); kind != "" {
-			return fmt.Sprintf("%ss are read again: %s", kind, whyAgain)
+			return fmt.Sprintf("%ss are being listed again: %s", kind, whyAgain)
 		}
 	}
 	return ""
 }
 
-// whyAgain is why a list begins again.
-const whyAgain = "the API server no longer has the resourceVersion of the list"
+// whyAgain is the reason why a list starts again.
+const whyAgain = "the resourceVersion of the list has expired on the API server"
 
-// reading reads the lists of a kind in pages. A page that fails is read again, and those
-// before it are not. client-go would stream a list as events: uncompressed, which is ten times
-// the bytes, and from the beginning whenever the stream ends.
+// reading lists a kind in pages. It retries a page that fails without listing the earlier pages again.
+// client-go would stream a list as events, which is uncompressed, ten times the bytes, and starts from the
+// beginning whenever the stream breaks.
 type reading struct {
 	kind  string
 	inner toolscache.ListerWatcherWithContext
-	// trim drops what is not kept of an object. The informer would do so at the end of the list.
+	// trim drops the fields that are not cached. The informer would do so only at the end of the list.
 	trim func(runtime.Object) error
 	link *atomic.Int64
-	// early opens the watch of a list that takes long, and expired tells that the last watch was too
-	// late; nil for lists that no watch follows.
+	// early opens the watch of a long list, and expired means that the last watch was too late; nil for lists
+	// without a watch.
 	early   *earlyWatch
 	expired func() bool
-	// bounds are those of the session's lists, and kept is what the pages of the present list take so far.
+	// bounds are those of the session's lists. kept is the size of the present list so far.
 	bounds *listBounds
 	kept   amount
 
 	mu    sync.Mutex
 	limit int64 // of the next page
-	// began is when the list began; zero when none is being read. Again tells that the one before it
-	// could not be used, because its version was too old.
+	// began is when the list began; zero if no list is being read. again means that the previous list could not
+	// be used, because its version had expired.
 	began   time.Time
 	again   bool
 	ended   chan struct{} // closed when the list ends
 	objects int
 	from    int64 // of link, when the list began
-	// most is how many objects one of the lists got to, and moved is when it did, or when the
-	// first one began. A list that is complete resets both.
+	// most is the largest number of objects that a list reached, and moved is when it did, or when the first
+	// list began. A complete list resets both.
 	most  int
 	moved time.Time
-	page  *inflow // that is on its way
+	page  *inflow // in flight
 	slow  error   // why a list was given up
 }
 
-// newReading returns what reads a kind. link counts what is received, and plain tells that nothing of
-// that is compressed.
+// newReading returns a reading of a kind. link counts the bytes received, and plain means that answers are not
+// compressed.
 func newReading(kind string, inner toolscache.ListerWatcherWithContext, trim func(runtime.Object) error, link *atomic.Int64, plain bool) *reading {
 	r := &reading{kind: kind, inner: inner, trim: trim, link: link, limit: firstPage}
 	if plain {
@@ -151,7 +150,7 @@ func newReading(kind string, inner toolscache.ListerWatcherWithContext, trim fun
 	return r
 }
 
-// pages returns the ListerWatcher by which an informer reads the kind.
+// pages returns the ListerWatcher of an informer.
 func (r *reading) pages() toolscache.ListerWatcher {
 	return toolscache.ToListWatcherWithWatchListSemantics(&toolscache.ListWatch{
 		ListWithContextFunc:  r.list,
@@ -159,14 +158,14 @@ func (r *reading) pages() toolscache.ListerWatcher {
 	}, unstreamed{})
 }
 
-// unstreamed has client-go read lists as lists.
+// unstreamed makes client-go use plain lists.
 type unstreamed struct{}
 
-// IsWatchListSemanticsUnSupported is what client-go asks for.
+// IsWatchListSemanticsUnSupported is the method that client-go checks for.
 func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
 
-// list reads all pages. It asks for no resourceVersion: an API server that is asked for version
-// 0 answers by all objects at once.
+// list reads all pages. It sends no resourceVersion: for version 0, an API server sends all objects in one
+// answer.
 func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	r.begin()
 	p := pager.New(r.read)
@@ -204,7 +203,7 @@ func (r *reading) end(err error) {
 	}
 }
 
-// lasts returns the kind when its list began again, and takes longer than d already.
+// lasts returns the kind if its list started again and has taken longer than d.
 func (r *reading) lasts(d time.Duration) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -214,7 +213,7 @@ func (r *reading) lasts(d time.Duration) string {
 	return r.kind
 }
 
-// read reads one page, again and again while there is something to gain by that.
+// read reads one page, with retries while they are useful.
 func (r *reading) read(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 100, Cap: 10 * time.Second}
 	for expired := false; ; {
@@ -231,7 +230,7 @@ func (r *reading) read(ctx context.Context, options metav1.ListOptions) (runtime
 		}
 		if next != options.Continue {
 			options.Continue = next
-			if !expired { // at once, but not again and again
+			if !expired { // retries at once, but only once
 				expired = true
 				continue
 			}
@@ -244,7 +243,7 @@ func (r *reading) read(ctx context.Context, options metav1.ListOptions) (runtime
 	}
 }
 
-// try asks for a page once.
+// try requests a page once.
 func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	page := &inflow{window: stallWindow, link: r.link, since: time.Now(), share: r.bounds.page(r, options.Continue)}
 	defer page.share.end()
@@ -257,7 +256,7 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 	defer r.mu.Unlock()
 	r.page = nil
 	if err != nil {
-		if page.body.Load() > 0 { // it was too large for the link, or for memory
+		if page.body.Load() > 0 { // it was too large for the link or for memory
 			r.limit = max(r.limit/2, leastPage)
 		}
 		return nil, err //nolint:wrapcheck // its caller knows client-go's
@@ -276,7 +275,7 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 	switch {
 	case err != nil || bad != nil || l.GetContinue() == "":
 	case n == 0:
-		err = fmt.Errorf("reading %ss: %w", r.kind, errEmptyPage)
+		err = fmt.Errorf("listing %ss: %w", r.kind, errEmptyPage)
 	case options.Continue == "" && r.early != nil:
 		go r.early.open(ctx, l.GetResourceVersion(), r.ended)
 	}
@@ -287,8 +286,7 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 	return list, err
 }
 
-// nextPage returns how many objects to ask for after a page of so many objects and bytes,
-// which took so long.
+// nextPage returns the number of objects of the next page, from the size and duration of the last one.
 func nextPage(limit int64, objects int, bytes int64, compressed bool, took time.Duration) int64 {
 	if objects == 0 || bytes == 0 {
 		return limit
@@ -297,10 +295,10 @@ func nextPage(limit int64, objects int, bytes int64, compressed bool, took time.
 	if compressed {
 		next = max(next, 1+compressedFrom*int64(objects)/bytes)
 	}
-	return min(max(next, min(leastPage, 2*limit)), mostPage) // one of large objects grows slowly
+	return min(max(next, min(leastPage, 2*limit)), mostPage) // pages of large objects grow slowly
 }
 
-// retry tells whether to ask for a page once more, and where that begins.
+// retry reports whether to request a page again, and from which token.
 func (r *reading) retry(options metav1.ListOptions, err error) (from string, again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -308,11 +306,10 @@ func (r *reading) retry(options metav1.ListOptions, err error) (from string, aga
 	_, slow := errors.AsType[*slowError](err)
 	switch {
 	case options.Continue == "", slow, errors.Is(err, errTooLarge), errors.Is(err, errEmptyPage), time.Since(r.moved) > syncTimeout:
-		return "", false // the informer begins anew, or is given up
+		return "", false // the informer starts again, or is given up
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
-		// etcd was compacted. The rest of the list is newer than its beginning. The watch
-		// that follows starts with the beginning: it tells what has changed there, or that
-		// it can't, and then the list is read anew.
+		// etcd was compacted. The rest of the list is newer than its beginning. The watch starts at the beginning,
+		// so it reports the changes, or it fails and the list is read again.
 		if errors.As(err, &status) {
 			from = status.Status().Continue
 		}
@@ -324,30 +321,30 @@ func (r *reading) retry(options metav1.ListOptions, err error) (from string, aga
 	return options.Continue, true
 }
 
-// progress says how far the list is, and how much was received for that.
+// progress describes the progress of the list and the bytes received.
 func (r *reading) progress() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	received := float64(r.link.Load()-r.from) / 1e6
-	text := message.NewPrinter(language.English).Sprintf("reading %ss: %d so far, %.1f MB", r.kind, r.objects, received)
+	text := message.NewPrinter(language.English).Sprintf("listing %ss: %d so far, %.1f MB", r.kind, r.objects, received)
 	if r.again {
-		text += "; the list began again: " + whyAgain
+		text += "; the list started again: " + whyAgain
 	}
 	return text
 }
 
-// lost returns why the list does not get any further, or nil.
+// lost returns why the list makes no progress, or nil.
 func (r *reading) lost() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sent := r.page != nil && r.page.began.Load() // it ends by itself when it comes too slowly
+	sent := r.page != nil && r.page.began.Load() // a slow answer ends by itself
 	if r.slow == nil && !sent && !r.moved.IsZero() && time.Since(r.moved) > syncTimeout {
 		return context.DeadlineExceeded
 	}
 	return r.slow
 }
 
-// bound returns a context that ends when the first list of a kind does not get any further.
+// bound returns a context that ends when the first list of a kind makes no progress.
 func (rs *readings) bound(ctx context.Context, gvk schema.GroupVersionKind) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go wait.UntilWithContext(ctx, func(context.Context) {
@@ -360,8 +357,7 @@ func (rs *readings) bound(ctx context.Context, gvk schema.GroupVersionKind) (con
 	return ctx, func() { cancel(nil) }
 }
 
-// tellProgress says of a spoke that is being connected what was read so far, until ctx ends,
-// while that gets on.
+// tellProgress shows the progress of a spoke that is connecting until ctx ends, while data arrive.
 func (c *connection) tellProgress(ctx context.Context) {
 	beat := time.NewTicker(progressShown)
 	defer beat.Stop()
@@ -373,7 +369,7 @@ func (c *connection) tellProgress(ctx context.Context) {
 		case <-beat.C:
 		}
 		received := c.received.Load()
-		// Otherwise it is about to be shown that the spoke does not answer.
+		// Without data, the status is about to show that the spoke does not answer.
 		if message := c.reads.progress(); message != "" && received-was >= int64(leastRate*progressShown/time.Second) {
 			c.p.connecting(c, Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: message})
 		}

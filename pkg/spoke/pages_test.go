@@ -51,7 +51,7 @@ func TestNextPage(t *testing.T) {
 	}
 }
 
-// shelf answers lists of so many objects in pages, as an API server does.
+// shelf answers lists of this number of objects in pages, as an API server does.
 type shelf struct {
 	objects int
 	// fail returns the error of a page that is asked for, by where it begins.
@@ -181,7 +181,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// listed checks that a list is complete, and holds what is kept alone.
+// listed checks that a list is complete and has only the kept fields.
 func listed(t *testing.T, list kruntime.Object, asked []int, objects int) {
 	t.Helper()
 	names := map[string]bool{}
@@ -204,7 +204,7 @@ func listed(t *testing.T, list kruntime.Object, asked []int, objects int) {
 	}
 }
 
-// A list takes as long as its bytes need, and no page is asked for twice, over any link that is alive:
+// A list takes as long as its bytes need, and no page is requested twice, over any link that is alive.
 // kube-apiserver ends an answer after a minute.
 func TestPagesOverLinks(t *testing.T) {
 	const object, wait, most = 1600, 20 * time.Millisecond, time.Minute
@@ -276,14 +276,14 @@ func TestPagesOverLinks(t *testing.T) {
 	}
 }
 
-// A spoke whose list never ends does not fill the operator's memory.
+// An endless list does not exhaust the operator's memory.
 func TestPagesWithoutAnEnd(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits Limits
 		says   string
 	}{
-		"objects": {Limits{Objects: 1000}, "the spoke holds too many Deployments: 1,200 objects, and the bound is 1,000 (--spoke-max-objects)"},
-		"memory":  {Limits{Memory: 500_000}, "what the manager keeps of the spoke is too large: 856,"},
+		"objects": {Limits{Objects: 1000}, "the spoke holds too many Deployments: 1,200 objects; the limit is 1,000 (--spoke-max-objects)"},
+		"memory":  {Limits{Memory: 500_000}, "the cache of the spoke is too large: 856,"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var told []error
@@ -304,8 +304,8 @@ func TestPagesWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// A page that is too large is asked for again with fewer objects, at once. One object that is too
-// large ends the list, and the connection is told.
+// A page that is too large is requested again with fewer objects at once. A single object that is too large
+// ends the list, which is reported to the connection.
 func TestPagesThatAreTooLarge(t *testing.T) {
 	for name, fits := range map[string]int64{"250": 250, "25": 25, "1": 1, "none": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -338,8 +338,8 @@ func TestPagesThatAreTooLarge(t *testing.T) {
 	}
 }
 
-// What the cache does not keep is dropped page by page, and not at the end of the list: a spoke
-// with many large objects would take a multiple of the memory until then.
+// Fields that are not cached are dropped page by page, not at the end of the list: otherwise a spoke with many
+// large objects would take a multiple of the memory.
 func TestPagesAreTrimmed(t *testing.T) {
 	large := strings.Repeat("x", 10*maxAnnotation)
 	own, foreign := monitoringv1.PrometheusRule{}, monitoringv1.PrometheusRule{}
@@ -380,8 +380,7 @@ func TestPagesAreTrimmed(t *testing.T) {
 	}
 }
 
-// A spoke whose pages are empty, or whose continue tokens expire without an end, is not asked as
-// fast as it answers.
+// A spoke with empty pages, or with continue tokens that keep expiring, is not asked as fast as it answers.
 func TestPagesThatDoNotGetOn(t *testing.T) {
 	for name, answer := range map[string]func(asked int) (kruntime.Object, error){
 		"empty pages": func(asked int) (kruntime.Object, error) {
@@ -411,8 +410,8 @@ func TestPagesThatDoNotGetOn(t *testing.T) {
 	}
 }
 
-// A spoke that fails in the middle of its list again and again is given up, though the
-// beginning is answered each time; one that gets on is not.
+// A spoke that keeps failing in the middle of its list is given up, although the beginning is answered each
+// time; one that makes progress is not.
 func TestReadingIsLost(t *testing.T) {
 	gvk := DeploymentMetadata().GroupVersionKind()
 	for name, tc := range map[string]struct {
@@ -468,7 +467,7 @@ func TestReadingIsLost(t *testing.T) {
 	}
 }
 
-// The beginning of a list that is read once more is no progress.
+// Reading the beginning of a list again is not progress.
 func TestReadingTheSameAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := (&shelf{objects: 700, fail: times(-1, 100, apierrors.NewForbidden(rulesResource, "", nil))}).reading()
@@ -499,7 +498,7 @@ func every(n int, err error) func(int) error {
 	}
 }
 
-// What was read so far is shown while it gets on, and at most once in ten seconds.
+// Progress is shown at most once in ten seconds.
 func TestTellProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProvider(Options{})
@@ -527,7 +526,7 @@ func TestTellProgress(t *testing.T) {
 		pass(10_000)
 		cancel()
 		<-done
-		if !slices.Equal(shown, []string{"reading Deployments: 1,500 so far, 2.1 MB", "reading Deployments: 2,000 so far, 2.1 MB"}) {
+		if !slices.Equal(shown, []string{"listing Deployments: 1,500 so far, 2.1 MB", "listing Deployments: 2,000 so far, 2.1 MB"}) {
 			t.Errorf("it shows %q", shown)
 		}
 		p.entries["s"].spoke = &Spoke{Name: "s"}

@@ -16,24 +16,23 @@ import (
 )
 
 const (
-	// leastRate is the number of bytes a second by which an answer is alive: a slow link is
-	// no outage.
+	// leastRate is the rate in bytes per second above which a link counts as alive. A slow link is not an
+	// outage.
 	leastRate = 1000
-	// stallWindow is for how long the answer to a list may come slower than leastRate.
+	// stallWindow is how long the answer to a list may be slower than leastRate.
 	stallWindow = 30 * time.Second
-	// readTimeout bounds a single read of a spoke from which data keep coming. A spoke that is
-	// silent has requestTimeout.
+	// readTimeout bounds a single read while data arrive. Without data, requestTimeout applies.
 	readTimeout = 30 * time.Second
-	// paceBeat is the time between two looks at what has come.
+	// paceBeat is the interval at which the received bytes are checked.
 	paceBeat = time.Second
 )
 
 // slowError says that an answer came too slowly.
 type slowError struct {
 	window time.Duration
-	// unbegun tells that nothing of it came.
+	// unbegun means that the answer did not begin.
 	unbegun bool
-	// begun tells that a part of the answer came.
+	// begun means that part of the answer arrived.
 	begun bool
 }
 
@@ -48,11 +47,11 @@ func (e *slowError) Error() string {
 // Is makes it a timeout.
 func (e *slowError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// Transfer returns how long so many bytes take at the rate by which a link is alive.
+// Transfer returns how long this many bytes may take at leastRate.
 func Transfer(bytes int) time.Duration { return time.Duration(bytes) * time.Second / leastRate }
 
-// pace tells whether data keep coming, by how many there were at each of the last beats.
-// It counts beats, and no time: a process that was stopped did not read.
+// pace checks that data keep arriving, by comparing the byte counts of the last beats. It counts beats rather
+// than time, because a process that was stopped did not read.
 type pace struct {
 	beats   int   // of the window
 	least   int64 // bytes in a window
@@ -63,8 +62,7 @@ func newPace(window time.Duration, least int64) *pace {
 	return &pace{beats: int(window / paceBeat), least: least}
 }
 
-// keeps notes how many bytes have come. It returns false when too few of them came within the
-// last window.
+// keeps records the number of bytes received. It returns false if too few arrived within the last window.
 func (p *pace) keeps(total int64) bool {
 	p.samples = append(p.samples, total)
 	if len(p.samples) <= p.beats {
@@ -75,23 +73,23 @@ func (p *pace) keeps(total int64) bool {
 	return came >= p.least
 }
 
-// inflow is the answer to one request, as it comes. The transport fills it in, and ends the
-// request when it comes too slowly: when less than leastRate comes over the link for a window,
-// or nothing of the answer itself for two.
+// inflow tracks the answer to one request. The transport fills it in, and ends the request when the answer is
+// too slow: when less than leastRate arrives over the link for a window, or nothing of the answer itself for
+// two windows.
 //
-// What comes of the answer can't be held against leastRate. It may have been compressed, and at
-// that rate, a frame of HTTP/2 in two records of TLS takes half a minute.
+// The answer itself can't be compared with leastRate. It may be compressed, and at that rate an HTTP/2 frame
+// in two TLS records takes half a minute.
 type inflow struct {
 	window time.Duration
-	// link counts what the connections to the spoke have received.
+	// link counts the bytes received over the connections to the spoke.
 	link *atomic.Int64
-	// single tells that the answer is small, and may wait for others on a slow link.
+	// single means that the answer is small, and may wait for others on a slow link.
 	single bool
-	// begins is within what time the answer has to begin, however busy the link is; 0 is without a bound.
+	// begins is the time within which the answer must begin, however busy the link is; 0 means no limit.
 	begins time.Duration
-	// share is what a page of a list takes of what all pages may; nil where that is not counted.
+	// share is the page's share of the memory for all pages, or nil.
 	share *share
-	// since is when the page was asked for.
+	// since is when the page was requested.
 	since time.Time
 
 	began      atomic.Bool // the request was sent
@@ -102,16 +100,15 @@ type inflow struct {
 
 type inflowKey struct{}
 
-// patient returns a context for reads that a spoke answers at once. They end when nothing
-// comes from the spoke for requestTimeout: on a slow link, they wait for what is sent before
-// them.
+// patient returns a context for reads that a spoke answers at once. They end when nothing arrives from the
+// spoke for requestTimeout. On a slow link, they wait for the data ahead of them.
 func (c *connection) patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = context.WithValue(ctx, inflowKey{}, &inflow{window: requestTimeout, link: &c.received, single: true})
 	return context.WithTimeout(ctx, readTimeout)
 }
 
-// Patient returns a context for a single read of the spoke, past its cache. It ends when nothing comes
-// from the spoke for 5 s, or after 30 s in any case.
+// Patient returns a context for a single read of the spoke that bypasses its cache. It ends when nothing
+// arrives from the spoke for 5 s, and after 30 s in any case.
 func (s *Spoke) Patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	if s.patient == nil {
 		return context.WithTimeout(ctx, requestTimeout)
@@ -119,8 +116,7 @@ func (s *Spoke) Patient(ctx context.Context) (context.Context, context.CancelFun
 	return s.patient(ctx)
 }
 
-// watch ends a request when its answer comes too slowly. It has to be told when the answer
-// is complete.
+// watch ends a request whose answer is too slow. Call done when the answer is complete.
 func (i *inflow) watch(ctx context.Context) (watched context.Context, done context.CancelFunc) {
 	watched, cancel := context.WithCancelCause(ctx)
 	i.began.Store(true)
@@ -158,7 +154,7 @@ func (i *inflow) watch(ctx context.Context) (watched context.Context, done conte
 	return watched, func() { cancel(nil) }
 }
 
-// send sends a request whose answer is watched, by next.
+// send sends a request and watches its answer.
 func (i *inflow) send(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	ctx, done := i.watch(req.Context())
 	resp, err := next.RoundTrip(req.WithContext(ctx))
@@ -172,8 +168,7 @@ func (i *inflow) send(next http.RoundTripper, req *http.Request) (*http.Response
 	return resp, nil
 }
 
-// whyEnded returns the error by which a request ended: that its answer was too slow is known
-// to its context alone.
+// whyEnded returns the error that ended a request. Only the context knows that the answer was too slow.
 func whyEnded(ctx context.Context, err error) error {
 	if slow, ok := errors.AsType[*slowError](context.Cause(ctx)); ok && errors.Is(err, context.Canceled) {
 		return slow
@@ -208,7 +203,7 @@ func (m *measured) Close() error {
 	return m.ReadCloser.Close() //nolint:wrapcheck // a transport is transparent
 }
 
-// counted counts what is received by the connections of a dialer.
+// counted counts the bytes that a dialer's connections receive.
 func counted(dial dialFunc, received *atomic.Int64) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -231,16 +226,15 @@ func (c *countedConn) Read(b []byte) (int, error) {
 	return n, err //nolint:wrapcheck // a connection is transparent
 }
 
-// These have HTTP/2 close a connection that is dead, within the time that an outage may stay
-// unnoticed. At leastRate, the frames of a list are 16 s apart: an answer to a ping would not
-// come in time.
+// HTTP/2 pings close a dead connection within the time that an outage may go unnoticed. At leastRate, the
+// frames of a list are 16 s apart, so shorter pings would time out.
 const (
 	pingAfter   = 20 * time.Second
 	pingTimeout = 5 * time.Second
 )
 
-// newHTTPClient is rest.HTTPClientFor with pings that suit a slow link. That has the pings of
-// the environment alone.
+// newHTTPClient is rest.HTTPClientFor with pings that suit a slow link; rest's own are configured only by
+// environment variables.
 func newHTTPClient(cfg *rest.Config) (*http.Client, error) {
 	tls, err := rest.TLSConfigFor(cfg)
 	if err != nil {
@@ -259,16 +253,16 @@ func newHTTPClient(cfg *rest.Config) (*http.Client, error) {
 		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 	}))
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return &http.Client{Transport: transport}, nil
 }
 
-// maxIdle is client-go's, for a server without HTTP/2.
+// maxIdle is the value of client-go, for servers without HTTP/2.
 const maxIdle = 25
 
-// lookout is a client that has its own connection, by HTTP/1.1: one on which a request was not
-// answered is not used for the next.
+// lookout is a client with its own connection over HTTP/1.1, so that a connection without an answer is not
+// used again.
 type lookout struct {
 	rest.Interface
 	http *http.Client
@@ -279,12 +273,12 @@ func newLookout(cfg *rest.Config) (*lookout, error) {
 	cfg.NextProtos = []string{"http/1.1"}
 	c, err := rest.HTTPClientFor(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for probes: %w", err)
+		return nil, fmt.Errorf("creating a client for probes: %w", err)
 	}
 	c.CheckRedirect = noRedirect
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, c)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for probes: %w", err)
+		return nil, fmt.Errorf("creating a client for probes: %w", err)
 	}
 	return &lookout{Interface: d.RESTClient(), http: c}, nil
 }

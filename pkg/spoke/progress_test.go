@@ -83,7 +83,7 @@ func (d *dripping) Read(b []byte) (int, error) {
 
 func (d *dripping) Close() error { return nil }
 
-// An answer is waited for as long as it comes, and no longer.
+// An answer is read while it makes progress, and no longer.
 func TestInflow(t *testing.T) {
 	const minute = time.Minute
 	for name, tc := range map[string]struct {
@@ -171,7 +171,7 @@ func TestInflow(t *testing.T) {
 	}
 }
 
-// That a spoke is slow is one of its failures; that the operator gave up is none.
+// A slow answer counts as a failure of the spoke; a canceled request does not.
 func TestSlowAnswersOpenTheCircuit(t *testing.T) {
 	for name, slow := range map[string]bool{"slow": true, "given up": false} {
 		t.Run(name, func(t *testing.T) {
@@ -210,8 +210,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// Probes have a connection of their own, and a new one after each that was not answered. All
-// that is received is counted.
+// Probes have their own connection, and a new one after each probe without an answer. All received bytes are
+// counted.
 func TestLookout(t *testing.T) {
 	conns := &crowd{open: map[net.Conn]bool{}}
 	var protocol atomic.Value
@@ -261,8 +261,7 @@ func TestLookout(t *testing.T) {
 	expect(3)
 }
 
-// The pings of HTTP/2 close a connection that is dead, and none on which a frame comes at the least
-// rate that counts as life.
+// HTTP/2 pings close a dead connection, but not one on which frames arrive at leastRate.
 func TestPings(t *testing.T) {
 	const frame = 16 << 10
 	if between := time.Second * frame / leastRate; pingAfter < between {

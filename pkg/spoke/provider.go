@@ -26,54 +26,55 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 )
 
-// Options are what a Provider needs to know.
+// Options are the options of a Provider.
 type Options struct {
-	// HubID is the id of this hub: of its own PrometheusRules alone the contents are cached.
+	// HubID is the id of this hub. Only its own PrometheusRules are cached with their contents.
 	HubID string
-	// Stands tells whether an object stands for an AlertRule of this hub: rule.StandsFor. Only those are
-	// counted. Nil is every one with the hub's label.
+	// Stands reports whether an object stands for an AlertRule of this hub (rule.StandsFor). Only such objects
+	// are counted. Nil means every object with the hub's label.
 	Stands func(o metav1.Object) bool
-	// UserAgent is how the operator presents itself to spokes.
+	// UserAgent is the operator's user agent in requests to spokes.
 	UserAgent string
-	// Allow is what kubeconfigs may have that is refused otherwise.
+	// Allow lists the features of kubeconfigs that are refused by default.
 	Allow Allowances
-	// EvaluatorNamespaces are the namespaces of the spokes whose Prometheus and ThanosRulers may
-	// be chosen to evaluate the rules; none for all.
+	// EvaluatorNamespaces are the namespaces of the spokes whose Prometheus and ThanosRuler objects may be
+	// chosen to evaluate the rules. Empty means all.
 	EvaluatorNamespaces []string
-	// OperatorNamespaces are those in which prometheus-operator runs, where it does not run in
-	// that of the evaluator.
+	// OperatorNamespaces are the namespaces in which prometheus-operator may run, other than that of the
+	// evaluator.
 	OperatorNamespaces []string
-	// Intervals scales the time between two looks at a spoke.
+	// Intervals scales the intervals at which a spoke is checked.
 	Intervals interval.Scale
-	// Limits bound what a spoke may make the manager hold.
+	// Limits bound the memory that a spoke can use in the manager.
 	Limits Limits
-	// Wrap is put around every transport to a spoke; nil for none.
+	// Wrap wraps every transport to a spoke; it may be nil.
 	Wrap transport.WrapperFunc
 	// Log is the logger.
 	Log logr.Logger
 }
 
-// Spoke is an engaged spoke, as the controllers work with it.
+// Spoke is an engaged spoke as the controllers see it.
 type Spoke struct {
 	// Name is the spoke's name.
 	Name string
-	// Reader reads the spoke's cache. What it returns is shared: copy before changing.
+	// Reader reads the spoke's cache. Copy its objects before you change them.
 	Reader client.Reader
-	// Live reads the spoke itself, past the cache: Deployments' and Namespaces' metadata, and
+	// Live reads from the spoke, bypassing the cache: metadata of Deployments and Namespaces, and
 	// PrometheusRules.
 	Live *live.Reader
-	// Identity tells whether the spoke still is the cluster that was engaged.
+	// Identity verifies that the spoke is still the cluster that was engaged.
 	Identity Identity
-	// Rules writes PrometheusRules, past the cache.
+	// Rules writes PrometheusRules.
 	Rules monitoring.Interface
-	// RulesServed tells whether the spoke serves PrometheusRules. If not, they are
-	// not in the cache, and Reader refuses to read them; WhyNot tells why.
+	// RulesServed reports whether the spoke serves PrometheusRules. If not, Reader returns an error for them,
+	// and WhyNot is the reason.
 	RulesServed bool
 	WhyNot      Finding
 	// Since is when the spoke was engaged.
 	Since time.Time
 
-	// Behind asks what is behind the API server at Server: its answers say nothing about that.
+	// Behind is a client for servers behind the API server at Server. Their answers do not count for the spoke's
+	// health.
 	Behind *http.Client
 	Server *url.URL
 
@@ -81,8 +82,8 @@ type Spoke struct {
 	patient func(context.Context) (context.Context, context.CancelFunc)
 }
 
-// Provider is the multicluster.Provider of registered spokes. Each has a goroutine
-// of its own, rooted in the manager's context; no call here waits on a spoke.
+// Provider is the multicluster.Provider of registered spokes. Each spoke has its own goroutine, rooted in the
+// manager's context. No call waits for a spoke.
 type Provider struct {
 	opts Options
 	log  logr.Logger
@@ -100,25 +101,25 @@ type Provider struct {
 	indexes  []index
 	changed  func(name string, after time.Duration)
 	circuits []*Queue
-	// answering are the controllers whose requests to spokes say how many keys may be in flight.
+	// answering are the controllers whose requests to spokes control how many keys may be in flight.
 	answering map[string]bool
-	// settle decides which evaluators of a spoke are chosen, and records it.
+	// settle decides which evaluators of a spoke are chosen, and records the choice.
 	settle func(ctx context.Context, name, identity string, before Evaluators, look look) ([]v1alpha1.Evaluator, error)
-	// evaluated is told of spokes whose evaluators have changed.
+	// evaluated are callbacks for spokes whose evaluators have changed.
 	evaluated []func(name string)
-	// removed is told of spokes that are not registered any more.
+	// removed are callbacks for spokes that are no longer registered.
 	removed []func(name string)
-	// identified is told of spokes that became other clusters, or were confirmed.
+	// identified are callbacks for spokes that became other clusters or were confirmed.
 	identified []func(name string)
-	// restored is told of spokes that were restored from a backup.
+	// restored are callbacks for spokes that were restored from a backup.
 	restored []func(name string)
 	members  members
 	leaving  map[string]*departure
 }
 
-// entry is all that is known of one registered spoke.
+// entry is the state of one registered spoke.
 type entry struct {
-	hash    [sha256.Size]byte // of the kubeconfig that current or pending has
+	hash    [sha256.Size]byte // of the kubeconfig of pending, or else of current
 	current *registration     // published; nil before the first success
 	pending *registration     // not published yet
 	cluster cluster.Cluster   // current's session
@@ -126,13 +127,13 @@ type entry struct {
 	open    bool              // current's circuit
 	back    time.Time         // when it last closed
 	seen    *Observation      // by current, or by pending before the first success
-	fault   string            // what is wrong with pending, where current is in use
-	// evaluators are as current last read them. They are known before its session is engaged: the
-	// rules that this brings are to have the labels that they need.
+	fault   string            // what is wrong with pending while current is in use
+	// evaluators are those that current last read. They are known before the session is engaged, so that rules
+	// are pushed with the labels that they require.
 	evaluators Evaluators
 }
 
-// registration is one kubeconfig's connection, and how to end it.
+// registration is the connection of one kubeconfig.
 type registration struct {
 	conn       *connection
 	cancel     context.CancelFunc
@@ -163,21 +164,21 @@ func (p *Provider) follow(q *Queue) {
 	p.circuits = append(p.circuits, q)
 }
 
-// OnChange sets the function that is told when something else is to be shown of a spoke,
-// and how long that may wait. It has to return at once.
+// OnChange sets the function that is called when a spoke's status has to be updated, and how long that may
+// wait. It must return at once.
 func (p *Provider) OnChange(fn func(name string, after time.Duration)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.changed = fn
 }
 
-// Changed tells that something is to be shown of a spoke that others have seen.
+// Changed requests an update of a spoke's status.
 func (p *Provider) Changed(name string) { p.tell(name, 0) }
 
-// ChangedSoon is Changed for what comes in numbers: it may wait for more.
+// ChangedSoon is Changed for frequent changes: the update may wait for more of them.
 func (p *Provider) ChangedSoon(name string) { p.tell(name, gather) }
 
-// gather is how long what is to be shown may wait for more of it.
+// gather is how long ChangedSoon may delay an update.
 const gather = 2 * time.Second
 
 func (p *Provider) tell(name string, after time.Duration) {
@@ -187,8 +188,7 @@ func (p *Provider) tell(name string, after time.Duration) {
 	changed(name, after)
 }
 
-// Start implements multicluster.ProviderRunnable: it lets spokes be engaged until
-// ctx ends.
+// Start implements multicluster.ProviderRunnable. Spokes can be engaged until ctx ends.
 func (p *Provider) Start(ctx context.Context, aware multicluster.Aware) error {
 	p.ready.Wait()
 	p.base, p.aware = ctx, aware
@@ -207,19 +207,19 @@ func (p *Provider) Get(_ context.Context, name multicluster.ClusterName) (cluste
 	return nil, multicluster.ErrClusterNotFound
 }
 
-// IndexField implements multicluster.Provider. Fields have to be indexed before the
-// first spoke is registered; an index on PrometheusRules takes part where they are served.
+// IndexField implements multicluster.Provider. Call it before the first spoke is registered. An index on
+// PrometheusRules applies only in spokes that serve them.
 func (p *Provider) IndexField(_ context.Context, obj client.Object, field string, fn client.IndexerFunc) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.entries) > 0 {
-		return fmt.Errorf("indexing %T by %s: spokes are registered already", obj, field)
+		return fmt.Errorf("indexing %T by %s: a spoke is already registered", obj, field)
 	}
 	p.indexes = append(p.indexes, index{obj: obj, field: field, fn: fn})
 	return nil
 }
 
-// Spoke returns an engaged spoke, or nil if there is none of that name.
+// Spoke returns an engaged spoke by name, or nil.
 func (p *Provider) Spoke(name string) *Spoke {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -229,7 +229,7 @@ func (p *Provider) Spoke(name string) *Spoke {
 	return nil
 }
 
-// Spokes returns the engaged spokes, in order of their names.
+// Spokes returns the engaged spokes, sorted by name.
 func (p *Provider) Spokes() []*Spoke {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -243,7 +243,7 @@ func (p *Provider) Spokes() []*Spoke {
 	return out
 }
 
-// Away tells whether an engaged spoke does not answer at present.
+// Away reports whether an engaged spoke does not answer at present.
 func (p *Provider) Away(name string) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -251,7 +251,7 @@ func (p *Provider) Away(name string) bool {
 	return ok && e.open
 }
 
-// AwaySince tells whether an engaged spoke did not answer at some time since another one.
+// AwaySince reports whether an engaged spoke has been away at any time since then.
 func (p *Provider) AwaySince(name string, since time.Time) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -259,7 +259,7 @@ func (p *Provider) AwaySince(name string, since time.Time) bool {
 	return ok && (e.open || e.back.After(since))
 }
 
-// Queues returns what waits in the queues of the controllers that work on spokes.
+// Queues returns the depth of the queues of the controllers that work on spokes.
 func (p *Provider) Queues() []metrics.Queue {
 	p.mu.RLock()
 	queues := p.circuits
@@ -277,8 +277,7 @@ func (p *Provider) RulesServed(name multicluster.ClusterName, _ cluster.Cluster)
 	return s != nil && s.RulesServed
 }
 
-// Observation returns what was last seen of a registered spoke, or nil if nothing
-// was yet.
+// Observation returns the last observation of a registered spoke, or nil.
 func (p *Provider) Observation(name string) *Observation {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -293,10 +292,9 @@ func (p *Provider) Observation(name string) *Observation {
 	return seen
 }
 
-// Register makes a spoke of that name be served by a kubeconfig. It waits for
-// nothing but the start of the operator itself; Observation tells how far it got. A
-// kubeconfig in place of another one takes over when it works, and not before. The
-// error is a RefusedError: then the connection, if there is one, stays as it is.
+// Register serves a spoke with a kubeconfig. It waits only for the start of the operator; Observation shows
+// the progress. A new kubeconfig replaces the previous one once it works. The error is a RefusedError; then an
+// existing connection stays in use.
 func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte) error {
 	select {
 	case <-p.started:
@@ -332,14 +330,14 @@ func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte)
 	p.members.released.Delete(name)
 	delete(p.members.found, name)
 	if e.current == nil {
-		e.seen, e.evaluators = nil, Evaluators{} // by the one before
+		e.seen, e.evaluators = nil, Evaluators{} // from the previous kubeconfig
 	}
 	p.mu.Unlock()
 	go conn.run(run)
 	return nil
 }
 
-// Remove disengages a spoke. Nothing in the spoke is changed.
+// Remove disengages a spoke. It changes nothing in the spoke.
 func (p *Provider) Remove(name string) {
 	p.mu.Lock()
 	e, ok := p.entries[name]
@@ -371,16 +369,15 @@ func (p *Provider) tellRemoved(name string) {
 	}
 }
 
-// OnRemoved adds a function that is told when a spoke is not registered any more, and again
-// when its SpokeCluster is gone: by then, no worker that had it in hand remembers anything. It
-// has to return at once.
+// OnRemoved adds a function that is called when a spoke is no longer registered, and again when its
+// SpokeCluster is gone, when no worker has a key of the spoke any more. It must return at once.
 func (p *Provider) OnRemoved(fn func(name string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.removed = append(p.removed, fn)
 }
 
-// uncount takes an entry out of the metrics.
+// uncount removes an entry from the metrics.
 func (e *entry) uncount() {
 	if e.open {
 		metrics.OpenCircuits.Dec()
@@ -390,14 +387,13 @@ func (e *entry) uncount() {
 	}
 }
 
-// publish engages a session of a connection. It tells false when the connection is
-// not wanted any more.
+// publish engages a session. It returns false if the connection is no longer wanted.
 func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool, error) {
 	p.mu.Lock()
 	e, ok := p.entries[c.name]
 	if !ok || ctx.Err() != nil || !e.has(c) {
 		p.mu.Unlock()
-		return false, nil //nolint:nilerr // that ctx ended is the reason, and no error
+		return false, nil //nolint:nilerr // the end of ctx is not an error
 	}
 	if err := p.admitLocked(c.name, c.seen.Identity); err != nil {
 		p.mu.Unlock()
@@ -420,8 +416,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 
 	p.tellPredecessors(c.name)
 	p.circuit(c)
-	// All caches have synced, so Engage returns soon; the session's own context ends
-	// what it starts.
+	// All caches have synced, so Engage returns soon. The session's own context ends what it starts.
 	err := p.aware.Engage(s.ctx, multicluster.ClusterName(c.name), s.cluster)
 	if old != nil {
 		old.cancel()
@@ -433,8 +428,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	return true, nil
 }
 
-// withdraw takes a session back that could not be engaged: nothing may work on it
-// once it has ended.
+// withdraw removes a session that could not be engaged, so that nothing works on it after its end.
 func (p *Provider) withdraw(name string, s *session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -444,8 +438,8 @@ func (p *Provider) withdraw(name string, s *session) {
 	}
 }
 
-// observation is what current, or the first connection, saw, with what is wrong with
-// the one that is to replace it.
+// observation is the observation of current or, before the first success, of pending, with the fault of a
+// pending replacement.
 func (e *entry) observation() *Observation {
 	if e.seen == nil {
 		return nil
@@ -465,9 +459,8 @@ func (e *entry) has(c *connection) bool {
 	return (e.current != nil && e.current.conn == c) || (e.pending != nil && e.pending.conn == c)
 }
 
-// circuit brings the queues in line with a connection's circuit. That of a
-// connection that is not in use yet is nobody's business. The queues are told with
-// the lock held, so that two changes can't arrive in the wrong order; they don't wait.
+// circuit applies a connection's circuit to the queues, if the connection is in use. It holds the lock, so
+// that two changes arrive in order; the queues do not wait.
 func (p *Provider) circuit(c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -488,8 +481,8 @@ func (p *Provider) circuit(c *connection) {
 	}
 }
 
-// connecting shows how far a connection is whose first session is being opened. A spoke that is
-// served meanwhile is connected.
+// connecting shows the progress of a connection whose first session is being opened, unless the spoke is
+// already served.
 func (p *Provider) connecting(c *connection, f Finding) {
 	p.mu.RLock()
 	seen := Observation{}
@@ -506,7 +499,7 @@ func (p *Provider) connecting(c *connection, f Finding) {
 	p.observe(c, seen)
 }
 
-// observe keeps what a connection saw, and tells of it if it is news.
+// observe records an observation of a connection, and reports it if it changed.
 func (p *Provider) observe(c *connection, seen Observation) {
 	p.mu.Lock()
 	e, ok := p.entries[c.name]
@@ -516,7 +509,7 @@ func (p *Provider) observe(c *connection, seen Observation) {
 	}
 	was := e.observation()
 	if e.pending != nil && e.pending.conn == c && e.spoke != nil && e.seen != nil {
-		// The last good connection stays in use while the new one is not good.
+		// The last good connection stays in use until the new one works.
 		e.fault = seen.Connected.Message
 	} else {
 		e.seen = &seen
@@ -540,8 +533,7 @@ func (p *Provider) observe(c *connection, seen Observation) {
 	}
 }
 
-// Evaluators returns the Prometheus and ThanosRuler objects of a registered spoke, as they were
-// last read.
+// Evaluators returns the Prometheus and ThanosRuler objects of a registered spoke as last read.
 func (p *Provider) Evaluators(name string) Evaluators {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -551,16 +543,16 @@ func (p *Provider) Evaluators(name string) Evaluators {
 	return Evaluators{}
 }
 
-// OnEvaluators adds a function that is told when the evaluators of an engaged spoke have
-// changed. It has to return at once.
+// OnEvaluators adds a function that is called when the evaluators of an engaged spoke have changed. It must
+// return at once.
 func (p *Provider) OnEvaluators(fn func(name string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.evaluated = append(p.evaluated, fn)
 }
 
-// applyIndexes adds the indexes of one kind to a cache. Adding one starts the
-// kind's informer, which is why it waits until the kind is known to be served.
+// applyIndexes adds the indexes of one kind to a cache. That starts the kind's informer, so call it only when
+// the kind is known to be served.
 func (p *Provider) applyIndexes(ctx context.Context, cl cluster.Cluster, kind schema.GroupVersionKind) error {
 	p.mu.RLock()
 	indexes := p.indexes

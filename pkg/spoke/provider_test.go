@@ -110,8 +110,8 @@ func (e *engagements) Engage(_ context.Context, name multicluster.ClusterName, _
 	return nil
 }
 
-// The evaluators are known before a spoke is engaged, or its rules would lose their labels until
-// the next observation; and nobody is told of what was known then.
+// The evaluators are known before a spoke is engaged, or its rules would lose their labels until the next
+// observation. Nobody is notified of what was known then.
 func TestProviderEvaluators(t *testing.T) {
 	p, _, c, _ := watched(t)
 	engaged := &engagements{p: p}

@@ -13,45 +13,43 @@ import (
 )
 
 const (
-	// minBackoff and maxBackoff bound the time until a failed key is tried again.
+	// minBackoff and maxBackoff bound the delay before a failed key is retried.
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 30 * time.Second
-	// Behind is the priority of a key that failed or was refused: it waits behind all others of
-	// its lane.
+	// Behind is the priority of a key that failed or was refused: it comes after all others of its lane.
 	Behind = -1000
-	// ahead is that of a key whose turn it is, on its way through the priority queue.
+	// ahead is the priority of a granted key on its way through the priority queue.
 	ahead = 1000
 )
 
-// Queue is a controller's priority queue that shares its workers among spokes, the namespaces of
-// each, and the namespaces of the hub. What may not be handed out is parked, once per key, and its
-// turn comes when others are done, when answers show that the spoke takes more at a time, or when
-// its circuit closes.
+// Queue is a controller's priority queue that shares its workers among the spokes, the namespaces of each
+// spoke, and the namespaces of the hub. Keys that may not be handed out yet are parked. Their turn comes when
+// others are done, when answers show that the spoke can take more, or when its circuit closes.
 //
-// It wraps controller-runtime's priority queue, which does all the rest. One goroutine takes every
-// key out of that as soon as it is ready, so that no worker has to be free for it to be known who
-// waits. A key whose turn comes later goes through it once more: there, a key in flight is locked.
+// It wraps controller-runtime's priority queue. One goroutine takes every key that is ready out of that queue,
+// so that waiting keys are known even when no worker is free. A key whose turn comes later goes through the
+// queue once more, because the queue locks keys in flight.
 type Queue struct {
 	priorityqueue.PriorityQueue[mcreconcile.Request]
 	name string
-	// place says where a key waits. It is called with no lock held, and must not wait.
+	// place returns the lane of a key. It is called without a lock, and must not wait.
 	place func(mcreconcile.Request) Lane
-	// answers tells that what the lanes are to learn comes by count. Otherwise, it is how long
-	// reconciles take and whether they fail.
+	// answers means that count reports the ends of requests. Otherwise the duration and failures of reconciles
+	// are used.
 	answers bool
 
 	mu    sync.Mutex
 	lanes *lanes
-	// granted are the keys whose turn it is, with their priorities, on their way through the
-	// priority queue; handed are those that wait for their worker, which is about to come.
+	// granted are the keys whose turn it is, with their priorities, on their way through the priority queue.
+	// handed are those that wait for the next worker.
 	granted map[mcreconcile.Request]int
 	handed  []parkedKey
 	ended   bool
-	// news is signaled when there is something in handed, or the queue has ended.
+	// news is signaled when handed has a key or the queue has ended.
 	news *sync.Cond
 }
 
-// NewQueue returns a Queue for the controller of that name, which has as many workers.
+// NewQueue returns a Queue for a controller with this number of workers.
 func NewQueue(name string, workers int) *Queue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](minBackoff, maxBackoff)
 	q := &Queue{
@@ -66,7 +64,7 @@ func NewQueue(name string, workers int) *Queue {
 	return q
 }
 
-// dispatch takes keys out of the priority queue, to hand them to a worker or to park them.
+// dispatch takes keys out of the priority queue, and hands them to workers or parks them.
 func (q *Queue) dispatch() {
 	for {
 		req, priority, shutdown := q.PriorityQueue.GetWithPriority()
@@ -106,8 +104,8 @@ func (q *Queue) take(req mcreconcile.Request, priority int, in Lane) {
 	}
 }
 
-// grantLocked lets every key whose turn it is go. It tells whether held is among them, which the
-// priority queue has handed out already.
+// grantLocked grants every key whose turn it is. It reports whether held is among them, which the priority
+// queue has already handed out.
 func (q *Queue) grantLocked(held *mcreconcile.Request) (isHeld bool) {
 	for {
 		req, priority, ok := q.lanes.next(time.Now())
@@ -151,8 +149,8 @@ func (q *Queue) Get() (mcreconcile.Request, bool) {
 	return req, shutdown
 }
 
-// AddWithOpts adds keys. Those that failed, which the controller adds with their backoff, wait
-// behind all others of their lanes.
+// AddWithOpts adds keys. Failed keys, which the controller adds with a backoff, come after all others of their
+// lanes.
 func (q *Queue) AddWithOpts(o priorityqueue.AddOpts, reqs ...mcreconcile.Request) {
 	if o.RateLimited {
 		o.Priority = new(Behind)
@@ -161,7 +159,7 @@ func (q *Queue) AddWithOpts(o priorityqueue.AddOpts, reqs ...mcreconcile.Request
 	q.PriorityQueue.AddWithOpts(o, reqs...)
 }
 
-// AddRateLimited is AddWithOpts for a key that failed.
+// AddRateLimited adds a key that failed.
 func (q *Queue) AddRateLimited(req mcreconcile.Request) {
 	q.AddWithOpts(priorityqueue.AddOpts{RateLimited: true}, req)
 }
@@ -176,7 +174,7 @@ func (q *Queue) failed(reqs []mcreconcile.Request) {
 	}
 }
 
-// count tells the lanes of a key in flight how one of its requests ended, after some time.
+// count reports to the lanes how a request of a key in flight ended.
 func (q *Queue) count(req mcreconcile.Request, e ending, took time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -184,14 +182,14 @@ func (q *Queue) count(req mcreconcile.Request, e ending, took time.Duration) {
 	q.grantLocked(nil)
 }
 
-// behind returns the keys that wait in the namespace of a key in flight: see lanes.behind.
+// behind returns the keys that wait in the namespace of a key in flight; see lanes.behind.
 func (q *Queue) behind(req mcreconcile.Request) []mcreconcile.Request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.lanes.behind(req)
 }
 
-// Done hands a key back, and makes room for the next.
+// Done ends the flight of a key, which makes room for the next.
 func (q *Queue) Done(req mcreconcile.Request) {
 	q.mu.Lock()
 	now := time.Now()
@@ -207,12 +205,11 @@ func (q *Queue) Done(req mcreconcile.Request) {
 	ended := q.ended
 	q.mu.Unlock()
 	if !ended {
-		q.PriorityQueue.Done(req) // from here on, it may be handed out again
+		q.PriorityQueue.Done(req) // the key may be handed out again from now on
 	}
 }
 
-// SetCircuit parks a spoke's keys when its circuit opens, and lets them go when it
-// closes.
+// SetCircuit parks a spoke's keys when its circuit opens, and releases them when it closes.
 func (q *Queue) SetCircuit(name multicluster.ClusterName, open bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -220,7 +217,7 @@ func (q *Queue) SetCircuit(name multicluster.ClusterName, open bool) {
 	q.grantLocked(nil)
 }
 
-// ForgetSpoke drops what is parked of a spoke that is gone.
+// ForgetSpoke drops the parked keys of a spoke that is gone.
 func (q *Queue) ForgetSpoke(name multicluster.ClusterName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -228,8 +225,8 @@ func (q *Queue) ForgetSpoke(name multicluster.ClusterName) {
 	q.grantLocked(nil)
 }
 
-// depth returns how many keys of each spoke are worked on or parked, and for how long those
-// of the spoke that is longest behind wait.
+// depth returns how many keys of each spoke are in flight or parked, and how long keys of the slowest spoke
+// have waited.
 func (q *Queue) depth() metrics.Queue {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -27,9 +27,8 @@ func key(spoke multicluster.ClusterName, name string) mcreconcile.Request {
 	return req
 }
 
-// harness works a Queue by hand, in a bubble where time stands still while anything
-// else can happen. It has as many workers as the queue has keys to give: what it took
-// is in flight until it is done.
+// harness works with a Queue directly, in a bubble where time stands still while anything else can happen. It
+// has as many workers as the queue has keys to give: keys that it took are in flight until done is called.
 type harness struct {
 	*testing.T
 	*Queue
@@ -66,7 +65,7 @@ func withQueue(t *testing.T, workers int, fn func(h *harness)) {
 	})
 }
 
-// apart has every key wait in a namespace of its own.
+// apart gives every key its own namespace.
 func (h *harness) apart() {
 	h.Queue.place = func(req mcreconcile.Request) Lane { return Lane{Namespace: req.Name} }
 }
@@ -91,7 +90,7 @@ func (h *harness) done(spoke multicluster.ClusterName, names ...string) {
 	}
 }
 
-// took returns what was handed out since the last time.
+// took returns the keys handed out since the last call.
 func (h *harness) took() []string {
 	synctest.Wait()
 	h.mu.Lock()
@@ -155,7 +154,7 @@ func TestQueueKeepsSpokesApart(t *testing.T) {
 		h.want("good/rule-001", "good/rule-002")
 		h.done("good", names[1], names[2])
 
-		// It thaws.
+		// It answers again.
 		for _, name := range names {
 			h.done("frozen", name)
 		}
@@ -448,7 +447,7 @@ func TestQueueBackoff(t *testing.T) {
 	})
 }
 
-// stress checks the promises of a Queue while many use it at once.
+// stress checks the guarantees of a Queue under concurrent use.
 type stress struct {
 	*testing.T
 	q       *Queue

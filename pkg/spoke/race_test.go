@@ -2,5 +2,5 @@
 
 package spoke
 
-// raceDetector tells that the tests run slowly.
+// raceDetector is true if the race detector slows the tests down.
 const raceDetector = true

@@ -9,14 +9,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// maxErrorBody bounds what is read of an answer that refuses, in bytes. A Status of
-// Kubernetes' takes a few hundred.
+// maxErrorBody bounds the part of an error answer that is read, in bytes. A Kubernetes Status takes several
+// hundred.
 const maxErrorBody = 64 << 10
 
-// redacted stands in place of a credential.
+// redacted replaces a credential.
 const redacted = "[redacted]"
 
-// secretsOf are the parts of a credential that a server gets to see, and could give back.
+// secretsOf returns the parts of a credential that a server sees and could send back.
 func secretsOf(cfg *rest.Config) [][]byte {
 	var out [][]byte
 	for _, s := range []string{cfg.BearerToken, cfg.Password} {
@@ -27,15 +27,15 @@ func secretsOf(cfg *rest.Config) [][]byte {
 	return out
 }
 
-// redact takes the credential out of an answer that refuses: its words are shown in
-// statuses, Events and logs, and a proxy may well repeat there what it was sent.
+// redact removes the credential from an error answer, whose text is shown in statuses, Events and logs. A
+// proxy may repeat the request there.
 func redact(resp *http.Response, secrets [][]byte) {
 	if resp.StatusCode < http.StatusBadRequest || len(secrets) == 0 || resp.Body == nil {
 		return
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if err == nil {
-		_, err = io.CopyN(io.Discard, resp.Body, maxRefusal) // one without an end is not read to it
+		_, err = io.CopyN(io.Discard, resp.Body, maxRefusal) // an endless answer is cut off
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -44,7 +44,7 @@ func redact(resp *http.Response, secrets [][]byte) {
 	cut := len(body) == maxErrorBody
 	for _, secret := range secrets {
 		body = bytes.ReplaceAll(body, secret, []byte(redacted))
-		if cut { // in the middle of one, maybe
+		if cut { // possibly within a credential
 			body = body[:max(0, len(body)-len(secret))]
 		}
 	}

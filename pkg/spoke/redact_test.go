@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a spoke was sent it may repeat: that is shown to nobody.
+// A spoke may send back the credential; it must never be shown.
 func TestCredentialIsRedacted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		code int
@@ -39,7 +39,7 @@ func TestCredentialIsRedacted(t *testing.T) {
 	})
 }
 
-// A proxy before a spoke that answers with what it was sent.
+// A proxy in front of a spoke that sends back the request.
 func TestCredentialIsNotShown(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "can't forward "+req.Header.Get("Authorization"), http.StatusBadGateway)

@@ -30,61 +30,58 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/live"
 )
 
-// Registrar keeps the membership: a SpokeCluster for every registered Secret, with
-// what is seen of the spoke in its status.
+// Registrar keeps a SpokeCluster for every registered Secret, and writes the state of the spoke into its
+// status.
 type Registrar struct {
 	// Client reads the hub's cache and writes to the hub.
 	Client client.Client
-	// Live reads the hub's Secrets past the cache.
+	// Live reads the hub's Secrets, bypassing the cache.
 	Live client.Reader
 	// Provider serves the spokes.
 	Provider *Provider
-	// Namespace is the operator's own: Secrets are read there alone.
+	// Namespace is the operator's own. Secrets are read only there.
 	Namespace string
-	// Deletions tells which deletions are held.
+	// Deletions reports which deletions are held.
 	Deletions Deletions
-	// Failures tells which rules fail; nil for none.
+	// Failures reports which rules fail; it may be nil.
 	Failures Failures
-	// Evaluation tells how the spokes' evaluators are; nil for nothing.
+	// Evaluation reports the state of the spokes' evaluators; it may be nil.
 	Evaluation Evaluation
-	// Contests paces writes that somebody undoes, and tells of all those in and for a spoke.
+	// Contests slows down writes that another client reverts, and reports those that concern a spoke.
 	Contests *contest.Writes
-	// Rules tells of the AlertRules on the hub.
+	// Rules reports the AlertRules on the hub.
 	Rules Rules
-	// Recorder tells of transitions, by Events on the SpokeCluster and on the Secret.
+	// Recorder emits Events about transitions on the SpokeCluster and the Secret.
 	Recorder events.EventRecorder
-	// LeaveTimeout is how long a spoke that leaves is tried to be reached.
+	// LeaveTimeout bounds the removal of rules from a spoke that leaves.
 	LeaveTimeout time.Duration
 
 	mu      sync.Mutex
 	learned bool
-	// uids are those of the SpokeClusters that were seen last.
+	// uids are the UIDs of the last seen SpokeClusters.
 	uids map[string]types.UID
-	// recollected are the SpokeClusters of which it was found out whether they had an identity
-	// before, by their UIDs.
+	// recollected are the UIDs of the SpokeClusters that were checked for a lost identity.
 	recollected map[string]types.UID
-	// outdated are, by SpokeCluster, the resourceVersions that are known not to be the
-	// hub's any more.
+	// outdated are the resourceVersions, by SpokeCluster, that are known to be superseded on the hub.
 	outdated map[string]string
 }
 
-// Rules tells of the AlertRules on the hub, as far as a membership has to do with them.
+// Rules reports the AlertRules on the hub that concern a spoke.
 type Rules interface {
-	// Served tells whether the hub serves the operator's kinds, none of which is being
-	// deleted. While one is, nothing is removed because of that.
+	// Served reports whether the hub serves the operator's kinds and none of them is being deleted. While one is
+	// being deleted, nothing is removed from spokes.
 	Served(ctx context.Context) (bool, error)
-	// Generated returns the AlertRules that templates made for Deployments of a spoke.
+	// Generated returns the AlertRules that templates generated for Deployments of a spoke.
 	Generated(ctx context.Context, spoke string) ([]v1alpha1.AlertRule, error)
 	// Placed returns the AlertRules, as namespace/name, that are placed on a spoke.
 	Placed(ctx context.Context, spoke string) ([]string, error)
-	// Doomed returns the AlertRules, as namespace/name, of which a spoke still has something
-	// that is to be removed. known is false where that can't be said.
+	// Doomed returns the AlertRules, as namespace/name, whose PrometheusRules are still in a spoke and are to be
+	// removed. known is false if that is unknown.
 	Doomed(ctx context.Context, spoke string) (rules []string, known bool)
-	// Forgotten tells whether what was known of a spoke may be lost, whose Secret was made at a
-	// time: the kind SpokeCluster was deleted, and made anew, since.
+	// Forgotten reports whether the identity of a spoke may be lost: the CustomResourceDefinition of
+	// SpokeClusters was deleted and created again after its Secret was created.
 	Forgotten(ctx context.Context, registered time.Time) (bool, error)
-	// Refused returns the number of Deployments of a spoke that did not get all of their
-	// AlertRules, because of its maxRules.
+	// Refused returns the number of Deployments of a spoke that lack AlertRules because of maxRules.
 	Refused(spoke string) int
 }
 
@@ -119,8 +116,7 @@ func (r *Registrar) SetupWithManager(mgr manager.Manager) error {
 	return nil
 }
 
-// Reconcile brings one membership in line. The request's name is that of the
-// Secret and of the SpokeCluster.
+// Reconcile reconciles the Secret and the SpokeCluster of this name.
 func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.learn(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -159,9 +155,9 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	return reconcile.Result{RequeueAfter: interval.Soonest(wait, again)}, r.show(ctx, sc, secret, status)
 }
 
-// show writes a status, if it differs, and tells of transitions. Where the cache is behind,
-// its next event brings the SpokeCluster back here: by an older status, what was told
-// already would be told again. Until then nothing is written: each attempt would conflict.
+// show writes a status if it differs, and emits Events about transitions. If the cache is behind, it writes
+// nothing, because the write would conflict and Events would repeat. The next event from the cache triggers
+// another reconcile.
 func (r *Registrar) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status v1alpha1.SpokeClusterStatus) error {
 	if equality.Semantic.DeepEqual(status, sc.Status) || r.isOutdated(sc) {
 		return nil
@@ -176,17 +172,17 @@ func (r *Registrar) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret 
 	if err != nil {
 		return fmt.Errorf("writing the status of SpokeCluster %s: %w", sc.Name, err)
 	}
-	if next.ResourceVersion != sc.ResourceVersion { // else the API server found nothing to change, and sends no event
+	if next.ResourceVersion != sc.ResourceVersion { // otherwise the API server found no change and sends no event
 		r.setOutdated(sc)
 	}
 	r.announce(sc, secret, status.Conditions)
 	return nil
 }
 
-// learn tells, before the first spoke is registered, what the statuses remember: which
-// clusters are known, because the one that was first has to win whichever comes first
-// now, and which deletions were held. Which spokes have no Secret any more is told with it:
-// one that took over from them, and is engaged before, would take their rules for leftovers.
+// learn reads all statuses before the first spoke is registered. It restores the known identities, because the
+// first spoke of a cluster has to keep it whichever answers first now, and the held deletions. It also records
+// which spokes have no Secret any more: a successor that is engaged earlier would remove their rules as
+// leftovers.
 func (r *Registrar) learn(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,8 +211,8 @@ func (r *Registrar) learn(ctx context.Context) error {
 	return nil
 }
 
-// replaced tells whether a SpokeCluster is another one than was seen last under its name:
-// one event may be all that is seen of a deletion and of what came after it.
+// replaced reports whether a SpokeCluster is another object than the last one with its name. A deletion and a
+// creation may arrive as one event.
 func (r *Registrar) replaced(sc *v1alpha1.SpokeCluster) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,15 +221,14 @@ func (r *Registrar) replaced(sc *v1alpha1.SpokeCluster) bool {
 	return seen && was != sc.UID
 }
 
-// isOutdated tells whether the hub is known to have a newer version of a SpokeCluster.
+// isOutdated reports whether the hub is known to have a newer version of a SpokeCluster.
 func (r *Registrar) isOutdated(sc *v1alpha1.SpokeCluster) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.outdated[sc.Name] == sc.ResourceVersion
 }
 
-// setOutdated records that the hub has a newer version of a SpokeCluster, the event of
-// which has yet to arrive.
+// setOutdated records that the hub has a newer version of a SpokeCluster, whose event has yet to arrive.
 func (r *Registrar) setOutdated(sc *v1alpha1.SpokeCluster) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -254,20 +249,19 @@ func (r *Registrar) gone(name string) {
 	r.Provider.Gone(name)
 }
 
-// kubeconfigIn returns what a Secret, if there is one, holds to reach the spoke with: nil
-// where it has no such key.
+// kubeconfigIn returns the kubeconfig in a Secret, or nil if the Secret or the key is missing.
 func kubeconfigIn(secret *corev1.Secret) []byte {
 	if secret == nil {
 		return nil
 	}
 	kubeconfig, ok := secret.Data[v1alpha1.KubeconfigKey]
 	if ok && kubeconfig == nil {
-		return []byte{} // an empty one is refused as any other that is no good
+		return []byte{} // an empty one is refused like any invalid one
 	}
 	return kubeconfig
 }
 
-// registered returns the Secret that registers a spoke as a reader has it, or nil.
+// registered returns the Secret that registers a spoke, or nil.
 func (r *Registrar) registered(ctx context.Context, reader client.Reader, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := reader.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, secret)
@@ -282,9 +276,9 @@ func (r *Registrar) registered(ctx context.Context, reader client.Reader, name s
 	return secret, nil
 }
 
-// member returns the SpokeCluster, after it made it for a Secret that has none and mirrored the
-// Secret's labels, and when to look again where that has to wait. It is nil where there is
-// neither, and until a write's own event brings it back.
+// member returns the SpokeCluster after mirroring the Secret's labels, creating it if needed, and the time
+// until the next attempt if the write has to wait. It returns nil if there is neither a Secret nor a
+// SpokeCluster, and until the event of a write arrives.
 func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secret) (*v1alpha1.SpokeCluster, time.Duration, error) {
 	sc := &v1alpha1.SpokeCluster{}
 	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, sc)
@@ -293,7 +287,7 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 	case err != nil && !missing:
 		return nil, 0, fmt.Errorf("reading SpokeCluster %s: %w", name, err)
 	case missing:
-		r.gone(name) // or what is known of a former one would be taken for this one's
+		r.gone(name) // otherwise the state of a former one would be used
 		if secret == nil {
 			return nil, 0, nil
 		}
@@ -309,20 +303,20 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 		return sc, 0, nil
 	}
 	sc.Name = name
-	if alters(labels, sc) { // which can remove rules: old knowledge does not
+	if alters(labels, sc) { // this can remove rules, so confirm it first
 		now, err := r.registeredNow(ctx, name)
 		if err != nil {
-			return nil, 0, fmt.Errorf("before labels of SpokeCluster %s change: %w", name, err)
+			return nil, 0, fmt.Errorf("confirming the labels of SpokeCluster %s before they change: %w", name, err)
 		}
 		if labels, due = wanted(now, sc); !due {
-			return sc, live.BehindRetry, nil // the event that the cache lacks brings it back here
+			return sc, live.BehindRetry, nil // the missing event triggers the next reconcile
 		}
 	}
 	return r.mirror(ctx, sc, labels)
 }
 
-// wanted returns the labels that a SpokeCluster has of its Secret, and whether it is to be written: not for a
-// Secret that is nil.
+// wanted returns the labels that a SpokeCluster takes from its Secret, and whether to write it. Without a
+// Secret it is not written.
 func wanted(secret *corev1.Secret, sc *v1alpha1.SpokeCluster) (labels map[string]string, due bool) {
 	if secret == nil {
 		return nil, false
@@ -331,15 +325,14 @@ func wanted(secret *corev1.Secret, sc *v1alpha1.SpokeCluster) (labels map[string
 	return labels, due || !controllerutil.ContainsFinalizer(sc, v1alpha1.LeaveFinalizer)
 }
 
-// registeredNow is registered, past the cache.
+// registeredNow is registered, bypassing the cache.
 func (r *Registrar) registeredNow(ctx context.Context, name string) (*corev1.Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, live.Timeout)
 	defer cancel()
 	return r.registered(ctx, r.Live, name)
 }
 
-// connect hands the kubeconfig to the provider. The Finding is non-nil where the
-// registration itself is at fault.
+// connect hands the kubeconfig to the provider. The Finding is non-nil if the registration itself is wrong.
 func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (*Finding, error) {
 	name := sc.Name
 	kubeconfig := kubeconfigIn(secret)
@@ -359,8 +352,8 @@ func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secr
 	return nil, err
 }
 
-// recollect finds out, once for each SpokeCluster, whether one without an identity had one that
-// was lost with its kind.
+// recollect checks, once per SpokeCluster, whether one without an identity lost it with the
+// CustomResourceDefinition.
 func (r *Registrar) recollect(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) error {
 	r.mu.Lock()
 	known := sc.Status.Identity != "" || r.recollected[sc.Name] == sc.UID
@@ -370,7 +363,7 @@ func (r *Registrar) recollect(ctx context.Context, sc *v1alpha1.SpokeCluster, se
 	}
 	forgotten, err := r.Rules.Forgotten(ctx, secret.CreationTimestamp.Time)
 	if err != nil {
-		return fmt.Errorf("finding out whether the identity of spoke %s was lost: %w", sc.Name, err)
+		return fmt.Errorf("checking whether the recorded identity of spoke %s was lost: %w", sc.Name, err)
 	}
 	if forgotten {
 		r.Provider.Forgot(sc.Name)
@@ -384,15 +377,15 @@ func (r *Registrar) recollect(ctx context.Context, sc *v1alpha1.SpokeCluster, se
 	return nil
 }
 
-// missing says what there is not, and what becomes of the spoke meanwhile.
+// missing says what is missing, what happens to the spoke, and what to do.
 func (r *Registrar) missing(name string, secret bool) *Finding {
-	message := fmt.Sprintf("no Secret %s/%s with label %s=true", r.Namespace, name, v1alpha1.RegistrationLabel)
+	message := fmt.Sprintf("Secret %s/%s with label %s=true not found", r.Namespace, name, v1alpha1.RegistrationLabel)
 	if secret {
 		message = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey)
 	}
-	message += "; nothing is removed from the spoke meanwhile. Put it back, or let the spoke leave: kubectl delete spoke " + name
+	message += "; nothing is removed from the spoke. Restore it, or remove the spoke: kubectl delete spoke " + name
 	if successor := r.Provider.Successor(name); successor != "" {
-		message = fmt.Sprintf("SpokeCluster %s is the same cluster and keeps its rules. What is left of this one on the hub goes by: kubectl delete spoke %s", successor, name)
+		message = fmt.Sprintf("SpokeCluster %s is the same cluster and keeps its rules. To remove what is left of this one on the hub: kubectl delete spoke %s", successor, name)
 	}
 	return &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: message}
 }

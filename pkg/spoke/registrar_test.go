@@ -62,8 +62,8 @@ func secretOf(name string, data map[string][]byte) *corev1.Secret {
 	}
 }
 
-// After a restart, a spoke that took over from others knows of them before it is served, or
-// it would remove what is placed on them.
+// After a restart, a spoke that took over from others knows of them before it is served, or it would remove
+// their rules.
 func TestLearnPredecessors(t *testing.T) {
 	unlabeled := secretOf("unlabeled", map[string][]byte{v1alpha1.KubeconfigKey: []byte("k")})
 	unlabeled.Labels = nil
@@ -95,8 +95,8 @@ func (f *lostKind) Forgotten(context.Context, time.Time) (bool, error) {
 	return true, nil
 }
 
-// A SpokeCluster without an identity is asked for once whether it had one, and each one of a name
-// anew. The identity that it turns out to have is told of, and its time is in the status.
+// Each SpokeCluster without an identity is checked once for a lost one. Its new identity is reported, with the
+// time in the status.
 func TestRecollect(t *testing.T) {
 	secret := secretOf("s", map[string][]byte{v1alpha1.KubeconfigKey: []byte("no kubeconfig")})
 	r, _ := registrar(t)
@@ -146,8 +146,8 @@ func TestRecollect(t *testing.T) {
 	}
 }
 
-// A SpokeCluster that was deleted and made again is another one, though no reconcile came
-// between the two: it is not what the former was, and has not left.
+// A SpokeCluster that was deleted and created again is another one, even if no reconcile came in between: it
+// does not inherit the state, and has not left.
 func TestReplacedSpokeCluster(t *testing.T) {
 	r, _ := registrar(t, memberOf("s", "was"))
 	if err := r.learn(t.Context()); err != nil {
@@ -182,8 +182,7 @@ func TestReplacedSpokeCluster(t *testing.T) {
 	}
 }
 
-// A cache that is behind has nothing told twice, and nothing written again until it shows
-// something newer.
+// With an old cache, nothing is announced twice, and nothing is written until it shows a newer version.
 func TestShowWithAnOldCache(t *testing.T) {
 	r, recorder := registrar(t, memberOf("s", ""))
 	writes := 0
@@ -228,8 +227,8 @@ func TestShowWithAnOldCache(t *testing.T) {
 	show(read(), "another message", 3, 1)
 }
 
-// Labels of a SpokeCluster are changed and taken off by what the hub's API server has of the
-// Secret, and not by a cache that is old.
+// Labels of a SpokeCluster change only according to the Secret on the API server, not according to an old
+// cache.
 func TestMemberWithAnOldCache(t *testing.T) {
 	gold, bronze := map[string]string{"tier": "gold"}, map[string]string{"tier": "bronze"}
 	for name, tc := range map[string]struct {

@@ -11,9 +11,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
-// These bound how often a session is opened anew because the spoke was restored: an API server
-// whose resource versions go back by themselves must not be read anew without end. What was read
-// before is not served meanwhile.
+// Limits on sessions opened again because the spoke was restored: an API server whose resourceVersions go back
+// repeatedly must not be read again endlessly. The old cache is not served meanwhile.
 const (
 	restoresPerSecond = 1.0 / 60
 	restoresAtOnce    = 10
@@ -23,7 +22,7 @@ func newRestores() flowcontrol.RateLimiter {
 	return flowcontrol.NewTokenBucketRateLimiter(restoresPerSecond, restoresAtOnce)
 }
 
-// look makes the connection look at the spoke now.
+// look makes the connection check the spoke at once.
 func (c *connection) look() {
 	select {
 	case c.kick <- struct{}{}:
@@ -31,8 +30,8 @@ func (c *connection) look() {
 	}
 }
 
-// OnRestored adds a function that is told, before a spoke is engaged again, that it was restored
-// from a backup. It has to return at once, and may ask the Provider nothing.
+// OnRestored adds a function that is called before a spoke is engaged again after a restore from a backup. It
+// must return at once and must not call the Provider.
 func (p *Provider) OnRestored(fn func(name string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,8 +46,8 @@ func (p *Provider) tellRestored(name string) {
 	}
 }
 
-// anew tells whether a session ended because the spoke was restored, and shows that until another
-// one takes its place. It returns when that may be opened: at once, unless that was often of late.
+// anew reports whether a session ended because the spoke was restored, and shows that until the next session.
+// It returns when the next session may be opened: at once, unless there were several recently.
 func (c *connection) anew(ctx context.Context, err error) bool {
 	if _, ok := errors.AsType[*continuity.RestoredError](err); !ok {
 		return false
@@ -56,14 +55,14 @@ func (c *connection) anew(ctx context.Context, err error) bool {
 	c.p.tellRestored(c.name)
 	c.observe(Finding{
 		Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonRestored,
-		Message: Clip(err.Error()+"; all that is watched there is read again", maxMessage),
+		Message: Clip(err.Error()+"; everything watched in the spoke is read again", maxMessage),
 	})
-	_ = c.restores.Wait(ctx) // it fails when ctx ends, and the connection with it
+	_ = c.restores.Wait(ctx) // an error means that the connection is ending
 	return true
 }
 
-// tryRules reads one PrometheusRule, past the cache. The resource version of the answer tells
-// whether the spoke was restored.
+// tryRules reads one PrometheusRule, bypassing the cache. The resourceVersion of the answer shows whether the
+// spoke was restored.
 func (c *connection) tryRules(ctx context.Context, s *session) error {
 	read := s.guard.Reading(ruleKind.Kind)
 	version, err := c.listOne(ctx, s.cluster, ruleKind)

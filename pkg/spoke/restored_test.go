@@ -28,7 +28,7 @@ func readAt(t *testing.T, s *session, version string) {
 	}
 }
 
-// A look at a spoke that goes on finds out that it was restored, and the session ends at once.
+// A recheck detects that the spoke was restored, and the session ends at once.
 func TestRecheckNoticesRestore(t *testing.T) {
 	s, c, session := connectTo(t)
 	readAt(t, session, "100")
@@ -58,7 +58,7 @@ func TestRecheckNoticesRestore(t *testing.T) {
 	}
 }
 
-// Only what was restored is opened anew at once.
+// Only a restore opens the next session at once.
 func TestAnew(t *testing.T) {
 	_, c, _ := connectTo(t)
 	c.p.OnRestored(func(name string) { t.Errorf("told of %s", name) })
@@ -69,8 +69,8 @@ func TestAnew(t *testing.T) {
 	}
 }
 
-// However often a spoke is restored, what was read before is not served. Beyond some times in a row,
-// it is read again after a while.
+// However often a spoke is restored, an old cache is not served. After several restores in a row, it is read
+// again later.
 func TestRestoresAreBounded(t *testing.T) {
 	_, c, session := connectTo(t)
 	c.restores = flowcontrol.NewFakeNeverRateLimiter()

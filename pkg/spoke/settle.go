@@ -96,7 +96,7 @@ func (r *Registrar) record(ctx context.Context, sc *v1alpha1.SpokeCluster, list 
 		return nil
 	}
 	if err := r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("recording in SpokeCluster %s which Prometheus evaluates the rules: %w", sc.Name, err)
+		return fmt.Errorf("recording the chosen evaluators in SpokeCluster %s: %w", sc.Name, err)
 	}
 	r.setOutdated(sc)
 	r.announce(sc, nil, next.Status.Conditions)

@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// errBusy ends a page of a list that is larger than its share while the pages of all spokes
-// together take as much memory as they may. Fewer objects are asked for then.
-var errBusy = errors.New("the lists of all spokes together take as much memory as they may")
+// errBusy ends a page that exceeds its share while the pages of all spokes together have reached their limit.
+// The page is then requested with fewer objects.
+var errBusy = errors.New("the lists of all spokes together have reached their memory limit")
 
-// pageBudget bounds the sum of the pages of all spokes that are read at a time, in bytes. Beyond it,
-// no page gets more than an equal share: a spoke that sends its page slowly keeps no other one waiting.
+// pageBudget bounds the total size of the pages of all spokes that are read concurrently, in bytes. Above it,
+// each page gets an equal share, so that a slow spoke delays no other.
 type pageBudget struct {
 	most int64
 
@@ -19,14 +19,14 @@ type pageBudget struct {
 	active int64 // pages
 }
 
-// share is what one page takes.
+// share is the share of one page.
 type share struct {
 	of *pageBudget
 	// held is guarded by the budget's lock.
 	held int64
 }
 
-// join returns the share of another page, which has to be ended. A nil budget has none.
+// join returns the share of another page. End it afterwards. A nil budget has no limit.
 func (b *pageBudget) join() *share {
 	if b == nil {
 		return nil
@@ -37,7 +37,7 @@ func (b *pageBudget) join() *share {
 	return &share{of: b}
 }
 
-// take takes some more bytes, or returns errBusy.
+// take adds bytes, or returns errBusy.
 func (s *share) take(n int64) error {
 	if s == nil {
 		return nil
@@ -52,7 +52,7 @@ func (s *share) take(n int64) error {
 	return nil
 }
 
-// end gives all back.
+// end returns all bytes.
 func (s *share) end() {
 	if s == nil {
 		return

@@ -10,19 +10,17 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// countInterval is the least time between two publications of the counts: they are
-// for people, and every one is a write on the hub.
+// countInterval is the minimum time between two updates of the counts, because each is a write on the hub.
 const countInterval = time.Minute
 
-// Counts are numbers of what a spoke holds.
+// Counts are the numbers of objects in a spoke.
 type Counts struct {
-	// Deployments and Rules are the numbers of Deployments and of this hub's
-	// PrometheusRules.
+	// Deployments is the number of Deployments, and Rules that of this hub's PrometheusRules.
 	Deployments, Rules int32
-	// Known is false when nothing was counted.
+	// Known is false if nothing was counted.
 	Known bool
-	// First tells that they were counted when the spoke was engaged. They don't
-	// replace what the status has: the restart of an operator is no news.
+	// First means that they were counted when the spoke was engaged. They do not replace counts in the status,
+	// because a restart of the operator is not a change.
 	First bool
 }
 
@@ -34,8 +32,8 @@ func (c Counts) into(s *v1alpha1.SpokeClusterStatus) {
 	s.Deployments, s.Rules = &c.Deployments, &c.Rules
 }
 
-// tally counts what a spoke holds by the events of its cache, and decides when the
-// numbers are worth a write: soon after the first change, then once a minute.
+// tally counts the objects in a spoke by the events of its cache, and decides when to publish the numbers:
+// soon after the first change, then at most once a minute.
 type tally struct {
 	deploymentCount, ruleCount atomic.Int32
 
@@ -87,8 +85,8 @@ func (t *tally) first(now time.Time) Counts {
 	return t.published
 }
 
-// next returns, on every beat of the probe, the counts, and whether they are to be
-// published, at most once per interval. A number that is still changing can wait.
+// next is called at every beat of the probe. It returns the counts and whether to publish them. Numbers that
+// are still changing wait.
 func (t *tally) next(now time.Time, interval time.Duration) (Counts, bool) {
 	counts := t.now()
 	settled := counts == t.last

@@ -42,9 +42,7 @@ func TestTally(t *testing.T) {
 	}
 }
 
-// TestTallyCorrectsAnOldStatus is a restart: the first counts don't replace the
-// status, and those after a minute do.
-// Of the objects with the hub's label, those that stand for AlertRules are counted.
+// TestTallyOfRules counts only those objects with the hub's label that stand for AlertRules.
 func TestTallyOfRules(t *testing.T) {
 	var counts tally
 	handler := counts.rules(Options{HubID: "hub", Stands: func(o metav1.Object) bool { return o.GetName() != "stray" }})

@@ -11,25 +11,24 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 )
 
-// probeKey marks a context whose requests are the probe's: they pass an open circuit.
+// probeKey marks a context whose requests are probes, which pass an open circuit.
 type probeKey struct{}
 
-// asProbe marks the requests made with a context as the probe's. Their outcome is for
-// whoever probes to count.
+// asProbe marks the requests of a context as probes. The prober counts their outcome.
 func asProbe(ctx context.Context) context.Context { return context.WithValue(ctx, probeKey{}, true) }
 
-// observer is a transport that tells a Breaker and a counter of every request, and
-// sends none but the probe's while the circuit is shut.
+// observer is a transport that reports every request to a Breaker and a counter, and sends only probes while
+// the circuit is shut.
 type observer struct {
 	next    http.RoundTripper
 	breaker *Breaker
-	// gate holds writes while the spoke's identity is in doubt; nil for none.
+	// gate holds writes while the identity is in doubt; it may be nil.
 	gate *gate
-	// base is the path that all of the API server's begin with.
+	// base is the path prefix of the API server.
 	base    string
 	count   func(verb, code string)
 	secrets [][]byte
-	// limits bound the answers, and tooLarge is told of one that is; nil for nobody.
+	// limits bound the answers. tooLarge is called for an answer above them; it may be nil.
 	limits   Limits
 	tooLarge func(*TooLargeError)
 }
@@ -40,7 +39,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !probe {
 		if err := o.breaker.pass(req.Context()); err != nil {
 			if req.Body != nil {
-				_ = req.Body.Close() // as a transport has to
+				_ = req.Body.Close() // as RoundTripper requires
 			}
 			return nil, err
 		}
@@ -64,7 +63,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		redact(resp, o.secrets)
 	case errors.Is(err, context.Canceled):
-		// The operator gave up (it stops, or the spoke is disengaged), not the spoke.
+		// The operator canceled the request because it stops or disengages the spoke.
 		o.count(verb, metrics.CodeCanceled)
 	case isUnsent(err):
 		// The next probe reads the identity as well, and counts.
@@ -78,7 +77,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// paced is a transport whose answers may be bounded by how fast they come.
+// paced is a transport whose answers may have a minimum speed.
 type paced struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -89,31 +88,30 @@ func (b paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(req) //nolint:wrapcheck // a transport is transparent
 }
 
-// answered tells the circuit of an answer.
+// answered reports an answer to the circuit.
 func (o *observer) answered(resp *http.Response, probe bool) {
 	if resp.StatusCode == http.StatusTooManyRequests {
 		o.breaker.Throttle(retryAfter(resp.Header, time.Now()))
 	}
-	// client-go would wait within the request, with a worker, and try again up to ten
-	// times. To wait is the circuit's part, for all requests at once.
+	// client-go would wait and retry up to ten times within the request, which blocks a worker. The circuit
+	// waits instead, for all requests.
 	resp.Header.Del("Retry-After")
 	switch code := resp.StatusCode; {
 	case probe:
 	case unavailable(code):
 		o.breaker.Observe(false)
 	case code == http.StatusTooManyRequests, code == http.StatusUnauthorized, code >= http.StatusInternalServerError:
-		// It says nothing of whether the spoke works: one rule's admission webhook may
-		// fail with a 500, and a whole API server, too. The probe tells the two apart.
+		// These answers do not show whether the spoke works: an admission webhook may fail with a 500, and so may
+		// a whole API server. The probe distinguishes the two.
 	default:
 		o.breaker.Observe(true)
 	}
 }
 
-// WrappedRoundTripper lets client-go find the transport beneath.
+// WrappedRoundTripper lets client-go find the inner transport.
 func (o *observer) WrappedRoundTripper() http.RoundTripper { return o.next }
 
-// retryAfter reads for how long a server wants to be left alone: in seconds or, as a
-// proxy may say it, until a date. It is 0 where that can't be told.
+// retryAfter parses Retry-After: seconds or, from some proxies, a date. It returns 0 if there is none.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	value := h.Get("Retry-After")
 	if seconds, err := strconv.ParseInt(value, 10, 32); err == nil {
@@ -125,17 +123,16 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// unavailable tells of an answer that a proxy gives in place of an API server that
-// does not.
+// unavailable reports whether a proxy answers because the API server does not.
 func unavailable(code int) bool {
 	return code == http.StatusBadGateway || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
 }
 
-// basePath returns the path in a server's address: that of a proxy in front of it.
+// basePath returns the path of a server's address, which is that of a proxy in front of it.
 func basePath(server string) string {
 	u, err := url.Parse(server)
 	if err != nil {
-		return "" // there is no connection to it, then
+		return "" // no connection is possible then
 	}
 	return u.Path
 }

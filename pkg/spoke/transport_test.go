@@ -104,8 +104,8 @@ func garbage(w http.ResponseWriter, _ *http.Request) {
 	_ = conn.Close()
 }
 
-// check makes a request through an observer, and looks at what its circuit made of it:
-// one more failure would open it, unless an answer came between.
+// check makes a request through an observer, and checks the effect on its circuit: one more failure would open
+// it, unless an answer came in between.
 func check(t *testing.T, url string, limit func(*testing.T) context.Context, want outcome, class string) {
 	t.Helper()
 	b := NewBreaker(func() {})
@@ -151,7 +151,7 @@ func get(ctx context.Context, t *testing.T, url string) *http.Request {
 	return req
 }
 
-// What the probe makes of its requests is its own to count.
+// The probe counts the outcome of its own requests.
 func TestObserverOfTheProbe(t *testing.T) {
 	for _, code := range []int{200, 500, 503} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
@@ -198,8 +198,8 @@ func respond(code int, retryAfter string) roundTrip {
 	}
 }
 
-// A spoke is left alone for as long as it says, and no worker waits for that within
-// client-go.
+// A spoke that throttles gets no requests until its Retry-After has passed, and no worker waits for that
+// within client-go.
 func TestObserverThrottles(t *testing.T) {
 	for name, tc := range map[string]struct {
 		code  int
@@ -243,7 +243,7 @@ func TestObserverThrottles(t *testing.T) {
 	}
 }
 
-// client-go tries what gets a Retry-After again, up to ten times, within the request.
+// client-go would retry a request with a Retry-After up to ten times within the request.
 func TestThrottledRequestReturns(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -268,13 +268,13 @@ func TestThrottledRequestReturns(t *testing.T) {
 	if n := asked.Load(); n != 1 {
 		t.Errorf("asked %d times", n)
 	}
-	// The probe is sent all the same.
+	// The probe is sent nevertheless.
 	if err := c.probe(asProbe(ctx)); disconnected(err).Reason != v1alpha1.ReasonThrottled || asked.Load() != 2 {
 		t.Errorf("got %v, asked %d times", err, asked.Load())
 	}
 }
 
-// What waits at the gate ends with its context, and closes what it was to send.
+// A request that waits at the gate ends with its context, and closes its body.
 func TestObserverAtTheGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBreaker(func() {})

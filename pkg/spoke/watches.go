@@ -11,16 +11,15 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// These bound how often a kind is watched anew: as often as it takes after an outage,
-// and no more than once in 2 s on the long run. client-go would try again at once, and
-// without end, where a spoke answers every watch by 410 (Gone).
+// Limits on opening watches of a kind again: fast enough after an outage, and at most once in 2 s in the long
+// run. client-go would retry endlessly and at once if a spoke answers every watch with 410 (Gone).
 const (
 	watchesPerSecond = 0.5
 	watchesAtOnce    = 5
 )
 
-// newInformer returns client-go's informer, and bounds how often a kind is watched anew. It is put
-// around the guard's watches: the guard decides where a watch begins when the wait is over.
+// newInformer returns client-go's informer with that limit. The limit wraps the guard, so that the guard
+// decides where a watch begins after the wait.
 func newInformer(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 	inner, limit := toolscache.ToListerWatcherWithContext(lw), flowcontrol.NewTokenBucketRateLimiter(watchesPerSecond, watchesAtOnce)
 	return toolscache.NewSharedIndexInformer(toolscache.ToListWatcherWithWatchListSemantics(&toolscache.ListWatch{

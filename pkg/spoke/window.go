@@ -3,14 +3,14 @@ package spoke
 import "time"
 
 const (
-	// few is how many keys of a spoke may be in flight before anything was answered.
+	// few is how many keys of a spoke may be in flight before its first answer.
 	few = 8
-	// slack is by how much an answer may take longer than usual and still count as fast: the
-	// garbage collection of an API server, or of this process, is no sign of a queue.
+	// slack is how much longer than usual a fast answer may take. The garbage collection of an API server, or of
+	// this process, does not indicate a queue.
 	slack = 100 * time.Millisecond
 )
 
-// ending is what became of a request, or of a reconcile where those count.
+// ending is how a request, or a reconcile where those count, ended.
 type ending int
 
 const (
@@ -22,44 +22,43 @@ const (
 	endThrottled
 )
 
-// window is how many keys of a lane may be in flight. Each answer lets one more be, until that was
-// too many once; from then on, it is half of few more per round. It is halved when requests fail or
-// the spoke throttles. It is a quarter less, but not less than at first, when even the fastest answer
-// of a round took longer than answers do with few in flight: the API server lets requests wait for
-// each other.
+// window is how many keys of a lane may be in flight. It grows by one with each answer until it was too large
+// once, then by half of few per round. It is halved when requests fail or the spoke throttles. It shrinks by a
+// quarter, but not below its start, when even the fastest answer of a round was slower than answers with few
+// keys in flight, because then the API server queues requests.
 //
-// A round is as many endings as the window allowed in flight when it began.
+// A round has as many endings as the window had size when the round began.
 type window struct {
 	size int
-	// start is its size at first, and floor is where failures leave it.
+	// start is the initial size, and floor the smallest size after failures.
 	start, floor int
-	// best is the fastest answer yet.
+	// best is the duration of the fastest answer so far.
 	best time.Duration
-	// last is when the latest answer came, and shrunk when the window last shrank. What was
-	// sent before that says nothing of its present size.
+	// last is when the latest answer came, and shrunk when the window last shrank. Requests sent before that do
+	// not count for its present size.
 	last, shrunk time.Time
-	// met tells that it was too large once.
+	// met means that it was too large once.
 	met bool
 
-	// Of this round:
+	// The present round:
 	length    int
 	good, bad int
 	fastest   time.Duration
-	peak      int // the most in flight
+	peak      int // most keys in flight
 }
 
 func newWindow(start, floor int) window {
 	return window{size: start, start: start, floor: floor, length: start}
 }
 
-// anew is the window as it was at first.
+// anew returns the initial window.
 func (w *window) anew() window { return newWindow(w.start, w.floor) }
 
-// add counts an ending that came now after some time, with inFlight keys of the lane in flight.
+// add counts an ending now of a request that took this long, with inFlight keys of the lane in flight.
 func (w *window) add(e ending, took time.Duration, now time.Time, inFlight int) {
 	w.peak = max(w.peak, inFlight)
 	began := now.Add(-took)
-	alone := !w.last.After(began) // nothing was answered meanwhile
+	alone := !w.last.After(began) // no other answer came meanwhile
 	if e == endAnswered {
 		w.last = now
 		if w.best == 0 || took < w.best {
@@ -67,7 +66,7 @@ func (w *window) add(e ending, took time.Duration, now time.Time, inFlight int) 
 		}
 	}
 	if !began.After(w.shrunk) {
-		return // it was sent when the window was another one
+		return // the request was sent before the window shrank
 	}
 	switch {
 	case e == endThrottled:
@@ -75,7 +74,7 @@ func (w *window) add(e ending, took time.Duration, now time.Time, inFlight int) 
 	case e == endFailed && alone:
 		w.shrink(w.size/2, w.floor, now)
 	case e == endFailed:
-		// Others work, so that it may be this key's own fault, unless half of all fail.
+		// Others get answers, so the fault may be this key's own, unless half of all fail.
 		w.bad++
 	default:
 		w.answered(took)
@@ -111,21 +110,21 @@ func (w *window) adjust(now time.Time) {
 // begin begins a round.
 func (w *window) begin() { w.length, w.good, w.bad, w.peak = w.size, 0, 0, 0 }
 
-// used tells whether the window is what limits the lane: one below it gets three quarters, and one
-// below that three quarters of these.
+// used reports whether the window limits the lane: a child lane gets three quarters, and its child three
+// quarters of that.
 func (w *window) used() bool { return w.peak >= w.size/2 }
 
 func (w *window) fast(took time.Duration) bool { return took <= 2*w.best+slack }
 
 func (w *window) shrink(to, floor int, now time.Time) {
-	// It may be below the floor already.
+	// The size may already be below the floor.
 	w.size = min(w.size, max(to, floor))
 	w.met, w.shrunk = true, now
 	w.begin()
 }
 
-// narrow tells whether the window is worth remembering.
+// narrow reports whether the window is worth remembering.
 func (w *window) narrow() bool { return w.met && w.size < w.start }
 
-// proven tells whether anything was answered.
+// proven reports whether there was any answer.
 func (w *window) proven() bool { return !w.last.IsZero() }

@@ -6,10 +6,10 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// Beware tells that a spoke is another cluster than before, or that a person confirmed which
-// one it is. Until the span is over, nothing passes there without an acknowledgement, not
-// even the first few: what is not where it was may be in the other cluster. What passed
-// before, or was to pass, was about the former one.
+// Beware notes that a spoke is another cluster than before, or that a person confirmed its cluster. Until the
+// span is over, every deletion there needs an acknowledgement, even the first few, because objects that are
+// missing may be in the other cluster. Earlier deletions and releases concerned the former cluster and are
+// forgotten.
 func (b *Brake) Beware(name string) { b.beware(name, b.span) }
 
 func (b *Brake) beware(name string, left time.Duration) {
@@ -23,8 +23,8 @@ func (b *Brake) beware(name string, left time.Duration) {
 	})
 }
 
-// beware forgets all that was let go, and lets nothing go by the count until a time, what is held
-// included.
+// beware forgets all released deletions, and holds all deletions until a time, including those that are held
+// already.
 func (l *ledger) beware(until time.Time) {
 	l.wary = until
 	if l.tripped() {
@@ -41,14 +41,13 @@ func (l *ledger) beware(until time.Time) {
 	l.forgetGone()
 }
 
-// Recall tells, before anything is asked, what was held for a spoke when the operator
-// ended: until the span is over, nothing passes there without an acknowledgement.
-// Otherwise every restart would let some of it slip through. Suspects alone are no reason
-// for that: they are found again. identified is when the spoke became another cluster, or was
-// confirmed, or zero: what is left of the span after that counts as in Beware.
+// Recall restores what was held for a spoke when the operator stopped: until the span is over, every deletion
+// there needs an acknowledgement. Otherwise each restart would release some deletions. Suspects alone do not
+// cause this, because they are detected again. identified is when the spoke became another cluster or was
+// confirmed, or zero: for the rest of the span after that, Beware applies. It is called before the first Ask.
 func (b *Brake) Recall(name string, shown *spoke.Held, identified time.Time) {
 	if left := identified.Add(b.span).Sub(b.clock.Now()); left > 0 {
-		b.beware(name, min(left, b.span)) // it may be the time of another clock
+		b.beware(name, min(left, b.span)) // it may come from another clock
 	}
 	if shown == nil || (b.span <= 0 && shown.Suspects == 0) {
 		return

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// After a spoke became another cluster, not even the first few go at once.
+// After a spoke became another cluster, even the first few deletions are held.
 func TestBeware(t *testing.T) {
 	for which, hop := range map[string]Hop{"generate": Generate, "distribute": Distribute} {
 		t.Run(which, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestBeware(t *testing.T) {
 	}
 }
 
-// What is to be done is acknowledged as ever.
+// An acknowledgement releases them as usual.
 func TestBewareAcknowledged(t *testing.T) {
 	b := newBraked(t, span)
 	b.Beware("s")
@@ -48,8 +48,7 @@ func TestBewareAcknowledged(t *testing.T) {
 	}
 }
 
-// What was let go, or vouched for, was the former cluster's, and what is held does not go by
-// itself because it has waited there.
+// Releases and vouches concerned the former cluster, and waiting there does not release what is held.
 func TestBewareOfWhatWasDecided(t *testing.T) {
 	t.Run("acknowledged", func(t *testing.T) {
 		b := newBraked(t, span)
@@ -82,7 +81,7 @@ func TestBewareOfWhatWasDecided(t *testing.T) {
 	})
 }
 
-// A restart is as wary of a spoke as the operator was before it, and of no other.
+// After a restart, a spoke is treated as before it, and others are not affected.
 func TestBewareRecalled(t *testing.T) {
 	for name, tc := range map[string]struct {
 		identified time.Time
@@ -117,7 +116,7 @@ func TestBewareRecalled(t *testing.T) {
 	}
 }
 
-// Without a span there is no brake.
+// Without a span, nothing is held.
 func TestBewareOff(t *testing.T) {
 	b := newBraked(t, 0)
 	b.Beware("s")

@@ -1,12 +1,10 @@
-// Package brake stands before the deletions that follow from an absence. A read that
-// succeeds can lie: an empty list, a restored backup or a template that was disabled by
-// mistake look like thousands of decisions, and are at most one. So when more is to be
-// deleted for one spoke within a while than people usually do, the rest is held: for
-// that while, or until a person acknowledges it.
+// Package brake holds mass deletions that follow from absent objects. A successful read can be wrong: an empty
+// list, a restored backup or a template that was disabled by mistake look like thousands of decisions and are
+// one at most. So when more is to be deleted for one spoke within a span of time than is usual, the rest is
+// held until the span is over or a person acknowledges it.
 //
-// The Brake is told of everything that is to be deleted, and remembers in memory what
-// went and what is held. The Reconciler beside it shows that on the SpokeCluster, and
-// takes the acknowledgement.
+// The Brake keeps all wanted deletions in memory: those released and those held. The Reconciler shows them on
+// the SpokeCluster and processes the acknowledgement.
 package brake
 
 import (
@@ -25,66 +23,63 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// Hop is one of the two steps that delete. Each has its own count in each spoke.
+// Hop is one of the two steps that delete objects. Each has its own count per spoke.
 type Hop string
 
 const (
-	// Generate deletes AlertRules on the hub that have lost their ground.
+	// Generate deletes AlertRules on the hub that are no longer required.
 	Generate Hop = "generate"
-	// Distribute deletes PrometheusRules in the spoke, and what is counted are their
-	// AlertRules.
+	// Distribute deletes PrometheusRules in the spoke. It counts their AlertRules.
 	Distribute Hop = "distribute"
 )
 
-// hops are both, in order of the data flow.
+// hops are both, in the order of the data flow.
 var hops = []Hop{Generate, Distribute}
 
-// what says what a hop deletes.
+// what describes the objects that a hop deletes.
 var what = map[Hop]string{
-	Generate:   "AlertRules whose Deployment or template is gone or does not ask for them any more",
-	Distribute: "PrometheusRules whose AlertRule is gone, disabled or not placed in the spoke any more",
+	Generate:   "AlertRules whose Deployment or template is gone or no longer requires them",
+	Distribute: "PrometheusRules whose AlertRule is gone, disabled or no longer placed in the spoke",
 }
 
 const (
-	// settling is for how long after a start that is shown which was held before: by
-	// then it is held again, or was put right.
+	// settling is how long the deletions held before a start are shown: by then they are held again or no longer
+	// wanted.
 	settling = time.Minute
-	// maxNames bounds the names that are shown.
+	// maxNames bounds the names in the status.
 	maxNames = 50
 )
 
-// Deletion is an object that is to be deleted, by its AlertRule.
+// Deletion is an object to delete, identified by its AlertRule.
 type Deletion struct {
 	Key types.NamespacedName
-	// Suspect is one that is held whatever the count, until a person acknowledges it: what
-	// it follows from may have been lost with its kind.
+	// Suspect deletions are held, whatever the count, until a person acknowledges them: the objects from which
+	// they follow may have been lost with their CustomResourceDefinition.
 	Suspect bool
 }
 
-// Question is what a reconcile wants to delete.
+// Question lists the deletions that a reconcile wants to make.
 type Question struct {
 	Hop   Hop
 	Spoke string
-	// Owner is the key of the reconcile. It is enqueued when what it wants may go.
+	// Owner is the key of the reconcile. It is enqueued when its deletions are released.
 	Owner types.NamespacedName
-	// Deletions are all that the owner wants to delete at present; none takes back what
-	// it wanted before.
+	// Deletions are all that the owner wants to delete now. An empty list withdraws earlier ones.
 	Deletions []Deletion
-	// UID is that of the owner's AlertRule, where there is one: a deletion that is
-	// vouched for by it is on its way, though the cache does not show it yet.
+	// UID is that of the owner's AlertRule, if there is one. A deletion vouched for with this UID is under way,
+	// even if the cache does not show it yet.
 	UID types.UID
-	// Holds counts what the spoke holds. It is not called every time, and never with
-	// a lock held.
+	// Holds counts the rules in the spoke. It is called only when needed, without a lock.
 	Holds func() (int, error)
 }
 
-// Answer tells which deletions are held, by their keys, and when to ask again.
+// Answer lists the deletions that are held, by key, and when to ask again.
 type Answer struct {
 	Held sets.Set[types.NamespacedName]
 	Wait time.Duration
 }
 
-// Brake decides which deletions are held. New makes one.
+// Brake decides which deletions are held. Use New to create one.
 type Brake struct {
 	clock clock.PassiveClock
 	span  time.Duration
@@ -95,17 +90,17 @@ type Brake struct {
 	changed func(spoke string)
 }
 
-// account is what is known of one spoke.
+// account is the state of one spoke.
 type account struct {
 	ledgers map[Hop]*ledger
 	// shown is what the SpokeCluster shows.
 	shown *spoke.Held
-	// settled is when what was held before a start counts no more.
+	// settled is when the deletions held before a start no longer count.
 	settled time.Time
 }
 
-// New returns a Brake that counts the deletions of the last span, and holds what is
-// too much for as long. A span of 0 lets all pass but suspects.
+// New returns a Brake that counts the deletions of the last span, and holds excess deletions for one span.
+// With a span of 0 it holds only suspects.
 func New(c clock.PassiveClock, span time.Duration) *Brake {
 	return &Brake{
 		clock: c, span: span, spokes: map[string]*account{},
@@ -113,7 +108,7 @@ func New(c clock.PassiveClock, span time.Duration) *Brake {
 	}
 }
 
-// Ask tells which of the deletions are held. It returns an error when Holds does.
+// Ask returns the deletions that are held. The error is that of Holds.
 func (b *Brake) Ask(q Question) (Answer, error) {
 	toCount, mayHold := false, func(d Deletion) bool { return d.Suspect || b.span > 0 }
 	need := slices.ContainsFunc(q.Deletions, mayHold)
@@ -126,7 +121,7 @@ func (b *Brake) Ask(q Question) (Answer, error) {
 	if toCount {
 		var err error
 		if holds, err = q.Holds(); err != nil {
-			return Answer{}, fmt.Errorf("counting what spoke %s holds: %w", q.Spoke, err)
+			return Answer{}, fmt.Errorf("counting the rules in spoke %s: %w", q.Spoke, err)
 		}
 	}
 	var answer Answer
@@ -140,8 +135,8 @@ func (b *Brake) Ask(q Question) (Answer, error) {
 	return answer, nil
 }
 
-// with calls a function on a spoke's account, and tells afterwards, without the lock,
-// whom that concerns. Without an account, one is made if need be.
+// with calls a function with a spoke's account, then notifies those concerned, without the lock. need creates
+// a missing account.
 func (b *Brake) with(name string, need bool, fn func(a *account, now time.Time)) {
 	b.mu.Lock()
 	a := b.spokes[name]
@@ -172,7 +167,7 @@ func (b *Brake) with(name string, need bool, fn func(a *account, now time.Time))
 	}
 }
 
-// mark differs when something else is held than before.
+// mark changes whenever the set of held deletions changes.
 func (a *account) mark() (m [2]struct {
 	held, suspects int
 	until          time.Time
@@ -200,21 +195,21 @@ func (a *account) held() int {
 	return n
 }
 
-// Vouch lets the PrometheusRules of an AlertRule that Generate is about to delete
-// pass: they follow from the same cause, which was counted, and acknowledged if need be. A span
-// of 0 makes no difference: suspects are acknowledged as well.
+// Vouch releases the PrometheusRules of an AlertRule that Generate is about to delete: they have the same
+// cause, which was counted and, if needed, acknowledged. With a span of 0 this still matters, because suspects
+// need an acknowledgement.
 func (b *Brake) Vouch(spoke string, rule types.NamespacedName, uid types.UID) {
 	b.with(spoke, true, func(a *account, now time.Time) { a.ledger(Distribute, b.span).vouch(now, rule, uid) })
 }
 
-// Withdraw takes a vouch back: the AlertRule was not deleted.
+// Withdraw withdraws a vouch: the AlertRule was not deleted.
 func (b *Brake) Withdraw(spoke string, rule types.NamespacedName, uid types.UID) {
 	b.with(spoke, false, func(a *account, _ time.Time) { a.ledger(Distribute, b.span).withdraw(rule, uid) })
 }
 
-// Acknowledge lets all pass that the count holds for a spoke, and of the suspects those whose
-// AlertRules are named, as namespace/name: the status can't name more than some, and nobody can
-// decide on what is not named. It returns how much passes.
+// Acknowledge releases all deletions of a spoke that are held because of the count, and the suspects whose
+// AlertRules are named, as namespace/name. The status can name only some suspects, and a person can't decide
+// on those that are not named. It returns the number of released deletions.
 func (b *Brake) Acknowledge(spoke string, named []string) int {
 	n, names := 0, sets.New(named...)
 	b.with(spoke, false, func(a *account, _ time.Time) {
@@ -236,7 +231,7 @@ func (b *Brake) Owners(hop Hop, name string) (owners []types.NamespacedName) {
 	return owners
 }
 
-// suspects returns how many suspects are held for a spoke.
+// suspects returns the number of suspects held for a spoke.
 func (b *Brake) suspects(name string) (n int) {
 	b.with(name, false, func(a *account, _ time.Time) {
 		for _, l := range a.ledgers {
@@ -263,8 +258,7 @@ func (b *Brake) Held(name string) *spoke.Held {
 	return nil
 }
 
-// unsettled tells whether a start is so recent that what was held before it may not be
-// held again yet.
+// unsettled reports whether the start is so recent that earlier deletions may not be held again yet.
 func (b *Brake) unsettled(name string) (unsettled bool) {
 	b.with(name, false, func(a *account, now time.Time) { unsettled = a.unsettled(now) })
 	return unsettled
@@ -276,14 +270,14 @@ func (a *account) unsettled(now time.Time) bool { return a.held() == 0 && now.Be
 type publication struct {
 	was, is *spoke.Held
 	ended   outcome
-	// held is the number by hop.
+	// held is the number of held deletions by hop.
 	held map[Hop]int
-	// next is when to look again; zero for when something changes.
+	// next is when to check again; zero means on the next change.
 	next time.Duration
 }
 
-// publish brings what the SpokeCluster shows up to date. While the spoke is not engaged
-// nobody asks: then what was held when the operator ended still stands.
+// publish updates what the SpokeCluster shows. While the spoke is not engaged, nothing is asked, so the
+// deletions held at the last stop stay.
 func (b *Brake) publish(name string, engaged bool) publication {
 	var p publication
 	b.with(name, false, func(a *account, now time.Time) {
@@ -313,7 +307,7 @@ func (a *account) publish(name string, now time.Time) publication {
 	return p
 }
 
-// show says in a condition's words what is held, and when that is to be looked at again.
+// show describes what is held in a condition's message, and returns when to check it again.
 func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) {
 	if a.held() == 0 {
 		return nil, 0
@@ -331,28 +325,27 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 			if left := max(l.until.Sub(now), time.Millisecond); next == 0 || left < next {
 				next = left
 			}
-			parts = append(parts, fmt.Sprintf("%d of %d deletions of %s wait until %s", n, n+len(l.gone), what[hop], l.until.UTC().Format(time.RFC3339)))
+			parts = append(parts, fmt.Sprintf("%d of %d deletions of %s are held until %s", n, n+len(l.gone), what[hop], l.until.UTC().Format(time.RFC3339)))
 		}
 		if l.suspects > 0 {
-			parts = append(parts, fmt.Sprintf("%d deletions of %s wait for an acknowledgement", l.suspects, what[hop]))
+			parts = append(parts, fmt.Sprintf("%d deletions of %s are held until you acknowledge them", l.suspects, what[hop]))
 		}
 	}
 	held.Names = a.names()
 	message := strings.Join(parts, ", and ")
 	which := "them"
 	if held.Suspects > 0 {
-		message += ". What waits for an acknowledgement is older than the kind or the SpokeCluster that decides this, whose objects or labels may have been lost"
+		message += ". The deletions to acknowledge follow from a CustomResourceDefinition or SpokeCluster that is younger than these rules: its objects or labels may have been lost"
 	}
 	if held.Suspects > maxNames {
-		which = fmt.Sprintf("the %d that status.pendingDeletions names", maxNames)
+		which = fmt.Sprintf("the %d in status.pendingDeletions", maxNames)
 	}
-	held.Message = fmt.Sprintf("%s. To keep the rules, %s. To let %s pass now: kubectl annotate spoke %s %s=true",
+	held.Message = fmt.Sprintf("%s. To keep the rules, %s. To delete %s now: kubectl annotate spoke %s %s=true",
 		message, remedy(held.Suspects > 0), which, name, v1alpha1.AcknowledgeDeletionsAnnotation)
 	return held, next
 }
 
-// names returns what is held, as far as it is shown: suspects first, for those that are not named
-// can't be acknowledged.
+// names returns the names to show. Suspects come first, because those not named can't be acknowledged.
 func (a *account) names() []string {
 	var names []string
 	for _, suspect := range []bool{true, false} {
@@ -367,10 +360,10 @@ func (a *account) names() []string {
 	return names[:min(len(names), maxNames)]
 }
 
-// remedy says how what is held is kept.
+// remedy says how to keep the rules.
 func remedy(suspects bool) string {
 	if suspects {
 		return "restore AlertRules, templates, and the labels of SpokeClusters from a backup"
 	}
-	return "bring back what they were made from"
+	return "restore the objects that they were generated from"
 }

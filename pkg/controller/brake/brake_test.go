@@ -14,7 +14,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// braked is a Brake with what it told.
+// braked is a Brake that records its callbacks.
 type braked struct {
 	*testing.T
 	*Brake
@@ -38,7 +38,7 @@ func newBraked(t *testing.T, span time.Duration) *braked {
 	return b
 }
 
-// mass asks for 60 deletions of a spoke that holds as many, and returns how many are held.
+// mass wants 60 deletions of a spoke with as many rules, and returns how many are held.
 func (b *braked) mass(hop Hop, spoke string) int {
 	b.Helper()
 	held := 0
@@ -104,7 +104,7 @@ func TestPublish(t *testing.T) {
 	if again := b.publish("s", true); !again.was.Equal(again.is) {
 		t.Errorf("it changed without a reason: %+v", again.is)
 	}
-	// Nobody asks any more when the time is over: the spoke is away, say.
+	// Nobody asks when the time is over, for example because the spoke is away.
 	b.clock.SetTime(at(span))
 	if p = b.publish("s", true); p.was == nil || p.is != nil || p.ended != waited || b.woken["generate s"] != 40 || p.held[Generate] != 0 {
 		t.Errorf("got %+v, and woken are %v", p, b.woken)
@@ -118,7 +118,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// What was held before a restart is shown until it is held again or was put right.
+// Deletions held before a restart are shown until they are held again or no longer wanted.
 func TestRecall(t *testing.T) {
 	shown := &spoke.Held{Count: 40, Names: []string{"a/b"}, Message: "held"}
 	b := newBraked(t, span)
@@ -142,7 +142,7 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// suspects asks for 60 deletions of spoke s that are suspect, and returns how many are held.
+// suspects wants 60 suspect deletions of spoke s, and returns how many are held.
 func (b *braked) suspects(hop Hop) int {
 	b.Helper()
 	held := 0
@@ -158,7 +158,7 @@ func (b *braked) suspects(hop Hop) int {
 	return held
 }
 
-// Suspects wait for a person whatever the span is, and are shown until then.
+// Suspects need an acknowledgement whatever the span is, and are shown until then.
 func TestSuspectsOfASpoke(t *testing.T) {
 	for _, span := range []time.Duration{span, 0} {
 		t.Run(span.String(), func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 				t.Fatalf("got %+v with %+v", p, p.is)
 			}
 			for _, words := range []string{
-				"60 deletions of PrometheusRules whose", "wait for an acknowledgement", "restore AlertRules, templates, and the labels of SpokeClusters",
+				"60 deletions of PrometheusRules whose", "are held until you acknowledge them", "restore AlertRules, templates, and the labels of SpokeClusters",
 				"kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
 			} {
 				if !strings.Contains(p.is.Message, words) {
@@ -186,7 +186,8 @@ func TestSuspectsOfASpoke(t *testing.T) {
 				t.Errorf("a year later: %+v", p.is)
 			}
 
-			// A restart shows them until they are found again, and is no reason to be wary.
+			// After a restart they are shown until they are detected again, and other deletions are not held because
+			// of them.
 			shown := b.Held("s")
 			again := newBraked(t, span)
 			again.Recall("s", shown, time.Time{})
@@ -200,15 +201,15 @@ func TestSuspectsOfASpoke(t *testing.T) {
 				t.Errorf("after a restart %d are held", n)
 			}
 
-			// One of them is decided on.
+			// One of them is decided otherwise.
 			answer, err := b.Ask(Question{Hop: Distribute, Spoke: "s", Owner: name(59), Deletions: []Deletion{{Key: name(59)}}, Holds: func() (int, error) { return 60, nil }})
 			if err != nil || answer.Held.Len() != 0 || b.spokes["s"].ledgers[Distribute].ended != decided {
 				t.Errorf("got %+v, %v", answer, err)
 			}
-			// What is not named can't be acknowledged.
+			// Suspects that are not named can't be acknowledged.
 			b.suspects(Distribute)
 			p = b.publish("s", true)
-			if !strings.Contains(p.is.Message, "To let the 50 that status.pendingDeletions names pass now") {
+			if !strings.Contains(p.is.Message, "To delete the 50 in status.pendingDeletions now") {
 				t.Errorf("it does not say how many are named: %s", p.is.Message)
 			}
 			if n := b.Acknowledge("s", p.is.Names); n != 50 || b.woken["distribute s"] != 50 || b.suspects(Distribute) != 10 || b.Brake.suspects("s") != 10 {
@@ -228,7 +229,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 	}
 }
 
-// few asks for some deletions, and returns those that are held.
+// few wants some deletions, and returns those that are held.
 func (b *braked) few(n int) (held []types.NamespacedName) {
 	b.Helper()
 	for i := range n {
@@ -244,7 +245,7 @@ func (b *braked) few(n int) (held []types.NamespacedName) {
 	return held
 }
 
-// The message about everything at once fits into an Event.
+// The longest message fits into an Event.
 func TestMessage(t *testing.T) {
 	b := newBraked(t, span)
 	for _, hop := range hops {
@@ -267,8 +268,8 @@ func TestMessage(t *testing.T) {
 	t.Log(p.is.Message)
 }
 
-// While the spoke is away nobody asks, and what was held still stands. When it is back,
-// nothing passes by the count either.
+// While the spoke is away nobody asks, and the held deletions stay. When it is back, all its deletions are
+// held.
 func TestRecallOfASpokeThatIsAway(t *testing.T) {
 	shown := &spoke.Held{Count: 40, Names: []string{"a/b"}, Message: "held"}
 	b := newBraked(t, span)
@@ -284,7 +285,7 @@ func TestRecallOfASpokeThatIsAway(t *testing.T) {
 	}
 }
 
-// Without a span there is no brake.
+// Without a span, nothing is held.
 func TestOff(t *testing.T) {
 	b := newBraked(t, 0)
 	b.Recall("s", &spoke.Held{Count: 1}, time.Time{})
@@ -293,7 +294,7 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// One acknowledgement covers both hops, without a span as well.
+// One acknowledgement covers both hops, even without a span.
 func TestVouchWithoutASpan(t *testing.T) {
 	b := newBraked(t, 0)
 	b.suspects(Generate)
@@ -314,7 +315,7 @@ func TestVouchWithoutASpan(t *testing.T) {
 	}
 }
 
-// Suspects are named first: what is held by the count goes without a name.
+// Suspects are named first: other held deletions do not need to be named.
 func TestNames(t *testing.T) {
 	b := newBraked(t, span)
 	b.mass(Generate, "s")
@@ -336,7 +337,7 @@ func TestHoldsFails(t *testing.T) {
 	}
 }
 
-// However many workers ask at a time, no more go.
+// The limit holds for any number of concurrent workers.
 func TestConcurrently(t *testing.T) {
 	b := newBraked(t, span)
 	b.onChange(func(string) {})

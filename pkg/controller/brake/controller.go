@@ -29,18 +29,16 @@ import (
 )
 
 const (
-	// debounce gathers what is held within it into one write of a status.
+	// debounce collects changes into one write of a status.
 	debounce = 2 * time.Second
-	// retry is when to try again what somebody else's write got in the way of, and to
-	// look for what was held before a start.
+	// retry is when to retry after a conflicting write, and to check for deletions held before a start.
 	retry = time.Second
 
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 30 * time.Second
 )
 
-// Woken is a source for the controller of a hop that enqueues the keys whose
-// deletions are not held any more.
+// Woken is a source for a hop's controller that enqueues the keys whose deletions are released.
 func (b *Brake) Woken(hop Hop) source.TypedSource[mcreconcile.Request] {
 	return source.TypedFunc[mcreconcile.Request](func(_ context.Context, q spoke.WorkQueue) error {
 		b.mu.Lock()
@@ -54,19 +52,19 @@ func (b *Brake) Woken(hop Hop) source.TypedSource[mcreconcile.Request] {
 	})
 }
 
-// Reconciler shows on SpokeClusters what is held, and takes acknowledgements.
+// Reconciler shows held deletions on SpokeClusters, and processes acknowledgements.
 type Reconciler struct {
 	// Client reads the hub's cache and writes to the hub.
 	Client client.Client
 	// Brake is the brake.
 	Brake *Brake
-	// Engaged tells whether the controllers work on a spoke at present.
+	// Engaged reports whether a spoke is engaged.
 	Engaged func(spoke string) bool
-	// Changed is told when the status of a SpokeCluster is to be written anew.
+	// Changed is called when the status of a SpokeCluster has to be updated.
 	Changed func(spoke string)
-	// Recorder tells of what is held, and of acknowledgements.
+	// Recorder emits Events about held deletions and acknowledgements.
 	Recorder events.EventRecorder
-	// Contests paces the removal of acknowledgements that somebody sets again each time.
+	// Contests slows down the removal of acknowledgements that another client keeps setting.
 	Contests *contest.Writes
 }
 
@@ -94,7 +92,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	return nil
 }
 
-// concerned passes a SpokeCluster that comes or goes, and an acknowledgement.
+// concerned passes the creation and deletion of a SpokeCluster, and an acknowledgement.
 var concerned = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool { return acknowledges(e.ObjectNew) },
 }
@@ -109,7 +107,7 @@ func (b *Brake) onChange(fn func(spoke string)) {
 	b.changed = fn
 }
 
-// Reconcile takes an acknowledgement, and brings what is shown of one spoke in line.
+// Reconcile processes an acknowledgement, and updates what is shown of one spoke.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	sc := &v1alpha1.SpokeCluster{}
 	err := r.Client.Get(ctx, req.NamespacedName, sc)
@@ -141,17 +139,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
-// acknowledge lets pass what is held, after it took the annotation off: the next mass
-// deletion needs another one. It returns when to try again, if that is to be done. An
-// acknowledgement with nothing to acknowledge that comes again and again is not a person's.
+// acknowledge removes the annotation and then releases what is held, so that the next mass deletion needs
+// another acknowledgement. It returns when to retry, or 0. An acknowledgement with nothing to acknowledge that
+// keeps coming back does not come from a person.
 func (r *Reconciler) acknowledge(ctx context.Context, sc *v1alpha1.SpokeCluster) (time.Duration, error) {
 	if r.Brake.unsettled(sc.Name) {
-		return retry, nil // what is acknowledged is shown, and not held again yet
+		return retry, nil // the status shows deletions that are not held again yet
 	}
 	write := spoke.Removing(sc, v1alpha1.AcknowledgeDeletionsAnnotation)
 	turn := r.Contests.Yield(write, sc, func(string) { r.Changed(sc.Name) })
 	if turn.Behind || turn.Wait > 0 {
-		return turn.Wait, nil // where it is behind, an event comes
+		return turn.Wait, nil // if the cache is behind, an event follows
 	}
 	next := sc.DeepCopy()
 	delete(next.Annotations, v1alpha1.AcknowledgeDeletionsAnnotation)
@@ -162,31 +160,31 @@ func (r *Reconciler) acknowledge(ctx context.Context, sc *v1alpha1.SpokeCluster)
 	case apierrors.IsConflict(err):
 		return max(retry, r.Contests.Lost(write.Object)), nil
 	case err != nil:
-		return 0, fmt.Errorf("taking the acknowledgement off SpokeCluster %s: %w", sc.Name, err)
+		return 0, fmt.Errorf("removing the acknowledgement from SpokeCluster %s: %w", sc.Name, err)
 	}
 	n := r.Brake.Acknowledge(sc.Name, named(sc))
 	left := r.Brake.suspects(sc.Name)
 	switch {
 	case n > 0 && left > 0:
 		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsAcknowledged", "Release",
-			"%d held deletions were acknowledged and go on; %d wait that status.pendingDeletions did not name, for another acknowledgement", n, left)
+			"%d held deletions were acknowledged and continue; %d more were not listed in status.pendingDeletions and need another acknowledgement", n, left)
 		return 0, nil
 	case n > 0:
-		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsAcknowledged", "Release", "%d held deletions were acknowledged and go on", n)
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsAcknowledged", "Release", "%d held deletions were acknowledged and continue", n)
 		return 0, nil
 	case left > 0:
 		r.Recorder.Eventf(sc, nil, "Warning", "NothingHeld", "Release",
-			"annotation %s was removed without effect: %d deletions wait that status.pendingDeletions did not name; set it again when it names them",
+			"annotation %s was removed and had no effect: %d held deletions were not listed in status.pendingDeletions; set it again when they are listed",
 			v1alpha1.AcknowledgeDeletionsAnnotation, left)
 		return 0, nil
 	}
 	r.Contests.Wrote(write, next)
 	r.Recorder.Eventf(sc, nil, "Warning", "NothingHeld", "Release",
-		"annotation %s was removed without effect: no deletion is held; set it when one is", v1alpha1.AcknowledgeDeletionsAnnotation)
+		"annotation %s was removed and had no effect: no deletion is held; set it only when deletions are held", v1alpha1.AcknowledgeDeletionsAnnotation)
 	return 0, nil
 }
 
-// named returns the AlertRules that the status named when it was acknowledged.
+// named returns the AlertRules in the status when it was acknowledged.
 func named(sc *v1alpha1.SpokeCluster) []string {
 	if sc.Status.PendingDeletions == nil {
 		return nil
@@ -194,7 +192,7 @@ func named(sc *v1alpha1.SpokeCluster) []string {
 	return sc.Status.PendingDeletions.Names
 }
 
-// tell makes an Event of deletions that came to be held, and of their end.
+// tell emits an Event when deletions begin or cease to be held.
 func (r *Reconciler) tell(ctx context.Context, sc *v1alpha1.SpokeCluster, p publication) {
 	log := log.FromContext(ctx).WithValues("cluster", sc.Name)
 	switch {
@@ -204,19 +202,19 @@ func (r *Reconciler) tell(ctx context.Context, sc *v1alpha1.SpokeCluster, p publ
 				metrics.BrakeFirings.WithLabelValues(string(hop)).Inc()
 			}
 		}
-		log.Info("deletions are held", "count", p.is.Count, "message", p.is.Message)
+		log.Info("holding deletions", "count", p.is.Count, "message", p.is.Message)
 		r.Recorder.Eventf(sc, nil, "Warning", v1alpha1.ReasonDeletionsHeld, "Hold", "%s", p.is.Message)
 	case p.was == nil || p.is != nil:
 	case p.ended == waited:
-		log.Info("held deletions have waited long enough and go on")
-		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the deletions that were held have waited long enough and go on")
+		log.Info("held deletions continue: the hold is over")
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the hold is over; the deletions continue")
 	case p.ended == decided:
 		log.Info("held deletions no longer need an acknowledgement")
-		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the deletions that waited for an acknowledgement no longer need one")
-	case p.ended == acknowledged: // that has its own Event
-		log.Info("held deletions were acknowledged and go on")
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the held deletions no longer need an acknowledgement")
+	case p.ended == acknowledged: // it has its own Event
+		log.Info("held deletions continue: they were acknowledged")
 	default:
-		log.Info("deletions are held no more: there are too few, or none")
-		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "nothing is held any more: the rules are not to be deleted any more")
+		log.Info("no deletions are held any more: too few are left, or none")
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "no deletions are held any more: the rules are to be kept, or too few are left to delete")
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/contest"
 )
 
-// An acknowledgement with nothing to acknowledge that somebody sets again each time is taken off
-// less and less often. One that lets deletions go is a person's.
+// An acknowledgement without effect that keeps coming back is removed less and less often. One that releases
+// deletions comes from a person.
 func TestAcknowledgementsThatComeAgain(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {

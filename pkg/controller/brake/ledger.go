@@ -10,17 +10,16 @@ import (
 )
 
 const (
-	// free is how many deletions within the span of a ledger are never held, and part
-	// is the part of what the spoke held, one in so many, that is not either.
+	// free is the number of deletions within the span that are never held. part is the divisor of the spoke's
+	// objects that are not held either.
 	free = 20
 	part = 4
-	// recount is the least time between two counts of what a spoke holds.
+	// recount is the minimum time between two counts of the objects in a spoke.
 	recount = 10 * time.Second
-	// vouchLife is for how long a deletion is vouched for: a spoke that is away for
-	// longer has it counted when it is back.
+	// vouchLife is how long a vouch lasts. If a spoke is away for longer, its deletions are counted when it is
+	// back.
 	vouchLife = 24 * time.Hour
-	// suspectRetry is when to look again at a suspect. What ends it is an event; this is for
-	// one that was missed.
+	// suspectRetry is when to check a suspect again, in case an event was missed.
 	suspectRetry = 10 * time.Minute
 )
 
@@ -32,19 +31,19 @@ type outcome string
 
 const (
 	acknowledged outcome = "acknowledged" // by a person
-	waited       outcome = "waited"       // for as long as they are held
-	receded      outcome = "receded"      // too few are due any more
-	decided      outcome = "decided"      // what was suspect was decided on meanwhile
+	waited       outcome = "waited"       // the hold is over
+	receded      outcome = "receded"      // too few are wanted now
+	decided      outcome = "decided"      // the suspects were decided by others
 )
 
-// entry is a deletion that the count alone did not let go.
+// entry is a deletion that was not released by the count alone.
 type entry struct {
-	// cleared lets it pass, whatever the count. waited tells that time did, and no person:
-	// then it does not let a suspect pass.
+	// cleared releases it whatever the count. waited means that time cleared it, not a person; then it stays
+	// held if it is a suspect.
 	cleared, waited bool
-	// suspect is held on its own, until a person lets it go.
+	// suspect is held until a person acknowledges it.
 	suspect bool
-	// uid is the object's, where a deletion is vouched for.
+	// uid is that of the object, if the deletion is vouched for.
 	uid types.UID
 	// until is when a vouch ends.
 	until time.Time
@@ -55,32 +54,30 @@ type passage struct {
 	at  time.Time
 }
 
-// ledger is what is known of the deletions of one hop for one spoke. It decides
-// which may go. It has no clock and no lock: the Brake has.
+// ledger records the deletions of one hop for one spoke, and decides which are released. It has no clock and
+// no lock; the Brake has both.
 type ledger struct {
-	// span is for how long deletions count, and for how long they are held.
+	// span is how long deletions count, and how long they are held.
 	span time.Duration
-	// base is what the spoke held at the start of the span, as far as that was counted.
+	// base is the number of objects in the spoke at the start of the span, if counted.
 	base    int
 	counted time.Time
-	// gone are the deletions within the last span that were let go, in order of time.
+	// gone are the deletions released within the last span, in order of time.
 	gone     []passage
 	goneKeys sets.Set[key]
-	// owners have the entries, by the key whose reconcile asked and by the object.
+	// owners has the entries by the owner's key and the object's key.
 	owners         map[key]map[key]*entry
 	held, suspects int
-	// until is when those that are held by the count go by themselves; zero while
-	// none is.
+	// until is when the deletions held because of the count are released; zero if none is held.
 	until time.Time
-	// wary is until when nothing at all goes by the count: another life of the
-	// operator, of which no ledger is left, held deletions when it ended, or the spoke
-	// became another cluster.
+	// wary is until when all deletions are held: before a restart there were held deletions, or the spoke became
+	// another cluster.
 	wary time.Time
-	// vouched are those that were vouched for, in order of time.
+	// vouched are the vouches, in order of time.
 	vouched []passage
-	// ended tells how the last holding ended.
+	// ended is how the last holding ended.
 	ended outcome
-	// woken are the owners to be looked at again.
+	// woken are the owners to reconcile again.
 	woken []key
 }
 
@@ -88,7 +85,7 @@ func newLedger(span time.Duration) *ledger {
 	return &ledger{span: span, goneKeys: sets.New[key](), owners: map[key]map[key]*entry{}}
 }
 
-// limit is how many deletions within the span are let go.
+// limit is the number of deletions that are released within the span.
 func (l *ledger) limit(now time.Time) int {
 	if now.Before(l.wary) {
 		return 0
@@ -98,13 +95,12 @@ func (l *ledger) limit(now time.Time) int {
 
 func (l *ledger) tripped() bool { return !l.until.IsZero() }
 
-// counting returns how many are held by the count. Suspects are none of them: they may wait
-// for long, and what people delete meanwhile is not to wait with them.
+// counting returns the number of deletions held because of the count. Suspects are not included: they may be
+// held for long, and should not hold other deletions.
 func (l *ledger) counting() int { return l.held - l.suspects }
 
-// toCount tells whether what the spoke holds has to be counted before the deletions
-// can be decided on: once in a span, and again when it may have grown so much that
-// there is no need to hold them.
+// toCount reports whether the objects in the spoke have to be counted before a decision: once per span, and
+// again when there may be so many more that nothing needs to be held.
 func (l *ledger) toCount(now time.Time, owner key, wants []Deletion) bool {
 	n := 0
 	for _, d := range wants {
@@ -122,14 +118,13 @@ func (l *ledger) toCount(now time.Time, owner key, wants []Deletion) bool {
 	return len(l.gone)+l.counting()+n > l.limit(now) && age >= recount
 }
 
-// count notes what the spoke holds. What has gone within the span was there at its start.
+// count records the number of objects in the spoke. Those deleted within the span were there at its start.
 func (l *ledger) count(now time.Time, holds int) {
 	l.base, l.counted = holds+len(l.gone), now
 }
 
-// ask decides which of the deletions that an owner wants are held, and returns them
-// with when to look at them again. What the owner wanted before and does not want any
-// more is forgotten, but for what is vouched for by the uid.
+// ask returns the wanted deletions that are held, and when to ask again. It forgets deletions that the owner
+// no longer wants, except those vouched for with the uid.
 func (l *ledger) ask(now time.Time, owner key, wants []Deletion, uid types.UID) (held sets.Set[key], wait time.Duration) {
 	l.settle(owner, wants, uid)
 	l.roll(now)
@@ -146,11 +141,11 @@ func (l *ledger) ask(now time.Time, owner key, wants []Deletion, uid types.UID) 
 	return held, wait
 }
 
-// admit tells whether a deletion may go, and if not, when to look at it again.
+// admit reports whether a deletion is released and, if not, when to check again.
 func (l *ledger) admit(now time.Time, owner key, d Deletion) (left time.Duration, ok bool) {
 	e := l.owners[owner][d.Key]
 	if e != nil && !e.cleared && e.suspect != d.Suspect {
-		l.drop(owner, d.Key) // it is judged anew
+		l.drop(owner, d.Key) // it is decided again
 		l.ended, e = decided, nil
 	}
 	switch {
@@ -160,7 +155,7 @@ func (l *ledger) admit(now time.Time, owner key, d Deletion) (left time.Duration
 		return 0, true
 	case e != nil:
 		return l.until.Sub(now), false
-	case l.span <= 0, l.goneKeys.Has(d.Key): // nothing is counted, or it was let go, and is tried again
+	case l.span <= 0, l.goneKeys.Has(d.Key): // nothing is counted, or a released deletion is retried
 		return 0, true
 	case !l.tripped() && len(l.gone)+l.counting() < l.limit(now):
 		l.gone = append(l.gone, passage{d.Key, now})
@@ -174,7 +169,8 @@ func (l *ledger) admit(now time.Time, owner key, d Deletion) (left time.Duration
 	return l.until.Sub(now), false
 }
 
-// admitSuspect tells whether a suspect may go: a person let it, or the hop before vouches for it.
+// admitSuspect reports whether a suspect is released: a person acknowledged it, or the previous hop vouches
+// for it.
 func (l *ledger) admitSuspect(owner, k key, e *entry) bool {
 	if e != nil && e.cleared && !e.waited {
 		return true
@@ -208,7 +204,7 @@ func (l *ledger) drop(owner, k key) {
 	}
 }
 
-// clear lets a deletion pass.
+// clear releases a deletion.
 func (l *ledger) clear(e *entry) {
 	if e.cleared {
 		return
@@ -220,7 +216,7 @@ func (l *ledger) clear(e *entry) {
 	}
 }
 
-// settle forgets what an owner does not want to delete any more.
+// settle forgets deletions that an owner no longer wants.
 func (l *ledger) settle(owner key, wants []Deletion, uid types.UID) {
 	for k, e := range l.owners[owner] {
 		vouched := uid != "" && e.uid == uid
@@ -230,7 +226,7 @@ func (l *ledger) settle(owner key, wants []Deletion, uid types.UID) {
 	}
 }
 
-// roll moves the span on to now, and ends the holding where it is time.
+// roll advances the span to now, and ends the hold when it is over.
 func (l *ledger) roll(now time.Time) {
 	old := 0
 	for old < len(l.gone) && now.Sub(l.gone[old].at) >= l.span {
@@ -262,7 +258,7 @@ func (l *ledger) roll(now time.Time) {
 	}
 }
 
-// each calls a function for every deletion that is held. It may drop it.
+// each calls a function for every held deletion. The function may drop it.
 func (l *ledger) each(fn func(owner, k key, e *entry)) {
 	for owner, entries := range l.owners {
 		for k, e := range entries {
@@ -275,13 +271,13 @@ func (l *ledger) each(fn func(owner, k key, e *entry)) {
 
 func (l *ledger) end(how outcome) { l.until, l.ended = time.Time{}, how }
 
-// forgetGone starts a new span: what has gone was waited for, or acknowledged.
+// forgetGone starts a new span: the released deletions have waited or were acknowledged.
 func (l *ledger) forgetGone() {
 	l.gone, l.goneKeys, l.counted = nil, sets.New[key](), time.Time{}
 }
 
-// acknowledge lets all pass that the count holds, and the suspects that are named. It returns how
-// many these are.
+// acknowledge releases all deletions held because of the count, and the named suspects. It returns their
+// number.
 func (l *ledger) acknowledge(named sets.Set[string]) int {
 	n := 0
 	l.wary = time.Time{}
@@ -300,7 +296,7 @@ func (l *ledger) acknowledge(named sets.Set[string]) int {
 	return n
 }
 
-// vouch lets the deletion of an object pass.
+// vouch releases the deletion of an object.
 func (l *ledger) vouch(now time.Time, k key, uid types.UID) {
 	l.expireVouches(now)
 	l.drop(k, k)
@@ -318,21 +314,21 @@ func (l *ledger) expireVouches(now time.Time) {
 	}
 }
 
-// withdraw takes a vouch back.
+// withdraw withdraws a vouch.
 func (l *ledger) withdraw(k key, uid types.UID) {
 	if e := l.owners[k][k]; e != nil && e.uid == uid {
 		l.drop(k, k)
 	}
 }
 
-// takeWoken returns the owners to be looked at again.
+// takeWoken returns the owners to reconcile again.
 func (l *ledger) takeWoken() []key {
 	woken := l.woken
 	l.woken = nil
 	return woken
 }
 
-// names returns what is held, in order: of suspects, or of all else.
+// names returns the sorted keys of the held suspects, or of the other held deletions.
 func (l *ledger) names(suspect bool) (names []key) {
 	l.each(func(_, k key, e *entry) {
 		if e.suspect == suspect {

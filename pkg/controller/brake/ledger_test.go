@@ -18,8 +18,8 @@ func at(d time.Duration) time.Time { return start.Add(d) }
 
 func name(n int) key { return key{Namespace: "g", Name: fmt.Sprintf("r-%04d", n)} }
 
-// want asks for the deletions from..to-1, each by an owner of its own, of a spoke that
-// holds so many. It returns how many are held.
+// want wants the deletions from..to-1, each by its own owner, of a spoke with this number of rules. It returns
+// how many are held.
 func want(l *ledger, now time.Time, holds, from, to int) int {
 	held := 0
 	for n := from; n < to; n++ {
@@ -37,7 +37,7 @@ func ask(l *ledger, now time.Time, holds int, owner key, wants ...Deletion) int 
 	return held.Len()
 }
 
-// How many go of a mass, by what the spoke holds.
+// How many deletions of a mass are released, depending on the rules in the spoke.
 func TestLimit(t *testing.T) {
 	for name, tc := range map[string]struct{ holds, wanted, held int }{
 		"one":                            {60, 1, 0},
@@ -64,7 +64,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// What comes after.
+// What happens afterwards.
 func TestLedger(t *testing.T) {
 	mass := func(t *testing.T) *ledger {
 		t.Helper()
@@ -156,7 +156,7 @@ func compare(a, b key) int {
 	return 1
 }
 
-// back takes back what the owners from..to-1 wanted.
+// back withdraws the deletions of the owners from..to-1.
 func back(l *ledger, now time.Time, from, to int) int {
 	for n := from; n < to; n++ {
 		l.ask(now, name(n), nil, "")
@@ -165,8 +165,8 @@ func back(l *ledger, now time.Time, from, to int) int {
 	return 0
 }
 
-// Few at a time, for long: what is older than the span counts no more, and of what the
-// spoke holds by now the part is taken.
+// A few at a time over a long time: deletions older than the span do not count, and the part is taken of the
+// present rules.
 func TestSpan(t *testing.T) {
 	l := newLedger(span)
 	for n := range 300 { // two a minute: 20 within the span
@@ -183,13 +183,13 @@ func TestSpan(t *testing.T) {
 			t.Errorf("number %d: %d are held", n, held)
 		}
 	}
-	// The count is anew when the span is: 60 more would be a quarter of what there is.
+	// A new span has a new count: 60 more would be a quarter of the rules.
 	l = newLedger(span)
 	want(l, start, 60, 0, 1)
 	if held := want(l, at(recount), 1000, 1, 240); held != 0 {
 		t.Errorf("%d are held though the spoke holds much more by now", held)
 	}
-	// A count is not asked for by every deletion.
+	// Not every deletion requires a count.
 	l = newLedger(span)
 	counts := 0
 	for n := range 60 {
@@ -204,7 +204,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// A deletion that is let go and fails is tried again, and counts once.
+// A released deletion that fails is retried, and counts once.
 func TestTriedAgain(t *testing.T) {
 	l := newLedger(span)
 	for range 30 {
@@ -214,7 +214,7 @@ func TestTriedAgain(t *testing.T) {
 	}
 }
 
-// An owner has several: each is asked for, and taken back, on its own.
+// An owner with several deletions: each is wanted and withdrawn separately.
 func TestOwner(t *testing.T) {
 	l := newLedger(span)
 	want(l, start, 60, 0, free)
@@ -233,7 +233,7 @@ func TestOwner(t *testing.T) {
 
 func suspect(n int) Deletion { return Deletion{Key: name(n), Suspect: true} }
 
-// Suspects wait for a person, however long, and hold up nothing else.
+// Suspects need an acknowledgement, however long it takes, and do not hold other deletions.
 func TestSuspects(t *testing.T) {
 	for title, tc := range map[string]struct {
 		span time.Duration // 0 is no limit by the count
@@ -344,7 +344,7 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// askSuspects asks for suspects, each by an owner of its own.
+// askSuspects wants suspect deletions, each by its own owner.
 func askSuspects(t *testing.T, l *ledger, now time.Time, from, to, want int) {
 	t.Helper()
 	held := 0
@@ -372,7 +372,7 @@ func acknowledgeAll(t *testing.T, l *ledger, want int) {
 	}
 }
 
-// What was let go, or would have been, and turns out to be suspect before it is gone.
+// Deletions that become suspect after they were released, or would have been.
 func TestBecomesSuspect(t *testing.T) {
 	for title, tc := range map[string]struct {
 		before func(l *ledger) // of 60 deletions
@@ -396,7 +396,7 @@ func TestBecomesSuspect(t *testing.T) {
 	}
 }
 
-// After a restart with deletions held, nothing goes by the count for a span.
+// After a restart with held deletions, all deletions are held for a span.
 func TestWary(t *testing.T) {
 	l := newLedger(span)
 	l.wary = at(span)
@@ -414,7 +414,7 @@ func TestWary(t *testing.T) {
 	}
 }
 
-// What the hop before has let go is not counted again.
+// Deletions released by the previous hop are not counted again.
 func TestVouch(t *testing.T) {
 	l := newLedger(span)
 	for n := range 60 {
@@ -451,7 +451,7 @@ func TestVouch(t *testing.T) {
 	if len(l.gone) != 0 {
 		t.Error("a vouch for another object was taken back")
 	}
-	// One that is held already goes now.
+	// A deletion that is already held is released.
 	l = newLedger(span)
 	want(l, start, 60, 0, 60)
 	l.vouch(start, name(59), "uid")

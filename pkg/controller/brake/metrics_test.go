@@ -11,7 +11,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// A firing is counted once, however long it lasts and however much is held.
+// Each hold is counted once, however long it lasts and however many deletions it holds.
 func TestFirings(t *testing.T) {
 	r := &Reconciler{Recorder: events.NewFakeRecorder(10)}
 	held, more := &spoke.Held{Count: 2, Message: "2 wait"}, &spoke.Held{Count: 5, Message: "5 wait"}

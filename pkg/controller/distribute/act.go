@@ -24,30 +24,27 @@ import (
 )
 
 const (
-	// writeTimeout bounds one write to a spoke, without the time that the object itself takes: see
-	// writeTime. An admission webhook there may take up to 10 s by default: past that, the API server
-	// says which one hung.
+	// writeTimeout bounds one write to a spoke, except the transfer time of the object; see writeTime. An
+	// admission webhook has up to 10 s by default, after which the API server names the one that hung.
 	writeTimeout = 15 * time.Second
-	// staleRetry is when to look again after the spoke had a newer object than its cache.
+	// staleRetry is when to retry after the spoke's cache was behind.
 	staleRetry = time.Second
-	// worldRetry is when to try again what somebody in the spoke has to put right,
-	// where no event will tell that they did.
+	// worldRetry is when to retry after a failure that a person in the spoke has to fix, and no event reports
+	// the fix.
 	worldRetry = 30 * time.Second
-	// settle is how long after a spoke was engaged its Deployments are being looked at. It
-	// takes some milliseconds each.
+	// settle is how long the Deployments of a newly engaged spoke are still being processed. Each takes several
+	// milliseconds.
 	settle = 10 * time.Second
-	// guardRetry is when to ask again whether an AlertRule that vanished together with
-	// its CustomResourceDefinition is to be missed.
+	// guardRetry is when to check again an AlertRule that vanished together with its CustomResourceDefinition.
 	guardRetry = 2 * time.Minute
-	// refusalRetry is the same for what the spoke's API server refused: that takes
-	// another version of its CustomResourceDefinition, or of the rule.
+	// refusalRetry is worldRetry for a rule that the spoke's API server found invalid: its
+	// CustomResourceDefinition or the rule has to change.
 	refusalRetry = 10 * time.Minute
-	// maxMessage bounds what a spoke's answer may add to a status, in bytes.
+	// maxMessage bounds the text of a spoke's answer in a status, in bytes.
 	maxMessage = 512
 )
 
-// act carries a plan out: what should be there first, and only when that is done
-// what should not.
+// act carries out a plan: it writes first, and deletes only when the write is complete.
 func (r *Reconciler) act(ctx context.Context, t *task, plan rule.Plan) (reconcile.Result, error) {
 	wait, err := r.brake(ctx, t, plan)
 	if err != nil {
@@ -68,7 +65,7 @@ func (r *Reconciler) act(ctx context.Context, t *task, plan rule.Plan) (reconcil
 	return reconcile.Result{}, nil
 }
 
-// put sees to it that what should be there is. It tells false when it is not.
+// put creates or updates the PrometheusRule. It returns false if that is not complete.
 func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done bool, result reconcile.Result, err error) {
 	if plan.Action != rule.Create {
 		r.hidden.forget(t.req)
@@ -82,9 +79,9 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 	case rule.Update:
 		return r.send(ctx, t, plan)
 	case rule.Conflict:
-		// It is left as it is. Its next event brings the key back.
+		// It is left as it is. Its next event triggers another reconcile.
 		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
-			"PrometheusRule %s in the spoke is not this hub's and stays as it is; rename or delete it", hub.Key(t.desired)))
+			"PrometheusRule %s in the spoke does not belong to this hub and is left as it is; rename or delete it", hub.Key(t.desired)))
 		return false, reconcile.Result{}, nil
 	case rule.Suspended:
 		phase := v1alpha1.PhasePending
@@ -95,44 +92,44 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 		if t.cluster.Suspended {
 			who = "SpokeCluster " + t.spoke.Name
 		}
-		r.report(ctx, t, phase, v1alpha1.ReasonSuspended, who+" is suspended: the spoke keeps what it has; set its spec.suspend to false")
+		r.report(ctx, t, phase, v1alpha1.ReasonSuspended, who+" is suspended: nothing is written to the spoke; set its spec.suspend to false to resume")
 	case rule.Mutated:
 		r.mutated(ctx, t)
 	case rule.Terminating:
-		return false, reconcile.Result{}, nil // its deletion brings the key back
+		return false, reconcile.Result{}, nil // its deletion triggers another reconcile
 	case rule.Keep:
 		r.Contests.Stands(object(t, t.desired))
 		r.report(ctx, t, v1alpha1.PhaseApplied, "", "")
 	default:
-		r.report(ctx, t, v1alpha1.PhasePending, "", "") // forgets: nothing should be there
+		r.report(ctx, t, v1alpha1.PhasePending, "", "") // forgets the verdict: nothing should be there
 	}
 	return true, reconcile.Result{}, nil
 }
 
-// namespaceReady tells whether the rule's namespace can take it. The namespace's
-// own event brings the key back.
+// namespaceReady reports whether the rule's namespace can take it. The namespace's own event triggers another
+// reconcile.
 func (r *Reconciler) namespaceReady(ctx context.Context, t *task) (bool, error) {
-	// Wait first and look then, or an event between the two would be missed.
+	// Wait before reading, to not miss an event in between.
 	key := namespaceKey{t.spoke.Name, t.desired.Namespace}
 	r.waiting.add(key, t.req)
 	ns := spoke.NamespaceMetadata()
 	switch err := t.spoke.Reader.Get(ctx, client.ObjectKey{Name: t.desired.Namespace}, ns); {
 	case apierrors.IsNotFound(err):
-		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %s does not exist in the spoke; create it there, or set spec.ruleNamespace", t.desired.Namespace))
+		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q not found in the spoke; create it there, or set spec.ruleNamespace", t.desired.Namespace))
 		return false, nil
 	case err != nil:
 		r.waiting.drop(key, t.req)
-		return false, fmt.Errorf("looking up namespace %s: %w", t.desired.Namespace, err)
+		return false, fmt.Errorf("reading namespace %s: %w", t.desired.Namespace, err)
 	case !ns.DeletionTimestamp.IsZero():
-		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %s is being deleted in the spoke", t.desired.Namespace))
+		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q is being deleted in the spoke; create it again, or set spec.ruleNamespace", t.desired.Namespace))
 		return false, nil
 	}
 	r.waiting.drop(key, t.req)
 	return true, nil
 }
 
-// send creates or updates the PrometheusRule, and looks at what the spoke made of it.
-// It tells false when the spoke did not take it.
+// send creates or updates the PrometheusRule, and checks the answer. It returns false if the spoke did not
+// accept it.
 func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, reconcile.Result, error) {
 	write := r.writing(t, plan)
 	if wait := r.yield(ctx, t, write); wait > 0 {
@@ -176,11 +173,10 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 
 func (r *Reconciler) mutated(ctx context.Context, t *task) {
 	r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonMutated,
-		"the spoke changed the rule on the way in (a mutating webhook, most likely); it is not sent again until either side changes")
+		"the spoke changed the rule when it was written (most likely a mutating webhook); exclude PrometheusRules from it. The rule is not sent again until either side changes")
 }
 
-// remove deletes an object that is not to be there any more, if it still is as it
-// was seen.
+// remove deletes an object if it is unchanged since it was read.
 func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.PrometheusRule) (reconcile.Result, error) {
 	write := r.removing(t, o)
 	if wait := r.yield(ctx, t, write); wait > 0 {
@@ -213,20 +209,19 @@ func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.Promet
 	return reconcile.Result{}, fmt.Errorf("deleting PrometheusRule %s: %w", hub.Key(o), err)
 }
 
-// refused finds out what a failed write means: for the status, and for when to try
-// again.
+// refused handles a failed write: it reports the reason and returns when to retry.
 func (r *Reconciler) refused(ctx context.Context, t *task, err error) (reconcile.Result, error) {
 	reason, retry := verdict(err)
 	switch reason {
 	case "":
 		if apierrors.IsAlreadyExists(err) && r.hidden.again(t.req) {
 			r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonError, words(fmt.Errorf(
-				"the spoke says that the rule exists, and does not list it; look whether a proxy or a cache before its API server answers in its place: %w", err)))
+				"the spoke reports that the rule exists but does not list it; check whether a proxy or cache in front of its API server answers instead: %w", err)))
 			retry = r.Intervals.Of(worldRetry)
 		}
 		return reconcile.Result{RequeueAfter: retry}, nil
 	case v1alpha1.ReasonUnreachable:
-		// The spoke's own condition shows it; the row keeps what was last seen.
+		// The spoke's own condition shows it; the row stays.
 		return reconcile.Result{}, err
 	case v1alpha1.ReasonError:
 		r.report(ctx, t, v1alpha1.PhasePending, reason, explain(reason, err))
@@ -239,8 +234,8 @@ func (r *Reconciler) refused(ctx context.Context, t *task, err error) (reconcile
 	return reconcile.Result{RequeueAfter: r.Intervals.Of(retry), Priority: new(spoke.Behind)}, nil
 }
 
-// verdict classifies the error of a create or an update. The reason is "" where the
-// cache was behind. A retry of 0 leaves it to the queue's backoff.
+// verdict classifies the error of a create or an update. The reason is "" if the cache was behind. A retry of
+// 0 means the queue's backoff.
 func verdict(err error) (reason string, retry time.Duration) {
 	var answer apierrors.APIStatus
 	switch {
@@ -248,7 +243,7 @@ func verdict(err error) (reason string, retry time.Duration) {
 		return v1alpha1.ReasonError, 0
 	case !errors.As(err, &answer):
 		return v1alpha1.ReasonUnreachable, 0
-	case denied(err.Error()): // first: a webhook may give any reason or none
+	case denied(err.Error()): // first, because a webhook may return any reason or none
 		return v1alpha1.ReasonRejected, worldRetry
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return "", staleRetry
@@ -268,14 +263,14 @@ func verdict(err error) (reason string, retry time.Duration) {
 	return v1alpha1.ReasonError, 0
 }
 
-// denied tells whether an answer is the decision of an admission webhook or policy.
+// denied reports whether an admission webhook or policy denied the request.
 func denied(message string) bool {
 	return (strings.Contains(message, "admission webhook ") && strings.Contains(message, " denied the request")) ||
 		(strings.Contains(message, "ValidatingAdmissionPolicy ") && strings.Contains(message, " denied request"))
 }
 
-// missing finds out what was not found (404): the namespace, the object, or the
-// resource itself. Only the last is not the answer of an API's own handler.
+// missing returns what was not found (404): the namespace, the object, or the resource itself. Only a 404
+// about the resource does not come from an API's own handler.
 func missing(s metav1.Status) (reason string, retry time.Duration) {
 	generic := s.Details != nil && slices.ContainsFunc(s.Details.Causes, func(c metav1.StatusCause) bool {
 		return c.Type == metav1.CauseTypeUnexpectedServerResponse
@@ -289,7 +284,7 @@ func missing(s metav1.Status) (reason string, retry time.Duration) {
 	return "", staleRetry // it was deleted, and the cache was behind
 }
 
-// words returns what a spoke said, to be shown.
+// words returns the error text of a spoke, clipped.
 func words(err error) string { return spoke.Clip(err.Error(), maxMessage-len("…")) }
 
 // clip bounds a message.

@@ -27,13 +27,12 @@ var (
 	kind     = schema.GroupKind{Group: "monitoring.coreos.com", Kind: "PrometheusRule"}
 )
 
-// answer is an error as an API server answers it, word for word.
+// answer returns an error exactly as an API server sends it.
 func answer(code int32, reason metav1.StatusReason, message string, details *metav1.StatusDetails) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message, Details: details}}
 }
 
-// generic is an answer that is not that of an API's own handler, as client-go makes
-// an error of it.
+// generic returns the error that client-go makes of an answer that does not come from an API's own handler.
 func generic(code int, body string) error {
 	return apierrors.NewGenericServerResponse(code, "POST", resource, "", body, 0, true)
 }
@@ -114,7 +113,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// What a spoke says is shown without what would spoil a terminal, and fits into a row.
+// A spoke's text is shown without control characters, and fits into a row.
 func TestWords(t *testing.T) {
 	for name, tc := range map[string]struct{ in, want string }{
 		"plain":     {in: "no", want: "no"},

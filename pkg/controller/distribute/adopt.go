@@ -12,8 +12,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// place gives what should be in the spoke the name of the object that stands for it there
-// already, where a former hub gave it another one: it was taken over, or is to be.
+// place gives the desired PrometheusRule the name of the existing object of a former hub, which was adopted or
+// will be.
 func (r *Reconciler) place(ctx context.Context, t *task) error {
 	for _, o := range t.claimed {
 		name, adopted := rule.AdoptedName(o, t.req.NamespacedName)
@@ -38,8 +38,8 @@ func (r *Reconciler) place(ctx context.Context, t *task) error {
 	return nil
 }
 
-// formers returns a former hub's object for an AlertRule, or nil. The cache tells whether
-// there is one. What it holds is read past it, for an update sends all of it back.
+// formers returns a former hub's object for an AlertRule, or nil. It looks in the cache first, and then reads
+// the object from the spoke, because an update sends it back whole.
 func (r *Reconciler) formers(ctx context.Context, t *task, former string) (*monitoringv1.PrometheusRule, error) {
 	key := client.ObjectKey{Namespace: t.desired.Namespace, Name: rule.ObjectName(former, t.req.Namespace, t.req.Name)}
 	cached := &monitoringv1.PrometheusRule{}
@@ -48,7 +48,7 @@ func (r *Reconciler) formers(ctx context.Context, t *task, former string) (*moni
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("looking up PrometheusRule %s: %w", key, err)
+		return nil, fmt.Errorf("reading PrometheusRule %s: %w", key, err)
 	case !rule.Adopts(cached, former, t.req.NamespacedName):
 		return nil, nil
 	}
@@ -59,7 +59,7 @@ func (r *Reconciler) formers(ctx context.Context, t *task, former string) (*moni
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("reading PrometheusRule %s, to take it over from hub %s: %w", key, former, err)
+		return nil, fmt.Errorf("reading PrometheusRule %s to adopt it from hub %s: %w", key, former, err)
 	case !rule.Adopts(o, former, t.req.NamespacedName) || o.DeletionTimestamp != nil:
 		return nil, nil
 	}

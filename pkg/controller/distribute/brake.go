@@ -17,9 +17,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// brake asks whether what a plan deletes may go, and returns for how long it is held.
-// What is left of a rule that moved is not asked for: the rule is there, elsewhere or under
-// another name.
+// brake asks the Brake about the deletions of a plan, and returns how long they are held. The leftovers of a
+// rule that moved are exempt: the rule is still there, elsewhere or under another name.
 func (r *Reconciler) brake(ctx context.Context, t *task, plan rule.Plan) (time.Duration, error) {
 	q := brake.Question{Hop: brake.Distribute, Spoke: t.spoke.Name, Owner: t.req.NamespacedName}
 	if t.rule != nil {
@@ -40,8 +39,8 @@ func (r *Reconciler) brake(ctx context.Context, t *task, plan rule.Plan) (time.D
 	return answer.Wait, nil
 }
 
-// anyStands tells whether any of some objects stands for an AlertRule. Whatever else has this hub's labels was made in
-// the spoke: its removal follows from nothing that could have been lost, and counts for nothing.
+// anyStands reports whether any object stands for an AlertRule. Other objects with this hub's labels were
+// created in the spoke. Their removal can't be due to a loss on the hub and does not count.
 func (r *Reconciler) anyStands(objects []*monitoringv1.PrometheusRule) bool {
 	return slices.ContainsFunc(objects, func(o *monitoringv1.PrometheusRule) bool {
 		_, stands := rule.StandsFor(o, r.Render.HubID)
@@ -49,8 +48,8 @@ func (r *Reconciler) anyStands(objects []*monitoringv1.PrometheusRule) bool {
 	})
 }
 
-// holds counts the AlertRules of this hub that a spoke has PrometheusRules of. AlertRules that are not there, and
-// were not seen to be deleted, are anybody's words.
+// holds counts the AlertRules of this hub that have PrometheusRules in a spoke. It ignores objects that name
+// an AlertRule that does not exist and was not seen to be deleted, because anybody could create those.
 func (r *Reconciler) holds(ctx context.Context, t *task) (int, error) {
 	var list monitoringv1.PrometheusRuleList
 	err := t.spoke.Reader.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: r.Render.HubID})

@@ -21,7 +21,7 @@ import (
 
 const hold = 10 * time.Minute
 
-// others has as many deletions asked for in the spoke as are let go, or one more.
+// others makes other rules want as many deletions as are released, or one more.
 func (w *world) others(n int) {
 	w.Helper()
 	for i := range n {
@@ -35,7 +35,7 @@ func (w *world) others(n int) {
 	}
 }
 
-// wantHeld reconciles the rule, of which nothing is deleted before the time is over.
+// wantHeld reconciles the rule, of which nothing may be deleted before the hold is over.
 func (w *world) wantHeld() {
 	w.Helper()
 	if result := w.want(); result.RequeueAfter != hold {
@@ -48,7 +48,7 @@ func TestBrake(t *testing.T) {
 		w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
 	}
 	made := time.Unix(1e9, 0)
-	// dated has the spoke's object made at a time, and the kind defined a second later.
+	// dated sets the creation time of the spoke's object, and defines the kind a second later.
 	dated := func(w *world, created time.Time) {
 		w.touch(func(o *monitoringv1.PrometheusRule) { o.CreationTimestamp = metav1.NewTime(created) })
 		w.sync()
@@ -144,8 +144,8 @@ func TestBrake(t *testing.T) {
 	}
 }
 
-// What a spoke holds is counted by AlertRule, and without what others have there. Nor does it count what anybody
-// in the spoke could have written.
+// holds counts by AlertRule, without other hubs' objects and those that anybody in the spoke could have
+// created.
 func TestHolds(t *testing.T) {
 	w := applied(t)
 	gone := alertRule()
@@ -172,7 +172,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// labeled returns an object with this hub's labels, as anybody in a spoke can make one.
+// labeled returns an object with this hub's labels, which anybody in a spoke could create.
 func labeled(name, of string) *monitoringv1.PrometheusRule {
 	return &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: name, UID: types.UID(name),
@@ -181,8 +181,8 @@ func labeled(name, of string) *monitoringv1.PrometheusRule {
 	}}
 }
 
-// An object with this hub's labels whose name is no AlertRule's is removed at once, without a read of the hub, whatever
-// the brake holds, and is not shown as something that the spoke is to lose.
+// An object with this hub's labels but without an AlertRule's name is removed at once, without a read of the
+// hub, whatever the brake holds, and is not shown as pending deletion.
 func TestStraysAreRemoved(t *testing.T) {
 	for name, rules := range map[string]func(w *world){
 		"of an AlertRule that is none":   func(w *world) { w.drop(w.hub, alertRule()) },

@@ -13,10 +13,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// confirm decides once more where something is to be removed, by what the hub's API server
-// has, and returns when to look again where the outcome is another. The cache can be old, as
-// that of a replica that leads since a moment ago: old knowledge removes nothing. From here on
-// the task has what was read.
+// confirm repeats the decision before a removal, with what the hub's API server has, and returns when to retry
+// if the outcome differs. The cache can be old, for example on a replica that has just become the leader, and
+// old data must not remove anything. Afterwards the task has what was read.
 func (r *Reconciler) confirm(ctx context.Context, t *task, plan rule.Plan) (time.Duration, error) {
 	if !r.anyStands(plan.Delete) {
 		return 0, nil
@@ -30,7 +29,7 @@ func (r *Reconciler) confirm(ctx context.Context, t *task, plan rule.Plan) (time
 	}
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("before removing PrometheusRules: %w", err)
+		return 0, fmt.Errorf("confirming that PrometheusRules are to be removed: %w", err)
 	case !stands:
 		return r.Intervals.Of(successorRetry), nil
 	case same:
@@ -40,8 +39,8 @@ func (r *Reconciler) confirm(ctx context.Context, t *task, plan rule.Plan) (time
 	return reader.Again(r.Intervals), nil
 }
 
-// decidesSame tells whether what a plan for a task removes is what comes out by a reader, for a task of the
-// same key. Both look at the same objects in the spoke.
+// decidesSame reports whether a decision with another reader, for a task of the same key, removes the same
+// objects. Both use the same objects in the spoke.
 func (r *Reconciler) decidesSame(ctx context.Context, t, now *task, plan rule.Plan, reader hub.Getter) (bool, error) {
 	known, err := r.want(ctx, now, reader)
 	if err != nil || !known {
@@ -62,9 +61,9 @@ func (r *Reconciler) decidesSame(ctx context.Context, t, now *task, plan rule.Pl
 	return err == nil && wait == 0 && slices.EqualFunc(again.Delete, plan.Delete, sameVersion), err
 }
 
-// sameAim tells whether two tasks of a key want the same PrometheusRule in the same namespace, or
-// none for the same reason. What a move writes is old knowledge as well, and would be taken for
-// the spoke's answer to the new rule. An AlertRule that the API server lacks may be lost.
+// sameAim reports whether two tasks of a key want the same PrometheusRule in the same namespace, or none for
+// the same reason. A move writes from old data as well, and its result would be taken for the spoke's answer
+// to the new rule. An AlertRule that the API server lacks may be lost.
 func sameAim(a, b *task) bool {
 	if (a.rule == nil) != (b.rule == nil) {
 		return false
@@ -79,11 +78,11 @@ func sameVersion(a, b *monitoringv1.PrometheusRule) bool {
 	return a.UID == b.UID && a.ResourceVersion == b.ResourceVersion
 }
 
-// suspect tells whether a removal follows from something that may have been lost, and waits
-// for a person. The times of the hub and of the spoke are of two API servers. No difference
-// of their clocks is allowed for, unless a kind is known to be made anew: an object would have
-// to be made within that difference to slip through, and then the count still stands; but all
-// rules of a new hub would be suspects for as long.
+// suspect reports whether a removal follows from something that may have been lost, and needs an
+// acknowledgement. The times of the hub and the spoke come from two API servers. A difference between their
+// clocks is allowed for only if a kind is known to be defined anew. An object slips through only if it was
+// created within that difference, and the count still applies. Otherwise all rules of a new hub would be
+// suspects for that long.
 func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool, error) {
 	made := oldest(plan.Delete)
 	if t.rule == nil {
@@ -94,7 +93,7 @@ func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool
 	if seen.Placed(t.rule, t.cluster) {
 		return false, nil
 	}
-	// The kind is read after the SpokeCluster, and each time: both may be new since a moment ago.
+	// The kind is read after the SpokeCluster, and each time, because both may be new.
 	kind, served, err := r.Guard.Kinds.Defined(ctx, hub.SpokeClusters)
 	if err != nil || !served {
 		return true, err //nolint:wrapcheck // it says all
@@ -109,10 +108,10 @@ func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool
 	return r.lacksPredecessor(ctx, t, made)
 }
 
-// lacksPredecessor tells whether a rule may be in the spoke because it is placed on another
-// name of the same cluster, whose SpokeCluster was lost with its kind. One that was made anew
-// is not known to be that cluster. It reads past the cache, which may still have the former one,
-// and reads the kind last, as suspect does.
+// lacksPredecessor reports whether a rule may be in the spoke because it is placed on another name of the same
+// cluster, whose SpokeCluster was lost with its CustomResourceDefinition. A SpokeCluster that was created
+// again is not known to be that cluster. It reads from the API server, because the cache may still have the
+// former one, and reads the kind last, as suspect does.
 func (r *Reconciler) lacksPredecessor(ctx context.Context, t *task, made time.Time) (bool, error) {
 	for _, name := range t.rule.Spec.Placement.Names {
 		if string(name) == t.spoke.Name {
@@ -139,7 +138,7 @@ func (r *Reconciler) lacksPredecessor(ctx context.Context, t *task, made time.Ti
 	return false, nil
 }
 
-// oldest returns when the first of some objects was made.
+// oldest returns the earliest creation time of the objects.
 func oldest(objects []*monitoringv1.PrometheusRule) time.Time {
 	return slices.MinFunc(objects, func(a, b *monitoringv1.PrometheusRule) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)

@@ -22,8 +22,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/live"
 )
 
-// fall has the hub's cache fall behind: it shows an object as change makes it, and the API
-// server has another version.
+// fall makes the hub's cache show a changed object while the API server has another version.
 func (w *world) fall(o client.Object, change func(o client.Object)) {
 	w.Helper()
 	if err := w.hub.Get(w.Context(), client.ObjectKeyFromObject(o), o); err != nil {
@@ -54,7 +53,7 @@ func theMember() *v1alpha1.SpokeCluster {
 	return &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
 }
 
-// Old knowledge removes nothing: what the cache shows is not what the API server has.
+// Old data removes nothing: the cache differs from the API server.
 func TestOldKnowledge(t *testing.T) {
 	onRule := func(w *world, change func(ar *v1alpha1.AlertRule)) {
 		w.fall(theRule(), func(o client.Object) { change(o.(*v1alpha1.AlertRule)) })
@@ -110,7 +109,7 @@ func TestOldKnowledge(t *testing.T) {
 	}
 }
 
-// A move by old knowledge neither makes nor removes anything.
+// A move from old data neither creates nor removes anything.
 func TestOldKnowledgeOfANamespace(t *testing.T) {
 	w := applied(t)
 	w.moveToMonitoring()
@@ -123,7 +122,7 @@ func TestOldKnowledgeOfANamespace(t *testing.T) {
 	w.want()
 }
 
-// A move writes nothing old: it would count as the spoke's answer to the new rule, and stay there.
+// A move writes no old content: it would count as the spoke's answer to the new rule, and stay there.
 func TestOldKnowledgeOfAnExpression(t *testing.T) {
 	w := applied(t)
 	w.moveToMonitoring()
@@ -167,7 +166,7 @@ func TestSameAim(t *testing.T) {
 	}
 }
 
-// What was read before, and is remembered, may be older than the cache: that is asked again soon.
+// A remembered read may be older than the cache, so the object is read again soon.
 func TestRememberedReadRemovesNothing(t *testing.T) {
 	w := applied(t)
 	if err := w.Guard.Live.Get(t.Context(), hub.Key(theRule()), &v1alpha1.AlertRule{}); err != nil {
@@ -181,7 +180,7 @@ func TestRememberedReadRemovesNothing(t *testing.T) {
 	w.want("delete shop")
 }
 
-// Without anything to remove, nothing is read past the cache.
+// Without a removal, the cache is not bypassed.
 func TestNothingIsReadPastTheCache(t *testing.T) {
 	w := newWorld(t)
 	w.put(w.hub, alertRule())
@@ -203,7 +202,7 @@ func TestNothingIsReadPastTheCache(t *testing.T) {
 	}
 }
 
-// What is in the spoke may be older than the SpokeCluster, which was made anew without its labels.
+// The spoke's objects may be older than the SpokeCluster, which was created again without its labels.
 func TestSuspects(t *testing.T) {
 	made := time.Unix(1e9, 0)
 	earlier, later := metav1.NewTime(made.Add(-time.Hour)), metav1.NewTime(made.Add(time.Hour))
@@ -348,7 +347,7 @@ func TestSuspects(t *testing.T) {
 				tc.kind = earlier
 			}
 			w.crd = func(o client.Object) error { o.SetCreationTimestamp(tc.kind); return nil }
-			// The fake client keeps the time of an object's creation as it was.
+			// The fake client keeps an object's creation time.
 			w.fallBack(tc.member)
 			tc.then(w)
 			if tc.held {
@@ -362,7 +361,7 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// fallBack makes the SpokeCluster anew, at a time.
+// fallBack creates the SpokeCluster again, at this time.
 func (w *world) fallBack(at metav1.Time) {
 	w.Helper()
 	sc := theMember()
@@ -388,7 +387,7 @@ func (w *world) change(change func(*v1alpha1.AlertRule)) {
 	w.onAlertRule("", nil).Update(w.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}, w.queue)
 }
 
-// remake has a kind made anew, at a time: its former definition was read before.
+// remake defines a kind again, at this time: its former definition was read before.
 func (w *world) remake(kind hub.Kind, at metav1.Time) {
 	w.Helper()
 	for i, uid := range []types.UID{"former", "anew"} {
@@ -404,8 +403,7 @@ func (w *world) remake(kind hub.Kind, at metav1.Time) {
 	}
 }
 
-// replace deletes the rule and makes it anew, as kubectl replace --force does, and the Reconciler
-// sees that.
+// replace deletes the rule and creates it again, as kubectl replace --force does, and reports both events.
 func (w *world) replace(change func(*v1alpha1.AlertRule)) {
 	w.Helper()
 	ar := theRule()
@@ -421,17 +419,17 @@ func (w *world) replace(change func(*v1alpha1.AlertRule)) {
 	h.Create(w.Context(), event.TypedCreateEvent[client.Object]{Object: ar}, w.queue)
 }
 
-// deleted has the Reconciler see that the rule, which was made at a time, was deleted.
+// deleted reports the deletion of the rule, which was created at this time.
 func (w *world) deleted(made metav1.Time) { w.deletedAt(made, "") }
 
-// deletedAt is deleted, at a resourceVersion.
+// deletedAt is deleted with a resourceVersion.
 func (w *world) deletedAt(made metav1.Time, version string) {
 	ar := alertRule()
 	ar.CreationTimestamp, ar.ResourceVersion = made, version
 	w.onAlertRule("", nil).Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: ar}, w.queue)
 }
 
-// What is held for a spoke is looked at again when that is engaged anew.
+// Rules that are held for a spoke are reconciled when it is engaged again.
 func TestEngagedAnew(t *testing.T) {
 	w := applied(t)
 	w.crd = func(o client.Object) error {
@@ -454,7 +452,7 @@ func TestEngagedAnew(t *testing.T) {
 	}
 }
 
-// A suspect recedes when the label is back, and when the rule that is back can't be told.
+// A suspect is released when the label is back, or when the restored rule is invalid.
 func TestSuspectRecedes(t *testing.T) {
 	for name, back := range map[string]func(w *world){
 		"restored": func(w *world) { w.put(w.hub, alertRule()) },
@@ -500,8 +498,8 @@ func TestSuspectRecedes(t *testing.T) {
 	}
 }
 
-// An AlertRule that was read just before it was deleted is read again a second later, and not
-// after the time for which a lost kind is waited for.
+// An AlertRule that was read just before its deletion is read again a second later, and not after the retry
+// for a lost kind.
 func TestDeletedAfterItWasRead(t *testing.T) {
 	w := applied(t)
 	if err := w.Guard.Live.Get(t.Context(), hub.Key(theRule()), &v1alpha1.AlertRule{}); err != nil {

@@ -22,8 +22,8 @@ func object(t *task, o metav1.Object) contest.Object {
 	return contest.Object{Spoke: t.spoke.Name, Kind: prometheusRule, NamespacedName: hub.Key(o)}
 }
 
-// writing and removing are the writes that a plan is made of. The intention is the rule as the
-// hub decides it: labels that are kept from the spoke's object are not part of it.
+// writing and removing are the writes of a plan as the contest package sees them. The intention is the rule as
+// the hub decides it, without labels kept from the spoke's object.
 func (r *Reconciler) writing(t *task, plan rule.Plan) contest.Write {
 	return contest.Write{Object: object(t, plan.Object), Rule: t.req.NamespacedName, Meant: t.meant, Gone: plan.Action == rule.Create}
 }
@@ -32,8 +32,7 @@ func (r *Reconciler) removing(t *task, o *monitoringv1.PrometheusRule) contest.W
 	return contest.Write{Object: object(t, o), Rule: t.req.NamespacedName, Meant: contest.Absent}
 }
 
-// yield returns for how long to wait with a write, because somebody undoes it, and tells of
-// that.
+// yield returns how long to delay a write that another client keeps reverting, and reports that.
 func (r *Reconciler) yield(ctx context.Context, t *task, write contest.Write) time.Duration {
 	turn := r.Contests.Ask(write)
 	if turn.News {
@@ -46,8 +45,7 @@ func (r *Reconciler) yield(ctx context.Context, t *task, write contest.Write) ti
 	return turn.Wait
 }
 
-// lost returns for how long to wait after a write was refused because somebody who undoes it
-// was faster, or 0.
+// lost returns how long to wait after a write was refused because the other client was faster, or 0.
 func (r *Reconciler) lost(write contest.Write, err error) time.Duration {
 	if !apierrors.IsConflict(err) {
 		return 0
@@ -55,9 +53,9 @@ func (r *Reconciler) lost(write contest.Write, err error) time.Duration {
 	return r.Contests.Lost(write.Object)
 }
 
-// blame finds out which client undid the last write of an object. The cache has no
-// managedFields, so the object is read past it, once for each undo that is waited for. A
-// deleted object can't tell.
+// blame finds the client that reverted the last write of an object. The cache has no managedFields, so the
+// object is read from the spoke, once per revert that causes a delay. A deleted object can't show who deleted
+// it.
 func (r *Reconciler) blame(ctx context.Context, t *task, write contest.Write) {
 	if write.Gone {
 		return
@@ -65,19 +63,18 @@ func (r *Reconciler) blame(ctx context.Context, t *task, write contest.Write) {
 	ctx, cancel := t.spoke.Patient(ctx)
 	defer cancel()
 	o, err := t.spoke.Rules.MonitoringV1().PrometheusRules(write.Namespace).Get(ctx, write.Name, metav1.GetOptions{})
-	if err == nil { // else it is gone by now, or the spoke is away: the next undo may tell
+	if err == nil { // otherwise it is gone or the spoke is away, and the next revert may tell
 		r.Contests.Blame(write.Object, o)
 	}
 }
 
-// contested says what somebody in the spoke contests of an AlertRule's objects, and when to
-// look again.
+// contested returns the message about contested objects of an AlertRule in the spoke, and when to check again.
 func (r *Reconciler) contested(req mcreconcile.Request) (message string, again time.Duration) {
 	return r.Contests.OfRule(prometheusRule, req.NamespacedName, req.ClusterName.String())
 }
 
-// whileContested returns when to look at a rule again: after so long, or when it is not to be
-// shown as contested any more.
+// whileContested returns when to reconcile a rule again: after this time, or when it should no longer be shown
+// as contested.
 func (r *Reconciler) whileContested(req mcreconcile.Request, after time.Duration) time.Duration {
 	_, again := r.contested(req)
 	return interval.Soonest(after, again)

@@ -25,7 +25,7 @@ const (
 	them      = "argocd-controller"
 )
 
-// spoil is what somebody else writes into the rule's PrometheusRule.
+// spoil is another client's change of the rule's PrometheusRule.
 func spoil(o *monitoringv1.PrometheusRule) {
 	o.Spec.Groups[0].Rules[0].Expr = intstr.FromString("vector(0)")
 }
@@ -36,7 +36,7 @@ func (w *world) spoil() {
 	w.sync()
 }
 
-// vanish has somebody delete the rule's PrometheusRule.
+// vanish deletes the rule's PrometheusRule as another client.
 func (w *world) vanish() {
 	w.Helper()
 	if err := w.server.Delete(w.Context(), w.object()); err != nil {
@@ -45,7 +45,7 @@ func (w *world) vanish() {
 	w.sync()
 }
 
-// again returns what makes an object again.
+// again returns a function that creates an object again.
 func (w *world) again(o *monitoringv1.PrometheusRule) func() {
 	return func() {
 		w.Helper()
@@ -58,7 +58,7 @@ func (w *world) again(o *monitoringv1.PrometheusRule) func() {
 
 func (w *world) pass(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
 
-// wantWait compares when the rule is looked at again.
+// wantWait checks when the rule is reconciled again.
 func (w *world) wantWait(result reconcile.Result, want time.Duration) {
 	w.Helper()
 	if result.RequeueAfter != want {
@@ -66,7 +66,7 @@ func (w *world) wantWait(result reconcile.Result, want time.Duration) {
 	}
 }
 
-// wantWords compares what the row says.
+// wantWords checks the row's message.
 func (w *world) wantWords(row *v1alpha1.ClusterStatus, words ...string) {
 	w.Helper()
 	for _, s := range words {
@@ -288,8 +288,8 @@ func TestContest(t *testing.T) {
 	}
 }
 
-// TestContestOfMetadata has somebody change labels alone, or annotations alone, on a real API
-// server. The rule's own are put right, and contested. Others are none of ours: nothing is written.
+// TestContestOfMetadata changes only labels or only annotations, on a real API server. The rule's own are
+// restored, and shown as contested. Others cause no write.
 func TestContestOfMetadata(t *testing.T) {
 	f, err := fleet.Start(t.Context(), fleet.Options{})
 	if err != nil {

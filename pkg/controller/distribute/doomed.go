@@ -14,9 +14,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// Doomed returns the AlertRules, as namespace/name, of which a spoke still has something
-// that is to be removed. known is false where the spoke was not read since the operator
-// started.
+// Doomed returns the AlertRules, as namespace/name, whose PrometheusRules are still in a spoke and are to be
+// removed. known is false if the spoke has not been read since the operator started.
 func (r *Reconciler) Doomed(ctx context.Context, name string) (rules []string, known bool) {
 	s := r.Spokes.Spoke(name)
 	if s == nil || !s.RulesServed {
@@ -49,7 +48,7 @@ func (r *Reconciler) doomed(ctx context.Context, key types.NamespacedName, clust
 		return true
 	}
 	if r.Validator.Validate(ar) != nil {
-		return false // the last good rule stays
+		return false // the last valid rule stays
 	}
 	placed, err := rule.PlacedIn(ar, cluster)
 	return err == nil && !placed

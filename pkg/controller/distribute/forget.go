@@ -7,8 +7,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
-// Forget drops all that is remembered of a spoke that is not registered any more. Engaging it
-// again replays what has to be known.
+// Forget drops the state of a spoke that is no longer registered. Engaging it again restores what is needed.
 func (r *Reconciler) Forget(name string) {
 	of := func(req mcreconcile.Request) bool { return req.ClusterName.String() == name }
 	r.writes.Forget(func(key objectKey) bool { return key.spoke == name })
@@ -31,7 +30,7 @@ func (w *waiting) forget(meant func(mcreconcile.Request) bool) {
 	}
 }
 
-// forgetAll begins anew with keys.
+// forgetAll drops keys.
 func (h *hidden) forgetAll(meant func(mcreconcile.Request) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
-// What is remembered of a spoke goes with it, and what is remembered of others stays.
+// The state of a spoke is dropped with it; that of others stays.
 func TestForget(t *testing.T) {
 	for name, work := range map[string]func(w *world){
 		"a write that the cache does not show": func(w *world) {
@@ -44,7 +44,7 @@ func TestForget(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			work(w)
-			// By lives, the next SpokeCluster of that name is told from this one.
+			// lives distinguishes the next SpokeCluster of that name from this one.
 			remembered := func(spoke string) []string { return memory.Beside(w.Reconciler, spoke, "Options", "lives") }
 			if len(remembered("s")) == 0 {
 				t.Fatal("nothing is remembered")

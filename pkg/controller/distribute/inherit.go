@@ -14,22 +14,21 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// successorRetry is when to look again whether a rule of a spoke's predecessor has a
-// successor: no event of it leads to the predecessor's.
+// successorRetry is when to check again whether a rule of a spoke's predecessor has a successor, because no
+// event of the successor leads there.
 const successorRetry = 5 * time.Second
 
-// inherit decides about what is to be deleted because it is not placed on the spoke, but
-// was placed on its predecessor: the same cluster under another name, whose Secret is
-// gone. A Secret that was renamed takes no alert away. What a template made for the
-// predecessor goes when that which it makes now is in the spoke; all else stays until the
-// predecessor's SpokeCluster is deleted, or the placement changes. A wait that is not 0
-// is when to look again: until then, there is nothing to do.
+// inherit handles deletions of rules that are not placed on the spoke but were placed on its predecessor: the
+// same cluster under another name, whose Secret is gone. Renaming a Secret must not remove alerts. Rules that
+// a template generated for the predecessor are deleted when their successors are in the spoke. Others stay
+// until the predecessor's SpokeCluster is deleted or the placement changes. A wait other than 0 is when to
+// check again; until then there is nothing to do.
 func (r *Reconciler) inherit(ctx context.Context, t *task, plan rule.Plan, reader hub.Getter) (rule.Plan, time.Duration, error) {
 	if plan.Action != rule.None || len(plan.Delete) == 0 || t.rule == nil {
 		return plan, 0, nil
 	}
 	for _, former := range r.Spokes.Predecessors(t.spoke.Name) {
-		// For any news of its SpokeCluster. Wait first and look then, as for a namespace.
+		// Wait for changes of its SpokeCluster, and before reading, to not miss an event in between.
 		news := namespaceKey{spoke: former}
 		r.waiting.add(news, t.req)
 		c, err := hub.Cluster(ctx, reader, former)
@@ -42,7 +41,7 @@ func (r *Reconciler) inherit(ctx context.Context, t *task, plan rule.Plan, reade
 		}
 		if err != nil || !placed {
 			r.waiting.drop(news, t.req)
-			continue // one that can't be told to be placed is left to Validate, which stops before
+			continue // an invalid placement is left to Validate, which stops before this
 		}
 		if !hub.Generated(t.rule) {
 			plan.Delete = nil
@@ -57,14 +56,14 @@ func (r *Reconciler) inherit(ctx context.Context, t *task, plan rule.Plan, reade
 	return plan, 0, nil
 }
 
-// successor returns what the spoke has of the rule that the same template makes for the same
-// workload under the spoke's present name, or nil. The caches tell which rule that is, and reader
-// whether it is there.
+// successor returns the spoke's PrometheusRule of the AlertRule that the same template generates for the same
+// workload under the spoke's present name, or nil. It finds the AlertRule in the caches, and uses reader to
+// check that it exists.
 func (r *Reconciler) successor(ctx context.Context, t *task, reader hub.Getter) (*monitoringv1.PrometheusRule, error) {
 	w := t.rule.Spec.WorkloadRef
 	rules, err := hub.GeneratedFor(ctx, r.Hub, t.spoke.Name, string(w.Namespace), w.Name)
 	if err != nil {
-		return nil, fmt.Errorf("looking for the successor of AlertRule %s: %w", t.req.NamespacedName, err)
+		return nil, fmt.Errorf("finding the successor of AlertRule %s: %w", t.req.NamespacedName, err)
 	}
 	for i := range rules {
 		key := hub.Key(&rules[i])
@@ -73,7 +72,7 @@ func (r *Reconciler) successor(ctx context.Context, t *task, reader hub.Getter) 
 		}
 		var there monitoringv1.PrometheusRuleList
 		if err := t.spoke.Reader.List(ctx, &there, client.MatchingFields{ruleIndex: key.String()}); err != nil {
-			return nil, fmt.Errorf("looking up PrometheusRules of %s: %w", key, err)
+			return nil, fmt.Errorf("listing the PrometheusRules of AlertRule %s: %w", key, err)
 		}
 		ar := &v1alpha1.AlertRule{}
 		switch err := reader.Get(ctx, key, ar); {
@@ -89,7 +88,7 @@ func (r *Reconciler) successor(ctx context.Context, t *task, reader hub.Getter) 
 	return nil, nil
 }
 
-// stands tells whether the spoke, past its cache, still has the successor of what is to be deleted.
+// stands reports whether the spoke's API server still has the successor of what is to be deleted.
 func (r *Reconciler) stands(ctx context.Context, t *task) (bool, error) {
 	if t.successor == nil {
 		return true, nil
@@ -99,7 +98,7 @@ func (r *Reconciler) stands(ctx context.Context, t *task) (bool, error) {
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("reading PrometheusRule %s, which replaces them: %w", key, err)
+		return false, fmt.Errorf("reading PrometheusRule %s, the replacement: %w", key, err)
 	}
 	return o.UID == t.successor.UID && o.DeletionTimestamp.IsZero(), nil
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// lane says where a key waits: with those whose PrometheusRules are in the same namespace of the
-// spoke, since what hangs there, such as an admission webhook, hangs for them all. It reads caches
-// alone. Where an AlertRule is gone, its PrometheusRule tells the namespace.
+// lane returns where a key waits: with the keys whose PrometheusRules are in the same namespace of the spoke,
+// because an admission webhook that hangs there affects all of them. It reads only caches. If an AlertRule is
+// gone, its PrometheusRule has the namespace.
 func (r *Reconciler) lane(ctx context.Context, req mcreconcile.Request) spoke.Lane {
 	in := spoke.Lane{Namespace: req.Namespace, Origin: req.Namespace}
 	name := req.ClusterName.String()

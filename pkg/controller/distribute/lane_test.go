@@ -83,7 +83,7 @@ func TestLane(t *testing.T) {
 	})
 }
 
-// What timed out or was refused waits behind all others, though it was the most urgent.
+// A key that timed out or was refused comes after all others, even if it was the most urgent.
 func TestFailedGoesToTheBack(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"timed out": &spoke.HangError{After: writeTimeout, Err: context.DeadlineExceeded},
@@ -133,7 +133,7 @@ func TestFailedGoesToTheBack(t *testing.T) {
 	}
 }
 
-// A row tells the probable cause where the spoke answers all but this write.
+// A row names the probable cause if the spoke answers everything except this write.
 func TestHangIsShown(t *testing.T) {
 	w := newWorld(t)
 	w.put(w.hub, alertRule())
@@ -145,13 +145,13 @@ func TestHangIsShown(t *testing.T) {
 			t.Errorf("the message does not tell of %q: %s", words, row.Message)
 		}
 	}
-	// A spoke that answers nothing is told of on the SpokeCluster.
+	// A spoke without answers is shown on the SpokeCluster.
 	w.refuse["create"] = context.DeadlineExceeded
 	w.wantError("create shop")
 	w.wantRow("")
 }
 
-// A rule that waits behind a write that hangs says so, once, if there is something to write of it.
+// A rule that waits behind a write that hangs says so, once, if it has a write to make.
 func TestWaitingIsShown(t *testing.T) {
 	w := newWorld(t)
 	w.put(w.hub, alertRule())
@@ -179,7 +179,7 @@ func TestWaitingIsShown(t *testing.T) {
 		req, _ := q.Get()
 		working[req.Name] = req
 	}
-	const message = "waiting: namespace shop of the spoke does not answer writes; most likely an admission webhook there hangs"
+	const message = `waiting: writes to namespace "shop" of the spoke time out; most likely an admission webhook there hangs`
 	for _, first := range []bool{true, false} {
 		w.reports = map[string]*v1alpha1.ClusterStatus{}
 		if _, err := r.Reconcile(t.Context(), working["hangs"]); err == nil {

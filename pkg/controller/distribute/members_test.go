@@ -30,7 +30,7 @@ func (w *world) member(change func(*v1alpha1.SpokeCluster)) {
 
 const formerHub = "former"
 
-// formers puts the object into the spoke that another hub pushed for the rule.
+// formers creates in the spoke the object that another hub pushed for the rule.
 func (w *world) formers(change func(*monitoringv1.PrometheusRule)) *monitoringv1.PrometheusRule {
 	w.Helper()
 	o := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
@@ -48,7 +48,7 @@ func adopt(sc *v1alpha1.SpokeCluster) { sc.Spec.AdoptHubIDs = []v1alpha1.HubID{"
 
 func nothing(*monitoringv1.PrometheusRule) {}
 
-// adopted checks that the spoke has the former hub's object alone, as this hub's.
+// adopted checks that the spoke has only the former hub's object, adopted by this hub.
 func (w *world) adopted(o *monitoringv1.PrometheusRule) {
 	w.Helper()
 	var list monitoringv1.PrometheusRuleList
@@ -64,7 +64,7 @@ func (w *world) adopted(o *monitoringv1.PrometheusRule) {
 	}
 }
 
-// A former hub's rules are taken over, and none is deleted or there twice.
+// A former hub's rules are adopted; none is deleted or duplicated.
 func TestAdopt(t *testing.T) {
 	for name, fn := range map[string]func(w *world){
 		"in place, and for good": func(w *world) {
@@ -149,8 +149,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// successor makes the rule look like a template's for the spoke "former", and returns what
-// the template makes for the spoke itself.
+// successor makes the rule look like one that a template generated for the spoke "former", and returns the one
+// that it generates for the spoke itself.
 func (w *world) successor() *v1alpha1.AlertRule {
 	w.Helper()
 	made := func(name string, cluster v1alpha1.ClusterName) *v1alpha1.AlertRule {
@@ -169,7 +169,7 @@ func onCluster(name v1alpha1.ClusterName) v1alpha1.ClusterSelection {
 	return v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{name}}
 }
 
-// A Secret that was renamed takes no alert away.
+// Renaming a Secret removes no alert.
 func TestInherit(t *testing.T) {
 	place := func(w *world, name v1alpha1.ClusterName) {
 		w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Placement = onCluster(name) })
@@ -180,7 +180,7 @@ func TestInherit(t *testing.T) {
 			w.want()
 			w.want()
 			w.enqueued()
-			// When its SpokeCluster is gone, nothing keeps it any more.
+			// When its SpokeCluster is gone, nothing keeps it.
 			former := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "former"}}
 			w.drop(w.hub, former)
 			w.onSpokeCluster("", nil).Delete(w.Context(), deleted(former), w.queue)
@@ -254,7 +254,7 @@ func TestInherit(t *testing.T) {
 	})
 }
 
-// Nothing is written to a spoke that is suspended, and what it still has to lose is told.
+// Nothing is written to a suspended spoke, and its pending deletions are shown.
 func TestSuspendedSpoke(t *testing.T) {
 	suspend := func(sc *v1alpha1.SpokeCluster) { sc.Spec.Suspend = new(true) }
 	resume := func(sc *v1alpha1.SpokeCluster) { sc.Spec.Suspend = nil; sc.Generation++ }
@@ -343,7 +343,7 @@ func updated(before, after client.Object) event.TypedUpdateEvent[client.Object] 
 	return event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}
 }
 
-// What a spoke brought along stays while the templates are still at work on it.
+// The objects of a newly engaged spoke stay while its templates are being processed.
 func TestSettling(t *testing.T) {
 	orphan := func(w *world) (wait bool) {
 		w.Helper()
@@ -376,7 +376,7 @@ func TestSettling(t *testing.T) {
 	if orphan(w) {
 		t.Error("it stays")
 	}
-	// What a person wrote and deleted meanwhile goes at once.
+	// A rule written and deleted by hand meanwhile is removed at once.
 	w = applied(t)
 	w.spoke.Since = time.Now()
 	w.drop(w.hub, alertRule())

@@ -25,8 +25,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// scene is a hub and a spoke with API servers of their own. The rule is in a namespace of its own,
-// which is the administrators'.
+// scene is a hub and a spoke with their own API servers. The rule is in its own administrators' namespace.
 type scene struct {
 	*testing.T
 	*fleet.Fleet
@@ -44,7 +43,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// startFleet brings up a hub and a spoke that has a SpokeCluster.
+// startFleet starts a hub and a spoke that has a SpokeCluster.
 func startFleet(t *testing.T) *fleet.Fleet {
 	t.Helper()
 	f, err := fleet.Start(t.Context(), fleet.Options{Spokes: []string{eu}})
@@ -55,7 +54,7 @@ func startFleet(t *testing.T) *fleet.Fleet {
 	return f
 }
 
-// set makes the namespaces of a scene.
+// set creates the namespaces of a scene.
 func set(t *testing.T, f *fleet.Fleet, name string) *scene {
 	t.Helper()
 	s := &scene{T: t, Fleet: f, name: name}
@@ -74,7 +73,7 @@ func (s *scene) rule() *v1alpha1.AlertRule {
 	return ar
 }
 
-// reconciler returns a Reconciler whose caches are as everything is now, for good.
+// reconciler returns a Reconciler whose caches have the present state and never change.
 func (s *scene) reconciler() *Reconciler {
 	s.Helper()
 	const id = "hub"
@@ -100,13 +99,13 @@ func (s *scene) reconciler() *Reconciler {
 	})
 }
 
-// nobody takes no verdicts.
+// nobody ignores verdicts.
 type nobody struct{}
 
 func (nobody) Report(types.NamespacedName, v1alpha1.ClusterStatus) {}
 func (nobody) Forget(types.NamespacedName, string)                 {}
 
-// alone are the engaged spokes: one.
+// alone has one engaged spoke.
 type alone struct {
 	*scene
 
@@ -136,8 +135,7 @@ func (s *scene) reconcile(r *Reconciler, ar *v1alpha1.AlertRule) reconcile.Resul
 	return result
 }
 
-// stored returns the PrometheusRules of the spoke that stand for some AlertRules, by where they are
-// and as which version.
+// stored returns the spoke's PrometheusRules that stand for some AlertRules, with their place and version.
 func (s *scene) stored(rules ...*v1alpha1.AlertRule) []string {
 	s.Helper()
 	var list monitoringv1.PrometheusRuleList
@@ -172,8 +170,8 @@ func (s *scene) member(change func(o *v1alpha1.SpokeCluster)) {
 	edit(s, &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: eu}}, change)
 }
 
-// TestOldCaches has a rule lose its place in a spoke and get it back, by each object that decides.
-// Caches that show the time in between remove nothing.
+// TestOldCaches removes a rule's placement and restores it, by each deciding object. Caches from the time in
+// between remove nothing.
 func TestOldCaches(t *testing.T) {
 	f := startFleet(t)
 	again := func(s *scene) { s.onRule(func(spec *v1alpha1.AlertRuleSpec) { *spec = s.rule().Spec }) }
@@ -265,8 +263,8 @@ func TestOldCaches(t *testing.T) {
 	t.Run("successor", func(t *testing.T) { testSuccessor(t, f) })
 }
 
-// testSuccessor has a spoke whose Secret was renamed. What the template made under the former
-// name stays for as long as its successor is not there, in the spoke and on the hub.
+// testSuccessor has a spoke whose Secret was renamed. The rules generated under the former name stay until
+// their successors exist, in the spoke and on the hub.
 func testSuccessor(t *testing.T, f *fleet.Fleet) {
 	t.Helper()
 	const former = "eu-former"

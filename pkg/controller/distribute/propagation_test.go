@@ -14,8 +14,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 )
 
-// measured returns how many changes of AlertRules were measured, with the spoke well and with
-// an outage in between.
+// measured returns how many changes of AlertRules were measured, without and with an outage in between.
 func measured(t *testing.T) (well, interrupted uint64) {
 	t.Helper()
 	families, err := ctrlmetrics.Registry.Gather()
@@ -41,7 +40,7 @@ func measured(t *testing.T) (well, interrupted uint64) {
 	return well, interrupted
 }
 
-// What an event leads to is measured when it was written to the spoke, and nothing else is.
+// An event is measured when its write has reached the spoke; nothing else is measured.
 func TestPropagation(t *testing.T) {
 	for name, tc := range map[string]struct {
 		do                func(w *world)
@@ -126,7 +125,7 @@ func TestPropagation(t *testing.T) {
 	}
 }
 
-// told has the event of the rule come in.
+// told reports an event of the rule.
 func (w *world) told() {
 	w.Helper()
 	ar := &v1alpha1.AlertRule{}

@@ -16,8 +16,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// After a restart, that a rule was late, what it lacks, and what fired before its Prometheus went down is found out again in minutes: until
-// then the status stands.
+// After a restart, it takes minutes to find again that a rule was late, what it lacks, and what fired before
+// its Prometheus went down. Until then, the status stays.
 func TestAsTold(t *testing.T) {
 	t.Parallel()
 	row := v1alpha1.ClusterStatus{Name: "s", Reason: v1alpha1.ReasonNotLoaded, ObservedGeneration: 2, MissingMetrics: []string{"x"}, Firing: 3}
@@ -57,8 +57,8 @@ func TestAsTold(t *testing.T) {
 	}
 }
 
-// After a restart, what was evaluated is so until enough polls agree that it is not: the status
-// stands. A row that says something else is no reason to wait.
+// After a restart, an evaluated rule stays evaluated until enough polls agree that it is not. Any other row
+// does not wait.
 func TestAsToldUnsure(t *testing.T) {
 	t.Parallel()
 	evaluating := v1alpha1.ClusterStatus{Name: "s", Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: 2}
@@ -92,8 +92,8 @@ func TestAsToldUnsure(t *testing.T) {
 	}
 }
 
-// A rule that a Prometheus has is not taken from it by another one that wants what it does not,
-// neither while one is chosen nor while nobody knows which is meant.
+// Another Prometheus with other requirements does not affect a rule that a Prometheus has, neither while one
+// is chosen nor while the choice is ambiguous.
 func TestAnotherPrometheusChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -1,10 +1,8 @@
-// Package distribute is step (2) of the data flow: it pushes AlertRules to the
-// spokes that they are placed on, as PrometheusRules, and takes them back.
+// Package distribute pushes AlertRules, as PrometheusRules, to the spokes where they are placed, and removes
+// them.
 //
-// Its unit of work is one AlertRule on one spoke, so that neither a bad rule nor a
-// bad spoke holds up another. What to do is decided by rule.Decide from what the
-// caches of the hub and of the spoke hold; nothing is read for it, and nothing is
-// sent when nothing differs.
+// It reconciles one AlertRule on one spoke at a time, so that a bad rule or a bad spoke does not delay others.
+// rule.Decide decides from the caches of the hub and the spoke. When nothing differs, no request is sent.
 package distribute
 
 import (
@@ -40,64 +38,64 @@ type Spokes interface {
 	Spoke(name string) *spoke.Spoke
 	// Spokes returns all engaged spokes.
 	Spokes() []*spoke.Spoke
-	// Predecessors returns the spokes that an engaged one took over from: those that are
-	// the same cluster, and have no Secret any more.
+	// Predecessors returns the spokes that an engaged spoke took over from: those without a Secret that are the
+	// same cluster.
 	Predecessors(name string) []string
-	// Successor returns the engaged spoke that is the same cluster as another one, or "".
+	// Successor returns the engaged spoke that is the same cluster as another spoke, or "".
 	Successor(name string) string
-	// Away tells whether an engaged spoke does not answer at present.
+	// Away reports whether an engaged spoke does not answer at present.
 	Away(name string) bool
-	// AwaySince tells whether an engaged spoke did not answer at some time since another one.
+	// AwaySince reports whether an engaged spoke has been away at any time since then.
 	AwaySince(name string, since time.Time) bool
-	// ChangedSoon tells that something else is to be shown of a spoke.
+	// ChangedSoon requests an update of a spoke's status.
 	ChangedSoon(name string)
-	// Evaluators returns the Prometheus and ThanosRuler objects of a spoke, as they were last read.
+	// Evaluators returns the Prometheus and ThanosRuler objects of a spoke as last read.
 	Evaluators(name string) spoke.Evaluators
 }
 
-// Evaluations tells what the evaluators of spokes say of rules.
+// Evaluations reports what the evaluators of spokes say about rules.
 type Evaluations interface {
-	// Of returns what an evaluator says of this hub's PrometheusRule in a spoke, as it is there.
+	// Of returns what an evaluator says about this hub's PrometheusRule in a spoke.
 	Of(spoke string, e *rule.Evaluator, o *monitoringv1.PrometheusRule) rule.Evaluation
-	// OnNews sets the function that is told which AlertRules there is news of in a spoke.
+	// OnNews sets the function that is called with the AlertRules of a spoke whose evaluation changed.
 	OnNews(fn func(spoke string, rules []types.NamespacedName))
 }
 
-// Reporter takes verdicts: how far a rule got in a spoke.
+// Reporter receives verdicts: the state of a rule in a spoke.
 type Reporter interface {
-	// Report keeps the latest verdict of a rule in the spoke that the row names.
+	// Report records the latest verdict of a rule in the row's spoke.
 	Report(key types.NamespacedName, row v1alpha1.ClusterStatus)
-	// Forget drops the verdict: the rule is not meant to be in that spoke.
+	// Forget drops the verdict, because the rule does not belong in that spoke.
 	Forget(key types.NamespacedName, spoke string)
 }
 
-// Options are what the Reconciler works with.
+// Options are the options of the Reconciler.
 type Options struct {
 	// Hub reads the hub's cache.
 	Hub client.Reader
-	// Guard makes sure that an absent AlertRule was deleted.
+	// Guard confirms that an absent AlertRule was deleted.
 	Guard hub.Guard
-	// Witness remembers what was seen being decided on the hub.
+	// Witness remembers changes that were seen on the hub.
 	Witness *hub.Witness
 	// Spokes are the engaged spokes.
 	Spokes Spokes
-	// Brake holds deletions that are too many at once.
+	// Brake holds mass deletions.
 	Brake *brake.Brake
-	// Reporter takes the verdicts.
+	// Reporter receives the verdicts.
 	Reporter Reporter
-	// Evaluations tells how far rules are beyond what the spokes' API servers hold; nil is no further.
+	// Evaluations reports whether rules are evaluated; nil if that is not checked.
 	Evaluations Evaluations
-	// Contests paces writes that somebody undoes; nil for those of this Reconciler alone.
+	// Contests slows down writes that another client reverts; nil means one for this Reconciler only.
 	Contests *contest.Writes
-	// Intervals scales the time until something is looked at again.
+	// Intervals scales the retry intervals.
 	Intervals interval.Scale
-	// Propagation measures how long changes take; nil for none.
+	// Propagation measures the latency of changes; it may be nil.
 	Propagation *metrics.Propagation
-	// Generated is the hub's namespace of the AlertRules that templates make.
+	// Generated is the hub's namespace of generated AlertRules.
 	Generated string
-	// Render says how rules are rendered.
+	// Render has the options for rendering rules.
 	Render rule.RenderOptions
-	// Validate says what a valid rule is.
+	// Validator validates rules.
 	Validator *rule.Validator
 }
 
@@ -112,7 +110,7 @@ type Reconciler struct {
 	lives hub.Lives
 
 	mu sync.Mutex
-	// answers remembers what a spoke made of what was sent, where that differs.
+	// answers remembers what a spoke made of a rule, if that differs from what was sent.
 	answers map[mcreconcile.Request]string
 }
 
@@ -134,33 +132,32 @@ func NewReconciler(o Options) *Reconciler {
 	}
 }
 
-// task is one AlertRule on one spoke, with all that is known of the two.
+// task is one AlertRule on one spoke, with all that is known about both.
 type task struct {
 	req     mcreconcile.Request
 	spoke   *spoke.Spoke
 	cluster rule.Cluster
-	// rule is nil when the AlertRule is gone.
+	// rule is nil if the AlertRule is gone.
 	rule *v1alpha1.AlertRule
-	// placed tells whether the rule is meant to be in the spoke, and desired is what
-	// should be there: nil when nothing should.
+	// placed reports whether the rule is placed on the spoke. desired is what should be there, or nil.
 	placed  bool
 	desired *monitoringv1.PrometheusRule
-	// meant is a digest of desired as the hub decides it, whatever the spoke holds.
+	// meant is a digest of desired as the hub decides it, independent of the spoke.
 	meant string
-	// existing has desired's name; claimed say that they are this AlertRule's.
+	// existing has the name of desired. claimed are the objects that name this AlertRule.
 	existing *monitoringv1.PrometheusRule
 	claimed  []*monitoringv1.PrometheusRule
-	// adopting is a former hub's object that has desired's name and is to be taken over.
+	// adopting is a former hub's object that has the name of desired and will be adopted.
 	adopting *monitoringv1.PrometheusRule
-	// successor stands for another rule in place of what is to be deleted; nil where nothing does.
+	// successor replaces the objects to delete; it may be nil.
 	successor *monitoringv1.PrometheusRule
-	// kind is what is known of the kind of the AlertRule that is gone.
+	// kind is the state of the AlertRules' CustomResourceDefinition if the AlertRule is gone.
 	kind hub.Defined
-	// renewed tells that the status may be about a former spoke of the same name.
+	// renewed means that the status may concern a former spoke of the same name.
 	renewed bool
 }
 
-// Reconcile brings one AlertRule on one spoke in line.
+// Reconcile reconciles one AlertRule on one spoke.
 func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
 	result, err := r.reconcile(ctx, req)
 	if err == nil && result.RequeueAfter == 0 {
@@ -175,7 +172,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
 	t := &task{req: req, spoke: r.Spokes.Spoke(req.ClusterName.String())}
 	if t.spoke == nil {
-		return reconcile.Result{}, nil // engaging it brings all its keys back
+		return reconcile.Result{}, nil // engaging it enqueues all its keys again
 	}
 	if known, err := r.wanted(ctx, t); err != nil || !known {
 		return reconcile.Result{}, err
@@ -187,7 +184,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (re
 		r.report(ctx, t, v1alpha1.PhasePending, t.spoke.WhyNot.Reason, t.spoke.WhyNot.Message)
 		return reconcile.Result{}, nil
 	}
-	// Ask first and look then: the cache shows every write that is not pending any more.
+	// Check for pending writes before reading: the cache shows every write that is no longer pending.
 	left := r.unseen(t)
 	if left == 0 {
 		if err := r.find(ctx, t); err != nil {
@@ -196,7 +193,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (re
 		left = r.unseen(t)
 	}
 	if left > 0 {
-		// Its event brings the key back, but for a write that another key has made.
+		// Its event triggers another reconcile, unless another key made the write.
 		return reconcile.Result{RequeueAfter: min(left, staleRetry)}, nil
 	}
 	if wait, err := r.gone(ctx, t); err != nil || wait > 0 {
@@ -212,7 +209,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (re
 	return r.act(ctx, t, plan)
 }
 
-// decide returns what to do, or for how long to wait before that can be said.
+// decide returns the plan, or how long to wait before it can be made.
 func (r *Reconciler) decide(ctx context.Context, t *task) (rule.Plan, time.Duration, error) {
 	plan, wait, err := r.inherit(ctx, t, r.plan(t), r.Hub)
 	if err != nil || wait > 0 {
@@ -222,7 +219,7 @@ func (r *Reconciler) decide(ctx context.Context, t *task) (rule.Plan, time.Durat
 	return plan, wait, err
 }
 
-// plan compares what should be in the spoke with what is.
+// plan compares the desired state of the spoke with the actual one.
 func (r *Reconciler) plan(t *task) rule.Plan {
 	plan := rule.Decide(t.desired, t.existing, t.claimed, r.Render.HubID, r.answer(t))
 	if t.adopting != nil {
@@ -234,8 +231,8 @@ func (r *Reconciler) plan(t *task) rule.Plan {
 	return plan
 }
 
-// wanted is want, by the hub's cache. Where it can't be said what should be in the spoke,
-// nothing is to be deleted for now, and the brake holds nothing.
+// wanted is want with the hub's cache. If the desired state is unknown, nothing is to be deleted at present,
+// so the brake holds nothing.
 func (r *Reconciler) wanted(ctx context.Context, t *task) (bool, error) {
 	known, err := r.want(ctx, t, r.Hub)
 	if err != nil || known {
@@ -245,8 +242,8 @@ func (r *Reconciler) wanted(ctx context.Context, t *task) (bool, error) {
 	return false, err
 }
 
-// want finds out what should be in the spoke, by what a reader has of the hub. It tells
-// false when that can't be said: then what is there stays.
+// want determines the desired state of the spoke with a reader of the hub. It returns false if that is
+// unknown; then the objects stay.
 func (r *Reconciler) want(ctx context.Context, t *task, reader hub.Getter) (bool, error) {
 	cluster, err := hub.Cluster(ctx, reader, t.spoke.Name)
 	if err != nil || cluster == nil {
@@ -272,14 +269,14 @@ func (r *Reconciler) want(ctx context.Context, t *task, reader hub.Getter) (bool
 		return true, nil
 	}
 	if r.Validator.Validate(ar) != nil {
-		return false, nil //nolint:nilerr // status says so; the last good rule stays
+		return false, nil //nolint:nilerr // the status shows it; the last valid rule stays
 	}
 	if t.placed, err = rule.PlacedIn(ar, t.cluster); err != nil || !t.placed {
 		return err == nil, err
 	}
 	desired, err := rule.Render(ar, t.cluster, r.Render)
 	if invalid, ok := errors.AsType[*rule.Invalid](err); ok {
-		// The rule does not fit this spoke. The last good one stays there, too.
+		// The rule is not valid for this spoke. The last valid one stays there, too.
 		r.report(ctx, t, v1alpha1.PhasePending, invalid.Reason, invalid.Error())
 		return false, nil
 	}
@@ -290,8 +287,7 @@ func (r *Reconciler) want(ctx context.Context, t *task, reader hub.Getter) (bool
 	return true, nil
 }
 
-// saw notes the SpokeCluster that has a name. What another one of that name made of what was sent is
-// forgotten.
+// saw records the SpokeCluster of a name, and drops the answers of a former one.
 func (r *Reconciler) saw(name string, uid types.UID) {
 	if !r.lives.Saw(name, uid) {
 		return
@@ -301,15 +297,15 @@ func (r *Reconciler) saw(name string, uid types.UID) {
 	maps.DeleteFunc(r.answers, func(req mcreconcile.Request, _ string) bool { return req.ClusterName.String() == name })
 }
 
-// find looks up in the spoke's cache what is there.
+// find reads the existing objects from the spoke's cache.
 func (r *Reconciler) find(ctx context.Context, t *task) error {
 	var list monitoringv1.PrometheusRuleList
 	if err := t.spoke.Reader.List(ctx, &list, client.MatchingFields{ruleIndex: t.req.NamespacedName.String()}); err != nil {
-		return fmt.Errorf("looking up PrometheusRules of %s: %w", t.req.NamespacedName, err)
+		return fmt.Errorf("listing the PrometheusRules of AlertRule %s: %w", t.req.NamespacedName, err)
 	}
 	for i := range list.Items {
-		// One that stands in another AlertRule's place is that one's to put right,
-		// even when somebody wrote this one's name on it.
+		// An object with the name of another AlertRule's object belongs to that AlertRule, even if its annotations
+		// name this one.
 		owner, found, err := hub.RuleOfObject(ctx, r.Hub, list.Items[i].Name)
 		if err != nil {
 			return err
@@ -331,12 +327,12 @@ func (r *Reconciler) find(ctx context.Context, t *task) error {
 		t.existing = existing
 		r.keep(t)
 	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("looking up PrometheusRule %s: %w", client.ObjectKeyFromObject(t.desired), err)
+		return fmt.Errorf("reading PrometheusRule %s: %w", client.ObjectKeyFromObject(t.desired), err)
 	}
 	return nil
 }
 
-// keep leaves what the object in the spoke has where it can't be said what it should have.
+// keep retains parts of the object in the spoke whose desired state is unknown.
 func (r *Reconciler) keep(t *task) {
 	if t.existing != nil {
 		rule.KeepLabels(t.desired, t.existing, t.cluster, r.Render.HubID)
@@ -344,8 +340,7 @@ func (r *Reconciler) keep(t *task) {
 	}
 }
 
-// unseen returns for how long to wait for a write of ours that the spoke's cache
-// does not show yet.
+// unseen returns how long to wait for an own write that the spoke's cache does not show yet.
 func (r *Reconciler) unseen(t *task) time.Duration {
 	var left time.Duration
 	if t.desired != nil {
@@ -357,9 +352,8 @@ func (r *Reconciler) unseen(t *task) time.Duration {
 	return left
 }
 
-// gone makes sure, where something would be removed because the hub's cache does
-// not have its AlertRule, that the AlertRule was deleted. If it was not, gone returns when to
-// look again.
+// gone confirms, before a removal because the hub's cache lacks the AlertRule, that the AlertRule was deleted.
+// If it was not, gone returns when to check again.
 func (r *Reconciler) gone(ctx context.Context, t *task) (time.Duration, error) {
 	if t.rule != nil {
 		return 0, nil
@@ -375,7 +369,7 @@ func (r *Reconciler) gone(ctx context.Context, t *task) (time.Duration, error) {
 	gone, kind, err := r.Guard.Gone(ctx, reader, hub.AlertRules, t.req.NamespacedName)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("before removing its PrometheusRules: %w", err)
+		return 0, fmt.Errorf("confirming that its PrometheusRules are to be removed: %w", err)
 	case gone:
 		t.kind = kind
 		return 0, nil
@@ -385,9 +379,9 @@ func (r *Reconciler) gone(ctx context.Context, t *task) (time.Duration, error) {
 	return r.Intervals.Of(guardRetry), nil
 }
 
-// settling returns for how long to wait before what stands for a generated AlertRule that
-// there is not is removed: in a spoke that came just now, its template may be about to make
-// it, as when a spoke is back that had left with its rules in place.
+// settling returns how long to wait before removing the object of a generated AlertRule that does not exist.
+// In a newly engaged spoke, the template may be about to generate it, for example in a spoke that left with
+// its rules in place and is back.
 func (r *Reconciler) settling(t *task) time.Duration {
 	if t.rule != nil || len(t.claimed) == 0 || t.req.Namespace != r.Generated {
 		return 0
@@ -395,14 +389,13 @@ func (r *Reconciler) settling(t *task) time.Duration {
 	return r.Intervals.Of(settle) - time.Since(t.spoke.Since)
 }
 
-// done notes that nothing more is written for the rule's change. What is left to delete is
-// not measured.
+// done notes that no more writes follow from the rule's change. Deletions are not measured.
 func (r *Reconciler) done(t *task) { r.Propagation.RuleDone(t.spoke.Name, t.req.NamespacedName) }
 
-// report tells how far the rule got.
+// report reports the state of the rule.
 func (r *Reconciler) report(ctx context.Context, t *task, phase v1alpha1.Phase, reason, message string) {
 	if phase == v1alpha1.PhasePending && reason != "" && reason != v1alpha1.ReasonError {
-		r.done(t) // for now: it waits for a person
+		r.done(t) // for now, because a person has to act
 	}
 	if !t.placed {
 		r.Reporter.Forget(t.req.NamespacedName, t.spoke.Name)
@@ -426,13 +419,13 @@ func (r *Reconciler) report(ctx context.Context, t *task, phase v1alpha1.Phase, 
 	r.Reporter.Report(t.req.NamespacedName, row)
 }
 
-// prove tells how far a rule is that the spoke holds as it should.
+// prove determines the state of a rule that is in the spoke as desired.
 func (r *Reconciler) prove(ctx context.Context, t *task) v1alpha1.ClusterStatus {
 	o := t.existing
 	ns := rule.Namespace{Name: o.Namespace}
 	namespace := spoke.NamespaceMetadata()
 	if err := t.spoke.Reader.Get(ctx, client.ObjectKey{Name: o.Namespace}, namespace); err == nil {
-		ns.Labels = namespace.Labels // without them, a selector picks nothing
+		ns.Labels = namespace.Labels // without them, a selector selects nothing
 	}
 	s := rule.Select(o, ns, t.cluster)
 	s.CheckEnforced(t.rule, o, rule.Anywhere(t.rule, r.Render))
@@ -444,13 +437,13 @@ func (r *Reconciler) prove(ctx context.Context, t *task) v1alpha1.ClusterStatus 
 	}, len(t.cluster.EvaluatorRefs) > 0)
 }
 
-// asTold fills in what takes a while to find out after a restart: until then, what the status
-// says of the same generation stands.
+// asTold keeps the status of the same generation where a restart has lost information that takes a while to
+// find again.
 func (t *task) asTold(is rule.Evaluation) rule.Evaluation {
 	if t.renewed {
 		return is
 	}
-	var row *v1alpha1.ClusterStatus // that of a spoke at the top may not be listed
+	var row *v1alpha1.ClusterStatus // a row in the final phase may not be listed
 	for i := range t.rule.Status.Clusters {
 		if r := &t.rule.Status.Clusters[i]; string(r.Name) == t.spoke.Name {
 			row = r
@@ -473,13 +466,12 @@ func (t *task) asTold(is rule.Evaluation) rule.Evaluation {
 	return is
 }
 
-// wasEvaluated tells whether an evaluator had loaded and evaluated a rule.
+// wasEvaluated reports whether an evaluator had loaded and evaluated a rule.
 func wasEvaluated(row *v1alpha1.ClusterStatus) bool {
 	return row.Phase == v1alpha1.PhaseEvaluating || row.Reason == v1alpha1.ReasonEvaluationFailed
 }
 
-// answer returns what the spoke last made of what was sent: as remembered, or as
-// the status tells after a restart.
+// answer returns what the spoke last made of the rule, from memory or, after a restart, from the status.
 func (r *Reconciler) answer(t *task) string {
 	r.mu.Lock()
 	digest, ok := r.answers[t.req]
@@ -495,7 +487,7 @@ func (r *Reconciler) answer(t *task) string {
 	return ""
 }
 
-// remember keeps an answer that differs from what was sent; "" forgets it.
+// remember records an answer that differs from what was sent; "" forgets it.
 func (r *Reconciler) remember(req mcreconcile.Request, digest string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

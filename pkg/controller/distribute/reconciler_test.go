@@ -49,8 +49,8 @@ func request(spoke, name string) mcreconcile.Request {
 	return req
 }
 
-// world is a hub and one spoke, called s. The spoke's API server and its cache are
-// two: sync brings the cache up to date, and tells the Reconciler of what it saw.
+// world is a hub and one spoke, called s. The spoke's API server and its cache are separate: sync updates the
+// cache and reports the events to the Reconciler.
 type world struct {
 	*testing.T
 	*Reconciler
@@ -110,13 +110,13 @@ func (w *world) Forget(key types.NamespacedName, spoke string) {
 	w.reports[key.Name+" in "+spoke] = nil
 }
 
-// newWorld returns a world where the spoke has the namespaces shop and monitoring.
+// newWorld returns a world whose spoke has the namespaces shop and monitoring.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	return newWorldOn(t, newClient(spoke.Scheme).Build())
 }
 
-// newWorldOn is newWorld with a spoke whose API server a client leads to.
+// newWorldOn is newWorld with a client of the spoke's API server.
 func newWorldOn(t *testing.T, server client.WithWatch) *world {
 	t.Helper()
 	w := &world{
@@ -154,12 +154,12 @@ func newWorldOn(t *testing.T, server client.WithWatch) *world {
 	return w
 }
 
-// newClient spares a fake client the making of all Kubernetes' types.
+// newClient saves the fake client the creation of all Kubernetes types.
 func newClient(scheme *runtime.Scheme) *fake.ClientBuilder {
 	return fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter())
 }
 
-// indexer lets a fake client have the indexes of a cache.
+// indexer gives a fake client the indexes of a cache.
 type indexer struct{ *fake.ClientBuilder }
 
 func (i indexer) IndexField(_ context.Context, o client.Object, field string, fn client.IndexerFunc) error {
@@ -167,7 +167,7 @@ func (i indexer) IndexField(_ context.Context, o client.Object, field string, fn
 	return nil
 }
 
-// restart makes a Reconciler that remembers nothing.
+// restart creates a Reconciler without state.
 func (w *world) restart() {
 	past := interceptor.NewClient(w.hub.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -189,7 +189,7 @@ func (w *world) restart() {
 	})
 }
 
-// serve answers a write as the spoke's API server does.
+// serve answers a write like the spoke's API server.
 func (w *world) serve(action clienttesting.Action) (bool, runtime.Object, error) {
 	if err := w.refuse[action.GetVerb()]; err != nil {
 		return true, nil, err
@@ -234,7 +234,7 @@ func (w *world) serve(action clienttesting.Action) (bool, runtime.Object, error)
 	return false, nil, nil
 }
 
-// sync brings the spoke's cache up to date.
+// sync updates the spoke's cache.
 func (w *world) sync() {
 	w.Helper()
 	var list monitoringv1.PrometheusRuleList
@@ -274,7 +274,7 @@ func (w *world) sync() {
 	}
 }
 
-// enqueued returns what the handlers have enqueued since the last time.
+// enqueued returns the keys that the handlers have enqueued since the last call.
 func (w *world) enqueued() []string {
 	var out []string
 	for w.queue.Len() > 0 {
@@ -347,7 +347,7 @@ func (w *world) touch(change func(*monitoringv1.PrometheusRule)) {
 	}
 }
 
-// want reconciles the rule, and compares the writes that are sent to the spoke.
+// want reconciles the rule, and checks the writes to the spoke.
 func (w *world) want(writes ...string) reconcile.Result {
 	w.Helper()
 	result, err := w.reconcile(writes...)
@@ -380,7 +380,7 @@ func (w *world) reconcile(writes ...string) (reconcile.Result, error) {
 	return result, err
 }
 
-// wantRow compares what was reported: phase/reason, "forgotten", or "" for nothing.
+// wantRow checks the report: phase/reason, "forgotten", or "" for none.
 func (w *world) wantRow(want string) *v1alpha1.ClusterStatus {
 	w.Helper()
 	row, told := w.reports["down in s"]
@@ -400,13 +400,13 @@ func (w *world) wantRow(want string) *v1alpha1.ClusterStatus {
 	return row
 }
 
-// applied is a world where the spoke has the rule, and the cache shows it.
+// applied returns a world where the spoke and its cache have the rule.
 func applied(t *testing.T) *world {
 	t.Helper()
 	return newWorld(t).apply()
 }
 
-// apply has the rule written to the spoke, and the cache show it.
+// apply writes the rule to the spoke, and updates the cache.
 func (w *world) apply() *world {
 	w.Helper()
 	w.put(w.hub, alertRule())
@@ -419,7 +419,7 @@ func (w *world) apply() *world {
 	return w
 }
 
-// relabel is what a mutating webhook does.
+// relabel is the change of a mutating webhook.
 func relabel(o *monitoringv1.PrometheusRule) {
 	o.Spec.Groups[0].Rules[0].Labels["tenant"] = "x"
 }
@@ -824,15 +824,15 @@ func (w *world) drop(c client.Client, o client.Object) {
 	}
 }
 
-// moveToMonitoring gives the rule another namespace in the spoke. It is the one that
-// this AlertRule's tenant may use, too.
+// moveToMonitoring moves the rule to another namespace of the spoke, which this AlertRule's tenant may use as
+// well.
 func (w *world) moveToMonitoring() {
 	w.Helper()
 	w.Validator, w.Render.AdminNamespace = rule.NewValidator(rule.ValidateOptions{AdminNamespace: "shop"}), "shop"
 	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.RuleNamespace = "monitoring" })
 }
 
-// What a spoke makes of the first write.
+// The first write to a spoke.
 func TestReconcileNew(t *testing.T) {
 	for name, fn := range map[string]func(w *world){
 		"once": func(w *world) {
@@ -1002,7 +1002,7 @@ func TestReconcileNew(t *testing.T) {
 	}
 }
 
-// A spoke that changes what it is sent never makes for a write loop.
+// A spoke that changes what it receives never causes a write loop.
 func TestReconcileMutated(t *testing.T) {
 	for name, fn := range map[string]func(w *world, digest string){
 		"nothing more is sent": func(w *world, digest string) {
@@ -1054,7 +1054,7 @@ func TestReconcileMutated(t *testing.T) {
 		},
 		"the webhook is gone, and the rule changed": func(w *world, _ string) {
 			w.mutate = nil
-			w.want() // nobody can know
+			w.want() // it is unknown
 			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
 			w.want("update shop")
 			if row := w.wantRow("Applied"); row.AnswerDigest != "" {

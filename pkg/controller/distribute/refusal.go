@@ -19,19 +19,18 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// hiddenTries is the number of times in a row that a spoke may say of an object that it
-// exists, and not list it, before that is told.
+// hiddenTries is how many consecutive times a spoke may refuse to create an object that it does not list
+// before that is reported.
 const hiddenTries = 5
 
-// hidden counts how often a spoke refused to make an object because it exists, while its
-// list lacks it. A cache is behind for a moment; more than that is a list that lies. The
-// zero value is ready to use.
+// hidden counts how often a spoke refused to create an object because it exists, while the spoke's list lacks
+// it. A cache that is behind recovers soon; otherwise the list is wrong. The zero value is ready to use.
 type hidden struct {
 	mu    sync.Mutex
 	tries map[mcreconcile.Request]int
 }
 
-// again tells whether it happened too often by now.
+// again counts one more time, and reports whether the limit is reached.
 func (h *hidden) again(req mcreconcile.Request) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,43 +41,42 @@ func (h *hidden) again(req mcreconcile.Request) bool {
 	return h.tries[req] >= hiddenTries
 }
 
-// forget begins anew: the object is there to be seen, or is not wanted any more.
+// forget resets the count.
 func (h *hidden) forget(req mcreconcile.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.tries, req)
 }
 
-// outOfQuota tells whether a refusal is that of a ResourceQuota, which has no reason of
-// its own.
+// outOfQuota reports whether a ResourceQuota refused the request. It has no reason of its own.
 func outOfQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: ")
 }
 
-// failedWebhook finds the name of an admission webhook that could not be asked.
+// failedWebhook matches the name of an admission webhook that could not be called.
 var failedWebhook = regexp.MustCompile(`failed calling webhook "([^"]{1,253})"`)
 
-// explain says what a spoke's refusal means, with what to do where its own words don't say.
+// explain returns the message for a spoke's refusal, with advice where its own text lacks it.
 func explain(reason string, err error) string {
 	switch webhook := failedWebhook.FindStringSubmatch(err.Error()); {
 	case hangs(err):
-		return words(fmt.Errorf("most likely an admission webhook in the spoke hangs for longer than %s; find it among those for PrometheusRules in this namespace and put it right, or set its timeoutSeconds to 10, so that the spoke names it: %w", writeTimeout, err))
+		return words(fmt.Errorf("the write timed out; most likely an admission webhook in the spoke hangs for longer than %s. Fix the webhook for PrometheusRules in this namespace, or set its timeoutSeconds to 10 so that the spoke names it: %w", writeTimeout, err))
 	case reason == v1alpha1.ReasonQuotaExceeded:
-		return words(fmt.Errorf("a ResourceQuota in the spoke has no room for the rule; raise it, or make room: %w", err))
+		return words(fmt.Errorf("a ResourceQuota in the spoke is exceeded; raise it, or delete objects: %w", err))
 	case reason == v1alpha1.ReasonError && webhook != nil:
-		return words(fmt.Errorf("the spoke's admission webhook %s can't be asked; put it right, or have its failurePolicy ignore that: %w", webhook[1], err))
+		return words(fmt.Errorf("the spoke's admission webhook %s can't be called; fix it, or set its failurePolicy to Ignore: %w", webhook[1], err))
 	}
 	return words(err)
 }
 
-// hangs tells whether the spoke did not answer a write, though it answers other requests.
+// hangs reports whether the spoke did not answer a write but answers other requests.
 func hangs(err error) bool {
 	_, ok := errors.AsType[*spoke.HangError](err)
 	return ok
 }
 
-// reportBehind says of the rules that wait behind a write that hangs what they wait for. A rule of which
-// there is nothing to write is not concerned.
+// reportBehind reports, for the rules that wait behind a write that hangs, what they wait for. Rules without a
+// write to make are not concerned.
 func (r *Reconciler) reportBehind(ctx context.Context, hung *task) {
 	for _, req := range spoke.WaitingBehind(ctx) {
 		t := &task{req: req, spoke: hung.spoke}
@@ -88,13 +86,13 @@ func (r *Reconciler) reportBehind(ctx context.Context, hung *task) {
 		}
 		if action := r.plan(t).Action; action == rule.Create || action == rule.Update {
 			r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonError, fmt.Sprintf(
-				"waiting: namespace %s of the spoke does not answer writes; most likely an admission webhook there hangs", t.desired.Namespace))
+				"waiting: writes to namespace %q of the spoke time out; most likely an admission webhook there hangs", t.desired.Namespace))
 		}
 	}
 }
 
-// writeTime bounds a write of an object to a spoke: it is sent, and comes back in the answer, at no less
-// than the rate at which a link is alive.
+// writeTime bounds a write of an object: the transfer of the object and of the answer at leastRate comes on
+// top of writeTimeout.
 func writeTime(o *monitoringv1.PrometheusRule) time.Duration {
 	text, err := json.Marshal(o)
 	if err != nil {

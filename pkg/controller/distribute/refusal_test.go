@@ -10,12 +10,12 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// A spoke says that the rule exists, and its list lacks it.
+// A spoke reports that the rule exists, but its list lacks it.
 func TestHidden(t *testing.T) {
 	w := newWorld(t)
 	w.put(w.hub, alertRule())
 	exists := apierrors.NewAlreadyExists(resource, "x")
-	// A cache that is behind, with an end to it: nothing is told.
+	// A cache that is behind for a while: nothing is reported.
 	w.refuse["create"] = exists
 	for range hiddenTries - 1 {
 		if got := w.want("create shop"); got.RequeueAfter != staleRetry {
@@ -52,7 +52,7 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// What a spoke's refusal needs in words.
+// Explanations of a spoke's refusals.
 func TestExplain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err    error

@@ -25,7 +25,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// ruleIndex finds this hub's PrometheusRules in a spoke's cache by their AlertRule.
+// ruleIndex indexes this hub's PrometheusRules in a spoke's cache by AlertRule.
 const ruleIndex = "alertrule"
 
 func ruleKeys(hubID string) client.IndexerFunc {
@@ -65,8 +65,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 	return nil
 }
 
-// onEngaged enqueues what may be placed on a spoke that was engaged, and what the brake held
-// for it: that may be gone from the spoke by now, of which no event tells.
+// onEngaged enqueues the AlertRules that may be placed on a newly engaged spoke, and those whose deletions the
+// brake held: their objects may be gone by now, without an event.
 func (r *Reconciler) onEngaged(ctx context.Context, name string, q spoke.WorkQueue) {
 	r.Propagation.Forget(name)
 	r.replay(ctx, name, q)
@@ -75,13 +75,12 @@ func (r *Reconciler) onEngaged(ctx context.Context, name string, q spoke.WorkQue
 	}
 }
 
-// newsAtOnce is how many rules there is news of in a second, of one spoke: when its Prometheus is
-// down, or back, it is of thousands, and each is a write to the hub.
+// newsAtOnce is how many changed rules of a spoke are enqueued per second. When its Prometheus goes down or
+// recovers, thousands change, and each is a write to the hub.
 const newsAtOnce = 50
 
-// evaluatorsChanged is a source that enqueues every AlertRule that may be placed on a spoke when
-// its evaluators changed, for they may need other labels, and those of which they say something
-// else than before.
+// evaluatorsChanged is a source that enqueues every AlertRule that may be placed on a spoke when its
+// evaluators changed, because rules may need other labels, and the AlertRules whose evaluation changed.
 func (r *Reconciler) evaluatorsChanged(ctx context.Context, provider *spoke.Provider) source.TypedSource[mcreconcile.Request] {
 	return source.TypedFunc[mcreconcile.Request](func(_ context.Context, q spoke.WorkQueue) error {
 		provider.OnEvaluators(func(name string) { go r.replay(ctx, name, q) })
@@ -101,7 +100,7 @@ func (r *Reconciler) evaluatorsChanged(ctx context.Context, provider *spoke.Prov
 func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue) {
 	rules, err := hub.RulesMaybeOn(ctx, r.Hub, name)
 	if err != nil {
-		// The cache has synced and the index exists: only the end of the process is left.
+		// The cache has synced and the index exists, so the error means that the process is ending.
 		return
 	}
 	for i := range rules {
@@ -109,21 +108,21 @@ func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue)
 	}
 }
 
-// onAlertRule enqueues a changed AlertRule for every engaged spoke that it is or was
-// placed on, and for those that hold something of it.
+// onAlertRule enqueues a changed AlertRule for every engaged spoke where it is or was placed, or that has an
+// object of it.
 func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
 	return r.Witness.Before(spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		key := hub.Key(versions[0])
 		if ar, ok := versions[0].(*v1alpha1.AlertRule); ok && len(versions) == 1 && ar.Spec.Placement.Selector == nil {
-			// As are all that templates make. A spoke that holds something of it, and is
-			// not named, said so when it was engaged.
+			// This covers all generated AlertRules. A spoke that has an object of it and is not named enqueued it
+			// when it was engaged.
 			r.Propagation.RuleChanged(key, r.engaged(ar.Spec.Placement.Names))
 			for _, name := range ar.Spec.Placement.Names {
 				r.enqueue(ctx, q, string(name), key)
 				if r.Spokes.Spoke(string(name)) != nil {
 					continue
 				}
-				// What is in its cluster may be another spoke's to remove by now.
+				// The object in its cluster may belong to another spoke by now.
 				if successor := r.Spokes.Successor(string(name)); successor != "" {
 					r.enqueue(ctx, q, successor, key)
 				}
@@ -143,8 +142,8 @@ func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spok
 	}))
 }
 
-// engaged returns which of the spokes are. No change is on its way to the others: engaging
-// them replays all that they need.
+// engaged returns the spokes that are engaged. No change is under way for the others; engaging them enqueues
+// all they need.
 func (r *Reconciler) engaged(names []v1alpha1.ClusterName) []string {
 	var out []string
 	for _, name := range names {
@@ -155,8 +154,8 @@ func (r *Reconciler) engaged(names []v1alpha1.ClusterName) []string {
 	return out
 }
 
-// enqueue adds an AlertRule that changed. Where the spoke will not be written to for now,
-// what it still has to lose is shown.
+// enqueue enqueues a changed AlertRule. If the spoke can't be written to at present, it also updates what is
+// shown as pending deletion.
 func (r *Reconciler) enqueue(ctx context.Context, q spoke.WorkQueue, name string, key types.NamespacedName) {
 	spoke.Enqueue(q, 0, name, key)
 	if c, err := hub.Cluster(ctx, r.Hub, name); r.Spokes.Away(name) || (err == nil && c != nil && c.Suspended) {
@@ -164,7 +163,7 @@ func (r *Reconciler) enqueue(ctx context.Context, q spoke.WorkQueue, name string
 	}
 }
 
-// concerns tells whether a spoke has to do with any version of an AlertRule.
+// concerns reports whether any version of an AlertRule concerns a spoke.
 func (r *Reconciler) concerns(ctx context.Context, s *spoke.Spoke, key types.NamespacedName, versions []client.Object) bool {
 	if c, err := hub.Cluster(ctx, r.Hub, s.Name); err == nil && c != nil {
 		for _, v := range versions {
@@ -183,8 +182,8 @@ func (r *Reconciler) concerns(ctx context.Context, s *spoke.Spoke, key types.Nam
 	return err != nil || len(held.Items) > 0
 }
 
-// onSpokeCluster enqueues, when a spoke's labels or its spec changed, every AlertRule that
-// may be placed on it now or may have been before.
+// onSpokeCluster enqueues, when a spoke's labels or spec changed, every AlertRule that may be or may have been
+// placed on it.
 func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
 	return r.Witness.Before(spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		name := versions[0].GetName()
@@ -204,8 +203,8 @@ func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) s
 	}))
 }
 
-// replayHeld enqueues every AlertRule that a spoke has something of, among them those that
-// are gone: a spoke that is not suspended any more has yet to lose theirs.
+// replayHeld enqueues every AlertRule that a spoke has an object of, including deleted ones, because a spoke
+// that was suspended still has the objects of those.
 func (r *Reconciler) replayHeld(ctx context.Context, s *spoke.Spoke, q spoke.WorkQueue, in ...client.ListOption) {
 	var held monitoringv1.PrometheusRuleList
 	if !s.RulesServed || s.Reader.List(ctx, &held, append(in, client.MatchingLabels{v1alpha1.HubLabel: r.Render.HubID})...) != nil {
@@ -218,14 +217,14 @@ func (r *Reconciler) replayHeld(ctx context.Context, s *spoke.Spoke, q spoke.Wor
 	}
 }
 
-// onPrometheusRule enqueues the AlertRule in whose place a PrometheusRule stands, and
-// those that it says it belongs to or said so before. None of it is urgent: most of
-// these events are the echo of a write, or of a spoke's first list.
+// onPrometheusRule enqueues the AlertRule to which a PrometheusRule belongs by its name, and those that it
+// names or named. They have low priority: most of these events are echoes of writes or come from a spoke's
+// first list.
 func (r *Reconciler) onPrometheusRule(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
 	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		o := versions[0]
 		r.writes.Seen(objectKey{name.String(), hub.Key(o)}, o.GetResourceVersion())
-		// The cache has synced and the index exists: an error is the end of the process.
+		// The cache has synced and the index exists, so an error means that the process is ending.
 		if key, found, err := hub.RuleOfObject(ctx, r.Hub, o.GetName()); err == nil && found {
 			spoke.Enqueue(q, handler.LowPriority, name.String(), key)
 		}
@@ -237,8 +236,8 @@ func (r *Reconciler) onPrometheusRule(name multicluster.ClusterName, _ cluster.C
 	})
 }
 
-// onNamespace enqueues the AlertRules that wait for a namespace and, where its labels changed,
-// by which a Prometheus may select it, those that are in it.
+// onNamespace enqueues the AlertRules that wait for a namespace and, if its labels changed, by which a
+// Prometheus may select it, those with an object in it.
 func (r *Reconciler) onNamespace(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
 	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		if len(versions) == 2 && !maps.Equal(versions[0].GetLabels(), versions[1].GetLabels()) {

@@ -72,7 +72,7 @@ func TestOnAlertRule(t *testing.T) {
 	}
 }
 
-// What is placed on a spoke by the name that it had is its successor's to remove.
+// Rules placed on a spoke by its former name are its successor's to remove.
 func TestOnAlertRuleOfAPredecessor(t *testing.T) {
 	w := applied(t)
 	w.successors = map[string]string{"former": "s"}
@@ -83,8 +83,7 @@ func TestOnAlertRuleOfAPredecessor(t *testing.T) {
 	}
 }
 
-// Every rule that may be placed on a spoke is looked at when the spoke is engaged,
-// or its labels change, once each.
+// Every rule that may be placed on a spoke is enqueued once when the spoke is engaged, or its labels change.
 func TestReplay(t *testing.T) {
 	w := newWorld(t)
 	for name, p := range map[string]v1alpha1.ClusterSelection{
@@ -114,7 +113,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// What stands in a spoke is not to be trusted.
+// Objects in a spoke are untrusted.
 func TestRuleKeys(t *testing.T) {
 	for name, tc := range map[string]struct {
 		labels      map[string]string

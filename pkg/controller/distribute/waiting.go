@@ -7,13 +7,13 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
-// namespaceKey is a namespace in a spoke; without one, the spoke's SpokeCluster.
+// namespaceKey is a namespace in a spoke or, without a namespace, the spoke's SpokeCluster.
 type namespaceKey struct {
 	spoke, namespace string
 }
 
-// waiting are the keys that wait for a namespace to come, or for a SpokeCluster to go. It spares every event of a
-// namespace a walk over all rules. The zero value is ready to use.
+// waiting has the keys that wait for a namespace to be created, or for a SpokeCluster to change. It saves
+// going through all rules for each event of a namespace. The zero value is ready to use.
 type waiting struct {
 	mu   sync.Mutex
 	keys map[namespaceKey]sets.Set[mcreconcile.Request]
@@ -40,7 +40,7 @@ func (w *waiting) drop(k namespaceKey, req mcreconcile.Request) {
 	}
 }
 
-// take returns the keys that wait for a namespace; they don't wait any more.
+// take removes and returns the keys that wait for a namespace.
 func (w *waiting) take(k namespaceKey) []mcreconcile.Request {
 	w.mu.Lock()
 	defer w.mu.Unlock()

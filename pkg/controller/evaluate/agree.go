@@ -7,30 +7,29 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// How many polls in a row have to agree that a rule which was evaluated is not any more. Where two
-// replicas answer by turns, and one of them is stuck with old rules, polls contradict each other;
-// by chance, two or three in a row do not.
+// The number of consecutive polls that must agree that an evaluated rule is no longer evaluated. If two
+// replicas answer alternately and one has outdated rules, polls contradict each other, but two or three in a
+// row may agree by chance.
 const (
-	// agreeLeast is that many for an evaluator that does not contradict itself.
+	// agreeLeast is the number for an evaluator that does not contradict itself.
 	agreeLeast = 2
-	// agreeFirst is that many for one of which nothing is known yet.
+	// agreeFirst is the number for an evaluator that was not polled before.
 	agreeFirst = 4
-	// agreeMost bounds it: more would take minutes.
+	// agreeMost is the maximum: more would take minutes.
 	agreeMost = 16
-	// agreeCalm is after how many polls without a doubt it takes half as many.
+	// agreeCalm is the number of polls without a doubt after which the number is halved.
 	agreeCalm = 10
 )
 
-// agreement is how many polls of an evaluator have to agree. The zero value is that of one of
-// which nothing is known yet.
+// agreement is the number of polls of an evaluator that must agree. The zero value is for an evaluator that
+// was not polled before.
 type agreement struct {
 	polls, calm int
 }
 
 func (a *agreement) needed() int { return cmp.Or(a.polls, agreeFirst) }
 
-// note takes note of a poll that contradicted those before it, or that raised a doubt, which the
-// next ones decide, or neither.
+// note records whether a poll contradicted earlier ones, or raised a doubt that the next ones decide.
 func (a *agreement) note(contradicts, doubt bool) {
 	switch {
 	case contradicts:
@@ -43,12 +42,12 @@ func (a *agreement) note(contradicts, doubt bool) {
 	}
 }
 
-// weigh holds what a poll says of a rule against what those before it said. A rule that was
-// evaluated stays so until enough polls in a row agree that it is not, and counts as in doubt
-// meanwhile. A poll that finds it evaluated after some that did not contradicts them.
+// weigh compares what a poll says about a rule with earlier polls. An evaluated rule stays evaluated until
+// enough consecutive polls agree that it is not; meanwhile it is in doubt. A poll that finds it evaluated
+// again contradicts the others.
 //
-// In the first polls since the operator started, nothing is known of before but by the status: what
-// they miss is unsure. A rule that was changed is missing at once.
+// In the first polls after a start, only the status shows the past, so a missing rule is in doubt. A changed
+// rule is missing at once.
 func (r *ruleState) weigh(was *ruleState, first bool, needed int, now time.Time) (contradicts, doubt bool) {
 	same := was != nil && was.generation == r.generation
 	if same {

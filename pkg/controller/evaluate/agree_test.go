@@ -10,8 +10,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// replicas answer in the place of one Prometheus: one has all rules as they are, and the other one
-// is stuck with what it loaded long ago.
+// replicas answer as one Prometheus: one has all current rules, the other has outdated ones.
 type replicas struct {
 	*world
 	f            *fakeProm
@@ -25,8 +24,8 @@ func newReplicas(t *testing.T) *replicas {
 	return &replicas{world: w, f: f, fresh: []loaded{loads("k", o, firing(3))}, stuck: []loaded{loads("k", o, with("query", "up == 1"), firing(1))}}
 }
 
-// poll has them answer, one poll each, and returns the number of polls that were news. In the word, e is
-// a poll of the one that has the rule, a one of the other, and n one that finds none of both.
+// answer polls once per letter, and returns the number of polls that changed something: e is a poll of the
+// replica with the rule, a of the other one, and n of one without any rule.
 func (r *replicas) answer(word string) (news int) {
 	r.Helper()
 	for _, who := range word {
@@ -48,8 +47,8 @@ func (r *replicas) want(what string, outcome rule.Outcome, firing int32, unsure 
 
 const calm = "eeeeeeeeee"
 
-// A rule that was evaluated is missing when enough polls in a row agree, and back with the first
-// one that finds it.
+// An evaluated rule is missing when enough consecutive polls agree, and back with the first poll that finds
+// it.
 func TestPollsAgree(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -94,7 +93,7 @@ func TestPollsAgree(t *testing.T) {
 	}
 }
 
-// A rule that was changed is missing at once, whatever the polls said of the former version.
+// A changed rule is missing at once, whatever the polls said about the former version.
 func TestChangedInTurn(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t)
@@ -114,7 +113,7 @@ func TestChangedInTurn(t *testing.T) {
 	r.want("loaded by one of them", rule.Evaluates, 0, false)
 }
 
-// After a restart, what the first polls miss is unsure, and what the next ones find is evaluated.
+// After a restart, a rule missing in the first polls is in doubt, and evaluated when a later poll finds it.
 func TestRestartInTurn(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t)
@@ -142,13 +141,13 @@ func TestRestartInTurn(t *testing.T) {
 	if news := r.answer("aaaa"); news > 0 {
 		t.Errorf("there was news %d times", news)
 	}
-	// What comes later was not there before the restart.
+	// A rule that was added later was not evaluated before the restart.
 	r.hold(object(2, "up == 0"))
 	r.answer("a")
 	r.want("a new one", rule.Absent, 0, false)
 }
 
-// A rule that takes a while to load is no contradiction.
+// A rule that takes a while to load is not a contradiction.
 func TestLoadingIsNoContradiction(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t)
@@ -160,7 +159,7 @@ func TestLoadingIsNoContradiction(t *testing.T) {
 	r.want("gone", rule.Absent, 1, false)
 }
 
-// By chance, each poll is answered by any of the replicas. Over a day, next to nothing flaps.
+// Each poll is answered by a random replica. Over a day, almost nothing flaps.
 func TestRepliesByChance(t *testing.T) {
 	t.Parallel()
 	for _, stuck := range []float64{0.25, 0.5, 0.67} {
@@ -189,7 +188,7 @@ func TestRepliesByChance(t *testing.T) {
 	}
 }
 
-// While there is a doubt, it is asked again soon, but not for ever.
+// While there is a doubt, polls come sooner, but not forever.
 func TestDoubtIsAskedSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,12 +17,12 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// alertsTimeout bounds the reading of the hub's cache for a scrape. It has synced by then.
+// alertsTimeout bounds the reading of the hub's cache during a scrape. The cache has synced by then.
 const alertsTimeout = time.Second
 
-// Alerts returns what fires and is pending in all spokes, by AlertRule, as the evaluators that
-// are to evaluate the rules last said. As for a row of a status, of several evaluators that
-// have a rule the one counts that has most. It waits for no spoke.
+// Alerts returns the firing and pending alerts in all spokes, by AlertRule, as last reported by the chosen
+// evaluators. If several evaluators have a rule, the one with the most alerts counts, as in the row of a
+// status. It does not wait for spokes.
 func (p *Poller) Alerts() []metrics.Alert {
 	ctx, cancel := context.WithTimeout(context.Background(), alertsTimeout)
 	defer cancel()
@@ -43,7 +43,7 @@ func (p *Poller) Alerts() []metrics.Alert {
 	return out
 }
 
-// alerts returns what is active in one spoke.
+// alerts returns the active alerts of one spoke.
 func (s *spokeState) alerts(c *rule.Cluster) []metrics.Alert {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *spokeState) alerts(c *rule.Cluster) []metrics.Alert {
 	for i := range c.Evaluators {
 		es := s.evaluators[c.Evaluators[i].String()]
 		if es == nil || !c.Evaluators[i].Chosen || es.outcome == rule.NotGranted {
-			continue // what fired when one could be asked says nothing any more
+			continue // earlier alerts are outdated once the evaluator can't be queried
 		}
 		for _, r := range es.rules {
 			if r.Firing == 0 && r.Pending == 0 {
@@ -75,7 +75,7 @@ const (
 	pollRefused  = "refused"
 )
 
-// refused tells whether the operator may not ask, which is no failure of the evaluator.
+// refused reports whether the operator lacks the permission to query, which is not a failure of the evaluator.
 func refused(err error) bool {
 	if _, own := errors.AsType[*spoke.RefusedError](err); own {
 		return true
@@ -84,7 +84,7 @@ func refused(err error) bool {
 	return ok && said.Kind == evaluator.Forbidden
 }
 
-// counted counts a poll of one evaluator, less one that the operator gave up.
+// counted counts a poll of one evaluator, unless the operator canceled it.
 func counted(ask func() answer) answer {
 	begun := time.Now()
 	a := ask()

@@ -21,7 +21,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// discovered are spokes of which the evaluators alone are known.
+// discovered are spokes of which only the evaluators are known.
 type discovered map[string]spoke.Evaluators
 
 func (d discovered) Spoke(string) *spoke.Spoke               { return nil }
@@ -42,8 +42,7 @@ func evaluatorSays(rules map[types.UID]*ruleState) *evaluatorState {
 	return &evaluatorState{outcome: rule.Evaluates, rules: rules}
 }
 
-// Alerts are what the evaluators said that count at present: those that are chosen, of spokes
-// that there are; and of several, the most.
+// Alerts returns what the chosen evaluators of existing spokes said last; of several, the most.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
@@ -89,7 +88,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// Polls are counted by what came of them, and those that the operator gave up are not.
+// Polls are counted by their result, except those that the operator canceled.
 func TestPollsAreCounted(t *testing.T) {
 	count := func(outcome string) float64 {
 		return testutil.ToFloat64(metrics.EvaluatorPolls.WithLabelValues(outcome))

@@ -21,7 +21,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// indexer lets a fake client have the indexes of a cache.
+// indexer gives a fake client the indexes of a cache.
 type indexer struct{ *fake.ClientBuilder }
 
 func (i indexer) IndexField(_ context.Context, o client.Object, field string, fn client.IndexerFunc) error {
@@ -29,7 +29,7 @@ func (i indexer) IndexField(_ context.Context, o client.Object, field string, fn
 	return nil
 }
 
-// inNamespace returns a Prometheus that nobody has chosen.
+// inNamespace returns a Prometheus that is not chosen.
 func inNamespace(namespace string, edit ...func(*v1alpha1.Evaluator)) v1alpha1.Evaluator {
 	e := v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: namespace, Name: "k", RuleSelector: everything, RuleNamespaceSelector: everything, Version: "v3.0.0"}
 	for _, fn := range edit {
@@ -50,8 +50,8 @@ func namesOf(list []v1alpha1.Evaluator) string {
 	return strings.Join(out, ",")
 }
 
-// What is chosen is what this process chose, or what the status records; and where that is lost, what
-// selects the rules that were pushed for AlertRules of this hub.
+// The choice is that of this process, or of the status; without either, the evaluators that select the rules
+// pushed for this hub's AlertRules are chosen.
 func TestChoose(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
@@ -64,7 +64,7 @@ func TestChoose(t *testing.T) {
 	}
 	w := &world{T: t, hub: builder.WithObjects(&v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "r1"}}).Build(), spoke: &spoke.Spoke{Name: "s"}}
 	w.restart()
-	// What is labeled as ours in a tenant's namespace is for no AlertRule.
+	// Objects with our labels in a tenant's namespace stand for no AlertRule.
 	ours, made, foreign := object(1, "up == 0"), object(2, "up == 0"), object(1, "up == 0")
 	made.Namespace, foreign.Namespace, foreign.Labels[v1alpha1.HubLabel] = "team", "team", "another"
 	for _, o := range []*monitoringv1.PrometheusRule{ours, made, foreign} {
@@ -111,8 +111,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// The status lists what is chosen, so that nothing else in a spoke costs a write; and where a person
-// has to choose, what there is.
+// The status lists the chosen evaluators, so that others cost no writes; if a person has to choose, it lists
+// all of them.
 func TestStatusOfEvaluators(t *testing.T) {
 	t.Parallel()
 	platform, tenant := inNamespace("platform", isChosen), inNamespace("team")
@@ -138,8 +138,8 @@ func TestStatusOfEvaluators(t *testing.T) {
 		"chosen":           {list{platform, tenant}, nil, list{platform}, "True/Found", "Prometheus platform/k"},
 		"none":             {list{unchosen, tenant}, nil, list{byName(platform), byName(tenant)}, "False/Ambiguous", `kubectl patch spokecluster s --type merge -p '{"spec":{"evaluatorRefs":[{"kind":"Prometheus","namespace":"platform","name":"k"}]}}'`},
 		"named":            {list{platform, tenant}, ref("team"), list{inNamespace("team", isChosen)}, "True/Found", "Prometheus team/k"},
-		"named, not there": {list{platform, tenant}, ref("slip"), list{byName(platform), byName(tenant)}, "False/NoSuchEvaluator", "no Prometheus slip/k"},
-		"just gone":        {list{tenant, justGone}, nil, list{justGone}, "Unknown/EvaluatorsUnknown", "Prometheus platform/k is gone; the rules stay as they are for 5 minutes"},
+		"named, not there": {list{platform, tenant}, ref("slip"), list{byName(platform), byName(tenant)}, "False/NoSuchEvaluator", "Prometheus slip/k not found in the spoke"},
+		"just gone":        {list{tenant, justGone}, nil, list{justGone}, "Unknown/EvaluatorsUnknown", "Prometheus platform/k not found in the spoke any more; the rules stay as they are for 5 minutes"},
 		"gone":             {list{tenant, inNamespace("x"), gone}, nil, list{gone, byName(tenant), byName(inNamespace("x"))}, "False/Ambiguous", "Prometheus team/k, Prometheus x/k"},
 		"gone, no other":   {list{gone}, nil, list{gone}, "False/NoEvaluator", "no Prometheus or ThanosRuler object"},
 	} {

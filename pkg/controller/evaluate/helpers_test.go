@@ -32,8 +32,7 @@ import (
 
 const hubID = "hub-1"
 
-// world is a hub and one spoke, called s, with a Prometheus monitoring/k that answers behind the
-// spoke's API server.
+// world is a hub and one spoke, called s, with a Prometheus monitoring/k behind the spoke's API server.
 type world struct {
 	*testing.T
 	*Poller
@@ -60,7 +59,7 @@ type fakeProm struct {
 	fail   func(w http.ResponseWriter, req *http.Request) bool
 }
 
-// loaded is a rule as a Prometheus tells of it.
+// loaded is a rule as Prometheus returns it.
 type loaded struct {
 	file, group string
 	rule        map[string]any
@@ -160,7 +159,7 @@ func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// asked returns the requests since the last time.
+// asked returns the requests since the last call.
 func (w *world) asked() (requests []string, bytes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,7 +168,7 @@ func (w *world) asked() (requests []string, bytes int) {
 	return requests, bytes
 }
 
-// news returns of what there was news since the last time.
+// news returns the changes since the last call.
 func (w *world) news() (rules []string, shown int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,7 +208,7 @@ var (
 	}
 )
 
-// newWorld returns a world of these PrometheusRules, whose Prometheus has loaded them.
+// newWorld returns a world with these PrometheusRules, which its Prometheus has loaded.
 func newWorld(t *testing.T, objects ...*monitoringv1.PrometheusRule) (*world, *fakeProm) {
 	t.Helper()
 	f := &fakeProm{}
@@ -233,7 +232,7 @@ func newClient(scheme *runtime.Scheme) *fake.ClientBuilder {
 	return fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter())
 }
 
-// hold sets what the spoke holds, of AlertRules that the hub has.
+// hold sets the spoke's PrometheusRules, and their AlertRules on the hub.
 func (w *world) hold(objects ...*monitoringv1.PrometheusRule) {
 	w.Helper()
 	for _, o := range objects {
@@ -248,7 +247,7 @@ func (w *world) hold(objects ...*monitoringv1.PrometheusRule) {
 	w.holdAll(objects...)
 }
 
-// holdAll sets what the spoke holds, whatever the hub has.
+// holdAll sets the spoke's PrometheusRules only.
 func (w *world) holdAll(objects ...*monitoringv1.PrometheusRule) {
 	builder := newClient(spoke.Scheme)
 	for _, o := range objects {
@@ -257,7 +256,7 @@ func (w *world) holdAll(objects ...*monitoringv1.PrometheusRule) {
 	w.objects, w.spoke.Reader = objects, builder.Build()
 }
 
-// restart makes a Poller that knows nothing.
+// restart creates a Poller without state.
 func (w *world) restart() {
 	w.Poller = NewPoller(Options{Hub: w.hub, Spokes: w, Render: rule.RenderOptions{HubID: hubID}, Interval: DefaultInterval, Metrics: true, Log: logr.Discard()})
 	w.OnNews(func(_ string, rules []types.NamespacedName) {
@@ -269,19 +268,19 @@ func (w *world) restart() {
 	})
 }
 
-// once polls the spoke, and returns when to do so again, to the second.
+// once polls the spoke, and returns the delay until the next poll in seconds.
 func (w *world) once() time.Duration {
 	w.Helper()
 	return w.poll(w.Context(), "s", w.state("s")).Round(time.Second)
 }
 
-// says returns what is known of a PrometheusRule, and of a spoke, in short.
+// says returns the state of a PrometheusRule.
 func (w *world) says(o *monitoringv1.PrometheusRule) rule.Evaluation {
 	e := rule.EvaluatorOf(&prometheus)
 	return w.Of("s", &e, o)
 }
 
-// shows returns the conditions that are shown, in short.
+// shows returns the shown conditions in short.
 func (w *world) shows() map[string]string {
 	w.Helper()
 	sc := &v1alpha1.SpokeCluster{}

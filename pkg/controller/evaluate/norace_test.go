@@ -18,7 +18,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// cpuTime returns what the process has used: other processes have no part in it.
+// cpuTime returns the CPU time of this process.
 func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var usage syscall.Rusage
@@ -43,8 +43,8 @@ func (s shared) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return nil
 }
 
-// TestTextsOfSpokesAreBounded measures, so it runs without the race detector, and alone: make test-measured runs it.
-// What is written in a spoke takes little time to be refused, wherever it comes from.
+// TestTextsOfSpokesAreBounded checks that invalid texts of a spoke are rejected quickly, wherever they come
+// from. It measures time, so it runs without the race detector and alone: make test-measured runs it.
 func TestTextsOfSpokesAreBounded(t *testing.T) {
 	hostile := strings.Repeat("(", 700_000)
 	replace := func(expr string) func(w *world, o *monitoringv1.PrometheusRule, f *fakeProm) {
@@ -105,7 +105,7 @@ func TestTextsOfSpokesAreBounded(t *testing.T) {
 	}
 }
 
-// TestExpensiveSpokesAreBounded: what a spoke may have parsed, it may have parsed now and then.
+// TestExpensiveSpokesAreBounded checks that a spoke can't repeat expensive parsing continuously.
 func TestExpensiveSpokesAreBounded(t *testing.T) {
 	var objects []*monitoringv1.PrometheusRule
 	for n := range 100 {

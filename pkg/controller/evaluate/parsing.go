@@ -6,15 +6,14 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// What parsing may cost per spoke, by rule.ParsingCost: in a second on average, which is about a
-// hundredth of a processor, and at once. All that a spoke with 2,000 common rules has is parsed
-// at once after a restart.
+// The parsing budget of a spoke in units of rule.ParsingCost: per second on average, about 1 % of a processor,
+// and as a burst. The burst suffices to parse all of a spoke with 2,000 common rules after a restart.
 const (
 	parsingRate  = 3_000
 	parsingBurst = 250_000
 )
 
-// mayParse tells whether a spoke has some of its share of parsing left for texts, and takes it.
+// mayParse reports whether a spoke's budget allows parsing these texts, and uses it.
 func (s *spokeState) mayParse(texts ...string) bool {
 	now := time.Now()
 	for _, cost := range []func(string) int{rule.ReadingCost, rule.ParsingCost} {

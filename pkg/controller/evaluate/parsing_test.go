@@ -17,7 +17,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// held returns what the spoke holds that is asked about, as namespace/name.
+// held returns the spoke's objects that are considered, as namespace/name.
 func (w *world) held() []string {
 	w.Helper()
 	t, err := w.task(w.Context(), "s")
@@ -40,8 +40,8 @@ func (w *world) held() []string {
 	return out
 }
 
-// Anybody in a spoke can write this hub's labels on an object. It is not asked about unless it has the name of an
-// AlertRule's, and of several objects for one AlertRule, the one that is kept is.
+// Anybody in a spoke can set this hub's labels on an object. It is considered only if it has an AlertRule's
+// name, and of several objects for one AlertRule, only the one that distribute keeps.
 func TestObjectsThatStandForAlertRules(t *testing.T) {
 	t.Parallel()
 	edited := func(change func(o *monitoringv1.PrometheusRule)) *monitoringv1.PrometheusRule {
@@ -103,7 +103,7 @@ func TestObjectsThatStandForAlertRules(t *testing.T) {
 // expensive is an expression that may be parsed, and takes about a tenth of a second.
 var expensive = strings.Repeat("(", 3_500) + "1" + strings.Repeat(")", 3_500)
 
-// A spoke has a share of parsing: a rule that has to wait for it keeps what is known, and has its turn later.
+// A spoke has a parsing budget: a rule that has to wait for it keeps its state, and is parsed later.
 func TestParsingIsShared(t *testing.T) {
 	t.Parallel()
 	var objects []*monitoringv1.PrometheusRule
@@ -111,7 +111,7 @@ func TestParsingIsShared(t *testing.T) {
 		objects = append(objects, object(n+1, "up == 0"))
 	}
 	w, _ := newWorld(t, objects...)
-	// poll polls with a share for two rules and a half.
+	// poll polls with a budget for two and a half rules.
 	poll := func() (judged, parsed int) {
 		w.state("s").parsing = rate.NewLimiter(0, 5*rule.ReadingCost("up == 0"))
 		w.once()
@@ -130,14 +130,14 @@ func TestParsingIsShared(t *testing.T) {
 	if judged, parsed := poll(); judged != 2 || parsed != 0 {
 		t.Errorf("at first, %d are judged, and of %d is known what they need", judged, parsed)
 	}
-	// Nothing is parsed twice, so those that are left have their turn.
+	// Nothing is parsed twice, so the others get their turn.
 	for range 5 {
 		poll()
 	}
 	if judged, parsed := poll(); judged != len(objects) || parsed != len(objects) {
 		t.Errorf("in the end, %d are judged, and of %d is known what they need", judged, parsed)
 	}
-	// One that was changed is not what is known of it.
+	// A changed rule does not keep its state.
 	objects[0] = edited(objects[0])
 	w.hold(objects...)
 	w.state("s").parsing = rate.NewLimiter(0, 0)
@@ -150,8 +150,8 @@ func TestParsingIsShared(t *testing.T) {
 	}
 }
 
-// While expressions are parsed, what is known of the spoke can be read: by workers, by a scrape, and by those who
-// show the spoke.
+// While expressions are parsed, the state of the spoke can be read by workers, by a scrape, and for the
+// status.
 func TestNoLockWhileParsing(t *testing.T) {
 	t.Parallel()
 	objects := []*monitoringv1.PrometheusRule{object(1, expensive), object(2, expensive)}

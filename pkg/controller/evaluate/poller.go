@@ -1,10 +1,8 @@
-// Package evaluate asks the Prometheus and ThanosRulers of the spokes which of this hub's rules
-// they have loaded, whether those evaluate, what fires, and whether there are the metrics that
-// they need. It writes nothing: distribute makes verdicts of what it finds out, and the
-// registrar shows how the evaluators are.
+// Package evaluate polls the Prometheus and ThanosRulers of the spokes: which of this hub's rules they have
+// loaded, whether these evaluate, what fires, and whether the metrics exist that the rules need. It writes
+// nothing: distribute turns the results into verdicts, and the registrar shows the state of the evaluators.
 //
-// Each engaged spoke has a goroutine that asks once in an interval, and nothing else waits for
-// the answer.
+// Each engaged spoke has a goroutine that polls at an interval. Nothing else waits for the answers.
 package evaluate
 
 import (
@@ -32,24 +30,23 @@ import (
 )
 
 const (
-	// DefaultInterval is the time between two polls of an evaluator that answers. With retry,
-	// it bounds how late a change there is seen.
+	// DefaultInterval is the time between two polls of an evaluator that answers. Together with retry it bounds
+	// how late a change is seen.
 	DefaultInterval = 30 * time.Second
-	// retry is the time until the next poll after one that failed, until it counts as
-	// unreachable, and until metrics that seem to be missing are asked for once more.
+	// retry is the time until the next poll after a failure, until the evaluator counts as unreachable, and
+	// until metrics that seem to be missing are queried again.
 	retry = 6 * time.Second
-	// patience is how many polls in a row have to fail for that. One that took all of its time
-	// counts twice, so that what hangs is seen within a minute, too.
+	// patience is the number of consecutive failures until an evaluator counts as unreachable. A poll that timed
+	// out counts twice, so that an evaluator that hangs is detected within a minute.
 	patience = 3
-	// pollTimeout bounds a poll, with all its pages, whose answers keep coming: see spoke.Asker. It is
-	// for a Prometheus that never ends.
+	// pollTimeout bounds a poll, with all its pages, while data arrive (see spoke.Asker). It is for a Prometheus
+	// whose answer never ends.
 	pollTimeout = 5 * time.Minute
-	// loading is the time between two polls while a rule is new, or was changed, and is not
-	// evaluated yet, or seems not to be any more, for as long as loadingSoon.
+	// loading is the time between two polls while a new or changed rule is not evaluated yet, or a rule seems to
+	// be no longer evaluated, for at most loadingSoon.
 	loading     = 10 * time.Second
 	loadingSoon = 2 * time.Minute
-	// first is the longest time until a spoke is polled first, so that those which are
-	// engaged together are not.
+	// first is the maximum delay before the first poll of a spoke, to spread spokes that are engaged together.
 	first = 3 * time.Second
 )
 
@@ -57,42 +54,42 @@ const (
 type Spokes interface {
 	// Spoke returns an engaged spoke, or nil.
 	Spoke(name string) *spoke.Spoke
-	// Away tells whether an engaged spoke does not answer at present.
+	// Away reports whether an engaged spoke does not answer at present.
 	Away(name string) bool
-	// Evaluators returns the Prometheus and ThanosRuler objects of a spoke, as they were last read.
+	// Evaluators returns the Prometheus and ThanosRuler objects of a spoke as last read.
 	Evaluators(name string) spoke.Evaluators
-	// Changed tells that something else is to be shown of a spoke.
+	// Changed requests an update of a spoke's status.
 	Changed(name string)
-	// OnEvaluators adds a function that is told when the evaluators of a spoke have changed.
+	// OnEvaluators adds a function that is called when the evaluators of a spoke have changed.
 	OnEvaluators(fn func(name string))
 }
 
-// Options are what the Poller works with.
+// Options are the options of the Poller.
 type Options struct {
 	// Hub reads the hub's cache.
 	Hub client.Reader
 	// Spokes are the engaged spokes.
 	Spokes Spokes
-	// Render says how rules are rendered: only PrometheusRules of this hub are asked about, by the
-	// label of alerts that tells clusters apart.
+	// Render has the options for rendering rules: only PrometheusRules of this hub are considered, with its
+	// cluster label.
 	Render rule.RenderOptions
 	// Interval is the time between two polls of a spoke.
 	Interval time.Duration
-	// Intervals scales it, and all others.
+	// Intervals scales Interval and all other intervals.
 	Intervals interval.Scale
-	// Metrics tells whether to ask for the series that expressions select.
+	// Metrics enables the queries for the series that expressions select.
 	Metrics bool
 	// Log is the logger.
 	Log logr.Logger
 }
 
-// Poller asks the evaluators of all engaged spokes.
+// Poller polls the evaluators of all engaged spokes.
 type Poller struct {
 	Options
 
 	mu     sync.Mutex
 	spokes map[string]*spokeState
-	// news is told which AlertRules there is news of in a spoke.
+	// news is called with the AlertRules of a spoke whose evaluation changed.
 	news func(spoke string, rules []types.NamespacedName)
 }
 
@@ -103,7 +100,7 @@ func NewPoller(o Options) *Poller {
 	return p
 }
 
-// OnNews sets the function that is told which AlertRules there is news of in a spoke. It has to
+// OnNews sets the function that is called with the AlertRules of a spoke whose evaluation changed. It must
 // return at once.
 func (p *Poller) OnNews(fn func(spoke string, rules []types.NamespacedName)) {
 	p.mu.Lock()
@@ -111,27 +108,27 @@ func (p *Poller) OnNews(fn func(spoke string, rules []types.NamespacedName)) {
 	p.news = fn
 }
 
-// Start implements manager.Runnable: there is nothing to do before a spoke is engaged.
+// Start implements manager.Runnable. There is nothing to do before a spoke is engaged.
 func (p *Poller) Start(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
 
-// Engage implements multicluster.Aware: it polls a spoke until ctx ends. An earlier engagement
-// of the same spoke has ended, or is about to.
+// Engage implements multicluster.Aware. It polls a spoke until ctx ends. An earlier engagement of the same
+// spoke has ended or is about to.
 func (p *Poller) Engage(ctx context.Context, name multicluster.ClusterName, _ cluster.Cluster) error {
 	go p.follow(ctx, name.String())
 	return nil
 }
 
-// Forget drops all that is known of a spoke that is not registered any more.
+// Forget drops the state of a spoke that is no longer registered.
 func (p *Poller) Forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.spokes, name)
 }
 
-// kick has a spoke polled soon.
+// kick makes the poller poll a spoke soon.
 func (p *Poller) kick(name string) {
 	select {
 	case p.state(name).kick <- struct{}{}:
@@ -144,7 +141,7 @@ func (p *Poller) follow(ctx context.Context, name string) {
 	s := p.state(name)
 	select {
 	case s.polling <- struct{}{}:
-	case <-ctx.Done(): // one that is about to end was still at it
+	case <-ctx.Done(): // an ending engagement was still polling
 		return
 	}
 	defer func() { <-s.polling }()
@@ -158,7 +155,7 @@ func (p *Poller) follow(ctx context.Context, name string) {
 		}
 		if p.Spokes.Away(name) {
 			delay = wait.Jitter(retry, 0.1)
-			continue // what was last seen stands
+			continue // the last results stay
 		}
 		delay = p.poll(ctx, name, s)
 	}
@@ -169,15 +166,15 @@ type task struct {
 	name    string
 	spoke   *spoke.Spoke
 	cluster *rule.Cluster
-	// evaluators are those of the cluster, as the spoke tells of them.
+	// evaluators are those of the spoke as last read.
 	evaluators []v1alpha1.Evaluator
-	// objects are the PrometheusRules there that stand for AlertRules, by UID, and groups by the name of
-	// their group.
+	// objects are the PrometheusRules that stand for AlertRules, by UID. groups are the same objects by the name
+	// of their group.
 	objects map[types.UID]*monitoringv1.PrometheusRule
 	groups  map[string]*monitoringv1.PrometheusRule
 }
 
-// poll asks all evaluators of a spoke that are to evaluate rules. It returns when to do so again.
+// poll queries all chosen evaluators of a spoke, and returns when to do so again.
 func (p *Poller) poll(ctx context.Context, name string, s *spokeState) time.Duration {
 	t, err := p.task(ctx, name)
 	if err != nil || t == nil {
@@ -186,7 +183,7 @@ func (p *Poller) poll(ctx context.Context, name string, s *spokeState) time.Dura
 	return p.askAll(ctx, t, s)
 }
 
-// askAll asks all evaluators of a task that are to evaluate rules.
+// askAll queries all chosen evaluators of a task.
 func (p *Poller) askAll(ctx context.Context, t *task, s *spokeState) time.Duration {
 	delay := p.Interval
 	s.retain(t.cluster.Chosen())
@@ -210,7 +207,7 @@ func (p *Poller) askAll(ctx context.Context, t *task, s *spokeState) time.Durati
 	return wait.Jitter(delay*19/20, 0.1)
 }
 
-// task collects what a poll works with; nil where there is no such spoke.
+// task collects the input of a poll; nil if the spoke is gone.
 func (p *Poller) task(ctx context.Context, name string) (*task, error) {
 	t := &task{name: name, spoke: p.Spokes.Spoke(name), objects: map[types.UID]*monitoringv1.PrometheusRule{}, groups: map[string]*monitoringv1.PrometheusRule{}}
 	if t.spoke == nil {
@@ -267,7 +264,7 @@ func (p *Poller) standing(ctx context.Context, reader client.Reader, c rule.Clus
 	return out, nil
 }
 
-// precedes tells which of two objects that stand for an AlertRule of that namespace in the spoke is kept.
+// precedes reports which of two objects that stand for an AlertRule is kept.
 func precedes(a, b *monitoringv1.PrometheusRule, namespace string, key types.NamespacedName) bool {
 	for _, has := range []func(o *monitoringv1.PrometheusRule) bool{
 		func(o *monitoringv1.PrometheusRule) bool { return o.Namespace == namespace },
@@ -280,20 +277,19 @@ func precedes(a, b *monitoringv1.PrometheusRule, namespace string, key types.Nam
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-// evaluators returns those of a spoke as they were last read or, where they can't be read, as its
-// status tells.
+// evaluators returns the evaluators of a spoke as last read or, if they can't be read, as in its status.
 func (p *Poller) evaluators(ctx context.Context, name string) ([]v1alpha1.Evaluator, error) {
 	if e := p.Spokes.Evaluators(name); e.Known {
 		return e.List, nil
 	}
 	sc := &v1alpha1.SpokeCluster{}
 	if err := p.Hub.Get(ctx, client.ObjectKey{Name: name}, sc); err != nil {
-		return nil, client.IgnoreNotFound(err) //nolint:wrapcheck // it is not told
+		return nil, client.IgnoreNotFound(err) //nolint:wrapcheck // it is not shown
 	}
 	return sc.Status.Evaluators, nil
 }
 
-// client returns what asks an evaluator, or why it can't be asked.
+// client returns the client for an evaluator. The error says why there is none.
 func (p *Poller) client(t *task, e *rule.Evaluator) (*evaluator.Client, error) {
 	var object *v1alpha1.Evaluator
 	for i := range t.evaluators {
@@ -315,13 +311,13 @@ func (p *Poller) client(t *task, e *rule.Evaluator) (*evaluator.Client, error) {
 	}
 	sender, base, err := t.spoke.Asker(object, ref)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says which field to change
+		return nil, err //nolint:wrapcheck // it names the field to change
 	}
 	return &evaluator.Client{HTTP: sender, Base: base, Timeout: pollTimeout}, nil
 }
 
-// shares tells whether another evaluator has the same Service: it would lead to either, by chance,
-// and what one has not loaded would seem to be missing at every other poll.
+// shares reports whether another evaluator has the same Service. The Service would lead to either of them, and
+// rules that one has not loaded would seem to be missing at every other poll.
 func (t *task) shares(e *v1alpha1.Evaluator) bool {
 	return e.Service != "" && slices.ContainsFunc(t.evaluators, func(o v1alpha1.Evaluator) bool {
 		return o.Kind == e.Kind && o.Namespace == e.Namespace && o.Name != e.Name && o.Service == e.Service

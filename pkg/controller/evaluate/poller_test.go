@@ -24,7 +24,7 @@ import (
 
 const forbidden = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"services \"http:prometheus-operated:web\" is forbidden","reason":"Forbidden","code":403}`
 
-// What a Prometheus says of a rule.
+// The states of a rule in a Prometheus.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	o := object(1, "up == 0")
@@ -69,7 +69,7 @@ func TestOutcomes(t *testing.T) {
 			if told, shown := w.news(); len(told) > 0 || shown > 0 {
 				t.Errorf("%s: again, news of %v, %d shown", name, told, shown)
 			}
-			// What is loaded is of an older version than what the spoke has now.
+			// An older version is loaded than the spoke has now.
 			if is := w.says(edited(o)); is.Outcome != rule.Absent || is.Late || is.Unsure || is.Firing != c.want.Firing {
 				t.Errorf("%s: edited, %+v", name, is)
 			}
@@ -77,7 +77,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// What changes is told, once, and of the rules that it concerns.
+// Changes are reported once, and only for the rules concerned.
 func TestNews(t *testing.T) {
 	t.Parallel()
 	a, b := object(1, "up == 0"), object(2, "up == 0")
@@ -110,7 +110,7 @@ func TestNews(t *testing.T) {
 	if is := w.says(w.objects[0]); is.Outcome != rule.Evaluates {
 		t.Errorf("in the end, %+v", is)
 	}
-	// Objects that are not whole, or another's, are left alone.
+	// Incomplete and foreign objects are ignored.
 	foreign, broken := object(3, "up"), object(4, "up")
 	foreign.Labels[v1alpha1.HubLabel], broken.Annotations = "hub-2", nil
 	w.hold(foreign, broken)
@@ -120,7 +120,7 @@ func TestNews(t *testing.T) {
 	}
 }
 
-// A rule that is not loaded in time is late; what changes begins anew.
+// A rule that is not loaded in time is late; a change starts the time again.
 func TestLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -167,8 +167,7 @@ func pass(t *testing.T, d time.Duration) {
 	synctest.Wait()
 }
 
-// prometheus-operator rewrites what it confines, and that it does so may be seen later than what
-// it made of a rule.
+// prometheus-operator rewrites confined rules, and the confinement may be seen later than its effect.
 func TestConfinedLate(t *testing.T) {
 	t.Parallel()
 	o := object(1, "up == 0")
@@ -187,7 +186,7 @@ func TestConfinedLate(t *testing.T) {
 	}
 }
 
-// An outage shows when three polls in a row have failed, and its words are no news.
+// An outage shows after three consecutive failed polls, and its text does not matter.
 func TestFailingPolls(t *testing.T) {
 	t.Parallel()
 	o := object(1, "up == 0")
@@ -243,7 +242,7 @@ func TestNotGranted(t *testing.T) {
 	if told, shown := w.news(); !slices.Equal(told, []string{"r1"}) || shown != 1 || w.says(o).Outcome != rule.NotGranted {
 		t.Errorf("news of %v, %d shown, %+v", told, shown, w.says(o))
 	}
-	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: not granted")
+	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: permission denied")
 	w.want(v1alpha1.ConditionMetricsPresent, "unknown")
 	w.once()
 	if told, shown := w.news(); len(told) > 0 || shown > 0 {
@@ -254,7 +253,7 @@ func TestNotGranted(t *testing.T) {
 	if is := w.says(o); is.Outcome != rule.Evaluates {
 		t.Errorf("granted: %+v", is)
 	}
-	// One that can't be asked by its nature says why.
+	// An evaluator that can't be polled says why.
 	e := prometheus
 	e.Service, e.Message = "", "it listens on loopback"
 	w.read.List = []v1alpha1.Evaluator{e}
@@ -265,7 +264,7 @@ func TestNotGranted(t *testing.T) {
 	}
 }
 
-// A refusal in other words is no news: a proxy may put the request's id into them.
+// Another text of a refusal is not a change: a proxy may insert the request's id.
 func TestNotGrantedInOtherWords(t *testing.T) {
 	t.Parallel()
 	w, f := newWorld(t, object(1, "up == 0"))
@@ -281,7 +280,7 @@ func TestNotGrantedInOtherWords(t *testing.T) {
 	if told, shown := w.news(); len(told) > 0 || shown > 0 || !reflect.DeepEqual(w.shows(), before) {
 		t.Errorf("news of %v, %d shown, %v", told, shown, w.shows())
 	}
-	// What a person can put right is told anew.
+	// A message that a person can act on is reported again.
 	e := prometheus
 	e.Service, e.Message = "", "it listens on loopback"
 	w.read.List = []v1alpha1.Evaluator{e}
@@ -296,7 +295,7 @@ func TestNotGrantedInOtherWords(t *testing.T) {
 	}
 }
 
-// Nothing is kept of evaluators that are gone, however many there were.
+// Nothing is kept about evaluators that are gone, however many there were.
 func TestEvaluatorsThatAreGone(t *testing.T) {
 	t.Parallel()
 	w, _ := newWorld(t, object(1, "up == 0"))
@@ -311,7 +310,7 @@ func TestEvaluatorsThatAreGone(t *testing.T) {
 	}
 }
 
-// A ThanosRuler tells of its external labels as if they were the rule's.
+// A ThanosRuler adds its external labels to its rules.
 func TestThanosRuler(t *testing.T) {
 	t.Parallel()
 	o := object(1, "up == 0")
@@ -342,7 +341,7 @@ func TestThanosRuler(t *testing.T) {
 	}
 }
 
-// The Service of an evaluator may lead to another one of the same namespace.
+// The Service of an evaluator may lead to another one in the same namespace.
 func TestAnotherPrometheusAnswers(t *testing.T) {
 	t.Parallel()
 	o := object(1, "up == 0")
@@ -353,11 +352,11 @@ func TestAnotherPrometheusAnswers(t *testing.T) {
 	for range patience {
 		w.once()
 	}
-	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable+": Prometheus monitoring/k: its Service leads to another")
+	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable+": Prometheus monitoring/k: its Service also selects another")
 	if is := w.says(o); is.Outcome != rule.Unreachable || is.Firing != 0 {
 		t.Errorf("it is %+v", is)
 	}
-	// One that has none of its own yet is not blamed for rules of plain files.
+	// An evaluator without own rules is not affected by rules of plain files.
 	f.set(func() { f.rules = []loaded{{file: "/etc/own.yaml", group: "own", rule: loads("k", o).rule}} })
 	for range agreeFirst {
 		w.once()
@@ -367,8 +366,8 @@ func TestAnotherPrometheusAnswers(t *testing.T) {
 	}
 }
 
-// Where two have one Service, that leads to either by chance: neither is asked, and what is to be
-// changed is told. What a person says where to ask it is asked.
+// If two evaluators share a Service, it leads to either by chance: neither is polled, and the status says what
+// to change. An evaluator with a configured address is polled.
 func TestSharedService(t *testing.T) {
 	t.Parallel()
 	o := object(1, "up == 0")
@@ -383,7 +382,7 @@ func TestSharedService(t *testing.T) {
 		t.Errorf("it is %+v", is)
 	}
 	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: ")
-	if got := w.shows()[v1alpha1.ConditionEvaluating]; !strings.Contains(got, "give each a Service of its own") {
+	if got := w.shows()[v1alpha1.ConditionEvaluating]; !strings.Contains(got, "give each its own Service") {
 		t.Errorf("it says %q", got)
 	}
 	if asked, _ := w.asked(); slices.ContainsFunc(asked, func(r string) bool { return strings.Contains(r, "prometheus-operated") }) || len(asked) == 0 {
@@ -397,7 +396,7 @@ func TestSharedService(t *testing.T) {
 	}
 }
 
-// The Prometheus objects can't be read at present: those that the status tells of are asked.
+// The Prometheus objects can't be read at present: those in the status are polled.
 func TestEvaluatorsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	o := object(1, "up == 0")
@@ -437,7 +436,7 @@ func TestTooManyRules(t *testing.T) {
 	w.want(v1alpha1.ConditionEvaluating, "True/Evaluating")
 	w.news()
 	fill(1601)
-	w.want(v1alpha1.ConditionEvaluating, "True/TooManyRules: Prometheus monitoring/k has more than 1600 alerting rules, of 2000")
+	w.want(v1alpha1.ConditionEvaluating, "True/TooManyRules: Prometheus monitoring/k has more than 1600 alerting rules; at most 2000 are supported")
 	if _, shown := w.news(); shown != 1 {
 		t.Errorf("%d shown", shown)
 	}
@@ -449,7 +448,7 @@ func TestTooManyRules(t *testing.T) {
 	w.want(v1alpha1.ConditionEvaluating, "True/Evaluating")
 }
 
-// Show tells nothing new before the evaluators were asked.
+// Show changes nothing before the evaluators were polled.
 func TestShowAfterRestart(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(http.ResponseWriter, *http.Request) bool{
@@ -482,7 +481,7 @@ func TestShowAfterRestart(t *testing.T) {
 				if _, told := w.Show(sc, w.read); !reflect.DeepEqual(told, findings) {
 					t.Errorf("%s: in the end, %+v, was %+v", name, told, findings)
 				}
-				// Nothing is known of what was not read, and what is recorded of one that is gone stands.
+				// Nothing is known before a read, and the record of a missing evaluator stays.
 				w.restart()
 				list = append(list, v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: "m", Name: "n", MissingTime: metav1.Now(), Message: "its selectors have more than 4 KiB"})
 				sc.Status.Evaluators = list
@@ -494,8 +493,8 @@ func TestShowAfterRestart(t *testing.T) {
 	}
 }
 
-// Each engaged spoke is polled until its engagement ends, and one whose Prometheus hangs delays
-// no other.
+// Each engaged spoke is polled until its engagement ends, and one with a Prometheus that hangs delays no
+// other.
 func TestEngagements(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -523,7 +522,7 @@ func TestEngagements(t *testing.T) {
 			t.Errorf("the one that hangs: %+v", is)
 		}
 
-		// While it is engaged anew, only one polls.
+		// While it is engaged again, only one goroutine polls.
 		again, stop := context.WithCancel(t.Context())
 		if err := w.Engage(again, "s", nil); err != nil {
 			t.Fatal(err)
@@ -536,7 +535,7 @@ func TestEngagements(t *testing.T) {
 		if requests, _ := w.asked(); len(requests) == 0 || w.says(o).Firing != 1 {
 			t.Errorf("engaged anew: %v, %+v", requests, w.says(o))
 		}
-		// News of the evaluators has it ask at once, and a spoke that is away is left alone.
+		// A change of the evaluators causes a poll at once, and a spoke that is away is not polled.
 		w.kick("s")
 		synctest.Wait()
 		if requests, _ := w.asked(); len(requests) == 0 {
@@ -554,7 +553,7 @@ func TestEngagements(t *testing.T) {
 	})
 }
 
-// Of 5,000 rules a poll is one read, in pages of the evaluator's.
+// With 5,000 rules a poll is one read, in the evaluator's pages.
 func TestCostOfPolls(t *testing.T) {
 	var objects []*monitoringv1.PrometheusRule
 	for i := range 5000 {

@@ -16,7 +16,7 @@ import (
 	testprometheus "github.com/rulefleet/rulefleet/pkg/testing/prometheus"
 )
 
-// A real Prometheus, given rules as prometheus-operator does, has loaded and evaluates them.
+// A real Prometheus with rule files as from prometheus-operator loads and evaluates the rules.
 func TestRealPrometheus(t *testing.T) {
 	t.Parallel()
 	fires, quiet := object(1, "vector(1)  >0"), object(2, `up{job="none"}==0`)
@@ -49,7 +49,7 @@ func TestRealPrometheus(t *testing.T) {
 		}
 		return nil
 	})
-	// Edited, it is not loaded before Prometheus has read it again.
+	// An edited rule is not loaded until Prometheus has reloaded.
 	other := edited(fires)
 	w.hold(other, quiet)
 	w.once()
@@ -66,7 +66,7 @@ func TestRealPrometheus(t *testing.T) {
 		}
 		return nil
 	})
-	// Stopped, it is not reachable.
+	// A stopped one is unreachable.
 	if err := p.Stop(); err != nil {
 		t.Fatal(err)
 	}

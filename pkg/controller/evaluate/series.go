@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	// perCheck is how many selectors are asked for at a time: 2,000 rules take ten minutes.
+	// perCheck is the number of selectors per check. Those of 2,000 rules take ten minutes.
 	perCheck = 100
-	// share is how much of an evaluator's time the questions may take: after one that took a
-	// second, the next waits for as many.
+	// share is the ratio of waiting to querying: after a query that took a second, the next one waits this many
+	// seconds.
 	share = 50
-	// ahead is how much earlier it is the turn of what is missing.
+	// ahead is how much earlier missing selectors are queried again.
 	ahead = 5 * time.Minute
 	// maxMessage bounds a message in a status, in bytes.
 	maxMessage = 400
-	// kubeStateMetrics is what the names of its metrics begin with.
+	// kubeStateMetrics is the prefix of the metrics of kube-state-metrics.
 	kubeStateMetrics = "kube_"
 	maxMissing       = 3
-	// maxNeeds bounds the selectors of one rule that are asked for.
+	// maxNeeds bounds the selectors of one rule that are queried.
 	maxNeeds        = 256
 	maxMissingBytes = 256
 )
 
-// presence is whether an evaluator has series for a selector.
+// presence records whether an evaluator has series for a selector.
 type presence struct {
 	metric string // its name; finding it takes parsing the selector
-	// absent counts the checks in a row that found none: one may come between two scrapes.
+	// absent counts the consecutive checks that found none: one may fall between two scrapes.
 	absent int
 	at     time.Time // of the last check, zero for none
 	wanted bool
@@ -45,29 +45,29 @@ type presence struct {
 func (p *presence) missing() bool { return p != nil && p.absent >= 2 }
 func (p *presence) present() bool { return p != nil && !p.at.IsZero() && p.absent == 0 }
 
-// series is what is known of the series that the expressions of a spoke's rules select.
+// series is the state of the series that the expressions of a spoke's rules select.
 type series struct {
 	known map[string]*presence // by selector
 	needs map[types.UID]*needs
-	// next is when to ask again at the earliest.
+	// next is the earliest time of the next check.
 	next time.Time
-	// ksmMissing tells by an example that no metric of kube-state-metrics is there that rules
-	// need; "" where all is well. checked tells that this is known.
+	// ksmMissing is an example of the missing metrics if no metric of kube-state-metrics exists that rules need,
+	// or "". checked means that this is known.
 	ksmMissing string
 	checked    bool
 }
 
-// needs are those of a PrometheusRule at one generation. See rule.SelectorNeeds.
+// needs are the selectors of a PrometheusRule at one generation; see rule.SelectorNeeds.
 type needs struct {
 	generation int64
 	of         [][]string
 	metrics    map[string]string // the name of each selector's metric, and of each such name
 	key        types.NamespacedName
 	missing    []string
-	checked    bool // whether that is known
+	checked    bool // whether the result is known
 }
 
-// checkMetrics asks an evaluator of a spoke for series. It tells whether to ask again soon.
+// checkMetrics queries an evaluator of a spoke for series. It reports whether to query again soon.
 func (p *Poller) checkMetrics(ctx context.Context, t *task, s *spokeState) (soon bool) {
 	clients := p.answering(t, s)
 	if len(clients) == 0 {
@@ -103,8 +103,8 @@ func (p *Poller) checkMetrics(ctx context.Context, t *task, s *spokeState) (soon
 	return soon
 }
 
-// present asks for series until one evaluator has them. What could not be found out of one is
-// unknown, unless another has it: it is asked again.
+// present queries evaluators for series until one has them. A selector that one evaluator could not answer is
+// unknown, unless another has it.
 func present(ctx context.Context, clients []*evaluator.Client, selectors []string) []evaluator.Presence {
 	out := make([]evaluator.Presence, len(selectors))
 	left := make([]int, len(selectors))
@@ -135,7 +135,7 @@ func present(ctx context.Context, clients []*evaluator.Client, selectors []strin
 	return out
 }
 
-// answering returns what asks each Prometheus of the spoke that answers: a ThanosRuler has no
+// answering returns the clients of the Prometheus objects of the spoke that answer. ThanosRulers have no
 // series.
 func (p *Poller) answering(t *task, s *spokeState) []*evaluator.Client {
 	var out []*evaluator.Client
@@ -154,8 +154,8 @@ func (p *Poller) answering(t *task, s *spokeState) []*evaluator.Client {
 	return out
 }
 
-// due returns the selectors to ask for: those that nothing is known of first, and then those that
-// were asked for longest ago, where what is missing counts as if that was some minutes earlier.
+// due returns the selectors to query: unknown ones first, then by the time of the last query, with missing
+// ones some minutes earlier.
 func (s *series) due(t *task, parsed map[types.UID]*needs, now time.Time) []string {
 	s.collect(t, parsed)
 	if now.Before(s.next) {
@@ -171,7 +171,7 @@ func (s *series) due(t *task, parsed map[types.UID]*needs, now time.Time) []stri
 		case is.absent == 0:
 			return is.at
 		case selector == anyKube:
-			return time.Time{} // one answer to many questions
+			return time.Time{} // one answer to many queries
 		}
 		return is.at.Add(-ahead)
 	}
@@ -181,10 +181,10 @@ func (s *series) due(t *task, parsed map[types.UID]*needs, now time.Time) []stri
 	return all[:min(len(all), perCheck)]
 }
 
-// collect brings the selectors in line with the rules, given the needs of those that are new.
+// collect updates the selectors to those of the rules, given the needs of new rules.
 func (s *series) collect(t *task, parsed map[types.UID]*needs) {
 	next := make(map[types.UID]*needs, len(t.objects))
-	kubeLacks := false // any of its metrics, so that it may be all of them
+	kubeLacks := false // one of its metrics is missing, so all may be
 	for _, is := range s.known {
 		is.wanted = false
 		kubeLacks = kubeLacks || is.isKube() && is.absent > 0
@@ -211,7 +211,7 @@ func (s *series) collect(t *task, parsed map[types.UID]*needs) {
 		next[uid] = n
 		for _, need := range n.of {
 			for _, selector := range need {
-				// Whether it is the metric that is missing, or what is asked of it.
+				// Either the metric is missing, or the series that are selected.
 				if is := want(selector, n.metrics[selector]); kubeLacks && is.isKube() {
 					want(is.metric, n.metrics[is.metric])
 				}
@@ -222,11 +222,11 @@ func (s *series) collect(t *task, parsed map[types.UID]*needs) {
 	maps.DeleteFunc(s.known, func(_ string, is *presence) bool { return !is.wanted })
 }
 
-// parseNeeds returns the needs of the PrometheusRules that are new or have changed, as far as the
-// spoke's share of parsing allows. No lock is held while they are parsed.
+// parseNeeds returns the needs of new and changed PrometheusRules, as far as the spoke's parsing budget
+// allows. It holds no lock while parsing.
 func (s *spokeState) parseNeeds(t *task) map[types.UID]*needs {
 	s.mu.Lock()
-	known := s.series.needs // never changed, but replaced
+	known := s.series.needs // it is replaced and never modified
 	s.mu.Unlock()
 	out := map[types.UID]*needs{}
 	for uid, o := range t.objects {
@@ -237,7 +237,7 @@ func (s *spokeState) parseNeeds(t *task) map[types.UID]*needs {
 	return out
 }
 
-// needsOf returns what the expression of a PrometheusRule selects.
+// needsOf returns the selectors in the expressions of a PrometheusRule.
 func needsOf(o *monitoringv1.PrometheusRule) *needs {
 	n := &needs{generation: o.Generation, metrics: map[string]string{}}
 	n.key, _ = rule.ParseRuleKey(o)
@@ -250,11 +250,11 @@ func needsOf(o *monitoringv1.PrometheusRule) *needs {
 	return n
 }
 
-// conclude finds out which rules lack what, and marks those of which that is news.
+// conclude determines which rules lack series, and marks those for which that changed.
 func (s *series) conclude(of *spokeState) {
 	kube := s.kubeStateMetrics()
 	if kube == presenceSome && s.ksmMissing != "" {
-		s.forgetKube() // each was missing because all were
+		s.forgetKube() // each one was missing because all were
 	}
 	example := ""
 	for _, n := range s.needs {
@@ -262,7 +262,7 @@ func (s *series) conclude(of *spokeState) {
 		if ofKube != "" && (example == "" || ofKube < example) {
 			example = ofKube
 		}
-		// What was known stands until it is again.
+		// The previous result stays until there is a new one.
 		if checked && (!slices.Equal(missing, n.missing) || !n.checked) {
 			n.missing, n.checked = missing, true
 			of.changedKey(n.key)
@@ -277,9 +277,8 @@ func (s *series) conclude(of *spokeState) {
 	s.ksmMissing, s.checked = example, true
 }
 
-// lacking returns what a rule lacks and whether that is known, given what there is of
-// kube-state-metrics' metrics. Where there is nothing of them it is told of the spoke, not of
-// every rule: then it is an example of them.
+// lacking returns the series that a rule lacks and whether that is known. If no metric of kube-state-metrics
+// exists, that is reported for the spoke instead of for each rule, and ofKube is an example.
 func (s *series) lacking(n *needs, kube int) (missing []string, ofKube string, checked bool) {
 	checked = true
 	for _, need := range n.of {
@@ -300,15 +299,15 @@ func (s *series) lacking(n *needs, kube int) (missing []string, ofKube string, c
 	return missing, ofKube, checked
 }
 
-// What there is of kube-state-metrics' metrics.
+// Whether metrics of kube-state-metrics exist.
 const (
 	presenceSome = iota
 	presenceUnknown
 	presenceNone
 )
 
-// kubeStateMetrics tells whether any metric of kube-state-metrics is there, of those that rules
-// need. What was there says nothing once others were looked for later, and not found.
+// kubeStateMetrics reports whether any metric of kube-state-metrics exists that rules need. An earlier find
+// does not count once later queries for others found none.
 func (s *series) kubeStateMetrics() int {
 	var last time.Time
 	for _, is := range s.known {
@@ -316,7 +315,7 @@ func (s *series) kubeStateMetrics() int {
 			last = is.at
 		}
 	}
-	// The few metrics that rules need may all be such as are there at times alone.
+	// All metrics that rules need may exist only at times.
 	anyOf, out := s.known[anyKube], presenceNone
 	switch {
 	case last.IsZero():
@@ -337,12 +336,12 @@ func (s *series) kubeStateMetrics() int {
 	return out
 }
 
-// anyKube selects whatever there is of kube-state-metrics.
+// anyKube selects any metric of kube-state-metrics.
 const anyKube = `{__name__=~"` + kubeStateMetrics + `.+"}`
 
 func (p *presence) isKube() bool { return p != nil && strings.HasPrefix(p.metric, kubeStateMetrics) }
 
-// gone tells whether a selector is missing, or the whole metric that it is about is.
+// gone reports whether a selector, or its whole metric, is missing.
 func (s *series) gone(selector string) bool {
 	is := s.known[selector]
 	if is == nil {
@@ -359,7 +358,7 @@ func clipped(s string) string {
 	return strings.ToValidUTF8(s[:maxMissingBytes-len("…")], "") + "…"
 }
 
-// missing returns the selectors of a PrometheusRule that match nothing, and whether that is known.
+// missing returns the selectors of a PrometheusRule without series, and whether that is known.
 func (s *series) missing(o *monitoringv1.PrometheusRule) (selectors []string, checked bool) {
 	if n := s.needs[o.UID]; n != nil && n.generation == o.Generation {
 		return n.missing, n.checked
@@ -367,7 +366,7 @@ func (s *series) missing(o *monitoringv1.PrometheusRule) (selectors []string, ch
 	return nil, false
 }
 
-// forgetKube has what was missing of kube-state-metrics' metrics asked for anew.
+// forgetKube makes the missing metrics of kube-state-metrics be queried again.
 func (s *series) forgetKube() {
 	for _, is := range s.known {
 		if is.isKube() && is.absent > 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// A metric is missing when two checks in a row have not found it.
+// A metric is missing when two consecutive checks have not found it.
 func TestMissingMetrics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -48,12 +48,12 @@ func TestMissingMetrics(t *testing.T) {
 		if told, _ := w.news(); !slices.Equal(told, []string{"r1"}) {
 			t.Errorf("news of %v", told)
 		}
-		// An edited rule is another question.
+		// An edited rule has other selectors.
 		w.hold(edited(a), b)
 		if is := w.says(edited(a)); is.Checked || len(is.Missing) > 0 {
 			t.Errorf("edited: %+v", is)
 		}
-		// What is not found out is not missing.
+		// A failed query does not make a metric missing.
 		f.set(func() { f.fail = answers(503, "text/plain", "down") })
 		for range 4 {
 			pass(t, DefaultInterval)
@@ -82,8 +82,8 @@ func TestMetricsOff(t *testing.T) {
 	}
 }
 
-// kube-state-metrics is told of once, however many rules need it, and whether it was there at
-// first, goes or comes.
+// Missing kube-state-metrics is reported once, however many rules need it, initially and whenever it
+// disappears or returns.
 func TestKubeStateMetrics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestKubeStateMetrics(t *testing.T) {
 				}
 			})
 		}
-		const missing = "False/KubeStateMetricsMissing: Prometheus has none of kube-state-metrics' metrics that rules need, such as kube_a:"
+		const missing = "False/KubeStateMetricsMissing: Prometheus lacks all kube-state-metrics metrics that rules need, such as kube_a:"
 		set("custom")
 		polls("not there", 10, missing)
 		set("custom", "kube_a", "kube_b")
@@ -129,7 +129,7 @@ func TestKubeStateMetrics(t *testing.T) {
 		set("custom", "kube_a", "kube_b")
 		polls("back", 8, "True/")
 
-		// Others of it are there: what rules need may be there at times alone.
+		// Other metrics of it exist: those that rules need may exist only at times.
 		set("custom", rule.MetricName(anyKube)) // which has no name
 		for range 40 {
 			pass(t, w.once())
@@ -141,7 +141,7 @@ func TestKubeStateMetrics(t *testing.T) {
 			}
 		}
 
-		// One metric of it that is missing concerns the rules.
+		// A single missing metric of it concerns only the rules.
 		set("custom", "kube_a")
 		for range 40 {
 			pass(t, w.once())
@@ -155,8 +155,7 @@ func TestKubeStateMetrics(t *testing.T) {
 	})
 }
 
-// With more selectors than are asked for at a time, each has its turn, and what is missing keeps
-// none of the others from it.
+// With more selectors than fit into a check, each has its turn, and missing ones do not delay the others.
 func TestEachSelectorHasItsTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// supported is how many rules of this hub one Prometheus is supported with, and crowding from how many on
-// that is told.
+// supported is the number of this hub's rules that are supported in one Prometheus. From crowding on, the
+// status says so.
 const (
 	supported = 2000
 	crowding  = supported * 8 / 10
@@ -22,8 +22,8 @@ const (
 
 func crowded(loaded int) bool { return loaded > crowding }
 
-// Show implements spoke.Evaluation. A Finding without a status is a condition that there is no
-// reason for, and one that is missing is one of which nothing is known yet.
+// Show implements spoke.Evaluation. A Finding without a status removes the condition. A missing one means that
+// nothing is known yet.
 func (p *Poller) Show(sc *v1alpha1.SpokeCluster, read spoke.Evaluators) ([]v1alpha1.Evaluator, map[string]spoke.Finding) {
 	c := hub.ClusterOf(sc)
 	list := sc.Status.Evaluators
@@ -55,18 +55,18 @@ func (p *Poller) Show(sc *v1alpha1.SpokeCluster, read spoke.Evaluators) ([]v1alp
 	return out, findings
 }
 
-// maxShown is how many evaluators status.evaluators lists.
+// maxShown bounds status.evaluators.
 const maxShown = 16
 
-// list returns what status.evaluators is to list: those that are chosen, or were and are gone. Where
-// a person has to choose, it lists what there is as well, by name alone: whatever else changes in
-// them is no news. fresh tells that they were just read.
+// list returns the entries of status.evaluators: the chosen evaluators, including those that are gone. If a
+// person has to choose, it also lists the others by name only, because their other fields do not matter. fresh
+// means that they were just read.
 func (s *spokeState) list(sc *v1alpha1.SpokeCluster, c *rule.Cluster, fresh bool, list []v1alpha1.Evaluator) []v1alpha1.Evaluator {
 	var out, others []v1alpha1.Evaluator
 	for i := range list {
 		e := *list[i].DeepCopy()
 		if !fresh && e.Chosen {
-			e.Message = "" // it is what this showed before
+			e.Message = "" // it comes from the status
 		}
 		e.Chosen = c.Evaluators[i].Chosen
 		switch {
@@ -85,16 +85,16 @@ func (s *spokeState) list(sc *v1alpha1.SpokeCluster, c *rule.Cluster, fresh bool
 	return out[:min(len(out), maxShown)]
 }
 
-// message returns what to show of an evaluator that is to evaluate rules.
+// message returns the message of a chosen evaluator.
 func (s *spokeState) message(sc *v1alpha1.SpokeCluster, e *v1alpha1.Evaluator, name string) string {
 	es := s.evaluators[name]
 	if es == nil || es.outcome == rule.Unasked {
-		return cmp.Or(shownOf(sc, e), e.Message) // until it was asked
+		return cmp.Or(shownOf(sc, e), e.Message) // until it was polled
 	}
 	return cmp.Or(es.message, e.Message)
 }
 
-// shownOf returns what is shown of an evaluator at present.
+// shownOf returns the present message of an evaluator in the status.
 func shownOf(sc *v1alpha1.SpokeCluster, e *v1alpha1.Evaluator) string {
 	for i := range sc.Status.Evaluators {
 		if was := &sc.Status.Evaluators[i]; was.Kind == e.Kind && was.Namespace == e.Namespace && was.Name == e.Name {
@@ -104,7 +104,7 @@ func shownOf(sc *v1alpha1.SpokeCluster, e *v1alpha1.Evaluator) string {
 	return ""
 }
 
-// found is the condition EvaluatorsFound.
+// found returns the condition EvaluatorsFound.
 func found(c *rule.Cluster, read spoke.Evaluators) spoke.Finding {
 	missing := rule.Choose(c.Evaluators, c.EvaluatorRefs)
 	var names, gone []string
@@ -121,10 +121,10 @@ func found(c *rule.Cluster, read spoke.Evaluators) spoke.Finding {
 	case read.WhyNot != "":
 		return spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: read.WhyNot}
 	case len(missing) > 0:
-		return not(v1alpha1.ReasonNoSuchEvaluator, fmt.Sprintf("the spoke has no %s %s/%s; correct spec.evaluatorRefs", missing[0].Kind, missing[0].Namespace, missing[0].Name))
+		return not(v1alpha1.ReasonNoSuchEvaluator, fmt.Sprintf("%s %s/%s not found in the spoke; correct spec.evaluatorRefs", missing[0].Kind, missing[0].Namespace, missing[0].Name))
 	case len(gone) > 0:
 		return spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: fmt.Sprintf(
-			"%s is gone; the rules stay as they are for %d minutes, in case that it comes back", strings.Join(gone, " and "), int(rule.MissingGrace.Minutes()))}
+			"%s not found in the spoke any more; the rules stay as they are for %d minutes in case it comes back", strings.Join(gone, " and "), int(rule.MissingGrace.Minutes()))}
 	case len(names) == 0:
 		return noneFound(c, not)
 	}
@@ -134,7 +134,7 @@ func found(c *rule.Cluster, read spoke.Evaluators) spoke.Finding {
 	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluatorsFound, Message: strings.Join(names, ", ")}
 }
 
-// noneFound says why none is chosen.
+// noneFound returns the reason why no evaluator is chosen.
 func noneFound(c *rule.Cluster, not func(reason, message string) spoke.Finding) spoke.Finding {
 	if message := rule.Ambiguity(*c); message != "" {
 		return not(v1alpha1.ReasonAmbiguous, message)
@@ -144,10 +144,10 @@ func noneFound(c *rule.Cluster, not func(reason, message string) spoke.Finding) 
 			return not(v1alpha1.ReasonNotSelected, e.String()+" "+rule.TakesNone)
 		}
 	}
-	return not(v1alpha1.ReasonNoEvaluator, "the spoke has no Prometheus or ThanosRuler object; whether anything evaluates the rules can't be known")
+	return not(v1alpha1.ReasonNoEvaluator, "the spoke has no Prometheus or ThanosRuler object, so it is unknown whether the rules are evaluated")
 }
 
-// evaluating is the condition Evaluating. known is false while it is not known of all.
+// evaluating returns the condition Evaluating. known is false while some evaluator is unknown.
 func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 	var names, crowds []string
 	for _, e := range c.Chosen() {
@@ -159,7 +159,7 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 		switch {
 		case es.outcome == rule.Unreachable:
 			return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonEvaluatorUnreachable, Message: fmt.Sprintf(
-				"%s: %s. Look at its pods in namespace %s of the spoke, and at their logs", e, es.message, e.Namespace)}, true
+				"%s: %s. Check its pods and their logs in namespace %s of the spoke", e, es.message, e.Namespace)}, true
 		case es.outcome == rule.NotGranted:
 			f = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNotGranted, Message: e.String() + ": " + es.message}
 		case crowded(es.loaded):
@@ -173,19 +173,19 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 		return f, true
 	case len(crowds) > 0:
 		return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonTooManyRules, Message: fmt.Sprintf(
-			"%s has more than %d alerting rules, of %d that are supported; narrow the templates or placements, or add a Prometheus", strings.Join(crowds, " and "), crowding, supported)}, true
+			"%s has more than %d alerting rules; at most %d are supported. Narrow the templates or placements, or add a Prometheus", strings.Join(crowds, " and "), crowding, supported)}, true
 	}
-	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluating, Message: cmp.Or(strings.Join(names, " and "), "it") + " can be asked, and answers"}, true
+	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluating, Message: cmp.Or(strings.Join(names, " and "), "it") + " answers queries"}, true
 }
 
-// metricsPresent is the condition MetricsPresent of a spoke.
+// metricsPresent returns the condition MetricsPresent of a spoke.
 func (s *spokeState) metricsPresent() (spoke.Finding, bool) {
 	switch {
 	case !s.series.checked:
 		return spoke.Finding{}, false
 	case s.series.ksmMissing != "":
 		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeStateMetricsMissing, Message: fmt.Sprintf(
-			"Prometheus has none of kube-state-metrics' metrics that rules need, such as %s: they can't fire. Install kube-state-metrics in the spoke, or look why it is not scraped", s.series.ksmMissing)}, true
+			"Prometheus lacks all kube-state-metrics metrics that rules need, such as %s: these rules can't fire. Install kube-state-metrics in the spoke, or find out why it is not scraped", s.series.ksmMissing)}, true
 	}
-	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMetricsPresent, Message: "the metrics of kube-state-metrics that rules need are there"}, true
+	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMetricsPresent, Message: "Prometheus has the kube-state-metrics metrics that rules need"}, true
 }

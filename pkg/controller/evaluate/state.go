@@ -20,52 +20,51 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// spokeState is what is known of one spoke.
+// spokeState is the state of one spoke.
 type spokeState struct {
 	kick    chan struct{}
-	polling chan struct{} // full while held by the goroutine that polls it
+	polling chan struct{} // full while a goroutine polls the spoke
 
-	// parsing bounds the time that parsing what is written in this spoke takes. See mayParse.
+	// parsing is the spoke's parsing budget; see mayParse.
 	parsing *rate.Limiter
 
 	mu         sync.Mutex
-	evaluators map[string]*evaluatorState // by what they are called
+	evaluators map[string]*evaluatorState // by String
 	series     series
-	// changed are the AlertRules there is news of, and shown tells of news of the evaluators.
+	// changed are the AlertRules whose evaluation changed. shown means that the state of an evaluator changed.
 	changed map[types.NamespacedName]bool
 	shown   bool
 }
 
-// evaluatorState is what is known of one evaluator.
+// evaluatorState is the state of one evaluator.
 type evaluatorState struct {
-	// outcome is NotGranted or Unreachable, with a message, Evaluates where it has answered, or
-	// Unasked.
+	// outcome is NotGranted or Unreachable, with a message, or Evaluates after an answer, or Unasked.
 	outcome  rule.Outcome
 	message  string
-	gist     string // of why it may not be asked, as far as that is the hub's own word
+	gist     string // why it may not be queried, without text of the spoke
 	failures int
-	// loaded is how many alerting rules it has: of this hub, where it can leave out others.
+	// loaded is the number of its alerting rules: only this hub's, if it can filter them.
 	loaded int
 	rules  map[types.UID]*ruleState
-	// answered tells that it was polled since the operator started, and agree how many polls have
-	// to agree.
+	// answered means that it has been polled since the operator started. agree is the number of polls that must
+	// agree.
 	answered bool
 	agree    agreement
 }
 
-// ruleState is what an evaluator said of a PrometheusRule.
+// ruleState is what an evaluator said about a PrometheusRule.
 type ruleState struct {
 	rule.Evaluation
 
 	key        types.NamespacedName // its AlertRule
-	generation int64                // of the PrometheusRule that this is about
+	generation int64                // of the PrometheusRule that was compared
 	since      time.Time            // when it was first found not to be evaluated yet
-	// proven tells that a poll found it evaluated, and misses how many since then did not, in a row.
-	// first tells that no poll did, and that the first since the operator started did not either.
+	// proven means that a poll found it evaluated, misses is the number of consecutive polls since then that did
+	// not. first means that no poll did, including the first one since the operator started.
 	proven, first bool
 	misses        int
-	// raw is a hash of what was loaded, as it was sent, and current whether that is
-	// what the PrometheusRule says. Comparing the two takes parsing both.
+	// raw is a hash of the loaded rule as received. current reports whether it equals the PrometheusRule, which
+	// takes parsing both.
 	raw     uint64
 	current bool
 }
@@ -85,7 +84,7 @@ func (p *Poller) state(name string) *spokeState {
 	return s
 }
 
-// Of returns what an evaluator says of this hub's PrometheusRule in a spoke, as it is there.
+// Of returns what an evaluator says about this hub's PrometheusRule in a spoke.
 func (p *Poller) Of(name string, e *rule.Evaluator, o *monitoringv1.PrometheusRule) rule.Evaluation {
 	s := p.state(name)
 	s.mu.Lock()
@@ -95,7 +94,7 @@ func (p *Poller) Of(name string, e *rule.Evaluator, o *monitoringv1.PrometheusRu
 	case es == nil || es.outcome == rule.Unasked:
 		return rule.Evaluation{}
 	case es.outcome == rule.NotGranted:
-		return rule.Evaluation{Outcome: rule.NotGranted} // what fired before is nobody's to know any more
+		return rule.Evaluation{Outcome: rule.NotGranted} // earlier alerts are no longer known
 	}
 	var is rule.Evaluation
 	known := es.rules[o.UID]
@@ -104,7 +103,7 @@ func (p *Poller) Of(name string, e *rule.Evaluator, o *monitoringv1.PrometheusRu
 	}
 	switch {
 	case es.outcome != rule.Evaluates:
-		is.Outcome = es.outcome // what fired when it was last asked stands
+		is.Outcome = es.outcome // the alerts of the last poll stay
 	case known == nil || known.generation != o.Generation:
 		is.Outcome, is.Late, is.Unsure = rule.Absent, false, false
 	}
@@ -113,10 +112,10 @@ func (p *Poller) Of(name string, e *rule.Evaluator, o *monitoringv1.PrometheusRu
 	return is
 }
 
-// errGone is an evaluator that was there a moment ago.
+// errGone is the error of an evaluator that has just disappeared.
 var errGone = errors.New("it is gone")
 
-// answer is what came of asking an evaluator.
+// answer is the result of polling an evaluator.
 type answer struct {
 	err      error
 	rules    map[types.UID]*evaluator.Rule
@@ -124,22 +123,22 @@ type answer struct {
 	loaded   int
 }
 
-// comparison is what came of comparing a PrometheusRule with what an evaluator has loaded of it.
+// comparison is the result of comparing a PrometheusRule with the loaded one.
 type comparison struct {
 	raw     uint64 // see ruleState
 	current bool
-	// postponed tells that the spoke has had its share of parsing for now.
+	// postponed means that the spoke's parsing budget is used up for now.
 	postponed bool
 }
 
-// ofPod matches the file that prometheus-operator puts a PrometheusRule into: whose it is, and
-// the UID of the PrometheusRule.
+// ofPod matches the file of a PrometheusRule in a pod of prometheus-operator: the owner, and the UID of the
+// PrometheusRule.
 var ofPod = regexp.MustCompile(`/(?:prometheus|thanos-ruler)-([^/]+)-rulefiles-[0-9]+/[^/]*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.yaml$`)
 
-// errOther is an answer of another evaluator than the one that was asked.
-var errOther = errors.New("its Service leads to another Prometheus of the same namespace as well; give each a Service of its own (spec.serviceName), or say where to ask it in spec.evaluatorRefs of the SpokeCluster")
+// errOther is the error for an answer of another evaluator.
+var errOther = errors.New("its Service also selects another Prometheus in the same namespace; give each its own Service (spec.serviceName), or set its address in spec.evaluatorRefs of the SpokeCluster")
 
-// ask asks one evaluator for what it has loaded of this hub.
+// ask polls one evaluator for the loaded rules of this hub.
 func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *evaluator.Client, match string, problem error) answer {
 	if problem != nil {
 		return answer{err: problem}
@@ -168,7 +167,7 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 	return out
 }
 
-// keep takes an answer. It returns when to ask again, at the latest.
+// keep records an answer. It returns the latest time for the next poll.
 func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +192,7 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 	return s.keepRules(t, es, a, p.Interval)
 }
 
-// keepRules takes what an evaluator says of the rules. It returns when to ask again, at the latest.
+// keepRules records what an evaluator says about the rules. It returns the latest time for the next poll.
 func (s *spokeState) keepRules(t *task, es *evaluatorState, a answer, interval time.Duration) time.Duration {
 	now, next := time.Now(), interval
 	contradicts, doubts := false, false
@@ -222,8 +221,7 @@ func (s *spokeState) keepRules(t *task, es *evaluatorState, a answer, interval t
 	return next
 }
 
-// retain forgets all evaluators but those that are to evaluate rules: a spoke may come up with
-// others again and again.
+// retain drops all evaluators except the chosen ones, because a spoke may keep coming up with new ones.
 func (s *spokeState) retain(chosen []*rule.Evaluator) {
 	names := make(map[string]bool, len(chosen))
 	for _, e := range chosen {
@@ -234,7 +232,7 @@ func (s *spokeState) retain(chosen []*rule.Evaluator) {
 	maps.DeleteFunc(s.evaluators, func(name string, _ *evaluatorState) bool { return !names[name] })
 }
 
-// failed takes the error of a poll.
+// failed records the error of a poll.
 func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) {
 	outcome, message := rule.Unreachable, spoke.Clip(err.Error(), maxMessage)
 	refused, isRefused := errors.AsType[*spoke.RefusedError](err)
@@ -250,20 +248,20 @@ func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) 
 		es.failures++
 	}
 	if isAnswer && answered.Kind == evaluator.TooMuch {
-		es.failures = max(es.failures, patience) // nobody sends too much by chance
+		es.failures = max(es.failures, patience) // an answer is not too large by chance
 	}
 	if outcome == rule.Unreachable && es.failures < patience {
-		return true // one may fail by chance
+		return true // one failure may be chance
 	}
 	if es.outcome != outcome {
 		s.news(t)
 	}
 	gist := ""
 	if isRefused {
-		gist = message // what a person wrote, and may have changed
+		gist = message // a person may have changed the message
 	}
 	if es.outcome != outcome || es.gist != gist {
-		// The words of the same answer, or outage, differ from try to try.
+		// The text of the same answer or outage differs between attempts.
 		es.message, s.shown = message, true
 	}
 	es.outcome, es.gist = outcome, gist
@@ -281,7 +279,7 @@ func (s *spokeState) news(t *task) {
 	}
 }
 
-// changedKey marks a rule as changed. An object that does not say which it is has none.
+// changedKey marks a rule as changed. It ignores an empty key.
 func (s *spokeState) changedKey(key types.NamespacedName) {
 	if key.Name != "" {
 		s.changed[key] = true
@@ -292,15 +290,15 @@ func (r *ruleState) differs(was *ruleState) bool {
 	return r.Outcome != was.Outcome || r.Unsure != was.Unsure || r.Late != was.Late || r.Message != was.Message || r.Firing != was.Firing || r.generation != was.generation
 }
 
-// unasked is a PrometheusRule of which nothing is known yet.
+// unasked is the state of a PrometheusRule about which nothing is known yet.
 func unasked(o *monitoringv1.PrometheusRule) *ruleState {
 	is := &ruleState{generation: o.Generation}
 	is.key, _ = rule.ParseRuleKey(o)
 	return is
 }
 
-// compare compares what an evaluator has loaded with the PrometheusRules that it comes from. Both are written
-// in the spoke, and parsing them takes time: no lock is held meanwhile.
+// compare compares the rules that an evaluator has loaded with their PrometheusRules. Both come from the
+// spoke, and parsing them takes time, so it holds no lock.
 func (s *spokeState) compare(t *task, e *rule.Evaluator, rules map[types.UID]*evaluator.Rule) map[types.UID]comparison {
 	var known map[types.UID]*ruleState
 	s.mu.Lock()
@@ -325,7 +323,7 @@ func (s *spokeState) compare(t *task, e *rule.Evaluator, rules map[types.UID]*ev
 	return out
 }
 
-// judge says what came of a PrometheusRule, given what an evaluator has loaded of it, if anything.
+// judge returns the state of a PrometheusRule, given what an evaluator has loaded of it, or nil.
 func judge(was *ruleState, o *monitoringv1.PrometheusRule, loaded *evaluator.Rule, compared comparison, now time.Time) *ruleState {
 	is := unasked(o)
 	is.Seen, is.raw, is.current = true, compared.raw, compared.current
@@ -362,8 +360,7 @@ func matches(o *monitoringv1.PrometheusRule, e *rule.Evaluator, loaded *evaluato
 
 var seed = maphash.MakeSeed()
 
-// rawHash hashes what an evaluator says that it has loaded, and by what label it is said to
-// confine that.
+// rawHash hashes a loaded rule and the label to which it is confined.
 func rawHash(r *evaluator.Rule, confined string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -382,10 +379,10 @@ func rawHash(r *evaluator.Rule, confined string) uint64 {
 	return h.Sum64()
 }
 
-// tell tells of the news of a poll, with no lock held.
+// tell reports the changes of a poll, without a lock.
 func (p *Poller) tell(t *task, s *spokeState) {
 	s.mu.Lock()
-	rules := slices.Collect(maps.Keys(s.changed)) // in no order: each has its turn at being first
+	rules := slices.Collect(maps.Keys(s.changed)) // in random order, so that each can be first
 	shown := s.shown
 	clear(s.changed)
 	s.shown = false

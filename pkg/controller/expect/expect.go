@@ -1,9 +1,8 @@
-// Package expect lets a controller wait for its own writes to reach its cache.
+// Package expect lets a controller wait until its cache shows the controller's own writes.
 //
-// A cache lags behind. Reconciling again before it shows the last write would send
-// that write once more, or take the controller's own object for somebody else's. So
-// a controller notes what it wrote, and leaves the key alone until the cache has it:
-// the write's own event brings the key back.
+// A cache lags behind. A reconcile before it shows the last write would repeat the write, or take the
+// controller's own object for another client's. So a controller records its writes, and skips a key until the
+// cache shows the write. The write's event triggers another reconcile.
 package expect
 
 import (
@@ -15,14 +14,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// patience bounds how long a write is waited for. A watch that is broken is made
-// anew in less, or the spoke counts as unreachable.
+// patience bounds the wait for a write. A broken watch is replaced sooner, or the spoke counts as unreachable.
 const patience = 10 * time.Second
 
-// Writes are the writes that a cache has not shown yet. New makes one.
+// Writes are the writes that a cache does not show yet. Use New to create one.
 //
-// A write begins before its request is sent: its event can arrive before the answer
-// does. Writes of one key must not overlap.
+// Call Begin before the request is sent, because the event can arrive before the answer. Writes of one key
+// must not overlap.
 type Writes[K comparable] struct {
 	clock clock.PassiveClock
 
@@ -31,45 +29,44 @@ type Writes[K comparable] struct {
 }
 
 type write struct {
-	// seen is the latest version that an event showed since the write began.
+	// seen is the latest version in an event since the write began.
 	seen string
-	// version and deleted are known when the answer is in; until is zero before.
+	// version and deleted are set with the answer; until is zero before.
 	version string
 	deleted bool
 	until   time.Time
 }
 
-// New returns a Writes without a write.
+// New returns an empty Writes.
 func New[K comparable](c clock.PassiveClock) *Writes[K] {
 	return &Writes[K]{clock: c, pending: map[K]write{}}
 }
 
-// Begin notes that a write of key is about to be sent.
+// Begin records that a write of key is about to be sent.
 func (w *Writes[K]) Begin(key K) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pending[key] = write{}
 }
 
-// Wrote notes that key was created or updated, and has the resource version of the
-// API server's answer.
+// Wrote records that key was created or updated, with the resourceVersion of the answer.
 func (w *Writes[K]) Wrote(key K, resourceVersion string) {
 	w.end(key, write{version: resourceVersion})
 }
 
-// Deleted notes that key was deleted, when it had this resource version.
+// Deleted records that key was deleted at this resourceVersion.
 func (w *Writes[K]) Deleted(key K, resourceVersion string) {
 	w.end(key, write{version: resourceVersion, deleted: true})
 }
 
-// Failed notes that the write was refused.
+// Failed records that the write failed.
 func (w *Writes[K]) Failed(key K) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.pending, key)
 }
 
-// Forget drops the writes of the keys that are meant.
+// Forget drops the writes of the keys for which meant returns true.
 func (w *Writes[K]) Forget(meant func(K) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,8 +83,7 @@ func (w *Writes[K]) end(key K, n write) {
 	}
 }
 
-// Seen notes that an event showed key at a resource version. Events of older
-// versions, which were on their way when the write was made, do not count.
+// Seen records an event of key at a resourceVersion. Events of older versions do not count.
 func (w *Writes[K]) Seen(key K, resourceVersion string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +91,7 @@ func (w *Writes[K]) Seen(key K, resourceVersion string) {
 	switch {
 	case !ok:
 	case n.until.IsZero():
-		// Events of one object come in order: the last one is the latest.
+		// Events of one object arrive in order, so the last one is the latest.
 		n.seen = resourceVersion
 		w.pending[key] = n
 	case n.shownBy(resourceVersion):
@@ -103,16 +99,14 @@ func (w *Writes[K]) Seen(key K, resourceVersion string) {
 	}
 }
 
-// shownBy tells whether an event of that version shows the write. A deletion is
-// shown at a later version than the object had. Versions that can't be compared
-// (KEP-5504) are taken for it: there is nothing to wait for then.
+// shownBy reports whether an event at that version shows the write. A deletion has a later version than the
+// object. If versions can't be compared (KEP-5504), it returns true, so that nothing waits.
 func (n write) shownBy(resourceVersion string) bool {
 	order, err := resourceversion.CompareResourceVersion(resourceVersion, n.version)
 	return err != nil || order > 0 || (order == 0 && !n.deleted)
 }
 
-// Pending returns for how long at most key is still to be left alone: zero when
-// the cache has caught up.
+// Pending returns how long key has to be skipped at most; zero if the cache has caught up.
 func (w *Writes[K]) Pending(key K) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

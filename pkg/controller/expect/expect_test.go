@@ -84,7 +84,7 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// What is not waited for any more, another key's write is.
+// Forget drops the writes of some keys and keeps others.
 func TestForget(t *testing.T) {
 	w := New[string](testclock.NewFakePassiveClock(time.Unix(1e9, 0)))
 	w.Begin("s/a")

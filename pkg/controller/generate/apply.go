@@ -24,14 +24,13 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// apply writes the AlertRules that differ from what they should be: each, whatever
-// becomes of the others. It returns for how long to wait for the cache to show a write
-// that was made before, when to try again what could not be written, and whether the spoke's
-// quota has no room for one.
+// apply writes the AlertRules that differ from their desired state, each independently of the others. It
+// returns how long to wait for the cache to show an earlier write, when to retry failed writes, and whether
+// the spoke's quota is full.
 func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule) (unseen, again time.Duration, refused bool, err error) {
 	var errs []error
 	for _, ar := range sorted(desired) {
-		// Ask first and look then: the cache shows every write that is not pending any more.
+		// Check for pending writes before reading: the cache shows every write that is no longer pending.
 		if left := r.writes.Pending(hub.Key(ar)); left > 0 {
 			unseen = max(unseen, left)
 			continue
@@ -58,8 +57,8 @@ func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[st
 	return unseen, again, refused, errors.Join(errs...)
 }
 
-// applyOne writes an AlertRule, if it differs from what it should be: at most once, as
-// the event of a write brings the key back.
+// applyOne writes an AlertRule if it differs from its desired state. It makes at most one write, because the
+// event of a write triggers another reconcile.
 func (r *Reconciler) applyOne(ctx context.Context, w *rule.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
 	switch {
 	case existing == nil:
@@ -87,7 +86,7 @@ func (r *Reconciler) applyOne(ctx context.Context, w *rule.Workload, ar, existin
 	r.Propagation.RuleMade(string(source.Cluster), types.NamespacedName{Namespace: string(source.Namespace), Name: source.Name}, hub.Key(ar))
 	err = r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
 	if err != nil || (existing != nil && existing.Generation == u.GetGeneration()) {
-		r.Propagation.RuleNotMade(hub.Key(ar)) // spokes don't get to know of it
+		r.Propagation.RuleNotMade(hub.Key(ar)) // spokes do not see it
 	}
 	if err != nil {
 		r.writes.Failed(hub.Key(ar))
@@ -104,8 +103,8 @@ func (r *Reconciler) applyOne(ctx context.Context, w *rule.Workload, ar, existin
 	return 0, nil
 }
 
-// displace deletes what stands in an AlertRule's place, so that it can be made: a contest is
-// about the latter. It returns when to look again.
+// displace deletes an object in the place of an AlertRule, so that the AlertRule can be created. A contest is
+// about the creation. It returns when to check again.
 func (r *Reconciler) displace(ctx context.Context, w *rule.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
 	fields, _, err := difference(ar, nil)
 	if err != nil {
@@ -118,19 +117,19 @@ func (r *Reconciler) displace(ctx context.Context, w *rule.Workload, ar, existin
 		return wait, nil
 	}
 	_, err = r.remove(ctx, existing)
-	return staleRetry, err // its event does not say whose place it took
+	return staleRetry, err // its event does not name this Deployment
 }
 
-// refused sees to what the hub did not take, and returns when to look again.
+// refused handles a failed write, and returns when to retry.
 func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRule, err error) (time.Duration, error) {
 	switch {
 	case apierrors.IsConflict(err):
-		return max(r.Contests.Lost(object(ar)), staleRetry), nil // it was written meanwhile: what is people's there has to be found out anew
+		return max(r.Contests.Lost(object(ar)), staleRetry), nil // it was changed meanwhile, so the fields of others have to be determined again
 	case apierrors.IsInvalid(err) && existing != nil:
-		// What people made their own and what the template says don't go together. Either
-		// has to change, which brings the key back.
+		// The fields that others have changed conflict with the template. A change of either triggers another
+		// reconcile.
 		r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, "NotApplied", "Generate", "%s",
-			spoke.Clip("what the template says does not go together with the fields in status.overriddenFields: "+err.Error(), maxNote))
+			spoke.Clip("the template conflicts with the fields in status.overriddenFields; change the template, or reset these fields: "+err.Error(), maxNote))
 		return r.Intervals.Of(refusalRetry), nil
 	}
 	if err := r.remakeNamespace(ctx, err); err != nil {
@@ -139,22 +138,22 @@ func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRu
 	return 0, fmt.Errorf("applying AlertRule %s: %w", hub.Key(ar), err)
 }
 
-// refusalRetry is when to try again what the hub found invalid: a new version of its
-// CustomResourceDefinition may take it.
+// refusalRetry is when to retry after the hub found an AlertRule invalid: a new version of its
+// CustomResourceDefinition may accept it.
 const refusalRetry = 10 * time.Minute
 
-// maxNote bounds an Event's note in the API, in bytes, less the mark of a cut.
+// maxNote is the API's limit for the note of an Event, in bytes, minus the ellipsis.
 const maxNote = 1024 - len("…")
 
-// reset gives fields back to the template, as a person asked for by an annotation. What
-// the template says of them is applied when this write's own event comes.
+// reset gives fields back to the template, as an annotation requests. The event of this write triggers the
+// reconcile that applies the template's values.
 func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.AlertRule) (time.Duration, error) {
 	write := resetting(existing)
 	if wait := r.yield(write, existing); wait > 0 {
 		return wait, nil
 	}
 	next, given, unknown := rule.Reset(existing, desired)
-	// The lock is needed for more than order: managedFields are replaced whole.
+	// The lock is not only for order: the patch replaces all of managedFields.
 	patch := client.MergeFromWithOptions(existing, client.MergeFromWithOptimisticLock{})
 	r.writes.Begin(hub.Key(existing))
 	count(ctx)
@@ -163,27 +162,25 @@ func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.Aler
 		if apierrors.IsConflict(err) {
 			return staleRetry, nil
 		}
-		return 0, fmt.Errorf("giving fields of AlertRule %s back: %w", hub.Key(existing), err)
+		return 0, fmt.Errorf("resetting fields of AlertRule %s: %w", hub.Key(existing), err)
 	}
 	r.writes.Wrote(hub.Key(existing), next.ResourceVersion)
 	r.Contests.Wrote(write, next)
 	if len(given) > 0 {
 		r.Recorder.Eventf(next, nil, corev1.EventTypeNormal, "FieldsReset", "Generate", "%s",
-			spoke.Clip("given back to the template: "+strings.Join(given, ", "), maxNote))
+			spoke.Clip("fields reset to the template: "+strings.Join(given, ", "), maxNote))
 	}
 	if len(unknown) > 0 {
 		r.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "FieldsNotReset", "Generate", "%s",
-			spoke.Clip("status.overriddenFields, which lists what can be reset, does not have "+strings.Join(unknown, ", "), maxNote))
+			spoke.Clip("fields not reset; see status.overriddenFields for those that can be: "+strings.Join(unknown, ", "), maxNote))
 	}
 	return 0, nil
 }
 
-// guardRetry is when to ask again whether a template that vanished together with its
-// CustomResourceDefinition is to be missed.
+// guardRetry is when to check again a template that vanished together with its CustomResourceDefinition.
 const guardRetry = 2 * time.Minute
 
-// remakeNamespace makes the namespace of generated AlertRules anew where an error says
-// that it is gone.
+// remakeNamespace creates the namespace of generated AlertRules again if the error says that it is gone.
 func (r *Reconciler) remakeNamespace(ctx context.Context, cause error) error {
 	status, ok := errors.AsType[*apierrors.StatusError](cause)
 	if !ok || !apierrors.IsNotFound(cause) || status.ErrStatus.Details == nil || status.ErrStatus.Details.Kind != "namespaces" {
@@ -191,21 +188,20 @@ func (r *Reconciler) remakeNamespace(ctx context.Context, cause error) error {
 	}
 	err := r.Hub.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.Namespace}})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("making namespace %s: %w", r.Namespace, err)
+		return fmt.Errorf("creating namespace %s: %w", r.Namespace, err)
 	}
 	return nil
 }
 
-// fixed tells whether an AlertRule is for the workload that it should be for. The API
-// lets nobody change that: one that is not was made by somebody else under this name.
+// fixed reports whether an AlertRule is for the right workload. The field is immutable, so another client
+// created one that is not.
 func fixed(desired, existing *v1alpha1.AlertRule) bool {
 	return equality.Semantic.DeepEqual(existing.Spec.Placement, desired.Spec.Placement) &&
 		equality.Semantic.DeepEqual(existing.Spec.WorkloadRef, desired.Spec.WorkloadRef)
 }
 
-// difference returns what to apply for an AlertRule, and whether that would change
-// anything. A field of the spec that people made their own is left out: an edit on the
-// hub wins.
+// difference returns what to apply for an AlertRule, and whether that would change it. It omits fields of the
+// spec that others have changed: an edit on the hub takes precedence.
 func difference(desired, existing *v1alpha1.AlertRule) (map[string]any, bool, error) {
 	desired = desired.DeepCopy()
 	if desired.Annotations == nil {
@@ -213,7 +209,7 @@ func difference(desired, existing *v1alpha1.AlertRule) (map[string]any, bool, er
 	}
 	desired.Annotations[v1alpha1.AppliedFieldsAnnotation] = rule.Applied(desired, existing)
 	if existing != nil && existing.Annotations[v1alpha1.IgnoredAnnotation] != "" && desired.Annotations[v1alpha1.IgnoredAnnotation] == "" {
-		desired.Annotations[v1alpha1.IgnoredAnnotation] = "" // leaving it out would not remove one that a person wrote
+		desired.Annotations[v1alpha1.IgnoredAnnotation] = "" // omitting it would not remove one that a person wrote
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(desired)
 	if err != nil {
@@ -244,8 +240,7 @@ func difference(desired, existing *v1alpha1.AlertRule) (map[string]any, bool, er
 	return fields, differs, nil
 }
 
-// sameSpec compares what is left of two specs. A map that lost its last entry is as
-// good as none.
+// sameSpec compares the rest of two specs. An empty map equals a missing one.
 func sameSpec(want, have map[string]any) bool {
 	for _, spec := range []map[string]any{want, have} {
 		for field, value := range spec {
@@ -266,9 +261,8 @@ func holds(have, want map[string]string) bool {
 	return true
 }
 
-// unfoundedOf returns those of the AlertRules of a Deployment that it should not have
-// any more, and for how long to wait where that can't be said yet. One that is being deleted
-// is left to its finalizers: nobody makes it again.
+// unfoundedOf returns the AlertRules of a Deployment that it should no longer have, and how long to wait if
+// that is not known yet. One that is being deleted is left to its finalizers.
 func (r *Reconciler) unfoundedOf(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule, keep map[string]bool, existing []v1alpha1.AlertRule) ([]doomed, time.Duration, error) {
 	var out []doomed
 	var wait time.Duration
@@ -295,8 +289,7 @@ func (r *Reconciler) unfoundedOf(ctx context.Context, w *rule.Workload, desired 
 	return out, wait, nil
 }
 
-// remove deletes an AlertRule, if it still is as it was seen. If it is not, it returns
-// when to look again.
+// remove deletes an AlertRule if it is unchanged since it was read. Otherwise it returns when to check again.
 func (r *Reconciler) remove(ctx context.Context, ar *v1alpha1.AlertRule) (time.Duration, error) {
 	r.writes.Begin(hub.Key(ar))
 	count(ctx)
@@ -309,7 +302,7 @@ func (r *Reconciler) remove(ctx context.Context, ar *v1alpha1.AlertRule) (time.D
 	switch {
 	case apierrors.IsNotFound(err):
 		return 0, nil
-	case apierrors.IsConflict(err): // its status was written meanwhile, most likely
+	case apierrors.IsConflict(err): // most likely its status was written
 		return staleRetry, nil
 	}
 	return 0, fmt.Errorf("deleting AlertRule %s: %w", hub.Key(ar), err)

@@ -17,12 +17,11 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// confirmed returns those of a Deployment's doomed AlertRules that are to go, and when to
-// look again, or 0. What the spoke's cache says of the Deployment and of its namespace is not
-// enough: the cache can be old, and a list can be answered with 200 and be empty, by a proxy
-// that lies or a server that was restored empty. So the spoke is asked for both, once for all of
-// the AlertRules, and in the same breath which cluster answers: another one has other
-// Deployments, or none.
+// confirmed returns the doomed AlertRules of a Deployment that are to be deleted, and when to check again, or
+// 0. The spoke's cache of the Deployment and its namespace is not sufficient: it can be old, and a proxy, or a
+// server restored without data, can answer a list with 200 and no items. So both are read from the spoke, once
+// for all of the AlertRules, together with the identity of the cluster, because another cluster has other
+// Deployments.
 func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.NamespacedName, w *rule.Workload, rules []doomed) ([]doomed, time.Duration, error) {
 	if w != nil {
 		inSpoke := func(d doomed) bool { return d.ground != nil }
@@ -41,7 +40,7 @@ func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.Na
 		err = s.Identity.Confirm(bounded)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("before deleting AlertRules of Deployment %s of spoke %s: %w", key, s.Name, err)
+		return nil, 0, fmt.Errorf("confirming that AlertRules of Deployment %s of spoke %s are to be deleted: %w", key, s.Name, err)
 	}
 	if len(out) == len(rules) {
 		return out, 0, nil
@@ -49,8 +48,8 @@ func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.Na
 	return out, reader.Again(r.Intervals), nil
 }
 
-// confirm decides about doomed AlertRules by a Deployment and its namespace as a reader has them.
-// Where it does not exist here or there alone, what it decides stays.
+// confirm decides about doomed AlertRules with a Deployment and its namespace as a reader has them. If the
+// Deployment exists only in the cache or only in the spoke, the AlertRules that it decides about stay.
 func (r *Reconciler) confirm(ctx context.Context, reader *live.Reading, key types.NamespacedName, w *rule.Workload, rules []doomed) ([]doomed, error) {
 	now, err := present(ctx, reader, key)
 	if err != nil {
@@ -79,8 +78,8 @@ func (r *Reconciler) confirm(ctx context.Context, reader *live.Reading, key type
 	return out, nil
 }
 
-// present reads a Deployment and its namespace past the cache. It returns nil where the
-// Deployment is gone, by the API server's own word.
+// present reads a Deployment and its namespace, bypassing the cache. It returns nil if the API server says
+// that the Deployment does not exist.
 func present(ctx context.Context, reader *live.Reading, key types.NamespacedName) (*rule.Workload, error) {
 	d, ns := spoke.DeploymentMetadata(), spoke.NamespaceMetadata()
 	switch err := reader.Get(ctx, key, d); {
@@ -95,8 +94,8 @@ func present(ctx context.Context, reader *live.Reading, key types.NamespacedName
 	return workload(d, ns), nil
 }
 
-// absent tells whether an error is an API server's own word that an object does not exist.
-// Any other 404 may be that of a proxy, or of a server that does not know the resource.
+// absent reports whether an error is an API server's statement that an object does not exist. Any other 404
+// may come from a proxy, or from a server that does not know the resource.
 func absent(err error, resource, name string) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !apierrors.IsNotFound(err) {

@@ -22,7 +22,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// server is a spoke past its cache, which has an answer to everything.
+// server is a spoke's API server with an answer to everything.
 type server struct {
 	client.Reader
 	get func(key client.ObjectKey, o client.Object) error
@@ -35,15 +35,15 @@ func (l server) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 	return l.get(key, o)
 }
 
-// answering is a spoke past its cache.
+// answering returns a spoke's API server.
 func answering(get func(key client.ObjectKey, o client.Object) error) *live.Reader {
 	return live.New(server{get: get}, clocktesting.NewFakeClock(time.Unix(1e9, 0)))
 }
 
-// identity is what is known of which cluster a spoke is.
+// identity is the known identity of a spoke.
 type identity struct {
 	settled, confirmed error
-	// asked is how often it was read.
+	// asked counts the reads.
 	asked int
 }
 
@@ -73,7 +73,7 @@ func TestConfirmed(t *testing.T) {
 		goes  bool
 		retry time.Duration
 		fails bool
-		// elsewhere is the error by which the identity is confirmed.
+		// elsewhere is the error of Confirm.
 		elsewhere error
 	}{
 		"it is gone from another cluster":   {get: answer(apierrors.NewNotFound(deployments, "web")), elsewhere: errElsewhere, fails: true},
@@ -123,15 +123,15 @@ func TestConfirmed(t *testing.T) {
 	})
 }
 
-// emptied are the engaged spokes: one, whose cache lists nothing.
+// emptied is one engaged spoke whose cache lists nothing.
 type emptied struct{ one spoke.Spoke }
 
 func (e *emptied) Spoke(string) *spoke.Spoke { return &e.one }
 func (e *emptied) Spokes() []*spoke.Spoke    { return []*spoke.Spoke{&e.one} }
 func (e *emptied) ChangedSoon(string)        {}
 
-// A list that is answered with 200, and is empty, deletes nothing: what goes is gone by
-// the spoke's own word, and the brake has its say, too.
+// An empty list with status 200 deletes nothing: each Deployment must be gone according to the spoke's API
+// server, and the brake applies as well.
 func TestEmptyList(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer      func(name string) error

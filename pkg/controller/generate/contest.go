@@ -19,14 +19,14 @@ func object(ar *v1alpha1.AlertRule) contest.Object {
 	return contest.Object{Spoke: string(ar.Spec.WorkloadRef.Cluster), Kind: "AlertRule", NamespacedName: hub.Key(ar)}
 }
 
-// writing, removing and resetting are the writes of an AlertRule. The intention is what is
-// applied of the rule. It is another one when people make a field their own, or give it up:
-// that is no contest.
+// writing, removing and resetting are the writes of an AlertRule as the contest package sees them. The
+// intention is the applied content. It changes when people take over a field or give it back, which is not a
+// contest.
 func writing(ar, existing *v1alpha1.AlertRule, fields map[string]any) contest.Write {
 	applied := runtime.DeepCopyJSON(fields)
 	unstructured.RemoveNestedField(applied, "metadata", "resourceVersion")
 	data, err := json.Marshal(applied)
-	if err != nil { // strings, numbers, lists and maps of them: there is nothing to fail
+	if err != nil { // strings, numbers, lists and maps of them can't fail
 		panic(fmt.Sprintf("generate: digest of AlertRule %s: %v", hub.Key(ar), err))
 	}
 	return contest.Write{Object: object(ar), Rule: hub.Key(ar), Meant: string(data), Gone: existing == nil}
@@ -36,15 +36,15 @@ func removing(ar *v1alpha1.AlertRule) contest.Write {
 	return contest.Write{Object: object(ar), Rule: hub.Key(ar), Meant: contest.Absent}
 }
 
-// resetting takes the request to reset fields off an AlertRule. A GitOps tool may put it back.
+// resetting removes the request to reset fields from an AlertRule. A GitOps tool may set it again.
 func resetting(ar *v1alpha1.AlertRule) contest.Write {
 	write := contest.Write{Object: object(ar), Rule: hub.Key(ar), Meant: ar.Annotations[v1alpha1.ResetFieldsAnnotation]}
 	write.Annotation = v1alpha1.ResetFieldsAnnotation
 	return write
 }
 
-// yield returns for how long to wait with a write, because somebody undoes it, and tells of
-// that. An edit by people is none of this: it wins.
+// yield returns how long to delay a write that another client keeps reverting, and reports that. An edit by
+// people is not a contest; it takes precedence.
 func (r *Reconciler) yield(write contest.Write, existing *v1alpha1.AlertRule) time.Duration {
 	return r.Contests.Yield(write, existing, func(message string) {
 		if existing != nil {

@@ -30,7 +30,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// contested is a hub where somebody undoes what the operator writes of an AlertRule.
+// contested is a hub where another client reverts the operator's writes of an AlertRule.
 type contested struct {
 	*testing.T
 	*Reconciler
@@ -106,8 +106,8 @@ func newContestedOn(t *testing.T, server client.WithWatch) *contested {
 	return c
 }
 
-// apply has the AlertRule applied, whose event has come before, and compares the number of
-// requests and when to look again.
+// apply applies the AlertRule after the event of the last write, and checks the number of requests and when to
+// retry.
 func (c *contested) apply(applies int, want time.Duration) {
 	c.Helper()
 	c.seen()
@@ -143,7 +143,7 @@ func (c *contested) edit(change func(*v1alpha1.AlertRule)) {
 
 func (c *contested) pass(d time.Duration) { c.clock.SetTime(c.clock.Now().Add(d)) }
 
-// wantShown compares what is shown of the contest.
+// wantShown checks what is shown of the contest.
 func (c *contested) wantShown(words ...string) {
 	c.Helper()
 	message, _ := c.Contests.OfRule("AlertRule", hub.Key(made()), "")
@@ -349,7 +349,7 @@ func TestContest(t *testing.T) {
 	}
 }
 
-// An AlertRule that waits for a finalizer is not deleted again: nobody made it again.
+// An AlertRule that waits for a finalizer is not deleted again, because nobody created it again.
 func TestNoContestWithFinalizers(t *testing.T) {
 	c := newContested(t)
 	ar := made()
@@ -373,9 +373,8 @@ func TestNoContestWithFinalizers(t *testing.T) {
 	c.wantShown()
 }
 
-// TestContestOfMetadata has somebody change labels alone, or annotations alone, on a real API
-// server. What the template says is put right, and contested. Others are none of ours: nothing
-// is written.
+// TestContestOfMetadata changes only labels or only annotations, on a real API server. Those of the template
+// are restored, and shown as contested. Others cause no write.
 func TestContestOfMetadata(t *testing.T) {
 	f, err := fleet.Start(t.Context(), fleet.Options{})
 	if err != nil {

@@ -28,8 +28,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// scene is a Deployment in a spoke, and a template on a hub, with API servers of their own. The
-// Deployment's namespace has the template's name.
+// scene is a Deployment in a spoke and a template on a hub, with their own API servers. The Deployment's
+// namespace has the template's name.
 type scene struct {
 	*testing.T
 	*fleet.Fleet
@@ -59,8 +59,7 @@ func startFleet(t *testing.T) *fleet.Fleet {
 	return f
 }
 
-// set makes a Deployment, its namespace, and a template that matches it, which has made its
-// AlertRule.
+// set creates a Deployment, its namespace, and a matching template, which has generated its AlertRule.
 func set(t *testing.T, f *fleet.Fleet, name string, narrow func(*v1alpha1.AlertRuleTemplateSpec)) *scene {
 	t.Helper()
 	s := &scene{T: t, Fleet: f, name: name}
@@ -98,7 +97,7 @@ func (s *scene) template(narrow func(*v1alpha1.AlertRuleTemplateSpec)) *v1alpha1
 
 func everything(*v1alpha1.AlertRuleTemplateSpec) {}
 
-// reconciler returns a Reconciler whose caches are as everything is now, for good.
+// reconciler returns a Reconciler whose caches have the present state and never change.
 func (s *scene) reconciler() *Reconciler {
 	s.Helper()
 	onHub, err := s.Hub.Snapshot(s.Context(), func(ctx context.Context, i client.FieldIndexer) error {
@@ -116,7 +115,7 @@ func (s *scene) reconciler() *Reconciler {
 	})
 }
 
-// past reads a spoke past its cache, and notes what.
+// past reads a spoke, bypassing its cache, and records the reads.
 type past struct {
 	client.Reader
 
@@ -196,8 +195,8 @@ func selector(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
-// TestOldCaches has a Deployment lose the ground of its AlertRule and get it back, by each object
-// that decides. Caches that show the time in between remove nothing.
+// TestOldCaches makes an AlertRule no longer required and then required again, by each deciding object. Caches
+// from the time in between remove nothing.
 func TestOldCaches(t *testing.T) {
 	f := startFleet(t)
 	const alerts, disable = v1alpha1.AdjustmentPrefix + "alerts", v1alpha1.AdjustmentPrefix + "disable"
@@ -311,7 +310,7 @@ func TestOldCaches(t *testing.T) {
 	t.Run("reads", func(t *testing.T) { testReads(t, f) })
 }
 
-// testReads counts what is read in the spoke, past its cache, for removals.
+// testReads counts the reads in the spoke that removals need.
 func testReads(t *testing.T, f *fleet.Fleet) {
 	t.Helper()
 	disable := func(spec *v1alpha1.AlertRuleTemplateSpec) { spec.State = v1alpha1.Disabled }

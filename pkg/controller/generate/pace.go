@@ -13,25 +13,24 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// DefaultWrites is how many AlertRules a second a spoke may have rewritten.
+// DefaultWrites is how many AlertRules per second a spoke may cause to be rewritten.
 const DefaultWrites = 10
 
 const (
-	// paceBurst is for how many seconds a spoke may save up what it may have rewritten.
+	// paceBurst is the burst of a spoke, in seconds.
 	paceBurst = 10
-	// paceMemory is for how long it is remembered from what a Deployment's AlertRules were written.
-	// A spoke may hold 20,000 Deployments: less than DefaultWrites of them are forgotten in a second.
+	// paceMemory is how long the input of a Deployment's AlertRules is remembered. A spoke may have 20,000
+	// Deployments, so fewer than DefaultWrites of them are forgotten per second.
 	paceMemory = time.Hour
-	// A Deployment may have its AlertRules rewritten keyBurst times at once, and then once in keyEvery.
+	// A Deployment may cause keyBurst rewrites at once, and then one per keyEvery.
 	keyBurst, keyEvery = 3, 10 * time.Second
 )
 
-// pace bounds how often a spoke has AlertRules rewritten by changing its Deployments back and forth.
-// The first write for a Deployment waits for nothing, and neither does what follows from a change on
-// the hub. Nothing is queued: a Deployment whose turn comes later is read again then. The zero value
-// is ready to use.
+// pace limits how often a spoke causes rewrites of AlertRules by changing its Deployments back and forth. The
+// first write for a Deployment, and changes on the hub, do not wait. Nothing is queued: the Deployment is read
+// again when its turn comes. The zero value is ready to use.
 type pace struct {
-	// writes is how many a second; 0 is DefaultWrites.
+	// writes is the rate per second; 0 means DefaultWrites.
 	writes int
 
 	mu     sync.Mutex
@@ -41,19 +40,19 @@ type pace struct {
 
 type pacedSpoke struct {
 	bucket *rate.Limiter
-	// written are the Deployments whose AlertRules were written lately, and swept is when those
-	// that are older were dropped.
+	// written are the Deployments whose AlertRules were written recently, and swept is when older ones were last
+	// dropped.
 	written map[types.NamespacedName]*pacedKey
 	swept   time.Time
 }
 
 type pacedKey struct {
-	// digest is that of what the AlertRules were last written from, and at is when.
+	// digest is that of the input of the last write, and at is when it was.
 	digest uint64
 	at     time.Time
-	// turn is when they may be rewritten; zero while nothing waits.
+	// turn is when the next rewrite is allowed; zero if none waits.
 	turn time.Time
-	own  *rate.Limiter // nil before the first time
+	own  *rate.Limiter // nil before the first rewrite
 }
 
 func (p *pace) spokeLocked(name string) *pacedSpoke {
@@ -72,7 +71,7 @@ func (p *pace) spokeLocked(name string) *pacedSpoke {
 	return s
 }
 
-// digest is that of all that a spoke says of a Deployment.
+// digest is a digest of everything that a spoke contributes to a Deployment's AlertRules.
 func (p *pace) digest(w *rule.Workload) uint64 {
 	p.mu.Lock()
 	if p.seed == (maphash.Seed{}) {
@@ -87,8 +86,7 @@ func (p *pace) digest(w *rule.Workload) uint64 {
 	return h.Sum64()
 }
 
-// wait returns for how long the AlertRules of a Deployment are not to be written yet, given the digest
-// of what they would be written from.
+// wait returns how long to delay the writes for a Deployment, given the digest of their input.
 func (p *pace) wait(spoke string, key types.NamespacedName, digest uint64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,8 +107,7 @@ func (p *pace) wait(spoke string, key types.NamespacedName, digest uint64) time.
 	return max(0, k.turn.Sub(now))
 }
 
-// wrote notes that AlertRules of a Deployment were written, and from what. Those of a first write are
-// not counted.
+// wrote records writes for a Deployment and their input. Those of a first write do not count.
 func (p *pace) wrote(spoke string, key types.NamespacedName, digest uint64, writes int) {
 	if writes == 0 {
 		return
@@ -123,7 +120,7 @@ func (p *pace) wrote(spoke string, key types.NamespacedName, digest uint64, writ
 		k = &pacedKey{}
 		s.written[key] = k
 	}
-	if !k.turn.IsZero() && writes > 1 { // one was reserved
+	if !k.turn.IsZero() && writes > 1 { // one is already reserved
 		s.bucket.ReserveN(now, min(writes-1, s.bucket.Burst()))
 	}
 	k.digest, k.at, k.turn = digest, now, time.Time{}
@@ -137,17 +134,17 @@ func (p *pace) wrote(spoke string, key types.NamespacedName, digest uint64, writ
 	}
 }
 
-// forget drops what is remembered of a spoke.
+// forget drops the state of a spoke.
 func (p *pace) forget(spoke string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.spokes, spoke)
 }
 
-// writesKey is where the context of a reconcile has the number of its writes to the hub.
+// writesKey is the context key of the number of writes to the hub.
 type writesKey struct{}
 
-// counting returns a context whose writes to the hub are counted.
+// counting returns a context that counts writes to the hub.
 func counting(ctx context.Context) (counted context.Context, writes *int) {
 	writes = new(int)
 	return context.WithValue(ctx, writesKey{}, writes), writes

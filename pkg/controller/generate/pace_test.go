@@ -12,9 +12,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
-// paced has a spoke change its Deployments for a while: every is the time between two changes of
-// each, and writes is how many AlertRules each change has written. It returns how many were written
-// after the first write of each Deployment.
+// paced changes a spoke's Deployments for a while: every is the time between two changes of each, and writes
+// the number of AlertRules that each change writes. It returns the number of rewritten AlertRules.
 func paced(p *pace, deployments, writes int, every, span time.Duration) (written int) {
 	last := map[types.NamespacedName]uint64{}
 	for began, n := time.Now(), uint64(0); time.Since(began) < span; n++ {
@@ -34,8 +33,8 @@ func paced(p *pace, deployments, writes int, every, span time.Duration) (written
 	return written
 }
 
-// A spoke that changes its Deployments back and forth has a bounded number of AlertRules written, and
-// what is written is the newest state.
+// A spoke that changes its Deployments back and forth causes a bounded number of writes, and the newest state
+// is written.
 func TestPace(t *testing.T) {
 	for name, tc := range map[string]struct {
 		deployments, writes int
@@ -58,7 +57,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// In the long run the rate is what it is to be, however many AlertRules a change has written.
+// In the long run, the rate is as configured, however many AlertRules a change writes.
 func TestPaceInTheLongRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pace{writes: 5}
@@ -69,7 +68,7 @@ func TestPaceInTheLongRun(t *testing.T) {
 	})
 }
 
-// Nothing waits for a first write, for a change on the hub, or for what was written long ago.
+// First writes, changes on the hub, and Deployments without a recent write do not wait.
 func TestPaceCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pace{}
@@ -98,7 +97,7 @@ func TestPaceCostsNothing(t *testing.T) {
 	})
 }
 
-// Whatever a spoke says of a Deployment is in the digest, and nothing else.
+// The digest covers exactly what a spoke contributes.
 func TestDigestOfAWorkload(t *testing.T) {
 	p := &pace{}
 	base := func() *rule.Workload {

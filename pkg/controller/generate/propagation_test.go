@@ -23,7 +23,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// measured returns the time that was measured of Deployments' changes, in seconds.
+// measured returns the measured latency of Deployments' changes, in seconds.
 func measured(t *testing.T) float64 {
 	t.Helper()
 	families, err := ctrlmetrics.Registry.Gather()
@@ -44,8 +44,7 @@ func measured(t *testing.T) float64 {
 	return sum
 }
 
-// The time of a new Deployment's rule counts from the Deployment's event, where that is what
-// it was made for.
+// The latency of a new Deployment's rule counts from the Deployment's event, if that caused the rule.
 func TestPropagation(t *testing.T) {
 	for name, tc := range map[string]struct {
 		age     time.Duration // of the Deployment

@@ -13,26 +13,24 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// doomed is an AlertRule that is to be deleted.
+// doomed is an AlertRule to delete.
 type doomed struct {
 	rule *v1alpha1.AlertRule
-	// suspect tells that the template, or the labels by which it picked the spoke, may have
-	// been lost.
+	// suspect means that the template, or the labels by which it selected the spoke, may have been lost.
 	suspect bool
-	// ground is what decided on the hub, as it is past the cache, where the Deployment or its
-	// namespace decided as well, by their labels and annotations.
+	// ground has the deciding objects on the hub, read from the API server, if the labels or annotations of the
+	// Deployment or its namespace decided as well.
 	ground *ground
 }
 
-// ground is what an AlertRule stands on, on the hub.
+// ground has the objects on the hub from which an AlertRule follows.
 type ground struct {
 	template *v1alpha1.AlertRuleTemplate
 	cluster  rule.Cluster
 }
 
-// prune deletes those of a Deployment's AlertRules that are doomed and that the brake
-// does not hold. It has to be asked when there are none, too: that takes back what was
-// asked before. It returns when to look again, or 0.
+// prune deletes the doomed AlertRules of a Deployment that the brake does not hold. It must be called without
+// doomed AlertRules as well, to withdraw earlier ones. It returns when to check again, or 0.
 func (r *Reconciler) prune(ctx context.Context, req mcreconcile.Request, rules []doomed) (time.Duration, error) {
 	cluster := req.ClusterName.String()
 	q := brake.Question{

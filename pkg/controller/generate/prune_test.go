@@ -24,7 +24,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// pruning is a hub with AlertRules of a spoke, of Deployments web-0 and so on.
+// pruning is a hub with AlertRules of a spoke's Deployments web-0 and so on.
 type pruning struct {
 	*testing.T
 	*Reconciler
@@ -46,7 +46,7 @@ func newPruning(t *testing.T, rules int) *pruning {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	// The converter spares the fake client the making of all Kubernetes' types.
+	// The converter saves the fake client the creation of all Kubernetes types.
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter())
 	if err := hub.SetupIndexes(t.Context(), indexer{builder}, "hub", "rulefleet-generated"); err != nil {
 		t.Fatal(err)
@@ -73,13 +73,13 @@ func newPruning(t *testing.T, rules int) *pruning {
 	return p
 }
 
-// guarded is a Guard that reads by a client.
+// guarded returns a Guard with this client.
 func guarded(reader client.Reader) hub.Guard {
 	c := testingclock.NewFakeClock(time.Unix(1e9, 0))
 	return hub.Guard{Live: live.New(reader, c), Kinds: hub.NewKinds(reader, nil, hub.RecordKeys{}, c)}
 }
 
-// prune has the AlertRules of Deployment n pruned, or what it asked for taken back.
+// prune prunes the AlertRules of Deployment n, or withdraws their deletion.
 func (p *pruning) prune(n int, lost bool) (time.Duration, error) {
 	p.Helper()
 	req := mcreconcile.Request{ClusterName: "spoke"}
@@ -136,7 +136,7 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// What comes back is not held any more.
+// An AlertRule that is required again is no longer held.
 func TestPruneTakenBack(t *testing.T) {
 	p := newPruning(t, 60)
 	p.mass(0, 60)
@@ -150,7 +150,7 @@ func TestPruneTakenBack(t *testing.T) {
 	}
 }
 
-// An AlertRule that was written since it was seen stays: it may have its ground again.
+// An AlertRule that was changed since it was read stays, because it may be required again.
 func TestPruneOutdated(t *testing.T) {
 	p := newPruning(t, 1)
 	seen, err := hub.GeneratedOn(t.Context(), p.Hub, "spoke")
@@ -167,7 +167,7 @@ func TestPruneOutdated(t *testing.T) {
 	}
 }
 
-// What goes here goes in the spoke, and what could not be deleted is not vouched for.
+// A deleted AlertRule releases its PrometheusRules; one that could not be deleted does not.
 func TestPruneVouches(t *testing.T) {
 	resource := v1alpha1.GroupVersion.WithResource("alertrules").GroupResource()
 	for name, tc := range map[string]struct {

@@ -7,22 +7,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// quota keeps the AlertRules of a spoke's Deployments within SpokeCluster.spec.maxRules. It
-// counts by the events of the hub's cache and by what is on its way there, so that keys at
-// work side by side don't pass the limit together. The zero value is ready to use.
+// quota keeps the AlertRules of a spoke's Deployments within SpokeCluster.spec.maxRules. It counts the events
+// of the hub's cache and the writes in flight, so that concurrent workers do not exceed the limit together.
+// The zero value is ready to use.
 type quota struct {
 	mu     sync.Mutex
 	spokes map[string]*share
-	// changed is told when more or fewer workloads of a spoke are refused.
+	// changed is called when the number of a spoke's refused workloads changes.
 	changed func(spoke string)
 }
 
-// share is what one spoke has of its quota.
+// share is the quota of one spoke.
 type share struct {
-	// rules are its AlertRules: those on the hub, and those that are being made.
+	// rules are its AlertRules: those on the hub and those being created.
 	rules sets.Set[types.NamespacedName]
-	// refused are the workloads that did not get all of theirs, and woken are those of them
-	// that are to be looked at again.
+	// refused are the workloads that lack AlertRules, and woken are those of them that will be reconciled again.
 	refused, woken sets.Set[types.NamespacedName]
 }
 
@@ -38,15 +37,15 @@ func (q *quota) shareLocked(spoke string) *share {
 	return s
 }
 
-// add counts an AlertRule that is on the hub.
+// add counts an AlertRule on the hub.
 func (q *quota) add(spoke string, rule types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.shareLocked(spoke).rules.Insert(rule)
 }
 
-// drop stops counting an AlertRule, and returns a workload that there is room for now:
-// another one each time, or the room that several leave would be one's alone.
+// drop stops counting an AlertRule, and returns a refused workload for which there is room now. Each call
+// returns another one, so that the room of several deletions is shared.
 func (q *quota) drop(spoke string, rule types.NamespacedName) (workload types.NamespacedName, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -58,7 +57,7 @@ func (q *quota) drop(spoke string, rule types.NamespacedName) (workload types.Na
 	for workload := range s.refused {
 		if !s.woken.Has(workload) {
 			s.woken.Insert(workload)
-			return workload, true // it is refused until it was looked at again
+			return workload, true // it is refused until it is reconciled
 		}
 	}
 	if s.rules.Len() == 0 && s.refused.Len() == 0 {
@@ -67,8 +66,8 @@ func (q *quota) drop(spoke string, rule types.NamespacedName) (workload types.Na
 	return workload, false
 }
 
-// take makes room for an AlertRule that is to be made. It tells false where the spoke has as
-// many as it may. A limit of nil is none.
+// take reserves room for a new AlertRule. It returns false if the limit is reached. A nil limit means no
+// limit.
 func (q *quota) take(spoke string, limit *int32, rule types.NamespacedName) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -80,7 +79,7 @@ func (q *quota) take(spoke string, limit *int32, rule types.NamespacedName) bool
 	return true
 }
 
-// settle notes whether a workload was refused any of its AlertRules.
+// settle records whether a workload lacks AlertRules.
 func (q *quota) settle(spoke string, workload types.NamespacedName, refused bool) {
 	q.mu.Lock()
 	s := q.spokes[spoke]
@@ -103,8 +102,7 @@ func (q *quota) settle(spoke string, workload types.NamespacedName, refused bool
 	}
 }
 
-// refusedOf returns the number of workloads of a spoke that did not get all of their
-// AlertRules.
+// refusedOf returns the number of a spoke's workloads that lack AlertRules.
 func (q *quota) refusedOf(spoke string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -114,7 +112,7 @@ func (q *quota) refusedOf(spoke string) int {
 	return 0
 }
 
-// release takes back what take made room for: the AlertRule was not made.
+// release releases a reservation: the AlertRule was not created.
 func (q *quota) release(spoke string, rule types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -123,7 +121,7 @@ func (q *quota) release(spoke string, rule types.NamespacedName) {
 	}
 }
 
-// forget drops the workloads of a spoke that are refused.
+// forget drops the refused workloads of a spoke.
 func (q *quota) forget(spoke string) {
 	q.mu.Lock()
 	s := q.spokes[spoke]
@@ -143,7 +141,7 @@ func (q *quota) forget(spoke string) {
 	}
 }
 
-// waiting returns the workloads of a spoke that are refused.
+// waiting returns the refused workloads of a spoke.
 func (q *quota) waiting(spoke string) []types.NamespacedName {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -64,7 +64,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// As many are looked at again as there is room for.
+// As many workloads are reconciled again as there is room for.
 func TestQuotaWakesOneForEachPlace(t *testing.T) {
 	q := &quota{}
 	for _, name := range []string{"a", "b", "c"} {
@@ -87,7 +87,7 @@ func TestQuotaWakesOneForEachPlace(t *testing.T) {
 	}
 }
 
-// Keys at work side by side don't pass the limit together.
+// Concurrent keys do not exceed the limit together.
 func TestQuotaSideBySide(t *testing.T) {
 	q := &quota{}
 	var taken atomic.Int32
@@ -105,7 +105,7 @@ func TestQuotaSideBySide(t *testing.T) {
 	}
 }
 
-// What a spoke's Deployments were refused goes with it; its AlertRules count until they are gone.
+// The refused Deployments of a spoke are forgotten with it; its AlertRules count until they are gone.
 func TestQuotaForgets(t *testing.T) {
 	q, told := &quota{}, 0
 	q.changed = func(string) { told++ }

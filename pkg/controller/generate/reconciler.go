@@ -1,8 +1,7 @@
-// Package generate is step (1) of the data flow: it keeps an AlertRule on the hub
-// for every Deployment in a spoke that an AlertRuleTemplate matches.
+// Package generate keeps an AlertRule on the hub for every Deployment in a spoke that an AlertRuleTemplate
+// matches.
 //
-// Its unit of work is one Deployment in one spoke. It reads the spoke's cache and
-// writes to the hub alone.
+// It reconciles one Deployment in one spoke at a time. It reads the spoke's cache and writes only to the hub.
 package generate
 
 import (
@@ -32,16 +31,16 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// namespaceLag is when to look again for a Deployment's namespace: the two come by
-// separate watches.
+// namespaceLag is when to check again for a Deployment's namespace, because the two arrive by separate
+// watches.
 const namespaceLag = time.Second
 
-// staleRetry is when to look again while the hub's cache lags behind a write. The
-// write's event brings the key back, but for one that another key has made.
+// staleRetry is when to retry while the hub's cache lags behind a write. The event of the write triggers a
+// reconcile as well, unless another key made the write.
 const staleRetry = time.Second
 
-// refusedRetry is when to look again at a Deployment that the spoke's quota refused. It is
-// woken when there is room; this is for room that whoever was woken did not take.
+// refusedRetry is when to retry a Deployment that the spoke's quota refused. It is enqueued when there is
+// room; this is for room that another Deployment did not use.
 const refusedRetry = 5 * time.Minute
 
 // Spokes are the engaged spokes.
@@ -50,41 +49,41 @@ type Spokes interface {
 	Spoke(name string) *spoke.Spoke
 	// Spokes returns all engaged spokes.
 	Spokes() []*spoke.Spoke
-	// ChangedSoon tells that something else is to be shown of a spoke.
+	// ChangedSoon requests an update of a spoke's status.
 	ChangedSoon(name string)
 }
 
-// Options are what the Reconciler works with.
+// Options are the options of the Reconciler.
 type Options struct {
 	// Hub reads the hub's cache and writes to the hub.
 	Hub client.Client
-	// Guard makes sure that an absent template was deleted.
+	// Guard confirms that an absent template was deleted.
 	Guard hub.Guard
-	// Witness remembers what was seen being decided on the hub.
+	// Witness remembers changes that were seen on the hub.
 	Witness *hub.Witness
 	// Spokes are the engaged spokes.
 	Spokes Spokes
-	// Brake holds deletions that are too many at once.
+	// Brake holds mass deletions.
 	Brake *brake.Brake
-	// Recorder tells of templates that can't be filled in for a Deployment.
+	// Recorder emits Events about templates that can't be filled in for a Deployment.
 	Recorder events.EventRecorder
-	// Contests paces writes that somebody undoes; nil for those of this Reconciler alone.
+	// Contests slows down writes that another client reverts; nil means one for this Reconciler only.
 	Contests *contest.Writes
-	// Changed is told that something else is to be shown of an AlertRule; nil for nobody.
+	// Changed is called when an AlertRule's status has to be updated; it may be nil.
 	Changed func(alertRule types.NamespacedName)
-	// Intervals scales the time until something is looked at again.
+	// Intervals scales the retry intervals.
 	Intervals interval.Scale
-	// Propagation measures how long changes take; nil for none.
+	// Propagation measures the latency of changes; it may be nil.
 	Propagation *metrics.Propagation
-	// Namespace is where generated AlertRules live.
+	// Namespace is the namespace of generated AlertRules.
 	Namespace string
-	// Writes is how many AlertRules a second a spoke may have rewritten; 0 is DefaultWrites.
+	// Writes is how many AlertRules per second a spoke may cause to be rewritten; 0 means DefaultWrites.
 	Writes int
-	// Validate are the settings that a template's validity depends on.
+	// Validator validates templates and rules.
 	Validator *rule.Validator
 }
 
-// Reconciler keeps the AlertRules of one Deployment in one spoke.
+// Reconciler manages the AlertRules of one Deployment in one spoke.
 type Reconciler struct {
 	Options
 
@@ -93,12 +92,11 @@ type Reconciler struct {
 	pace   pace
 }
 
-// Refused returns the number of Deployments of a spoke that did not get all of their
-// AlertRules, because of its maxRules.
+// Refused returns the number of Deployments of a spoke that lack AlertRules because of maxRules.
 func (r *Reconciler) Refused(spoke string) int { return r.quota.refusedOf(spoke) }
 
-// Forget drops all that is remembered of a spoke that is not registered any more. Its AlertRules
-// count for as long as they are on the hub.
+// Forget drops the state of a spoke that is no longer registered. Its AlertRules count while they are on the
+// hub.
 func (r *Reconciler) Forget(name string) {
 	r.quota.forget(name)
 	r.pace.forget(name)
@@ -114,17 +112,17 @@ func NewReconciler(o Options) *Reconciler {
 	return r
 }
 
-// applied tells whether all that can be applied now is, and was seen.
+// applied reports whether everything that can be applied now is applied and visible in the cache.
 func applied(unseen, waits time.Duration) bool {
-	// What waits for longer than the cache may take waits for a person, or for the end of a contest.
+	// A longer wait than that for the cache is for a person or the end of a contest.
 	return unseen == 0 && (waits == 0 || waits > staleRetry)
 }
 
-// Reconcile brings the AlertRules of one Deployment in line.
+// Reconcile reconciles the AlertRules of one Deployment.
 func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
 	s := r.Spokes.Spoke(req.ClusterName.String())
 	if s == nil {
-		return reconcile.Result{}, nil // engaging it brings all its keys back
+		return reconcile.Result{}, nil // engaging it enqueues all its keys again
 	}
 	if err := s.Identity.Settle(ctx); err != nil {
 		return reconcile.Result{}, err //nolint:wrapcheck // it says all
@@ -174,9 +172,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	return reconcile.Result{RequeueAfter: interval.Soonest(min(unseen, staleRetry), waits, unsure, unconfirmed, held, later)}, nil
 }
 
-// observe reads the Deployment and all that templates may ask of it. It is nil
-// when there is none of that name any more. ready is false while something that is
-// needed to tell is not in the caches.
+// observe reads the Deployment and everything that templates may use of it. It returns nil if the Deployment
+// does not exist. ready is false while the caches lack something.
 func (r *Reconciler) observe(ctx context.Context, s *spoke.Spoke, key types.NamespacedName) (w *rule.Workload, ready bool, err error) {
 	cluster, err := hub.Cluster(ctx, r.Hub, s.Name)
 	if err != nil || cluster == nil {
@@ -208,9 +205,8 @@ func workload(d, ns *metav1.PartialObjectMetadata) *rule.Workload {
 	return &rule.Workload{Namespace: d.Namespace, NamespaceLabels: ns.Labels, Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}
 }
 
-// desired returns the AlertRules that the Deployment should have, by name, and the
-// templates whose AlertRules stay as they are, because what they should be can't be
-// said: one bad template costs itself alone.
+// desired returns the AlertRules that the Deployment should have, by name, and the templates whose AlertRules
+// stay as they are because their desired state is unknown. A bad template affects only its own.
 func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]*v1alpha1.AlertRule, map[string]bool, error) {
 	if w == nil {
 		return nil, nil, nil
@@ -226,7 +222,7 @@ func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]
 	for i := range templates.Items {
 		t := &templates.Items[i]
 		if r.Validator.ValidateTemplate(t) != nil {
-			keep[t.Name] = true // status says so
+			keep[t.Name] = true // the template's status shows it
 			continue
 		}
 		matches, err := rule.Matches(t, *w)
@@ -250,9 +246,9 @@ func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]
 	return desired, keep, nil
 }
 
-// made returns the AlertRule that a template makes for a workload. An error tells what
-// is wrong with the two together: the hub's own validation would refuse it. Where that
-// is the fault of the Deployment's adjustments, it is made without them.
+// made returns the AlertRule that a template generates for a workload. The error says that the two are not
+// valid together, so the hub would refuse the result. If the Deployment's adjustments are the cause, it omits
+// them.
 func (r *Reconciler) made(t *v1alpha1.AlertRuleTemplate, w rule.Workload) (*v1alpha1.AlertRule, error) {
 	ar, err := rule.Generate(t, w, r.Namespace)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// recent is the age up to which a Deployment counts as new: somebody waits for its
-// alert. Older ones come with a spoke's first list.
+// recent is the age up to which a Deployment counts as new, so that its alert is urgent. Older ones come with
+// a spoke's first list.
 const recent = 5 * time.Minute
 
 // SetupWithManager adds the Reconciler to the manager.
@@ -54,11 +54,11 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 	return nil
 }
 
-// lane says where a key waits: with the Deployments of the same namespace. They have none on the hub.
+// lane returns where a key waits: with the Deployments of the same namespace. It has no namespace of the hub.
 func lane(req mcreconcile.Request) spoke.Lane { return spoke.Lane{Namespace: req.Namespace} }
 
-// read passes the updates of what templates can read of a Deployment: its labels
-// and annotations. Its status changes all the time, and is nobody's business here.
+// read passes updates of the labels and annotations of a Deployment, which are all that templates read. Its
+// status changes frequently.
 var read = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
@@ -67,18 +67,18 @@ var read = predicate.Funcs{
 	},
 }
 
-// replay enqueues every workload of a spoke that has an AlertRule: those that are
-// there still come with the spoke's first list, those that are gone do not.
+// replay enqueues every workload of a spoke that has an AlertRule. Existing ones also come with the spoke's
+// first list, deleted ones do not.
 func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue) {
 	rules, err := hub.GeneratedOn(ctx, r.Hub, name)
 	if err != nil {
-		// The cache has synced and the index exists: only the end of the process is left.
+		// The cache has synced and the index exists, so the error means that the process is ending.
 		return
 	}
 	for i := range rules {
 		enqueueWorkload(q, &rules[i])
 	}
-	for _, workload := range r.quota.waiting(name) { // they may be gone, and have no AlertRule
+	for _, workload := range r.quota.waiting(name) { // they may be gone and have no AlertRule
 		spoke.Enqueue(q, handler.LowPriority, name, workload)
 	}
 	for _, workload := range r.Brake.Owners(brake.Generate, name) { // their AlertRules may be gone
@@ -101,14 +101,14 @@ func (r *Reconciler) onDeployment(name multicluster.ClusterName, _ cluster.Clust
 func (r *Reconciler) onNamespace(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
 	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		if len(versions) == 1 {
-			return // a namespace that comes has no Deployment yet, or its key waits; one that goes takes them along
+			return // a new namespace has no Deployment yet, or its key waits; a deleted one deletes them too
 		}
 		r.enqueueDeployments(ctx, q, name.String(), client.InNamespace(versions[0].GetName()))
 	})
 }
 
-// onAlertRule enqueues the workload of a generated AlertRule that was changed or
-// deleted, and notes the echo of the operator's own writes.
+// onAlertRule enqueues the workload of a generated AlertRule that was changed or deleted, and records the
+// echoes of the operator's own writes.
 func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
 	seen := func(q spoke.WorkQueue, versions ...client.Object) {
 		r.writes.Seen(hub.Key(versions[0]), versions[0].GetResourceVersion())
@@ -133,7 +133,7 @@ func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spok
 	}
 }
 
-// count and discount keep the quota of the spoke that a generated AlertRule is for.
+// count and discount update the quota of the spoke of a generated AlertRule.
 func (r *Reconciler) count(o client.Object) {
 	if ar, ok := o.(*v1alpha1.AlertRule); ok && hub.Generated(ar) && ar.Namespace == r.Namespace {
 		r.quota.add(string(ar.Spec.WorkloadRef.Cluster), hub.Key(ar))
@@ -151,8 +151,7 @@ func (r *Reconciler) discount(q spoke.WorkQueue, o client.Object) {
 	}
 }
 
-// onTemplate enqueues every Deployment, and every workload that has an AlertRule of
-// that template.
+// onTemplate enqueues every Deployment, and every workload that has an AlertRule of that template.
 func (r *Reconciler) onTemplate(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
 	return r.Witness.Before(spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		for _, s := range r.Spokes.Spokes() {
@@ -177,12 +176,12 @@ func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) s
 func (r *Reconciler) enqueueDeployments(ctx context.Context, q spoke.WorkQueue, name string, opts ...client.ListOption) {
 	s := r.Spokes.Spoke(name)
 	if s == nil {
-		return // engaging it brings all its keys
+		return // engaging it enqueues all its keys
 	}
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(spoke.DeploymentMetadata().GroupVersionKind())
 	if err := s.Reader.List(ctx, list, opts...); err != nil {
-		return // the spoke was disengaged: engaging it again brings all its keys
+		return // the spoke was disengaged; engaging it enqueues all its keys
 	}
 	for i := range list.Items {
 		spoke.Enqueue(q, handler.LowPriority, name, hub.Key(&list.Items[i]))

@@ -15,11 +15,10 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// unfounded finds out whether an AlertRule that the hub's cache has no ground for has lost
-// it: the Deployment is gone, or the template is there and does not match it, or the template
-// was deleted. The template and the SpokeCluster are read past the cache, which may be old:
-// old knowledge removes nothing. For the same reason, confirmed asks the spoke for what it
-// decides. Where the AlertRule stays, it returns when to look again.
+// unfounded determines whether an AlertRule is no longer required: its Deployment is gone, its template does
+// not match it, or its template was deleted. It reads the template and the SpokeCluster from the API server,
+// because old data must not remove anything. For the same reason, confirmed reads from the spoke. If the
+// AlertRule stays, it returns when to check again.
 func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, ar *v1alpha1.AlertRule) (doomed, time.Duration, error) {
 	d := doomed{rule: ar}
 	if w == nil {
@@ -36,11 +35,11 @@ func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, ar *v1alph
 		d.suspect = rule.SuspectAbsent(madeAt(ar), kind.Since, r.Witness.Deleted(hub.AlertRuleTemplates, key, kind))
 		return d, 0, nil
 	case err != nil:
-		return d, 0, fmt.Errorf("before deleting AlertRule %s: reading AlertRuleTemplate %s: %w", hub.Key(ar), key.Name, err)
+		return d, 0, fmt.Errorf("confirming that AlertRule %s is to be deleted: reading AlertRuleTemplate %s: %w", hub.Key(ar), key.Name, err)
 	}
 	cluster, err := hub.Cluster(ctx, reader, w.Cluster.Name)
 	if err != nil {
-		return d, 0, fmt.Errorf("before deleting AlertRule %s: %w", hub.Key(ar), err)
+		return d, 0, fmt.Errorf("confirming that AlertRule %s is to be deleted: %w", hub.Key(ar), err)
 	}
 	if cluster != nil {
 		present := *w
@@ -53,8 +52,8 @@ func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, ar *v1alph
 	return d, reader.Again(r.Intervals), nil
 }
 
-// judge decides about an AlertRule by its template and SpokeCluster, and by a Deployment and its
-// namespace. It tells whether the AlertRule stays.
+// judge decides about an AlertRule with its template and SpokeCluster, and a Deployment and its namespace. It
+// reports whether the AlertRule stays.
 func (r *Reconciler) judge(ctx context.Context, g ground, w rule.Workload, ar *v1alpha1.AlertRule) (d doomed, stays bool, err error) {
 	d.rule = ar
 	if r.keeps(g.template, w, ar) {
@@ -62,7 +61,7 @@ func (r *Reconciler) judge(ctx context.Context, g ground, w rule.Workload, ar *v
 	}
 	t, made, since, served := g.template, madeAt(ar), g.template.CreationTimestamp.Time, true
 	seen := r.Witness.Seen(t.UID, g.cluster)
-	if rule.SuspectUnmatched(time.Time{}, since, t, w, seen) { // it may be suspect, if it is old
+	if rule.SuspectUnmatched(time.Time{}, since, t, w, seen) { // it may be suspect if it is old
 		if since, w.Cluster, served, err = r.dated(ctx, g); err != nil {
 			return d, false, err
 		}
@@ -74,9 +73,9 @@ func (r *Reconciler) judge(ctx context.Context, g ground, w rule.Workload, ar *v
 	return d, false, nil
 }
 
-// dated returns since when a template is known to be what people set in it, and a SpokeCluster
-// since when it is: neither is older than its kind. served tells whether the hub has the kinds,
-// which are read after the objects.
+// dated returns since when a template and a SpokeCluster are known to have their content: neither is older
+// than its CustomResourceDefinition. served reports whether the hub serves the kinds, which are read after the
+// objects.
 func (r *Reconciler) dated(ctx context.Context, g ground) (since time.Time, c rule.Cluster, served bool, err error) {
 	since = g.template.CreationTimestamp.Time
 	templates, served, err := r.Guard.Kinds.Defined(ctx, hub.AlertRuleTemplates)
@@ -93,7 +92,7 @@ func (r *Reconciler) dated(ctx context.Context, g ground) (since time.Time, c ru
 	return since, members.Dated(g.cluster), true, nil
 }
 
-// keeps tells whether a template is the ground of an AlertRule, or can't be said not to be.
+// keeps reports whether an AlertRule follows from a template, or whether that is unknown.
 func (r *Reconciler) keeps(t *v1alpha1.AlertRuleTemplate, w rule.Workload, ar *v1alpha1.AlertRule) bool {
 	if ar.Name != rule.GeneratedName(t.Name, w.Cluster.Name, w.Namespace, w.Name) {
 		return false
@@ -102,10 +101,10 @@ func (r *Reconciler) keeps(t *v1alpha1.AlertRuleTemplate, w rule.Workload, ar *v
 	return matches || err != nil || r.Validator.ValidateTemplate(t) != nil
 }
 
-// misplaced makes sure, past the cache, that an AlertRule stands in the place of one that a
-// template makes for a workload. If it does not, it returns when to look again.
+// misplaced confirms with the API server that an AlertRule occupies the place of one that a template
+// generates. If it does not, it returns when to check again.
 func (r *Reconciler) misplaced(ctx context.Context, w *rule.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
-	reader, before := r.Guard.Live.Reading(), "before deleting AlertRule "+hub.Key(existing).String()
+	reader, before := r.Guard.Live.Reading(), "confirming that AlertRule "+hub.Key(existing).String()+" is to be deleted"
 	live, t := &v1alpha1.AlertRule{}, &v1alpha1.AlertRuleTemplate{}
 	err := reader.Get(ctx, hub.Key(existing), live)
 	if client.IgnoreNotFound(err) != nil {
@@ -129,8 +128,8 @@ func (r *Reconciler) misplaced(ctx context.Context, w *rule.Workload, ar, existi
 	return reader.Again(r.Intervals), nil
 }
 
-// madeAt returns when an AlertRule was made. Where the operator did not apply it, it comes from
-// a backup, and what stands for it in the spoke may be of any age.
+// madeAt returns when an AlertRule was created. If the operator did not apply it, it comes from a backup, and
+// its object in the spoke may have any age.
 func madeAt(ar *v1alpha1.AlertRule) time.Time {
 	applied := slices.ContainsFunc(ar.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
 		return e.Manager == v1alpha1.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == ""

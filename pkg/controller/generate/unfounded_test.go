@@ -23,15 +23,15 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// losing is a hub past its cache, on which an AlertRule of Deployment web may have lost its
-// ground. The AlertRule was made a second after all else.
+// losing is a hub's API server, on which an AlertRule of Deployment web may no longer be required. The
+// AlertRule was created a second after everything else.
 type losing struct {
 	*pruning
 
 	rule     *v1alpha1.AlertRule
 	template *v1alpha1.AlertRuleTemplate
 	member   *v1alpha1.SpokeCluster
-	// defined is when the kinds were.
+	// defined is when the kinds were defined.
 	defined   time.Time
 	kinds     map[string]types.UID
 	liveClock *clocktesting.FakeClock
@@ -87,7 +87,7 @@ func (l *losing) pastCache() client.Reader {
 	})
 }
 
-// remake has a kind made anew, by times that say otherwise: the hub's clock was set back.
+// remake defines a kind again, with misleading times: the hub's clock was set back.
 func (l *losing) remake(kind hub.Kind, plural string) {
 	l.Helper()
 	if _, _, err := l.Guard.Kinds.Defined(l.Context(), kind); err != nil {
@@ -97,7 +97,7 @@ func (l *losing) remake(kind hub.Kind, plural string) {
 	l.liveClock.Step(2 * time.Second)
 }
 
-// deploymentWeb is Deployment web, as the spoke's cache has it.
+// deploymentWeb is Deployment web in the spoke's cache.
 func deploymentWeb() *rule.Workload {
 	return &rule.Workload{Cluster: rule.Cluster{Name: "spoke"}, Namespace: "shop", Name: "web"}
 }
@@ -114,7 +114,7 @@ func (l *losing) put() {
 	}
 }
 
-// decide decides about the AlertRule by a cache that has no ground for it.
+// decide decides about the AlertRule with a cache in which it is not required.
 func (l *losing) decide() (doomed, time.Duration, error) {
 	l.Helper()
 	l.put()
@@ -220,8 +220,7 @@ func TestUnfounded(t *testing.T) {
 	}
 }
 
-// What stands in the place of an AlertRule that a template makes is deleted only if that is so
-// past the cache, too.
+// An object in the place of a generated AlertRule is deleted only if the API server confirms that.
 func TestMisplaced(t *testing.T) {
 	theirs := func(l *losing) *v1alpha1.AlertRule {
 		existing := l.rule.DeepCopy()
@@ -277,7 +276,7 @@ func TestMisplaced(t *testing.T) {
 	}
 }
 
-// Where the Deployment is gone, nothing of the hub is to be read.
+// If the Deployment is gone, nothing is read on the hub.
 func TestUnfoundedWithoutADeployment(t *testing.T) {
 	r := &Reconciler{}
 	if d, wait, err := r.unfounded(t.Context(), nil, made()); wait != 0 || err != nil || d.suspect {
@@ -285,7 +284,7 @@ func TestUnfoundedWithoutADeployment(t *testing.T) {
 	}
 }
 
-// What was read before, and is remembered, may be older than the cache: that is asked again soon.
+// A remembered read may be older than the cache, so the object is read again soon.
 func TestUnfoundedByWhatIsRemembered(t *testing.T) {
 	l := newLosing(t)
 	l.template.Spec.Clusters = nil
@@ -298,7 +297,7 @@ func TestUnfoundedByWhatIsRemembered(t *testing.T) {
 	}
 }
 
-// What is held for a spoke is looked at again when that is engaged anew.
+// Rules that are held for a spoke are reconciled when it is engaged again.
 func TestReplayOfWhatIsHeld(t *testing.T) {
 	p := newPruning(t, 0)
 	owner := types.NamespacedName{Namespace: "shop", Name: "web"}

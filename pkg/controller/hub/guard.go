@@ -11,12 +11,12 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/live"
 )
 
-// Kind is one of our kinds, as the guard looks it up.
+// Kind is one of the operator's kinds.
 type Kind struct {
 	kind, crd string
 }
 
-// The kinds whose absence lets something be deleted.
+// The kinds whose absence causes deletions.
 var (
 	AlertRules         = Kind{kind: "AlertRule", crd: "alertrules." + v1alpha1.Group}
 	AlertRuleTemplates = Kind{kind: "AlertRuleTemplate", crd: "alertruletemplates." + v1alpha1.Group}
@@ -25,7 +25,7 @@ var (
 	kinds = []Kind{AlertRules, AlertRuleTemplates, SpokeClusters}
 )
 
-// object returns an object of a kind, with nothing in it.
+// object returns an empty object of a kind.
 func (k Kind) object() client.Object {
 	switch k {
 	case AlertRules:
@@ -42,37 +42,37 @@ type Getter interface {
 	Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error
 }
 
-// Guard stands before every deletion that follows from an object's absence.
+// Guard confirms absences before anything is deleted because of them.
 type Guard struct {
-	// Live reads the hub's API server, past the cache: an object once a second at most.
+	// Live reads from the hub's API server, each object at most once a second.
 	Live *live.Reader
-	// Kinds tells when the kinds were defined.
+	// Kinds reports when the kinds were defined.
 	Kinds *Kinds
 }
 
-// Gone tells whether an object that the cache does not have is really gone, because
-// somebody deleted it. It is not, for what may be deleted, when its
-// CustomResourceDefinition is absent or terminating: then all objects of the kind
-// vanish with it, which is nobody's decision about any of them.
+// Gone reports whether an object that the cache lacks was really deleted. It was not if its
+// CustomResourceDefinition is absent or terminating, because then all objects of the kind vanish without a
+// decision about each.
 //
-// The order matters: the definition is marked before the first of its objects goes,
-// so a definition that is well after the object was found gone had no part in it.
+// The order matters: the definition is marked before the first of its objects is deleted. So a definition that
+// is well after the object was found gone is not the cause.
 //
-// reader reads past the cache. defined is when the kind was. What was made for the object before that has
-// survived a loss of the whole kind: then it may be a backup that lacks the object.
+// reader reads from the API server. defined says when the kind was defined. An object that was created for
+// this one before that has survived a loss of the whole kind; then the absence may be due to an incomplete
+// backup.
 func (g Guard) Gone(ctx context.Context, reader Getter, k Kind, key client.ObjectKey) (gone bool, defined Defined, err error) {
 	switch err := reader.Get(ctx, key, k.object()); {
 	case err == nil:
 		return false, Defined{}, nil
 	case !apierrors.IsNotFound(err):
-		return false, Defined{}, fmt.Errorf("making sure that %s %s is gone: %w", k.kind, key, err)
+		return false, Defined{}, fmt.Errorf("confirming that %s %s is gone: %w", k.kind, key, err)
 	}
 	defined, gone, err = g.Kinds.Defined(ctx, k)
 	return gone, defined, err
 }
 
-// Served tells whether the hub serves all of the operator's kinds, and none of them is
-// being deleted: what is deleted meanwhile may be deleted with its kind.
+// Served reports whether the hub serves all of the operator's kinds and none of them is being deleted, because
+// then objects may be deleted with their kind.
 func (g Guard) Served(ctx context.Context) (bool, error) {
 	for _, k := range kinds {
 		if _, served, err := g.Kinds.Defined(ctx, k); err != nil || !served {

@@ -37,7 +37,7 @@ func kindName(o client.Object) string {
 	return o.GetObjectKind().GroupVersionKind().GroupKind().String()
 }
 
-// guarded is a Guard of an API server, whose clock stands still.
+// guarded returns a Guard of an API server, whose clock stands still.
 func guarded(r client.Reader) Guard {
 	c := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	return Guard{Live: live.New(r, c), Kinds: NewKinds(r, nil, RecordKeys{}, c)}
@@ -104,7 +104,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// Between the two reads the definition is deleted, and all objects with it.
+// Between the two reads, the definition and all objects are deleted.
 func TestGuardBetweenTheReads(t *testing.T) {
 	deleted := false
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))

@@ -1,5 +1,5 @@
-// Package hub is what the controllers share of reading the hub: indexes over
-// AlertRules, and the guard that stands before every deletion.
+// Package hub has the controllers' shared access to the hub: indexes of AlertRules, and the guard of
+// deletions.
 package hub
 
 import (
@@ -25,12 +25,12 @@ const (
 	bySelector  = "selector"
 )
 
-// SetupIndexes adds the indexes that this package reads to the hub's cache.
+// SetupIndexes adds the indexes that this package uses to the hub's cache.
 func SetupIndexes(ctx context.Context, indexer client.FieldIndexer, hubID, generatedNamespace string) error {
 	generated := func(keys client.IndexerFunc) client.IndexerFunc {
 		return func(o client.Object) []string {
 			if o.GetNamespace() != generatedNamespace {
-				return nil // anybody can write our labels on their own
+				return nil // anybody can set our labels on their own AlertRules
 			}
 			return keys(o)
 		}
@@ -82,23 +82,23 @@ func templateKeys(o client.Object) []string {
 	return nil
 }
 
-// Generated tells whether a template made the AlertRule.
+// Generated reports whether a template generated the AlertRule.
 func Generated(r *v1alpha1.AlertRule) bool {
 	return r.Labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue &&
 		r.Labels[v1alpha1.TemplateLabel] != "" && r.Spec.WorkloadRef != nil
 }
 
-// GeneratedFor returns the AlertRules that templates made for a workload.
+// GeneratedFor returns the AlertRules that templates generated for a workload.
 func GeneratedFor(ctx context.Context, reader client.Reader, cluster, namespace, name string) ([]v1alpha1.AlertRule, error) {
 	return generated(ctx, reader, workloadIndex, workloadKey(cluster, namespace, name))
 }
 
-// GeneratedOn returns the AlertRules that templates made for workloads of a spoke.
+// GeneratedOn returns the AlertRules that templates generated for workloads of a spoke.
 func GeneratedOn(ctx context.Context, reader client.Reader, cluster string) ([]v1alpha1.AlertRule, error) {
 	return generated(ctx, reader, workloadIndex, cluster)
 }
 
-// GeneratedBy returns the AlertRules that a template made.
+// GeneratedBy returns the AlertRules that a template generated.
 func GeneratedBy(ctx context.Context, reader client.Reader, template string) ([]v1alpha1.AlertRule, error) {
 	return generated(ctx, reader, templateIndex, template)
 }
@@ -111,8 +111,8 @@ func generated(ctx context.Context, reader client.Reader, field, value string) (
 	return list.Items, nil
 }
 
-// RulesMaybeOn returns the AlertRules that name a spoke, and all that select spokes
-// by label: those that are placed on it are among them, whatever its labels are.
+// RulesMaybeOn returns the AlertRules that name a spoke, and all that select spokes by label. They include
+// those that are placed on the spoke, whatever its labels are.
 func RulesMaybeOn(ctx context.Context, reader client.Reader, cluster string) ([]v1alpha1.AlertRule, error) {
 	seen := map[types.UID]bool{}
 	var out []v1alpha1.AlertRule
@@ -139,7 +139,7 @@ func RulesOn(ctx context.Context, reader client.Reader, cluster rule.Cluster) ([
 	}
 	out := maybe[:0]
 	for i := range maybe {
-		// A placement that is no valid selector places nothing; its status says so.
+		// An invalid selector places nothing; the status says so.
 		if placed, err := rule.Places(maybe[i].Spec.Placement, cluster); err == nil && placed {
 			out = append(out, maybe[i])
 		}
@@ -147,12 +147,12 @@ func RulesOn(ctx context.Context, reader client.Reader, cluster rule.Cluster) ([
 	return out, nil
 }
 
-// RuleOfObject returns the AlertRule whose PrometheusRules have a name, whatever they
-// say of themselves: people can change what is written on them, and not their name.
+// RuleOfObject returns the AlertRule whose PrometheusRules have a name, whatever their labels and annotations
+// say, because people can change those but not the name.
 func RuleOfObject(ctx context.Context, reader client.Reader, name string) (key types.NamespacedName, found bool, err error) {
 	var list v1alpha1.AlertRuleList
 	if err := reader.List(ctx, &list, client.MatchingFields{objectIndex: name}); err != nil {
-		return key, false, fmt.Errorf("looking up the AlertRule of PrometheusRules %s: %w", name, err)
+		return key, false, fmt.Errorf("finding the AlertRule of PrometheusRule %s: %w", name, err)
 	}
 	if len(list.Items) == 0 {
 		return key, false, nil
@@ -160,8 +160,7 @@ func RuleOfObject(ctx context.Context, reader client.Reader, name string) (key t
 	return Key(&list.Items[0]), true, nil
 }
 
-// Cluster returns a spoke as placement sees it, or nil when there is no SpokeCluster
-// of that name.
+// Cluster returns a spoke as placement sees it, or nil if there is no such SpokeCluster.
 func Cluster(ctx context.Context, reader Getter, name string) (*rule.Cluster, error) {
 	var sc v1alpha1.SpokeCluster
 	if err := reader.Get(ctx, client.ObjectKey{Name: name}, &sc); err != nil {
@@ -193,8 +192,7 @@ func ClusterOf(sc *v1alpha1.SpokeCluster) *rule.Cluster {
 	return c
 }
 
-// WithEvaluators sets what is known of a spoke's evaluators. whyNot says why it is not known
-// whether there are others.
+// WithEvaluators sets a spoke's evaluators. whyNot says why others may exist that are unknown.
 func WithEvaluators(c *rule.Cluster, list []v1alpha1.Evaluator, whyNot string) {
 	c.Evaluators, c.EvaluatorsUnknown = make([]rule.Evaluator, 0, len(list)), whyNot
 	for i := range list {

@@ -23,14 +23,14 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// lostRetry is when to look again at a kind that was found to be gone.
+// lostRetry is when to check again a kind that is gone.
 const lostRetry = 5 * time.Second
 
 var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// Kinds tells when the kinds were defined. The hub's ConfigMap has the UID of each kind's
-// CustomResourceDefinition: another UID means that the kind was deleted and made anew, whatever
-// its creationTimestamp is. NewKinds makes one.
+// Kinds reports when the kinds were defined. The hub's ConfigMap records the UID of each
+// CustomResourceDefinition: a different UID means that the kind was deleted and defined again, whatever its
+// creationTimestamp is. Use NewKinds to create one.
 type Kinds struct {
 	reader client.Reader
 	writer client.Writer
@@ -39,44 +39,44 @@ type Kinds struct {
 	begun  time.Time
 
 	flights singleflight.Group
-	// turn is held by the one who reads.
+	// turn is held by the reader.
 	turn chan struct{}
-	// lost tells Start that a kind was found to be gone.
+	// lost tells Start that a kind is gone.
 	lost chan struct{}
 
 	mu    sync.Mutex
 	known map[Kind]known
 }
 
-// RecordKeys are the objects on the hub by which a process knows what was before it.
+// RecordKeys are the objects on the hub that record earlier processes.
 type RecordKeys struct {
-	// ConfigMap has the record of the kinds.
+	// ConfigMap records the kinds.
 	ConfigMap client.ObjectKey
-	// Lease is that of the leader: it was renewed until shortly before.
+	// Lease is the leader's lease, which was renewed until shortly before.
 	Lease client.ObjectKey
 }
 
-// Defined is what is known of when a kind was defined.
+// Defined says when a kind was defined.
 type Defined struct {
-	// Since is the time up to which what was made may be of a former kind.
+	// Since is the time before which objects may belong to a former definition.
 	Since time.Time
-	// Anew tells that there was a former kind, by the record.
+	// Anew means that the record has a former definition.
 	Anew bool
 
 	created time.Time
-	// version is the CustomResourceDefinition's resourceVersion when it was first read.
+	// version is the first known resourceVersion of the CustomResourceDefinition.
 	version string
 }
 
-// known is what was read before of a CustomResourceDefinition.
+// known is the known state of a CustomResourceDefinition.
 type known struct {
 	uid     types.UID
 	version string
-	// anew is when it was found in place of another one, or zero.
+	// anew is when it was found to replace another one, or zero.
 	anew time.Time
 }
 
-// NewKinds returns Kinds that read past the cache. Without a writer, they keep no record.
+// NewKinds returns Kinds that bypass the cache. Without a writer, they do not record anything.
 func NewKinds(reader client.Reader, writer client.Writer, keys RecordKeys, c clock.PassiveClock) *Kinds {
 	return &Kinds{
 		reader: reader, writer: writer, keys: keys, clock: c, begun: c.Now(),
@@ -84,7 +84,7 @@ func NewKinds(reader client.Reader, writer client.Writer, keys RecordKeys, c clo
 	}
 }
 
-// Learn records the kinds that the hub has, and tells whether it has all of them.
+// Learn records the kinds on the hub, and reports whether it has all of them.
 func (k *Kinds) Learn(ctx context.Context) (all bool, err error) {
 	for _, kind := range kinds {
 		if _, served, err := k.Defined(ctx, kind); err != nil || !served {
@@ -94,13 +94,13 @@ func (k *Kinds) Learn(ctx context.Context) (all bool, err error) {
 	return true, nil
 }
 
-// Start learns the kinds anew each time that one was found to be gone, until they are back. The
-// sooner that is noticed, the less is taken to be older than it is. It returns when ctx ends.
+// Start records a kind that was gone as soon as it is back: an early record dates its objects more precisely.
+// It returns when ctx ends.
 func (k *Kinds) Start(ctx context.Context) error {
 	for {
 		all, err := k.Learn(ctx)
 		if err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "the kinds can't be recorded, trying again")
+			log.FromContext(ctx).Error(err, "recording the CustomResourceDefinitions failed; retrying")
 		}
 		again := k.lost
 		var later <-chan time.Time
@@ -116,14 +116,14 @@ func (k *Kinds) Start(ctx context.Context) error {
 	}
 }
 
-// Defined tells when a kind was defined, and whether it is there to stay: its
-// CustomResourceDefinition exists, and is not being deleted. It is read after the call, for
-// the kind may have been lost since what was read before. One read serves all who wait for it.
+// Defined says when a kind was defined, and whether it is served: its CustomResourceDefinition exists and is
+// not being deleted. The read starts after the call, because the kind may have been lost recently. Concurrent
+// callers share a read.
 func (k *Kinds) Defined(ctx context.Context, kind Kind) (d Defined, served bool, err error) {
 	flight := k.flights.DoChan(kind.crd, func() (any, error) {
 		k.turn <- struct{}{}
 		defer func() { <-k.turn }()
-		k.flights.Forget(kind.crd) // who comes from here on waits for the next read
+		k.flights.Forget(kind.crd) // later callers wait for the next read
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.Timeout)
 		defer cancel()
 		return k.read(ctx, kind)
@@ -147,7 +147,7 @@ func (k *Kinds) Defined(ctx context.Context, kind Kind) (d Defined, served bool,
 	}
 }
 
-// read is Defined, once. It returns nil for a kind that is not there to stay.
+// read is Defined, once. It returns nil for a kind that is not served.
 func (k *Kinds) read(ctx context.Context, kind Kind) (*Defined, error) {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(crdKind)
@@ -171,8 +171,7 @@ func (k *Kinds) read(ctx context.Context, kind Kind) (*Defined, error) {
 	return d, nil
 }
 
-// recall returns what is known of a CustomResourceDefinition: what this process read of it, or
-// else what is on record.
+// recall returns the known state of a CustomResourceDefinition, from this process or else from the record.
 func (k *Kinds) recall(ctx context.Context, kind Kind, crd *metav1.PartialObjectMetadata) (known, error) {
 	k.mu.Lock()
 	is, found := k.known[kind]
@@ -196,9 +195,9 @@ func (k *Kinds) recall(ctx context.Context, kind Kind, crd *metav1.PartialObject
 	return is, nil
 }
 
-// record returns when a CustomResourceDefinition was found in place of another one, or zero. It
-// writes to the record what is not there yet. Without a ConfigMap, which a person deleted, the
-// times decide alone: it is made again when the manager starts.
+// record returns when a CustomResourceDefinition was found to replace another one, or zero, and adds missing
+// data to the record. Without the ConfigMap, only the times decide; the manager creates it again at its next
+// start.
 func (k *Kinds) record(ctx context.Context, kind Kind, uid types.UID) (anew time.Time, err error) {
 	if k.writer == nil {
 		return time.Time{}, nil
@@ -208,7 +207,7 @@ func (k *Kinds) record(ctx context.Context, kind Kind, uid types.UID) (anew time
 	case apierrors.IsNotFound(err):
 		return time.Time{}, nil
 	case err != nil:
-		return time.Time{}, fmt.Errorf("reading from ConfigMap %s which %s was there before: %w", k.keys.ConfigMap, kind.crd, err)
+		return time.Time{}, fmt.Errorf("reading from ConfigMap %s the record of CustomResourceDefinition %s: %w", k.keys.ConfigMap, kind.crd, err)
 	}
 	was, at, _ := strings.Cut(cm.Data[kind.crd], " ")
 	if was == string(uid) {
@@ -228,16 +227,15 @@ func (k *Kinds) record(ctx context.Context, kind Kind, uid types.UID) (anew time
 	}
 	next.Data[kind.crd] = value
 	if err := k.writer.Patch(ctx, next, client.MergeFrom(cm)); err != nil {
-		return time.Time{}, fmt.Errorf("recording in ConfigMap %s which %s there is: %w", k.keys.ConfigMap, kind.crd, err)
+		return time.Time{}, fmt.Errorf("recording in ConfigMap %s the CustomResourceDefinition %s: %w", k.keys.ConfigMap, kind.crd, err)
 	}
 	return anew, nil
 }
 
-// now returns the time, by that clock which is the latest: the clock as it is, or as it was when the
-// process started, or that of the leader that renewed its lease last. One that was set back says
-// nothing of what was made before.
+// now returns the latest of the clock's time, the time since the process started, and the leader's last
+// renewal of the lease. A clock that was set back can't date earlier objects.
 func (k *Kinds) now(ctx context.Context) (time.Time, error) {
-	// Without their monotonic readings, by which a clock that was set back would not show.
+	// Monotonic readings would hide that a clock was set back.
 	now, counted := k.clock.Now().Round(0), k.begun.Round(0).Add(k.clock.Since(k.begun))
 	if counted.After(now) {
 		now = counted
@@ -246,7 +244,7 @@ func (k *Kinds) now(ctx context.Context) (time.Time, error) {
 		lease := &coordinationv1.Lease{}
 		err := k.reader.Get(ctx, k.keys.Lease, lease)
 		if client.IgnoreNotFound(err) != nil {
-			return time.Time{}, fmt.Errorf("reading from Lease %s what time it is: %w", k.keys.Lease, err)
+			return time.Time{}, fmt.Errorf("reading the time from Lease %s: %w", k.keys.Lease, err)
 		}
 		if t := lease.Spec.RenewTime; t != nil && t.After(now) {
 			now = t.Time
@@ -255,8 +253,7 @@ func (k *Kinds) now(ctx context.Context) (time.Time, error) {
 	return now.UTC().Truncate(time.Second), nil
 }
 
-// Dated returns a SpokeCluster, of a kind that was defined so, that is no older than it is
-// known to be.
+// Dated returns a SpokeCluster with an age no greater than that of its kind's definition.
 func (d Defined) Dated(c rule.Cluster) rule.Cluster {
 	if c.Created.Before(d.Since) {
 		c.Created = d.Since
@@ -264,11 +261,10 @@ func (d Defined) Dated(c rule.Cluster) rule.Cluster {
 	return c
 }
 
-// Has tells whether an object that was deleted was of this kind, and not of a former one of
-// the same name: with that, all of its objects are deleted, which is nobody's decision about any
-// of them. made is when the object was, and version is its last resourceVersion, which is higher
-// than that of a CustomResourceDefinition that came later. It tells the order whatever the
-// clocks say; the times do so where resourceVersions can't be compared, or come from two etcds.
+// Has reports whether a deleted object belonged to this definition of the kind. The deletion of a former
+// definition deletes all its objects, without a decision about each. made is when the object was created, and
+// version its last resourceVersion, which is higher than that of a later CustomResourceDefinition. Versions
+// are independent of clocks; times are used if versions can't be compared or come from two etcds.
 func (d Defined) Has(made time.Time, version string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, d.version)
 	return !made.Before(d.created) && (err != nil || order > 0)

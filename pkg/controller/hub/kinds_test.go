@@ -28,7 +28,7 @@ var (
 	leaseKey  = client.ObjectKey{Namespace: "operator", Name: "rulefleet-manager"}
 )
 
-// recorded is a hub with a CustomResourceDefinition and the record of it.
+// recorded is a hub with a CustomResourceDefinition and its record.
 type recorded struct {
 	client.Client
 
@@ -39,7 +39,7 @@ type recorded struct {
 	crd    metav1.ObjectMeta
 	writes int
 	refuse error
-	// gone tells that there is no definition, and reads is how often it was read.
+	// gone means that the definition does not exist, and reads is how often it was read.
 	gone  bool
 	reads int
 }
@@ -89,7 +89,7 @@ func (r *recorded) set(change func()) {
 	change()
 }
 
-// start returns Kinds that remember nothing, as after a restart.
+// start returns Kinds without state, as after a restart.
 func (r *recorded) start() *Kinds { return NewKinds(r, r, RecordKeys{recordKey, leaseKey}, r.clock) }
 
 func (r *recorded) defined(k *Kinds) Defined {
@@ -110,13 +110,13 @@ func (r *recorded) data() map[string]string {
 	return cm.Data
 }
 
-// remake has the kind made anew, by a clock that was set back.
+// remake defines the kind again, with a clock that was set back.
 func (r *recorded) remake() {
 	r.crd = metav1.ObjectMeta{UID: "second", ResourceVersion: "20", CreationTimestamp: metav1.NewTime(defined.Add(-time.Hour))}
 }
 
-// The first definition is recorded, and another one is known to be one whatever the times say:
-// by this process, and by those after it.
+// The first definition is recorded, and another one is recognized whatever the times say, by this process and
+// later ones.
 func TestKinds(t *testing.T) {
 	r := newRecorded(t, map[string]string{"id": "hub"})
 	k := r.start()
@@ -145,7 +145,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// What can't be recorded is not known.
+// A definition that can't be recorded is not known.
 func TestKindsRefused(t *testing.T) {
 	r := newRecorded(t, map[string]string{"alertrules.rulefleet.io": "former"})
 	r.refuse = errors.New("no answer")
@@ -159,7 +159,7 @@ func TestKindsRefused(t *testing.T) {
 	}
 }
 
-// Where the record is gone, what the process knows counts, and then the times.
+// Without the record, the state of the process counts, and then the times.
 func TestKindsWithoutARecord(t *testing.T) {
 	r := newRecorded(t, nil)
 	k := r.start()
@@ -185,7 +185,7 @@ type steppedClock struct {
 
 func (c *steppedClock) Now() time.Time { return c.PassiveClock.Now().Add(-c.back) }
 
-// A clock that was set back does not tell what is older than the kind.
+// A clock that was set back does not determine what is older than the kind.
 func TestKindsByAClockThatWasSetBack(t *testing.T) {
 	for name, fn := range map[string]func(r *recorded) *Kinds{
 		"while the process runs": func(r *recorded) *Kinds {
@@ -222,7 +222,7 @@ func TestKindsByAClockThatWasSetBack(t *testing.T) {
 	}
 }
 
-// A kind that is made anew is noticed soon, though nothing asks for it.
+// A new definition is detected soon even if nothing asks for it.
 func TestKindsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorded(t, nil)
@@ -271,7 +271,7 @@ func TestLearn(t *testing.T) {
 	}
 }
 
-// All who ask while a read is under way get the next one, which is one for all of them.
+// Callers during a read share the next one.
 func TestKindsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const askers = 20

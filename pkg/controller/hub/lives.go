@@ -7,29 +7,28 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxLives bounds the names that are remembered; those that were asked for longest ago go first.
+// maxLives bounds the remembered names; the least recently used ones are dropped.
 const maxLives = 10_000
 
-// Lives tells which names of SpokeClusters have become another one's since the process started: what
-// statuses of rules say of the name may be about the former one. The zero value is ready to use.
+// Lives records which names of SpokeClusters now belong to another object, so that statuses about the name may
+// concern the former one. The zero value is ready to use.
 type Lives struct {
 	mu    sync.Mutex
 	names *lru.Cache // of life, by name
 	count int64
-	// forgotten is the count at which a name was last forgotten: what is not remembered may have
-	// changed by then.
+	// forgotten is the count at which a name was last dropped: an unknown name may have changed by then.
 	forgotten int64
 }
 
-// life is what is known of a name.
+// life is the state of a name.
 type life struct {
-	uid     types.UID // of the SpokeCluster that has it, or had it last
+	uid     types.UID // of the present or last SpokeCluster
 	gone    bool      // no SpokeCluster has it
-	changed int64     // at which count
+	changed int64     // the count of the last change
 }
 
-// Saw notes the SpokeCluster that has a name, and tells whether another one had it when it was
-// last seen. It says so, too, of a name that may have been forgotten.
+// Saw records the SpokeCluster of a name, and reports whether another one had the name before. It returns true
+// for a name that may have been dropped.
 func (l *Lives) Saw(name string, uid types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,7 +45,7 @@ func (l *Lives) Saw(name string, uid types.UID) bool {
 	return true
 }
 
-// Gone notes that the SpokeCluster of a name is gone: the next one is another.
+// Gone records that the SpokeCluster of a name is gone.
 func (l *Lives) Gone(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +55,7 @@ func (l *Lives) Gone(name string) {
 	}
 }
 
-// of returns what is known of a name.
+// of returns the state of a name.
 func (l *Lives) of(name string) (life, bool) {
 	if l.names != nil {
 		if found, ok := l.names.Get(name); ok {
@@ -83,8 +82,7 @@ func (l *Lives) Count() int64 {
 	return l.count
 }
 
-// ChangedSince tells whether a name has become another SpokeCluster's since Count returned a number.
-// A name that was forgotten since then may have.
+// ChangedSince reports whether a name may belong to another SpokeCluster since Count returned a number.
 func (l *Lives) ChangedSince(name string, count int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

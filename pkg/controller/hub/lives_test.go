@@ -33,7 +33,7 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded. A name that was forgotten counts as changed.
+// The number of remembered names is bounded. A forgotten name counts as changed.
 func TestLivesAreBounded(t *testing.T) {
 	t.Parallel()
 	var l Lives

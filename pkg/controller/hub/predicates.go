@@ -5,15 +5,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
-// replaced passes the update by which another object takes the place of one of the same name.
-// After an interruption, that is all that is seen of a deletion and of what came after it, and
-// the generations of the two may be the same.
+// replaced passes an update by which another object replaces one of the same name. After an interruption, a
+// deletion and a creation arrive as one such update, and the generations may be equal.
 var replaced = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
 }
 
-// Edited passes updates of the spec, and another object of the same name.
+// Edited passes updates of the spec, and replacements of an object.
 var Edited = predicate.Or(predicate.GenerationChangedPredicate{}, replaced)
 
-// Decided passes what people decide about a spoke: its spec and its labels.
+// Decided passes changes that people make to a spoke: its spec and its labels.
 var Decided = predicate.Or(predicate.LabelChangedPredicate{}, Edited)

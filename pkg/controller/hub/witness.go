@@ -18,36 +18,35 @@ import (
 )
 
 const (
-	// maxWitnessed bounds the objects of which something is remembered; those that were
-	// used longest ago go first.
+	// maxWitnessed bounds the remembered objects; the least recently used ones are dropped.
 	maxWitnessed = 10_000
-	// maxFormer bounds the former versions that are remembered of an object.
+	// maxFormer bounds the remembered former versions of an object.
 	maxFormer = 8
 )
 
-// Witness remembers what this process saw being decided on the hub, so that what follows
-// from it is not taken for a loss. Memory is all it has: after a restart, the ages of
-// objects decide. What it forgot waits for an acknowledgement, at worst. NewWitness makes one.
+// Witness remembers changes that this process saw on the hub, so that their consequences are not taken for a
+// loss. It is only in memory: after a restart, the ages of objects decide, and a forgotten change at worst
+// requires an acknowledgement. Use NewWitness to create one.
 type Witness struct {
 	mu sync.Mutex
-	// deleted has the objects that were deleted, as deletion by witnessed.
+	// deleted has the deleted objects, as deletion by witnessed.
 	deleted *lru.Cache
-	// former has the versions of an object before its present one, by its UID: as
-	// []client.Object, with no more than a decision reads.
+	// former has the earlier versions of an object by its UID, as []client.Object with only the fields that
+	// decisions use.
 	former *lru.Cache
-	// left has the SpokeClusters that were deleted, as []departed by their identity.
+	// left has the deleted SpokeClusters, as []departed by identity.
 	left *lru.Cache
 }
 
-// deletion is what is remembered of an object that was deleted.
+// deletion is the deletion of an object.
 type deletion struct {
 	made    time.Time
 	version string
-	// versions are those before its deletion, and its last one: of an AlertRule alone.
+	// versions are the versions before the deletion, and the last one; only of an AlertRule.
 	versions []client.Object
 }
 
-// departed is a SpokeCluster that was deleted.
+// departed is a deleted SpokeCluster.
 type departed struct {
 	rule.Cluster
 
@@ -59,13 +58,13 @@ type witnessed struct {
 	key  types.NamespacedName
 }
 
-// NewWitness returns a Witness that saw nothing yet.
+// NewWitness returns an empty Witness.
 func NewWitness() *Witness {
 	return &Witness{deleted: lru.New(maxWitnessed), former: lru.New(maxWitnessed), left: lru.New(maxWitnessed)}
 }
 
-// Before returns a handler that remembers an event before another one handles it: what that
-// one enqueues may be decided at once.
+// Before returns a handler that remembers an event before next handles it, because next may cause a decision
+// at once.
 func (w *Witness) Before(next spoke.EventHandler) spoke.EventHandler {
 	return &witnessing{EventHandler: next, w: w}
 }
@@ -94,7 +93,7 @@ func (h *witnessing) Delete(ctx context.Context, e event.TypedDeleteEvent[client
 	h.EventHandler.Delete(ctx, e, q)
 }
 
-// kindOf returns the kind of an object. ok is false for one that nothing depends on.
+// kindOf returns the kind of an object. ok is false for an irrelevant one.
 func kindOf(o client.Object) (kind Kind, ok bool) {
 	switch o.(type) {
 	case *v1alpha1.AlertRule:
@@ -107,9 +106,9 @@ func kindOf(o client.Object) (kind Kind, ok bool) {
 	return Kind{}, false
 }
 
-// sawCreated forgets that an object was deleted. Of an AlertRule that was deleted and made
-// anew, such as by kubectl replace --force, the former one's versions are this one's: a person
-// made the change. SpokeClusters and built-in templates are made anew by the manager.
+// sawCreated drops the deletion of an object. If an AlertRule is deleted and created again, for example by
+// kubectl replace --force, it inherits the former versions, because a person made the change. The manager
+// itself creates SpokeClusters and built-in templates again.
 func (w *Witness) sawCreated(o client.Object) {
 	kind, ok := kindOf(o)
 	if !ok {
@@ -148,11 +147,11 @@ func (w *Witness) sawLeave(c departed) {
 	w.left.Add(c.Identity, latest(append(left, c)))
 }
 
-// latest returns the last of some versions, as many as are remembered.
+// latest returns the last maxFormer versions.
 func latest[T any](versions []T) []T { return versions[max(0, len(versions)-maxFormer):] }
 
-// sawUpdated remembers the old version, if a decision may differ by the new one. Another
-// object of the same name is none: what was there before may have been lost.
+// sawUpdated remembers the old version if the new one may change a decision. A replacement by another object
+// is not a change, because the former object may have been lost.
 func (w *Witness) sawUpdated(before, after client.Object) {
 	if before.GetUID() != after.GetUID() {
 		w.former.Remove(before.GetUID())
@@ -166,12 +165,12 @@ func (w *Witness) sawUpdated(before, after client.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	versions := slices.DeleteFunc(slices.Clone(w.versions(before.GetUID())), func(o client.Object) bool {
-		return equality.Semantic.DeepEqual(o, was) // two controllers tell of each event
+		return equality.Semantic.DeepEqual(o, was) // two controllers report each event
 	})
 	w.former.Add(before.GetUID(), latest(append(versions, was)))
 }
 
-// read returns what decisions read of an object, or nil for one of another kind.
+// read returns the fields of an object that decisions use, or nil for an irrelevant kind.
 func read(o client.Object) client.Object {
 	switch o := o.(type) {
 	case *v1alpha1.AlertRule:
@@ -202,7 +201,7 @@ func (w *Witness) versions(uid types.UID) []client.Object {
 	return nil
 }
 
-// Deleted tells whether an object of a kind that was defined so was seen to be deleted.
+// Deleted reports whether an object was seen to be deleted under this definition of its kind.
 func (w *Witness) Deleted(kind Kind, key types.NamespacedName, defined Defined) bool {
 	found, ok := w.deleted.Get(witnessed{kind, key})
 	if !ok {
@@ -212,8 +211,7 @@ func (w *Witness) Deleted(kind Kind, key types.NamespacedName, defined Defined) 
 	return defined.Has(d.made, d.version)
 }
 
-// Seen returns what was seen of what a decision follows from: of an AlertRule or a
-// template, by its UID, and of a SpokeCluster.
+// Seen returns the remembered versions of an AlertRule or a template, by its UID, and of a SpokeCluster.
 func (w *Witness) Seen(uid types.UID, c rule.Cluster) rule.Seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -232,8 +230,8 @@ func (w *Witness) Seen(uid types.UID, c rule.Cluster) rule.Seen {
 	return seen
 }
 
-// Left returns the SpokeClusters of other names that were a cluster, and were seen to be
-// deleted, of a kind that was defined so.
+// Left returns the deleted SpokeClusters of other names that were the same cluster, under this definition of
+// the kind.
 func (w *Witness) Left(c rule.Cluster, defined Defined) []rule.Cluster {
 	w.mu.Lock()
 	defer w.mu.Unlock()

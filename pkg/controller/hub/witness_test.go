@@ -74,7 +74,7 @@ func TestWitnessLabels(t *testing.T) {
 	if seen := w.Seen("", c); len(seen.Labels) != 1 {
 		t.Errorf("a change of the status is remembered: %v", seen.Labels)
 	}
-	// It was deleted and made anew while nobody looked.
+	// It was deleted and created again between two events.
 	w.sawUpdated(member("s", "1", "silver"), member("s", "2", "bronze"))
 	for _, uid := range []types.UID{"1", "2"} {
 		c.UID = uid
@@ -141,8 +141,8 @@ func TestWitnessLeft(t *testing.T) {
 	}
 }
 
-// An AlertRule that is deleted and made anew has the former one's versions. A SpokeCluster and a
-// template have not, for the manager makes these anew.
+// An AlertRule that is deleted and created again inherits the versions. A SpokeCluster and a template do not,
+// because the manager itself creates these again.
 func TestWitnessReplaced(t *testing.T) {
 	w := NewWitness()
 	was, is := ruleMade("1", defined), ruleMade("1", defined)

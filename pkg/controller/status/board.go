@@ -1,7 +1,5 @@
-// Package status is step (3) of the data flow: it writes AlertRule.status, and is
-// the only one that does. Verdicts reach it in memory, through the Board; what they
-// amount to is decided by rule.Status. One write tells of all that came in within a
-// second.
+// Package status writes AlertRule.status; nothing else does. Verdicts arrive in memory, through the Board, and
+// rule.Status turns them into a status. Changes within a second make one write.
 package status
 
 import (
@@ -15,11 +13,11 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// debounce is how long the first news of a rule waits for more.
+// debounce is how long the first change of a rule waits for more.
 const debounce = time.Second
 
-// Board holds the latest verdict on every rule in every spoke, for as long as the
-// process lives. A verdict that is missing is no news: the status keeps what it says.
+// Board has the latest verdict on every rule in every spoke since the process started. The status keeps its
+// rows where a verdict is missing.
 type Board struct {
 	mu       sync.Mutex
 	verdicts map[types.NamespacedName]map[string]v1alpha1.ClusterStatus
@@ -31,7 +29,7 @@ func NewBoard() *Board {
 	return &Board{verdicts: map[types.NamespacedName]map[string]v1alpha1.ClusterStatus{}, notify: func(types.NamespacedName) {}}
 }
 
-// Report keeps the latest verdict on a rule in the spoke that the row names.
+// Report records the latest verdict on a rule in the row's spoke.
 func (b *Board) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
 	b.mu.Lock()
 	rows := b.verdicts[key]
@@ -48,7 +46,7 @@ func (b *Board) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
 	}
 }
 
-// Forget drops the verdict on a rule that is not meant to be in a spoke.
+// Forget drops the verdict on a rule that does not belong in a spoke.
 func (b *Board) Forget(key types.NamespacedName, spoke string) {
 	b.mu.Lock()
 	_, known := b.verdicts[key][spoke]
@@ -63,7 +61,7 @@ func (b *Board) Forget(key types.NamespacedName, spoke string) {
 	}
 }
 
-// Notify has the status of a rule derived anew.
+// Notify requests an update of a rule's status.
 func (b *Board) Notify(key types.NamespacedName) {
 	b.mu.Lock()
 	notify := b.notify
@@ -71,8 +69,7 @@ func (b *Board) Notify(key types.NamespacedName) {
 	notify(key)
 }
 
-// forgetSpoke drops the verdicts on a spoke that is gone. What is shown of them goes with the
-// SpokeCluster.
+// forgetSpoke drops the verdicts on a spoke that is gone. The rows are removed with the SpokeCluster.
 func (b *Board) forgetSpoke(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,7 +81,7 @@ func (b *Board) forgetSpoke(name string) {
 	}
 }
 
-// drop forgets all about a rule that is gone.
+// drop forgets a rule that is gone.
 func (b *Board) drop(key types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,7 +95,7 @@ func (b *Board) rows(key types.NamespacedName) map[string]v1alpha1.ClusterStatus
 	return maps.Clone(b.verdicts[key])
 }
 
-// onNews sets the function that is told which rule there is news of.
+// onNews sets the function that is called for changed rules.
 func (b *Board) onNews(fn func(types.NamespacedName)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 )
 
-// TestContested has somebody on the hub undo what the operator makes of an AlertRule.
+// TestContested has another client on the hub that reverts the operator's writes of an AlertRule.
 func TestContested(t *testing.T) {
 	scheme := runtime.NewScheme()
 	must(t, v1alpha1.AddToScheme(scheme))

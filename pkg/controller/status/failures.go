@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// failuresInterval is the least time between two changes of what is told of a spoke.
+	// failuresInterval is the minimum time between two changes of a spoke's message.
 	failuresInterval = 10 * time.Second
-	// After a restart, the verdicts on a spoke's rules come in one by one. What its status
-	// said before stands until none came for failuresQuiet, and for failuresPatience at most.
+	// After a restart, the verdicts on a spoke's rules arrive one by one. The previous message stays until none
+	// has arrived for failuresQuiet, at most for failuresPatience.
 	failuresQuiet    = 5 * time.Second
 	failuresPatience = 25 * time.Second
-	// maxExample bounds the message that is quoted, in bytes.
+	// maxExample bounds the quoted message, in bytes.
 	maxExample = 256
 )
 
-// Failures takes the verdicts on their way to the Board, and keeps, for every spoke, which
-// rules failed there: what is for people to put right, though the spoke can be served.
+// Failures passes verdicts on to the Board, and records which rules fail in each spoke: those that a person
+// has to fix although the spoke is connected.
 type Failures struct {
 	board     *Board
 	intervals interval.Scale
@@ -40,25 +40,24 @@ type Failures struct {
 	spokes map[string]*failing
 }
 
-// failing is what is known of one spoke.
+// failing is the state of one spoke.
 type failing struct {
 	rules map[types.NamespacedName]v1alpha1.ClusterStatus
-	// settled tells that verdicts are as good as complete, and told is what was told since.
+	// settled means that the verdicts are practically complete. told is the last message since then.
 	settled bool
 	told    string
-	// began is when the spoke was first heard of, and last is the time of the last verdict.
+	// began is when the spoke was first seen, and last is the time of the last verdict.
 	began, last time.Time
-	timer       *time.Timer // nil unless what is told is to be looked at
+	timer       *time.Timer // nil unless a check is scheduled
 }
 
-// NewFailures returns Failures that pass all verdicts on to a Board. intervals scales how often
-// they are looked at. changed is called, with no lock held, when something else is to be told of a
-// spoke.
+// NewFailures returns Failures that pass all verdicts on to a Board. intervals scales the check interval.
+// changed is called without a lock when a spoke's message changes.
 func NewFailures(board *Board, intervals interval.Scale, changed func(spoke string)) *Failures {
 	return &Failures{board: board, intervals: intervals, changed: changed, spokes: map[string]*failing{}}
 }
 
-// Report keeps the latest verdict on a rule in the spoke that the row names.
+// Report records the latest verdict on a rule in the row's spoke.
 func (f *Failures) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
 	f.board.Report(key, row)
 	f.mu.Lock()
@@ -77,7 +76,7 @@ func (f *Failures) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) 
 	f.lookLaterLocked(string(row.Name), s, failuresInterval)
 }
 
-// Forget drops the verdict on a rule that is not meant to be in a spoke.
+// Forget drops the verdict on a rule that does not belong in a spoke.
 func (f *Failures) Forget(key types.NamespacedName, spoke string) {
 	f.board.Forget(key, spoke)
 	f.mu.Lock()
@@ -106,7 +105,7 @@ func (f *Failures) dropLocked(spoke string, s *failing, key types.NamespacedName
 	}
 }
 
-// forgetSpoke forgets a spoke that is gone. The Board does so by itself.
+// forgetSpoke forgets a spoke that is gone. The Board does so separately.
 func (f *Failures) forgetSpoke(name string) {
 	if f == nil {
 		return
@@ -127,8 +126,8 @@ func (f *Failures) Failing(name string) (message string, known bool) {
 	return s.told, s.settled
 }
 
-// spokeLocked returns what is known of a spoke. The first time it is heard of begins the
-// wait for its verdicts: there may be none.
+// spokeLocked returns the state of a spoke. The first call starts the wait for its verdicts, of which there
+// may be none.
 func (f *Failures) spokeLocked(name string) *failing {
 	s, ok := f.spokes[name]
 	if !ok {
@@ -145,7 +144,7 @@ func (f *Failures) lookLaterLocked(name string, s *failing, after time.Duration)
 	}
 }
 
-// look tells of a spoke if there is something else to be told.
+// look reports a spoke if its message has changed.
 func (f *Failures) look(name string, s *failing) {
 	f.mu.Lock()
 	if f.spokes[name] != s {
@@ -168,8 +167,8 @@ func (f *Failures) look(name string, s *failing) {
 	}
 }
 
-// failure tells whether a verdict says that a person has something to put right for the
-// rule. What concerns the spoke as a whole has a condition of its own.
+// failure reports whether a verdict requires a person to fix something for the rule. Failures of the whole
+// spoke have their own condition.
 func failure(row *v1alpha1.ClusterStatus) bool {
 	switch row.Reason {
 	case "", v1alpha1.ReasonWaiting, v1alpha1.ReasonSuspended, v1alpha1.ReasonContested, v1alpha1.ReasonUnreachable, v1alpha1.ReasonCRDMissing,
@@ -180,8 +179,8 @@ func failure(row *v1alpha1.ClusterStatus) bool {
 	return true
 }
 
-// message says what failed, or "". It is the same for the same failures, so that a restart
-// is no news.
+// message describes the failures, or is "". It depends only on the failures, so that a restart does not change
+// it.
 func (s *failing) message() string {
 	if len(s.rules) == 0 {
 		return ""
@@ -200,7 +199,7 @@ func (s *failing) message() string {
 	for i, reason := range reasons {
 		reasons[i] = fmt.Sprintf("%d %s", counts[reason], reason)
 	}
-	return fmt.Sprintf("the spoke can be served, but %s not in force there as the hub says: %s, such as %s: %s; 'kubectl get ar -A' shows them",
+	return fmt.Sprintf("the spoke is connected, but %s not in effect there: %s. For example %s: %s. To list them: kubectl get ar -A",
 		rulesAre(len(s.rules)), strings.Join(reasons, ", "), first, spoke.Clip(s.rules[first].Message, maxExample))
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// told collects of which spokes something else is to be told.
+// told records the spokes whose message changed.
 type told struct {
 	*testing.T
 	*Failures
@@ -40,7 +40,7 @@ func withFailures(t *testing.T, fn func(t *told)) {
 	})
 }
 
-// wait lets time go by, and compares of which spokes there was news in it.
+// wait lets time pass, and checks the spokes that were reported in it.
 func (h *told) wait(d time.Duration, news ...string) {
 	h.Helper()
 	time.Sleep(d) //nolint:forbidigo // the test's own time
@@ -64,7 +64,7 @@ func (h *told) report(spoke, name, reason, message string) {
 	})
 }
 
-// want compares what is told of a spoke, by parts of it; none for nothing.
+// want checks parts of a spoke's message; none for no message.
 func (h *told) want(spoke string, known bool, parts ...string) {
 	h.Helper()
 	message, got := h.Failing(spoke)
@@ -93,13 +93,13 @@ func TestFailures(t *testing.T) {
 		h.want("a", true, "3 rules are", "2 NamespaceMissing, 1 QuotaExceeded", "shop/api: no room", "kubectl get ar -A")
 		h.want("b", true)
 
-		// What is told again and again is no news.
+		// Repeated verdicts do not change the message.
 		for range 100 {
 			h.report("a", "web", v1alpha1.ReasonNamespaceMissing, "no namespace")
 			h.report("b", "web", "", "")
 			h.wait(time.Second)
 		}
-		// Other words of what is not quoted are none, and many changes are one.
+		// A change of a message that is not quoted does not count, and many changes are one report.
 		h.report("a", "web", v1alpha1.ReasonNamespaceMissing, "other words")
 		h.wait(time.Minute)
 		for n := range 50 {
@@ -111,7 +111,7 @@ func TestFailures(t *testing.T) {
 		h.want("a", true, "53 rules are", "50 Rejected, 2 NamespaceMissing, 1 QuotaExceeded")
 		h.wait(time.Minute)
 
-		// It heals, by the rules' own verdicts or by their end.
+		// It recovers when the rules' verdicts change or the rules are gone.
 		for n := range 50 {
 			h.drop(types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("more-%d", n)})
 		}
@@ -128,7 +128,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// What concerns a spoke as a whole, or is no failure, is not told of its rules.
+// Failures of a spoke as a whole, and other reasons, are not reported for its rules.
 func TestFailureReasons(t *testing.T) {
 	withFailures(t, func(h *told) {
 		for _, reason := range []string{
@@ -148,8 +148,7 @@ func TestFailureReasons(t *testing.T) {
 	})
 }
 
-// A restart is no news: nothing is known before the verdicts are in, however long that
-// takes, within reason.
+// A restart does not change the message: nothing is known before the verdicts are in, within limits.
 func TestFailuresAfterRestart(t *testing.T) {
 	withFailures(t, func(h *told) {
 		h.want("a", false) // the spoke is connected
@@ -181,7 +180,7 @@ func TestFailuresAfterRestart(t *testing.T) {
 	})
 }
 
-// A spoke that is gone leaves nothing behind, and no timer tells of it.
+// A spoke that is gone leaves nothing behind, and its timer reports nothing.
 func TestFailuresOfASpokeThatIsGone(t *testing.T) {
 	withFailures(t, func(h *told) {
 		h.report("a", "web", v1alpha1.ReasonRejected, "no")

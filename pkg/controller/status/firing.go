@@ -11,28 +11,27 @@ import (
 )
 
 const (
-	// firingInterval is the least time between two writes of a rule that tell of nothing but how
-	// many alerts fire, or that it is not evaluated for the time being.
+	// firingInterval is the minimum time between two writes of a rule that only change the number of firing
+	// alerts, or report that the rule is temporarily not evaluated.
 	firingInterval = 30 * time.Second
-	// firingRate and firingBurst bound them over the whole fleet, in writes per second: a storm
-	// of alerts is no time to load the hub.
+	// firingRate and firingBurst limit these writes over the whole fleet, per second, because a storm of alerts
+	// must not load the hub.
 	firingRate  = 20
 	firingBurst = 100
 )
 
-// firing bounds the writes that tell of nothing but how many alerts fire, and of rules that come to
-// be loading without having been changed, and that are evaluated again. The zero value is ready to
-// use.
+// firing limits writes that only change the number of firing alerts, or report that an unchanged rule is
+// loading or evaluated again. The zero value is ready to use.
 type firing struct {
 	mu      sync.Mutex
-	lost    map[types.NamespacedName]bool // those that were told to be loading
+	lost    map[types.NamespacedName]bool // rules that were reported as loading
 	last    map[types.NamespacedName]time.Time
-	turns   map[types.NamespacedName]time.Time // of those that wait for one
+	turns   map[types.NamespacedName]time.Time // of the rules that wait
 	limiter *rate.Limiter
 }
 
-// hold returns how long a write of a rule must wait that tells of a change. Zero means that it may
-// be made now, and counts as made. That a rule is evaluated is told at once, unless it was before.
+// hold returns how long a write of a rule has to wait because of this kind of change. Zero means that it may
+// be made now, and counts it. The first report that a rule is evaluated does not wait.
 func (f *firing) hold(key types.NamespacedName, change rule.Change, now time.Time, interval time.Duration) time.Duration {
 	if change == rule.ChangeOther || change == rule.ChangeFound && !f.wasLost(key) {
 		f.setLost(key, false)
@@ -64,9 +63,8 @@ func (f *firing) setLost(key types.NamespacedName, lost bool) {
 	f.lost[key] = true
 }
 
-// wait returns how long the next such write of a rule must wait, so that there is at most one per
-// interval. Zero means that the write may be made now, and counts as made. Where many rules wait,
-// each has a turn, and loses it if it does not come.
+// wait returns how long the next such write of a rule has to wait for the interval. Zero means that it may be
+// made now, and counts it. When many rules wait, each gets a turn, and loses it if unused.
 func (f *firing) wait(key types.NamespacedName, now time.Time, interval time.Duration) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +90,7 @@ func (f *firing) wait(key types.NamespacedName, now time.Time, interval time.Dur
 	return 0
 }
 
-// forget drops a rule that is gone, or was not written.
+// forget drops a rule that is gone or was not written.
 func (f *firing) forget(key types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

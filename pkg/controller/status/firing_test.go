@@ -10,8 +10,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// A storm of alerts: every rule has news all the time, and each is written at most once in 30 s,
-// and all together at most 20 times a second after the first hundred.
+// A storm of alerts: every rule changes all the time; each is written at most once in 30 s, and all together
+// at most 20 times a second after the first hundred.
 func TestFiringStorm(t *testing.T) {
 	t.Parallel()
 	const rules, seconds = 1000, 300
@@ -74,8 +74,8 @@ func TestFiringForgets(t *testing.T) {
 	}
 }
 
-// That a rule is loading, and is evaluated again, is told once in the interval. What else there is to
-// tell, and that a rule is evaluated for the first time, never waits.
+// That a rule is loading and is evaluated again is written once per interval. Other changes, and the first
+// evaluation of a rule, never wait.
 func TestProofIsHeld(t *testing.T) {
 	t.Parallel()
 	const lost, found, fires, other = rule.ChangeLost, rule.ChangeFound, rule.ChangeFiring, rule.ChangeOther
@@ -112,7 +112,7 @@ func TestProofIsHeld(t *testing.T) {
 	}
 }
 
-// A Prometheus that loses all rules, and has them again, is no time to load the hub either.
+// A Prometheus that loses all rules and has them again must not load the hub either.
 func TestProofStorm(t *testing.T) {
 	t.Parallel()
 	var f firing

@@ -20,7 +20,7 @@ func (gone) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...c
 	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("spokeclusters").GroupResource(), key.Name)
 }
 
-// The verdicts on a spoke go with its SpokeCluster.
+// The verdicts on a spoke are dropped with its SpokeCluster.
 func TestVerdictsGoWithTheSpoke(t *testing.T) {
 	withFailures(t, func(h *told) {
 		r := &Reconciler{Board: h.board, Failures: h.Failures}

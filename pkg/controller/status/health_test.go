@@ -116,8 +116,8 @@ func testSpokeHealth(t *testing.T, h *fleet.Member) {
 	}
 }
 
-// checkHealth reads an object from the API server, has kubectl wait for it, and compares it with
-// its golden file.
+// checkHealth reads an object from the API server, runs kubectl wait for it, and compares it with its golden
+// file.
 func checkHealth(t *testing.T, h *fleet.Member, kind string, o client.Object, ready bool) {
 	t.Helper()
 	gvk, err := h.Client.GroupVersionKindFor(o)

@@ -22,7 +22,7 @@ import (
 
 const namespace = "default"
 
-// What controller-runtime and client-go log is of no use here.
+// The logs of controller-runtime and client-go are discarded.
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	os.Exit(m.Run())
@@ -35,7 +35,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// startHub brings up a hub, whose API server is a real one.
+// startHub starts a hub with a real API server.
 func startHub(t *testing.T) *fleet.Member {
 	t.Helper()
 	f, err := fleet.Start(t.Context(), fleet.Options{Audit: true})
@@ -49,8 +49,7 @@ func startHub(t *testing.T) *fleet.Member {
 	return f.Hub
 }
 
-// newReconciler returns a Reconciler that reads past any cache: one call of Reconcile
-// sees all that was written before.
+// newReconciler returns a Reconciler without a cache: one call of Reconcile sees all earlier writes.
 func newReconciler(c client.Client) *Reconciler {
 	return &Reconciler{Client: c, Board: NewBoard(), Recorder: events.NewFakeRecorder(100), Validator: rule.NewValidator(validate)}
 }
@@ -67,7 +66,7 @@ func alertRule(name string, spokes ...v1alpha1.ClusterName) *v1alpha1.AlertRule 
 	return ar
 }
 
-// connect makes a SpokeCluster and its conditions, as the registrar does.
+// connect creates a SpokeCluster and its conditions, as the registrar does.
 func connect(t *testing.T, c client.Client, name string, connected metav1.Condition) {
 	t.Helper()
 	sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -45,30 +45,29 @@ type Reconciler struct {
 	Client client.Client
 	// Board holds the verdicts.
 	Board *Board
-	// Failures hold those that failed, and are told which rules and spokes are gone.
+	// Failures records failing verdicts; it is told of deleted rules and spokes.
 	Failures *Failures
-	// Recorder tells of rules that are not accepted.
+	// Recorder emits Events about rules that are not accepted.
 	Recorder events.EventRecorder
-	// Validate says what a valid rule is.
+	// Validator validates rules.
 	Validator *rule.Validator
-	// Metrics tells whether evaluators are asked for the series that expressions select.
+	// Metrics reports whether the series that expressions select are queried.
 	Metrics bool
-	// Contests tells which AlertRules somebody on the hub undoes; nil for none.
+	// Contests reports which AlertRules another client on the hub reverts; it may be nil.
 	Contests *contest.Writes
-	// Intervals scales the time between two writes that tell of firing alerts.
+	// Intervals scales the time between two writes about firing alerts.
 	Intervals interval.Scale
 
 	damper   damper
 	firing   firing
 	memories sync.Map // of known, by the rule's key
 	lives    hub.Lives
-	counts   sync.Map // of lives, before what a rule's status was last written from was read, by its key
-	// rules is the queue of AlertRules, once the controller has started.
+	counts   sync.Map // of Count before the input of a rule's last status was read, by its key
+	// rules is the queue of AlertRules once the controller has started.
 	rules atomic.Pointer[queue]
 }
 
-// SetupWithManager adds the Reconciler to the hub's manager, and one of SpokeClusters
-// that it works with.
+// SetupWithManager adds the Reconciler and its reconciler of SpokeClusters to the hub's manager.
 func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	news := source.Func(func(_ context.Context, q queue) error {
 		r.Board.onNews(func(key client.ObjectKey) { q.AddAfter(reconcile.Request{NamespacedName: key}, debounce) })
@@ -88,8 +87,8 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	return (&spokes{reader: r.Client, damper: &r.damper, failures: r.Failures, notify: r.onShown}).setup(mgr)
 }
 
-// onSpokeCluster enqueues the rules that may be placed on a SpokeCluster that comes or goes, or whose
-// labels changed.
+// onSpokeCluster enqueues the rules that may be placed on a SpokeCluster that was created, deleted or
+// relabeled.
 func (r *Reconciler) onSpokeCluster() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
@@ -112,8 +111,8 @@ func (r *Reconciler) onSpokeCluster() handler.EventHandler {
 	}
 }
 
-// saw notes a SpokeCluster, and tells whether another one had its name before. One event may be all
-// that is seen of the deletion of the one and of the other.
+// saw records a SpokeCluster, and reports whether it replaces another one of the same name. A deletion and a
+// creation may arrive as one event.
 func (r *Reconciler) saw(sc client.Object) bool {
 	another := r.lives.Saw(sc.GetName(), sc.GetUID())
 	if another {
@@ -122,17 +121,17 @@ func (r *Reconciler) saw(sc client.Object) bool {
 	return another
 }
 
-// forgetSpoke drops all that is known of a spoke that is gone: the next one of that name is another.
-// It goes with the event, before anything can be reported of the next one.
+// forgetSpoke drops the state of a spoke that is gone. It runs with the event, before verdicts on a new spoke
+// of that name can arrive.
 func (r *Reconciler) forgetSpoke(name string) {
 	r.Board.forgetSpoke(name)
 	r.Failures.forgetSpoke(name)
 	r.damper.forget(name)
 }
 
-// onShown enqueues the rules on a spoke of which something else is shown now.
+// onShown enqueues the rules on a spoke whose shown outage changed.
 func (r *Reconciler) onShown(ctx context.Context, name string) {
-	if q := r.rules.Load(); q != nil { // else all rules are about to be enqueued
+	if q := r.rules.Load(); q != nil { // otherwise all rules are about to be enqueued
 		r.onSpoke(ctx, *q, name, everyRule)
 	}
 }
@@ -145,8 +144,8 @@ func options() controller.Options {
 	}
 }
 
-// later enqueues the object of an event after the debounce: the first verdicts on a
-// new rule come in within it, and make one write of two.
+// later enqueues the object of an event after the debounce, so that the first verdicts on a new rule are part
+// of its first write.
 type later struct{}
 
 // Create implements handler.EventHandler.
@@ -167,18 +166,18 @@ func enqueueLater(q queue, o client.Object) {
 
 func everyRule(*v1alpha1.AlertRule) bool { return true }
 
-// seesLabels tells whether the labels of a spoke can matter to a rule.
+// seesLabels reports whether a rule may depend on the labels of spokes.
 func seesLabels(ar *v1alpha1.AlertRule) bool {
 	return ar.Spec.Placement.Selector != nil ||
 		slices.ContainsFunc(ar.Spec.Overrides, func(o v1alpha1.Override) bool { return o.Selector != nil })
 }
 
-// onSpoke enqueues the rules that may be placed on a spoke and that concerns picks.
-// There can be thousands, and most have nothing to tell: they come after all others.
+// onSpoke enqueues the rules that may be placed on a spoke and that concerns selects. There can be thousands,
+// most without a change, so they have a low priority.
 func (r *Reconciler) onSpoke(ctx context.Context, q queue, name string, concerns func(*v1alpha1.AlertRule) bool) {
 	rules, err := hub.RulesMaybeOn(ctx, r.Client, name)
 	if err != nil {
-		return // the cache has synced and the index exists: the process ends
+		return // the cache has synced and the index exists, so the process is ending
 	}
 	for i := range rules {
 		if !concerns(&rules[i]) {
@@ -193,7 +192,7 @@ func (r *Reconciler) onSpoke(ctx context.Context, q queue, name string, concerns
 	}
 }
 
-// Reconcile brings the status of one AlertRule in line with the verdicts on it.
+// Reconcile updates the status of one AlertRule from the verdicts on it.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	count := r.lives.Count() // before anything is read
 	ar := &v1alpha1.AlertRule{}
@@ -226,8 +225,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	next := ar.DeepCopy()
 	next.Status = status
-	// The base may be behind: a patch without the lock would then leave out what it
-	// takes for unchanged.
+	// The base may be old. Without the lock, the patch would omit fields that it considers unchanged.
 	patch := client.MergeFromWithOptions(ar, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, next, patch); err != nil {
 		r.firing.forget(req.NamespacedName) // nothing was written
@@ -244,7 +242,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// input collects what the status of a rule is derived from.
+// input collects the input of a rule's status.
 func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.StatusInput, error) {
 	var spokes v1alpha1.SpokeClusterList
 	if err := r.Client.List(ctx, &spokes); err != nil {
@@ -278,7 +276,7 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 	return in, nil
 }
 
-// topOf returns the phase that rules reach in a spoke, as far as is known.
+// topOf returns the final phase of rules in a spoke, as far as is known.
 func topOf(sc *v1alpha1.SpokeCluster) v1alpha1.Phase {
 	if !slices.ContainsFunc(sc.Status.Evaluators, func(e v1alpha1.Evaluator) bool { return e.Chosen }) {
 		return v1alpha1.PhaseApplied
@@ -290,8 +288,7 @@ func topOf(sc *v1alpha1.SpokeCluster) v1alpha1.Phase {
 	return v1alpha1.PhaseEvaluating
 }
 
-// tell emits an Event when a rule stopped being accepted, or got another reason not
-// to be.
+// tell emits an Event when a rule is no longer accepted, or for another reason.
 func (r *Reconciler) tell(ar *v1alpha1.AlertRule, status *v1alpha1.AlertRuleStatus) {
 	was := apimeta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionAccepted)
 	is := apimeta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAccepted)

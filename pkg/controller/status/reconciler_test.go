@@ -126,7 +126,7 @@ func testInvalid(t *testing.T, h *fleet.Member) {
 	}
 }
 
-// The cache may be behind: what it does not know of must not be overwritten.
+// The cache may be behind: fields that it lacks must not be overwritten.
 func testBehind(t *testing.T, h *fleet.Member) {
 	t.Helper()
 	ar := alertRule("behind", "a", "b")
@@ -161,7 +161,7 @@ func testGone(t *testing.T, h *fleet.Member) {
 	must(t, h.Client.Create(t.Context(), ar))
 	r.Board.Report(hub.Key(ar), applied("a"))
 	reconcileRule(t, r, ar)
-	// Of those that are counted, MetricsPresent is there where a Prometheus can be asked.
+	// MetricsPresent is counted where a Prometheus can be polled.
 	if got := r.Rules(); len(got.Rows) != 1 || len(got.Conditions) != len(counted)-1 {
 		t.Errorf("counted are %+v", got)
 	}
@@ -174,8 +174,7 @@ func testGone(t *testing.T, h *fleet.Member) {
 	}
 }
 
-// An outage is shown once it lasts; a restart changes nothing, at any time, and
-// neither does another wording of it.
+// An outage is shown once it lasts; a restart at any time, or another message, does not change that.
 func testOutage(t *testing.T, h *fleet.Member) {
 	t.Helper()
 	clock := clocktesting.NewFakePassiveClock(time.Unix(2e9, 0))
@@ -276,7 +275,7 @@ func testTemplate(t *testing.T, h *fleet.Member) {
 	}
 }
 
-// Only what changes what rows show of a spoke is news of its connection.
+// Only changes that affect the rows count as a change of the connection.
 func TestConnectedChanged(t *testing.T) {
 	spoke := func() *v1alpha1.SpokeCluster {
 		c := down(metav1.Unix(1e9, 0))

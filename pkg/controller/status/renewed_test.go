@@ -20,7 +20,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 )
 
-// renewals are the events of SpokeClusters that get a name one after the other.
+// renewals are the events of successive SpokeClusters with the same name.
 type renewals struct {
 	*testing.T
 	*Reconciler
@@ -82,7 +82,7 @@ func (n *renewals) goes(uid types.UID) {
 	n.handler.Delete(n.Context(), event.DeleteEvent{Object: n.member(uid)}, n.queue)
 }
 
-// wants checks the row, and that nobody is told more than once.
+// wants checks the row, and that nothing is announced twice.
 func (n *renewals) wants(what string, phase v1alpha1.Phase, reason string, firing int32, digest string) {
 	n.Helper()
 	got := reconcileRule(n.T, n.Reconciler, n.rule)
@@ -104,7 +104,7 @@ func (n *renewals) former() v1alpha1.ClusterStatus {
 	}
 }
 
-// Whatever happens between, a rule that is placed by hand shows nothing of a former cluster of the name.
+// In any sequence of events, a rule that is placed by hand shows nothing about a former cluster of the name.
 func TestRenewed(t *testing.T) {
 	t.Parallel()
 	const waiting = v1alpha1.ReasonWaiting
@@ -149,7 +149,7 @@ func TestRenewed(t *testing.T) {
 	}
 }
 
-// What is reported of the new one is kept, however late it is seen.
+// A verdict on the new one is kept, even if the new one is seen later.
 func TestRenewedIsSeenLate(t *testing.T) {
 	t.Parallel()
 	n := newRenewals(t)
@@ -163,7 +163,7 @@ func TestRenewedIsSeenLate(t *testing.T) {
 	n.wants("the new one", v1alpha1.PhaseApplied, "", 0, "")
 }
 
-// An outage is the former one's, too.
+// An outage belongs to the former one, too.
 func TestRenewedInAnOutage(t *testing.T) {
 	t.Parallel()
 	n := newRenewals(t)
@@ -174,7 +174,7 @@ func TestRenewedInAnOutage(t *testing.T) {
 	n.wants("the new one", v1alpha1.PhasePending, v1alpha1.ReasonWaiting, 0, "")
 }
 
-// After a restart, what the status says is about the spoke that there is.
+// After a restart, the status is about the present spoke.
 func TestRestartIsNoRenewal(t *testing.T) {
 	t.Parallel()
 	n := newRenewals(t)

@@ -19,15 +19,14 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// damper holds, for every spoke, what the rows of rules show of its outage. The zero
-// value is ready to use.
+// damper records, for every spoke, what the rows of rules show of its outage. The zero value is ready to use.
 type damper struct {
 	mu    sync.Mutex
 	shown map[string]rule.Shown
-	clock clock.PassiveClock // nil is the real one
+	clock clock.PassiveClock // nil means the real clock
 }
 
-// observe brings what is shown of a spoke up to date.
+// observe updates what is shown of a spoke.
 func (d *damper) observe(sc *v1alpha1.SpokeCluster) (changed bool, result reconcile.Result) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -37,8 +36,8 @@ func (d *damper) observe(sc *v1alpha1.SpokeCluster) (changed bool, result reconc
 	return changed, reconcile.Result{RequeueAfter: recheck}
 }
 
-// of returns what is shown of a spoke. Only the first look at it, which may come
-// before the spoke's own reconcile, is taken here: a reader's copy can be older.
+// of returns what is shown of a spoke. It uses the given object only if the spoke was not observed yet,
+// because a reader's copy can be older.
 func (d *damper) of(sc *v1alpha1.SpokeCluster) rule.Shown {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -49,7 +48,7 @@ func (d *damper) of(sc *v1alpha1.SpokeCluster) rule.Shown {
 	return d.shown[sc.Name]
 }
 
-// forget drops a spoke that is gone: one that gets its name later is another.
+// forget drops a spoke that is gone: a later one of that name is another spoke.
 func (d *damper) forget(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,8 +74,8 @@ func (d *damper) now() time.Time {
 	return d.clock.Now()
 }
 
-// spokes reconciles SpokeClusters: it tells the rules on a spoke when what they show of
-// its outage changes, and comes back when that is due with no news of the spoke.
+// spokes reconciles SpokeClusters. It enqueues the rules on a spoke when the shown outage changes, and checks
+// again when that is due without an event.
 type spokes struct {
 	reader   client.Reader
 	damper   *damper
@@ -96,8 +95,8 @@ func (s *spokes) setup(mgr ctrl.Manager) error {
 	return nil
 }
 
-// connectedChanged tells whether an update is news of the connection. Another wording
-// of the same outage is none.
+// connectedChanged reports whether an update changes the connection. Another message about the same outage
+// does not count.
 func connectedChanged(e event.UpdateEvent) bool {
 	before, okBefore := e.ObjectOld.(*v1alpha1.SpokeCluster)
 	after, okAfter := e.ObjectNew.(*v1alpha1.SpokeCluster)
@@ -112,7 +111,7 @@ func connectedChanged(e event.UpdateEvent) bool {
 	return was.Status != is.Status || was.Reason != is.Reason || !was.LastTransitionTime.Equal(&is.LastTransitionTime)
 }
 
-// Reconcile brings what is shown of one spoke up to date.
+// Reconcile updates what is shown of one spoke.
 func (s *spokes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	sc := &v1alpha1.SpokeCluster{}
 	if err := s.reader.Get(ctx, req.NamespacedName, sc); err != nil {

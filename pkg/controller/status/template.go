@@ -18,11 +18,11 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// TemplateReconciler writes AlertRuleTemplate.status: whether the template is valid.
+// TemplateReconciler writes AlertRuleTemplate.status, which says whether the template is valid.
 type TemplateReconciler struct {
 	// Client reads the hub's cache and writes to the hub.
 	Client client.Client
-	// Validate are the settings that a template's validity depends on.
+	// Validator validates templates.
 	Validator *rule.Validator
 }
 
@@ -39,7 +39,7 @@ func (r *TemplateReconciler) SetupWithManager(mgr manager.Manager) error {
 	return nil
 }
 
-// Reconcile brings the status of one AlertRuleTemplate in line.
+// Reconcile updates the status of one AlertRuleTemplate.
 func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	t := &v1alpha1.AlertRuleTemplate{}
 	if err := r.Client.Get(ctx, req.NamespacedName, t); err != nil {
@@ -64,13 +64,13 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 	return reconcile.Result{}, nil
 }
 
-// conditions are those of a template. Ready and Stalled say the same as Accepted, for
-// tools that know of no other.
+// conditions returns the conditions of a template. Ready and Stalled repeat Accepted for tools that know only
+// those.
 func (r *TemplateReconciler) conditions(t *v1alpha1.AlertRuleTemplate) []metav1.Condition {
 	invalid := r.Validator.ValidateTemplate(t)
 	use := "the template is in use"
 	if t.Spec.State == v1alpha1.Disabled {
-		use = "the template is disabled: it makes no AlertRules"
+		use = "the template is disabled and generates no AlertRules"
 	}
 	if invalid == nil {
 		return []metav1.Condition{
@@ -82,7 +82,7 @@ func (r *TemplateReconciler) conditions(t *v1alpha1.AlertRuleTemplate) []metav1.
 			{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotStalled, Message: "the template is valid"},
 		}
 	}
-	const see = "the template is not valid, see Accepted"
+	const see = "the template is not valid, see condition Accepted"
 	return []metav1.Condition{
 		{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: invalid.Reason, Message: invalid.Error()},
 		{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: invalid.Reason, Message: see},

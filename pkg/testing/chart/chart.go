@@ -1,5 +1,5 @@
-// Package chart renders the Helm chart for tests, as helm template does: what tests run
-// under is what users install.
+// Package chart renders the Helm chart for tests, as helm template does, so that tests run with what users
+// install.
 package chart
 
 import (
@@ -20,20 +20,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// HookAnnotation marks what Helm makes at an event alone, such as an uninstallation.
+// HookAnnotation marks objects that Helm creates only at an event, such as an uninstallation.
 const HookAnnotation = "helm.sh/hook"
 
-// Release is what a chart is rendered for.
+// Release describes the release for which a chart is rendered.
 type Release struct {
 	// Name and Namespace are the release's.
 	Name, Namespace string
-	// Values go before the chart's own.
+	// Values override the chart's own.
 	Values map[string]any
 }
 
-// Rendered is a chart that was rendered.
+// Rendered is a rendered chart.
 type Rendered struct {
-	// Objects are in the order of the chart's files, and hooks are among them.
+	// Objects are in the order of the chart's files, and include hooks.
 	Objects []*unstructured.Unstructured
 	// Notes are what helm install prints.
 	Notes string
@@ -48,7 +48,7 @@ func Load(root string) (*helmchart.Chart, error) {
 	return c, nil
 }
 
-// Check returns what the chart's schema has against the values.
+// Check validates the values against the chart's schema.
 func Check(c *helmchart.Chart, r Release) error {
 	_, err := renderValues(c, r)
 	return err
@@ -62,7 +62,7 @@ func renderValues(c *helmchart.Chart, r Release) (chartutil.Values, error) {
 	return values, nil
 }
 
-// Render renders a chart. Values that the schema refuses are an error.
+// Render renders a chart. It returns an error for values that the schema rejects.
 func Render(c *helmchart.Chart, r Release) (*Rendered, error) {
 	values, err := renderValues(c, r)
 	if err != nil {

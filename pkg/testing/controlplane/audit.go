@@ -19,8 +19,8 @@ const (
 	stageResponseComplete = "ResponseComplete"
 )
 
-// AuditEvent is one request that the API server has answered, as told by its
-// audit log. Only the fields that tests ask about are kept.
+// AuditEvent is one request that the API server has answered, from its audit log. It has only the fields that
+// tests use.
 type AuditEvent struct {
 	// AuditID is unique to the request.
 	AuditID string `json:"auditID"`
@@ -35,14 +35,13 @@ type AuditEvent struct {
 	// RequestURI is the path and the query.
 	RequestURI string `json:"requestURI"`
 
-	// User is who asked.
+	// User is the user of the request.
 	User AuditUser `json:"user"`
 
 	// UserAgent is the client program, as it calls itself.
 	UserAgent string `json:"userAgent"`
 
-	// ObjectRef is the object or collection asked for; it is zero for a
-	// non-resource request such as /readyz.
+	// ObjectRef is the requested object or collection; it is zero for a non-resource request such as /readyz.
 	ObjectRef AuditObject `json:"objectRef"`
 
 	// ResponseStatus is the answer.
@@ -89,9 +88,8 @@ type AuditStatus struct {
 	Code int `json:"code"`
 }
 
-// IsWrite reports whether the request asked for a change (create, update, patch,
-// delete or deletecollection), whether or not it was granted. A review of permissions
-// is created, and changes nothing.
+// IsWrite reports whether the request was for a change (create, update, patch, delete or deletecollection),
+// granted or not. A review of permissions is created but changes nothing.
 func (e AuditEvent) IsWrite() bool {
 	if e.ObjectRef.APIGroup == "authorization.k8s.io" {
 		return false
@@ -103,10 +101,9 @@ func (e AuditEvent) IsWrite() bool {
 	return false
 }
 
-// counts reports whether the event is the one that stands for its request, so
-// that every request counts once. A watch is told by its start, because its end
-// may be far away; a request without valid credentials is logged at no other
-// stage.
+// counts reports whether the event represents its request, so that every request counts once. A watch is
+// represented by its start, because its end may be far away. A request without valid credentials is logged
+// only at that stage.
 func (e AuditEvent) counts() bool {
 	if e.Verb == "watch" || e.ResponseStatus.Code == http.StatusUnauthorized {
 		return e.Stage == stageResponseStarted
@@ -114,9 +111,8 @@ func (e AuditEvent) counts() bool {
 	return e.Stage == stageResponseComplete
 }
 
-// ReadAudit reads the events of an audit log from a byte offset on, and returns
-// the offset to read from next. Each request appears once. A last line that is
-// still being written is left for the next call.
+// ReadAudit reads the events of an audit log from a byte offset on, and returns the offset to read from next.
+// Each request appears once. An incomplete last line is left for the next call.
 func ReadAudit(path string, offset int64) (events []AuditEvent, next int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -146,8 +142,7 @@ func ReadAudit(path string, offset int64) (events []AuditEvent, next int64, err 
 	}
 }
 
-// AuditCursor tells what a cluster was asked since a moment of the test's choice.
-// It is safe for concurrent use.
+// AuditCursor returns the requests to a cluster since a chosen moment. It is safe for concurrent use.
 type AuditCursor struct {
 	path string
 
@@ -165,7 +160,7 @@ func NewAuditCursor(path string) (*AuditCursor, error) {
 	return a, nil
 }
 
-// Reset forgets everything up to now: Events then tells of later requests only.
+// Reset skips everything up to now: Events returns only later requests.
 func (a *AuditCursor) Reset() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -177,9 +172,8 @@ func (a *AuditCursor) Reset() error {
 	return nil
 }
 
-// Events returns the requests answered since the last Reset that the filter
-// accepts, oldest first; a nil filter accepts all. A request whose response a
-// client has read to the end is among them.
+// Events returns the requests answered since the last Reset that the filter accepts, oldest first; a nil
+// filter accepts all. It includes every request whose response a client has read to the end.
 func (a *AuditCursor) Events(filter func(AuditEvent) bool) ([]AuditEvent, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Save makes a backup of the cluster's data, in place of an earlier one. The cluster goes on:
-// etcd is paused while its files are copied, which are then as after a crash.
+// Save makes a backup of the cluster's data, which replaces an earlier one. The cluster keeps running: etcd is
+// paused while its files are copied, so the copy is like that after a crash.
 func (c *Cluster) Save() error {
 	c.mu.Lock()
 	etcd := c.etcd
@@ -26,8 +26,8 @@ func (c *Cluster) Save() error {
 	return nil
 }
 
-// Restore brings the data of the last Save back. The API server and etcd are killed for it, and
-// started again on the same port. What was written since Save is lost.
+// Restore restores the data of the last Save. It kills the API server and etcd, and starts them again on the
+// same port. Writes since Save are lost.
 func (c *Cluster) Restore(ctx context.Context) error {
 	if c.isStopped() {
 		return fmt.Errorf("restoring cluster %q: %w", c.Name(), errStopped)

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// collectRarely is the GOGC of the cluster's programs, unless it is set: a control plane that lives for
-// a minute takes a quarter less CPU time with it, and about 100 MiB more.
+// collectRarely is the default GOGC of the cluster's programs: a control plane that lives for a minute needs a
+// quarter less CPU time with it, and about 100 MiB more memory.
 const collectRarely = "300"
 
 const (
@@ -26,7 +26,7 @@ const (
 // it was chosen.
 var errPortInUse = errors.New("the port is in use")
 
-// errStopped says that Stop came first.
+// errStopped says that Stop was called first.
 var errStopped = errors.New("the cluster is stopped")
 
 // prepareDir makes the work folder, and clears what an earlier cluster left in
@@ -36,7 +36,7 @@ func (c *Cluster) prepareDir() error {
 	if dir == "" {
 		made, err := os.MkdirTemp("", "rulefleet-"+c.Name()+"-")
 		if err != nil {
-			return fmt.Errorf("making the work folder: %w", err)
+			return fmt.Errorf("creating the work folder: %w", err)
 		}
 		dir, c.temporary = made, true
 	}
@@ -45,7 +45,7 @@ func (c *Cluster) prepareDir() error {
 		return fmt.Errorf("resolving the work folder: %w", err)
 	}
 	if err := os.MkdirAll(c.dir, privateFolder); err != nil {
-		return fmt.Errorf("making the work folder: %w", err)
+		return fmt.Errorf("creating the work folder: %w", err)
 	}
 	if c.lock, err = lockFile(c.path(lockName)); err != nil {
 		return fmt.Errorf("the work folder %s serves another cluster: %w", c.dir, err)
@@ -60,7 +60,7 @@ func (c *Cluster) prepareDir() error {
 	}
 	for _, name := range []string{pkiDir, logsDir} {
 		if err := os.MkdirAll(c.path(name), privateFolder); err != nil {
-			return fmt.Errorf("making the work folder: %w", err)
+			return fmt.Errorf("creating the work folder: %w", err)
 		}
 	}
 	return nil
@@ -132,7 +132,7 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 	return c.adopt(&c.etcd, p)
 }
 
-// adopt makes a started process one of those that Stop ends.
+// adopt registers a started process, so that Stop ends it.
 func (c *Cluster) adopt(slot **Process, p *Process) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

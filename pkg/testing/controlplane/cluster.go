@@ -35,10 +35,9 @@ type Cluster struct {
 	stopped           bool
 }
 
-// Start brings up a control plane and returns when it is ready: the API server
-// says so, the namespaces default and kube-system exist, and, with a controller
-// manager, namespace default has its ServiceAccount. The end of ctx aborts the
-// start; a cluster that is up runs until Stop.
+// Start starts a control plane and returns when it is ready: the API server reports so, the namespaces default
+// and kube-system exist, and, with a controller manager, namespace default has its ServiceAccount. The end of
+// ctx aborts the start; a started cluster runs until Stop.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -91,8 +90,7 @@ func (c *Cluster) Stop() error {
 	}
 	c.stopped = true
 	var errs []error
-	// An orderly end of these two takes up to a minute of waiting for watches,
-	// and all that they know is in etcd.
+	// An orderly end of these two waits for watches for up to a minute, and all their state is in etcd.
 	for _, p := range []*Process{c.controllerManager, c.apiServer} {
 		if p != nil {
 			errs = append(errs, p.Kill())
@@ -120,7 +118,7 @@ func (c *Cluster) Stop() error {
 // Name returns the cluster's name.
 func (c *Cluster) Name() string { return c.opts.Name }
 
-// Usage returns what counts the cluster's processes, or nil.
+// Usage returns the counter of the cluster's processes, or nil.
 func (c *Cluster) Usage() *Usage { return c.opts.Usage }
 
 // Dir returns the work folder.

@@ -34,7 +34,7 @@ const (
 	serviceAccountKey = "service-account.key"
 )
 
-// auditPolicy logs who asked what for every request, and when it was answered.
+// auditPolicy logs the user and the time of each request and its answer.
 const auditPolicy = `{
   "apiVersion": "audit.k8s.io/v1",
   "kind": "Policy",
@@ -43,9 +43,8 @@ const auditPolicy = `{
 }
 `
 
-// idleControllers are those with nothing to do in a cluster without nodes,
-// volumes and a cloud. Those of endpoints are among them, so that a test can say
-// where a Service leads to.
+// idleControllers have nothing to do in a cluster without nodes, volumes and a cloud. They include those of
+// endpoints, so that a test can set the target of a Service.
 var idleControllers = []string{
 	"cloud-node-lifecycle-controller",
 	"device-taint-eviction-controller",
@@ -72,14 +71,12 @@ var idleControllers = []string{
 	"volumeattributesclass-protection-controller",
 }
 
-// Everything runs in the work folder, and files are named relative to it: the
-// path of a Unix socket must fit into about 100 bytes, and temporary folders of
-// tests have long names.
+// Everything runs in the work folder, and files are named relative to it: the path of a Unix socket must fit
+// into about 100 bytes, and temporary folders of tests have long names.
 
-// etcdArgs has etcd serve on a Unix socket alone: a port would be one more to
-// find, and open to every user of the machine. What it advertises is used by no
-// one, but has to be a URL with a port. A lone member elects itself, so the
-// short election timeout only makes it ready sooner.
+// etcdArgs makes etcd serve only on a Unix socket, because a port would have to be found and would be open to
+// every user of the machine. Its advertised address is unused, but must be a URL with a port. A single member
+// elects itself, so the short election timeout only makes it ready sooner.
 func etcdArgs() []string {
 	const advertised = "http://" + loopback + ":1"
 	return []string{
@@ -96,8 +93,8 @@ func etcdArgs() []string {
 	}
 }
 
-// apiServerArgs keeps admission as it is by default. The endpoints of the
-// Service default/kubernetes are left out: they must not be a loopback address.
+// apiServerArgs uses the default admission. The endpoints of the Service default/kubernetes are omitted,
+// because they must not be a loopback address.
 func apiServerArgs(port int, audit bool) []string {
 	pki := func(file string) string { return filepath.Join(pkiDir, file) }
 	args := []string{
@@ -140,7 +137,7 @@ func controllerManagerArgs() []string {
 		"--controllers=*,-" + strings.Join(idleControllers, ",-"),
 		"--kube-api-qps=200",
 		"--kube-api-burst=400",
-		// It serves nothing that anyone asks for, and needs no port.
+		// Nothing uses its port.
 		"--secure-port=0",
 		"--profiling=false",
 	}

@@ -11,8 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Who the clients of this package act as. The administrators' group passes RBAC
-// whatever the roles say.
+// Identities of this package's clients. RBAC never restricts the administrators' group.
 const (
 	adminUser             = "admin"
 	adminGroup            = "system:masters"
@@ -40,8 +39,8 @@ func (c *Cluster) Kubeconfig() []byte { return c.adminKubeconfig }
 // KubeconfigPath returns the file that holds Kubeconfig.
 func (c *Cluster) KubeconfigPath() string { return c.path(kubeconfigFile) }
 
-// UserKubeconfig returns a kubeconfig by which its bearer is the user and a
-// member of the groups, by a client certificate. What they may do is up to RBAC.
+// UserKubeconfig returns a kubeconfig with a client certificate of a user in these groups. RBAC determines the
+// permissions.
 func (c *Cluster) UserKubeconfig(user string, groups ...string) ([]byte, error) {
 	pair, err := c.ca.client(user, groups...)
 	if err != nil {
@@ -66,8 +65,7 @@ func (c *Cluster) kubeconfigFor(user string, pair keyPair) ([]byte, error) {
 // Kubectl returns a command, not yet started, that runs kubectl as an
 // administrator of this cluster.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
-	// kubectl keeps what it learned of an API by address, and another cluster
-	// may have had the same one.
+	// kubectl caches an API by address, and another cluster may have had the same address.
 	own := []string{"--kubeconfig=" + c.KubeconfigPath(), "--cache-dir=" + c.path(cacheDir)}
 	return exec.CommandContext(ctx, filepath.Join(c.opts.BinDir, kubectlName), append(own, args...)...)
 }

@@ -9,8 +9,8 @@ import (
 // errNotRunning says that the API server was killed or never came up.
 var errNotRunning = errors.New("the API server is not running")
 
-// Kill ends the API server by SIGKILL, paused or not. The data stays for
-// Restart; until then the port refuses connections.
+// Kill ends the API server by SIGKILL, even if it is paused. The data stays for Restart; until then the port
+// refuses connections.
 func (c *Cluster) Kill() error {
 	p, err := c.runningAPIServer()
 	if err != nil {
@@ -34,8 +34,7 @@ func (c *Cluster) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Pause stops the API server by SIGSTOP: it accepts connections, as the kernel
-// does that for it, and answers nothing.
+// Pause stops the API server by SIGSTOP: the kernel still accepts connections, but no request is answered.
 func (c *Cluster) Pause() error {
 	p, err := c.runningAPIServer()
 	if err != nil {
@@ -44,7 +43,7 @@ func (c *Cluster) Pause() error {
 	return p.Pause()
 }
 
-// Resume lets a paused API server go on.
+// Resume resumes a paused API server.
 func (c *Cluster) Resume() error {
 	p, err := c.runningAPIServer()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 const (
 	tailLines = 40
 
-	// tailBytes bounds what is read of a log; it is ample for tailLines.
+	// tailBytes bounds the part of a log that is read; it is ample for tailLines.
 	tailBytes = 64 << 10
 )
 
@@ -38,8 +38,7 @@ func (c *Cluster) Dump(w io.Writer) error {
 	return nil
 }
 
-// lastWords tells, for an error, the end of the log of each program that has
-// ended though nobody stopped it.
+// lastWords returns, for an error, the end of the log of each program that ended without being stopped.
 func (c *Cluster) lastWords() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,8 +56,8 @@ func (c *Cluster) tail(program string, lines int) string {
 	return Tail(c.logPath(program), lines)
 }
 
-// Tail returns the last lines of a log, and nothing when there is none. A log that
-// cannot be read is told in its place: the reader is after another error.
+// Tail returns the last lines of a log, or "" if there is none. If the log can't be read, it returns the error
+// as text.
 func Tail(path string, lines int) string {
 	content, err := readEnd(path, tailBytes)
 	if errors.Is(err, fs.ErrNotExist) {

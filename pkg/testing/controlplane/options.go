@@ -16,7 +16,7 @@ const (
 	kubectlName           = "kubectl"
 )
 
-// Options says which control plane Start brings up.
+// Options describe the control plane that Start starts.
 type Options struct {
 	// Name names the cluster in its kubeconfig and in messages. The default is
 	// "cluster".
@@ -47,15 +47,15 @@ type Options struct {
 	// KeepLogs makes Stop leave a temporary work folder where it is.
 	KeepLogs bool
 
-	// Usage counts the cluster's processes; nil for none.
+	// Usage counts the cluster's processes; it may be nil.
 	Usage *Usage
 
 	// Output receives a line of progress for each step; nil discards them.
 	Output io.Writer
 }
 
-// withDefaults returns the options with every empty field filled in, except Dir
-// and Port, which are taken only when the cluster starts.
+// withDefaults returns the options with defaults for empty fields, except Dir and Port, which are chosen when
+// the cluster starts.
 func (o Options) withDefaults() (Options, error) {
 	if o.Name == "" {
 		o.Name = "cluster"

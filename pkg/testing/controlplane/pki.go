@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// certificateLife is long enough for a demo that is left running. The start is
-// put back, so that a clock that is set back a little does no harm.
+// certificateLife is long enough for a demo that is left running. The start is in the past, to tolerate a
+// clock that is set back slightly.
 const (
 	certificateLife = 30 * 24 * time.Hour
 	clockSkew       = time.Hour
@@ -25,8 +25,8 @@ type keyPair struct {
 	cert, key []byte
 }
 
-// authority is the certificate authority of one cluster. Each cluster has its
-// own, so that a client of one is a stranger to every other.
+// authority is the certificate authority of one cluster. Each cluster has its own, so that no client is valid
+// in two clusters.
 type authority struct {
 	keyPair
 	parsed *x509.Certificate
@@ -56,8 +56,7 @@ func newAuthority(clusterName string) (*authority, error) {
 	return a, err
 }
 
-// client issues a certificate by which the API server takes its bearer for the
-// user and a member of the groups.
+// client issues a client certificate of a user in these groups.
 func (a *authority) client(user string, groups ...string) (keyPair, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
@@ -117,8 +116,8 @@ func encode(der []byte, key *ecdsa.PrivateKey) (keyPair, error) {
 	return keyPair{cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key: keyPEM}, err
 }
 
-// encodeKey uses the older of the two PEM forms: the API server finds the public
-// half of a service account key in no other.
+// encodeKey uses the older of the two PEM forms, because the API server can derive the public key of a service
+// account key only from that.
 func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

@@ -163,7 +163,7 @@ func (p *Process) running() bool {
 	}
 }
 
-// endedWith returns how an ended process ended, also when that was well.
+// endedWith returns how an ended process ended, including a success.
 func (p *Process) endedWith() error {
 	if err := p.ExitErr(); err != nil {
 		return err
@@ -201,10 +201,9 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop asks the process to end by SIGTERM, also when it is paused, and kills it
-// when it has not ended within the grace period.
+// Stop ends the process by SIGTERM, even if it is paused, and kills it after the grace period.
 func (p *Process) Stop(grace time.Duration) error {
-	// The order matters not: a pending SIGTERM is delivered on SIGCONT.
+	// The order does not matter: a pending SIGTERM is delivered on SIGCONT.
 	for _, signal := range []os.Signal{syscall.SIGTERM, syscall.SIGCONT} {
 		if err := p.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return err
@@ -220,8 +219,8 @@ func (p *Process) Stop(grace time.Duration) error {
 	}
 }
 
-// Pause stops the process by SIGSTOP: it keeps its connections and answers
-// nothing. On Linux it has come to a halt when Pause returns.
+// Pause stops the process by SIGSTOP: it keeps its connections and does not answer. On Linux it has stopped
+// when Pause returns.
 func (p *Process) Pause() error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -229,10 +228,10 @@ func (p *Process) Pause() error {
 	return p.awaitStopped()
 }
 
-// Resume lets a paused process go on.
+// Resume resumes a paused process.
 func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
 
-// spawnRequests feeds the one thread that starts every child.
+// spawnRequests are handled by the one thread that starts every child.
 var spawnRequests = sync.OnceValue(func() chan<- spawnRequest {
 	requests := make(chan spawnRequest)
 	go func() {

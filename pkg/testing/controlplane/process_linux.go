@@ -51,11 +51,11 @@ func (p *Process) awaitStopped() error {
 	}
 }
 
-// isStopped asks without taking the news away (WNOWAIT), so that a second Pause
-// sees it too, and without reaping an ended child, which os/exec does.
+// isStopped does not consume the state change (WNOWAIT), so that a second Pause sees it too, and does not reap
+// an ended child, which os/exec does.
 func isStopped(pid int) (bool, error) {
-	// siginfo_t starts with si_signo, which waitid sets to SIGCHLD when there
-	// is news and to 0 when there is none.
+	// siginfo_t starts with si_signo, which waitid sets to SIGCHLD if there is a state change, and to 0
+	// otherwise.
 	var info [siginfoSize / 4]int32
 	_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, waitidByPid, uintptr(pid),
 		uintptr(unsafe.Pointer(&info)), waitidStopped|waitidNoHang|waitidNoReap, 0, 0)

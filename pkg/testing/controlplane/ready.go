@@ -13,14 +13,12 @@ import (
 )
 
 const (
-	// readyTimeout is for a machine with ten times more to do than it can: a
-	// start takes three seconds, most of it of processor time. A program that
-	// ends is noticed at once.
+	// readyTimeout allows for a machine with ten times the load that it can handle: a start takes three seconds,
+	// mostly of CPU time. A program that ends is detected at once.
 	readyTimeout = 90 * time.Second
 	readyPoll    = 50 * time.Millisecond
 
-	// probeTimeout bounds each question: one that is never answered must not
-	// use up the whole deadline.
+	// probeTimeout bounds each request, so that one without an answer does not use up the deadline.
 	probeTimeout = 5 * time.Second
 )
 
@@ -46,7 +44,7 @@ func (c *Cluster) awaitReady(ctx context.Context, p *Process) error {
 	return nil
 }
 
-// awaitControllers waits until the controller manager has done something.
+// awaitControllers waits for the first effect of the controller manager.
 func (c *Cluster) awaitControllers(ctx context.Context, p *Process) error {
 	client, err := c.probeClient()
 	if err != nil {
@@ -63,13 +61,13 @@ func (c *Cluster) probeClient() (kubernetes.Interface, error) {
 	config.Timeout = probeTimeout
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return client, nil
 }
 
-// poll asks until there is no error. It gives up when the process that is to
-// make it so has ended, and tells the last error when the time is up.
+// poll retries until there is no error. It fails when the process has ended, and returns the last error at the
+// deadline.
 func poll(ctx context.Context, p *Process, ask func(context.Context) error) error {
 	last := errors.New("not asked yet")
 	err := wait.PollUntilContextTimeout(ctx, readyPoll, readyTimeout, true, func(ctx context.Context) (bool, error) {

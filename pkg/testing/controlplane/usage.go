@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Usage adds up what processes take. The zero value is ready to use, and a process without one is not
-// counted. Its methods are safe for concurrent use.
+// Usage sums up the resources of processes. The zero value is ready to use; a nil one counts nothing. Its
+// methods are safe for concurrent use.
 type Usage struct {
 	mu      sync.Mutex
 	started int
@@ -32,7 +32,7 @@ func (u *Usage) ends(cpu time.Duration) {
 	u.cpu += cpu
 }
 
-// String tells how many processes were started, and how much CPU time those took that have ended.
+// String returns the number of started processes, and the CPU time of those that have ended.
 func (u *Usage) String() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

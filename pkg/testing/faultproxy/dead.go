@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Dead is an address on loopback that answers nothing.
+// Dead is a loopback address that never answers.
 type Dead struct {
 	listener net.Listener
 
@@ -19,10 +19,10 @@ type Dead struct {
 	conns []net.Conn
 }
 
-// URL is the address, as that of an API server.
+// URL is the address in the form of an API server's URL.
 func (d *Dead) URL() string { return "https://" + d.listener.Addr().String() }
 
-// Close ends it.
+// Close stops listening.
 func (d *Dead) Close() error {
 	err := d.listener.Close()
 	d.mu.Lock()
@@ -39,7 +39,7 @@ func (d *Dead) keep(conn net.Conn) {
 	d.conns = append(d.conns, conn)
 }
 
-// Silent accepts connections and never says a word.
+// Silent accepts connections and never sends anything.
 func Silent() (*Dead, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,15 +59,15 @@ func Silent() (*Dead, error) {
 	return d, nil
 }
 
-// fillTimeout is for how long a connection on loopback is not answered that never is
-// going to be, and fillAttempts more than fit into the shortest backlog.
+// fillTimeout is how long to wait before a loopback connection counts as unanswered. fillAttempts exceeds the
+// shortest backlog.
 const (
 	fillTimeout  = 300 * time.Millisecond
 	fillAttempts = 16
 )
 
-// BlackHole takes in nothing at all: its backlog is full, so that the kernel drops what
-// would open a connection, as a firewall does.
+// BlackHole accepts nothing: its backlog is full, so the kernel drops packets that open a connection, as a
+// firewall does.
 func BlackHole(ctx context.Context) (*Dead, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -80,8 +80,7 @@ func BlackHole(ctx context.Context) (*Dead, error) {
 	return d, nil
 }
 
-// fill makes the backlog as short as can be, and opens connections until one is not
-// answered. Nobody accepts them.
+// fill minimizes the backlog, and opens connections until one is not answered. Nobody accepts them.
 func (d *Dead) fill(ctx context.Context) error {
 	raw, err := d.listener.(*net.TCPListener).SyscallConn()
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Fault is what a request meets on its way. next is the way to the API server.
+// Fault handles a request. next forwards it to the API server.
 type Fault func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
-// Pass is no fault.
+// Pass is the absence of a fault.
 func Pass(w http.ResponseWriter, r *http.Request, next http.Handler) { next.ServeHTTP(w, r) }
 
-// chance is a coin that is the same in every run.
+// chance is a random source with the same sequence in every run.
 type chance struct {
 	mu  sync.Mutex
 	rnd *rand.Rand
@@ -37,8 +37,8 @@ func (c *chance) below(p float64) bool {
 	return c.rnd.Float64() < p
 }
 
-// Reset resets the connection of a part of the requests, by RST: half of those before
-// they were forwarded, half when the API server has done what they ask for.
+// Reset resets the connections of a part of the requests (RST): half of those before they are forwarded, half
+// after the API server has processed them.
 func Reset(part float64, seed uint64) Fault {
 	coin := newChance(seed)
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -56,7 +56,7 @@ func Reset(part float64, seed uint64) Fault {
 	}
 }
 
-// nowhere is where an answer is lost.
+// nowhere discards an answer.
 type nowhere struct{}
 
 func (nowhere) Header() http.Header         { return http.Header{} }
@@ -84,7 +84,7 @@ func Storm(seed uint64) Fault {
 	}
 }
 
-// Latency lets every request wait before it is forwarded.
+// Latency delays every request.
 func Latency(d time.Duration) Fault {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if hold(r.Context(), d) == nil {
@@ -103,7 +103,7 @@ func Gone(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	next.ServeHTTP(w, r)
 }
 
-// Truncated sends half of every answer, and calls that all of it.
+// Truncated sends half of every answer as if it were complete.
 func Truncated(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if isWatch(r) {
 		w.Header().Set("Content-Type", "application/json")
@@ -113,9 +113,9 @@ func Truncated(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	rewrite(w, r, next, func(body []byte) []byte { return body[:len(body)/2] })
 }
 
-// EmptyLists answers every list with 200 and without an object. Watches are refused, so
-// that there are lists: those that would begin with a list as a server does that has no
-// such watches. A single object can be read as it is.
+// EmptyLists answers every list with 200 and no objects. Watches are refused, so that clients list; those that
+// would begin with a list are refused as by a server without support for them. Reads of single objects are not
+// affected.
 func EmptyLists(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	switch {
 	case isWatch(r) && r.URL.Query().Get("sendInitialEvents") == "true":
@@ -142,8 +142,7 @@ func withoutItems(body []byte) []byte {
 	return out
 }
 
-// Trickle sends so many bytes a second of the answers to lists of more than one object. All else
-// is as it should be.
+// Trickle sends the answers to lists of more than one object at this rate. Other requests are not affected.
 func Trickle(bytesPerSecond int) Fault {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if !isList(r) || r.URL.Query().Get("limit") == "1" {
@@ -165,7 +164,7 @@ func Trickle(bytesPerSecond int) Fault {
 	}
 }
 
-// rewrite passes a request on as one for JSON, and changes the body of the answer.
+// rewrite forwards a request for JSON, and changes the body of the answer.
 func rewrite(w http.ResponseWriter, r *http.Request, next http.Handler, change func([]byte) []byte) {
 	askForJSON(r)
 	kept := &keeper{header: http.Header{}, code: http.StatusOK}
@@ -177,7 +176,7 @@ func rewrite(w http.ResponseWriter, r *http.Request, next http.Handler, change f
 	_, _ = w.Write(body)
 }
 
-// keeper keeps an answer.
+// keeper records an answer.
 type keeper struct {
 	header http.Header
 	code   int
@@ -189,7 +188,7 @@ func (k *keeper) Write(b []byte) (int, error) { return k.body.Write(b) }
 func (k *keeper) WriteHeader(code int)        { k.code = code }
 func (k *keeper) FlushError() error           { return nil }
 
-// answer is that of an API server that refuses.
+// answer is an error answer of an API server.
 func answer(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
 	body, err := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},

@@ -8,12 +8,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// segment is how many bytes a link carries at a time.
+// segment is the number of bytes that a link carries at a time.
 const segment = 1460
 
-// link carries all connections of a proxy, at a rate that they share. Each direction has the
-// rate to itself, as on a line that is full duplex. Nothing is buffered: what is slow is slow
-// for the one that writes.
+// link carries all connections of a proxy at a shared rate. Each direction has its own rate, as on a
+// full-duplex line. Nothing is buffered, so a writer waits.
 type link struct {
 	up, down       *rate.Limiter
 	received, sent atomic.Int64
@@ -78,8 +77,7 @@ func (c *linked) Close() error {
 	return c.Conn.Close()
 }
 
-// Limit has all connections together carry so many bytes a second, in each direction. 0 is no
-// limit.
+// Limit limits the rate of all connections together, in each direction. 0 means no limit.
 func (p *Proxy) Limit(bytesPerSecond int) {
 	limit := rate.Limit(bytesPerSecond)
 	if bytesPerSecond == 0 {
@@ -89,6 +87,5 @@ func (p *Proxy) Limit(bytesPerSecond int) {
 	p.link.down.SetLimit(limit)
 }
 
-// Bytes returns how many bytes the proxy has sent to its clients and received from them, as they
-// were on the wire.
+// Bytes returns the number of bytes that the proxy has sent to and received from its clients, as on the wire.
 func (p *Proxy) Bytes() (sent, received int64) { return p.link.sent.Load(), p.link.received.Load() }

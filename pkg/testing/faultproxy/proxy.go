@@ -1,6 +1,5 @@
-// Package faultproxy stands in front of a real API server and misbehaves as it is told
-// to: it is how tests make a cluster slow, broken or lying while all that it says else
-// is true, and how they stop the operator between a request and its answer.
+// Package faultproxy is a proxy in front of a real API server that injects faults. Tests use it to make a
+// cluster slow, broken or wrong in one respect, and to stop the operator between a request and its answer.
 package faultproxy
 
 import (
@@ -43,8 +42,7 @@ type Proxy struct {
 	end context.CancelFunc
 }
 
-// Start starts a proxy. Requests have to bear the token; they go to where the
-// kubeconfig says, as its user.
+// Start starts a proxy. Requests must have the token, and are forwarded with the kubeconfig.
 func Start(kubeconfig []byte, token string) (*Proxy, error) {
 	p := &Proxy{token: token, fault: Pass, conns: map[net.Conn]bool{}, link: newLink()}
 	p.era, p.end = context.WithCancel(context.Background())
@@ -54,14 +52,14 @@ func Start(kubeconfig []byte, token string) (*Proxy, error) {
 	p.server = httptest.NewUnstartedServer(p)
 	p.server.Listener = &listener{Listener: p.server.Listener, link: p.link}
 	p.server.EnableHTTP2 = true
-	p.server.Config.ErrorLog = log.New(io.Discard, "", 0) // connections that break are what it is for
+	p.server.Config.ErrorLog = log.New(io.Discard, "", 0) // broken connections are its purpose
 	p.server.Config.ConnContext = p.connected
 	p.server.StartTLS()
 	return p, nil
 }
 
-// Exchange has every request from now on go to where another kubeconfig says, as its user. What is
-// under way stays where it is: EndWatches and Sever end it.
+// Exchange makes the proxy forward new requests with another kubeconfig. Requests in flight are not affected;
+// EndWatches and Sever end them.
 func (p *Proxy) Exchange(kubeconfig []byte) error {
 	cfg, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
@@ -69,7 +67,7 @@ func (p *Proxy) Exchange(kubeconfig []byte) error {
 	}
 	transport, err := rest.TransportFor(cfg)
 	if err != nil {
-		return fmt.Errorf("making the way upstream: %w", err)
+		return fmt.Errorf("creating the way upstream: %w", err)
 	}
 	target, err := url.Parse(cfg.Host)
 	if err != nil {
@@ -81,7 +79,7 @@ func (p *Proxy) Exchange(kubeconfig []byte) error {
 	return nil
 }
 
-// reverse forwards requests and what comes back, as it comes.
+// reverse forwards requests and streams their answers.
 func (p *Proxy) reverse(target *url.URL, transport http.RoundTripper) http.Handler {
 	return &httputil.ReverseProxy{
 		Transport:     transport,
@@ -98,7 +96,7 @@ func (p *Proxy) reverse(target *url.URL, transport http.RoundTripper) http.Handl
 			_ = resp.Body.Close()
 			return http.ErrAbortHandler
 		},
-		// There is no answer: the client sees that its stream was reset.
+		// There is no answer: the client sees a reset stream.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 }
@@ -122,14 +120,14 @@ func (p *Proxy) Kubeconfig() ([]byte, error) {
 	return out, nil
 }
 
-// Set makes every request from now on meet a fault.
+// Set sets the fault of all new requests.
 func (p *Proxy) Set(f Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault = f
 }
 
-// EndWatches ends the watches that there are, so that those that follow meet the fault.
+// EndWatches ends the present watches, so that the next ones meet the fault.
 func (p *Proxy) EndWatches() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +135,7 @@ func (p *Proxy) EndWatches() {
 	p.era, p.end = context.WithCancel(context.Background())
 }
 
-// Requests returns how many requests there were.
+// Requests returns the number of requests.
 func (p *Proxy) Requests() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,14 +156,14 @@ func (p *Proxy) Sever() {
 // Close ends the proxy and all its connections.
 func (p *Proxy) Close() {
 	p.mu.Lock()
-	p.closed = true // or a client that watches again would keep the server
+	p.closed = true // otherwise a client that watches again would block the shutdown
 	p.end()
 	p.mu.Unlock()
 	p.server.CloseClientConnections()
 	p.server.Close()
 }
 
-// connKey is where a request's context has its connection.
+// connKey is the context key of a request's connection.
 type connKey struct{}
 
 func (p *Proxy) connected(ctx context.Context, conn net.Conn) context.Context {
@@ -175,7 +173,7 @@ func (p *Proxy) connected(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// reset closes a connection by RST: what is under way on it is lost.
+// reset closes a connection by RST, which loses data in flight.
 func reset(conn net.Conn) {
 	if over, ok := conn.(*tls.Conn); ok {
 		conn = over.NetConn()
@@ -212,7 +210,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fault(w, r, http.HandlerFunc(p.forward))
 }
 
-// forward sends a request on, unless a point has it end here.
+// forward forwards a request, unless a point ends it here.
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request) {
 	if !p.reached(r, false) {
 		panic(http.ErrAbortHandler)
@@ -223,29 +221,29 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request) {
 	upstream.ServeHTTP(w, r)
 }
 
-// Point is a moment in the life of a request.
+// Point is a moment in the processing of a request.
 type Point struct {
 	// Method is the HTTP method.
 	Method string
-	// Resource is the plural, and with a slash the subresource: alertrules/status.
+	// Resource is the plural, with the subresource after a slash: alertrules/status.
 	Resource string
-	// After is the moment when the API server has answered, and the answer was not passed
-	// on yet. Else it is the moment before the request is forwarded.
+	// After means the moment after the API server has answered and before the answer is passed on. Otherwise it
+	// is the moment before the request is forwarded.
 	After bool
-	// Skip is how many requests of that kind to let pass before.
+	// Skip is the number of matching requests to let pass first.
 	Skip int
 }
 
-// point is a Point with what to do there.
+// point is a Point with its function.
 type point struct {
 	Point
 	do   func() bool
 	done chan struct{}
 }
 
-// At calls a function when a request first comes to a point, and once. It tells
-// whether the request, or its answer, goes on from there; otherwise the client sees its
-// stream end. The channel is closed when the function has returned.
+// At calls a function once, when a request first reaches a point. The function returns whether the request or
+// its answer is passed on; otherwise the client's stream ends. The channel is closed when the function has
+// returned.
 func (p *Proxy) At(at Point, do func() (goOn bool)) <-chan struct{} {
 	added := &point{Point: at, do: do, done: make(chan struct{})}
 	p.mu.Lock()
@@ -254,14 +252,14 @@ func (p *Proxy) At(at Point, do func() (goOn bool)) <-chan struct{} {
 	return added.done
 }
 
-// Forget takes back what At was told and was not reached yet.
+// Forget removes the points that were not reached yet.
 func (p *Proxy) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.points = nil
 }
 
-// reached calls what is to be called at this point, and tells whether to go on.
+// reached calls the function of this point, if any, and reports whether to continue.
 func (p *Proxy) reached(r *http.Request, after bool) bool {
 	p.mu.Lock()
 	var at *point
@@ -285,7 +283,7 @@ func (p *Proxy) reached(r *http.Request, after bool) bool {
 	return at.do()
 }
 
-// hold waits for a while, or until the client gives up, which it tells.
+// hold waits, or returns an error when the client gives up.
 func hold(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

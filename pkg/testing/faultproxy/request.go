@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// request is what the path of a request says.
+// request is a parsed request path.
 type request struct {
-	// resource is the plural, with the subresource after a slash; "" for what is no
-	// resource, such as /version.
+	// resource is the plural, with the subresource after a slash; "" for a non-resource path such as /version.
 	resource string
 	// name is the object's, or "" for a collection.
 	name string
@@ -45,14 +44,13 @@ func isWatch(r *http.Request) bool {
 	return watch == "true" || watch == "1"
 }
 
-// isList tells of a read of a collection, watched or not.
+// isList reports whether a request reads a collection, including a watch.
 func isList(r *http.Request) bool {
 	at := parse(r.URL.Path)
 	return r.Method == http.MethodGet && at.resource != "" && at.name == ""
 }
 
-// askForJSON has the API server answer in JSON what the client would also take in a
-// binary form, so that the answer can be read here.
+// askForJSON makes the API server answer in JSON even if the client also accepts a binary form.
 func askForJSON(r *http.Request) {
 	const json = "application/json"
 	var accepted []string

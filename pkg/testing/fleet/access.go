@@ -19,20 +19,20 @@ import (
 const (
 	// Release is the name of the chart's release.
 	Release = "rulefleet"
-	// HubUser is who the manager is on the hub: the chart's ServiceAccount.
+	// HubUser is the manager's user on the hub: the chart's ServiceAccount.
 	HubUser = "system:serviceaccount:" + Namespace + ":" + Release
-	// SpokeUser is who the manager is in the spokes.
+	// SpokeUser is the manager's user in the spokes.
 	SpokeUser = "rulefleet-spoke"
-	// EvaluateGrant is the name of the ClusterRole, and of its binding, by which the manager may
-	// ask the spokes' Prometheus. It is optional: a test may take the binding away.
+	// EvaluateGrant is the name of the ClusterRole and the binding that let the manager query the spokes'
+	// Prometheus. It is optional: a test may delete the binding.
 	EvaluateGrant = "rulefleet-spoke-evaluate"
 )
 
-// tokenLifetime is more than any test takes.
+// tokenLifetime exceeds the duration of any test.
 const tokenLifetime = 24 * time.Hour
 
-// hubObjects are what the chart gives the manager on the hub: the CustomResourceDefinitions,
-// its account, and what that may do. What calls the manager, or runs it, is left out.
+// hubObjects returns the objects of the chart that the manager needs on the hub: the
+// CustomResourceDefinitions, its account and its permissions, without those that run or call the manager.
 func hubObjects(root string) (crds, access []client.Object, err error) {
 	c, err := chart.Load(root)
 	if err != nil {
@@ -78,12 +78,12 @@ func (m *Member) ServiceAccountKubeconfig(ctx context.Context, key client.Object
 	return out, nil
 }
 
-// HubKubeconfig returns a kubeconfig by which its bearer is the manager on the hub.
+// HubKubeconfig returns a kubeconfig of the manager's user on the hub.
 func (f *Fleet) HubKubeconfig(ctx context.Context) ([]byte, error) {
 	return f.Hub.ServiceAccountKubeconfig(ctx, client.ObjectKey{Namespace: Namespace, Name: Release})
 }
 
-// spokeAccess is all that the manager may do in a spoke.
+// spokeAccess returns the manager's permissions in a spoke.
 func spokeAccess() []client.Object {
 	read := []string{"get", "list", "watch"}
 	access := clusterAccess(SpokeUser, SpokeUser,
@@ -107,7 +107,7 @@ func spokeAccess() []client.Object {
 	})...)
 }
 
-// clusterAccess makes a ClusterRole, and binds a user to it.
+// clusterAccess returns a ClusterRole and a binding to a user.
 func clusterAccess(user, role string, rules ...rbacv1.PolicyRule) []client.Object {
 	return []client.Object{
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role}, Rules: rules},

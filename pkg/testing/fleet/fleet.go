@@ -1,6 +1,5 @@
-// Package fleet brings up what Rulefleet works on, for tests and for the demo: a hub
-// and spokes as real control planes, and the manager as a process of its own, under
-// accounts that may do no more than the operator needs.
+// Package fleet starts the environment of Rulefleet for tests and the demo: a hub and spokes as real control
+// planes, and the manager as a process with only the permissions that the operator needs.
 package fleet
 
 import (
@@ -35,10 +34,10 @@ import (
 // Namespace is the operator's own namespace on the hub.
 const Namespace = "rulefleet-system"
 
-// GeneratedNamespace is where the hub keeps the AlertRules that templates make.
+// GeneratedNamespace is the hub's namespace of generated AlertRules.
 const GeneratedNamespace = "rulefleet-generated"
 
-// Scheme knows every kind that tests work with.
+// Scheme has every kind that tests use.
 var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(s))
@@ -48,12 +47,12 @@ var Scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// Options say which fleet to start.
+// Options describe the fleet to start.
 type Options struct {
 	// Spokes are the names of the spokes to start beside the hub. They are not
 	// registered yet.
 	Spokes []string
-	// Bare leaves the hub as it is, for who installs the chart there.
+	// Bare leaves the hub without access for the manager, for callers that install the chart.
 	Bare bool
 	// Audit keeps audit logs.
 	Audit bool
@@ -61,22 +60,22 @@ type Options struct {
 	ControllerManager bool
 	// Intervals is the --interval-scale of managers; 0 is the default.
 	Intervals float64
-	// Dir is where the clusters' folders are made; "" is a temporary one each.
+	// Dir is the parent of the clusters' folders; "" means temporary ones.
 	Dir string
-	// Output gets a line for each step; nil for none.
+	// Output gets a line for each step; it may be nil.
 	Output io.Writer
 }
 
-// Member is a cluster of the fleet, with a client that may do all, past any cache.
+// Member is a cluster of the fleet, with an administrator's client that bypasses caches.
 type Member struct {
-	// Cluster is the processes that the cluster is; nil for a cluster of kind.
+	// Cluster has the processes of the cluster; nil for a kind cluster.
 	*controlplane.Cluster
 	Client client.Client
 
 	access access
 }
 
-// access is what every cluster offers, wherever it runs.
+// access is the interface of every cluster, wherever it runs.
 type access interface {
 	Name() string
 	RESTConfig() *rest.Config
@@ -88,18 +87,18 @@ func newMember(a access) (*Member, error) {
 	cfg.WarningHandlerWithContext = rest.NoWarnings{} // nobody reads them
 	direct, err := client.New(cfg, client.Options{Scheme: Scheme})
 	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", a.Name(), err)
+		return nil, fmt.Errorf("creating a client for %s: %w", a.Name(), err)
 	}
 	return &Member{Client: direct, access: a}, nil
 }
 
-// Name returns the cluster's name, which is a spoke's in the fleet.
+// Name returns the cluster's name; a spoke has the same name in the fleet.
 func (m *Member) Name() string { return m.access.Name() }
 
 // RESTConfig returns a new configuration for clients that act as an administrator.
 func (m *Member) RESTConfig() *rest.Config { return m.access.RESTConfig() }
 
-// stop ends the processes that the cluster is. One of kind is not the fleet's to end.
+// stop ends the processes of the cluster. It does not end a kind cluster.
 func (m *Member) stop() error {
 	if m.Cluster == nil {
 		return nil
@@ -128,8 +127,8 @@ type Fleet struct {
 	managers []*Manager
 }
 
-// Start brings up a hub and spokes, with the CRDs and accounts that they need: ours
-// on the hub, prometheus-operator's in the spokes.
+// Start starts a hub and spokes, with the CRDs and accounts that they need: Rulefleet's on the hub,
+// prometheus-operator's in the spokes.
 func Start(ctx context.Context, o Options) (*Fleet, error) {
 	root, err := moduleRoot()
 	if err != nil {
@@ -176,8 +175,7 @@ func (f *Fleet) startHub(ctx context.Context) error {
 	return nil
 }
 
-// StartSpoke brings up another spoke, with those of prometheus-operator's CRDs that
-// crds names by their plural.
+// StartSpoke starts another spoke, with the CRDs of prometheus-operator that crds names by plural.
 func (f *Fleet) StartSpoke(ctx context.Context, name string, crds ...string) (*Member, error) {
 	m, err := f.startMember(ctx, name, f.opts.ControllerManager)
 	if err != nil {
@@ -230,17 +228,16 @@ func (f *Fleet) Spoke(name string) *Member {
 	return f.spokes[name]
 }
 
-// Register registers a spoke on the hub, as a person would: by a Secret, whose
-// labels are the spoke's.
+// Register registers a spoke on the hub by a Secret, whose labels become the spoke's.
 func (f *Fleet) Register(ctx context.Context, name string, labels map[string]string) error {
 	kubeconfig, err := f.Spoke(name).UserKubeconfig(SpokeUser)
 	if err != nil {
-		return fmt.Errorf("making a kubeconfig for %s: %w", name, err)
+		return fmt.Errorf("creating a kubeconfig for %s: %w", name, err)
 	}
 	return f.RegisterKubeconfig(ctx, name, kubeconfig, labels)
 }
 
-// RegisterKubeconfig registers a spoke by any kubeconfig.
+// RegisterKubeconfig registers a spoke with any kubeconfig.
 func (f *Fleet) RegisterKubeconfig(ctx context.Context, name string, kubeconfig []byte, labels map[string]string) error {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name, Labels: map[string]string{v1alpha1.RegistrationLabel: "true"}},
@@ -253,7 +250,7 @@ func (f *Fleet) RegisterKubeconfig(ctx context.Context, name string, kubeconfig 
 	return nil
 }
 
-// Stop ends all that the fleet started.
+// Stop ends everything that the fleet started.
 func (f *Fleet) Stop() error {
 	f.mu.Lock()
 	managers, spokes, hub := f.managers, f.spokes, f.Hub
@@ -329,14 +326,13 @@ func (m *Member) waitEstablished(ctx context.Context, name string) error {
 func (m *Member) create(ctx context.Context, objects ...client.Object) error {
 	for _, o := range objects {
 		if err := m.Client.Create(ctx, o); err != nil {
-			return fmt.Errorf("making %T %s in %s: %w", o, o.GetName(), m.Name(), err)
+			return fmt.Errorf("creating %T %s in %s: %w", o, o.GetName(), m.Name(), err)
 		}
 	}
 	return nil
 }
 
-// moduleRoot walks up to the folder of the root module's go.mod, from which the CRDs
-// and the manager are found.
+// moduleRoot returns the folder of the root module's go.mod, which has the CRDs and the manager.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

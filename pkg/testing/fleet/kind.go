@@ -15,19 +15,17 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 )
 
-// KindOptions say which clusters of kind to work with. kind/up has to have made them, and
-// kind/register registers them.
+// KindOptions describe existing kind clusters, which kind/up created and kind/register registered.
 type KindOptions struct {
 	// Dir is the folder of their kubeconfigs, NAME.kubeconfig; "" is $KIND_DIR, else bin/kind.
 	Dir string
-	// Prefix is what the clusters' names begin with; "" is $KIND_PREFIX, else rulefleet.
+	// Prefix is the prefix of the clusters' names; "" is $KIND_PREFIX, else rulefleet.
 	Prefix string
 	// Spokes are the names of the spokes.
 	Spokes []string
 }
 
-// Kind returns the fleet of kind/up. Its clusters, and what runs there, are neither started
-// nor stopped by the fleet.
+// Kind returns the fleet of kind/up. The fleet neither starts nor stops its clusters and their contents.
 func Kind(o KindOptions) (*Fleet, error) {
 	root, err := moduleRoot()
 	if err != nil {
@@ -61,7 +59,7 @@ func kindMember(name, bin string, o KindOptions) (*Member, error) {
 	return newMember(c)
 }
 
-// kindCluster is a cluster of kind, whose one node is a container.
+// kindCluster is a kind cluster with one node, a container.
 type kindCluster struct {
 	name, node, bin, kubeconfig string
 
@@ -76,7 +74,7 @@ func (c *kindCluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), append([]string{"--kubeconfig=" + c.kubeconfig}, args...)...)
 }
 
-// KubeconfigFile returns the file by which an administrator reaches a cluster of kind.
+// KubeconfigFile returns the file with an administrator's kubeconfig of a kind cluster.
 func (m *Member) KubeconfigFile() (string, error) {
 	c, ok := m.access.(*kindCluster)
 	if !ok {
@@ -85,10 +83,10 @@ func (m *Member) KubeconfigFile() (string, error) {
 	return c.kubeconfig, nil
 }
 
-// PauseNode freezes the node of a cluster of kind, with all that runs there.
+// PauseNode freezes the node of a kind cluster, with everything on it.
 func (m *Member) PauseNode(ctx context.Context) error { return m.docker(ctx, "pause") }
 
-// UnpauseNode lets it go on.
+// UnpauseNode resumes it.
 func (m *Member) UnpauseNode(ctx context.Context) error { return m.docker(ctx, "unpause") }
 
 var errNotKind = errors.New("the cluster is not one of kind")

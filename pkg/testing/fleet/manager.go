@@ -16,25 +16,25 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 )
 
-// ManagerOptions say how to run the manager.
+// ManagerOptions describe how to run the manager.
 type ManagerOptions struct {
 	// Path is the program; "" is bin/rulefleet-manager.
 	Path string
-	// Kubeconfig is how the manager reaches the hub; nil is directly, as HubUser.
+	// Kubeconfig is the manager's kubeconfig for the hub; nil means direct access as HubUser.
 	Kubeconfig []byte
-	// HubID is the id of the hub; "" lets the manager make one.
+	// HubID is the id of the hub; "" lets the manager generate one.
 	HubID string
-	// Webhook is the loopback address, such as one of FreeAddress, to serve the
-	// admission webhook at; "" is none. InstallWebhook makes the hub ask it.
+	// Webhook is the loopback address of the admission webhook, for example from FreeAddress; "" disables it.
+	// InstallWebhook makes the hub call it.
 	Webhook string
-	// LeaderElect makes it one of several replicas. Without, it works at once, also
-	// after another one was killed.
+	// LeaderElect enables leader election. Without it, the manager works at once, even after another one was
+	// killed.
 	LeaderElect bool
-	// Pod is the UID of the pod that it is to take itself for; "" is none.
+	// Pod is the UID of the pod that it claims to run in; "" for none.
 	Pod string
 	// Args are further flags.
 	Args []string
-	// Dir is where its kubeconfig and its log are kept; it must exist.
+	// Dir is the existing folder for its kubeconfig and its log.
 	Dir string
 }
 
@@ -44,7 +44,7 @@ type Manager struct {
 	LogPath string
 	// MetricsURL is its metrics endpoint.
 	MetricsURL string
-	// ReadyURL is where it tells whether it is ready.
+	// ReadyURL is its readiness endpoint.
 	ReadyURL string
 
 	process *controlplane.Process
@@ -58,7 +58,7 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 	if o.Kubeconfig == nil {
 		kubeconfig, err := f.HubKubeconfig(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("making a kubeconfig for the manager: %w", err)
+			return nil, fmt.Errorf("creating a kubeconfig for the manager: %w", err)
 		}
 		o.Kubeconfig = kubeconfig
 	}
@@ -85,7 +85,7 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 	if f.opts.Intervals != 0 {
 		args = append(args, fmt.Sprintf("--interval-scale=%v", f.opts.Intervals))
 	}
-	// The process outlives ctx, which bounds the start alone.
+	// The process outlives ctx, which bounds only the start.
 	m.process, err = controlplane.StartProcess(context.WithoutCancel(ctx), controlplane.ProcessOptions{
 		Name: "manager", Path: o.Path, Args: args, LogPath: m.LogPath, Usage: &f.Usage,
 		Env: []string{"GORACE=halt_on_error=1 atexit_sleep_ms=50", "POD_UID=" + o.Pod},
@@ -115,7 +115,7 @@ func (m *Manager) waitHealthy(ctx context.Context, url string) error {
 		}
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
-			return false, nil //nolint:nilerr // it does not listen yet: poll on
+			return false, nil //nolint:nilerr // it does not listen yet
 		}
 		return resp.StatusCode == http.StatusOK, resp.Body.Close()
 	})
@@ -131,19 +131,19 @@ func (m *Manager) Pid() int { return m.process.Pid() }
 // Kill ends the manager by SIGKILL.
 func (m *Manager) Kill() error { return m.process.Kill() }
 
-// Stop ends the manager as Kubernetes would: by SIGTERM, and a while to finish.
+// Stop ends the manager as Kubernetes does: by SIGTERM, with a grace period.
 func (m *Manager) Stop() error { return m.process.Stop(20 * time.Second) }
 
-// Pause freezes the manager, as a machine may that is out of memory or is moved.
+// Pause freezes the manager, as on a machine that is out of memory or is migrated.
 func (m *Manager) Pause() error { return m.process.Pause() }
 
-// Resume lets it go on.
+// Resume resumes the manager.
 func (m *Manager) Resume() error { return m.process.Resume() }
 
 // Done is closed when the manager has ended.
 func (m *Manager) Done() <-chan struct{} { return m.process.Done() }
 
-// ExitErr tells how the manager ended.
+// ExitErr returns how the manager ended.
 func (m *Manager) ExitErr() error { return m.process.ExitErr() }
 
 // Log returns what the manager printed.

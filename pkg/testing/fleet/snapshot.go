@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 )
 
-// Snapshot returns a cluster whose cache has what the member has of some kinds now, and stays as it
-// is. Its client reads the cache and writes to the member. index adds indexes; nil for none.
+// Snapshot returns a cluster whose cache has the member's present objects of some kinds and never changes. Its
+// client reads the cache and writes to the member. index adds indexes; it may be nil.
 func (m *Member) Snapshot(ctx context.Context, index func(context.Context, client.FieldIndexer) error, kinds ...client.Object) (cluster.Cluster, error) {
 	cl, err := cluster.New(m.RESTConfig(), func(o *cluster.Options) { o.Scheme = Scheme })
 	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", m.Name(), err)
+		return nil, fmt.Errorf("creating a client for %s: %w", m.Name(), err)
 	}
 	if index != nil {
 		if err := index(ctx, cl.GetFieldIndexer()); err != nil {

@@ -28,8 +28,8 @@ func webhookFlags(address string) ([]string, error) {
 	return []string{"--webhook-port=" + port, "--webhook-hosts=" + host, "--webhook-config=" + webhookConfig}, nil
 }
 
-// WebhookConfig returns the configuration that makes the hub's API server ask the
-// webhook at an address: that which is generated, with a URL in the Service's place.
+// WebhookConfig returns the generated configuration of the webhook, with the address as URL instead of the
+// Service.
 func (f *Fleet) WebhookConfig(address string) (*admissionv1.ValidatingWebhookConfiguration, error) {
 	path := filepath.Join(f.root, "charts", "rulefleet", "files", "webhook", "manifests.yaml")
 	data, err := os.ReadFile(path)
@@ -48,7 +48,7 @@ func (f *Fleet) WebhookConfig(address string) (*admissionv1.ValidatingWebhookCon
 	return config, nil
 }
 
-// InstallWebhook makes the hub's API server ask the webhook at an address.
+// InstallWebhook makes the hub's API server call the webhook at an address.
 func (f *Fleet) InstallWebhook(ctx context.Context, address string) error {
 	config, err := f.WebhookConfig(address)
 	if err != nil {
@@ -57,7 +57,7 @@ func (f *Fleet) InstallWebhook(ctx context.Context, address string) error {
 	return f.Hub.create(ctx, config)
 }
 
-// UninstallWebhook makes it ask nobody.
+// UninstallWebhook removes the configuration.
 func (f *Fleet) UninstallWebhook(ctx context.Context) error {
 	config := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: webhookConfig}}
 	if err := client.IgnoreNotFound(f.Hub.Client.Delete(ctx, config)); err != nil {

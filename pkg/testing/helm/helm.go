@@ -1,5 +1,4 @@
-// Package helm installs charts for tests, by Helm's own library: there need not be a helm
-// command.
+// Package helm installs charts for tests with Helm's own library; the helm command is not needed.
 package helm
 
 import (
@@ -17,27 +16,27 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// patience is how long a release is waited for.
+// patience is how long to wait for a release.
 const patience = 3 * time.Minute
 
 // Release is a chart in a cluster, installed or not.
 type Release struct {
-	// Kubeconfig is the file by which the cluster is reached.
+	// Kubeconfig is the cluster's kubeconfig file.
 	Kubeconfig string
 	// Namespace and Name are those of the release.
 	Namespace, Name string
 	// Chart is the folder of the chart.
 	Chart string
-	// NoPods is for a cluster that runs no pods: nothing is waited for, and no hook is run.
+	// NoPods is for a cluster without running pods: nothing is waited for, and hooks are skipped.
 	NoPods bool
-	// Log gets what Helm says; nil for nothing.
+	// Log receives Helm's log; it may be nil.
 	Log func(format string, args ...any)
 }
 
 func (r *Release) configuration() (*action.Configuration, error) {
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.KubeConfig, flags.Namespace = &r.Kubeconfig, &r.Namespace
-	// Helm's command has limits of its own; client-go's default of 5 requests a second takes minutes.
+	// The helm command has its own limits; client-go's default of 5 requests per second takes minutes.
 	flags.WrapConfigFn = func(cfg *rest.Config) *rest.Config {
 		cfg.QPS = -1
 		return cfg
@@ -53,7 +52,7 @@ func (r *Release) configuration() (*action.Configuration, error) {
 	return c, nil
 }
 
-// withChart is for what installs the chart as it is in its folder now.
+// withChart loads the chart from its folder.
 func (r *Release) withChart() (*action.Configuration, *chart.Chart, error) {
 	c, err := r.configuration()
 	if err != nil {
@@ -97,7 +96,7 @@ func (r *Release) Upgrade(ctx context.Context, values map[string]any) (*release.
 	return out, nil
 }
 
-// Deploy installs the chart, or, where it is installed, replaces its values.
+// Deploy installs the chart or, if it is installed, replaces its values.
 func (r *Release) Deploy(ctx context.Context, values map[string]any) (*release.Release, error) {
 	c, err := r.configuration()
 	if err != nil {
@@ -113,7 +112,7 @@ func (r *Release) Deploy(ctx context.Context, values map[string]any) (*release.R
 	return r.Upgrade(ctx, values)
 }
 
-// Status returns the release as it was deployed last.
+// Status returns the last deployed release.
 func (r *Release) Status() (*release.Release, error) {
 	c, err := r.configuration()
 	if err != nil {

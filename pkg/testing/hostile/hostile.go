@@ -1,5 +1,5 @@
-// Package hostile makes an API server lie: its lies are faults of a faultproxy, so that all else that
-// the cluster says is true. What a lie sends is made as it is sent, and never stored.
+// Package hostile makes an API server send malicious answers. They are faults of a faultproxy, so that all
+// other answers are real. Answers are generated while they are sent, and never stored.
 package hostile
 
 import (
@@ -16,27 +16,27 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
 )
 
-// mostSent bounds what one answer sends, in bytes before compression: a test that fails should not
-// take the machine down.
+// mostSent bounds one answer, in bytes before compression, so that a failing test does not exhaust the
+// machine.
 const mostSent = 2 << 30
 
-// block is how much is written at a time, in bytes.
+// block is the number of bytes written at a time.
 const block = 64 << 10
 
-// Lie is what is sent in place of an answer.
+// Lie writes a malicious answer.
 type Lie func(w http.ResponseWriter, r *http.Request)
 
-// Liar tells a lie in place of some answers, and counts how often.
+// Liar replaces some answers with a lie, and counts them.
 type Liar struct {
-	// About tells of which requests.
+	// About selects the requests.
 	About func(r *http.Request) bool
-	// Lie is told.
+	// Lie is the answer to them.
 	Lie Lie
 
 	told atomic.Int64
 }
 
-// Fault is how a faultproxy tells the lie.
+// Fault implements faultproxy.Fault.
 func (l *Liar) Fault(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if !l.About(r) {
 		next.ServeHTTP(w, r)
@@ -46,47 +46,47 @@ func (l *Liar) Fault(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	l.Lie(w, r)
 }
 
-// Told returns how often it was told.
+// Told returns the number of lies sent.
 func (l *Liar) Told() int64 { return l.told.Load() }
 
 var _ faultproxy.Fault = (&Liar{}).Fault
 
-// Path returns what is about all requests whose path ends so, other than watches.
+// Path selects all requests whose path has this suffix, except watches.
 func Path(suffix string) func(*http.Request) bool {
 	return func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, suffix) && !watches(r) }
 }
 
-// List returns what is about lists of a resource. Watches of it are too old, so that it is listed.
+// List selects lists of a resource. Watches of it get 410 (Gone), so that clients list.
 func List(resource string) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		return strings.HasSuffix(r.URL.Path, "/"+resource) && r.Method == http.MethodGet && !watches(r)
 	}
 }
 
-// Watch returns what is about watches of a resource.
+// Watch selects watches of a resource.
 func Watch(resource string) func(*http.Request) bool {
 	return func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/"+resource) && watches(r) }
 }
 
-// Behind returns what is about requests to servers behind the API server whose path ends so.
+// Behind selects requests with this path suffix to servers behind the API server.
 func Behind(suffix string) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		return strings.Contains(r.URL.Path, "/proxy/") && strings.HasSuffix(r.URL.Path, suffix)
 	}
 }
 
-// All returns what is about all requests, other than those behind the API server.
+// All selects all requests except those to servers behind the API server.
 func All(r *http.Request) bool { return !strings.Contains(r.URL.Path, "/proxy/") }
 
 func watches(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
 
-// Endless begins as a true answer may, and goes on without an end.
+// Endless begins like a real answer and never ends.
 func Endless(begin, again string) Lie { return endless(http.StatusOK, begin, again) }
 
-// EndlessRefusal refuses with a code, in words without an end.
+// EndlessRefusal is an error answer with an endless message.
 func EndlessRefusal(code int) Lie { return endless(code, `{"kind":"Status","message":"`, "x") }
 
-// EndlessText is an object with a text without an end.
+// EndlessText is an object with an endless string.
 var EndlessText = Endless(`{"kind":"List","metadata":{"annotations":{"a":"`, "x")
 
 func endless(code int, begin, again string) Lie {
@@ -122,7 +122,7 @@ func (c *compressed) Write(p []byte) (int, error) {
 	return c.to.Write(p) //nolint:wrapcheck // a writer is transparent
 }
 
-// Million is a list of a million objects, in one answer, whatever limit was asked for.
+// Million is a list of a million objects in one answer, whatever the limit.
 func Million(w http.ResponseWriter, r *http.Request) {
 	head(w, http.StatusOK)
 	out := bounded(w, r)
@@ -147,7 +147,7 @@ func GiantEvent(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(out, `"}}}}`)
 }
 
-// Flood is a watch with so many events a second, each of which changes a label of the same object.
+// Flood is a watch with this many events per second, each of which changes a label of the same object.
 func Flood(perSecond int) Lie {
 	return func(w http.ResponseWriter, r *http.Request) {
 		head(w, http.StatusOK)
@@ -174,12 +174,12 @@ func Flood(perSecond int) Lie {
 	}
 }
 
-// Drip sends one byte a second of something that is never complete.
+// Drip sends one byte per second of an answer that is never complete.
 func Drip(w http.ResponseWriter, r *http.Request) {
 	prefix(w, r, `{"metadata":{"annotations":{"a":"`, "x", time.Second)
 }
 
-// Prefix is a valid beginning of a list, object after object, for as long as somebody reads it.
+// Prefix is the valid beginning of a list, object after object, as long as it is read.
 func Prefix(every time.Duration) Lie {
 	return func(w http.ResponseWriter, r *http.Request) {
 		head(w, http.StatusOK)
@@ -220,7 +220,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Deep is JSON that is nested a million deep.
+// Deep is JSON with a million levels.
 func Deep(w http.ResponseWriter, r *http.Request) {
 	head(w, http.StatusOK)
 	out := bounded(w, r)
@@ -232,7 +232,7 @@ func Deep(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(out, "1"+strings.Repeat("}", 1_000_000))
 }
 
-// TooOld says of watches that they are too old, and tells a lie of all else.
+// TooOld answers watches with 410 (Gone), and everything else with a lie.
 func TooOld(lie Lie) Lie {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if watches(r) {
@@ -253,7 +253,7 @@ func flush(w http.ResponseWriter) error {
 	return http.NewResponseController(w).Flush() //nolint:wrapcheck // it ends the lie
 }
 
-// repeat writes a text again and again, up to so many bytes; 0 is no end.
+// repeat writes a text repeatedly, up to a number of bytes; 0 means endlessly.
 func repeat(w io.Writer, text string, most int64) {
 	part := []byte(strings.Repeat(text, max(1, block/len(text))))
 	for sent := int64(0); most == 0 || sent < most; sent += int64(len(part)) {
@@ -263,7 +263,7 @@ func repeat(w io.Writer, text string, most int64) {
 	}
 }
 
-// bounded returns a writer to an answer that fails beyond mostSent, or when nobody reads any more.
+// bounded returns a writer to an answer that fails above mostSent, or when the client is gone.
 func bounded(w io.Writer, r *http.Request) io.Writer {
 	return &bound{to: w, ctx: r.Context(), left: mostSent}
 }

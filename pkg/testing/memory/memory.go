@@ -1,5 +1,5 @@
-// Package memory finds out what a value still remembers of something that is gone: tests of what
-// lives as long as the process ask it, so that a map that is added later is not forgotten.
+// Package memory finds what a value still remembers about something that is gone. Tests of long-lived values
+// use it, so that maps that are added later are covered.
 package memory
 
 import (
@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// own begins the import paths of the types that are looked into.
+// own is the prefix of the import paths of the types that are searched.
 const own = "github.com/rulefleet/rulefleet/"
 
-// Beside is Of without what is found below some fields, such as the options that a value was made
-// with: what they lead to has an owner of its own.
+// Beside is Of without what is reachable through some fields, such as the value's options, which have another
+// owner.
 func Beside(v any, name string, fields ...string) []string {
 	return slices.DeleteFunc(Of(v, name), func(path string) bool {
 		return slices.ContainsFunc(fields, func(field string) bool { return strings.HasPrefix(path, "."+field+".") })
 	})
 }
 
-// Of returns where a value has a name in the key of a map: as the key or within it. It looks into
-// all that hangs on the value, as far as the types are this project's or have no name.
+// Of returns the places where a value has a name in a map key: as the key or within it. It searches everything
+// reachable from the value, as far as the types belong to this project or are unnamed.
 func Of(v any, name string) []string {
 	l := look{name: name, seen: map[visit]bool{}}
 	l.into("", reflect.ValueOf(v))
@@ -73,7 +73,7 @@ func (l *look) into(path string, v reflect.Value) {
 	}
 }
 
-// named tells whether a key is the name, or has it in a field.
+// named reports whether a key is the name, or has it in a field.
 func (l *look) named(key reflect.Value) bool {
 	switch key.Kind() {
 	case reflect.String:

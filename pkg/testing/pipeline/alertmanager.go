@@ -18,7 +18,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 )
 
-// What the status of a Notification may be.
+// Values of a Notification's status.
 const (
 	Firing   = "firing"
 	Resolved = "resolved"
@@ -34,7 +34,7 @@ type Notification struct {
 	EndsAt      time.Time         `json:"endsAt"`
 }
 
-// Has tells whether the notification has a status, and all of the labels.
+// Has reports whether the notification has this status and all of the labels.
 func (n Notification) Has(status string, labels map[string]string) bool {
 	for name, value := range labels {
 		if n.Labels[name] != value {
@@ -44,8 +44,8 @@ func (n Notification) Has(status string, labels map[string]string) bool {
 	return n.Status == status
 }
 
-// Alertmanager is an Alertmanager that runs as a process, with a receiver of its
-// notifications. Several pipelines may share it.
+// Alertmanager is an Alertmanager process with a receiver of its notifications. Several pipelines may share
+// it.
 type Alertmanager struct {
 	dir       string
 	temporary bool
@@ -58,7 +58,7 @@ type Alertmanager struct {
 	received []Notification
 }
 
-// alertmanagerConfig notifies of each alert by itself, and soon.
+// alertmanagerConfig sends a notification for each alert separately, and soon.
 const alertmanagerConfig = `route:
   receiver: test
   group_by: ['...']
@@ -72,7 +72,7 @@ receivers:
         send_resolved: true
 `
 
-// StartAlertmanager runs an Alertmanager in a folder; "" is a temporary one.
+// StartAlertmanager runs an Alertmanager in a folder; "" means a temporary one.
 func StartAlertmanager(ctx context.Context, dir string) (*Alertmanager, error) {
 	path, err := binary("pipeline", "alertmanager")
 	if err != nil {
@@ -123,7 +123,7 @@ func (a *Alertmanager) receive() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// ServeHTTP takes a notification, as Alertmanager's webhook.
+// ServeHTTP receives a notification as Alertmanager's webhook.
 func (a *Alertmanager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var message struct {
 		Alerts []Notification `json:"alerts"`
@@ -137,19 +137,18 @@ func (a *Alertmanager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.received = append(a.received, message.Alerts...)
 }
 
-// URL returns where Alertmanager serves.
+// URL returns Alertmanager's address.
 func (a *Alertmanager) URL() string { return "http://" + a.address }
 
-// Received returns all that the receiver was notified of, oldest first. An alert is in
-// there again when its state has changed.
+// Received returns all notifications, oldest first. An alert appears again when its state has changed.
 func (a *Alertmanager) Received() []Notification {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.received)
 }
 
-// Await waits for a notification with a status and labels, and returns the first: one that
-// came before counts, too.
+// Await waits for a notification with this status and these labels, and returns the first. Earlier
+// notifications count.
 func (a *Alertmanager) Await(ctx context.Context, status string, labels map[string]string) (Notification, error) {
 	var found Notification
 	err := await(ctx, func(context.Context) error {
@@ -185,8 +184,7 @@ func (a *Alertmanager) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Dump writes the end of Alertmanager's log, and what it has told, for a test that has
-// failed.
+// Dump writes the end of Alertmanager's log and its notifications, for a test that has failed.
 func (a *Alertmanager) Dump(w io.Writer) {
 	if a.program != nil {
 		dump(w, a.program.name, a.program.logPath)

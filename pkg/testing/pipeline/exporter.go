@@ -13,13 +13,13 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// exporter serves the metrics that a test makes up.
+// exporter serves metrics that a test sets.
 type exporter struct {
 	server  *http.Server
 	address string
 
 	mu sync.Mutex
-	// families are by name, and their series by their labels.
+	// families are the metrics by name, with their series by labels.
 	families map[string]map[string]*dto.Metric
 }
 

@@ -15,12 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// kubelet plays the nodes, and their scheduler: it says that the pods of all namespaces
-// run, and are ready, except those of the Deployments that are to be broken. It gives them
-// no node, so that a pod that is deleted is gone without its help.
+// kubelet simulates the nodes and the scheduler: it sets the pods of all namespaces to running and ready,
+// except those of Deployments that are to be broken. It assigns no node, so that a deleted pod disappears
+// without it.
 type kubelet struct {
 	client client.Client
-	// address is the one of every pod, as if all were on the host's network.
+	// address is the IP of every pod, as with the host's network.
 	address string
 
 	mu     sync.Mutex
@@ -39,7 +39,7 @@ func (k *kubelet) isBroken(deployment types.NamespacedName) bool {
 	return k.broken[deployment]
 }
 
-// sync writes the status of each pod that has another.
+// sync writes the status of each pod that differs.
 func (k *kubelet) sync(ctx context.Context) error {
 	pods := &corev1.PodList{}
 	if err := k.client.List(ctx, pods); err != nil {
@@ -54,7 +54,7 @@ func (k *kubelet) sync(ctx context.Context) error {
 		}
 		pod.Status = k.status(pod, ready)
 		err := k.client.Status().Update(ctx, pod)
-		// It has changed, or is gone, since it was listed.
+		// It was changed or deleted since it was listed.
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("writing the status of pod %s/%s: %w", pod.Namespace, pod.Name, err))
 		}
@@ -62,7 +62,7 @@ func (k *kubelet) sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// isAs tells whether a pod was given that status.
+// isAs reports whether a pod has that status.
 func isAs(pod *corev1.Pod, ready bool) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {
@@ -72,7 +72,7 @@ func isAs(pod *corev1.Pod, ready bool) bool {
 	return false
 }
 
-// status is that of a pod that runs. When it is not ready, its containers crash.
+// status is the status of a running pod. If it is not ready, its containers crash.
 func (k *kubelet) status(pod *corev1.Pod, ready bool) corev1.PodStatus {
 	now := metav1.Now()
 	s := corev1.PodStatus{
@@ -109,8 +109,8 @@ func restarts(pod *corev1.Pod, container string) int32 {
 	return 0
 }
 
-// deploymentOf returns the Deployment that a pod is of: it has given its ReplicaSet a name
-// that ends with the hash of the pods' template.
+// deploymentOf returns the Deployment of a pod, from the name of its ReplicaSet, which ends with the hash of
+// the pod template.
 func deploymentOf(pod *corev1.Pod) types.NamespacedName {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != "ReplicaSet" {

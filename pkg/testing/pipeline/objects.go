@@ -20,23 +20,23 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// The Service of a Prometheus, which prometheus-operator makes, and its port.
+// The Service of a Prometheus, which prometheus-operator creates, and its port.
 const (
 	ServiceName = "prometheus-operated"
 	PortName    = "web"
 )
 
 const (
-	// additional is the Secret with what Prometheus scrapes and notifies.
+	// additional is the Secret with the scrape and notification targets of Prometheus.
 	additional       = "pipeline"
 	scrapeKey        = "scrape.yaml"
 	alertmanagersKey = "alertmanagers.yaml"
 )
 
-// crds are what prometheus-operator needs to serve a Prometheus.
+// crds are the CRDs that prometheus-operator needs for a Prometheus.
 var crds = []string{"prometheuses", "prometheusrules", "servicemonitors", "podmonitors", "probes"}
 
-// install makes what has to be there before prometheus-operator starts.
+// install creates the objects that prometheus-operator needs at its start.
 func (p *Pipeline) install(ctx context.Context) error {
 	bin, err := controlplane.DefaultBinDir()
 	if err != nil {
@@ -53,19 +53,19 @@ func (p *Pipeline) install(ctx context.Context) error {
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
 	if err := p.member.Client.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("making namespace %s: %w", Namespace, err)
+		return fmt.Errorf("creating namespace %s: %w", Namespace, err)
 	}
 	return nil
 }
 
-// createPrometheus makes the Prometheus object, with what it refers to.
+// createPrometheus creates the Prometheus object and the objects that it refers to.
 func (p *Pipeline) createPrometheus(ctx context.Context) error {
 	secret, err := p.additional()
 	if err != nil {
 		return err
 	}
 	spec := p.opts.Prometheus.DeepCopy()
-	// Without any monitor's selector, prometheus-operator writes no configuration.
+	// Without a selector of monitors, prometheus-operator writes no configuration.
 	spec.ServiceMonitorSelector = &metav1.LabelSelector{}
 	spec.ScrapeInterval = cmp.Or(spec.ScrapeInterval, "1s")
 	spec.EvaluationInterval = cmp.Or(spec.EvaluationInterval, "1s")
@@ -74,7 +74,7 @@ func (p *Pipeline) createPrometheus(ctx context.Context) error {
 	prometheus := &monitoringv1.Prometheus{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name}, Spec: *spec}
 	for _, o := range []client.Object{secret, prometheus, p.endpoints()} {
 		if err := p.member.Client.Create(ctx, o); err != nil {
-			return fmt.Errorf("making %T %s/%s: %w", o, o.GetNamespace(), o.GetName(), err)
+			return fmt.Errorf("creating %T %s/%s: %w", o, o.GetNamespace(), o.GetName(), err)
 		}
 	}
 	return nil
@@ -99,12 +99,12 @@ func static(job, address string, honorLabels bool) staticConfig {
 	return staticConfig{JobName: job, HonorLabels: honorLabels, StaticConfigs: []targets{{[]string{address}}}}
 }
 
-// additional returns the Secret that says what Prometheus scrapes and notifies.
+// additional returns the Secret with the scrape and notification targets.
 func (p *Pipeline) additional() (*corev1.Secret, error) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: additional}, Data: map[string][]byte{}}
 	for key, configs := range map[string][]staticConfig{
 		scrapeKey: {
-			// What a metric says of itself counts, its job and its instance included.
+			// The labels in the metrics count, including job and instance.
 			static("kube-state-metrics", p.address("kube-state-metrics"), true),
 			static("test", p.exporter.address, true),
 			static("prometheus", p.address("prometheus"), false),
@@ -120,8 +120,8 @@ func (p *Pipeline) additional() (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// endpoints say where the Service of Prometheus leads to: its pod, which has the address at
-// which Prometheus listens, at the port that was free.
+// endpoints are the endpoints of the Service of Prometheus: its pod, with the address at which Prometheus
+// listens, and the port that was free.
 //
 //nolint:staticcheck // they are deprecated, and what the API server's proxy reads
 func (p *Pipeline) endpoints() *corev1.Endpoints {
@@ -136,11 +136,11 @@ func (p *Pipeline) endpoints() *corev1.Endpoints {
 	}
 }
 
-// proxyClient reaches Services by the API server's proxy.
+// proxyClient accesses Services through the API server's proxy.
 func proxyClient(member *fleet.Member) (typedcorev1.ServiceInterface, error) {
 	c, err := kubernetes.NewForConfig(member.RESTConfig())
 	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", member.Name(), err)
+		return nil, fmt.Errorf("creating a client for %s: %w", member.Name(), err)
 	}
 	return c.CoreV1().Services(Namespace), nil
 }

@@ -20,37 +20,36 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// Where the Prometheus object is, which Start makes.
+// The name of the Prometheus object that Start creates.
 const (
 	Namespace = "monitoring"
 	Name      = "main"
 )
 
-// tick is how often pods and configuration are looked at.
+// tick is the interval at which pods and configuration are checked.
 const tick = 250 * time.Millisecond
 
-// Options say which pipeline to start.
+// Options describe the pipeline to start.
 type Options struct {
-	// Dir is the work folder, of this pipeline alone: files, data and logs. "" is a
-	// temporary one, which Stop removes.
+	// Dir is the work folder of this pipeline only: files, data and logs. "" means a temporary one, which Stop
+	// removes.
 	Dir string
-	// Prometheus is the spec of the Prometheus object: its selectors, externalLabels and
-	// what else a test is about. What to scrape and whom to notify is set by Start;
-	// scrapeInterval and evaluationInterval are a second unless they are given.
+	// Prometheus is the spec of the Prometheus object: its selectors, externalLabels and other fields that a
+	// test needs. Start sets the scrape and notification targets. The default of scrapeInterval and
+	// evaluationInterval is one second.
 	Prometheus monitoringv1.PrometheusSpec
-	// WithoutBindings has prometheus-operator not tell in a PrometheusRule's status which
-	// Prometheus has selected it.
+	// WithoutBindings makes prometheus-operator omit from a PrometheusRule's status which Prometheus has
+	// selected it.
 	WithoutBindings bool
 	// OperatorArgs are further flags of prometheus-operator.
 	OperatorArgs []string
-	// Alertmanager is who is notified; nil starts one that Stop ends.
+	// Alertmanager is the Alertmanager to notify; nil starts one that Stop ends.
 	Alertmanager *Alertmanager
-	// Output gets a line when the pipeline is there; nil for none.
+	// Output gets a line when the pipeline is ready; it may be nil.
 	Output io.Writer
 }
 
-// Pipeline is what makes alerts in one control plane. Its methods are safe for concurrent
-// use.
+// Pipeline produces the alerts of one control plane. Its methods are safe for concurrent use.
 type Pipeline struct {
 	opts      Options
 	member    *fleet.Member
@@ -75,9 +74,9 @@ type Pipeline struct {
 	stopErr  error
 }
 
-// Start runs a pipeline in a control plane of processes that has a controller manager,
-// and returns when Prometheus is ready. The end of ctx aborts the start; a pipeline that is
-// up runs until Stop. What it makes in the control plane stays there.
+// Start runs a pipeline in a control plane of processes with a controller manager, and returns when Prometheus
+// is ready. The end of ctx aborts the start; a started pipeline runs until Stop. The objects that it creates
+// stay.
 func Start(ctx context.Context, member *fleet.Member, o Options) (*Pipeline, error) {
 	if member.Cluster == nil || member.Pids()["kube-controller-manager"] == 0 {
 		return nil, fmt.Errorf("starting a pipeline in %s: it does not run as processes, with a controller manager", member.Name())
@@ -121,7 +120,7 @@ func (p *Pipeline) start(ctx context.Context) error {
 	return await(ctx, p.isProxied)
 }
 
-// prepare finds what is needed on this machine.
+// prepare finds the address and the programs.
 func (p *Pipeline) prepare() error {
 	var err error
 	if p.dir, p.temporary, err = folder(p.opts.Dir); err != nil {
@@ -148,8 +147,7 @@ func (p *Pipeline) prepare() error {
 	return p.preparePrograms()
 }
 
-// Address returns the address of this machine at which Prometheus will listen. There may be
-// none, and then no pipeline can be started.
+// Address returns the address of this machine for Prometheus. Without one, no pipeline can be started.
 func Address() (string, error) {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -158,8 +156,8 @@ func Address() (string, error) {
 	return podAddress(addresses)
 }
 
-// podAddress returns the first that a pod can have: the API server takes no loopback or
-// link-local address for one.
+// podAddress returns the first address that a pod can have: the API server rejects loopback and link-local
+// addresses.
 func podAddress(addresses []net.Addr) (string, error) {
 	for _, a := range addresses {
 		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
@@ -179,7 +177,7 @@ func (p *Pipeline) startAlertmanager(ctx context.Context) error {
 	return err
 }
 
-// startLoops plays the nodes until Stop.
+// startLoops simulates the nodes until Stop.
 func (p *Pipeline) startLoops(ctx context.Context) {
 	ctx, p.endLoops = context.WithCancel(context.WithoutCancel(ctx))
 	for _, sync := range []func(context.Context) error{p.kubelet.sync, p.reload} {
@@ -187,7 +185,7 @@ func (p *Pipeline) startLoops(ctx context.Context) {
 	}
 }
 
-// repeat calls a function again and again, and logs its errors, each once.
+// repeat calls a function at intervals, and logs each of its errors once.
 func (p *Pipeline) repeat(ctx context.Context, sync func(context.Context) error) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -215,7 +213,7 @@ func bounded(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// reload keeps Prometheus' files current. While it is stopped, nobody reads them.
+// reload updates Prometheus' files, unless Prometheus is stopped.
 func (p *Pipeline) reload(ctx context.Context) error {
 	if !p.prometheus.isRunning() {
 		return p.reloader.mount(ctx)
@@ -235,7 +233,7 @@ func (p *Pipeline) isProxied(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends all that Start has started. Further calls do nothing.
+// Stop ends everything that Start has started. Further calls do nothing.
 func (p *Pipeline) Stop() error {
 	p.stopOnce.Do(func() {
 		if err := p.stop(); err != nil {
@@ -270,7 +268,7 @@ func (p *Pipeline) stop() error {
 	return errors.Join(errs...)
 }
 
-// programs are those that were prepared.
+// programs returns the prepared programs.
 func (p *Pipeline) programs() []*program {
 	var out []*program
 	for _, program := range []*program{p.prometheus, p.operator, p.kubeStateMetrics} {
@@ -281,27 +279,26 @@ func (p *Pipeline) programs() []*program {
 	return out
 }
 
-// PrometheusURL returns where Prometheus serves, also while it is stopped.
+// PrometheusURL returns Prometheus' address, even while it is stopped.
 func (p *Pipeline) PrometheusURL() string { return "http://" + p.address("prometheus") }
 
-// Alertmanager returns who is notified.
+// Alertmanager returns the Alertmanager that is notified.
 func (p *Pipeline) Alertmanager() *Alertmanager { return p.alertmanager }
 
-// StopPrometheus ends Prometheus: its address refuses connections. Its Service leads there
-// all the same, as when a pod has just ended.
+// StopPrometheus ends Prometheus: its address refuses connections. Its Service still leads there, as when a
+// pod has just ended.
 func (p *Pipeline) StopPrometheus() error { return p.prometheus.stop() }
 
 // StartPrometheus starts it again, at the same address and with the same data.
 func (p *Pipeline) StartPrometheus(ctx context.Context) error { return p.prometheus.start(ctx) }
 
-// StopOperator ends prometheus-operator: rules that change then reach no Prometheus.
+// StopOperator ends prometheus-operator, so that changed rules do not reach Prometheus.
 func (p *Pipeline) StopOperator() error { return p.operator.stop() }
 
 // StartOperator starts it again.
 func (p *Pipeline) StartOperator(ctx context.Context) error { return p.operator.start(ctx) }
 
-// StopKubeStateMetrics ends kube-state-metrics, so that there are no metrics of what is in
-// the cluster.
+// StopKubeStateMetrics ends kube-state-metrics, so that its metrics disappear.
 func (p *Pipeline) StopKubeStateMetrics() error { return p.kubeStateMetrics.stop() }
 
 // StartKubeStateMetrics starts it again.
@@ -309,18 +306,18 @@ func (p *Pipeline) StartKubeStateMetrics(ctx context.Context) error {
 	return p.kubeStateMetrics.start(ctx)
 }
 
-// Break makes the containers of a Deployment's pods crash, those to come included.
+// Break makes the containers of a Deployment's present and future pods crash.
 func (p *Pipeline) Break(deployment types.NamespacedName) { p.kubelet.setBroken(deployment, true) }
 
-// Mend ends that.
+// Mend reverts Break.
 func (p *Pipeline) Mend(deployment types.NamespacedName) { p.kubelet.setBroken(deployment, false) }
 
-// SetMetric has Prometheus scrape a metric of the test's own.
+// SetMetric makes Prometheus scrape a metric of the test.
 func (p *Pipeline) SetMetric(name string, labels map[string]string, value float64) {
 	p.exporter.set(name, labels, value)
 }
 
-// RemoveMetric ends that.
+// RemoveMetric reverts SetMetric.
 func (p *Pipeline) RemoveMetric(name string, labels map[string]string) {
 	p.exporter.remove(name, labels)
 }
@@ -339,7 +336,7 @@ func (p *Pipeline) Dump(w io.Writer) {
 
 func (p *Pipeline) logPath(name string) string { return filepath.Join(p.dir, name+".log") }
 
-// address is where a program listens.
+// address returns the address of a program.
 func (p *Pipeline) address(name string) string {
 	host := loopback
 	if name == "prometheus" {

@@ -245,7 +245,7 @@ func (o on) awaitNotification(t *testing.T, status string, labels map[string]str
 	return n
 }
 
-// evaluated is what Prometheus tells of its rules.
+// evaluated is Prometheus' answer about its rules.
 type evaluated struct {
 	Data struct {
 		Groups []struct {

@@ -19,11 +19,11 @@ const (
 	loopback = "127.0.0.1"
 
 	poll = 50 * time.Millisecond
-	// patience is for a machine with much else to do: most is ready within two seconds.
+	// patience allows for a busy machine: most programs are ready within two seconds.
 	patience = 90 * time.Second
-	// grace is how long a program may take to end by itself.
+	// grace is how long a program may take to exit.
 	grace = 5 * time.Second
-	// askTimeout bounds each question to a program.
+	// askTimeout bounds each request to a program.
 	askTimeout = 5 * time.Second
 
 	tailLines = 30
@@ -44,8 +44,7 @@ type program struct {
 	process *controlplane.Process
 }
 
-// start runs the program, and waits until it is ready. It outlives ctx, which bounds the
-// start alone.
+// start runs the program, and waits until it is ready. The program outlives ctx, which bounds only the start.
 func (p *program) start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +73,7 @@ func (p *program) awaitReady(ctx context.Context) error {
 	})
 }
 
-// runs is for who holds the lock.
+// runs requires the lock.
 func (p *program) runs() bool {
 	if p.process == nil {
 		return false
@@ -93,7 +92,7 @@ func (p *program) isRunning() bool {
 	return p.runs()
 }
 
-// stop has the program end, as Kubernetes would. One that does not run is no error.
+// stop stops the program as Kubernetes would. It is no error if the program does not run.
 func (p *program) stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +102,7 @@ func (p *program) stop() error {
 	return p.process.Stop(grace)
 }
 
-// kill ends the program at once.
+// kill kills the program.
 func (p *program) kill() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +112,7 @@ func (p *program) kill() error {
 	return p.process.Kill()
 }
 
-// ask sends a request that is to be answered by 200.
+// ask sends a request that must be answered with 200.
 func ask(ctx context.Context, method, url string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -132,12 +131,12 @@ func ask(ctx context.Context, method, url string) (err error) {
 	return nil
 }
 
-// terminal is an error that await does not wait out.
+// terminal is an error that ends await.
 type terminal struct{ error }
 
 func (e terminal) Unwrap() error { return e.error }
 
-// await asks until there is no error, and tells the last one when the time is up.
+// await retries until there is no error, and returns the last one at the deadline.
 func await(ctx context.Context, look func(context.Context) error) error {
 	last := errors.New("not asked yet")
 	err := wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
@@ -145,7 +144,7 @@ func await(ctx context.Context, look func(context.Context) error) error {
 		if errors.As(err, &terminal{}) {
 			return false, err
 		}
-		// A look that the deadline cut short has nothing to say.
+		// The error of an attempt that the deadline interrupted is ignored.
 		if err == nil || ctx.Err() == nil {
 			last = err
 		}
@@ -157,26 +156,25 @@ func await(ctx context.Context, look func(context.Context) error) error {
 	return err
 }
 
-// folder returns the folder to work in, and whether it was made for that alone.
+// folder returns the work folder, and whether it is temporary.
 func folder(dir string) (_ string, temporary bool, err error) {
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "rulefleet-pipeline-"); err != nil {
-			return "", false, fmt.Errorf("making the work folder: %w", err)
+			return "", false, fmt.Errorf("creating the work folder: %w", err)
 		}
 		return dir, true, nil
 	}
-	// The programs run there, and are given names of files in it.
+	// The programs run there, and get absolute file names.
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", false, fmt.Errorf("finding the work folder: %w", err)
 	}
 	if err := os.MkdirAll(dir, privateFolder); err != nil {
-		return "", false, fmt.Errorf("making the work folder: %w", err)
+		return "", false, fmt.Errorf("creating the work folder: %w", err)
 	}
 	return dir, false, nil
 }
 
-// binary returns where a program is, in a folder of bin of the module that the working
-// directory is in.
+// binary returns the path of a program, in a folder of bin in the module of the working directory.
 func binary(folder, name string) (string, error) {
 	start, err := os.Getwd()
 	if err != nil {

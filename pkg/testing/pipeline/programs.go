@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// resources are those that rules ask kube-state-metrics about.
+// resources are the resources of kube-state-metrics that rules use.
 const resources = "daemonsets,deployments,horizontalpodautoscalers,namespaces,pods,replicasets,statefulsets"
 
-// preparePrograms says how to run each program.
+// preparePrograms sets how to run each program.
 func (p *Pipeline) preparePrograms() error {
 	paths := map[string]string{}
 	for name, folder := range map[string]string{"prometheus": "prometheus", "prometheus-operator": "pipeline", "kube-state-metrics": "pipeline"} {

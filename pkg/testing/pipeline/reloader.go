@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// configKey is where the Secret of a Prometheus' name has the configuration.
+	// configKey is the key of the configuration in the Secret that is named after the Prometheus.
 	configKey = "prometheus.yaml.gz"
-	// mountedRules is where a pod of Prometheus has its rule files.
+	// mountedRules is the folder of rule files in a pod of Prometheus.
 	mountedRules = "/etc/prometheus/rules/"
-	// rulesPrefix is what the names of the ConfigMaps with rule files begin with.
+	// rulesPrefix is the prefix of the names of the ConfigMaps with rule files.
 	rulesPrefix = "prometheus-" + Name + "-rulefiles-"
-	// podName is Prometheus' pod, which the configuration asks for.
+	// podName is the name of Prometheus' pod, which the configuration uses.
 	podName = "prometheus-" + Name + "-0"
 )
 
-// reloader does what a pod's mounts and the config-reloader do: it writes what
-// prometheus-operator made into Prometheus' files, and has them read when they change.
+// reloader replaces a pod's mounts and its config-reloader: it writes the output of prometheus-operator into
+// Prometheus' files, and reloads Prometheus when they change.
 type reloader struct {
 	client client.Client
-	// dir has the configuration, and the folder of rule files.
+	// dir has the configuration and the folder of rule files.
 	dir       string
 	reloadURL string
 
@@ -45,8 +45,7 @@ func (r *reloader) configPath() string { return filepath.Join(r.dir, "prometheus
 
 func (r *reloader) rulesDir() string { return filepath.Join(r.dir, "rules") }
 
-// sync writes what has changed, and has Prometheus read it. When that fails, it is tried
-// again the next time.
+// sync writes changes and reloads Prometheus. After a failure it retries the next time.
 func (r *reloader) sync(ctx context.Context) error {
 	if err := r.mount(ctx); err != nil {
 		return err
@@ -61,7 +60,7 @@ func (r *reloader) sync(ctx context.Context) error {
 	return nil
 }
 
-// mount writes what has changed.
+// mount writes changes.
 func (r *reloader) mount(ctx context.Context) error {
 	want, err := r.fetch(ctx)
 	if err != nil {
@@ -72,7 +71,7 @@ func (r *reloader) mount(ctx context.Context) error {
 	}
 	for path, content := range want {
 		if err := os.MkdirAll(filepath.Dir(path), privateFolder); err != nil {
-			return fmt.Errorf("making the folder of %s: %w", path, err)
+			return fmt.Errorf("creating the folder of %s: %w", path, err)
 		}
 		if err := os.WriteFile(path, []byte(content), privateFile); err != nil {
 			return fmt.Errorf("writing %s: %w", path, err)
@@ -90,7 +89,7 @@ func (r *reloader) mount(ctx context.Context) error {
 	return nil
 }
 
-// fetch returns the files that Prometheus is to have, by path.
+// fetch returns the files of Prometheus, by path.
 func (r *reloader) fetch(ctx context.Context) (map[string]string, error) {
 	secret := &corev1.Secret{}
 	if err := r.client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "prometheus-" + Name}, secret); err != nil {

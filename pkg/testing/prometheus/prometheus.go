@@ -1,5 +1,5 @@
-// Package prometheus runs a real Prometheus on the loopback interface, for tests of
-// what is asked of one. `make promtool` builds it.
+// Package prometheus runs a real Prometheus on the loopback interface, for tests of queries. `make promtool`
+// builds it.
 package prometheus
 
 import (
@@ -29,30 +29,29 @@ const (
 	stopGrace    = 10 * time.Second
 )
 
-// Options say what a Prometheus has.
+// Options describe a Prometheus.
 type Options struct {
-	// Dir is an empty folder for its files, which stays.
+	// Dir is an empty folder for its files; it is not removed.
 	Dir string
 
 	// Rules are its rule files, by name.
 	Rules map[string][]byte
 
-	// Targets are the HOST:PORT that it scrapes every second, as job "test".
+	// Targets are the HOST:PORT pairs that it scrapes every second, as job "test".
 	Targets []string
 
 	// Args are more arguments.
 	Args []string
 }
 
-// Prometheus is one that runs, and that does not outlive this process.
+// Prometheus is a Prometheus process that does not outlive this process.
 type Prometheus struct {
 	dir     string
 	process *controlplane.Process
 	address string
 }
 
-// Start starts a Prometheus on a free port, and waits until it is ready. It is killed
-// when ctx ends.
+// Start starts a Prometheus on a free port, and waits until it is ready. The end of ctx kills it.
 func Start(ctx context.Context, o Options) (*Prometheus, error) {
 	path, err := promtool.Program("prometheus")
 	if err != nil {
@@ -71,7 +70,7 @@ func Start(ctx context.Context, o Options) (*Prometheus, error) {
 		Args: append([]string{
 			"--config.file=" + p.path("prometheus.yaml"),
 			"--storage.tsdb.path=" + p.path("data"),
-			"--web.listen-address=127.0.0.1:0", // which one is in the log
+			"--web.listen-address=127.0.0.1:0", // its log shows the port
 			"--web.enable-lifecycle",
 		}, o.Args...),
 		Dir:     p.dir,
@@ -99,7 +98,7 @@ func (p *Prometheus) Process() *controlplane.Process { return p.process }
 // Stop ends it.
 func (p *Prometheus) Stop() error { return p.process.Stop(stopGrace) }
 
-// Reload replaces its rule files by others, and has it load them.
+// Reload replaces its rule files and reloads it.
 func (p *Prometheus) Reload(ctx context.Context, rules map[string][]byte) error {
 	if err := p.writeRules(rules); err != nil {
 		return err
@@ -141,7 +140,7 @@ func (p *Prometheus) configure(o Options) error {
 func (p *Prometheus) writeRules(rules map[string][]byte) error {
 	dir := p.path("rules")
 	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
-		return fmt.Errorf("making the folder of rules: %w", err)
+		return fmt.Errorf("creating the folder of rules: %w", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
 		if err := os.WriteFile(filepath.Join(dir, name), rules[name], privateFile); err != nil {
@@ -153,7 +152,7 @@ func (p *Prometheus) writeRules(rules map[string][]byte) error {
 
 var listening = regexp.MustCompile(`"?[Ll]istening on"?.* address=(127\.0\.0\.1:\d+)`)
 
-// awaitReady waits until it serves, with its configuration loaded.
+// awaitReady waits until it is ready.
 func (p *Prometheus) awaitReady(ctx context.Context) error {
 	last := errors.New("it does not listen yet")
 	err := wait.PollUntilContextTimeout(ctx, readyPoll, readyTimeout, true, func(ctx context.Context) (bool, error) {

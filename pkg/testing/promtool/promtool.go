@@ -1,5 +1,5 @@
-// Package promtool runs Prometheus' own promtool on rules, so that tests see what a
-// Prometheus makes of them. `make promtool` builds it.
+// Package promtool runs Prometheus' own promtool on rules, so that tests see how Prometheus treats them. `make
+// promtool` builds it.
 package promtool
 
 import (
@@ -20,8 +20,8 @@ import (
 // rule_files.
 const RulesName = "rules.yaml"
 
-// Path returns where promtool is: $RULEFLEET_PROMTOOL, else bin/prometheus of the Go
-// module that the working directory is in. An error says how to build it.
+// Path returns the path of promtool: $RULEFLEET_PROMTOOL, else bin/prometheus of the Go module of the working
+// directory. The error says how to build it.
 func Path() (string, error) {
 	if path := os.Getenv("RULEFLEET_PROMTOOL"); path != "" {
 		return existing("promtool", path)
@@ -29,8 +29,8 @@ func Path() (string, error) {
 	return Program("promtool")
 }
 
-// Program returns where a program of Prometheus is: in bin/prometheus of the Go module
-// that the working directory is in. An error says how to build it.
+// Program returns the path of a program of Prometheus in bin/prometheus of the Go module of the working
+// directory. The error says how to build it.
 func Program(name string) (string, error) {
 	root, err := moduleRoot()
 	if err != nil {
@@ -61,9 +61,8 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// Check returns why Prometheus would not load the groups of a PrometheusRule, or nil.
-// Groups of several objects are checked one by one: each is a file of its own to
-// Prometheus.
+// Check returns the reason why Prometheus would not load the groups of a PrometheusRule, or nil. Check the
+// groups of several objects separately, because each is its own file in Prometheus.
 func Check(ctx context.Context, groups []monitoringv1.RuleGroup) error {
 	file, err := ruleFile(groups)
 	if err != nil {
@@ -72,8 +71,8 @@ func Check(ctx context.Context, groups []monitoringv1.RuleGroup) error {
 	return run(ctx, "", file, "check", "rules", "--lint=none")
 }
 
-// Test runs a test file of promtool's format on groups, and returns what failed in it,
-// or nil. The test file finds them as RulesName.
+// Test runs a test file of promtool's format on groups, and returns its failures, or nil. The test file refers
+// to the groups as RulesName.
 func Test(ctx context.Context, groups []monitoringv1.RuleGroup, test []byte) (err error) {
 	rules, err := ruleFile(groups)
 	if err != nil {
@@ -81,7 +80,7 @@ func Test(ctx context.Context, groups []monitoringv1.RuleGroup, test []byte) (er
 	}
 	dir, err := os.MkdirTemp("", "promtool-")
 	if err != nil {
-		return fmt.Errorf("making a folder for promtool: %w", err)
+		return fmt.Errorf("creating a folder for promtool: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	const testName = "test.yaml"
@@ -97,7 +96,7 @@ func Test(ctx context.Context, groups []monitoringv1.RuleGroup, test []byte) (er
 func ruleFile(groups []monitoringv1.RuleGroup) ([]byte, error) {
 	file := monitoringv1.PrometheusRuleSpec{}
 	for _, g := range groups {
-		g.PartialResponseStrategy = "" // Thanos' own, which Prometheus refuses
+		g.PartialResponseStrategy = "" // specific to Thanos, and refused by Prometheus
 		file.Groups = append(file.Groups, g)
 	}
 	data, err := yaml.Marshal(file)

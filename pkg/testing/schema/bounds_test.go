@@ -79,12 +79,12 @@ func checkAll(t *testing.T, all []violation, send func(violation) error) {
 	}
 }
 
-// is tells whether a cause is the one that was to be expected.
+// is reports whether a cause is the one that was to be expected.
 func (v violation) is(cause metav1.StatusCause) bool {
 	return cause.Field == v.at.String() && strings.Contains(cause.Message, v.says)
 }
 
-// concerns tells whether a cause is a consequence of the violation: it is at the same
+// concerns reports whether a cause is a consequence of the violation: it is at the same
 // field or within what was put, or says that the rules in CEL were left out.
 func (v violation) concerns(cause metav1.StatusCause) bool {
 	return strings.HasPrefix(cause.Field, v.put.String()) || strings.Contains(cause.Message, "some validation rules were not checked")

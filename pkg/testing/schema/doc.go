@@ -1,4 +1,3 @@
-// Package schema holds the tests of what the API server itself makes of our API: every
-// bound and every rule in the CRDs refuses what it should, at the field that it is
-// about, and all that the documentation shows is taken. There is no operator at work.
+// Package schema tests the CRDs against a real API server: every bound and every rule rejects what it should,
+// at the right field, and every example in the documentation is accepted. No operator runs.
 package schema

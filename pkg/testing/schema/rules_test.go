@@ -230,7 +230,7 @@ func (b breach) send(t *testing.T, stored *unstructured.Unstructured) map[string
 	}
 }
 
-// check tells whether the rule, and no other, was found to be broken.
+// check reports whether the rule, and no other, was found to be broken.
 func (b breach) check(t *testing.T, found []metav1.StatusCause) {
 	t.Helper()
 	if len(found) != 1 {
