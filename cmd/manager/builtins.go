@@ -43,11 +43,11 @@ func (b *builtIns) Start(ctx context.Context) error {
 		for _, err := range failures {
 			if text := err.Error(); !logged[text] && ctx.Err() == nil {
 				logged[text] = true
-				b.log.Error(err, "the built-in templates are not all in place, trying again")
+				b.log.Error(err, "could not apply all built-in templates; trying again")
 			}
 		}
 		if len(failures) == 0 {
-			b.log.Info("the built-in templates are in place")
+			b.log.Info("applied the built-in templates")
 			return nil
 		}
 		timer := time.NewTimer(backoff.Step())
@@ -97,7 +97,7 @@ func (b *builtIns) read(ctx context.Context) (*corev1.ConfigMap, map[string]*v1a
 	// Read now, not when the process started: another replica may have led since.
 	state := &corev1.ConfigMap{}
 	if err := b.reader.Get(ctx, b.configMap, state); err != nil {
-		return nil, nil, fmt.Errorf("reading which built-in templates were made from ConfigMap %s: %w", b.configMap, err)
+		return nil, nil, fmt.Errorf("reading the list of created built-in templates from ConfigMap %s: %w", b.configMap, err)
 	}
 	var list v1alpha1.AlertRuleTemplateList
 	if err := b.reader.List(ctx, &list); err != nil {
@@ -120,7 +120,7 @@ func (b *builtIns) ensureOne(ctx context.Context, t, present *v1alpha1.AlertRule
 			return nil // somebody deleted it
 		}
 		if err := b.client.Create(ctx, t.DeepCopy()); err != nil {
-			return fmt.Errorf("making the built-in AlertRuleTemplate %s: %w", t.Name, err)
+			return fmt.Errorf("creating the built-in AlertRuleTemplate %s: %w", t.Name, err)
 		}
 		return nil
 	}
@@ -131,7 +131,7 @@ func (b *builtIns) ensureOne(ctx context.Context, t, present *v1alpha1.AlertRule
 	// An edit that came in between is one.
 	patch := client.MergeFromWithOptions(present, client.MergeFromWithOptimisticLock{})
 	if err := b.client.Patch(ctx, next, patch); err != nil {
-		return fmt.Errorf("bringing the built-in AlertRuleTemplate %s up to date: %w", t.Name, err)
+		return fmt.Errorf("updating the built-in AlertRuleTemplate %s: %w", t.Name, err)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (b *builtIns) note(ctx context.Context, state *corev1.ConfigMap, made []str
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := b.client.Patch(ctx, next, client.MergeFrom(state)); err != nil {
-		return fmt.Errorf("noting the built-in templates in ConfigMap %s: %w", b.configMap, err)
+		return fmt.Errorf("recording the built-in templates in ConfigMap %s: %w", b.configMap, err)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func hubState(ctx context.Context, c client.Client, o *options) (*corev1.ConfigM
 			return cm, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return nil, fmt.Errorf("keeping the hub's id in ConfigMap %s: %w", key, err)
+			return nil, fmt.Errorf("storing the hub's id in ConfigMap %s: %w", key, err)
 		}
 		err = c.Get(ctx, key, cm) // another replica was faster
 	}
@@ -73,7 +73,7 @@ func hubState(ctx context.Context, c client.Client, o *options) (*corev1.ConfigM
 	}
 	if o.hubID == "" && cm.Data[hubIDKey] == "" {
 		// A new id would disown all that was pushed: that is for a person to decide.
-		return nil, finalError{fmt.Errorf("ConfigMap %s has no key %q: put the hub's id back, or give it by --hub-id", key, hubIDKey)}
+		return nil, finalError{fmt.Errorf("ConfigMap %s has no key %q; restore the hub's id there, or set --hub-id", key, hubIDKey)}
 	}
 	return cm, nil
 }
@@ -103,9 +103,9 @@ func checkCRDs(ctx context.Context, c client.Client) error {
 		err := c.Get(ctx, client.ObjectKey{Name: name}, crd)
 		switch {
 		case apierrors.IsNotFound(err):
-			return finalError{fmt.Errorf("the hub has no CustomResourceDefinition %s: the Helm chart installs it unless crds.enabled is false, and it is in charts/rulefleet/files/crds", name)}
+			return finalError{fmt.Errorf("CustomResourceDefinition %s not found on the hub; install it with the Helm chart (crds.enabled), or from charts/rulefleet/files/crds", name)}
 		case err != nil:
-			return fmt.Errorf("looking for CustomResourceDefinition %s: %w", name, err)
+			return fmt.Errorf("reading CustomResourceDefinition %s: %w", name, err)
 		}
 	}
 	return nil
@@ -126,7 +126,7 @@ func ensureNamespace(ctx context.Context, c client.Client, name string) error {
 		err = c.Create(ctx, ns)
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("making sure that namespace %s (--generated-namespace) exists: %w", name, err)
+		return fmt.Errorf("creating namespace %s (--generated-namespace): %w", name, err)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func releaseSpokes(ctx context.Context, o *options) error {
 	}
 	var spokes v1alpha1.SpokeClusterList
 	if err := c.List(ctx, &spokes); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		log.Info("the hub has no SpokeClusters any more")
+		log.Info("no SpokeCluster found on the hub")
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("listing the SpokeClusters: %w", err)
@@ -51,6 +51,6 @@ func releaseSpokes(ctx context.Context, o *options) error {
 		}
 		released++
 	}
-	log.Info("released the SpokeClusters; what is in the spokes stays", "released", released, "failed", len(errs))
+	log.Info("removed the finalizers of the SpokeClusters; the rules in the spokes stay", "released", released, "failed", len(errs))
 	return errors.Join(errs...)
 }

@@ -46,14 +46,14 @@ func (r *rulesOfSpokes) Generated(ctx context.Context, name string) ([]v1alpha1.
 func (r *rulesOfSpokes) Placed(ctx context.Context, name string) ([]string, error) {
 	cluster, err := hub.Cluster(ctx, r.hub, name)
 	if err != nil {
-		return nil, fmt.Errorf("looking for the AlertRules on spoke %s: %w", name, err)
+		return nil, fmt.Errorf("listing the AlertRules of spoke %s: %w", name, err)
 	}
 	if cluster == nil {
 		cluster = &rule.Cluster{Name: name}
 	}
 	rules, err := hub.RulesOn(ctx, r.hub, *cluster)
 	if err != nil {
-		return nil, fmt.Errorf("looking for the AlertRules on spoke %s: %w", name, err)
+		return nil, fmt.Errorf("listing the AlertRules of spoke %s: %w", name, err)
 	}
 	var out []string
 	for i := range rules {

@@ -163,7 +163,7 @@ func work(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, guard
 		case err = <-ended:
 		case <-time.After(releaseTimeout):
 		}
-		return errors.Join(fmt.Errorf("this replica ends, and reads all of the hub when it is started again: %w", guard.Err()), err)
+		return errors.Join(fmt.Errorf("this replica exits, and reads the whole hub when it is started again: %w", guard.Err()), err)
 	case err := <-ended:
 		if err != nil {
 			return fmt.Errorf("running: %w", err)
@@ -183,7 +183,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 		Kinds: hub.NewKinds(local.GetAPIReader(), local.GetClient(), o.recordKeys(), clock.RealClock{}),
 	}
 	if err := local.Add(guard.Kinds); err != nil {
-		return fmt.Errorf("setting up the record of the kinds: %w", err)
+		return fmt.Errorf("setting up the tracking of CustomResourceDefinitions: %w", err)
 	}
 	witness := hub.NewWitness()
 	recorder := local.GetEventRecorder("rulefleet")
@@ -300,7 +300,7 @@ func newManager(
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}, &corev1.Namespace{}}}},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the manager: %w", err)
+		return nil, fmt.Errorf("creating the manager: %w", err)
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, fmt.Errorf("adding /healthz: %w", err)
@@ -317,7 +317,7 @@ func cacheReady(c cache.Cache) healthz.Checker {
 		ctx, cancel := context.WithTimeout(req.Context(), readyTimeout)
 		defer cancel()
 		if !c.WaitForCacheSync(ctx) {
-			return errors.New("the hub's objects are not read yet")
+			return errors.New("the hub's objects have not been read yet")
 		}
 		return nil
 	}

@@ -49,11 +49,11 @@ func adjust(t *v1alpha1.AlertRuleTemplate, w Workload) adjustments {
 		read, known := readers[v1alpha1.Adjustment(name)]
 		switch {
 		case !known:
-			a.ignore(key, "there is no such annotation; there are alerts, disable, severity, for and labels")
+			a.ignore(key, "unknown annotation; use alerts, disable, severity, for or labels")
 		case w.fault != nil && slices.Contains(content, v1alpha1.Adjustment(name)):
-			a.ignore(key, "what comes of it is not valid: %s", bounded(w.fault.Error(), maxValue/4))
+			a.ignore(key, "the resulting AlertRule is not valid: %s", bounded(w.fault.Error(), maxValue/4))
 		case !a.allowed(v1alpha1.Adjustment(name)):
-			a.ignore(key, "the template %s does not allow it", t.Name)
+			a.ignore(key, "template %s does not allow it; remove the annotation, or extend spec.allow of the template", t.Name)
 		default:
 			read(&a, key, w.Annotations[key])
 		}
@@ -81,7 +81,7 @@ func (a *adjustments) readAlerts(key, value string) {
 		a.off = true
 	case alertsEnabled:
 	default:
-		a.ignore(key, "%q is neither %s nor %s", excerpt(value), alertsDisabled, alertsEnabled)
+		a.ignore(key, "%q is not valid; use %s or %s", excerpt(value), alertsDisabled, alertsEnabled)
 	}
 }
 
@@ -91,14 +91,14 @@ func (a *adjustments) readDisable(key, value string) {
 			a.off = true
 		}
 		if a.templates != nil && !slices.Contains(a.templates, name) {
-			a.ignore(key, "there is no template %q", excerpt(name))
+			a.ignore(key, "template %q does not exist", excerpt(name))
 		}
 	}
 }
 
 func (a *adjustments) readSeverity(key, value string) {
 	if !severityPattern.MatchString(value) {
-		a.ignore(key, "%q is no severity: letters, digits, and -, _ or . between them, 63 at most", excerpt(value))
+		a.ignore(key, "%q is not a valid severity; use at most 63 letters and digits, with -, _ or . between them", excerpt(value))
 		return
 	}
 	a.severity = v1alpha1.Severity(value)
@@ -106,7 +106,7 @@ func (a *adjustments) readSeverity(key, value string) {
 
 func (a *adjustments) readFor(key, value string) {
 	if _, err := model.ParseDuration(value); err != nil || len(value) > maxDuration {
-		a.ignore(key, "%q is no duration as Prometheus writes it, such as 30s, 5m or 1h30m", excerpt(value))
+		a.ignore(key, "%q is not a Prometheus duration; use a form such as 30s, 5m or 1h30m", excerpt(value))
 		return
 	}
 	a.wait = v1alpha1.Duration(value)
@@ -119,17 +119,17 @@ func (a *adjustments) readLabels(key, value string) {
 		_, replaces := a.template.Spec.Labels[name]
 		switch {
 		case !found || text == "":
-			a.ignore(key, "%q is no name=value", excerpt(pair))
+			a.ignore(key, "%q is not a label; write it as name=value", excerpt(pair))
 		case !model.LegacyValidation.IsValidLabelName(name):
-			a.ignore(key, "%q is no name of a label: letters, digits and _, with no digit first", excerpt(name))
+			a.ignore(key, "invalid label name %q; use letters, digits and _, not beginning with a digit", excerpt(name))
 		case name == severityLabel:
-			a.ignore(key, "the severity is set by %s%s", v1alpha1.AdjustmentPrefix, v1alpha1.AdjustSeverity)
+			a.ignore(key, "set the severity with the annotation %s%s instead", v1alpha1.AdjustmentPrefix, v1alpha1.AdjustSeverity)
 		case strings.HasPrefix(name, model.ReservedLabelPrefix), slices.Contains(reservedLabels, name):
-			a.ignore(key, "the label %q is reserved", excerpt(name))
+			a.ignore(key, "label %q is reserved; use another name", excerpt(name))
 		case len(name) > maxValue, len(text) > maxValue:
-			a.ignore(key, "the label %q has more than %d bytes", excerpt(name), maxValue)
+			a.ignore(key, "label %q is longer than %d bytes; shorten its name or its value", excerpt(name), maxValue)
 		case !replaces && len(a.labels)+len(a.template.Spec.Labels)+len(reservedLabels) >= maxTexts:
-			a.ignore(key, "there are too many labels for %q", excerpt(name))
+			a.ignore(key, "too many labels; label %q is not added", excerpt(name))
 		default:
 			if a.labels == nil {
 				a.labels = map[string]string{}

@@ -124,7 +124,7 @@ func LabelProblem(c Cluster) string {
 	if len(why) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s; set spec.ruleLabels, or name the Prometheus meant in spec.evaluatorRefs: kubectl edit spoke %s",
+	return fmt.Sprintf("%s; set spec.ruleLabels, or name the Prometheus to use in spec.evaluatorRefs: kubectl edit spoke %s",
 		strings.Join(slices.Sorted(maps.Values(why)), "; "), c.Name)
 }
 
@@ -151,7 +151,7 @@ func solve(key string, requirements []labels.Requirement) (value string, needed 
 		case selection.DoesNotExist:
 			absent = true
 		default:
-			return "", false, fmt.Sprintf("%s is not understood", r)
+			return "", false, fmt.Sprintf("requirement %s is not supported", r)
 		}
 	}
 	candidates := allowed.Difference(denied)
@@ -164,9 +164,9 @@ func solve(key string, requirements []labels.Requirement) (value string, needed 
 		value, _ = candidates.PopAny()
 		return value, true, ""
 	case allowed == nil:
-		return "", false, "any value of label " + key + " would do"
+		return "", false, "label " + key + " may have any value"
 	}
-	return "", false, fmt.Sprintf("label %s may be any of %s", key, strings.Join(sets.List(candidates), ", "))
+	return "", false, fmt.Sprintf("label %s may have any of the values %s", key, strings.Join(sets.List(candidates), ", "))
 }
 
 // toldLabels says requirements in Kubernetes' own notation.

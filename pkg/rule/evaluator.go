@@ -85,7 +85,7 @@ func ParseEvaluator(version, features string) (*Evaluator, error) {
 		}
 	}
 	if _, known := e.release(); !known && version != "" {
-		return nil, fmt.Errorf("%q is no release of Prometheus, such as 2.53.1", version)
+		return nil, fmt.Errorf("%q is not a Prometheus release; use a form such as 2.53.1", version)
 	}
 	return e, nil
 }
@@ -124,11 +124,11 @@ func (e *Evaluator) refuses(d demand, who string) string {
 		return ""
 	case own.before(d.with):
 		if d.with == d.stable || d.flag == "" {
-			return fmt.Sprintf("Prometheus %s%s knows no %s; it came with %s", own, who, d.what, d.with)
+			return fmt.Sprintf("Prometheus %s%s does not support %s; %s or later is required", own, who, d.what, d.with)
 		}
-		return fmt.Sprintf("Prometheus %s%s knows no %s; it came with %s, behind --enable-feature=%s", own, who, d.what, d.with, d.flag)
+		return fmt.Sprintf("Prometheus %s%s does not support %s; %s or later with --enable-feature=%s is required", own, who, d.what, d.with, d.flag)
 	case d.flag != "" && !slices.Contains(e.Features, d.flag):
-		return fmt.Sprintf("Prometheus %s%s has the %s with --enable-feature=%s alone", own, who, d.what, d.flag)
+		return fmt.Sprintf("Prometheus %s%s supports %s only with --enable-feature=%s", own, who, d.what, d.flag)
 	}
 	return ""
 }

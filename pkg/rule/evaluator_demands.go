@@ -64,7 +64,7 @@ func nodeDemands(node parser.Node) []demand {
 		durationDemands(n.StepExpr, need)
 	case *parser.NumberLiteral:
 		if n.Duration {
-			need(numbersCame, "duration in the place of a number")
+			need(numbersCame, "durations in place of numbers")
 		}
 	}
 	return out
@@ -76,7 +76,7 @@ func timeDemands(at *int64, startOrEnd parser.ItemType, offset time.Duration, of
 		need(atModifierCame, `modifier "@"`)
 	}
 	if offset < 0 {
-		need(negativeOffsetCame, "negative offset")
+		need(negativeOffsetCame, "negative offsets")
 	}
 	durationDemands(offsetExpr, need)
 }
@@ -129,14 +129,14 @@ func tokenDemands(expr string) []demand {
 			brackets = brackets[:max(len(brackets)-1, 0)]
 		case parser.STRING:
 			if len(brackets) > 0 && brackets[len(brackets)-1] && slices.Contains(beforeNames, last.Typ) {
-				out = append(out, demand{int(item.Pos), `quoted name, as in {"a.b"}`, quotedNamesCame})
+				out = append(out, demand{int(item.Pos), `quoted names, as in {"a.b"}`, quotedNamesCame})
 			}
 		case parser.NUMBER:
 			switch {
 			case strings.Contains(item.Val, "_"):
-				out = append(out, demand{int(item.Pos), "underscore in numbers", numbersCame})
+				out = append(out, demand{int(item.Pos), "underscores in numbers", numbersCame})
 			case slices.Contains(beforeDurations, last.Typ):
-				out = append(out, demand{int(item.Pos), "number in the place of a duration", numbersCame})
+				out = append(out, demand{int(item.Pos), "numbers in place of durations", numbersCame})
 			}
 		}
 		last = item

@@ -35,7 +35,7 @@ func checkGoTemplates(field string, texts map[string]v1alpha1.LabelText, b *budg
 			continue
 		}
 		if err := rememberedGoTemplate(text, b); err != nil {
-			return invalid(keyed(field, key), "it is no valid Prometheus template: %v", err)
+			return invalid(keyed(field, key), "not a valid Prometheus template: %v", err)
 		}
 	}
 	return nil

@@ -21,10 +21,10 @@ const (
 )
 
 // errBudget ends the rendering of a text that takes too much.
-var errBudget = errors.New("it takes too long to render, or grows too large: loops and repetitions have to stay small")
+var errBudget = errors.New("it takes too long to render, or its output is too large; use shorter loops and fewer repetitions")
 
 // errTotal ends the rendering of texts that take too much together.
-var errTotal = errors.New("the templates of this object together take too long to render: make them simpler, or fewer")
+var errTotal = errors.New("the templates of this object together take too long to render; use fewer or simpler ones")
 
 // budget counts what the rendering of texts takes. text/template has no bound of its
 // own: it runs a loop of any length, and doubles a string as often as it is told to.

@@ -87,7 +87,7 @@ func (w *instrumenter) node(depth int) bool {
 	case w.t.nodes > maxTemplateNodes:
 		w.err = fmt.Errorf("it has more than %d parts", maxTemplateNodes)
 	case depth > maxTemplateDepth:
-		w.err = fmt.Errorf("it is nested more than %d deep", maxTemplateDepth)
+		w.err = fmt.Errorf("it is nested more than %d levels deep", maxTemplateDepth)
 	}
 	return w.err == nil
 }
@@ -145,7 +145,7 @@ func (w *instrumenter) statement(n parse.Node, depth int) {
 	case *parse.ContinueNode:
 		w.write("{{continue}}")
 	default:
-		w.err = errors.New("it has a part that is not known here: " + excerpt(n.String()))
+		w.err = errors.New("it contains an unsupported part: " + excerpt(n.String()))
 	}
 }
 

@@ -57,7 +57,7 @@ func (st stage) expr(s string) (string, *fault) {
 }
 
 func misplaced(pos int) *fault {
-	return &fault{pos, `a placeholder may stand in a string literal alone, as in {cluster="$(cluster.name)"}`}
+	return &fault{pos, `a placeholder is only allowed in a string literal, as in {cluster="$(cluster.name)"}`}
 }
 
 // leadingDollars returns the dollars that s begins with, and what follows them.
@@ -120,7 +120,7 @@ func (st stage) literalValue(p placeholder, as role) (string, bool, *fault) {
 		return "", true, nil
 	case len(value) > maxValue:
 		// Half a value would match something else than what it stands for.
-		return "", false, &fault{0, fmt.Sprintf("the value of %s has %d bytes; in an expression, %d are allowed", p, len(value), maxValue)}
+		return "", false, &fault{0, fmt.Sprintf("the value of %s has %d bytes; at most %d are allowed in an expression", p, len(value), maxValue)}
 	}
 	value = strings.ToValidUTF8(value, "\uFFFD")
 	switch as {

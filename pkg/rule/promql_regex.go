@@ -45,16 +45,16 @@ func plainInRegex(quote byte, pieces []piece) error {
 			return err
 		}
 		if quotedSpan.MatchString(pattern) {
-			return errors.New(`a placeholder's value is quoted already, and can't be used together with \Q`)
+			return errors.New(`a placeholder can't be used together with \Q, because its value is already quoted`)
 		}
 		tree, err := syntax.Parse(pattern, syntax.Perl|syntax.DotNL)
 		if err != nil {
-			return fmt.Errorf("the regular expression is not valid with a plain value in place of the placeholder: %w", err)
+			return fmt.Errorf("the regular expression is not valid when a plain value replaces the placeholder: %w", err)
 		}
 		classes = append(classes, classesOf(tree, nil))
 	}
 	if !slices.Equal(classes[0], classes[1]) {
-		return errors.New("a placeholder can't stand in a character class […] of a regular expression")
+		return errors.New("a placeholder is not allowed in a character class […] of a regular expression")
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func Prove(o *monitoringv1.PrometheusRule, s Selection, of func(*Evaluator) Eval
 	is := decisive(says, all)
 	row.MissingMetrics = is.Missing
 	if is.refused() {
-		row.Reason, row.Message = v1alpha1.ReasonRejected, fmt.Sprintf("prometheus-operator does not hand it to %s: %s", is.by, is.refusal)
+		row.Reason, row.Message = v1alpha1.ReasonRejected, fmt.Sprintf("prometheus-operator does not pass the rule to %s: %s", is.by, is.refusal)
 		return row
 	}
 	row.Phase, row.Reason, row.Message = conclude(is.by, is.Evaluation, is.accepted)
@@ -147,21 +147,21 @@ func conclude(e *Evaluator, is Evaluation, accepted bool) (phase v1alpha1.Phase,
 	case Evaluates:
 		return v1alpha1.PhaseEvaluating, "", ""
 	case Failed:
-		return v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluationFailed, fmt.Sprintf("%s can't evaluate it: %s", e, is.Message)
+		return v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluationFailed, fmt.Sprintf("%s can't evaluate the rule: %s", e, is.Message)
 	case Absent, Waiting:
 		if is.Outcome == Absent && is.Late {
 			return v1alpha1.PhaseSelected, v1alpha1.ReasonNotLoaded, fmt.Sprintf(
-				"%s selects it, and has not loaded it as it is now for more than %d minutes; look at the events of the PrometheusRule, and at the logs of prometheus-operator and of that %s's config-reloader",
+				"%s selects the rule, but has not loaded its present version for more than %d minutes; see the events of the PrometheusRule, and the logs of prometheus-operator and of that %s's config-reloader",
 				e, int(LoadingTime.Minutes()), e.Kind)
 		}
-		return v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, e.String() + " selects it, and has not loaded and evaluated it as it is now yet; that takes a minute or two"
+		return v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, e.String() + " selects the rule, but has not loaded and evaluated its present version yet; this takes a minute or two"
 	case Unreachable:
 		return v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluatorUnreachable, e.String() + " does not answer; see the condition Evaluating of the SpokeCluster"
 	case NotGranted:
 		reason = v1alpha1.ReasonPredicted
-		message = "the selectors of " + e.String() + " pick it; it may not be asked for more"
+		message = e.String() + " selects the rule, as computed from its selectors; Rulefleet may not query it"
 		if accepted {
-			reason, message = v1alpha1.ReasonConfirmed, "prometheus-operator hands it to "+e.String()+", which may not be asked for more"
+			reason, message = v1alpha1.ReasonConfirmed, "prometheus-operator passes the rule to "+e.String()+"; Rulefleet may not query it"
 		}
 		return v1alpha1.PhaseSelected, reason, message
 	}

@@ -102,7 +102,7 @@ func TestRenderErrors(t *testing.T) {
 		},
 		"a deployment's name": {
 			func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up{a="$(deployment.name)"}` },
-			"spec.expr", "belongs into an AlertRuleTemplate",
+			"spec.expr", "is only available in an AlertRuleTemplate",
 		},
 		"a broken expression": {
 			func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up{a="$(cluster.name)"} ==` },

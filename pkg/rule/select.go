@@ -15,7 +15,7 @@ import (
 )
 
 // TakesNone says, after its name, what is wrong with an evaluator without a ruleSelector.
-const TakesNone = "has no spec.ruleSelector, so that it takes no PrometheusRule; set it there, to {} for all of them"
+const TakesNone = "has no spec.ruleSelector, so it selects no PrometheusRule; set it in that object, to {} to select all"
 
 // Selection is which of a spoke's evaluators select a PrometheusRule, by their selectors.
 type Selection struct {
@@ -67,19 +67,19 @@ func noEvaluator(c Cluster) Selection {
 	case len(c.EvaluatorRefs) > 0:
 		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: noSuch(c.EvaluatorRefs[0], c.Name)}
 	case len(c.candidates()) > 0:
-		return Selection{Reason: v1alpha1.ReasonAmbiguous, Message: "the spoke has several Prometheus or ThanosRulers, and none is chosen; see the condition EvaluatorsFound of SpokeCluster " + c.Name}
+		return Selection{Reason: v1alpha1.ReasonAmbiguous, Message: "the spoke has several Prometheus or ThanosRuler objects, and none is chosen; see the condition EvaluatorsFound of SpokeCluster " + c.Name}
 	case c.EvaluatorsUnknown != "":
 		return Selection{Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: c.EvaluatorsUnknown}
 	}
 	if i := slices.IndexFunc(c.Evaluators, func(e Evaluator) bool { return !e.Missing }); i >= 0 {
 		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: c.Evaluators[i].String() + " " + TakesNone}
 	}
-	return Selection{Reason: v1alpha1.ReasonNoEvaluator, Message: "the spoke has no Prometheus or ThanosRuler object; whether anything evaluates the rule can't be known"}
+	return Selection{Reason: v1alpha1.ReasonNoEvaluator, Message: "the spoke has no Prometheus or ThanosRuler object; Rulefleet can't verify whether anything evaluates the rule"}
 }
 
 // noSuch tells of an evaluator that a person named and that is not there.
 func noSuch(r v1alpha1.EvaluatorReference, spoke string) string {
-	return fmt.Sprintf("the spoke has no %s %s/%s; correct spec.evaluatorRefs of SpokeCluster %s", r.Kind, r.Namespace, r.Name, spoke)
+	return fmt.Sprintf("%s %s/%s not found in the spoke; correct spec.evaluatorRefs of SpokeCluster %s", r.Kind, r.Namespace, r.Name, spoke)
 }
 
 // skips says why an evaluator does not select a PrometheusRule, and what to change; "" where it
@@ -93,7 +93,7 @@ func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluste
 	}
 	selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
 	if err != nil {
-		return fmt.Sprintf("has a spec.ruleSelector that is not valid; correct it there: %v", err)
+		return fmt.Sprintf("has an invalid spec.ruleSelector; correct it in that object: %v", err)
 	}
 	requirements, _ := selector.Requirements()
 	unmet := unmet(requirements, o.Labels)
@@ -104,49 +104,49 @@ func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluste
 	for i := range unmet {
 		words = append(words, unmet[i].String())
 	}
-	what := "wants by its ruleSelector: " + strings.Join(words, ", ")
+	what := "has a ruleSelector that requires " + strings.Join(words, ", ")
 	key := unmet[0].Key()
 	switch value, has := o.Labels[key]; {
 	case slices.Contains(ownLabels, key):
-		return what + ", which the hub needs for itself; change spec.ruleSelector of that Prometheus"
+		return what + ", but the hub sets this label itself; change spec.ruleSelector of that Prometheus"
 	case has && c.RuleLabels[key] != value && slices.Contains(extraLabels(o), key):
-		return fmt.Sprintf("%s, and the PrometheusRule has %s=%s for another Prometheus, or as it was wanted before; unless that changes in a minute, say which in spec.ruleLabels of SpokeCluster %s, or name the Prometheus meant in its spec.evaluatorRefs", what, key, value, c.Name)
+		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s, for another Prometheus or for an earlier selector; if this lasts longer than a minute, set the label in spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, key, value, c.Name)
 	case has && c.RuleLabels[key] != value:
-		return fmt.Sprintf("%s, and the PrometheusRule has %s=%s, which is not the hub's; take that label off it in the spoke", what, key, value)
+		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s, which the hub did not set; remove that label from it in the spoke", what, key, value)
 	case has:
-		return fmt.Sprintf("%s, and the PrometheusRule has %s=%s; correct spec.ruleLabels of SpokeCluster %s, or name the Prometheus meant in its spec.evaluatorRefs", what, key, value, c.Name)
+		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s; correct spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, key, value, c.Name)
 	case open[key] != "":
-		return fmt.Sprintf("%s, and %s; say which in spec.ruleLabels of SpokeCluster %s, or name the Prometheus meant in its spec.evaluatorRefs", what, open[key], c.Name)
+		return fmt.Sprintf("%s, and %s; set the label in spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, open[key], c.Name)
 	case len(open) > 0:
-		return fmt.Sprintf("%s, and no set of labels is the only one for all of them; set spec.ruleLabels of SpokeCluster %s, or name the Prometheus meant in its spec.evaluatorRefs", what, c.Name)
+		return fmt.Sprintf("%s, but the selectors together don't determine one set of labels; set spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, c.Name)
 	}
-	return fmt.Sprintf("%s; the PrometheusRule gets it as soon as it can be written", what)
+	return fmt.Sprintf("%s; the label is added as soon as the PrometheusRule can be written", what)
 }
 
 // skipsNamespace says why an evaluator takes nothing from a namespace.
 func (e *Evaluator) skipsNamespace(ns Namespace) string {
 	switch {
 	case len(e.Namespaces) > 0 && !slices.Contains(e.Namespaces, ns.Name):
-		return fmt.Sprintf("gets no PrometheusRule of namespace %s, because prometheus-operator runs with --namespaces=%s there; add it, or set spec.ruleNamespace to one of them", ns.Name, strings.Join(e.Namespaces, ","))
+		return fmt.Sprintf("gets no PrometheusRules from namespace %s, because prometheus-operator runs with --namespaces=%s; add the namespace to that flag, or set spec.ruleNamespace to one of them", ns.Name, strings.Join(e.Namespaces, ","))
 	case slices.Contains(e.DeniedNamespaces, ns.Name):
-		return fmt.Sprintf("gets no PrometheusRule of namespace %s, because prometheus-operator runs with --deny-namespaces=%s there; take it out, or set spec.ruleNamespace to another", ns.Name, strings.Join(e.DeniedNamespaces, ","))
+		return fmt.Sprintf("gets no PrometheusRules from namespace %s, because prometheus-operator runs with --deny-namespaces=%s; remove the namespace from that flag, or set spec.ruleNamespace to another one", ns.Name, strings.Join(e.DeniedNamespaces, ","))
 	}
 	if e.RuleNamespaceSelector == nil {
 		if ns.Name == e.Namespace {
 			return ""
 		}
-		return fmt.Sprintf("takes PrometheusRules of its own namespace alone, and this one is in %s; set spec.ruleNamespaceSelector of that Prometheus, to {} for all namespaces", ns.Name)
+		return fmt.Sprintf("selects PrometheusRules only in its own namespace, and this one is in %s; set spec.ruleNamespaceSelector of that Prometheus, to {} for all namespaces", ns.Name)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(e.RuleNamespaceSelector)
 	if err != nil {
-		return fmt.Sprintf("has a spec.ruleNamespaceSelector that is not valid; correct it there: %v", err)
+		return fmt.Sprintf("has an invalid spec.ruleNamespaceSelector; correct it in that object: %v", err)
 	}
 	requirements, _ := selector.Requirements()
 	unmet := unmet(requirements, ns.Labels)
 	if len(unmet) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("wants by its ruleNamespaceSelector a namespace with: %s, and %s is not one; label the namespace in the spoke, or change the selector of that Prometheus",
+	return fmt.Sprintf("has a ruleNamespaceSelector that requires %s, which namespace %s does not meet; label the namespace in the spoke, or change the selector of that Prometheus",
 		toldLabels(unmet), ns.Name)
 }
 
@@ -190,9 +190,9 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 		if why != "" {
 			continue
 		}
-		why = fmt.Sprintf("%s confines the rule by its enforcedNamespaceLabel to %s=%q", e, e.EnforcedNamespaceLabel, o.Namespace)
+		why = fmt.Sprintf("%s has an enforcedNamespaceLabel, which restricts the rule to %s=%q", e, e.EnforcedNamespaceLabel, o.Namespace)
 		if other {
-			why += fmt.Sprintf(", and the rule is about %q", about)
+			why += fmt.Sprintf(", but the rule is about %q", about)
 		}
 	}
 	switch {
@@ -201,7 +201,7 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 		s.By = free
 	default:
 		s.Reason = v1alpha1.ReasonNamespaceEnforced
-		s.Message = why + "; set spec.ruleNamespace to the namespace that it is about, or list the PrometheusRule in spec.excludedFromEnforcement of that Prometheus"
+		s.Message = why + "; set spec.ruleNamespace to the namespace that the rule is about, or list the PrometheusRule in spec.excludedFromEnforcement of that Prometheus"
 	}
 }
 

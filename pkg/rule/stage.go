@@ -77,13 +77,13 @@ func sampleStage(template bool) stage {
 }
 
 func errOnlyInTemplate(p placeholder) error {
-	return fmt.Errorf("%s belongs into an AlertRuleTemplate: an AlertRule has no Deployment; write the value instead", p)
+	return fmt.Errorf("%s is only available in an AlertRuleTemplate, because an AlertRule has no Deployment; write the value instead", p)
 }
 
 func lookup(p placeholder, values map[string]string, what, owner string) (string, error) {
 	value, ok := values[p.key]
 	if !ok {
-		return "", fmt.Errorf("%s has no %s %q, which %s needs: add it, or don't select what lacks it", owner, what, p.key, p)
+		return "", fmt.Errorf("%s has no %s %q, which %s needs; add it, or don't select objects without it", owner, what, p.key, p)
 	}
 	return value, nil
 }
@@ -101,7 +101,7 @@ func (st stage) alert(in v1alpha1.AlertSpec) (v1alpha1.AlertSpec, *Invalid) {
 	out := *in.DeepCopy()
 	expr, f := st.expr(in.Expr)
 	if f == nil && utf8.RuneCountInString(expr) > st.maxExpr {
-		f = &fault{-1, fmt.Sprintf("with its placeholders replaced, it has more than %d characters", st.maxExpr)}
+		f = &fault{-1, fmt.Sprintf("longer than %d characters after its placeholders are replaced; shorten it", st.maxExpr)}
 	}
 	if f != nil {
 		return out, invalidExpr(in.Expr, f)
@@ -114,7 +114,7 @@ func (st stage) alert(in v1alpha1.AlertSpec) (v1alpha1.AlertSpec, *Invalid) {
 		for _, key := range slices.Sorted(maps.Keys(m.texts)) {
 			text, f := st.text(string(m.texts[key]))
 			if f == nil && utf8.RuneCountInString(text) > st.maxText {
-				f = &fault{-1, fmt.Sprintf("with its placeholders replaced, it has more than %d characters", st.maxText)}
+				f = &fault{-1, fmt.Sprintf("longer than %d characters after its placeholders are replaced; shorten it", st.maxText)}
 			}
 			if f != nil {
 				return out, invalid(keyed(m.field, key), "%s", f.message)

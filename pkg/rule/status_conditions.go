@@ -58,17 +58,17 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	spokes := fmt.Sprintf("%d/%d spokes", all.spokes-all.lagging, all.spokes)
 	switch {
 	case in.Invalid != nil && all.applied > 0:
-		return is(false, in.Invalid.Reason, "the spec is not valid, see Accepted; the spokes keep the last version that was")
+		return is(false, in.Invalid.Reason, "the spec is not valid, see condition Accepted; the spokes keep the last valid version")
 	case in.Invalid != nil:
-		return is(false, in.Invalid.Reason, "the spec is not valid, see Accepted")
+		return is(false, in.Invalid.Reason, "the spec is not valid, see condition Accepted")
 	case in.Contested != "":
 		return is(false, v1alpha1.ReasonContested, in.Contested)
 	case v.disabled && ptr.Deref(in.Rule.Spec.Suspend, false):
-		return is(false, v1alpha1.ReasonSuspended, "the rule is disabled, and suspended: spokes keep what they have of it")
+		return is(false, v1alpha1.ReasonSuspended, "the rule is disabled and suspended; spokes that have it keep it until spec.suspend is false")
 	case v.disabled:
-		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled: spokes don't have it, or lose it as soon as they can be reached and their SpokeCluster holds no deletions")
+		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled; spokes that still have it lose it as soon as they can be reached and their SpokeCluster holds no deletions")
 	case all.spokes == 0:
-		return is(false, v1alpha1.ReasonNoClusters, "the placement picks no registered spoke; kubectl get spokes --show-labels shows what there is to pick")
+		return is(false, v1alpha1.ReasonNoClusters, "spec.placement matches no registered spoke; list the spokes and their labels with: kubectl get spokes --show-labels")
 	case all.lagging == 0:
 		return is(true, v1alpha1.ReasonAllApplied, spokes)
 	}
@@ -97,7 +97,7 @@ func (in *StatusInput) commonReason(v view) string {
 // others: where some are not, all that are listed stall.
 func (in *StatusInput) stalled(v view) metav1.Condition {
 	if in.Invalid != nil {
-		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, "the spec is not valid, see Accepted")
+		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, "the spec is not valid, see condition Accepted")
 	}
 	stalling := slices.DeleteFunc(slices.Clone(v.listed), func(r v1alpha1.ClusterStatus) bool { return !stalls(&r) })
 	if len(stalling) == 0 {
@@ -128,7 +128,7 @@ func (in *StatusInput) metricsPresent(v view) (c metav1.Condition, known bool) {
 		return c, false
 	}
 	if len(lacking) == 0 {
-		return condition(v1alpha1.ConditionMetricsPresent, true, v1alpha1.ReasonMetricsPresent, "Prometheus has series for all that the expression selects"), true
+		return condition(v1alpha1.ConditionMetricsPresent, true, v1alpha1.ReasonMetricsPresent, "Prometheus has series for every selector of the expression"), true
 	}
 	quoted := make([]string, 0, told)
 	for _, text := range lacking[:min(told, len(lacking))] {
@@ -138,7 +138,7 @@ func (in *StatusInput) metricsPresent(v view) (c metav1.Condition, known bool) {
 	if more := len(lacking) - told; more > 0 {
 		message += fmt.Sprintf("; and in %d more spokes", more)
 	}
-	return condition(v1alpha1.ConditionMetricsPresent, false, v1alpha1.ReasonMetricsMissing, message+". The alert can't fire there for want of them: look whether they are scraped, and whether the names are right"), true
+	return condition(v1alpha1.ConditionMetricsPresent, false, v1alpha1.ReasonMetricsMissing, message+". Without them, the alert can't fire there; check that they are scraped and that the names are right"), true
 }
 
 // tell quotes the worst of the rows that are listed, out of so many.

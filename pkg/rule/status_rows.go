@@ -300,7 +300,7 @@ func unproven(last *v1alpha1.ClusterStatus, verdict v1alpha1.ClusterStatus) v1al
 		return stands
 	}
 	verdict.Reason = v1alpha1.ReasonLoading
-	verdict.Message = "it is selected; whether it is evaluated is about to be asked"
+	verdict.Message = "the rule is selected; Rulefleet is about to check whether it is evaluated"
 	return verdict
 }
 
@@ -309,11 +309,11 @@ func (in *StatusInput) derive(name string, spoke *SpokeState, last *v1alpha1.Clu
 	r := v1alpha1.ClusterStatus{Name: v1alpha1.ClusterName(name), Phase: v1alpha1.PhasePending}
 	switch {
 	case spoke == nil:
-		r.Reason, r.Message = v1alpha1.ReasonNotRegistered, "no SpokeCluster has this name"
+		r.Reason, r.Message = v1alpha1.ReasonNotRegistered, "no SpokeCluster has this name; register the spoke, or remove the name from spec.placement.names"
 	case spoke.Shown.Lagging || saysOutage(last):
 		r = withOutage(r, last, spoke.Shown.Reason)
 	default:
-		r.Reason, r.Message = v1alpha1.ReasonWaiting, "the rule was not tried on this spoke yet"
+		r.Reason, r.Message = v1alpha1.ReasonWaiting, "the rule has not been processed for this spoke yet"
 	}
 	return in.since(last, in.fit(name, r))
 }

@@ -26,7 +26,7 @@ func (st stage) text(s string) (string, *fault) {
 			continue
 		}
 		if i > 0 && pieces[i-1].placeholder == nil && inAction(pieces[i-1].literal) {
-			return "", &fault{p.pos, p.placeholder.String() + " stands inside {{ … }}: a placeholder inserts text, and can't be part of a template's action; move it out"}
+			return "", &fault{p.pos, p.placeholder.String() + " is inside {{ … }}, where a placeholder is not allowed; move it out of the template action"}
 		}
 		value, keep, err := st.resolve(*p.placeholder)
 		if err != nil {

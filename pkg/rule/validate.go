@@ -50,7 +50,7 @@ func Validate(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 // ValidateTemplate returns what is wrong with an AlertRuleTemplate, or nil.
 func ValidateTemplate(t *v1alpha1.AlertRuleTemplate, o ValidateOptions) *Invalid {
 	if len(t.Name) > maxTemplate {
-		return invalid("metadata.name", "a template's name has at most %d characters: it is the value of a label", maxTemplate)
+		return invalid("metadata.name", "the name of a template has at most %d characters, because it is used as a label value; shorten it", maxTemplate)
 	}
 	if bad := checkSpecSize(t.Spec.AlertSpec, nil); bad != nil {
 		return bad
@@ -130,7 +130,7 @@ func (c checker) part(a v1alpha1.AlertSpec) *Invalid {
 func (c checker) expr(written, expanded string) *Invalid {
 	cost, f := exprCost(expanded)
 	if f == nil && cost > c.budget.totalExpr {
-		f = &fault{-1, "the expressions of this object together take too long to parse: make them simpler, or fewer"}
+		f = &fault{-1, "the expressions of this object together take too long to parse; use fewer or simpler ones"}
 	}
 	if f != nil {
 		return invalidExpr(expanded, f)
@@ -151,7 +151,7 @@ func (c checker) expr(written, expanded string) *Invalid {
 // overrides checks every override by itself, and together with the alert.
 func (c checker) overrides(s v1alpha1.AlertRuleSpec) *Invalid {
 	if len(s.Overrides) > maxOverrides {
-		return invalid("spec.overrides", "there are %d of them; %d are allowed", len(s.Overrides), maxOverrides)
+		return invalid("spec.overrides", "has %d entries; at most %d are allowed", len(s.Overrides), maxOverrides)
 	}
 	for i, o := range s.Overrides {
 		if bad := c.override(s.AlertSpec, o); bad != nil {
@@ -168,7 +168,7 @@ func (c checker) override(base v1alpha1.AlertSpec, o v1alpha1.Override) *Invalid
 		return bad
 	}
 	if len(setBy(o)) == 0 {
-		return invalid("spec", "an override has to change something: set state, expr, for, severity, labels or annotations")
+		return invalid("spec", "an override must change something; set state, expr, for, severity, labels or annotations")
 	}
 	if bad := checkState("spec.state", o.State); bad != nil {
 		return bad
@@ -188,10 +188,10 @@ func (c checker) override(base v1alpha1.AlertSpec, o v1alpha1.Override) *Invalid
 // merged checks what an override makes of the alert.
 func (c checker) merged(base v1alpha1.AlertSpec, o v1alpha1.Override) *Invalid {
 	if n := mergedTexts(base.Labels, o.Labels); n > c.maxLabels {
-		return invalid("spec.labels", "together with the alert's own there are %d of them; %d are allowed", n, c.maxLabels)
+		return invalid("spec.labels", "has %d entries together with the alert's own; at most %d are allowed", n, c.maxLabels)
 	}
 	if n := mergedTexts(base.Annotations, o.Annotations); n > maxTexts {
-		return invalid("spec.annotations", "together with the alert's own there are %d of them; %d are allowed", n, maxTexts)
+		return invalid("spec.annotations", "has %d entries together with the alert's own; at most %d are allowed", n, maxTexts)
 	}
 	return nil
 }
@@ -220,9 +220,9 @@ func checkAllow(allow []v1alpha1.Adjustment) *Invalid {
 		field := fmt.Sprintf("spec.allow[%d]", i)
 		switch {
 		case !slices.Contains(known, a):
-			return invalid(field, "%q is none of alerts, disable, severity, for and labels", excerpt(string(a)))
+			return invalid(field, "unknown value %q; use alerts, disable, severity, for or labels", excerpt(string(a)))
 		case slices.Contains(allow[:i], a):
-			return invalid(field, "%q is there twice", a)
+			return invalid(field, "duplicate value %q; remove one of them", a)
 		}
 	}
 	return nil

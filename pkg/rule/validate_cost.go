@@ -29,7 +29,7 @@ const foldable = 0x1e943 // no character above has an upper or lower case
 // tokens and regular expressions is the parser's to say.
 func exprCost(expr string) (int, *fault) {
 	if len(expr) > maxObject {
-		return 0, &fault{-1, fmt.Sprintf("it has %d bytes; %d are allowed", len(expr), maxObject)}
+		return 0, &fault{-1, fmt.Sprintf("the expression has %d bytes; at most %d are allowed", len(expr), maxObject)}
 	}
 	var (
 		at             position
@@ -44,7 +44,7 @@ func exprCost(expr string) (int, *fault) {
 		}
 		tokens++
 		if tokens > maxTokens {
-			return 0, &fault{int(item.Pos), fmt.Sprintf("the expression has too many parts to be parsed in good time: more than %d", maxTokens)}
+			return 0, &fault{int(item.Pos), fmt.Sprintf("the expression is too large to parse quickly: it has more than %d parts", maxTokens)}
 		}
 		if item.Typ == parser.STRING && at.role() == regex {
 			pattern, err := strutil.Unquote(item.Val)
@@ -52,14 +52,14 @@ func exprCost(expr string) (int, *fault) {
 				regexs += regexCost(pattern)
 			}
 			if patterns > maxPatterns || regexs > maxExprCost {
-				return 0, &fault{int(item.Pos), "the regular expressions are too large: repetitions such as {1000} are written out, and wide classes such as [^/] are slow when there are many"}
+				return 0, &fault{int(item.Pos), "the regular expressions are too large; avoid large repetitions such as {1000}, and many wide classes such as [^/]"}
 			}
 		}
 		at.next(item)
 	}
 	cost := regexs + tokens*tokens/1000
 	if cost > maxExprCost {
-		return 0, &fault{-1, fmt.Sprintf("the expression has too many parts to be parsed in good time: %d, beside its regular expressions", tokens)}
+		return 0, &fault{-1, fmt.Sprintf("the expression is too large to parse quickly: it has %d parts, in addition to its regular expressions", tokens)}
 	}
 	return cost, nil
 }

@@ -22,9 +22,9 @@ var (
 func checkSize(expr string) *Invalid {
 	switch {
 	case expr == "":
-		return invalidExpr(expr, &fault{-1, "an alert needs an expression"})
+		return invalidExpr(expr, &fault{-1, "an expression is required"})
 	case utf8.RuneCountInString(expr) > maxExpr:
-		return invalidExpr(expr, &fault{-1, fmt.Sprintf("it has more than %d characters", maxExpr)})
+		return invalidExpr(expr, &fault{-1, fmt.Sprintf("longer than %d characters; shorten it", maxExpr)})
 	}
 	return nil
 }
@@ -63,14 +63,14 @@ func parseExpr(expr string, p parser.Parser) (parser.Expr, *fault) {
 	case parser.ValueTypeVector, parser.ValueTypeScalar:
 		return tree, nil
 	default:
-		return nil, &fault{0, fmt.Sprintf("it yields a %s, and an alert needs an instant vector or a scalar", parser.DocumentedType(t))}
+		return nil, &fault{0, fmt.Sprintf("the expression returns a %s; an alert needs an instant vector or a scalar", parser.DocumentedType(t))}
 	}
 }
 
 // checkQuery checks a query of a template, which may be of any type.
 func checkQuery(query string) error {
 	if utf8.RuneCountInString(query) > maxExpr {
-		return fmt.Errorf("it has more than %d characters", maxExpr)
+		return fmt.Errorf("longer than %d characters; shorten it", maxExpr)
 	}
 	if _, f := parsePromQL(query, anyPromQL); f != nil {
 		return f

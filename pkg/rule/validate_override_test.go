@@ -47,20 +47,20 @@ func TestValidateOverrides(t *testing.T) {
 			o.State, o.Expr, o.For, o.Severity = v1alpha1.Disabled, `up{c="$(cluster.name)"} == 0`, "0s", "info"
 			o.Labels, o.Annotations = texts{"team": "", "b": "$(cluster.labels.b)"}, texts{"summary": "{{ $labels.job }} $(cluster.name)"}
 		}, "", "", ""},
-		"nobody":           {func(o *v1alpha1.Override) { o.ClusterSelection, o.For = v1alpha1.ClusterSelection{}, "1m" }, spec, "spec.overrides[1]", "name the clusters"},
-		"nothing":          {func(*v1alpha1.Override) {}, spec, "spec.overrides[1]", "has to change something"},
-		"name":             {func(o *v1alpha1.Override) { o.Names[0], o.For = "EU", "1m" }, spec, "spec.overrides[1].names[0]", "no name of a cluster"},
+		"nobody":           {func(o *v1alpha1.Override) { o.ClusterSelection, o.For = v1alpha1.ClusterSelection{}, "1m" }, spec, "spec.overrides[1]", "list names, or set a label selector"},
+		"nothing":          {func(*v1alpha1.Override) {}, spec, "spec.overrides[1]", "must change something"},
+		"name":             {func(o *v1alpha1.Override) { o.Names[0], o.For = "EU", "1m" }, spec, "spec.overrides[1].names[0]", "not a valid cluster name"},
 		"selector":         {func(o *v1alpha1.Override) { o.Selector, o.For = badSelector, "1m" }, spec, "spec.overrides[1].selector", "not valid"},
 		"state":            {func(o *v1alpha1.Override) { o.State = "Off" }, spec, "spec.overrides[1].state", `"Off" is neither Enabled nor Disabled`},
 		"expr":             {func(o *v1alpha1.Override) { o.Expr = "up ==" }, expr, "spec.overrides[1].expr", "1:6: unexpected end of input\nup ==\n     ^"},
 		"expr, long":       {func(o *v1alpha1.Override) { o.Expr = "up" + long(" ", 16384) }, expr, "spec.overrides[1].expr", "more than 16384"},
-		"expr's value":     {func(o *v1alpha1.Override) { o.Expr = `up{a="$(deployment.name)"}` }, expr, "spec.overrides[1].expr", "belongs into an AlertRuleTemplate"},
+		"expr's value":     {func(o *v1alpha1.Override) { o.Expr = `up{a="$(deployment.name)"}` }, expr, "spec.overrides[1].expr", "is only available in an AlertRuleTemplate"},
 		"for":              {func(o *v1alpha1.Override) { o.For = "5 minutes" }, spec, "spec.overrides[1].for", "no duration"},
-		"severity":         {func(o *v1alpha1.Override) { o.Severity = "-" }, spec, "spec.overrides[1].severity", "a severity is letters and digits"},
-		"severity twice":   {func(o *v1alpha1.Override) { o.Severity, o.Labels = "info", texts{"severity": "x"} }, spec, "spec.overrides[1].severity", "not in both"},
+		"severity":         {func(o *v1alpha1.Override) { o.Severity = "-" }, spec, "spec.overrides[1].severity", "invalid severity; use letters and digits"},
+		"severity twice":   {func(o *v1alpha1.Override) { o.Severity, o.Labels = "info", texts{"severity": "x"} }, spec, "spec.overrides[1].severity", "set either severity or labels.severity"},
 		"severity's label": {func(o *v1alpha1.Override) { o.Labels = texts{"severity": "x"} }, "", "", ""},
-		"label's name":     {func(o *v1alpha1.Override) { o.Labels = texts{"a-b": "x"} }, spec, "spec.overrides[1].labels[a-b]", "name is not valid"},
-		"reserved":         {func(o *v1alpha1.Override) { o.Labels = texts{"__name__": "x"} }, spec, "spec.overrides[1].labels[__name__]", "Prometheus' own"},
+		"label's name":     {func(o *v1alpha1.Override) { o.Labels = texts{"a-b": "x"} }, spec, "spec.overrides[1].labels[a-b]", "invalid name; use letters"},
+		"reserved":         {func(o *v1alpha1.Override) { o.Labels = texts{"__name__": "x"} }, spec, "spec.overrides[1].labels[__name__]", "reserved for Prometheus"},
 		"alertname":        {func(o *v1alpha1.Override) { o.Labels = texts{"alertname": ""} }, spec, "spec.overrides[1].labels[alertname]", "set spec.alert"},
 		"label's template": {func(o *v1alpha1.Override) { o.Labels = texts{"team": "{{ nope }}"} }, spec, "spec.overrides[1].labels[team]", `function "nope" not defined`},
 		"annotation":       {func(o *v1alpha1.Override) { o.Annotations = texts{"a": "{{ .Nope }}"} }, spec, "spec.overrides[1].annotations[a]", "can't evaluate field Nope"},
@@ -103,17 +103,17 @@ func TestValidateBounds(t *testing.T) {
 		"keepFiringFor, well": {func(r *v1alpha1.AlertRule) { r.Spec.KeepFiringFor = "0" }, "", ""},
 		"for, long":           {func(r *v1alpha1.AlertRule) { r.Spec.For = v1alpha1.Duration(long("1", 33) + "s") }, "spec.for", "more than 32"},
 		"interval":            {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "1h1" }, "spec.interval", "no duration"},
-		"interval, zero":      {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "0s" }, "spec.interval", "evaluates nothing"},
-		"interval, none":      {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "0" }, "spec.interval", "evaluates nothing"},
+		"interval, zero":      {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "0s" }, "spec.interval", "must not be zero"},
+		"interval, none":      {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "0" }, "spec.interval", "must not be zero"},
 		"interval, well":      {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "1ms" }, "", ""},
 		"interval, negative":  {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "-1m" }, "spec.interval", "no duration"},
 		"state":               {func(r *v1alpha1.AlertRule) { r.Spec.State = "enabled" }, "spec.state", "neither"},
 		"names twice":         {func(r *v1alpha1.AlertRule) { r.Spec.Placement = clusters("a", "b", "a") }, "spec.placement.names[2]", "there twice"},
 		"names": {func(r *v1alpha1.AlertRule) { r.Spec.Placement = clusters(make([]v1alpha1.ClusterName, 1001)...) },
 			"spec.placement.names", "1000 are allowed"},
-		"ruleNamespace": {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "a.b" }, "spec.ruleNamespace", "no name of a namespace"},
+		"ruleNamespace": {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "a.b" }, "spec.ruleNamespace", "not a valid namespace name"},
 		"workload's cluster": {func(r *v1alpha1.AlertRule) { r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{} },
-			"spec.workloadRef.cluster", "no name of a cluster"},
+			"spec.workloadRef.cluster", "not a valid cluster name"},
 		"workload's kind": {func(r *v1alpha1.AlertRule) {
 			generatedRule(r)
 			r.Spec.WorkloadRef.Kind = "Pod"
@@ -121,20 +121,20 @@ func TestValidateBounds(t *testing.T) {
 		"workload's namespace": {func(r *v1alpha1.AlertRule) {
 			generatedRule(r)
 			r.Spec.WorkloadRef.Namespace = "A"
-		}, "spec.workloadRef.namespace", "no name of a namespace"},
+		}, "spec.workloadRef.namespace", "not a valid namespace name"},
 		"workload's name": {func(r *v1alpha1.AlertRule) {
 			generatedRule(r)
 			r.Spec.WorkloadRef.Name = ""
 		}, "spec.workloadRef.name", "1 to 253"},
-		"label's long name": {func(r *v1alpha1.AlertRule) { r.Spec.Labels = texts{long("a", 1025): "x"} }, "spec.labels[" + long("a", 80) + "…]", "more than 1024"},
+		"label's long name": {func(r *v1alpha1.AlertRule) { r.Spec.Labels = texts{long("a", 1025): "x"} }, "spec.labels[" + long("a", 80) + "…]", "longer than 1024"},
 		"size": {func(r *v1alpha1.AlertRule) {
 			r.Spec.Annotations = texts{}
 			for i := range 33 {
 				r.Spec.Annotations[fmt.Sprintf("a%d", i)] = v1alpha1.LabelText(long("x", 8192))
 			}
-		}, "spec", "270439 bytes together; 262144 are allowed"},
+		}, "spec", "270439 bytes in total; at most 262144 are allowed"},
 		"a costly expression": {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up{a=~"` + long(".{999}", 99) + `"}` }, "spec.expr", "regular expressions are too large"},
-		"many parts":          {func(r *v1alpha1.AlertRule) { r.Spec.Expr = long("-", 16000) + "a" }, "spec.expr", "too many parts"},
+		"many parts":          {func(r *v1alpha1.AlertRule) { r.Spec.Expr = long("-", 16000) + "a" }, "spec.expr", "too large to parse quickly: it has more than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := Validate(newRule(c.edit), tenancy)
@@ -156,7 +156,7 @@ func TestValidateBounds(t *testing.T) {
 		"namespaces": {func(t *v1alpha1.AlertRuleTemplate) {
 			t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Names: []v1alpha1.NamespaceName{"a", "B"}}
 		},
-			"spec.namespaces.names[1]", "no name of a namespace"},
+			"spec.namespaces.names[1]", "not a valid namespace name"},
 		"exclude": {func(t *v1alpha1.AlertRuleTemplate) {
 			t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Exclude: []v1alpha1.NamespaceName{"a", "a"}}
 		},

@@ -20,7 +20,7 @@ func checkGenerated(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	default:
 		return nil
 	}
-	bad := invalid(field, "namespace %s holds what templates make: an AlertRule for a workload, placed on its cluster and in its namespace; write others in the operator's namespace (%s)",
+	bad := invalid(field, "namespace %s is reserved for the AlertRules that templates generate, each for a workload, in the cluster and namespace of that workload; create other AlertRules in the operator's namespace (%s)",
 		r.Namespace, o.AdminNamespace)
 	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
 	return bad
@@ -43,7 +43,7 @@ func checkTenancy(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	if r.Spec.RuleNamespace == "" {
 		field = "spec.workloadRef.namespace"
 	}
-	bad := invalid(field, "an AlertRule in namespace %s may write to the spokes' namespace %s alone, not to %s: move it to that namespace of the hub, or to the operator's (%s)",
+	bad := invalid(field, "an AlertRule in namespace %s may only write to namespace %s of the spokes, not to %s; move it to that namespace of the hub, or to the operator's namespace (%s)",
 		r.Namespace, r.Namespace, target, o.AdminNamespace)
 	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
 	return bad

@@ -87,10 +87,10 @@ func (w *warnings) sorted() []string {
 // alert warns of what concerns an alert and its texts.
 func (w *warnings) alert(a v1alpha1.AlertSpec, overrides []v1alpha1.Override) {
 	if a.For == "" && !everywhere(overrides, func(o v1alpha1.Override) bool { return o.For != "" }) {
-		w.add("spec.for", "is not set, so one evaluation that finds something fires the alert: set it, to 5m for example, or to 0s if that is meant")
+		w.add("spec.for", "is not set, so the alert fires at the first evaluation that returns a result; set it, for example to 5m, or to 0s if this is intended")
 	}
 	if a.Severity == "" && a.Labels[severityLabel] == "" && !everywhere(overrides, givesSeverity) {
-		w.add("spec.severity", "is not set, so routes can't tell how urgent the alert is: set it, to warning for example")
+		w.add("spec.severity", "is not set, so routes can't tell how urgent the alert is; set it, for example to warning")
 	}
 	w.expr("spec", a, nil)
 }
@@ -126,7 +126,7 @@ func (w *warnings) expr(path string, a v1alpha1.AlertSpec, base *v1alpha1.AlertS
 	}
 	if a.Expr != "" {
 		if selector := namelessSelector(tree); selector != nil {
-			w.add(path+".expr", "names no metric in %s, which reads every series that there is: write the metric's name before the {", excerpt(selector.String()))
+			w.add(path+".expr", "names no metric in %s, which reads every series; write the metric name before the {", excerpt(selector.String()))
 		}
 	}
 	w.droppedLabels(path+".labels", expanded.Labels, tree)
@@ -167,7 +167,7 @@ func (w *warnings) droppedLabels(field string, texts map[string]v1alpha1.LabelTe
 		for _, label := range slices.Sorted(maps.Keys(mentionedLabels(parsed))) {
 			w.walks++
 			if w.walks <= maxWalks && !mayHaveLabel(tree, label) {
-				w.add(keyed(field, key), "uses the label %q, which no series of the expression has: keep it in the expression, or take it out of the text", excerpt(label))
+				w.add(keyed(field, key), "uses the label %q, which no series of the expression has; keep the label in the expression, or remove it from the text", excerpt(label))
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func (w *warnings) droppedLabels(field string, texts map[string]v1alpha1.LabelTe
 
 func (w *warnings) overwritten(path string, texts map[string]v1alpha1.LabelText, label, with string) {
 	if _, set := texts[label]; set {
-		w.add(keyed(path+".labels", label), "is overwritten with %s: remove it, or use another name", with)
+		w.add(keyed(path+".labels", label), "is overwritten with %s; remove it, or use another name", with)
 	}
 }
 
@@ -189,7 +189,7 @@ func (w *warnings) override(path string, s v1alpha1.AlertRuleSpec, o v1alpha1.Ov
 			}
 		}
 		if len(strange) > 0 {
-			w.add(path+".names", "has clusters that the alert is not placed on: remove them, or add them to spec.placement.names: %s", strings.Join(strange, ", "))
+			w.add(path+".names", "names clusters that spec.placement does not select; remove them, or add them to spec.placement.names: %s", strings.Join(strange, ", "))
 		}
 	}
 	part := v1alpha1.AlertSpec{Expr: o.Expr, Labels: o.Labels, Annotations: o.Annotations}
@@ -206,7 +206,7 @@ func (w *warnings) shadowed(path string, o v1alpha1.Override, earlier []v1alpha1
 		for field := range setBy(first) {
 			if fields[field] {
 				delete(fields, field)
-				w.add(path+"."+field, "never has an effect, because spec.overrides[%d] sets it for every cluster: put this override before that one", i)
+				w.add(path+"."+field, "never has an effect, because spec.overrides[%d] sets it for every cluster; move this override before that one", i)
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func (r *Rotator) keep(ctx context.Context, secret *corev1.Secret, d *Decision) 
 // yield returns for how long to wait with a write, because somebody undoes it, and tells of that.
 func (r *Rotator) yield(ctx context.Context, write contest.Write, found client.Object) time.Duration {
 	return r.Contests.Yield(write, found, func(message string) {
-		ctrl.LoggerFrom(ctx).Info("a write is contested", "why", message)
+		ctrl.LoggerFrom(ctx).Info("another client undoes the writes to an object", "why", message)
 		if write.Gone {
 			found = &corev1.Secret{}
 			found.SetNamespace(write.Namespace)

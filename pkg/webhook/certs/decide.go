@@ -65,7 +65,7 @@ func Decide(in Input) (*Decision, error) {
 		return nil, err
 	}
 	if len(d.why) == 0 && !same(in.Data, data) {
-		d.because("what is expired or was put there by somebody else is left out")
+		d.because("expired and foreign certificates are left out")
 	}
 	return &Decision{Data: data, Bundle: data[bundleKey], Why: d.why, Again: d.again()}, nil
 }
@@ -94,7 +94,7 @@ func (d *decider) early() error {
 		if err != nil {
 			return err
 		}
-		d.because("an authority is not valid before %s: it is made anew with the same key", (*a).cert.NotBefore.Format(time.RFC3339))
+		d.because("an authority is not valid before %s; it is created again with the same key", (*a).cert.NotBefore.Format(time.RFC3339))
 		s.retire((*a).cert, d.Now)
 		*a = renewed
 	}
@@ -113,9 +113,9 @@ func (d *decider) authorities() error {
 		}
 		s.next = next
 		if s.signer == nil {
-			d.because("there is no authority that can sign: a new one joins the bundle")
+			d.because("no authority can sign; a new one is added to the bundle")
 		} else {
-			d.because("the authority ends at %s: a new one joins the bundle", s.signer.cert.NotAfter.Format(time.RFC3339))
+			d.because("the authority expires at %s; a new one is added to the bundle", s.signer.cert.NotAfter.Format(time.RFC3339))
 		}
 	}
 	switch {
@@ -134,7 +134,7 @@ func (d *decider) authorities() error {
 	for _, c := range before {
 		s.retire(c, d.Now)
 	}
-	d.because("the new authority signs from now on")
+	d.because("the new authority now signs")
 	return nil
 }
 
@@ -161,9 +161,9 @@ func (d *decider) certificate() error {
 	case s.serving == nil:
 		d.because("a new serving certificate is needed")
 	case !sameHosts(hosts(s.serving.cert), d.Hosts):
-		d.because("the serving certificate is for other hosts than %s", strings.Join(d.Hosts, ", "))
+		d.because("the serving certificate is not for the hosts %s", strings.Join(d.Hosts, ", "))
 	case !d.Now.Before(renewal(s.serving.cert, d.Lifetimes.Serving)) && s.signer.end(d.Now, d.Lifetimes.Serving).After(s.serving.cert.NotAfter):
-		d.because("the serving certificate ends at %s", s.serving.cert.NotAfter.Format(time.RFC3339))
+		d.because("the serving certificate expires at %s", s.serving.cert.NotAfter.Format(time.RFC3339))
 	default:
 		return nil
 	}

@@ -55,7 +55,7 @@ func (k *Keeper) Ready() error {
 		return err
 	}
 	if !k.now().Before(c.Leaf.NotAfter) {
-		return fmt.Errorf("the webhook's certificate ended at %s", c.Leaf.NotAfter.Format(time.RFC3339))
+		return fmt.Errorf("the webhook's certificate expired at %s", c.Leaf.NotAfter.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (k *Keeper) Take(secret *corev1.Secret) (bool, error) {
 		at = loaded.Leaf.NotBefore
 	}
 	if err := verify(loaded.Leaf, decode(secret.Data[bundleKey]), at); err != nil {
-		return false, fmt.Errorf("the serving certificate is not trusted by the bundle beside it: %w", err)
+		return false, fmt.Errorf("the serving certificate is not trusted by its own CA bundle: %w", err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -167,9 +167,9 @@ func (r *Rotator) config(ctx context.Context) (*admissionv1.ValidatingWebhookCon
 	if missing != r.missing || !r.looked {
 		log := ctrl.LoggerFrom(ctx)
 		if missing {
-			log.Info("nothing asks the webhook: there is no such ValidatingWebhookConfiguration", "configuration", r.Config)
+			log.Info("ValidatingWebhookConfiguration not found; the API server does not call the webhook", "configuration", r.Config)
 		} else {
-			log.Info("the webhook is asked", "configuration", r.Config)
+			log.Info("ValidatingWebhookConfiguration found; the API server calls the webhook", "configuration", r.Config)
 		}
 	}
 	r.looked, r.missing = true, missing

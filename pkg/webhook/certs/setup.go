@@ -68,7 +68,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, keeper *Keeper, 
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("making a cache of the webhook's certificates: %w", err)
+		return fmt.Errorf("creating a cache of the webhook's certificates: %w", err)
 	}
 	if err := mgr.Add(everywhere{objects}); err != nil {
 		return fmt.Errorf("adding the cache of the webhook's certificates: %w", err)
@@ -78,7 +78,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, keeper *Keeper, 
 	}
 	direct, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
-		return fmt.Errorf("making a client for the webhook's certificates: %w", err)
+		return fmt.Errorf("creating a client for the webhook's certificates: %w", err)
 	}
 	r := &Rotator{
 		Client: direct, Namespace: o.Namespace, Config: o.Config, Webhooks: o.Webhooks, Hosts: o.Hosts,
@@ -101,10 +101,10 @@ func (k *Keeper) follow(ctx context.Context, objects cache.Cache, log logr.Logge
 		}
 		changed, err := k.Take(secret)
 		if err != nil {
-			log.Error(err, "kept the certificate that was served before")
+			log.Error(err, "could not use the new certificate; still serving the previous one")
 		} else if changed {
 			if c, err := k.GetCertificate(nil); err == nil {
-				log.Info("serves with another certificate", "until", c.Leaf.NotAfter)
+				log.Info("serving a new certificate", "until", c.Leaf.NotAfter)
 			}
 		}
 	}

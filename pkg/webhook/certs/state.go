@@ -106,7 +106,7 @@ func parsePair(data map[string][]byte, bundle []*x509.Certificate, now time.Time
 		return nil, fmt.Errorf("the serving certificate can't be used: %w", err)
 	}
 	if err := verify(loaded.Leaf, bundle, now); err != nil {
-		return nil, fmt.Errorf("the serving certificate is not trusted by the bundle beside it: %w", err)
+		return nil, fmt.Errorf("the serving certificate is not trusted by its own CA bundle: %w", err)
 	}
 	return &pair{cert: loaded.Leaf, certPEM: data[servingCertKey], keyPEM: data[servingKeyKey]}, nil
 }

@@ -63,7 +63,7 @@ func authorityFor(key *ecdsa.PrivateKey, now time.Time, lifetime time.Duration) 
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
 	cert, err := sign(template, template, key, key)
 	if err != nil {
-		return nil, fmt.Errorf("making an authority: %w", err)
+		return nil, fmt.Errorf("creating an authority: %w", err)
 	}
 	return &authority{cert: cert, key: key}, nil
 }
@@ -91,7 +91,7 @@ func (a *authority) issue(now time.Time, lifetime time.Duration, hosts []string)
 	}
 	cert, err := sign(template, a.cert, key, a.key)
 	if err != nil {
-		return nil, fmt.Errorf("making a serving certificate: %w", err)
+		return nil, fmt.Errorf("creating a serving certificate: %w", err)
 	}
 	return newPair(cert, key)
 }
@@ -108,7 +108,7 @@ func (a *authority) end(now time.Time, lifetime time.Duration) time.Time {
 func newKey() (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("making a key: %w", err)
+		return nil, fmt.Errorf("creating a key: %w", err)
 	}
 	return key, nil
 }
@@ -116,7 +116,7 @@ func newKey() (*ecdsa.PrivateKey, error) {
 func newTemplate(now time.Time) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, fmt.Errorf("making a serial number: %w", err)
+		return nil, fmt.Errorf("creating a serial number: %w", err)
 	}
 	return &x509.Certificate{SerialNumber: serial, NotBefore: now.Add(-backdate)}, nil
 }
@@ -185,7 +185,7 @@ func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 func decodeKey(data []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != pemKey {
-		return nil, errors.New("there is no PEM block of a key")
+		return nil, errors.New("no PEM block with a key found")
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
@@ -193,7 +193,7 @@ func decodeKey(data []byte) (*ecdsa.PrivateKey, error) {
 	}
 	key, ok := parsed.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, errors.New("the key is of another kind than ECDSA")
+		return nil, errors.New("the key is not an ECDSA key")
 	}
 	return key, nil
 }
