@@ -11,9 +11,9 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// adjustments are what the annotations of a Deployment ask of one template. They are
-// written in a spoke by people who may do nothing on the hub: what a template does not
-// allow, and what is a mistake, is ignored and told.
+// adjustments are the changes that the annotations of a Deployment request from one template. People
+// who have no permissions on the hub write them in a spoke. Annotations that the template does not
+// allow, and invalid ones, are ignored and reported.
 type adjustments struct {
 	template  *v1alpha1.AlertRuleTemplate
 	templates []string // the names of all, or nil
@@ -26,7 +26,7 @@ type adjustments struct {
 	ignored []string
 }
 
-// content are the adjustments that change an alert's content.
+// content lists the adjustments that change the content of an alert.
 var content = []v1alpha1.Adjustment{v1alpha1.AdjustSeverity, v1alpha1.AdjustFor, v1alpha1.AdjustLabels}
 
 // The values of rulefleet.io/alerts.
@@ -35,10 +35,10 @@ const (
 	alertsEnabled  = "enabled"
 )
 
-// maxIgnored bounds how many mistakes of one Deployment are told.
+// maxIgnored limits the number of reported mistakes of one Deployment.
 const maxIgnored = 10
 
-// adjust reads the annotations of a Deployment as a template allows.
+// adjust reads the annotations of a Deployment, as far as a template allows them.
 func adjust(t *v1alpha1.AlertRuleTemplate, w Workload) adjustments {
 	a := adjustments{template: t, templates: w.Templates}
 	for _, key := range slices.Sorted(maps.Keys(w.Annotations)) {
@@ -61,8 +61,8 @@ func adjust(t *v1alpha1.AlertRuleTemplate, w Workload) adjustments {
 	return a
 }
 
-// allowed tells whether a template allows an adjustment. One that was never defaulted
-// by an API server has nil, which is all of them.
+// allowed reports whether a template allows an adjustment. A nil list, from a template that no API
+// server has defaulted, allows all of them.
 func (a *adjustments) allowed(name v1alpha1.Adjustment) bool {
 	return a.template.Spec.Allow == nil || slices.Contains(a.template.Spec.Allow, name)
 }
@@ -139,10 +139,10 @@ func (a *adjustments) readLabels(key, value string) {
 	}
 }
 
-// reservedLabels say which alert it is, and of which workload.
+// reservedLabels identify the alert and its workload.
 var reservedLabels = []string{model.AlertNameLabel, namespaceLabel, deploymentLabel}
 
-// list splits a list at its commas.
+// list splits a comma-separated list.
 func list(s string) []string {
 	var out []string
 	for part := range strings.SplitSeq(s, ",") {
@@ -159,7 +159,7 @@ func (a *adjustments) ignore(key, format string, args ...any) {
 	}
 }
 
-// apply changes an alert as the annotations ask.
+// apply changes an alert as the annotations request.
 func (a *adjustments) apply(alert *v1alpha1.AlertSpec) {
 	if a.severity != "" {
 		alert.Severity = a.severity

@@ -10,14 +10,14 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// ValidateSelector returns what is wrong with the inside of a PromQL selector, such as
-// job="kube-state-metrics", or nil. It may be empty.
+// ValidateSelector returns an error if s is not a valid list of PromQL matchers, such as
+// job="kube-state-metrics". s may be empty.
 func ValidateSelector(s string) error {
 	_, err := selectorMatchers(s)
 	return err
 }
 
-// maxSelector bounds a selector, in bytes: some templates hold it a dozen times.
+// maxSelector limits a selector, in bytes, because some templates contain it a dozen times.
 const maxSelector = 512
 
 // selectorMatchers returns the matchers of a selector, in their order.

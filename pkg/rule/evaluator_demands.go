@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// exprDemands returns what an expression needs of Prometheus, by position. One that
-// does not parse needs nothing: that is told elsewhere.
+// exprDemands returns the demands of an expression on Prometheus, by position. It returns none for an
+// expression that does not parse, which is reported elsewhere.
 func exprDemands(expr string) []demand {
 	tree, f := parsePromQL(expr, anyPromQL)
 	if f != nil {
@@ -70,7 +70,7 @@ func nodeDemands(node parser.Node) []demand {
 	return out
 }
 
-// timeDemands is for what follows a selector: @ and offset.
+// timeDemands returns the demands of the modifiers of a selector, @ and offset.
 func timeDemands(at *int64, startOrEnd parser.ItemType, offset time.Duration, offsetExpr *parser.DurationExpr, need func(came, string, ...any)) {
 	if at != nil || startOrEnd != 0 {
 		need(atModifierCame, `modifier "@"`)
@@ -107,8 +107,8 @@ var (
 	beforeDurations = []parser.ItemType{parser.LEFT_BRACKET, parser.OFFSET, parser.COLON}
 )
 
-// tokenDemands returns what the tree does not tell of: quoted names, and how numbers
-// are written.
+// tokenDemands returns the demands that are not visible in the parsed tree: quoted names, and the
+// notation of numbers.
 func tokenDemands(expr string) []demand {
 	var (
 		out      []demand
@@ -144,7 +144,7 @@ func tokenDemands(expr string) []demand {
 	return out
 }
 
-// textDemands returns what a text needs of Prometheus' templates.
+// textDemands returns the demands of a text on Prometheus' templates.
 func textDemands(text string) []demand {
 	if !strings.Contains(text, "{{") {
 		return nil

@@ -60,13 +60,13 @@ func misplaced(pos int) *fault {
 	return &fault{pos, `a placeholder is only allowed in a string literal, as in {cluster="$(cluster.name)"}`}
 }
 
-// leadingDollars returns the dollars that s begins with, and what follows them.
+// leadingDollars returns the dollars at the start of s, and the following character.
 func leadingDollars(s string) string {
 	rest := strings.TrimLeft(s, "$")
 	return s[:min(len(s), len(s)-len(rest)+1)]
 }
 
-// literal expands one string literal, quotes included.
+// literal expands one string literal, including its quotes.
 func (st stage) literal(quoted string, as role) (string, *fault) {
 	if !hasPlaceholder(quoted) {
 		return quoted, nil
@@ -132,8 +132,8 @@ func (st stage) literalValue(p placeholder, as role) (string, bool, *fault) {
 	return value, false, nil
 }
 
-// requote turns a raw literal, which has no escapes, into a double-quoted one when a
-// value can't be written in it.
+// requote turns a raw literal, which has no escapes, into a double-quoted one if a value can't be
+// written in a raw literal.
 func requote(quote byte, pieces []piece, values []*string) byte {
 	if quote != '`' {
 		return quote
@@ -147,7 +147,7 @@ func requote(quote byte, pieces []piece, values []*string) byte {
 	return '"'
 }
 
-// rawSafe tells whether a value can be written between backquotes.
+// rawSafe reports whether a value can be written between backquotes.
 func rawSafe(s string) bool {
 	for _, r := range s {
 		if r == '`' || r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -157,9 +157,9 @@ func rawSafe(s string) bool {
 	return true
 }
 
-// escape writes a value inside of a literal with the given quotes. strconv.Quote
-// does not do: PromQL knows no \' in double quotes, and its lexer takes a replacement
-// character (U+FFFD) that is not escaped for broken UTF-8.
+// escape writes a value into a literal with the given quotes. strconv.Quote can't be used: PromQL has
+// no \' in double quotes, and its lexer reports a replacement character (U+FFFD) that is not escaped
+// as broken UTF-8.
 func escape(s string, quote byte) string {
 	if quote == '`' {
 		return s

@@ -14,9 +14,9 @@ import (
 // quotedSpan finds \Q, after any number of escaped backslashes.
 var quotedSpan = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*\\Q`)
 
-// checkRegex refuses placeholders of a regular expression whose value would be read
-// as a part of its syntax: in a character class, after a backslash, in the name of a
-// group and the like. It tells which of the others have to be put in a group.
+// checkRegex refuses placeholders in a regular expression whose value would be part of its syntax: in
+// a character class, after a backslash, in the name of a group and the like. It reports which of the
+// others have to be put in a group.
 func checkRegex(quote byte, pieces []piece) ([]bool, *fault) {
 	first := slices.IndexFunc(pieces, func(p piece) bool { return p.placeholder != nil })
 	if first < 0 {
@@ -59,7 +59,7 @@ func plainInRegex(quote byte, pieces []piece) error {
 	return nil
 }
 
-// withWord returns what a literal says with a word in place of each placeholder.
+// withWord returns the value of a literal with a word in place of each placeholder.
 func withWord(quote byte, pieces []piece, word string) (string, error) {
 	var b strings.Builder
 	b.WriteByte(quote)
