@@ -132,7 +132,7 @@ func (e *Evaluator) refuses(d demand, who string) string {
 	return ""
 }
 
-// Who an evaluator is, in messages.
+// Descriptions of an evaluator in messages.
 const (
 	ofSpoke = " of the spoke"
 	ofFleet = ", the fleet's oldest (--prometheus-version),"

@@ -99,8 +99,8 @@ func durationDemands(e *parser.DurationExpr, need func(came, string, ...any)) {
 	}
 }
 
-// What stands before the names in braces and parentheses, before parentheses that have
-// names, and before durations.
+// Tokens before names in braces and parentheses, before parentheses that contain names, and before
+// durations.
 var (
 	beforeNames     = []parser.ItemType{parser.LEFT_BRACE, parser.LEFT_PAREN, parser.COMMA}
 	beforeGroupings = []parser.ItemType{parser.BY, parser.WITHOUT, parser.ON, parser.IGNORING, parser.GROUP_LEFT, parser.GROUP_RIGHT}

@@ -14,15 +14,15 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// TakesNone says, after its name, what is wrong with an evaluator without a ruleSelector.
+// TakesNone describes an evaluator without a ruleSelector, after its name.
 const TakesNone = "has no spec.ruleSelector, so it selects no PrometheusRule; set it in that object, to {} to select all"
 
-// Selection is which of a spoke's evaluators select a PrometheusRule, by their selectors.
+// Selection lists the evaluators of a spoke that select a PrometheusRule, by their selectors.
 type Selection struct {
-	// By are those that do, of the chosen ones.
+	// By are the chosen evaluators that select it.
 	By []*Evaluator
-	// Reason and Message say why it is not enough that they do, or why none does; "" where all
-	// is well.
+	// Reason and Message explain why the selection is not sufficient, or why no evaluator selects it.
+	// They are "" if there is no problem.
 	Reason, Message string
 
 	all bool // each of the chosen ones counts
@@ -34,8 +34,8 @@ type Namespace struct {
 	Labels map[string]string
 }
 
-// Select tells which evaluators of a spoke select a PrometheusRule as it is there, as
-// prometheus-operator decides it (pkg/operator/rules.go, selectPrometheusRules).
+// Select determines the evaluators of a spoke that select a PrometheusRule as it is there, in the same
+// way as prometheus-operator (pkg/operator/rules.go, selectPrometheusRules).
 func Select(o *monitoringv1.PrometheusRule, ns Namespace, c Cluster) Selection {
 	chosen := c.Chosen()
 	if len(chosen) == 0 {
@@ -77,13 +77,13 @@ func noEvaluator(c Cluster) Selection {
 	return Selection{Reason: v1alpha1.ReasonNoEvaluator, Message: "the spoke has no Prometheus or ThanosRuler object; Rulefleet can't verify whether anything evaluates the rule"}
 }
 
-// noSuch tells of an evaluator that a person named and that is not there.
+// noSuch reports a named evaluator that does not exist.
 func noSuch(r v1alpha1.EvaluatorReference, spoke string) string {
 	return fmt.Sprintf("%s %s/%s not found in the spoke; correct spec.evaluatorRefs of SpokeCluster %s", r.Kind, r.Namespace, r.Name, spoke)
 }
 
-// skips says why an evaluator does not select a PrometheusRule, and what to change; "" where it
-// does. open is why labels could not be found.
+// skips explains why an evaluator does not select a PrometheusRule, and what to change. It returns ""
+// if the evaluator selects it. open contains the causes why labels are not determined.
 func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluster, open map[string]string) string {
 	if e.RuleSelector == nil {
 		return TakesNone
@@ -123,7 +123,7 @@ func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluste
 	return fmt.Sprintf("%s; the label is added as soon as the PrometheusRule can be written", what)
 }
 
-// skipsNamespace says why an evaluator takes nothing from a namespace.
+// skipsNamespace explains why an evaluator selects nothing from a namespace.
 func (e *Evaluator) skipsNamespace(ns Namespace) string {
 	switch {
 	case len(e.Namespaces) > 0 && !slices.Contains(e.Namespaces, ns.Name):
@@ -161,17 +161,17 @@ func unmet(requirements []labels.Requirement, has map[string]string) []labels.Re
 	return out
 }
 
-// enforces tells whether an evaluator confines a PrometheusRule to its namespace.
+// enforces reports whether an evaluator restricts a PrometheusRule to its namespace.
 func (e *Evaluator) enforces(o *monitoringv1.PrometheusRule) bool {
 	return e.EnforcedNamespaceLabel != "" &&
 		!slices.Contains(e.ExcludedFromEnforcement, o.Namespace+"/*") &&
 		!slices.Contains(e.ExcludedFromEnforcement, o.Namespace+"/"+o.Name)
 }
 
-// CheckEnforced tells of a rule that is selected, and that an enforcedNamespaceLabel confines
-// to a namespace that it is not about: it would never fire. anywhere tells that the AlertRule
-// is the admin namespace's, and named no namespace. Where one evaluator is enough, and one
-// leaves the rule as it is, the others don't count any more.
+// CheckEnforced reports a selected rule that an enforcedNamespaceLabel restricts to a namespace that
+// it is not about, so that it would never fire. anywhere is true if the AlertRule is in the admin
+// namespace and names no namespace. If one evaluator is enough and one leaves the rule unchanged, the
+// others no longer count.
 func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.PrometheusRule, anywhere bool) {
 	if s.Reason != "" {
 		return
@@ -205,8 +205,8 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 	}
 }
 
-// otherNamespace tells whether a rule is about another namespace than its PrometheusRule is in:
-// by its workload, or by what its expression selects.
+// otherNamespace reports whether a rule is about another namespace than that of its PrometheusRule,
+// according to its workload or to the selectors of its expression.
 func otherNamespace(ar *v1alpha1.AlertRule, o *monitoringv1.PrometheusRule, label string) (about string, other bool) {
 	if w := ar.Spec.WorkloadRef; w != nil && string(w.Namespace) != o.Namespace {
 		return string(w.Namespace), true

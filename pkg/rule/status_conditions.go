@@ -13,12 +13,13 @@ import (
 )
 
 const (
-	// told is how many rows a condition's message quotes, and toldBytes how much of each.
+	// told is the maximum number of rows that a condition's message quotes, and toldBytes the maximum
+	// length of each.
 	told      = 3
 	toldBytes = 256
 )
 
-// accepted is the condition that tells of the spec alone.
+// accepted returns the condition Accepted, which depends only on the spec.
 func (in *StatusInput) accepted() metav1.Condition {
 	if in.Invalid != nil {
 		return condition(v1alpha1.ConditionAccepted, false, in.Invalid.Reason, in.Invalid.Error())
@@ -26,8 +27,8 @@ func (in *StatusInput) accepted() metav1.Condition {
 	return condition(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, AcceptedMessage(in.Warnings))
 }
 
-// conclude sums up the rows: the summary, Ready and Stalled follow from the same
-// ones, and from nothing else but whether the rule is valid and enabled.
+// conclude derives the summary, Ready and Stalled from the rows, and from whether the rule is valid
+// and enabled.
 func (in *StatusInput) conclude(v view) (summary v1alpha1.RuleSummary, ready, stalled metav1.Condition) {
 	all := v.crowd
 	for i := range v.rows {
@@ -50,7 +51,7 @@ func (in *StatusInput) conclude(v view) (summary v1alpha1.RuleSummary, ready, st
 	return summary, in.ready(v, all), in.stalled(v)
 }
 
-// ready sums up the rows in Ready. all counts them.
+// ready derives Ready from the rows. all counts them.
 func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	is := func(is bool, reason, message string) metav1.Condition {
 		return condition(v1alpha1.ConditionReady, is, reason, message)
@@ -75,8 +76,8 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	return is(false, in.commonReason(v), spokes+"; "+tell(in.lagging(v.listed), int(all.lagging), "and"))
 }
 
-// commonReason returns the reason of the rows that lag, or Progressing where they
-// have several. What the crowd's are is known from the present status at best.
+// commonReason returns the reason of the rows that lag behind, or Progressing if they have several
+// reasons. Reasons of the crowd are only known if the present status has them.
 func (in *StatusInput) commonReason(v view) string {
 	lagging := in.lagging(v.rows)
 	if len(lagging) == 0 {
@@ -93,8 +94,8 @@ func (in *StatusInput) commonReason(v view) string {
 	return reason
 }
 
-// stalled sums up the rows in Stalled. Those that stall are listed before all
-// others: where some are not, all that are listed stall.
+// stalled derives Stalled from the rows. Rows that stall are listed before all others: if some of them
+// are not listed, all listed rows stall.
 func (in *StatusInput) stalled(v view) metav1.Condition {
 	if in.Invalid != nil {
 		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, "the spec is not valid, see condition Accepted")
@@ -110,8 +111,8 @@ func (in *StatusInput) stalled(v view) metav1.Condition {
 	return condition(v1alpha1.ConditionStalled, true, stalling[0].Reason, tell(stalling, len(stalling), and))
 }
 
-// metricsPresent says whether the spokes' Prometheus have what the expression selects. known is
-// false where none can be asked.
+// metricsPresent reports whether the spokes' Prometheus have the series that the expression selects.
+// known is false if none can be queried.
 func (in *StatusInput) metricsPresent(v view) (c metav1.Condition, known bool) {
 	if was := meta.FindStatusCondition(in.Rule.Status.Conditions, v1alpha1.ConditionMetricsPresent); was != nil && in.Metrics && v.partial {
 		return *was, true
@@ -141,7 +142,7 @@ func (in *StatusInput) metricsPresent(v view) (c metav1.Condition, known bool) {
 	return condition(v1alpha1.ConditionMetricsPresent, false, v1alpha1.ReasonMetricsMissing, message+". Without them, the alert can't fire there; check that they are scraped and that the names are right"), true
 }
 
-// tell quotes the worst of the rows that are listed, out of so many.
+// tell quotes the worst of the listed rows, and counts the others.
 func tell(rows []v1alpha1.ClusterStatus, outOf int, and string) string {
 	worstFirst(rows)
 	var parts []string

@@ -16,8 +16,8 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Limits of the API that Validate knows too: it also runs where no API server has
-// checked them, and they bound its work.
+// Limits of the API that Validate checks, too, because it also runs on objects that no API server has
+// checked, and because they limit its work.
 const (
 	maxAlertName      = 253
 	maxLabelName      = 1024
@@ -32,7 +32,7 @@ const (
 
 var severityPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,61}[a-zA-Z0-9])?$`)
 
-// checkFields checks what holds no placeholders.
+// checkFields checks the fields without placeholders.
 func checkFields(a v1alpha1.AlertSpec) *Invalid {
 	for _, d := range []struct {
 		field string
@@ -55,7 +55,7 @@ func checkFields(a v1alpha1.AlertSpec) *Invalid {
 	return nil
 }
 
-// checkDuration reads a duration as Prometheus does; none is zero.
+// checkDuration parses a duration as Prometheus does. An empty one is zero.
 func checkDuration(field, s string) (time.Duration, *Invalid) {
 	if s == "" {
 		return 0, nil
@@ -96,8 +96,8 @@ func checkAlertName(name string) *Invalid {
 	return nil
 }
 
-// checkTexts checks the names of labels or annotations, and their size. Prometheus
-// before version 3 takes only the names of old.
+// checkTexts checks the names of labels or annotations, and their size. Prometheus before version 3
+// only accepts legacy names.
 func checkTexts(field string, texts map[string]v1alpha1.LabelText, limit int) *Invalid {
 	if len(texts) > limit {
 		return invalid(field, "has %d entries; at most %d are allowed", len(texts), limit)
@@ -187,7 +187,7 @@ func checkSelector(field string, s *metav1.LabelSelector) *Invalid {
 	return nil
 }
 
-// checkPlace checks where in the spokes a rule goes, and what it is about.
+// checkPlace checks the namespace of a rule in the spokes, and its workload.
 func checkPlace(s v1alpha1.AlertRuleSpec) *Invalid {
 	if s.RuleNamespace != "" {
 		if bad := checkNamespace("spec.ruleNamespace", string(s.RuleNamespace)); bad != nil {

@@ -4,9 +4,9 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// checkGenerated keeps what is in the namespace of generated AlertRules to what
-// templates make: one rule, for a workload, where the workload is. People who may edit
-// those could write anywhere otherwise.
+// checkGenerated limits the namespace of generated AlertRules to objects such as templates generate:
+// one rule for a workload, in the place of the workload. Otherwise anyone who may edit them could
+// write to any namespace.
 func checkGenerated(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	w, p := r.Spec.WorkloadRef, r.Spec.Placement
 	var field string
@@ -26,8 +26,8 @@ func checkGenerated(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	return bad
 }
 
-// checkTenancy lets an AlertRule of any other namespace than the operator's two
-// write to the spokes' namespace of the same name alone.
+// checkTenancy allows an AlertRule outside of the operator's two namespaces to write only to the
+// spokes' namespace of the same name.
 func checkTenancy(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	if r.Namespace != "" && r.Namespace == o.AdminNamespace {
 		return nil
