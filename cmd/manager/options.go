@@ -27,10 +27,10 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
 
-// maxIntervalScale bounds --interval-scale: no interval is longer than a few hours.
+// maxIntervalScale limits --interval-scale, so that no interval is longer than a few hours.
 const maxIntervalScale = 10
 
-// minEvaluatorInterval is the least time between two polls of a spoke's Prometheus.
+// minEvaluatorInterval is the minimum time between two polls of a spoke's Prometheus.
 const minEvaluatorInterval = 5 * time.Second
 
 // options are the manager's flags.
@@ -66,23 +66,23 @@ type options struct {
 	releaseSpokes      bool
 
 	builtInTemplates string
-	enabledTemplates []string // what it says
+	enabledTemplates []string // its parsed value
 
 	prometheusVersion, prometheusFeatures string
-	evaluator                             *rule.Evaluator // what they say
+	evaluator                             *rule.Evaluator // their parsed values
 
 	spokeMaxMemory string
-	limits         spoke.Limits // what the flags say
+	limits         spoke.Limits // the parsed values of the flags
 	spokeMaxWrites int
 
 	allowKubeconfig string
-	allow           spoke.Allowances // what it says
+	allow           spoke.Allowances // its parsed value
 }
 
-// inClusterNamespace is where a pod finds the name of its own namespace.
+// inClusterNamespace is the file in which a pod finds the name of its own namespace.
 const inClusterNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// parse reads the flags, and says what is wrong with them.
+// parse reads and validates the flags.
 func parse(args []string, out io.Writer) (*options, error) {
 	o := &options{}
 	f := flag.NewFlagSet("rulefleet-manager", flag.ContinueOnError)
@@ -184,7 +184,7 @@ func (o *options) validate() error {
 
 func (o *options) validateDurations() error {
 	var errs []error
-	if !(o.intervals > 0 && o.intervals <= maxIntervalScale) { // NaN is neither
+	if !(o.intervals > 0 && o.intervals <= maxIntervalScale) { // false for NaN
 		errs = append(errs, fmt.Errorf("--interval-scale: %v is out of range; use a value above 0, up to %v", o.intervals, maxIntervalScale))
 	}
 	if o.evaluatorInterval < minEvaluatorInterval {
@@ -198,7 +198,7 @@ func (o *options) validateDurations() error {
 	return errors.Join(errs...)
 }
 
-// allNamespaces is what --evaluator-namespaces says for all of them.
+// allNamespaces is the value of --evaluator-namespaces for all namespaces.
 const allNamespaces = "*"
 
 func (o *options) validateNamespaces() error {
@@ -216,7 +216,7 @@ func (o *options) validateNamespaces() error {
 	return errors.Join(errs...)
 }
 
-// evaluatorNamespaces are those that the flag names; none for all.
+// evaluatorNamespaces returns the namespaces in the flag, or nil for all.
 func (o *options) evaluatorNamespaces() []string {
 	if o.evaluatorSpaces == allNamespaces {
 		return nil
@@ -243,7 +243,7 @@ func (o *options) validateKubeconfigs() error {
 	return nil
 }
 
-// minSpokeMemory leaves 1 MiB to each object: an API server takes objects of 1.5 MiB at most.
+// minSpokeMemory allows 1 MiB for each object. An API server accepts objects of at most 1.5 MiB.
 const minSpokeMemory = 12 << 20
 
 func (o *options) validateLimits() error {
@@ -295,10 +295,10 @@ func (o *options) validateWebhook() error {
 
 func (o *options) furtherHosts() []string { return fields(o.webhookHosts) }
 
-// ownCertificate tells whether the manager makes the webhook's certificate itself.
+// ownCertificate reports whether the manager creates the webhook's certificate itself.
 func (o *options) ownCertificate() bool { return o.webhookPort != 0 && o.webhookCertDir == "" }
 
-// fields are what is between the commas of a flag.
+// fields splits a comma-separated list.
 func fields(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 }
@@ -310,7 +310,7 @@ func ownNamespace() string {
 	return "rulefleet-system"
 }
 
-// logger makes the zap logger behind logr.
+// logger creates the zap logger behind logr.
 func (o *options) logger() (logr.Logger, error) {
 	level, err := zap.ParseAtomicLevel(o.logLevel)
 	if err != nil {
@@ -319,7 +319,7 @@ func (o *options) logger() (logr.Logger, error) {
 	cfg := zap.NewProductionConfig()
 	cfg.Level, cfg.Encoding = level, o.logFormat
 	cfg.EncoderConfig.EncodeTime = zapcore.RFC3339TimeEncoder
-	cfg.DisableStacktrace = true // errors are wrapped with what was being done
+	cfg.DisableStacktrace = true // errors are wrapped with the failed action
 	z, err := cfg.Build()
 	if err != nil {
 		return logr.Logger{}, fmt.Errorf("setting up the log: %w", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// deepest is how many spokes of a controller rulefleet_queue_depth names.
+// deepest is the number of spokes of a controller that rulefleet_queue_depth names.
 const deepest = 10
 
 const (
@@ -63,13 +63,13 @@ var (
 	})
 )
 
-// Row is how far a rule got in a spoke, as the row of a status has it.
+// Row is the state of a rule in a spoke, as in the row of a status.
 type Row struct {
 	Phase  v1alpha1.Phase
 	Reason string
 }
 
-// Condition is a condition's outcome.
+// Condition is the status and reason of a condition.
 type Condition struct {
 	Type   string
 	Status metav1.ConditionStatus
@@ -88,17 +88,17 @@ type Alert struct {
 	Firing, Pending          int32
 }
 
-// Queue is what waits in a controller's queue.
+// Queue is the content of a controller's queue.
 type Queue struct {
 	Controller string
 	// Depths is the number of keys by spoke.
 	Depths map[string]int
-	// Backlog is for how long the keys of the spoke that is longest behind wait.
+	// Backlog is the time for which the queue of the slowest spoke has not been empty.
 	Backlog time.Duration
 }
 
-// Source is what the leader knows of the fleet. Its functions are called at every scrape,
-// from any goroutine; none may wait for a spoke.
+// Source is the leader's knowledge of the fleet. Its functions are called at every scrape, from any
+// goroutine, and must not wait for a spoke.
 type Source struct {
 	Spokes func() ([]v1alpha1.SpokeCluster, error)
 	Rules  func() Rules
@@ -106,8 +106,8 @@ type Source struct {
 	Queues func() []Queue
 }
 
-// Fleet counts the fleet when it is scraped. Only the replica that leads knows it, so that
-// a sum over all replicas is right; the others have no series of it.
+// Fleet counts the fleet when it is scraped. Only the leader has series of it, so that the sum over
+// all replicas is correct.
 type Fleet struct{ source atomic.Pointer[Source] }
 
 // TheFleet is the Fleet that is served.
@@ -115,7 +115,7 @@ var TheFleet = &Fleet{}
 
 var _ prometheus.Collector = &Fleet{}
 
-// Lead has the Fleet count what a source knows, until the function that it returns is called.
+// Lead makes the Fleet count a source until the returned function is called.
 func (f *Fleet) Lead(s Source) (end func()) {
 	f.source.Store(&s)
 	return func() { f.source.CompareAndSwap(&s, nil) }
@@ -145,10 +145,10 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// evaluatorConditions are those that a spoke has when there is something to tell.
+// evaluatorConditions are the conditions that a spoke does not always have.
 var evaluatorConditions = []string{v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating, v1alpha1.ConditionMetricsPresent}
 
-// spokeConditions are all that are counted.
+// spokeConditions are all conditions that are counted.
 var spokeConditions = append([]string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady}, evaluatorConditions...)
 
 func collectSpokes(ch chan<- prometheus.Metric, spokes []v1alpha1.SpokeCluster) {

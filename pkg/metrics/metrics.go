@@ -1,10 +1,10 @@
-// Package metrics holds the operator's own metrics. They are served beside
-// controller-runtime's. docs/metrics.md is generated from them.
+// Package metrics defines the operator's own metrics, which are served together with those of
+// controller-runtime. docs/metrics.md is generated from them.
 //
-// What can be counted when somebody asks is counted then (Fleet): nothing has to be kept in
-// step, and a spoke that has left leaves no series behind. Every label has few values,
-// whatever spokes answer: those that name a spoke are as many as there are spokes, and those
-// that name an AlertRule as many as fire.
+// Everything that can be counted at a scrape is counted then (Fleet): no state has to be updated, and
+// a spoke that has left leaves no series behind. Every label has few values, whatever spokes answer:
+// labels with the name of a spoke have as many values as there are spokes, and labels with the name of
+// an AlertRule as many as there are firing or pending ones.
 package metrics
 
 import (
@@ -34,7 +34,7 @@ var (
 		Use:  "Many are normal while a spoke is unreachable or was just engaged. `rulefleet_queue_depth` shows the spokes.",
 	})
 
-	// OpenCircuits is the number of spokes whose circuit is open, or which throttle.
+	// OpenCircuits is the number of spokes whose circuit is open, or that throttle.
 	OpenCircuits = gauge(Metric{
 		Name: "rulefleet_open_circuits",
 		Help: "Number of spokes whose circuit is open: they don't answer, or answer 429, and get nothing but probes.",
@@ -48,28 +48,27 @@ var (
 		Use:  "If it is lower than the number of registered spokes, some have not answered since the start, or were refused. See `rulefleet_spokes`.",
 	}).WithLabelValues()
 
-	// HeldDeletions is the number of deletions that the brake holds, by spoke and by
-	// the controller that they are held of.
+	// HeldDeletions is the number of deletions that the brake holds, by spoke and by controller.
 	HeldDeletions = gauge(Metric{
 		Name: "rulefleet_held_deletions", Labels: []string{"cluster", "hop"},
 		Help: "Number of deletions that are held because there are many at once or because they may be caused by a loss of objects on the hub, by spoke and by hop (generate: AlertRules, distribute: PrometheusRules).",
 		Use:  "If it is above 0, decide before the hold ends (alert `RulefleetDeletionsHeld`): restore the missing objects, or acknowledge the deletions.",
 	})
 
-	// BrakeFirings counts how often the brake began to hold deletions of a spoke, by hop.
+	// BrakeFirings counts how often the brake started to hold deletions of a spoke, by hop.
 	BrakeFirings = counter(Metric{
 		Name: "rulefleet_brake_firings_total", Labels: []string{"hop"},
 		Help: "Number of times that deletions of a spoke were held, by hop (generate: AlertRules, distribute: PrometheusRules).",
 		Use:  "Each time, an Event DeletionsHeld is created on a SpokeCluster. If this happens regularly, some process deletes many objects at once: make it delete fewer at a time.",
 	})
 
-	// EvaluatorPolls counts polls of spokes' evaluators by what came of them.
+	// EvaluatorPolls counts polls of spokes' evaluators by outcome.
 	EvaluatorPolls = counter(Metric{
 		Name: "rulefleet_evaluator_polls_total", Labels: []string{"outcome"},
 		Help: "Number of polls of the Prometheus and ThanosRulers of spokes, by outcome (answered, failed, refused: the operator is not allowed to query it). A poll consists of all requests that are needed to read all rules once.",
 		Use:  "A persistent share of `failed` means that a Prometheus is down or slow (alert `RulefleetEvaluatorUnreachable`). `refused` counts spokes without the permission [evaluate](registering.md#what-the-account-may-do-and-why), which may be intended.",
 	})
-	// EvaluatorPollDuration is how long polls take that were answered.
+	// EvaluatorPollDuration is the duration of answered polls.
 	EvaluatorPollDuration = histogram(Metric{
 		Name: "rulefleet_evaluator_poll_duration_seconds",
 		Help: "Duration of the answered polls of the Prometheus and ThanosRulers of spokes, in seconds.",
@@ -82,7 +81,7 @@ var (
 		Use:  "The quantiles of `interrupted=\"false\"` show how fast the operator is (alert `RulefleetPropagationSlow`). With `interrupted=\"true\"`, most of the time is the spoke's outage. See below for what is measured.",
 	}, []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600})
 
-	// WebhookCertificateExpiry is when the certificate that is served ends, as Unix time.
+	// WebhookCertificateExpiry is the expiry of the serving certificate, as Unix time.
 	WebhookCertificateExpiry = gauge(Metric{
 		Name: "rulefleet_webhook_certificate_expiry_timestamp_seconds",
 		Help: "Expiry of the serving certificate of this replica's webhook, as Unix time.",
@@ -102,13 +101,13 @@ func init() {
 	)
 }
 
-// SetVersion says which version of the manager runs.
+// SetVersion sets the version of the manager.
 func SetVersion(version string) {
 	buildInfo.Reset()
 	buildInfo.WithLabelValues(version).Set(1)
 }
 
-// SetWebhookCertificate says during which time the certificate that is served is valid.
+// SetWebhookCertificate sets the validity of the serving certificate.
 func SetWebhookCertificate(begin, end time.Time) {
 	certificateBegin.WithLabelValues().Set(float64(begin.Unix()))
 	WebhookCertificateExpiry.WithLabelValues().Set(float64(end.Unix()))

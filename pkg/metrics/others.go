@@ -1,7 +1,7 @@
 package metrics
 
-// others are metrics of the libraries that the dashboard and the alerts use: the manager
-// serves them beside its own, and Help is ours.
+// others are metrics of libraries that the dashboard and the alerts use. The manager serves them
+// together with its own. The Help texts here are ours.
 var others = []Metric{
 	{
 		Name: "controller_runtime_reconcile_total", Type: Counter, Labels: []string{"controller", "result"},
