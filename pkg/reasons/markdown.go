@@ -7,12 +7,12 @@ import (
 
 const intro = `# Reasons
 
-This page lists every reason that a condition, a row of ` + "`status.clusters`" + ` or an Event can have, with what to do about it. It
-is generated from the code (` + "`make generate`" + `). Names and numbers in messages are examples, and "…" stands for the rest of a
-message.
+This page lists every reason that a condition, a row of ` + "`status.clusters`" + ` or an Event can have, with what to do about
+it. It is generated from the code (` + "`make generate`" + `). Names and numbers in messages are examples, and "…" stands for
+the rest of a message.
 
-A spoke that is not Ready keeps its rules. Rulefleet never removes anything from a spoke, or from the hub, because an object
-could not be read.
+A spoke that is not Ready keeps its rules. Rulefleet never removes anything from a spoke, or from the hub, because an
+object could not be read.
 `
 
 // Markdown returns docs/reference/reasons.md.

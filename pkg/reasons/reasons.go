@@ -30,14 +30,14 @@ func Tables() []Table {
 		},
 		{
 			Heading: "AlertRule",
-			Intro: "`kubectl get alertrules -A` shows the reason of condition Ready. A *row* is an entry of `status.clusters`: it describes the\n" +
-				"rule in one spoke. If all spokes that lag behind have the same reason, condition Ready has it, too.",
+			Intro: "`kubectl get alertrules -A` shows the reason of condition Ready. A *row* is an entry of `status.clusters`: it describes\n" +
+				"the rule in one spoke. If all spokes that lag behind have the same reason, condition Ready has it, too.",
 			Reasons: ofRules,
 		},
 		{
 			Heading: "AlertRuleTemplate",
-			Intro: "Condition Accepted of a template has the reason Accepted, InvalidExpr or InvalidSpec, as that of an AlertRule. Ready\n" +
-				"and Stalled repeat it.",
+			Intro: "Condition Accepted of a template has the reason Accepted, InvalidExpr, InvalidSpec or Unsupported, as that of an\n" +
+				"AlertRule. Ready and Stalled repeat it.",
 		},
 		{
 			Heading: "Events",

@@ -44,11 +44,11 @@ func TestAdjust(t *testing.T) {
 		"a mistake costs itself alone": {
 			annotations: []string{prefix + "for", "soon", prefix + "severity", "page", prefix + "labels", "tier=1,oops"},
 			want:        func(a alert) { a.Severity, a.Labels["tier"] = "page", "1" },
-			ignored:     []string{`rulefleet.io/for: "soon" is no duration`, `rulefleet.io/labels: "oops" is not a label; write it as name=value`},
+			ignored:     []string{`rulefleet.io/for: "soon" is not a Prometheus duration`, `rulefleet.io/labels: "oops" is not a label; write it as name=value`},
 		},
 		"a severity that is none": {annotations: []string{prefix + "severity", "very high"}, ignored: []string{`"very high" is not a valid severity`}},
 		"a for that is too long":  {annotations: []string{prefix + "for", strings.Repeat("0", 40) + "1m"}, ignored: []string{"is not a Prometheus duration"}},
-		"alerts that are neither": {annotations: []string{prefix + "alerts", "off"}, ignored: []string{`"off" is neither disabled nor enabled`}},
+		"alerts that are neither": {annotations: []string{prefix + "alerts", "off"}, ignored: []string{`"off" is not valid; use disabled or enabled`}},
 		"a template that is none": {annotations: []string{prefix + "disable", "stuck,stcuk"}, ignored: []string{`template "stcuk" does not exist`}},
 		"an unknown annotation":   {annotations: []string{prefix + "severty", "page"}, ignored: []string{"rulefleet.io/severty: unknown annotation"}},
 		"labels that are reserved": {
