@@ -5,15 +5,14 @@ const (
 	// ConditionAccepted is True when the spec is valid. If it is False, the message says what to
 	// change, and the operator does not try again until the spec changes.
 	ConditionAccepted = "Accepted"
-	// ConditionReady of an AlertRule is True when the rule has reached the furthest state that can be
-	// verified in every spoke on which it is placed. ConditionReady of a SpokeCluster is True when the
-	// operator can serve the spoke.
+	// ConditionReady is True when the rule has reached the furthest state that can be verified in every
+	// spoke on which it is placed. On a SpokeCluster, it is True when the operator can serve the spoke.
 	ConditionReady = "Ready"
 	// ConditionStalled is True when the AlertRule makes no progress until you act (kstatus: Failed).
 	ConditionStalled = "Stalled"
-	// ConditionMetricsPresent of an AlertRule is False when a Prometheus of a spoke has no series for a
-	// selector of the expression, so that the alert can't fire there. It is absent if no Prometheus can
-	// be queried. On a SpokeCluster, it is False when Prometheus has none of the metrics of
+	// ConditionMetricsPresent is False when a Prometheus of a spoke has no series for a selector of the
+	// AlertRule's expression, so that the alert can't fire there. It is absent if no Prometheus can be
+	// queried. On a SpokeCluster, it is False when Prometheus has none of the metrics of
 	// kube-state-metrics that rules there need.
 	ConditionMetricsPresent = "MetricsPresent"
 )
