@@ -59,9 +59,9 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	spokes := fmt.Sprintf("%d/%d spokes", all.spokes-all.lagging, all.spokes)
 	switch {
 	case in.Invalid != nil && all.applied > 0:
-		return is(false, in.Invalid.Reason, "the spec is not valid, see condition Accepted; the spokes keep the last valid version")
+		return is(false, in.Invalid.Reason, "the spec is not valid; the spokes keep the last valid version; see condition Accepted")
 	case in.Invalid != nil:
-		return is(false, in.Invalid.Reason, "the spec is not valid, see condition Accepted")
+		return is(false, in.Invalid.Reason, "the spec is not valid; see condition Accepted")
 	case in.Contested != "":
 		return is(false, v1alpha1.ReasonContested, in.Contested)
 	case v.disabled && ptr.Deref(in.Rule.Spec.Suspend, false):
@@ -98,7 +98,7 @@ func (in *StatusInput) commonReason(v view) string {
 // are not listed, all listed rows stall.
 func (in *StatusInput) stalled(v view) metav1.Condition {
 	if in.Invalid != nil {
-		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, "the spec is not valid, see condition Accepted")
+		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, "the spec is not valid; see condition Accepted")
 	}
 	stalling := slices.DeleteFunc(slices.Clone(v.listed), func(r v1alpha1.ClusterStatus) bool { return !stalls(&r) })
 	if len(stalling) == 0 {

@@ -319,7 +319,7 @@ func TestStatus(t *testing.T) {
 			spokes:   spokes("a"),
 			before:   rows{applied("a", 1, 10)},
 			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
-			accepted: "False/InvalidExpr", ready: "False/InvalidExpr", stalled: "True/InvalidExpr", readyTells: "the spec is not valid, see condition Accepted",
+			accepted: "False/InvalidExpr", ready: "False/InvalidExpr", stalled: "True/InvalidExpr", readyTells: "the spec is not valid; see condition Accepted",
 		},
 		"invalid from the start": {
 			invalid:  wrong,
@@ -335,7 +335,7 @@ func TestStatus(t *testing.T) {
 			rows:     rows{applied("a", 1, 10), applied("b", 1, 100), applied("c", 1, 100), applied("down", 1, 10)},
 			summary:  v1alpha1.RuleSummary{Desired: 4, Applied: 4, Ready: "0/4"},
 			accepted: "False/InvalidExpr", ready: "False/InvalidExpr", stalled: "True/InvalidExpr",
-			readyTells: "the spec is not valid, see condition Accepted; the spokes keep the last valid version",
+			readyTells: "the spec is not valid; the spokes keep the last valid version; see condition Accepted",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
