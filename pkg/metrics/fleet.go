@@ -17,11 +17,10 @@ import (
 const deepest = 10
 
 const (
-	// noReason stands for an empty reason, and otherReason for one that no constant of the
-	// API has.
+	// noReason replaces an empty reason, and otherReason one that is not a constant of the API.
 	noReason    = "None"
 	otherReason = "Other"
-	// otherSpokes stands for all that are not among the deepest. It is no spoke's name.
+	// otherSpokes replaces the names of all spokes that are not among the deepest. No spoke has this name.
 	otherSpokes = "_other"
 )
 

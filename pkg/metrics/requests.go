@@ -52,7 +52,7 @@ func read(req *http.Request, base string) string {
 	case len(segments) > 3 && segments[0] == "apis": // apis/GROUP/VERSION/…
 		segments = segments[3:]
 	default:
-		return "get" // what is no resource, such as /version
+		return "get" // not a resource, such as /version
 	}
 	if len(segments) > 2 && segments[0] == "namespaces" {
 		segments = segments[2:]

@@ -16,13 +16,13 @@ import (
 // allow, and invalid ones, are ignored and reported.
 type adjustments struct {
 	template  *v1alpha1.AlertRuleTemplate
-	templates []string // the names of all, or nil
+	templates []string // the names of all templates, or nil
 
 	off      bool
 	severity v1alpha1.Severity
 	wait     v1alpha1.Duration
 	labels   map[string]string
-	// ignored says which annotations were ignored, and why.
+	// ignored lists the ignored annotations, and why they were ignored.
 	ignored []string
 }
 

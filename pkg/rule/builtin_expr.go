@@ -18,18 +18,18 @@ const ofDeployment = `deployment="$(deployment.name)"`
 // Two instances of kube-state-metrics, or one that was restarted, have the same series twice. Each
 // series is reduced with max to labels of the object, so that the alert stays the same.
 type metrics struct {
-	selector string // the matchers that are in every selector, each with a comma after it
+	selector string // the matchers in every selector, each followed by a comma
 }
 
 func newMetrics(selector string) metrics {
 	matchers, err := selectorMatchers(selector)
 	if err != nil {
-		// Written as it is, so that ValidateTemplate tells.
+		// It is written unchanged, so that ValidateTemplate reports it.
 		return metrics{selector + ","}
 	}
 	var b strings.Builder
 	for _, m := range matchers {
-		// It is no place for placeholders, whatever a regular expression looks like.
+		// Placeholders are not replaced here, even if a regular expression looks like one.
 		b.WriteString(join([]piece{{literal: m.String()}}) + ",")
 	}
 	return metrics{b.String()}

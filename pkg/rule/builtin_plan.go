@@ -34,7 +34,7 @@ func followSpec(t, builtIn *v1alpha1.AlertRuleTemplate) bool {
 	case madeAs == due:
 		return false // up to date, or edited
 	case is != madeAs && is != due:
-		return false // edited, or made by a version that left no annotation
+		return false // edited, or created by a version without the annotation
 	}
 	state := t.Spec.State
 	t.Spec = *builtIn.Spec.DeepCopy()
@@ -59,7 +59,7 @@ func followState(t, builtIn *v1alpha1.AlertRuleTemplate) bool {
 func templateDigest(spec v1alpha1.AlertRuleTemplateSpec) string {
 	spec.State = ""
 	data, err := json.Marshal(spec)
-	if err != nil { // strings, and maps and lists of them: there is nothing to fail
+	if err != nil { // impossible for strings, and maps and lists of them
 		panic(fmt.Sprintf("rule: digest of an AlertRuleTemplate: %v", err))
 	}
 	return digestOf(string(data))[:hashLength]

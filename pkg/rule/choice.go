@@ -65,7 +65,7 @@ func ChooseEvaluators(in *Choice) []v1alpha1.Evaluator {
 		if len(gone) > 0 || anyChosen(out) {
 			return append(out, gone...)
 		}
-		// None of them is there, by a slip say: what was chosen before is not forgotten.
+		// None of them exists, maybe because of a typing error, so the previous choice is kept.
 	}
 	gone := in.goneOf(record)
 	for i := range out {
@@ -146,8 +146,8 @@ func (in *Choice) goneOf(record []v1alpha1.Evaluator) []v1alpha1.Evaluator {
 		if slices.ContainsFunc(in.Seen, func(s v1alpha1.Evaluator) bool { return same(&e, &s) }) {
 			continue
 		}
-		if e.MissingTime.IsZero() || e.MissingTime.After(in.Now) { // by another process' clock
-			e.MissingTime = metav1.NewTime(in.Now.Truncate(time.Second)) // as the API keeps it
+		if e.MissingTime.IsZero() || e.MissingTime.After(in.Now) { // the clock of another process was ahead
+			e.MissingTime = metav1.NewTime(in.Now.Truncate(time.Second)) // the precision of the API
 		}
 		e.Chosen = e.Chosen && in.Now.Sub(e.MissingTime.Time) < in.Grace
 		out = append(out, e)

@@ -29,7 +29,7 @@ func EvaluatorOf(e *v1alpha1.Evaluator) Evaluator {
 		Chosen: e.Chosen, Missing: !e.MissingTime.IsZero(),
 	}
 	if e.Kind == KindPrometheus {
-		out.Version, out.Features = e.Version, e.Features // a ThanosRuler's version is Thanos' own
+		out.Version, out.Features = e.Version, e.Features // a ThanosRuler has a version of Thanos
 	}
 	return out
 }
@@ -89,7 +89,7 @@ func (c *Cluster) demandedLabels(has map[string]string) (needed, why map[string]
 	for _, e := range c.Chosen() {
 		selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
 		if err != nil {
-			continue // it takes nothing, whatever the labels are
+			continue // it selects nothing, whatever the labels are
 		}
 		requirements, _ := selector.Requirements()
 		for _, r := range requirements {
@@ -99,7 +99,7 @@ func (c *Cluster) demandedLabels(has map[string]string) (needed, why map[string]
 	needed = map[string]string{}
 	for key, requirements := range demands {
 		if _, ok := has[key]; ok {
-			continue // whether it is what they want is for Select to say
+			continue // Select checks whether its value satisfies them
 		}
 		value, needs, problem := solve(key, requirements)
 		switch {
@@ -130,7 +130,7 @@ func LabelProblem(c Cluster) string {
 // solve finds the one value of a label that satisfies all requirements. A label that is not needed is
 // left out.
 func solve(key string, requirements []labels.Requirement) (value string, needed bool, problem string) {
-	var allowed sets.Set[string] // nil is any
+	var allowed sets.Set[string] // nil allows any value
 	denied := sets.New[string]()
 	absent := false
 	for i := range requirements {
@@ -205,7 +205,7 @@ func (c *Cluster) labelValue() string {
 	value := ""
 	for _, e := range c.Chosen() {
 		switch {
-		case e.ClusterLabel == "": // it says nothing
+		case e.ClusterLabel == "": // it has none
 		case value != "" && value != e.ClusterLabel:
 			return c.Name
 		default:

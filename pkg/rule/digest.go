@@ -36,9 +36,9 @@ func Digest(p *monitoringv1.PrometheusRule) string {
 	for _, key := range extraLabels(p) {
 		content.Labels = append(content.Labels, key, p.Labels[key])
 	}
-	// JSON sorts the keys of maps, and leaves out what is nil or empty alike.
+	// JSON sorts the keys of maps, and omits nil and empty values alike.
 	data, err := json.Marshal(content)
-	if err != nil { // strings, numbers and maps of them: there is nothing to fail
+	if err != nil { // impossible for strings, numbers and maps of them
 		panic(fmt.Sprintf("rule: digest of a PrometheusRule: %v", err))
 	}
 	return digestOf(string(data))[:hashLength]

@@ -37,7 +37,7 @@ func exprDemands(expr string) []demand {
 func nodeDemands(node parser.Node) []demand {
 	var out []demand
 	need := func(c came, format string, args ...any) {
-		if c != (came{}) { // it was always there
+		if c != (came{}) { // every release has it
 			out = append(out, demand{what: fmt.Sprintf(format, args...), came: c})
 		}
 	}
@@ -114,7 +114,7 @@ func tokenDemands(expr string) []demand {
 		out      []demand
 		item     parser.Item
 		last     parser.Item
-		brackets []bool // the open ones: whether names may stand in them
+		brackets []bool // for each open bracket, whether it may contain names
 	)
 	lexer := parser.Lex(expr)
 	for lexer.NextItem(&item); item.Typ != parser.EOF && item.Typ != parser.ERROR; lexer.NextItem(&item) {

@@ -34,7 +34,7 @@ func Generate(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1a
 	}
 	a := adjust(t, w)
 	a.apply(&alert)
-	// Last, so that neither template nor Deployment can claim another workload.
+	// Set last, so that neither the template nor the Deployment can override them.
 	alert.Labels[namespaceLabel] = storedText(w.Namespace)
 	alert.Labels[deploymentLabel] = storedText(w.Name)
 	ar := &v1alpha1.AlertRule{

@@ -78,7 +78,7 @@ func rememberedGoTemplate(text string, b *budget) error {
 func checkGoTemplate(text string, b *budget) error {
 	parsed, err := parseGoTemplate(text)
 	if err == nil {
-		err = trial{}.expander(goTemplatePreamble+text, nil).ParseTest() // there are such functions
+		err = trial{}.expander(goTemplatePreamble+text, nil).ParseTest() // all functions exist
 	}
 	if err != nil {
 		_, message, _ := strings.Cut(err.Error(), "template: "+mainTemplate+":")
@@ -113,7 +113,7 @@ func (t *goTemplate) tryAll(instrumented string, b *budget) error {
 	if worked && wrong == nil {
 		return nil
 	}
-	// What a plain number lacks, a native histogram may have.
+	// A field that a number does not have may be a field of a native histogram.
 	if wrong == nil || strings.Contains(wrong.Error(), "in type float64") {
 		s := trial{labels: t.labels("1"), found: true, histogram: true}
 		if s.run(t, instrumented, b) == nil {
@@ -159,7 +159,7 @@ func excerptLong(s string) string { return bounded(s, maxMessage/2) }
 // trial is sample data for rendering a text.
 type trial struct {
 	labels    map[string]string
-	found     bool // whether queries find something
+	found     bool // whether queries return a result
 	histogram bool // whether the value is a native histogram
 }
 
@@ -200,7 +200,7 @@ func (s trial) expander(text string, query prometheus.QueryFunc) *prometheus.Exp
 // query checks a query instead of running it.
 func (s trial) query(b *budget) prometheus.QueryFunc {
 	return func(_ context.Context, query string, _ time.Time) (promql.Vector, error) {
-		// It takes longer to parse than to print.
+		// Parsing takes longer than printing.
 		if err := b.spend(20, 16*len(query)); err != nil {
 			return nil, err
 		}

@@ -83,7 +83,7 @@ func (b *budget) funcs() template.FuncMap {
 			return err == nil && re.MatchString(text), err
 		},
 		"reReplaceAll": func(pattern, replacement, text string) (string, error) {
-			// An empty match between all characters, and what it captured once per $.
+			// In the worst case, there is an empty match between all characters, with a capture per $.
 			if 2*(len(text)+1)*(len(replacement)+1) > maxBytes {
 				return "", errBudget
 			}
@@ -166,7 +166,7 @@ func sizeOf(v reflect.Value, limit, depth int) int {
 		}
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[time.Time]() {
-			return 2 * wordSize // its time zone is no part of it
+			return 2 * wordSize // without its time zone
 		}
 	}
 	for part := range partsOf(v) {

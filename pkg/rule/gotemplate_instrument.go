@@ -28,10 +28,10 @@ const mainTemplate = "__alert_text"
 
 // goTemplate is the parsed text of a label or an annotation.
 type goTemplate struct {
-	text  string // as it was written
+	text  string // the original text
 	trees map[string]*parse.Tree
 	nodes int
-	words map[string]bool // what may be the name of a label
+	words map[string]bool // possible names of labels
 	uses  map[string]bool // functions, and variables with their $
 }
 
@@ -44,7 +44,7 @@ func parseGoTemplate(text string) (*goTemplate, error) {
 	if _, err := tree.Parse(goTemplatePreamble+text, "", "", t.trees); err != nil {
 		return nil, fmt.Errorf("parsing a template: %w", err)
 	}
-	t.trees[mainTemplate] = tree // an empty one is left out
+	t.trees[mainTemplate] = tree // tree.Parse leaves out an empty one
 	return t, nil
 }
 

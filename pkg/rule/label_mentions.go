@@ -18,7 +18,7 @@ func mentionedLabels(t *goTemplate) map[string]bool {
 
 type mentions struct {
 	out       map[string]bool
-	redefined bool // the text has a $labels of its own
+	redefined bool // the text defines its own $labels
 }
 
 // list reads statements. root is true if the dot is the data that Prometheus passes.

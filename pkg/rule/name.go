@@ -12,7 +12,7 @@ import (
 const MaxNameLength = 147
 
 const (
-	nameDigestLength = 10 // 50 bits: enough to tell a fleet's rules apart
+	nameDigestLength = 10 // 50 bits, enough to distinguish the rules of a fleet
 	hashLength       = 26 // 130 bits, and well below the 63 characters of a label
 )
 

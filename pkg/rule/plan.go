@@ -178,7 +178,7 @@ func StandsFor(o metav1.Object, hubID string) (types.NamespacedName, bool) {
 // ParseRuleKey returns the AlertRule from which a PrometheusRule was created, according to its
 // annotation. Anyone in the spoke can change the annotation.
 func ParseRuleKey(o metav1.Object) (types.NamespacedName, bool) {
-	// Names of Kubernetes are bounded, and hold no slash.
+	// Names in Kubernetes have a maximum length and no slash.
 	namespace, name, _ := strings.Cut(o.GetAnnotations()[v1alpha1.AlertRuleAnnotation], "/")
 	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return types.NamespacedName{}, false

@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// expr expands a PromQL expression. Placeholders may stand in string literals alone,
-// as they are written: "\x24(" is none. Everything but their literals stays as it is.
+// expr expands a PromQL expression. Placeholders are only allowed in string literals, and only as
+// written text: "\x24(" is not a placeholder. Everything except these literals stays unchanged.
 func (st stage) expr(s string) (string, *fault) {
 	if !hasPlaceholder(s) {
 		return s, nil
@@ -119,7 +119,7 @@ func (st stage) literalValue(p placeholder, as role) (string, bool, *fault) {
 	case keep:
 		return "", true, nil
 	case len(value) > maxValue:
-		// Half a value would match something else than what it stands for.
+		// A value that is cut off would match something else.
 		return "", false, &fault{0, fmt.Sprintf("the value of %s has %d bytes; at most %d are allowed in an expression", p, len(value), maxValue)}
 	}
 	value = strings.ToValidUTF8(value, "\uFFFD")

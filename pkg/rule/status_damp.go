@@ -68,7 +68,7 @@ func (s *Shown) since(connected *metav1.Condition, now time.Time) time.Time {
 // Top changes at most once in Settle.
 func Damp(was Shown, connected *metav1.Condition, now time.Time) (is Shown, recheck time.Duration) {
 	if connected == nil || connected.Status == metav1.ConditionUnknown {
-		return was, 0 // that is no news
+		return was, 0 // nothing has changed
 	}
 	down := connected.Status == metav1.ConditionFalse
 	is = was
@@ -143,7 +143,7 @@ func withOutage(r v1alpha1.ClusterStatus, last *v1alpha1.ClusterStatus, reason s
 // or nil.
 func (in *StatusInput) outage(spoke *SpokeState, last *v1alpha1.ClusterStatus, r v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
 	if r.ObservedGeneration < in.Rule.Generation {
-		// Once it says so, it does until there is a verdict on this generation.
+		// Once shown, the outage stays until there is a verdict on this generation.
 		if spoke.Shown.Lagging || saysOutage(last) {
 			return withOutage(r, last, spoke.Shown.Reason)
 		}

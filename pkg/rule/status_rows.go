@@ -283,7 +283,7 @@ func (in *StatusInput) row(name string, spoke *SpokeState, last *v1alpha1.Cluste
 	case reported:
 		return in.since(last, in.outage(spoke, last, in.fit(name, verdict)))
 	case last != nil && last.ObservedGeneration > 0:
-		// Only a report tells of a generation: without one, the row was derived.
+		// Only a reported row has a generation. A row without one was derived.
 		return in.since(last, in.outage(spoke, last, in.fit(name, *last.DeepCopy())))
 	}
 	return in.derive(name, spoke, last)

@@ -114,7 +114,7 @@ func foldingCost(pattern string) int {
 		from, _ := utf8.DecodeLastRuneInString(pattern[:i])
 		to, _ := utf8.DecodeRuneInString(pattern[i+1:])
 		if to == '\\' {
-			to = foldable // whatever it stands for
+			to = foldable // assume the maximum
 		}
 		cost += max(0, int(min(to, foldable)-from)) / 16
 	}

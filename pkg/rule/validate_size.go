@@ -37,7 +37,7 @@ func textBytes(texts map[string]v1alpha1.LabelText) int {
 // checkObjectSize refuses a PrometheusRule that has become too large with its placeholders replaced.
 func checkObjectSize(p *monitoringv1.PrometheusRule) *Invalid {
 	data, err := json.Marshal(p)
-	if err != nil { // strings, numbers and maps of them: there is nothing to fail
+	if err != nil { // impossible for strings, numbers and maps of them
 		panic(fmt.Sprintf("rule: size of a PrometheusRule: %v", err))
 	}
 	if len(data) > maxObject {

@@ -145,7 +145,7 @@ func (d *decider) takeover() time.Time {
 	case ok:
 		return since.Add(d.Lifetimes.Settle)
 	case !d.Absent.IsZero():
-		return d.Absent.Add(d.Lifetimes.Settle) // nobody trusts anything
+		return d.Absent.Add(d.Lifetimes.Settle) // no API server trusts any authority
 	default:
 		return d.Now.Add(longest)
 	}

@@ -130,7 +130,7 @@ func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	// The Secret first: a bundle is of no use while nobody has the key to it.
+	// The Secret is written first: a bundle is useless without the key.
 	wait, err := r.keep(ctx, secret, d)
 	stored := wait == 0 || secret != nil && bytes.Equal(d.Bundle, secret.Data[bundleKey])
 	if err == nil && stored && config != nil {
