@@ -178,14 +178,14 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonPredicted, On: []string{row},
-		Message: "Prometheus monitoring/k8s selects the rule, as computed from its selectors; Rulefleet may not query it",
+		Message: "Prometheus monitoring/k8s selects the rule, as computed from its selectors; Rulefleet is not allowed to query it",
 		Meaning: "Rulefleet computed from the selectors that the Prometheus selects the rule. It is not allowed to query the Prometheus. The" +
 			" rule counts as ready.",
 		Remedy: "Nothing. To verify more, grant [evaluate](../how-to/register.md#the-permission-to-ask-prometheus).",
 	},
 	{
 		Name: v1alpha1.ReasonConfirmed, On: []string{row},
-		Message: "prometheus-operator passes the rule to Prometheus monitoring/k8s; Rulefleet may not query it",
+		Message: "prometheus-operator passes the rule to Prometheus monitoring/k8s; Rulefleet is not allowed to query it",
 		Meaning: "prometheus-operator reports in `status.bindings` that it passes the rule to the Prometheus. Rulefleet is not allowed to query" +
 			" the Prometheus. The rule counts as ready.",
 		Remedy: "Nothing. To verify more, grant [evaluate](../how-to/register.md#the-permission-to-ask-prometheus).",
