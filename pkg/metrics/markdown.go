@@ -8,8 +8,8 @@ import (
 const intro = `# Metrics
 
 The manager serves its metrics at ` + "`/metrics`" + ` of ` + "`--metrics-bind-address`" + `. This page is generated from the code
-(` + "`make generate`" + `). [charts/rulefleet/files](../charts/rulefleet/files) contains alerts and a Grafana dashboard that use them.
-[operations.md](operations.md#alerts) says what to do about each alert.
+(` + "`make generate`" + `). [charts/rulefleet/files](../charts/rulefleet/files) contains alerts and a Grafana dashboard that use
+them. [operations.md](operations.md#alerts) says what to do about each alert.
 
 Only the leader reports on the fleet, so you can sum over all replicas. The number of values of each label is bounded by
 the number of spokes: values that depend on the answers of spokes are reduced to known ones. Only ` + "`rulefleet_alerts`" + ` has
@@ -34,8 +34,9 @@ measured:
 - Changes while a spoke is not engaged. When it is engaged, the replay writes everything that is missing.
 
 If a spoke stops answering, it stays engaged and its changes wait. That time is measured, but kept apart: such a change
-has ` + "`interrupted=\"true\"`" + ` and is not part of the alert, which would only repeat that the spoke was unreachable. A webhook in
-the spoke that can't be called does not count as an outage: its retries are part of ` + "`interrupted=\"false\"`" + `.
+has ` + "`interrupted=\"true\"`" + ` and is not part of the alert, which would only repeat that the spoke was unreachable. A
+webhook in the spoke that can't be called does not count as an outage: its retries are part of
+` + "`interrupted=\"false\"`" + `.
 
 ## Metrics of the libraries
 
