@@ -42,7 +42,7 @@ func TestSplit(t *testing.T) {
 func TestSplitRefuses(t *testing.T) {
 	for in, want := range map[string]string{
 		"a $(cluster.name":          `placeholder $(cluster.name is not closed; add a ), or write $$( for a literal $(`,
-		"a $(cluster.nmae)":         `unknown placeholder $(cluster.nmae): there are $(cluster.name), `,
+		"a $(cluster.nmae)":         `unknown placeholder $(cluster.nmae); available are $(cluster.name), `,
 		"$(kubectl get pods)":       `write $$( for a literal $(`,
 		"$()":                       `unknown placeholder $()`,
 		"$(Cluster.name)":           `unknown placeholder`,
@@ -115,7 +115,7 @@ func TestStageErrorsNameTheField(t *testing.T) {
 	}{
 		"cluster without the label": {
 			renderStage(Cluster{Name: "eu-1"}), alert(func(a *v1alpha1.AlertSpec) { a.Annotations["summary"] = "in $(cluster.labels.region)" }),
-			"spec.annotations[summary]", `SpokeCluster eu-1 has no label "region", which $(cluster.labels.region) needs: add it`,
+			"spec.annotations[summary]", `SpokeCluster eu-1 has no label "region", which $(cluster.labels.region) needs; add it`,
 		},
 		"deployment without the label": {
 			generateStage(w), alert(func(a *v1alpha1.AlertSpec) { a.Labels["team"] = "$(deployment.labels.team)" }),
