@@ -44,14 +44,14 @@ image: ## Build the image IMAGE (rulefleet/manager:VERSION) from a program built
 	@.ci/step image .ci/image $(IMAGE) $(VERSION) $(BASE)
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Generate all that is made: code, CRDs and their reference, the webhooks' configuration, the list of metrics, the chart's schema and README.
+generate: $(TOOLS)/controller-gen ## Generate code, CRDs and their reference, the webhook configuration, the lists of metrics and reasons, and the chart's schema and README.
 	@mkdir -p bin $(CRDS) $(WEBHOOKS)
 	@touch bin/.generate-started
 	$(TOOLS)/controller-gen object crd applyconfiguration paths=$(API) output:crd:dir=$(CRDS)
 	$(TOOLS)/controller-gen webhook paths=./pkg/webhook output:webhook:dir=$(WEBHOOKS)
 	@# What was not written again belongs to a type that is gone.
 	@find $(APPLY_CONFIGURATION) $(CRDS) $(WEBHOOKS) -type f ! -newer bin/.generate-started -print -delete
-	$(MAKE) --no-print-directory docs/api.md docs/metrics.md chart-docs
+	$(MAKE) --no-print-directory docs/api.md docs/metrics.md docs/reference/reasons.md chart-docs
 
 # The reference is the kinds and types, and what crd-ref-docs leaves out: constants.
 .PHONY: docs/api.md
@@ -69,6 +69,11 @@ chart-docs: $(TOOLS)/helm-docs $(TOOLS)/helm-schema
 .PHONY: docs/metrics.md
 docs/metrics.md:
 	@CGO_ENABLED=0 go run -trimpath ./pkg/metrics/document >$@
+
+.PHONY: docs/reference/reasons.md
+docs/reference/reasons.md:
+	@mkdir -p $(@D)
+	@CGO_ENABLED=0 go run -trimpath ./pkg/reasons/document >$@
 
 .PHONY: controlplane
 controlplane: ## Build the control planes that tests run against into bin/k8s.
@@ -212,7 +217,7 @@ verify-files: ## Check that no binary or other large file is in git.
 
 .PHONY: verify-generated
 verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constants $(TOOLS)/helm-docs $(TOOLS)/helm-schema ## Check that what is generated is current.
-	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/api.md docs/metrics.md $(CHART)/README.md $(CHART)/values.schema.json -- $(MAKE) --no-print-directory generate
+	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/api.md docs/metrics.md docs/reference/reasons.md $(CHART)/README.md $(CHART)/values.schema.json -- $(MAKE) --no-print-directory generate
 
 .PHONY: verify-modules
 verify-modules: ## Check that every go.mod and go.sum is tidy.

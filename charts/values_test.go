@@ -259,12 +259,12 @@ func TestSchemaDescribes(t *testing.T) {
 func TestMistakesThatTheSchemaCannotSee(t *testing.T) {
 	c := load(t)
 	for says, v := range map[string]values{
-		"generatedNamespace has to be another namespace":               at("generatedNamespace", namespace),
-		"webhook.port and metrics.port are both 9443":                  at("metrics.port", 9443),
-		"port 8081 is the one of the probes":                           at("webhook.port", 8081),
-		"serviceAccount.name has to be given":                          at("serviceAccount.create", false),
-		"metrics.dashboard need metrics.enabled":                       merged(at("metrics.enabled", false), at("metrics.dashboard.enabled", true)),
-		"port 8081 is the one of the probes: give webhook.port and me": at("metrics.port", 8081),
+		"generatedNamespace must not be the namespace of the release": at("generatedNamespace", namespace),
+		"webhook.port and metrics.port are both 9443":                 at("metrics.port", 9443),
+		"port 8081 is used for the probes":                            at("webhook.port", 8081),
+		"set serviceAccount.name":                                     at("serviceAccount.create", false),
+		"metrics.dashboard need metrics.enabled":                      merged(at("metrics.enabled", false), at("metrics.dashboard.enabled", true)),
+		"port 8081 is used for the probes; set webhook.port and me":   at("metrics.port", 8081),
 	} {
 		t.Run(says, func(t *testing.T) {
 			if _, err := chart.Render(c, chart.Release{Name: releaseName, Namespace: namespace, Values: v}); err == nil || !strings.Contains(err.Error(), says) {
@@ -290,7 +290,7 @@ func TestNamesThatLookLikeNumbers(t *testing.T) {
 	if labels["app.kubernetes.io/component"] != "manager" {
 		t.Errorf("the selector does not select the pods: %v", labels)
 	}
-	if _, err := chart.Render(load(t), chart.Release{Name: "123", Namespace: "456"}); err == nil || !strings.Contains(err.Error(), "give fullnameOverride") {
+	if _, err := chart.Render(load(t), chart.Release{Name: "123", Namespace: "456"}); err == nil || !strings.Contains(err.Error(), "set fullnameOverride") {
 		t.Errorf("a Service can't be named 123-rulefleet: %v", err)
 	}
 }

@@ -267,7 +267,7 @@ func TestPlacementOfAGeneratedRuleIsFixed(t *testing.T) {
 		"spec.workloadRef": `{"spec":{"workloadRef":{"name":"other"}}}`,
 	} {
 		err := shared().Hub.Client.Patch(t.Context(), ar.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
-		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "can't be changed") {
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "is immutable") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -293,7 +293,7 @@ func TestAnnotationsOfADeployment(t *testing.T) {
 
 	annotate(map[string]string{prefix + "for": "soon", prefix + "severity": "page"})
 	e.expect("", "5m", "page", "as in the template")
-	e.expectEvent("AnnotationIgnored", `rulefleet.io/for: "soon" is no duration`)
+	e.expectEvent("AnnotationIgnored", `rulefleet.io/for: "soon" is not a Prometheus duration`)
 	e.quiet()
 
 	// An edit on the hub takes precedence over the Deployment, as over the template.

@@ -171,7 +171,7 @@ func TestHubRestored(t *testing.T) {
 		left = other
 		before := len(left.current().Log())
 		at.restoreHub(t, row, func() { stop[leads](); must(t, leads.current().Kill()) }, left)
-		log, _, _ := strings.Cut(left.current().Log()[before:], "this replica ends")
+		log, _, _ := strings.Cut(left.current().Log()[before:], "this replica exits")
 		if strings.Contains(log, "Starting workers") {
 			t.Error("the standby has led by what it knew before the restore")
 		}

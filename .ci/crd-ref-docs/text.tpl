@@ -9,7 +9,7 @@
 
 {{- /* The comment of a constant, without the constant's name. */ -}}
 {{- define "sentence" -}}
-{{- $text := regexReplaceAll "^[A-Z][A-Za-z]+ (is )?" (trim .) "" | replace "\n" " " | replace "|" "\\|" -}}
+{{- $text := regexReplaceAll "^[A-Z][A-Za-z]+ ((is|means that) )?" (trim .) "" | replace "\n" " " | replace "|" "\\|" -}}
 {{- if hasPrefix "rulefleet.io/" $text }}{{ $text }}{{ else }}{{ upper (substr 0 1 $text) }}{{ substr 1 (len $text) $text }}{{ end }}
 {{- end -}}
 

@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AlertRuleTemplate makes one AlertRule for every Deployment that it matches, in
-// every spoke that it matches.
+// AlertRuleTemplate generates one AlertRule for every Deployment that it matches, in every spoke that
+// it matches.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -17,7 +17,7 @@ import (
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.spec.state`
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="a template's name has at most 63 characters: it is the value of a label"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name of a template has at most 63 characters, because it is used as a label value; shorten it"
 type AlertRuleTemplate struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -25,11 +25,11 @@ type AlertRuleTemplate struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec is the alert, and the Deployments that get it.
+	// spec defines the alert, and the Deployments for which it is generated.
 	// +required
 	Spec AlertRuleTemplateSpec `json:"spec,omitzero"`
 
-	// status tells whether the template is valid.
+	// status shows whether the template is valid.
 	// +optional
 	// +default={"observedGeneration":-1}
 	Status AlertRuleTemplateStatus `json:"status,omitzero"`
@@ -47,57 +47,53 @@ type AlertRuleTemplateList struct {
 	Items []AlertRuleTemplate `json:"items"`
 }
 
-// AlertRuleTemplateSpec is an alert, and the Deployments that get it. Beside the
-// placeholders of an AlertRule, its texts may hold $(deployment.name),
-// $(deployment.namespace), $(deployment.labels.KEY) and
-// $(deployment.annotations.KEY). The labels namespace and deployment are added to
-// those of the alert.
+// AlertRuleTemplateSpec defines an alert, and the Deployments for which it is generated. In addition
+// to the placeholders of an AlertRule, its texts may contain $(deployment.name),
+// $(deployment.namespace), $(deployment.labels.KEY) and $(deployment.annotations.KEY). The labels
+// namespace and deployment are added to the labels of the alert.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="give the severity in severity or in labels.severity, not in both",fieldPath=".severity"
-// +kubebuilder:validation:XValidation:rule="!has(self.labels) || size(self.labels) <= 62",message="a template has at most 62 labels: namespace and deployment are added to them",fieldPath=".labels"
+// +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="the severity is set twice; set either severity or labels.severity",fieldPath=".severity"
+// +kubebuilder:validation:XValidation:rule="!has(self.labels) || size(self.labels) <= 62",message="a template has at most 62 labels, because the labels namespace and deployment are added; remove some",fieldPath=".labels"
 type AlertRuleTemplateSpec struct {
 	AlertSpec `json:",inline"`
 
-	// clusters picks the spokes whose Deployments get the alert. Left out, it is
-	// every spoke.
+	// clusters selects the spokes whose Deployments get the alert. It defaults to every spoke.
 	// +optional
 	Clusters *ClusterSelection `json:"clusters,omitempty"`
 
-	// namespaces picks the namespaces. Left out, it is every namespace but the
-	// system's.
+	// namespaces selects the namespaces of the Deployments. It defaults to every namespace except the
+	// system namespaces.
 	// +optional
 	Namespaces *NamespaceSelection `json:"namespaces,omitempty"`
 
-	// workloads picks the Deployments by their labels. Left out, it is every
-	// Deployment.
+	// workloads selects the Deployments by their labels. It defaults to every Deployment.
 	// +optional
 	Workloads *metav1.LabelSelector `json:"workloads,omitempty"`
 
-	// allow lists which annotations of a Deployment may adjust its AlertRule:
-	// rulefleet.io/alerts, /disable, /severity, /for and /labels. Left out, it is all
-	// of them; an empty list is none.
+	// allow lists the annotations of a Deployment that may adjust its AlertRule: rulefleet.io/alerts,
+	// /disable, /severity, /for and /labels. It defaults to all of them. An empty list allows none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=5
 	// +default=["alerts","disable","severity","for","labels"]
 	Allow []Adjustment `json:"allow,omitzero"`
 
-	// state says whether the template makes AlertRules. Disabled removes those
-	// that it made.
+	// state defines whether the template generates AlertRules. Disabled removes those that it has
+	// generated.
 	// +optional
 	// +default="Enabled"
 	State State `json:"state,omitempty"`
 }
 
-// Adjustment is what an annotation of a Deployment may adjust: the part of the
-// annotation's key after rulefleet.io/.
+// Adjustment is the part of an annotation's key after rulefleet.io/, for annotations of a Deployment
+// that adjust its AlertRules.
 // +kubebuilder:validation:Enum=alerts;disable;severity;for;labels
 type Adjustment string
 
 const (
-	// AdjustAlerts is rulefleet.io/alerts: disabled, which turns every template off.
+	// AdjustAlerts is rulefleet.io/alerts: disabled, which disables every template for the Deployment.
 	AdjustAlerts Adjustment = "alerts"
-	// AdjustDisable is rulefleet.io/disable: a,b, which turns templates off by name.
+	// AdjustDisable is rulefleet.io/disable: a,b, which disables templates by name.
 	AdjustDisable Adjustment = "disable"
 	// AdjustSeverity is rulefleet.io/severity: warning.
 	AdjustSeverity Adjustment = "severity"
@@ -107,22 +103,23 @@ const (
 	AdjustLabels Adjustment = "labels"
 )
 
-// NamespaceSelection picks namespaces in a spoke: those that are named or match
-// the selector (with neither, every one), less those excluded. System namespaces
-// (kube-system, kube-public, kube-node-lease) take part only where names has them.
+// NamespaceSelection selects namespaces in a spoke: those that are listed by name, and those that
+// match the selector. If neither is set, it selects every namespace. The namespaces in exclude are
+// left out. The system namespaces (kube-system, kube-public, kube-node-lease) are selected only if
+// they are listed in names.
 type NamespaceSelection struct {
-	// names lists namespaces.
+	// names lists namespaces by name.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=256
 	Names []NamespaceName `json:"names,omitempty"`
 
-	// selector picks namespaces by their labels.
+	// selector selects namespaces by their labels.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 
-	// exclude lists namespaces that are left out, whatever else picks them.
+	// exclude lists namespaces that are left out even if names or selector select them.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -130,16 +127,16 @@ type NamespaceSelection struct {
 	Exclude []NamespaceName `json:"exclude,omitempty"`
 }
 
-// AlertRuleTemplateStatus tells whether a template is valid.
+// AlertRuleTemplateStatus shows whether a template is valid.
 type AlertRuleTemplateStatus struct {
-	// observedGeneration is the generation of the spec that this status tells of; -1
-	// is none, as long as the operator has not seen the object.
+	// observedGeneration is the generation of the spec that this status describes. It is -1 until the
+	// operator has processed the object.
 	// +optional
 	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Accepted (the spec is valid), and Ready and Stalled, which say the
-	// same to tools that know of no other.
+	// conditions are Accepted (the spec is valid), and Ready and Stalled, which repeat it for tools
+	// that only read these two.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

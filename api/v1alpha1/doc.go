@@ -1,5 +1,5 @@
-// Package v1alpha1 is Rulefleet's API, version v1alpha1 of group rulefleet.io:
-// AlertRule (one alert, placed on spokes), AlertRuleTemplate (an AlertRule for
+// Package v1alpha1 is version v1alpha1 of Rulefleet's API, group rulefleet.io:
+// AlertRule (one alert, placed on spokes), AlertRuleTemplate (one AlertRule for
 // every Deployment that matches) and SpokeCluster (the membership of a spoke).
 //
 // +kubebuilder:object:generate=true

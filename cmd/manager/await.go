@@ -25,28 +25,28 @@ import (
 )
 
 const (
-	// dialTimeout bounds the attempt to connect to a hub that may be down: TCP would try
-	// less and less often, and notice late that it is back.
+	// dialTimeout limits the attempt to connect to a hub that may be down. TCP alone would retry less
+	// and less often, and notice late that the hub is back.
 	dialTimeout = 3 * time.Second
-	// keepAlive is the time between two probes of a connection: client-go's default.
+	// keepAlive is the time between two probes of a connection. It is client-go's default.
 	keepAlive = 30 * time.Second
-	// answerTimeout bounds a request of such an attempt.
+	// answerTimeout limits a request of such an attempt.
 	answerTimeout = 5 * time.Second
-	// firstRetry and lastRetry are the least and the longest time between two attempts to
-	// reach the hub.
+	// firstRetry and lastRetry are the shortest and the longest time between two attempts to reach the
+	// hub.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 2 * time.Second
 )
 
-// finalError is an error that no waiting mends.
+// finalError is an error that does not disappear by waiting.
 type finalError struct{ error }
 
-// Unwrap lets errors.Is look through it.
+// Unwrap returns the wrapped error, for errors.Is.
 func (e finalError) Unwrap() error { return e.error }
 
-// awaitHub prepares the hub, and tries again for as long as it can't: a process that ended
-// would be started again later and later. Meanwhile it is alive, and not ready. What the hub
-// lacks is for a person to put there, and is returned.
+// awaitHub prepares the hub, and retries as long as it fails, because a process that exits is
+// restarted with growing delays. In the meantime the process is live, but not ready. An error about an
+// object that is missing on the hub, and that a user has to create, is returned.
 func awaitHub(ctx context.Context, o *options, log logr.Logger, prepare func(context.Context) (*corev1.ConfigMap, error)) (*corev1.ConfigMap, error) {
 	state, err := prepare(ctx)
 	if err == nil || isFinal(err) {
@@ -61,7 +61,7 @@ func awaitHub(ctx context.Context, o *options, log logr.Logger, prepare func(con
 	for said := ""; err != nil && !isFinal(err); state, err = prepare(ctx) {
 		if why := localPort.ReplaceAllString(err.Error(), ""); why != said {
 			said = why
-			log.Error(err, "the hub can't be used yet, so the manager waits for it")
+			log.Error(err, "hub not available yet; waiting for it")
 		}
 		select {
 		case <-ctx.Done():
@@ -81,10 +81,10 @@ func isFinal(err error) bool {
 	return ok
 }
 
-// localPort is what differs between two errors of the same kind: this end of the connection.
+// localPort matches the local end of a connection, which differs between two errors of the same kind.
 var localPort = regexp.MustCompile(`\S+->`)
 
-// serveWaiting answers the probes of a manager that waits for its hub: it is alive, and not ready.
+// serveWaiting answers the probes of a manager that waits for its hub: it is live, but not ready.
 func serveWaiting(ctx context.Context, address string) (stop func(), err error) {
 	if address == "" || address == "0" {
 		return func() {}, nil
@@ -96,26 +96,26 @@ func serveWaiting(ctx context.Context, address string) (stop func(), err error) 
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "the hub can't be used yet", http.StatusServiceUnavailable)
+		http.Error(w, "hub not available yet", http.StatusServiceUnavailable)
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: readyTimeout}
 	go func() { _ = server.Serve(l) }() // it ends when it is closed
 	return func() { _ = server.Close() }, nil
 }
 
-// impatient is the configuration of a hub that may accept connections and not answer.
+// impatient returns a configuration for a hub that may accept connections without answering.
 func impatient(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = answerTimeout
 	return cfg
 }
 
-// newInformerFunc makes an informer.
+// newInformerFunc creates an informer.
 type newInformerFunc = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
-// newInformer makes informers of the hub whose lists and watches wait for a hub that is down.
-// client-go's would try again less and less often, up to a minute after the hub is back. It is put
-// around the guard's watches: the guard decides where a watch begins when the wait is over.
+// newInformer creates informers of the hub whose lists and watches wait for a hub that is down. Those
+// of client-go retry less and less often, up to a minute after the hub is back. It wraps the guard's
+// watches: the guard decides where a watch starts after the wait.
 func newInformer(guard *continuity.Guard, scale interval.Scale) newInformerFunc {
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		inner := guard.ListerWatcher(lw, o)
@@ -130,8 +130,8 @@ func newInformer(guard *continuity.Guard, scale interval.Scale) newInformerFunc 
 	}
 }
 
-// untilAnswered asks the hub until it answers, or ctx ends. Errors are answers, unless they say
-// that it can't serve anything.
+// untilAnswered repeats a request to the hub until it is answered or ctx ends. Errors are answers,
+// unless they say that the hub can't serve any request.
 func untilAnswered[T any](ctx context.Context, scale interval.Scale, ask func() (T, error)) (T, error) {
 	backoff := retries(scale)
 	for first := true; ; first = false {
@@ -140,7 +140,7 @@ func untilAnswered[T any](ctx context.Context, scale interval.Scale, ask func() 
 			return out, err
 		}
 		if first {
-			klog.FromContext(ctx).Error(err, "the hub can't be reached, so what is watched there waits for it")
+			klog.FromContext(ctx).Error(err, "hub not reachable; its watches wait for it")
 		}
 		select {
 		case <-ctx.Done():

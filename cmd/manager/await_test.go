@@ -29,7 +29,7 @@ func TestAwaitHub(t *testing.T) {
 	refused := func(port int) error {
 		return fmt.Errorf("reading: read tcp 127.0.0.1:%d->10.0.0.1:6443: connection reset by peer", port)
 	}
-	forbidden, lacking := errors.New("forbidden"), errors.New("the hub has no CustomResourceDefinition")
+	forbidden, lacking := errors.New("forbidden"), errors.New("CustomResourceDefinition not found")
 	for name, tc := range map[string]struct {
 		errs   []error // of the attempts; those after them succeed
 		told   int

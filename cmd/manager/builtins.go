@@ -16,26 +16,25 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// builtInsBackoff is between attempts to write the built-in templates: soon at first,
-// for what refuses them may be the webhook of this very process, which starts now.
+// builtInsBackoff is the backoff for writing the built-in templates. It starts with a short delay,
+// because the webhook of this process, which may still be starting, may refuse them.
 var builtInsBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 8, Cap: 30 * time.Second}
 
-// builtIns brings the built-in templates to the hub: it makes those that this hub never
-// had, and lets those that nobody edited follow this version and its flags. One that was
-// deleted stays deleted.
+// builtIns maintains the built-in templates on the hub: it creates those that this hub never had, and
+// updates those that were not edited to this version and its flags. Deleted templates stay deleted.
 type builtIns struct {
 	client client.Client
-	// reader reads past any cache.
+	// reader reads directly from the API server.
 	reader    client.Reader
 	templates []*v1alpha1.AlertRuleTemplate
-	// configMap is the hub's, where it is noted which templates were made.
+	// configMap is the hub's ConfigMap, with the list of created templates.
 	configMap client.ObjectKey
 	backoff   wait.Backoff
 	log       logr.Logger
 }
 
-// Start tries until all is done, or ctx ends. It returns nil, for the process does
-// its work without new templates too; each distinct failure is logged once.
+// Start retries until all templates are applied, or ctx ends. It returns nil because the process also
+// works without new templates. Each distinct failure is logged once.
 func (b *builtIns) Start(ctx context.Context) error {
 	backoff, logged := b.backoff, map[string]bool{}
 	for {
@@ -43,11 +42,11 @@ func (b *builtIns) Start(ctx context.Context) error {
 		for _, err := range failures {
 			if text := err.Error(); !logged[text] && ctx.Err() == nil {
 				logged[text] = true
-				b.log.Error(err, "the built-in templates are not all in place, trying again")
+				b.log.Error(err, "could not apply all built-in templates; trying again")
 			}
 		}
 		if len(failures) == 0 {
-			b.log.Info("the built-in templates are in place")
+			b.log.Info("applied the built-in templates")
 			return nil
 		}
 		timer := time.NewTimer(backoff.Step())
@@ -60,8 +59,7 @@ func (b *builtIns) Start(ctx context.Context) error {
 	}
 }
 
-// ensure goes through the templates once. One that is refused does not hold up the
-// others.
+// ensure processes the templates once. A template that is refused does not block the others.
 func (b *builtIns) ensure(ctx context.Context) []error {
 	state, present, err := b.read(ctx)
 	if err != nil {
@@ -90,14 +88,14 @@ func (b *builtIns) ensure(ctx context.Context) []error {
 	return failures
 }
 
-// read returns the hub's ConfigMap, and the templates that are there by their names.
+// read returns the hub's ConfigMap, and the existing templates by name.
 func (b *builtIns) read(ctx context.Context) (*corev1.ConfigMap, map[string]*v1alpha1.AlertRuleTemplate, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	// Read now, not when the process started: another replica may have led since.
+	// Another replica may have been the leader since this process started.
 	state := &corev1.ConfigMap{}
 	if err := b.reader.Get(ctx, b.configMap, state); err != nil {
-		return nil, nil, fmt.Errorf("reading which built-in templates were made from ConfigMap %s: %w", b.configMap, err)
+		return nil, nil, fmt.Errorf("reading the list of created built-in templates from ConfigMap %s: %w", b.configMap, err)
 	}
 	var list v1alpha1.AlertRuleTemplateList
 	if err := b.reader.List(ctx, &list); err != nil {
@@ -110,17 +108,17 @@ func (b *builtIns) read(ctx context.Context) (*corev1.ConfigMap, map[string]*v1a
 	return state, present, nil
 }
 
-// ensureOne makes or updates one template, given what is there, or nil, and whether it
-// was made before.
+// ensureOne creates or updates one template, given the existing one or nil, and whether it was created
+// before.
 func (b *builtIns) ensureOne(ctx context.Context, t, present *v1alpha1.AlertRuleTemplate, known bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if present == nil {
 		if known {
-			return nil // somebody deleted it
+			return nil // it was deleted
 		}
 		if err := b.client.Create(ctx, t.DeepCopy()); err != nil {
-			return fmt.Errorf("making the built-in AlertRuleTemplate %s: %w", t.Name, err)
+			return fmt.Errorf("creating the built-in AlertRuleTemplate %s: %w", t.Name, err)
 		}
 		return nil
 	}
@@ -128,15 +126,15 @@ func (b *builtIns) ensureOne(ctx context.Context, t, present *v1alpha1.AlertRule
 	if next == nil {
 		return nil
 	}
-	// An edit that came in between is one.
+	// An edit in the meantime makes the patch fail.
 	patch := client.MergeFromWithOptions(present, client.MergeFromWithOptimisticLock{})
 	if err := b.client.Patch(ctx, next, patch); err != nil {
-		return fmt.Errorf("bringing the built-in AlertRuleTemplate %s up to date: %w", t.Name, err)
+		return fmt.Errorf("updating the built-in AlertRuleTemplate %s: %w", t.Name, err)
 	}
 	return nil
 }
 
-// kind is the UID of the templates' CustomResourceDefinition.
+// kind returns the UID of the templates' CustomResourceDefinition.
 func (b *builtIns) kind(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -147,7 +145,8 @@ func (b *builtIns) kind(ctx context.Context) (string, error) {
 	return string(crd.UID), nil
 }
 
-// note keeps in the hub's ConfigMap which templates were made, and under which kind.
+// note records in the hub's ConfigMap which templates were created, and for which
+// CustomResourceDefinition.
 func (b *builtIns) note(ctx context.Context, state *corev1.ConfigMap, made []string, kind string) error {
 	text := strings.Join(made, " ")
 	if text == state.Data[builtInsKey] && kind == state.Data[builtInsKindKey] {
@@ -161,7 +160,7 @@ func (b *builtIns) note(ctx context.Context, state *corev1.ConfigMap, made []str
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := b.client.Patch(ctx, next, client.MergeFrom(state)); err != nil {
-		return fmt.Errorf("noting the built-in templates in ConfigMap %s: %w", b.configMap, err)
+		return fmt.Errorf("recording the built-in templates in ConfigMap %s: %w", b.configMap, err)
 	}
 	return nil
 }

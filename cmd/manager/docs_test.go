@@ -10,42 +10,53 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/rulefleet/rulefleet/pkg/reasons"
 )
 
-// docs/operations.md explains every reason that a condition, a row or an Event can have.
-func TestOperationsExplainsEveryReason(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestEveryReasonIsExplained compares the table of reasons with the reasons that the code has.
+func TestEveryReasonIsExplained(t *testing.T) {
 	explained := map[string]bool{}
-	for line := range strings.Lines(string(doc)) {
-		cells := strings.Split(line, "|")
-		if len(cells) < 4 {
-			continue // no row of a table
-		}
-		for i, word := range strings.Split(cells[1], "`") {
-			if i%2 == 1 {
-				explained[word] = true
+	for _, table := range reasons.Tables() {
+		for _, r := range table.Reasons {
+			explained[r.Name] = true
+			if len(r.On) == 0 || r.Meaning == "" || r.Remedy == "" {
+				t.Errorf("%s: the row of %s is not complete: %+v", table.Heading, r.Name, r)
 			}
 		}
 	}
-	reasons := constants(t, "../../api/v1alpha1/conditions.go")
+	known := constants(t, "../../api/v1alpha1/conditions.go", "Reason")
 	for reason := range eventReasons(t, "../../pkg") {
-		reasons[reason] = true
+		known[reason] = true
 	}
-	if len(reasons) < 40 {
-		t.Errorf("only %d reasons were found", len(reasons))
+	if len(known) < 40 {
+		t.Errorf("only %d reasons were found", len(known))
 	}
-	for reason := range reasons {
+	for reason := range known {
 		if !explained[reason] {
-			t.Errorf("docs/operations.md has no row for %s", reason)
+			t.Errorf("pkg/reasons has no row for %s", reason)
+		}
+	}
+	for reason := range explained {
+		if !known[reason] {
+			t.Errorf("pkg/reasons has a row for %s, which no condition and no Event has", reason)
 		}
 	}
 }
 
-// constants returns the values of a file's constants.
-func constants(t *testing.T, file string) map[string]bool {
+// TestReasonsPage compares docs/reference/reasons.md, which make generate writes, with the table.
+func TestReasonsPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(page) != reasons.Markdown() {
+		t.Error("docs/reference/reasons.md is stale: run make generate")
+	}
+}
+
+// constants returns the values of a file's constants whose names have a prefix.
+func constants(t *testing.T, file, prefix string) map[string]bool {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 	if err != nil {
@@ -53,7 +64,7 @@ func constants(t *testing.T, file string) map[string]bool {
 	}
 	out := map[string]bool{}
 	ast.Inspect(f, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.ValueSpec); ok {
+		if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, prefix) {
 			for _, v := range spec.Values {
 				addString(out, v)
 			}
@@ -63,7 +74,7 @@ func constants(t *testing.T, file string) map[string]bool {
 	return out
 }
 
-// eventReasons returns what stands for a reason in calls of Eventf and of event.
+// eventReasons returns the literal reasons in calls of Eventf and event.
 func eventReasons(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}

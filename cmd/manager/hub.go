@@ -17,20 +17,20 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 )
 
-// hubConfigMap keeps what a hub has to remember of itself: its id, which CustomResourceDefinitions
-// it has (hub.Kinds), and which built-in templates it made, so that one that was deleted stays
-// deleted.
+// hubConfigMap stores the state of a hub: its id, its CustomResourceDefinitions (hub.Kinds), and the
+// built-in templates that it created, so that deleted ones stay deleted.
 const (
 	hubConfigMap = "rulefleet-hub"
 	hubIDKey     = "id"
 	builtInsKey  = "builtins"
-	// builtInsKindKey is the UID of the CustomResourceDefinition that those were made under:
-	// when that was deleted, so were they, and nobody meant each of them.
+	// builtInsKindKey is the UID of the CustomResourceDefinition for which the templates were created.
+	// Deleting the CustomResourceDefinition also deletes the templates, without a decision about each
+	// of them.
 	builtInsKindKey = "builtins-kind"
 )
 
-// hubMapper knows the few kinds that are used on the hub. Asking the hub for them (discovery) would
-// be requests that fail while it is down, when there is nobody yet who would try again.
+// hubMapper knows the few kinds that are used on the hub. Discovery would send requests that fail
+// while the hub is down, at a time when nothing retries them.
 func hubMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	for kind, scope := range map[schema.GroupVersionKind]meta.RESTScope{
@@ -48,7 +48,7 @@ func hubMapper() meta.RESTMapper {
 	return m
 }
 
-// hubState reads the hub's ConfigMap, and makes it when there is none.
+// hubState reads the hub's ConfigMap, and creates it if it does not exist.
 func hubState(ctx context.Context, c client.Client, o *options) (*corev1.ConfigMap, error) {
 	key := client.ObjectKey{Namespace: o.namespace, Name: hubConfigMap}
 	cm := &corev1.ConfigMap{}
@@ -64,21 +64,21 @@ func hubState(ctx context.Context, c client.Client, o *options) (*corev1.ConfigM
 			return cm, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return nil, fmt.Errorf("keeping the hub's id in ConfigMap %s: %w", key, err)
+			return nil, fmt.Errorf("storing the hub's id in ConfigMap %s: %w", key, err)
 		}
-		err = c.Get(ctx, key, cm) // another replica was faster
+		err = c.Get(ctx, key, cm) // another replica created it
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the hub's id from ConfigMap %s: %w", key, err)
 	}
 	if o.hubID == "" && cm.Data[hubIDKey] == "" {
-		// A new id would disown all that was pushed: that is for a person to decide.
-		return nil, finalError{fmt.Errorf("ConfigMap %s has no key %q: put the hub's id back, or give it by --hub-id", key, hubIDKey)}
+		// With a new id, the hub would no longer own its objects in the spokes, so the user has to decide.
+		return nil, finalError{fmt.Errorf("ConfigMap %s has no key %q; restore the hub's id there, or set --hub-id", key, hubIDKey)}
 	}
 	return cm, nil
 }
 
-// hubIDOf returns the hub's id: the one that was given, or that of the ConfigMap.
+// hubIDOf returns the hub's id: the one from the flag, or the one in the ConfigMap.
 func (o *options) hubIDOf(state *corev1.ConfigMap) string {
 	if o.hubID != "" {
 		return o.hubID
@@ -86,7 +86,7 @@ func (o *options) hubIDOf(state *corev1.ConfigMap) string {
 	return state.Data[hubIDKey]
 }
 
-// recordKeys are the objects by which the hub's past is known.
+// recordKeys are the objects that record the hub's history.
 func (o *options) recordKeys() hub.RecordKeys {
 	keys := hub.RecordKeys{ConfigMap: client.ObjectKey{Namespace: o.namespace, Name: hubConfigMap}}
 	if o.leaderElect {
@@ -95,7 +95,8 @@ func (o *options) recordKeys() hub.RecordKeys {
 	return keys
 }
 
-// checkCRDs says which of the operator's own CustomResourceDefinitions the hub lacks.
+// checkCRDs reports the first of the operator's own CustomResourceDefinitions that is missing on the
+// hub.
 func checkCRDs(ctx context.Context, c client.Client) error {
 	for _, kind := range []string{"alertrules", "alertruletemplates", "spokeclusters"} {
 		crd := definition()
@@ -103,22 +104,22 @@ func checkCRDs(ctx context.Context, c client.Client) error {
 		err := c.Get(ctx, client.ObjectKey{Name: name}, crd)
 		switch {
 		case apierrors.IsNotFound(err):
-			return finalError{fmt.Errorf("the hub has no CustomResourceDefinition %s: the Helm chart installs it unless crds.enabled is false, and it is in charts/rulefleet/files/crds", name)}
+			return finalError{fmt.Errorf("CustomResourceDefinition %s not found on the hub; install it with the Helm chart (crds.enabled), or from charts/rulefleet/files/crds", name)}
 		case err != nil:
-			return fmt.Errorf("looking for CustomResourceDefinition %s: %w", name, err)
+			return fmt.Errorf("reading CustomResourceDefinition %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// definition is the metadata of a CustomResourceDefinition, to be read into.
+// definition returns an empty CustomResourceDefinition for reading its metadata.
 func definition() *metav1.PartialObjectMetadata {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	return crd
 }
 
-// ensureNamespace makes the namespace of generated AlertRules when it is missing.
+// ensureNamespace creates the namespace of generated AlertRules if it is missing.
 func ensureNamespace(ctx context.Context, c client.Client, name string) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	err := c.Get(ctx, client.ObjectKeyFromObject(ns), ns)
@@ -126,7 +127,7 @@ func ensureNamespace(ctx context.Context, c client.Client, name string) error {
 		err = c.Create(ctx, ns)
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("making sure that namespace %s (--generated-namespace) exists: %w", name, err)
+		return fmt.Errorf("creating namespace %s (--generated-namespace): %w", name, err)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Rulefleet-manager is the hub operator: it keeps the Prometheus alert rules of a
-// fleet of Kubernetes clusters. Read run.go for how it is put together.
+// Rulefleet-manager is the hub operator: it manages the Prometheus alert rules of a
+// fleet of Kubernetes clusters. run.go shows its structure.
 package main
 
 import (

@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// leaveHeadroom lowers Go's memory limit by a tenth where GOMEMLIMIT sets one. The chart sets it to
-// the container's limit, which also counts what Go's limit does not, such as the program itself.
+// leaveHeadroom lowers Go's memory limit by a tenth if GOMEMLIMIT sets one. The chart sets it to the
+// container's limit, which also counts memory that Go's limit does not, such as the program itself.
 func leaveHeadroom() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		return

@@ -15,18 +15,19 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// scrapeTimeout bounds the reading of the hub's cache for a scrape. It has synced by then.
+// scrapeTimeout limits the time for reading the hub's cache for a scrape. The cache has synced by
+// then.
 const scrapeTimeout = time.Second
 
-// countSelf says what every replica's metrics have of it, leader or not.
+// countSelf sets the metrics of this replica, whether it is the leader or not.
 func countSelf(cfg *rest.Config) {
 	metrics.SetVersion(version)
-	if hub, _, err := rest.DefaultServerUrlFor(cfg); err == nil { // else there is no client of it
+	if hub, _, err := rest.DefaultServerUrlFor(cfg); err == nil { // otherwise creating a client fails as well
 		metrics.SetHub(hub.Host)
 	}
 }
 
-// countFleet has the metrics count the fleet while this replica leads.
+// countFleet makes the metrics count the fleet while this replica is the leader.
 func countFleet(mgr manager.Manager, provider *spoke.Provider, rules *status.Reconciler, poller *evaluate.Poller) error {
 	source := metrics.Source{
 		Spokes: func() ([]v1alpha1.SpokeCluster, error) {
@@ -42,7 +43,7 @@ func countFleet(mgr manager.Manager, provider *spoke.Provider, rules *status.Rec
 		Alerts: poller.Alerts,
 		Queues: provider.Queues,
 	}
-	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // the leader's alone
+	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // only on the leader
 		defer metrics.TheFleet.Lead(source)()
 		<-ctx.Done()
 		return nil

@@ -14,9 +14,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// releaseSpokes takes the finalizer off every SpokeCluster, for when no manager is left to
-// do it: the chart runs it after an uninstallation. A hub without the kind has none to
-// release. Nothing else is changed, so a manager that is installed again finds all as it was.
+// releaseSpokes removes the finalizer from every SpokeCluster when no manager is left to do it: the
+// chart runs it after an uninstallation. If the hub does not have the kind, there is nothing to do. It
+// changes nothing else, so that a manager that is installed again continues with the same state.
 func releaseSpokes(ctx context.Context, o *options) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -34,7 +34,7 @@ func releaseSpokes(ctx context.Context, o *options) error {
 	}
 	var spokes v1alpha1.SpokeClusterList
 	if err := c.List(ctx, &spokes); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		log.Info("the hub has no SpokeClusters any more")
+		log.Info("no SpokeCluster found on the hub")
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("listing the SpokeClusters: %w", err)
@@ -51,6 +51,6 @@ func releaseSpokes(ctx context.Context, o *options) error {
 		}
 		released++
 	}
-	log.Info("released the SpokeClusters; what is in the spokes stays", "released", released, "failed", len(errs))
+	log.Info("removed the finalizers of the SpokeClusters; the rules in the spokes stay", "released", released, "failed", len(errs))
 	return errors.Join(errs...)
 }

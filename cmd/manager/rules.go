@@ -15,8 +15,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// rulesOfSpokes tells the registrar of AlertRules: the two come from different packages,
-// neither of which imports the other.
+// rulesOfSpokes gives the registrar access to AlertRules. They are in different packages, and neither
+// imports the other.
 type rulesOfSpokes struct {
 	hub         client.Reader
 	guard       hub.Guard
@@ -28,32 +28,32 @@ var _ spoke.Rules = &rulesOfSpokes{}
 
 // Served implements spoke.Rules.
 func (r *rulesOfSpokes) Served(ctx context.Context) (bool, error) {
-	return r.guard.Served(ctx) //nolint:wrapcheck // it says all
+	return r.guard.Served(ctx) //nolint:wrapcheck // it has all details
 }
 
 // Forgotten implements spoke.Rules.
 func (r *rulesOfSpokes) Forgotten(ctx context.Context, registered time.Time) (bool, error) {
 	kind, _, err := r.guard.Kinds.Defined(ctx, hub.SpokeClusters)
-	return kind.Anew && !registered.After(kind.Since), err //nolint:wrapcheck // it says all
+	return kind.Anew && !registered.After(kind.Since), err //nolint:wrapcheck // it has all details
 }
 
 // Generated implements spoke.Rules.
 func (r *rulesOfSpokes) Generated(ctx context.Context, name string) ([]v1alpha1.AlertRule, error) {
-	return hub.GeneratedOn(ctx, r.hub, name) //nolint:wrapcheck // it says all
+	return hub.GeneratedOn(ctx, r.hub, name) //nolint:wrapcheck // it has all details
 }
 
 // Placed implements spoke.Rules.
 func (r *rulesOfSpokes) Placed(ctx context.Context, name string) ([]string, error) {
 	cluster, err := hub.Cluster(ctx, r.hub, name)
 	if err != nil {
-		return nil, fmt.Errorf("looking for the AlertRules on spoke %s: %w", name, err)
+		return nil, fmt.Errorf("listing the AlertRules of spoke %s: %w", name, err)
 	}
 	if cluster == nil {
 		cluster = &rule.Cluster{Name: name}
 	}
 	rules, err := hub.RulesOn(ctx, r.hub, *cluster)
 	if err != nil {
-		return nil, fmt.Errorf("looking for the AlertRules on spoke %s: %w", name, err)
+		return nil, fmt.Errorf("listing the AlertRules of spoke %s: %w", name, err)
 	}
 	var out []string
 	for i := range rules {

@@ -47,23 +47,22 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
 
-// startTimeout bounds what has to be read and written on the hub before the manager
-// starts.
+// startTimeout limits the time for reading and writing objects on the hub before the manager starts.
 const startTimeout = 30 * time.Second
 
-// readyTimeout bounds a check of /readyz.
+// readyTimeout limits a check of /readyz.
 const readyTimeout = time.Second
 
-// releaseTimeout bounds how long a replica that ends by itself tries to give up the lease.
+// releaseTimeout limits the time for which a replica that exits by itself tries to release the Lease.
 const releaseTimeout = 5 * time.Second
 
-// leaseName is the Lease by which replicas agree on a leader.
+// leaseName is the name of the Lease for leader election.
 const leaseName = "rulefleet-manager"
 
-// podEnv is the environment variable with the UID of the manager's pod, where it runs in one.
+// podEnv is the environment variable with the UID of the manager's pod, if it runs in one.
 const podEnv = "POD_UID"
 
-// run puts the manager together and runs it until ctx ends.
+// run creates the manager and runs it until ctx ends.
 func run(ctx context.Context, o *options) error {
 	log, err := o.logger()
 	if err != nil {
@@ -82,7 +81,7 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	scheme := newScheme()
-	// A standby too: it makes what there has to be before anybody can work.
+	// A standby does it, too: it creates the objects that every replica needs.
 	state, err := awaitHub(ctx, o, log, func(ctx context.Context) (*corev1.ConfigMap, error) { return prepareHub(ctx, cfg, scheme, o) })
 	if err != nil {
 		return err
@@ -96,7 +95,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	cfg.Wrap(fence.Wrap) // what is written from here on, the leader writes
+	cfg.Wrap(fence.Wrap) // from here on, only the leader writes
 	propagation := metrics.NewPropagation(clock.RealClock{})
 	provider := spoke.NewProvider(spoke.Options{
 		HubID: hubID, UserAgent: cfg.UserAgent, Allow: o.allow, Limits: o.limits, Intervals: o.intervals, Wrap: fence.Wrap, Log: log,
@@ -131,9 +130,9 @@ func run(ctx context.Context, o *options) error {
 	return nil
 }
 
-// election returns the lock by which replicas agree on a leader, and the fence that stands
-// before the writes of one that does not lead. Both are nil without leader election. A standby
-// whose cache may be of before a restore does not take the lease.
+// election returns the lock for leader election, and the fence that blocks the writes of a replica
+// that is not the leader. Both are nil without leader election. A standby whose cache may be from
+// before a restore does not take the Lease.
 func election(cfg *rest.Config, identity string, guard *continuity.Guard, o *options) (*leader.Fence, resourcelock.Interface, error) {
 	if !o.leaderElect {
 		return nil, nil, nil
@@ -143,10 +142,10 @@ func election(cfg *rest.Config, identity string, guard *continuity.Guard, o *opt
 	return fence, lock, err
 }
 
-// work runs the manager until ctx ends, the lease is lost, or the hub was restored from a
-// backup. When the lease is lost it waits for nothing: what is under way may not write any
-// more. Nor may it when the hub was restored, but the lease is given up, for this replica or
-// another one is to lead soon.
+// work runs the manager until ctx ends, the Lease is lost, or the hub was restored from a backup. When
+// the Lease is lost, it does not wait for work in progress, which may not write any more. The same is
+// true when the hub was restored, but then the Lease is released, because this replica or another one
+// has to become the leader soon.
 func work(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, guard *continuity.Guard) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -163,7 +162,7 @@ func work(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, guard
 		case err = <-ended:
 		case <-time.After(releaseTimeout):
 		}
-		return errors.Join(fmt.Errorf("this replica ends, and reads all of the hub when it is started again: %w", guard.Err()), err)
+		return errors.Join(fmt.Errorf("this replica exits, and reads the whole hub when it is started again: %w", guard.Err()), err)
 	case err := <-ended:
 		if err != nil {
 			return fmt.Errorf("running: %w", err)
@@ -183,7 +182,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 		Kinds: hub.NewKinds(local.GetAPIReader(), local.GetClient(), o.recordKeys(), clock.RealClock{}),
 	}
 	if err := local.Add(guard.Kinds); err != nil {
-		return fmt.Errorf("setting up the record of the kinds: %w", err)
+		return fmt.Errorf("setting up the tracking of CustomResourceDefinitions: %w", err)
 	}
 	witness := hub.NewWitness()
 	recorder := local.GetEventRecorder("rulefleet")
@@ -193,11 +192,11 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 	held := brake.New(clock.RealClock{}, o.deletionHold)
 	contests := contest.New(clock.RealClock{}, o.intervals)
 	provider.OnRemoved(contests.ForgetSpoke)
-	provider.OnIdentity(contests.ForgetSpoke) // what was written to the former cluster is not undone in this one
-	provider.OnRestored(contests.ForgetSpoke) // nobody undid what a restored server does not have
+	provider.OnIdentity(contests.ForgetSpoke) // writes to the former cluster were not undone in this one
+	provider.OnRestored(contests.ForgetSpoke) // a restored server lacks writes that no client has undone
 	provider.OnIdentity(held.Beware)
 
-	// what the spokes' evaluators say, for (0) and (2)
+	// the state of the spokes' evaluators, for (0) and (2)
 	render := rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel}
 	poller := evaluate.NewPoller(evaluate.Options{
 		Hub: local.GetClient(), Spokes: provider, Render: render, Interval: o.evaluatorInterval, Intervals: o.intervals, Metrics: o.checkMetrics, Log: mgr.GetLogger(),
@@ -261,13 +260,13 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newManager makes the manager. Its cache holds Secrets of the operator's own
-// namespace alone, and of them those that register a spoke.
+// newManager creates the manager. Its cache holds Secrets of the operator's own namespace only, and of
+// those only the ones that register a spoke.
 func newManager(
 	cfg *rest.Config, provider *spoke.Provider, scheme *runtime.Scheme, keeper *certs.Keeper, informer newInformerFunc,
 	lock resourcelock.Interface, log logr.Logger, o *options,
 ) (mcmanager.Manager, error) {
-	shared := true // every reader copies before it changes anything
+	shared := true // every reader copies an object before it changes it
 	lease, renew, retry := leader.LeaseDuration, leader.RenewDeadline, leader.RetryPeriod
 	registered := labels.SelectorFromSet(labels.Set{v1alpha1.RegistrationLabel: "true"})
 	mgr, err := mcmanager.New(cfg, provider, manager.Options{
@@ -300,7 +299,7 @@ func newManager(
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}, &corev1.Namespace{}}}},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the manager: %w", err)
+		return nil, fmt.Errorf("creating the manager: %w", err)
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, fmt.Errorf("adding /healthz: %w", err)
@@ -311,19 +310,19 @@ func newManager(
 	return mgr, nil
 }
 
-// cacheReady is ready when all that is watched on the hub was read once.
+// cacheReady reports ready when all watched objects of the hub have been read once.
 func cacheReady(c cache.Cache) healthz.Checker {
 	return func(req *http.Request) error {
 		ctx, cancel := context.WithTimeout(req.Context(), readyTimeout)
 		defer cancel()
 		if !c.WaitForCacheSync(ctx) {
-			return errors.New("the hub's objects are not read yet")
+			return errors.New("the hub's objects have not been read yet")
 		}
 		return nil
 	}
 }
 
-// hubConfig says how to reach the hub.
+// hubConfig returns the configuration for connecting to the hub.
 func hubConfig(o *options, identity string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
@@ -331,17 +330,17 @@ func hubConfig(o *options, identity string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the hub (--kubeconfig): %w", err)
 	}
-	// Audit logs tell replicas apart by it, and managedFields whose write it was.
+	// It identifies the replica in audit logs, and the operator in managedFields.
 	cfg.UserAgent = contest.Manager + "/" + version + " (" + identity + ")"
-	// The number of reconciles at a time bounds the requests; the API server's own
-	// priority and fairness does the rest.
+	// The number of concurrent reconciles limits the requests, in addition to the API server's own
+	// priority and fairness.
 	cfg.QPS = -1
-	// A host that is down does not refuse connections.
+	// A host that is down does not refuse connections, so connecting needs a timeout.
 	cfg.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 	return cfg, nil
 }
 
-// prepareHub makes what there has to be on the hub, and reads the hub's id.
+// prepareHub creates the objects that are needed on the hub, and reads the hub's id.
 func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o *options) (*corev1.ConfigMap, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -349,7 +348,7 @@ func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o
 	if err != nil {
 		return nil, finalError{fmt.Errorf("connecting to the hub: %w", err)}
 	}
-	defer utilnet.CloseIdleConnectionsFor(httpClient.Transport) // it is used for this attempt alone
+	defer utilnet.CloseIdleConnectionsFor(httpClient.Transport) // it is only used for this attempt
 	c, err := client.New(cfg, client.Options{Scheme: scheme, HTTPClient: httpClient, Mapper: hubMapper()})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the hub: %w", err)
@@ -369,16 +368,15 @@ func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o
 	if err != nil {
 		return nil, err
 	}
-	// Before there is a lease: it tells until when there was a leader.
+	// It is done before this replica takes the Lease, which shows until when there was a leader.
 	if _, err := hub.NewKinds(c, c, o.recordKeys(), clock.RealClock{}).Learn(ctx); err != nil {
-		return nil, err //nolint:wrapcheck // it says all
+		return nil, err //nolint:wrapcheck // it has all details
 	}
 	return state, nil
 }
 
-// noticeDeadConnections makes client-go notice within seconds that the other end of
-// a connection is gone; its defaults take 45 s, which is longer than a spoke's
-// outage may stay unnoticed.
+// noticeDeadConnections makes client-go detect within seconds that the other end of a connection is
+// gone. Its defaults take 45 s, which is longer than the outage of a spoke may stay undetected.
 func noticeDeadConnections() {
 	for name, seconds := range map[string]string{
 		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10",

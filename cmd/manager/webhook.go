@@ -17,15 +17,15 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
 
-// webhookServer serves with what the keeper holds, or with what is in a folder. It listens
-// in every replica, as soon as something is registered with it.
+// webhookServer serves with the certificate of the keeper, or with the files in a directory. It
+// listens in every replica, as soon as something is registered with it.
 func webhookServer(keeper *certs.Keeper, o *options) webhookserver.Server {
 	return webhookserver.NewServer(webhookserver.Options{Port: o.webhookPort, CertDir: o.webhookCertDir, TLSOpts: servedBy(keeper, o)})
 }
 
-// metricsOptions say how metrics are served: by https, they ask for a credential, and for
-// the permission to get /metrics. Without a certificate of the keeper's the server makes
-// itself one, which nobody can verify.
+// metricsOptions configures the serving of metrics. With https, they require a credential and the
+// permission to get /metrics. Without a certificate of the keeper, the server creates a self-signed
+// one, which nothing can verify.
 func metricsOptions(keeper *certs.Keeper, o *options) metricsserver.Options {
 	if !o.metricsSecure {
 		return metricsserver.Options{BindAddress: o.metricsAddress}
@@ -42,7 +42,8 @@ func servedBy(keeper *certs.Keeper, o *options) []func(*tls.Config) {
 	return []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = keeper.GetCertificate }}
 }
 
-// setupWebhook adds the admission webhook and what keeps its certificates, unless it is off.
+// setupWebhook adds the admission webhook and the maintenance of its certificates, unless it is
+// disabled.
 func setupWebhook(ctx context.Context, mgr manager.Manager, keeper *certs.Keeper, informer newInformerFunc, o *options) error {
 	if o.webhookPort == 0 {
 		return nil
@@ -74,7 +75,7 @@ func addReady(mgr manager.Manager, check healthz.Checker) error {
 	return nil
 }
 
-// certificates say which ones the manager makes, where it does.
+// certificates returns the options for the certificates that the manager creates.
 func (o *options) certificates() certs.Options {
 	return certs.Options{
 		Namespace: o.namespace, Config: o.webhookConfig, Webhooks: webhook.Names,
@@ -82,8 +83,8 @@ func (o *options) certificates() certs.Options {
 	}
 }
 
-// hosts are the names and addresses that the hub's API server reaches the webhook by, and
-// Prometheus the metrics.
+// hosts are the names and addresses at which the hub's API server reaches the webhook, and Prometheus
+// the metrics.
 func (o *options) hosts() []string {
 	service := o.webhookService + "." + o.namespace + ".svc"
 	hosts := append([]string{service, service + ".cluster.local"}, o.furtherHosts()...)

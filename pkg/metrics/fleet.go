@@ -13,63 +13,62 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// deepest is how many spokes of a controller rulefleet_queue_depth names.
+// deepest is the number of spokes of a controller that rulefleet_queue_depth names.
 const deepest = 10
 
 const (
-	// noReason stands for an empty reason, and otherReason for one that no constant of the
-	// API has.
+	// noReason replaces an empty reason, and otherReason one that is not a constant of the API.
 	noReason    = "None"
 	otherReason = "Other"
-	// otherSpokes stands for all that are not among the deepest. It is no spoke's name.
+	// otherSpokes replaces the names of all spokes that are not among the deepest. No spoke has this name.
 	otherSpokes = "_other"
 )
 
 var (
 	spokesDesc = atScrape(Metric{
 		Name: "rulefleet_spokes", Labels: []string{"condition", "status", "reason"},
-		Help: "SpokeClusters by condition, its status and its reason (None: it was not looked at yet). EvaluatorsFound, Evaluating and MetricsPresent are counted where there is something to tell.",
-		Use:  "`condition=\"Ready\",status=\"False\"` are those that are not served, `condition=\"Evaluating\",status=\"False\"` those whose Prometheus does not answer. What each reason means is in [operations.md](operations.md#conditions-of-a-spokecluster).",
+		Help: "Number of SpokeClusters by condition, status and reason (None: the spoke has not been checked yet). EvaluatorsFound, Evaluating and MetricsPresent are counted only if the condition exists.",
+		Use:  "`condition=\"Ready\",status=\"False\"` counts the spokes that are not served, and `condition=\"Evaluating\",status=\"False\"` those whose Prometheus does not answer. [Reasons](reference/reasons.md#spokecluster) explains each reason.",
 	})
 	readyDesc = atScrape(Metric{
 		Name: "rulefleet_spoke_ready", Labels: []string{"cluster", "reason"},
-		Help: "Whether a SpokeCluster is Ready (1) or not (0), with the reason: one series for each spoke.",
-		Use:  "0 for long is for a person (alert `RulefleetSpokeNotReady`), but where the reason is somebody's will: Suspended, Leaving. Contested has an alert of its own (`RulefleetContested`). 1 with another reason than Ready is a spoke that is served, with something to put right (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`). `kubectl describe spoke NAME` says what to do.",
+		Help: "1 if a SpokeCluster is Ready, else 0, with the reason. There is one series for each spoke.",
+		Use:  "A spoke that stays at 0 needs attention (alert `RulefleetSpokeNotReady`), unless the reason is intended: Suspended or Leaving. Contested has its own alert (`RulefleetContested`). A spoke at 1 with another reason than Ready is served, but has a problem (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`). `kubectl describe spoke NAME` says what to do.",
 	})
 	rulesDesc = atScrape(Metric{
 		Name: "rulefleet_rules", Labels: []string{"phase", "reason"},
-		Help: "How far rules got: pairs of an AlertRule and a spoke that it is placed on, by phase and reason (None: the rule is as far as it can be proven to be), as AlertRule.status shows them.",
-		Use:  "`Pending` with a reason that lasts is a rule that is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`), and `Applied` or `Selected` with one may be a rule that nothing evaluates there (alert `RulefleetRulesNotEvaluated`). Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown only say why no more can be proven. What each reason means is in [operations.md](operations.md#conditions-of-an-alertrule).",
+		Help: "Number of rules in spokes, that is of pairs of an AlertRule and a spoke on which it is placed, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified).",
+		Use:  "A rule that stays at `Pending` with a reason is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason may not be evaluated there (alert `RulefleetRulesNotEvaluated`). Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown only explain why a further phase can't be verified. [Reasons](reference/reasons.md#alertrule) explains each reason.",
 	})
 	alertRulesDesc = atScrape(Metric{
 		Name: "rulefleet_alertrules", Labels: []string{"condition", "status", "reason"},
-		Help: "AlertRules by condition, its status and its reason.",
-		Use:  "`condition=\"Accepted\",status=\"False\"` are mistakes in a spec (alert `RulefleetAlertRulesNotAccepted`): `kubectl get alertrules -A` shows them.",
+		Help: "Number of AlertRules by condition, status and reason.",
+		Use:  "`condition=\"Accepted\",status=\"False\"` counts AlertRules with an invalid spec (alert `RulefleetAlertRulesNotAccepted`). `kubectl get alertrules -A` lists them.",
 	})
 	alertsDesc = atScrape(Metric{
 		Name: "rulefleet_alerts", Labels: []string{"cluster", "alertrule_namespace", "alertrule", "state"},
-		Help: "Alerts of an AlertRule in a spoke that fire, or are pending (not for long enough yet), as its Prometheus last said: of several, the one that has most. What is 0 has no series.",
-		Use:  "What fires where, over the whole fleet: `sum by (cluster) (rulefleet_alerts{state=\"firing\"})`. It is for a look at the fleet; the spokes' own Alertmanagers are who tells people. Where no Prometheus may be asked, nothing is known: see `condition=\"Evaluating\"` of `rulefleet_spokes`.",
+		Help: "Number of firing and pending alerts of an AlertRule in a spoke, as its Prometheus last reported. With several Prometheus, it is the highest number of any of them. There is no series for 0.",
+		Use:  "`sum by (cluster) (rulefleet_alerts{state=\"firing\"})` shows the firing alerts of the whole fleet. It gives an overview; the Alertmanagers of the spokes send the notifications. If a spoke's Prometheus can't be queried, its alerts are not known: see `condition=\"Evaluating\"` of `rulefleet_spokes`.",
 	})
 	depthDesc = atScrape(Metric{
 		Name: "rulefleet_queue_depth", Labels: []string{"controller", "cluster"},
-		Help: "Keys of a spoke that are worked on, or wait for their turn: of the 10 spokes of a controller with the most, and of all others together (_other). What waits for its next try is not counted.",
-		Use:  "Tells whose work is behind. It falls by itself once the spoke answers, at the speed of the spoke: the faster it answers, the more requests it gets at a time.",
+		Help: "Number of keys of a spoke that are being processed or wait to be processed, for the 10 spokes of a controller with the most keys, and for all others together (_other). Keys that wait for a retry are not counted.",
+		Use:  "Shows which spokes lag behind. The depth decreases by itself once the spoke answers, at the speed of the spoke: the faster it answers, the more requests it gets at a time.",
 	})
 	backlogDesc = atScrape(Metric{
 		Name: "rulefleet_queue_backlog_seconds", Labels: []string{"controller"},
-		Help: "For how long the keys of a spoke that answers have been waiting for their turn without an end: of the spoke where that is longest.",
-		Use:  "Minutes are normal after a spoke was engaged. When it only grows (alert `RulefleetQueueNotDrained`), a spoke is too slow for its changes, or something changes all the time.",
+		Help: "Time in seconds for which the queue of a spoke that answers has not been empty, for the spoke with the longest time.",
+		Use:  "Minutes are normal after a spoke was engaged. If it only grows (alert `RulefleetQueueNotDrained`), a spoke is too slow for its changes, or something changes objects all the time.",
 	})
 )
 
-// Row is how far a rule got in a spoke, as the row of a status has it.
+// Row is the state of a rule in a spoke, as in the row of a status.
 type Row struct {
 	Phase  v1alpha1.Phase
 	Reason string
 }
 
-// Condition is a condition's outcome.
+// Condition is the status and reason of a condition.
 type Condition struct {
 	Type   string
 	Status metav1.ConditionStatus
@@ -88,17 +87,17 @@ type Alert struct {
 	Firing, Pending          int32
 }
 
-// Queue is what waits in a controller's queue.
+// Queue is the content of a controller's queue.
 type Queue struct {
 	Controller string
 	// Depths is the number of keys by spoke.
 	Depths map[string]int
-	// Backlog is for how long the keys of the spoke that is longest behind wait.
+	// Backlog is the time for which the queue of the slowest spoke has not been empty.
 	Backlog time.Duration
 }
 
-// Source is what the leader knows of the fleet. Its functions are called at every scrape,
-// from any goroutine; none may wait for a spoke.
+// Source is the leader's knowledge of the fleet. Its functions are called at every scrape, from any
+// goroutine, and must not wait for a spoke.
 type Source struct {
 	Spokes func() ([]v1alpha1.SpokeCluster, error)
 	Rules  func() Rules
@@ -106,8 +105,8 @@ type Source struct {
 	Queues func() []Queue
 }
 
-// Fleet counts the fleet when it is scraped. Only the replica that leads knows it, so that
-// a sum over all replicas is right; the others have no series of it.
+// Fleet counts the fleet when it is scraped. Only the leader has series of it, so that the sum over
+// all replicas is correct.
 type Fleet struct{ source atomic.Pointer[Source] }
 
 // TheFleet is the Fleet that is served.
@@ -115,7 +114,7 @@ var TheFleet = &Fleet{}
 
 var _ prometheus.Collector = &Fleet{}
 
-// Lead has the Fleet count what a source knows, until the function that it returns is called.
+// Lead makes the Fleet count a source until the returned function is called.
 func (f *Fleet) Lead(s Source) (end func()) {
 	f.source.Store(&s)
 	return func() { f.source.CompareAndSwap(&s, nil) }
@@ -145,10 +144,10 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// evaluatorConditions are those that a spoke has when there is something to tell.
+// evaluatorConditions are the conditions that a spoke does not always have.
 var evaluatorConditions = []string{v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating, v1alpha1.ConditionMetricsPresent}
 
-// spokeConditions are all that are counted.
+// spokeConditions are all conditions that are counted.
 var spokeConditions = append([]string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady}, evaluatorConditions...)
 
 func collectSpokes(ch chan<- prometheus.Metric, spokes []v1alpha1.SpokeCluster) {

@@ -8,36 +8,40 @@ import (
 const intro = `# Metrics
 
 The manager serves its metrics at ` + "`/metrics`" + ` of ` + "`--metrics-bind-address`" + `. This page is generated from the code
-(` + "`make generate`" + `). [charts/rulefleet/files](../charts/rulefleet/files) has alerts and a Grafana dashboard that use them;
-what to do about an alert is in [operations.md](operations.md#alerts).
+(` + "`make generate`" + `). [charts/rulefleet/files](../charts/rulefleet/files) contains alerts and a Grafana dashboard that use
+them. [operations.md](operations.md#alerts) says what to do about each alert.
 
-Only the replica that leads knows the fleet, so a sum over all replicas is right. No label has more values than there are
-spokes: those that would depend on what a spoke answers are cut to what is known. Only ` + "`rulefleet_alerts`" + ` has a series for
-each AlertRule and spoke, and only where an alert fires or is pending.
+Only the leader reports on the fleet, so you can sum over all replicas. The number of values of each label is bounded by
+the number of spokes: values that depend on the answers of spokes are reduced to known ones. Only ` + "`rulefleet_alerts`" + ` has
+a series for each AlertRule and spoke, and only if an alert fires or is pending.
 
-## Rulefleet's own
+## Rulefleet's own metrics
 
 `
 
 const outro = `
-### What is measured as propagation
+### What propagation measures
 
-The clock begins when the manager hears of a change: by the event of an AlertRule on the hub (` + "`from=\"AlertRule\"`" + `), or of a
-Deployment in a spoke (` + "`from=\"Deployment\"`" + `, for the AlertRules that templates make). It ends when the spoke's API server has
-taken the PrometheusRule that follows from it. A second change before that does not restart it. What does not count:
+The clock starts when the manager receives the event of a change: of an AlertRule on the hub (` + "`from=\"AlertRule\"`" + `), or of
+a Deployment in a spoke (` + "`from=\"Deployment\"`" + `, for generated AlertRules). It stops when the spoke's API server has
+accepted the resulting PrometheusRule. A second change in the meantime does not restart the clock. The following is not
+measured:
 
-- what nobody changed: the replay when a spoke is engaged, as after a restart of the manager; drift that is put right;
-- deletions, which may be held on purpose;
-- what waits for a person: a namespace that is missing in the spoke, a rule that the spoke refuses;
-- changes while a spoke is not engaged. When it is, it gets all that it lacks by the replay.
+- Writes without a change: the replay when a spoke is engaged, for example after a restart of the manager, and the
+  correction of drift.
+- Deletions, which may be held on purpose.
+- Changes that wait for you: a namespace that is missing in the spoke, or a rule that the spoke refuses.
+- Changes while a spoke is not engaged. When it is engaged, the replay writes everything that is missing.
 
-A spoke that stops to answer stays engaged, and its changes wait. That time counts, and is told apart: such a change has
-` + "`interrupted=\"true\"`" + `, and is not in the alert, which would only repeat that the spoke was away. A webhook in the spoke that
-can't be asked does not count as an outage: its retries are in ` + "`interrupted=\"false\"`" + `.
+If a spoke stops answering, it stays engaged and its changes wait. That time is measured, but kept apart: such a change
+has ` + "`interrupted=\"true\"`" + ` and is not part of the alert, which would only repeat that the spoke was unreachable. A
+webhook in the spoke that can't be called does not count as an outage: its retries are part of
+` + "`interrupted=\"false\"`" + `.
 
-## Of the libraries
+## Metrics of the libraries
 
-controller-runtime, client-go and Prometheus' client serve these and more. The dashboard and the alerts use these.
+controller-runtime, client-go and the Prometheus client library serve these metrics and more. The dashboard and the
+alerts use these.
 
 `
 

@@ -1,10 +1,10 @@
-// Package metrics holds the operator's own metrics. They are served beside
-// controller-runtime's. docs/metrics.md is generated from them.
+// Package metrics defines the operator's own metrics, which are served together with those of
+// controller-runtime. docs/metrics.md is generated from them.
 //
-// What can be counted when somebody asks is counted then (Fleet): nothing has to be kept in
-// step, and a spoke that has left leaves no series behind. Every label has few values,
-// whatever spokes answer: those that name a spoke are as many as there are spokes, and those
-// that name an AlertRule as many as fire.
+// Everything that can be counted at a scrape is counted then (Fleet): no state has to be updated, and
+// a spoke that has left leaves no series behind. Every label has few values, whatever spokes answer:
+// labels with the name of a spoke have as many values as there are spokes, and labels with the name of
+// an AlertRule as many as there are firing or pending ones.
 package metrics
 
 import (
@@ -16,82 +16,81 @@ import (
 var (
 	buildInfo = gauge(Metric{
 		Name: "rulefleet_build_info", Labels: []string{"version"},
-		Help: "1, with the version of the manager. Every replica has it.",
-		Use:  "Its absence means that no manager runs (alert `RulefleetAbsent`). Two versions side by side are an upgrade that is under way, or stuck.",
+		Help: "Always 1, with the version of the manager. Every replica has it.",
+		Use:  "If it is absent, no manager runs (alert `RulefleetAbsent`). Two versions at the same time mean that an upgrade is in progress, or stuck.",
 	})
 
 	// SpokeRequests counts requests to spokes' API servers by Verb and by Code.
 	SpokeRequests = counter(Metric{
 		Name: "rulefleet_spoke_requests_total", Labels: []string{"verb", "code"},
-		Help: "Requests to the API servers of spokes, by Kubernetes verb (probe: the operator asks whether the spoke is well; ask: its Prometheus is asked through it) and HTTP status code (error: no answer came; canceled: the operator gave up).",
-		Use:  "A share of `error` and `5..` that grows, without `probe` and `ask`, is a network or API servers that struggle (alert `RulefleetSpokeRequestErrors`). Many `409` or `422` are rules that spokes refuse: see `rulefleet_rules`.",
+		Help: "Number of requests to the API servers of spokes, by Kubernetes verb (probe: health check of the spoke; ask: query to its Prometheus through the API server) and HTTP status code (error: no answer; canceled: the operator canceled the request).",
+		Use:  "A growing share of `error` and `5..`, without `probe` and `ask`, points to problems of the network or of API servers (alert `RulefleetSpokeRequestErrors`). Many `409` or `422` mean that spokes refuse rules: see `rulefleet_rules`.",
 	})
 
 	// ParkedKeys is the number of keys that wait for their spoke, by controller.
 	ParkedKeys = gauge(Metric{
 		Name: "rulefleet_parked_keys", Labels: []string{"controller"},
-		Help: "Keys that wait for their turn, by controller: their spoke, or their namespace in it, has as many in flight as it may, or the spoke's circuit is open.",
-		Use:  "Many are normal while a spoke is away or was just engaged. `rulefleet_queue_depth` says whose they are.",
+		Help: "Number of keys that wait, by controller, because their spoke or their namespace in it has the maximum number of keys in flight, or because the spoke's circuit is open.",
+		Use:  "Many are normal while a spoke is unreachable or was just engaged. `rulefleet_queue_depth` shows the spokes.",
 	})
 
-	// OpenCircuits is the number of spokes whose circuit is open, or which throttle.
+	// OpenCircuits is the number of spokes whose circuit is open, or that throttle.
 	OpenCircuits = gauge(Metric{
 		Name: "rulefleet_open_circuits",
-		Help: "Spokes whose circuit is open: they don't answer, or say 429, and are probed alone.",
-		Use:  "More than 0: `kubectl get spokes` names them, with reason Unreachable or Throttled.",
+		Help: "Number of spokes whose circuit is open: they don't answer, or answer 429, and get nothing but probes.",
+		Use:  "If it is above 0, `kubectl get spokes` lists these spokes with reason Unreachable or Throttled.",
 	}).WithLabelValues()
 
 	// EngagedSpokes is the number of spokes that are engaged.
 	EngagedSpokes = gauge(Metric{
 		Name: "rulefleet_engaged_spokes",
-		Help: "Spokes that are connected and served.",
-		Use:  "Fewer than are registered: some have never answered since the start, or are refused. See `rulefleet_spokes`.",
+		Help: "Number of spokes that are connected and served.",
+		Use:  "If it is lower than the number of registered spokes, some have not answered since the start, or were refused. See `rulefleet_spokes`.",
 	}).WithLabelValues()
 
-	// HeldDeletions is the number of deletions that the brake holds, by spoke and by
-	// the controller that they are held of.
+	// HeldDeletions is the number of deletions that the brake holds, by spoke and by controller.
 	HeldDeletions = gauge(Metric{
 		Name: "rulefleet_held_deletions", Labels: []string{"cluster", "hop"},
-		Help: "Deletions that are held, because they are many at once or may follow from a loss of the hub's objects, by spoke and by hop (generate: AlertRules, distribute: PrometheusRules).",
-		Use:  "More than 0 is for a person to decide on while the time runs (alert `RulefleetDeletionsHeld`): bring back what is missing, or acknowledge.",
+		Help: "Number of deletions that are held because there are many at once or because they may be caused by a loss of objects on the hub, by spoke and by hop (generate: AlertRules, distribute: PrometheusRules).",
+		Use:  "If it is above 0, decide before the hold ends (alert `RulefleetDeletionsHeld`): restore the missing objects, or acknowledge the deletions.",
 	})
 
-	// BrakeFirings counts how often the brake began to hold deletions of a spoke, by hop.
+	// BrakeFirings counts how often the brake started to hold deletions of a spoke, by hop.
 	BrakeFirings = counter(Metric{
 		Name: "rulefleet_brake_firings_total", Labels: []string{"hop"},
-		Help: "How often deletions of a spoke came to be held, by hop (generate: AlertRules, distribute: PrometheusRules).",
-		Use:  "Every firing is an Event DeletionsHeld on a SpokeCluster. Where they are routine, somebody's routine deletes in bulk: have it delete in smaller portions.",
+		Help: "Number of times that deletions of a spoke were held, by hop (generate: AlertRules, distribute: PrometheusRules).",
+		Use:  "Each time, an Event DeletionsHeld is created on a SpokeCluster. If this happens regularly, some process deletes many objects at once: make it delete fewer at a time.",
 	})
 
-	// EvaluatorPolls counts polls of spokes' evaluators by what came of them.
+	// EvaluatorPolls counts polls of spokes' evaluators by outcome.
 	EvaluatorPolls = counter(Metric{
 		Name: "rulefleet_evaluator_polls_total", Labels: []string{"outcome"},
-		Help: "Polls of the Prometheus and ThanosRulers of spokes, by outcome (answered, failed, refused: the operator may not ask). A poll is all the requests that it takes to read all rules once.",
-		Use:  "A share of `failed` that lasts is a Prometheus that is down or slow (alert `RulefleetEvaluatorUnreachable`). `refused` are spokes without the grant [evaluate](registering.md#what-the-account-may-do-and-why), which may be what you want.",
+		Help: "Number of polls of the Prometheus and ThanosRulers of spokes, by outcome (answered, failed, refused: the operator is not allowed to query it). A poll consists of all requests that are needed to read all rules once.",
+		Use:  "A persistent share of `failed` means that a Prometheus is down or slow (alert `RulefleetEvaluatorUnreachable`). `refused` counts spokes without the permission [evaluate](registering.md#what-the-account-may-do-and-why), which may be intended.",
 	})
-	// EvaluatorPollDuration is how long polls take that were answered.
+	// EvaluatorPollDuration is the duration of answered polls.
 	EvaluatorPollDuration = histogram(Metric{
 		Name: "rulefleet_evaluator_poll_duration_seconds",
-		Help: "Duration of polls of the Prometheus and ThanosRulers of spokes that were answered.",
-		Use:  "It grows with the number of rules there, and ends at 10 s: a poll that takes longer fails. Poll less often (`--evaluator-poll-interval`) where that is a load.",
+		Help: "Duration of the answered polls of the Prometheus and ThanosRulers of spokes, in seconds.",
+		Use:  "It grows with the number of rules in the Prometheus. A poll that takes longer than 10 s fails. If the polls are too much load, poll less often (`--evaluator-poll-interval`).",
 	}, []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20})
 
 	propagated = histogram(Metric{
 		Name: "rulefleet_propagation_duration_seconds", Labels: []string{"from", "interrupted"},
-		Help: "Time from the event of a change (from: the AlertRule's on the hub, or the Deployment's in its spoke) until the PrometheusRule that follows from it was written to a spoke. interrupted tells whether the spoke did not answer in between.",
-		Use:  "The quantiles of `interrupted=\"false\"` are how fast the operator is (alert `RulefleetPropagationSlow`). With `interrupted=\"true\"`, most of it is the spoke's outage. See below for what is measured.",
+		Help: "Time in seconds from the event of a change (from: of an AlertRule on the hub, or of a Deployment in a spoke) until the resulting PrometheusRule was written to a spoke. interrupted is true if the spoke did not answer for some of that time.",
+		Use:  "The quantiles of `interrupted=\"false\"` show how fast the operator is (alert `RulefleetPropagationSlow`). With `interrupted=\"true\"`, most of the time is the spoke's outage. See below for what is measured.",
 	}, []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600})
 
-	// WebhookCertificateExpiry is when the certificate that is served ends, as Unix time.
+	// WebhookCertificateExpiry is the expiry of the serving certificate, as Unix time.
 	WebhookCertificateExpiry = gauge(Metric{
 		Name: "rulefleet_webhook_certificate_expiry_timestamp_seconds",
-		Help: "When the certificate that this replica's webhook serves with ends, as Unix time.",
-		Use:  "It is replaced after about two thirds of its life. When one that is not ends, AlertRules and templates can't be changed on the hub (alert `RulefleetWebhookCertificateExpiring`).",
+		Help: "Expiry of the serving certificate of this replica's webhook, as Unix time.",
+		Use:  "The certificate is replaced after about two thirds of its lifetime. If it expires without being replaced, AlertRules and templates can't be changed on the hub (alert `RulefleetWebhookCertificateExpiring`).",
 	})
 	certificateBegin = gauge(Metric{
 		Name: "rulefleet_webhook_certificate_begin_timestamp_seconds",
-		Help: "When the certificate that this replica's webhook serves with began, as Unix time.",
-		Use:  "Together with the end, it tells how much of its life is left.",
+		Help: "Beginning of the validity of the serving certificate of this replica's webhook, as Unix time.",
+		Use:  "Together with the expiry, it shows how much of the lifetime is left.",
 	})
 )
 
@@ -102,13 +101,13 @@ func init() {
 	)
 }
 
-// SetVersion says which version of the manager runs.
+// SetVersion sets the version of the manager.
 func SetVersion(version string) {
 	buildInfo.Reset()
 	buildInfo.WithLabelValues(version).Set(1)
 }
 
-// SetWebhookCertificate says during which time the certificate that is served is valid.
+// SetWebhookCertificate sets the validity of the serving certificate.
 func SetWebhookCertificate(begin, end time.Time) {
 	certificateBegin.WithLabelValues().Set(float64(begin.Unix()))
 	WebhookCertificateExpiry.WithLabelValues().Set(float64(end.Unix()))

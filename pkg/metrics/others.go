@@ -1,54 +1,54 @@
 package metrics
 
-// others are metrics of the libraries that the dashboard and the alerts use: the manager
-// serves them beside its own, and Help is ours.
+// others are metrics of libraries that the dashboard and the alerts use. The manager serves them
+// together with its own. The Help texts here are ours.
 var others = []Metric{
 	{
 		Name: "controller_runtime_reconcile_total", Type: Counter, Labels: []string{"controller", "result"},
-		Help: "Reconciles by controller and result (success, requeue, requeue_after, error).",
-		Use:  "How much is done. `distribute` works on pairs of an AlertRule and a spoke, `generate` on Deployments, `status` on AlertRules, `registrar` on SpokeClusters.",
+		Help: "Number of reconciles by controller and result (success, requeue, requeue_after, error).",
+		Use:  "Shows the amount of work. `distribute` processes pairs of an AlertRule and a spoke, `generate` Deployments, `status` AlertRules, and `registrar` SpokeClusters.",
 	},
 	{
 		Name: "controller_runtime_reconcile_errors_total", Type: Counter, Labels: []string{"controller"},
-		Help: "Reconciles that ended with an error and are tried again, by controller.",
-		Use:  "Some are normal while a spoke is away. The logs have each, with the spoke.",
+		Help: "Number of reconciles that ended with an error and are retried, by controller.",
+		Use:  "Some are normal while a spoke is unreachable. The logs contain each error, with the spoke.",
 	},
 	{
 		Name: "controller_runtime_reconcile_time_seconds", Type: Histogram, Labels: []string{"controller"},
 		Help: "Duration of a reconcile, by controller.",
-		Use:  "That of `distribute` is mostly a spoke's answer, that of `generate` and `status` the hub's.",
+		Use:  "For `distribute`, it is mostly the time that a spoke takes to answer; for `generate` and `status`, the time that the hub takes.",
 	},
 	{
 		Name: "controller_runtime_webhook_requests_total", Type: Counter, Labels: []string{"webhook", "code"},
-		Help: "Requests of the hub's API server to the webhook.",
-		Use:  "Codes other than 200 are requests that could not be decided, which the hub refuses.",
+		Help: "Number of requests of the hub's API server to the webhook.",
+		Use:  "Codes other than 200 are requests that the webhook could not decide. The hub refuses them.",
 	},
 	{
 		Name: "workqueue_depth", Type: Gauge, Labels: []string{"name", "controller", "priority"},
-		Help: "Keys in a controller's queue that wait for a worker.",
-		Use:  "Near 0 but for moments: what waits for its turn in its spoke is in `rulefleet_queue_depth`.",
+		Help: "Number of keys in a controller's queue that wait for a worker.",
+		Use:  "It is near 0 most of the time. Keys that wait because of their spoke are in `rulefleet_queue_depth`.",
 	},
 	{
 		Name: "leader_election_master_status", Type: Gauge, Labels: []string{"name"},
-		Help: "Whether a replica leads (1) or not (0); name is rulefleet-manager.",
-		Use:  "A sum of 0 over all replicas means that nothing is done (alert `RulefleetNoLeader`).",
+		Help: "1 if the replica is the leader, else 0. The label name is rulefleet-manager.",
+		Use:  "If the sum over all replicas is 0, no replica works (alert `RulefleetNoLeader`).",
 	},
 	{
 		Name: "rest_client_requests_total", Type: Counter, Labels: []string{"code", "host", "method"},
-		Help: "Requests to the hub's API server, by method and code. Those to spokes are in `rulefleet_spoke_requests_total` alone.",
-		Use:  "POST, PUT, PATCH and DELETE are writes on the hub. In a fleet where nothing changes, the leader's lease is the only one.",
+		Help: "Number of requests to the hub's API server, by method and code. Requests to spokes are only in `rulefleet_spoke_requests_total`.",
+		Use:  "POST, PUT, PATCH and DELETE are writes on the hub. If nothing changes in the fleet, only the leader's Lease is written.",
 	},
 	{
 		Name: "process_resident_memory_bytes", Type: Gauge,
-		Help: "Memory of the process.", Use: "It grows with the number of Deployments and rules in all spokes.",
+		Help: "Resident memory of the process, in bytes.", Use: "It grows with the number of Deployments and rules in all spokes.",
 	},
 	{
 		Name: "process_cpu_seconds_total", Type: Counter,
-		Help: "CPU time of the process.", Use: "More than a core for long: something changes all the time.",
+		Help: "CPU time of the process, in seconds.", Use: "If it uses more than one core for a long time, something changes objects all the time.",
 	},
 	{
 		Name: "go_goroutines", Type: Gauge,
-		Help: "Goroutines of the process.", Use: "Some dozens for each spoke. It is to fall when a spoke leaves.",
+		Help: "Number of goroutines of the process.", Use: "There are some dozens for each spoke. The number has to decrease when a spoke leaves.",
 	},
 }
 

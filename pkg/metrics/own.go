@@ -17,12 +17,12 @@ const (
 	Histogram Type = "histogram"
 )
 
-// Metric says what there is to know of a metric. docs/metrics.md is made of it.
+// Metric describes a metric. docs/metrics.md is generated from it.
 type Metric struct {
 	Name   string
 	Type   Type
 	Labels []string
-	// Help is what Prometheus shows, and Use what a person does with it.
+	// Help is the description for Prometheus. Use tells users what to do with the metric.
 	Help, Use string
 }
 
@@ -54,7 +54,7 @@ func histogram(m Metric, buckets []float64) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: buckets}, m.Labels)
 }
 
-// atScrape describes a gauge that is worked out when it is asked for.
+// atScrape describes a gauge that is computed at a scrape.
 func atScrape(m Metric) *prometheus.Desc {
 	m.Type = Gauge
 	own = append(own, m)

@@ -14,35 +14,34 @@ const (
 	fromDeployment = "Deployment"
 )
 
-// Propagation measures how long changes take from their event to the spoke. It is told of
-// a change when its event comes in, and of the write that ends it; whoever finds that there
-// is nothing to write for it says so.
+// Propagation measures the time of changes from their event to the spoke. It is notified of a change
+// when its event is received, and of the write that completes it, or that nothing has to be written.
 //
-// The clock begins with the first event that is not dealt with yet: a second change on its
-// way does not make the first look faster. A change that waits for a person (a namespace
-// that is missing, a rule that is refused, a deletion that is held) is not measured.
-// Neither is what happens without an event: the replay when a spoke is engaged, drift.
+// The clock starts with the first event that is not completed yet, so that a second change in the
+// meantime does not shorten the time of the first. Changes that wait for the user (a missing
+// namespace, a refused rule, a held deletion) are not measured. Writes without an event are not
+// measured either: the replay when a spoke is engaged, and drift.
 //
 // A nil *Propagation measures nothing.
 type Propagation struct {
 	clock clock.PassiveClock
 
 	mu sync.Mutex
-	// deployments and rules are the changes on their way, by spoke.
+	// deployments and rules are the changes in progress, by spoke.
 	deployments map[string]map[types.NamespacedName]time.Time
 	rules       map[string]map[types.NamespacedName]change
-	// made has the time of the Deployment's event that an AlertRule was written for, until
-	// the AlertRule's own event comes in.
+	// made is the time of the Deployment's event for which an AlertRule was written, until the
+	// AlertRule's own event is received.
 	made map[types.NamespacedName]time.Time
 }
 
-// change is a change that is on its way.
+// change is a change in progress.
 type change struct {
 	at   time.Time
 	from string
 }
 
-// NewPropagation returns a Propagation with nothing on its way.
+// NewPropagation returns a Propagation without changes in progress.
 func NewPropagation(c clock.PassiveClock) *Propagation {
 	return &Propagation{
 		clock:       c,
@@ -52,7 +51,7 @@ func NewPropagation(c clock.PassiveClock) *Propagation {
 	}
 }
 
-// DeploymentChanged notes the event of a Deployment in a spoke.
+// DeploymentChanged records the event of a Deployment in a spoke.
 func (p *Propagation) DeploymentChanged(spoke string, deployment types.NamespacedName) {
 	if p == nil {
 		return
@@ -62,7 +61,7 @@ func (p *Propagation) DeploymentChanged(spoke string, deployment types.Namespace
 	begin(p.deployments, spoke, deployment, p.clock.Now())
 }
 
-// RuleMade notes, before it is written, that an AlertRule is written for a Deployment.
+// RuleMade records, before the write, that an AlertRule is written for a Deployment.
 func (p *Propagation) RuleMade(spoke string, deployment, rule types.NamespacedName) {
 	if p == nil {
 		return
@@ -74,7 +73,7 @@ func (p *Propagation) RuleMade(spoke string, deployment, rule types.NamespacedNa
 	}
 }
 
-// RuleNotMade takes RuleMade back: the write failed.
+// RuleNotMade reverts RuleMade after a failed write.
 func (p *Propagation) RuleNotMade(rule types.NamespacedName) {
 	if p == nil {
 		return
@@ -84,7 +83,7 @@ func (p *Propagation) RuleNotMade(rule types.NamespacedName) {
 	delete(p.made, rule)
 }
 
-// DeploymentDone notes that a Deployment has the AlertRules that it should have.
+// DeploymentDone records that a Deployment has its AlertRules.
 func (p *Propagation) DeploymentDone(spoke string, deployment types.NamespacedName) {
 	if p == nil {
 		return
@@ -94,7 +93,7 @@ func (p *Propagation) DeploymentDone(spoke string, deployment types.NamespacedNa
 	end(p.deployments, spoke, deployment)
 }
 
-// RuleChanged notes the event of an AlertRule, and the spokes that it concerns.
+// RuleChanged records the event of an AlertRule, and the spokes concerned.
 func (p *Propagation) RuleChanged(rule types.NamespacedName, spokes []string) {
 	if p == nil {
 		return
@@ -111,8 +110,8 @@ func (p *Propagation) RuleChanged(rule types.NamespacedName, spokes []string) {
 	}
 }
 
-// RuleDone notes that there is nothing more to write to a spoke for an AlertRule's change,
-// or nothing that is to be measured.
+// RuleDone records that nothing more has to be written to a spoke for an AlertRule's change, or
+// nothing that is measured.
 func (p *Propagation) RuleDone(spoke string, rule types.NamespacedName) {
 	if p == nil {
 		return
@@ -122,8 +121,8 @@ func (p *Propagation) RuleDone(spoke string, rule types.NamespacedName) {
 	end(p.rules, spoke, rule)
 }
 
-// Applied notes that an AlertRule was written to a spoke. away tells whether the spoke did
-// not answer at some time since another one.
+// Applied records that an AlertRule was written to a spoke. away reports whether the spoke did not
+// answer at some time since the given one.
 func (p *Propagation) Applied(spoke string, rule types.NamespacedName, away func(since time.Time) bool) {
 	if p == nil {
 		return
@@ -142,8 +141,8 @@ func (p *Propagation) Applied(spoke string, rule types.NamespacedName, away func
 	propagated.WithLabelValues(c.from, interrupted).Observe(p.clock.Since(c.at).Seconds())
 }
 
-// Forget drops what was on its way to a spoke, or came from it: it has left, or is engaged
-// anew, which replays all that it needs.
+// Forget drops the changes to and from a spoke that has left, or that is engaged again, which replays
+// everything that it needs.
 func (p *Propagation) Forget(spoke string) {
 	if p == nil {
 		return
@@ -154,7 +153,7 @@ func (p *Propagation) Forget(spoke string) {
 	delete(p.rules, spoke)
 }
 
-// begin keeps a value, unless there is one.
+// begin stores a value, unless there is one.
 func begin[V any](m map[string]map[types.NamespacedName]V, spoke string, key types.NamespacedName, v V) {
 	if m[spoke] == nil {
 		m[spoke] = map[types.NamespacedName]V{}

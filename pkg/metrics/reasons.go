@@ -7,8 +7,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// reasons are all that conditions and rows can have. Whatever else is in a status, the
-// number of series is bounded.
+// reasons are all reasons of conditions and rows. They limit the number of series, whatever is in a
+// status.
 var reasons = []string{
 	rule.ReasonUnlisted,
 	v1alpha1.ReasonAccepted, v1alpha1.ReasonInvalidExpr, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNamespaceNotAllowed,
@@ -28,7 +28,7 @@ var reasons = []string{
 	v1alpha1.ReasonNotGranted, v1alpha1.ReasonRestored, v1alpha1.ReasonTooLarge,
 }
 
-// reason returns a reason as a label has it.
+// reason returns a reason as the value of a label.
 func reason(r string) string {
 	switch {
 	case r == "":

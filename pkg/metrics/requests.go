@@ -9,9 +9,9 @@ import (
 
 // Verbs of requests beside Kubernetes' own.
 const (
-	// VerbProbe is a request by which the operator finds out whether a spoke is well.
+	// VerbProbe is a request that checks the health of a spoke.
 	VerbProbe = "probe"
-	// VerbAsk is a request that a Prometheus of the spoke answers, behind its API server.
+	// VerbAsk is a query to a Prometheus of the spoke, through its API server.
 	VerbAsk   = "ask"
 	verbOther = "other"
 )
@@ -20,12 +20,12 @@ const (
 const (
 	// CodeError is a request that failed.
 	CodeError = "error"
-	// CodeCanceled is a request that the operator gave up.
+	// CodeCanceled is a request that the operator canceled.
 	CodeCanceled = "canceled"
 )
 
-// Verb returns the Kubernetes verb of a request to an API server, as RBAC has it, or
-// "other". base is the path that all of the server's paths begin with.
+// Verb returns the Kubernetes verb of a request to an API server, as in RBAC, or "other". base is the
+// prefix of all of the server's paths.
 func Verb(req *http.Request, base string) string {
 	switch req.Method {
 	case http.MethodGet:
@@ -42,8 +42,8 @@ func Verb(req *http.Request, base string) string {
 	return verbOther
 }
 
-// read tells get, list and watch apart, as an API server does: by the path, which ends
-// with a resource or with a name.
+// read distinguishes get, list and watch as an API server does: by the path, which ends with a
+// resource or with a name.
 func read(req *http.Request, base string) string {
 	segments := strings.Split(strings.Trim(strings.TrimPrefix(req.URL.Path, strings.TrimSuffix(base, "/")), "/"), "/")
 	switch {
@@ -52,7 +52,7 @@ func read(req *http.Request, base string) string {
 	case len(segments) > 3 && segments[0] == "apis": // apis/GROUP/VERSION/…
 		segments = segments[3:]
 	default:
-		return "get" // what is no resource, such as /version
+		return "get" // not a resource, such as /version
 	}
 	if len(segments) > 2 && segments[0] == "namespaces" {
 		segments = segments[2:]
@@ -66,14 +66,14 @@ func read(req *http.Request, base string) string {
 	return "list"
 }
 
-// codes are those that API servers answer with, and proxies before them.
+// codes are the status codes of API servers, and of proxies in front of them.
 var codes = []int{
 	200, 201, 202, 204, 301, 302, 307, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410, 413, 415, 422, 429,
 	500, 501, 502, 503, 504,
 }
 
-// Code returns an HTTP status code as a label has it. What is unusual is one of 1xx, 2xx,
-// 3xx, 4xx, 5xx and other, so that a spoke can't make any number of series.
+// Code returns an HTTP status code as the value of a label. Unusual codes are mapped to 1xx, 2xx, 3xx,
+// 4xx, 5xx and other, so that a spoke can't create any number of series.
 func Code(code int) string {
 	switch {
 	case slices.Contains(codes, code):

@@ -11,22 +11,22 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// adjustments are what the annotations of a Deployment ask of one template. They are
-// written in a spoke by people who may do nothing on the hub: what a template does not
-// allow, and what is a mistake, is ignored and told.
+// adjustments are the changes that the annotations of a Deployment request from one template. People
+// who have no permissions on the hub write them in a spoke. Annotations that the template does not
+// allow, and invalid ones, are ignored and reported.
 type adjustments struct {
 	template  *v1alpha1.AlertRuleTemplate
-	templates []string // the names of all, or nil
+	templates []string // the names of all templates, or nil
 
 	off      bool
 	severity v1alpha1.Severity
 	wait     v1alpha1.Duration
 	labels   map[string]string
-	// ignored says which annotations were ignored, and why.
+	// ignored lists the ignored annotations, and why they were ignored.
 	ignored []string
 }
 
-// content are the adjustments that change an alert's content.
+// content lists the adjustments that change the content of an alert.
 var content = []v1alpha1.Adjustment{v1alpha1.AdjustSeverity, v1alpha1.AdjustFor, v1alpha1.AdjustLabels}
 
 // The values of rulefleet.io/alerts.
@@ -35,10 +35,10 @@ const (
 	alertsEnabled  = "enabled"
 )
 
-// maxIgnored bounds how many mistakes of one Deployment are told.
+// maxIgnored limits the number of reported mistakes of one Deployment.
 const maxIgnored = 10
 
-// adjust reads the annotations of a Deployment as a template allows.
+// adjust reads the annotations of a Deployment, as far as a template allows them.
 func adjust(t *v1alpha1.AlertRuleTemplate, w Workload) adjustments {
 	a := adjustments{template: t, templates: w.Templates}
 	for _, key := range slices.Sorted(maps.Keys(w.Annotations)) {
@@ -49,11 +49,11 @@ func adjust(t *v1alpha1.AlertRuleTemplate, w Workload) adjustments {
 		read, known := readers[v1alpha1.Adjustment(name)]
 		switch {
 		case !known:
-			a.ignore(key, "there is no such annotation; there are alerts, disable, severity, for and labels")
+			a.ignore(key, "unknown annotation; use alerts, disable, severity, for or labels")
 		case w.fault != nil && slices.Contains(content, v1alpha1.Adjustment(name)):
-			a.ignore(key, "what comes of it is not valid: %s", bounded(w.fault.Error(), maxValue/4))
+			a.ignore(key, "the resulting AlertRule is not valid: %s", bounded(w.fault.Error(), maxValue/4))
 		case !a.allowed(v1alpha1.Adjustment(name)):
-			a.ignore(key, "the template %s does not allow it", t.Name)
+			a.ignore(key, "template %s does not allow it; remove the annotation, or extend spec.allow of the template", t.Name)
 		default:
 			read(&a, key, w.Annotations[key])
 		}
@@ -61,8 +61,8 @@ func adjust(t *v1alpha1.AlertRuleTemplate, w Workload) adjustments {
 	return a
 }
 
-// allowed tells whether a template allows an adjustment. One that was never defaulted
-// by an API server has nil, which is all of them.
+// allowed reports whether a template allows an adjustment. A nil list, from a template that no API
+// server has defaulted, allows all of them.
 func (a *adjustments) allowed(name v1alpha1.Adjustment) bool {
 	return a.template.Spec.Allow == nil || slices.Contains(a.template.Spec.Allow, name)
 }
@@ -81,7 +81,7 @@ func (a *adjustments) readAlerts(key, value string) {
 		a.off = true
 	case alertsEnabled:
 	default:
-		a.ignore(key, "%q is neither %s nor %s", excerpt(value), alertsDisabled, alertsEnabled)
+		a.ignore(key, "%q is not valid; use %s or %s", excerpt(value), alertsDisabled, alertsEnabled)
 	}
 }
 
@@ -91,14 +91,14 @@ func (a *adjustments) readDisable(key, value string) {
 			a.off = true
 		}
 		if a.templates != nil && !slices.Contains(a.templates, name) {
-			a.ignore(key, "there is no template %q", excerpt(name))
+			a.ignore(key, "template %q does not exist", excerpt(name))
 		}
 	}
 }
 
 func (a *adjustments) readSeverity(key, value string) {
 	if !severityPattern.MatchString(value) {
-		a.ignore(key, "%q is no severity: letters, digits, and -, _ or . between them, 63 at most", excerpt(value))
+		a.ignore(key, "%q is not a valid severity; use at most 63 letters and digits, with -, _ or . between them", excerpt(value))
 		return
 	}
 	a.severity = v1alpha1.Severity(value)
@@ -106,7 +106,7 @@ func (a *adjustments) readSeverity(key, value string) {
 
 func (a *adjustments) readFor(key, value string) {
 	if _, err := model.ParseDuration(value); err != nil || len(value) > maxDuration {
-		a.ignore(key, "%q is no duration as Prometheus writes it, such as 30s, 5m or 1h30m", excerpt(value))
+		a.ignore(key, "%q is not a Prometheus duration; use a form such as 30s, 5m or 1h30m", excerpt(value))
 		return
 	}
 	a.wait = v1alpha1.Duration(value)
@@ -119,17 +119,17 @@ func (a *adjustments) readLabels(key, value string) {
 		_, replaces := a.template.Spec.Labels[name]
 		switch {
 		case !found || text == "":
-			a.ignore(key, "%q is no name=value", excerpt(pair))
+			a.ignore(key, "%q is not a label; write it as name=value", excerpt(pair))
 		case !model.LegacyValidation.IsValidLabelName(name):
-			a.ignore(key, "%q is no name of a label: letters, digits and _, with no digit first", excerpt(name))
+			a.ignore(key, "invalid label name %q; use letters, digits and _, not beginning with a digit", excerpt(name))
 		case name == severityLabel:
-			a.ignore(key, "the severity is set by %s%s", v1alpha1.AdjustmentPrefix, v1alpha1.AdjustSeverity)
+			a.ignore(key, "set the severity with the annotation %s%s instead", v1alpha1.AdjustmentPrefix, v1alpha1.AdjustSeverity)
 		case strings.HasPrefix(name, model.ReservedLabelPrefix), slices.Contains(reservedLabels, name):
-			a.ignore(key, "the label %q is reserved", excerpt(name))
+			a.ignore(key, "label %q is reserved; use another name", excerpt(name))
 		case len(name) > maxValue, len(text) > maxValue:
-			a.ignore(key, "the label %q has more than %d bytes", excerpt(name), maxValue)
+			a.ignore(key, "label %q is longer than %d bytes; shorten its name or its value", excerpt(name), maxValue)
 		case !replaces && len(a.labels)+len(a.template.Spec.Labels)+len(reservedLabels) >= maxTexts:
-			a.ignore(key, "there are too many labels for %q", excerpt(name))
+			a.ignore(key, "too many labels; label %q is not added", excerpt(name))
 		default:
 			if a.labels == nil {
 				a.labels = map[string]string{}
@@ -139,10 +139,10 @@ func (a *adjustments) readLabels(key, value string) {
 	}
 }
 
-// reservedLabels say which alert it is, and of which workload.
+// reservedLabels identify the alert and its workload.
 var reservedLabels = []string{model.AlertNameLabel, namespaceLabel, deploymentLabel}
 
-// list splits a list at its commas.
+// list splits a comma-separated list.
 func list(s string) []string {
 	var out []string
 	for part := range strings.SplitSeq(s, ",") {
@@ -159,7 +159,7 @@ func (a *adjustments) ignore(key, format string, args ...any) {
 	}
 }
 
-// apply changes an alert as the annotations ask.
+// apply changes an alert as the annotations request.
 func (a *adjustments) apply(alert *v1alpha1.AlertSpec) {
 	if a.severity != "" {
 		alert.Severity = a.severity

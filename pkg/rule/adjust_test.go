@@ -44,19 +44,19 @@ func TestAdjust(t *testing.T) {
 		"a mistake costs itself alone": {
 			annotations: []string{prefix + "for", "soon", prefix + "severity", "page", prefix + "labels", "tier=1,oops"},
 			want:        func(a alert) { a.Severity, a.Labels["tier"] = "page", "1" },
-			ignored:     []string{`rulefleet.io/for: "soon" is no duration`, `rulefleet.io/labels: "oops" is no name=value`},
+			ignored:     []string{`rulefleet.io/for: "soon" is not a Prometheus duration`, `rulefleet.io/labels: "oops" is not a label; write it as name=value`},
 		},
-		"a severity that is none": {annotations: []string{prefix + "severity", "very high"}, ignored: []string{`"very high" is no severity`}},
-		"a for that is too long":  {annotations: []string{prefix + "for", strings.Repeat("0", 40) + "1m"}, ignored: []string{"is no duration"}},
-		"alerts that are neither": {annotations: []string{prefix + "alerts", "off"}, ignored: []string{`"off" is neither disabled nor enabled`}},
-		"a template that is none": {annotations: []string{prefix + "disable", "stuck,stcuk"}, ignored: []string{`there is no template "stcuk"`}},
-		"an unknown annotation":   {annotations: []string{prefix + "severty", "page"}, ignored: []string{"rulefleet.io/severty: there is no such annotation"}},
+		"a severity that is none": {annotations: []string{prefix + "severity", "very high"}, ignored: []string{`"very high" is not a valid severity`}},
+		"a for that is too long":  {annotations: []string{prefix + "for", strings.Repeat("0", 40) + "1m"}, ignored: []string{"is not a Prometheus duration"}},
+		"alerts that are neither": {annotations: []string{prefix + "alerts", "off"}, ignored: []string{`"off" is not valid; use disabled or enabled`}},
+		"a template that is none": {annotations: []string{prefix + "disable", "stuck,stcuk"}, ignored: []string{`template "stcuk" does not exist`}},
+		"an unknown annotation":   {annotations: []string{prefix + "severty", "page"}, ignored: []string{"rulefleet.io/severty: unknown annotation"}},
 		"labels that are reserved": {
 			annotations: []string{prefix + "labels", "alertname=x,namespace=x,deployment=x,severity=x,__x=x,a-b=x,a="},
 			ignored: []string{`"alertname" is reserved`, `"namespace" is reserved`, `"deployment" is reserved`,
-				"the severity is set by rulefleet.io/severity", `"__x" is reserved`, `"a-b" is no name of a label`, `"a=" is no name=value`},
+				"set the severity with the annotation rulefleet.io/severity instead", `"__x" is reserved`, `invalid label name "a-b"`, `"a=" is not a label; write it as name=value`},
 		},
-		"a label that is too long": {annotations: []string{prefix + "labels", "a=" + long("x", 1025)}, ignored: []string{`"a" has more than 1024 bytes`}},
+		"a label that is too long": {annotations: []string{prefix + "labels", "a=" + long("x", 1025)}, ignored: []string{`"a" is longer than 1024 bytes`}},
 		"too many labels": {
 			annotations: []string{prefix + "labels", manyLabels(61)},
 			want: func(a alert) {
@@ -64,9 +64,9 @@ func TestAdjust(t *testing.T) {
 					a.Labels[strings.TrimSuffix(pair, "=x")] = "x"
 				}
 			},
-			ignored: []string{`there are too many labels for "l60"`},
+			ignored: []string{`too many labels; label "l60" is not added`},
 		},
-		"too many mistakes": {annotations: []string{prefix + "labels", long("-=x,", 9999)}, ignored: []string{strings.Repeat(`rulefleet.io/labels: "-" is no name of a label: letters, digits and _, with no digit first; `, 9), "…"}},
+		"too many mistakes": {annotations: []string{prefix + "labels", long("-=x,", 9999)}, ignored: []string{strings.Repeat(`rulefleet.io/labels: invalid label name "-"; use letters, digits and _, not beginning with a digit; `, 9), "…"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := annotated(c.annotations...)
@@ -126,8 +126,8 @@ func TestUnadjusted(t *testing.T) {
 	if !reflect.DeepEqual(r.Spec, plain.Spec) {
 		t.Errorf("made %+v", r.Spec)
 	}
-	const not = "what comes of it is not valid: spec.labels: too much"
-	want := `rulefleet.io/disable: there is no template "nowhere"; rulefleet.io/for: ` + not + "; rulefleet.io/labels: " + not + "; rulefleet.io/severity: " + not
+	const not = "the resulting AlertRule is not valid: spec.labels: too much"
+	want := `rulefleet.io/disable: template "nowhere" does not exist; rulefleet.io/for: ` + not + "; rulefleet.io/labels: " + not + "; rulefleet.io/severity: " + not
 	if got := r.Annotations[v1alpha1.IgnoredAnnotation]; got != want {
 		t.Errorf("told %q", got)
 	}

@@ -10,18 +10,17 @@ import (
 
 // BuiltInOptions are the settings of the hub that the built-in templates depend on.
 type BuiltInOptions struct {
-	// KubeStateMetrics is the inside of a PromQL selector that picks the series of
-	// kube-state-metrics, such as job="kube-state-metrics". Empty is no restriction.
-	// It has passed ValidateSelector.
+	// KubeStateMetrics contains the matchers of a PromQL selector for the series of kube-state-metrics,
+	// such as job="kube-state-metrics". Empty means no restriction. ValidateSelector has accepted it.
 	KubeStateMetrics string
-	// Enabled are the names of those that are enabled; nil is EnabledBuiltIns.
+	// Enabled are the names of the enabled templates. nil means EnabledBuiltIns.
 	Enabled []string
 }
 
-// EnabledBuiltIns are the names of the built-in templates that are enabled by default.
+// EnabledBuiltIns returns the names of the built-in templates that are enabled by default.
 func EnabledBuiltIns() []string { return []string{"deployment-down"} }
 
-// BuiltInNames are the names of all built-in templates.
+// BuiltInNames returns the names of all built-in templates.
 func BuiltInNames() []string {
 	var names []string
 	for _, t := range BuiltIns(BuiltInOptions{}) {
@@ -30,9 +29,8 @@ func BuiltInNames() []string {
 	return names
 }
 
-// BuiltIns returns the templates that the operator brings along, as new objects. They can
-// be edited, enabled and disabled on the hub, and carry an annotation by which
-// FollowBuiltIn tells that somebody did.
+// BuiltIns returns the operator's built-in templates, as new objects. They can be edited, enabled and
+// disabled on the hub. FollowBuiltIn detects edits by an annotation on them.
 func BuiltIns(o BuiltInOptions) []*v1alpha1.AlertRuleTemplate {
 	m := newMetrics(o.KubeStateMetrics)
 	enabled := o.Enabled
@@ -61,7 +59,7 @@ func builtIn(name string, state v1alpha1.State, alert v1alpha1.AlertSpec) *v1alp
 	t := &v1alpha1.AlertRuleTemplate{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "AlertRuleTemplate"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		// All that the API defaults is set, so that the digest stays the same.
+		// All fields with a default in the API are set, so that the digest stays the same.
 		Spec: v1alpha1.AlertRuleTemplateSpec{AlertSpec: alert, State: state, Allow: []v1alpha1.Adjustment{
 			v1alpha1.AdjustAlerts, v1alpha1.AdjustDisable, v1alpha1.AdjustSeverity, v1alpha1.AdjustFor, v1alpha1.AdjustLabels,
 		}},
@@ -75,7 +73,7 @@ const (
 	warning  = "warning"
 )
 
-// theDeployment is how annotations name the Deployment.
+// theDeployment refers to the Deployment in annotations.
 const theDeployment = "Deployment $(deployment.namespace)/$(deployment.name) in cluster $(cluster.name)"
 
 func notes(summary, description string) map[string]v1alpha1.LabelText {
@@ -85,8 +83,7 @@ func notes(summary, description string) map[string]v1alpha1.LabelText {
 	}
 }
 
-// deploymentDown fires when a Deployment that should have replicas has none
-// available. Scaled to zero is not down.
+// deploymentDown fires when no replica of a Deployment is available, unless it is scaled to zero.
 func deploymentDown(m metrics) v1alpha1.AlertSpec {
 	return v1alpha1.AlertSpec{
 		Alert: "DeploymentDown",
@@ -102,10 +99,10 @@ func deploymentDown(m metrics) v1alpha1.AlertSpec {
 	}
 }
 
-// replicasMismatch fires when replicas are missing and no rollout explains it. One that
-// is past its deadline progresses no more, nor does one that makes no new pods: pods
-// that become ready and fail again put the deadline off for ever. A paused one does not
-// count either, since its ReplicaSets still have to keep their replicas.
+// replicasMismatch fires when replicas are missing and no rollout explains it. A rollout past its
+// deadline does not explain it, and neither does a rollout that creates no new pods: pods that
+// repeatedly become ready and fail postpone the deadline forever. A paused rollout does not explain it
+// either, because its ReplicaSets still have to keep their replicas.
 func replicasMismatch(m metrics) v1alpha1.AlertSpec {
 	return v1alpha1.AlertSpec{
 		Alert: "DeploymentReplicasMismatch",
@@ -125,8 +122,8 @@ func replicasMismatch(m metrics) v1alpha1.AlertSpec {
 	}
 }
 
-// rolloutStuck fires when a rollout is past its deadline. While it is paused it is not
-// meant to proceed, and the condition of before stays.
+// rolloutStuck fires when a rollout is past its deadline. Paused Deployments are left out: their
+// rollout is not meant to proceed, and they keep their last condition.
 func rolloutStuck(m metrics) v1alpha1.AlertSpec {
 	return v1alpha1.AlertSpec{
 		Alert: "DeploymentRolloutStuck",
@@ -142,7 +139,7 @@ func rolloutStuck(m metrics) v1alpha1.AlertSpec {
 	}
 }
 
-// generationMismatch fires when the deployment controller does not see to a Deployment.
+// generationMismatch fires when the deployment controller does not process a change of a Deployment.
 func generationMismatch(m metrics) v1alpha1.AlertSpec {
 	return v1alpha1.AlertSpec{
 		Alert: "DeploymentGenerationMismatch",
@@ -156,9 +153,9 @@ func generationMismatch(m metrics) v1alpha1.AlertSpec {
 	}
 }
 
-// crashLooping fires for a container that the kubelet has restarted so often that it
-// waits before the next time. Between two waits the container runs for a while, hence
-// the window.
+// crashLooping fires for a container that the kubelet has restarted so often that it waits before the
+// next restart. The container runs for a while between two waits, so the expression uses a time
+// window.
 func crashLooping(m metrics) v1alpha1.AlertSpec {
 	const waiting = "kube_pod_container_status_waiting_reason|kube_pod_init_container_status_waiting_reason"
 	return v1alpha1.AlertSpec{
@@ -172,9 +169,9 @@ func crashLooping(m metrics) v1alpha1.AlertSpec {
 	}
 }
 
-// containerWaiting fires for a container that does not get to start, for any other
-// reason. Reasons alternate, such as ErrImagePull and ImagePullBackOff, so they are
-// not among the alert's labels: each change would begin the hour anew.
+// containerWaiting fires for a container that does not start, for any other reason. Reasons alternate,
+// for example between ErrImagePull and ImagePullBackOff, so they are not labels of the alert: each
+// change would restart the hour.
 func containerWaiting(m metrics) v1alpha1.AlertSpec {
 	return v1alpha1.AlertSpec{
 		Alert:    "DeploymentContainerWaiting",
@@ -188,8 +185,8 @@ func containerWaiting(m metrics) v1alpha1.AlertSpec {
 	}
 }
 
-// hpaMaxedOut fires when the autoscaler of a Deployment can't scale it up any further.
-// One whose limits are equal is always there.
+// hpaMaxedOut fires when the autoscaler of a Deployment can't scale it up any further. Autoscalers
+// whose limits are equal are left out.
 func hpaMaxedOut(m metrics) v1alpha1.AlertSpec {
 	const most = "kube_horizontalpodautoscaler_spec_max_replicas"
 	return v1alpha1.AlertSpec{

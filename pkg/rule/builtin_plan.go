@@ -7,14 +7,13 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// FollowBuiltIn returns what a template on the hub has to become, given the built-in
-// one of its name as this version and these options make it; nil when it stays as it
-// is. Neither is changed.
+// FollowBuiltIn returns the new version of a template on the hub, given the built-in template of that
+// name in this version and with these options. It returns nil if the template stays unchanged. It
+// changes neither argument.
 //
-// One that nobody edited follows. Its annotation is the digest of what it was made as,
-// so that an edit shows. The state is no part of that, and has an annotation of its own:
-// built-in templates are there to be enabled and disabled, on the hub or by a flag, and
-// whoever did it last is right.
+// A template that was not edited is updated. Its annotation is the digest of its original spec, so
+// that an edit is detected. The digest does not cover the state, which has its own annotation:
+// built-in templates can be enabled and disabled, on the hub or by a flag, and the latest change wins.
 func FollowBuiltIn(present, builtIn *v1alpha1.AlertRuleTemplate) *v1alpha1.AlertRuleTemplate {
 	next := present.DeepCopy()
 	if next.Annotations == nil {
@@ -27,7 +26,7 @@ func FollowBuiltIn(present, builtIn *v1alpha1.AlertRuleTemplate) *v1alpha1.Alert
 	return next
 }
 
-// followSpec changes all of a template's spec but its state, and tells whether it did.
+// followSpec changes a template's spec except its state, and reports whether it changed it.
 func followSpec(t, builtIn *v1alpha1.AlertRuleTemplate) bool {
 	madeAs := t.Annotations[v1alpha1.BuiltInAnnotation]
 	is, due := templateDigest(t.Spec), templateDigest(builtIn.Spec)
@@ -35,7 +34,7 @@ func followSpec(t, builtIn *v1alpha1.AlertRuleTemplate) bool {
 	case madeAs == due:
 		return false // up to date, or edited
 	case is != madeAs && is != due:
-		return false // edited, or made by a version that left no annotation
+		return false // edited, or created by a version without the annotation
 	}
 	state := t.Spec.State
 	t.Spec = *builtIn.Spec.DeepCopy()
@@ -44,8 +43,8 @@ func followSpec(t, builtIn *v1alpha1.AlertRuleTemplate) bool {
 	return true
 }
 
-// followState changes a template's state when the flags say another than they did, and
-// tells whether it noted that.
+// followState changes a template's state when the flags have changed, and reports whether it recorded
+// a change.
 func followState(t, builtIn *v1alpha1.AlertRuleTemplate) bool {
 	was, due := t.Annotations[v1alpha1.BuiltInStateAnnotation], string(builtIn.Spec.State)
 	if was == "" || was == due {
@@ -56,11 +55,11 @@ func followState(t, builtIn *v1alpha1.AlertRuleTemplate) bool {
 	return true
 }
 
-// templateDigest is a digest of a template's spec without its state.
+// templateDigest returns a digest of a template's spec without its state.
 func templateDigest(spec v1alpha1.AlertRuleTemplateSpec) string {
 	spec.State = ""
 	data, err := json.Marshal(spec)
-	if err != nil { // strings, and maps and lists of them: there is nothing to fail
+	if err != nil { // impossible for strings, and maps and lists of them
 		panic(fmt.Sprintf("rule: digest of an AlertRuleTemplate: %v", err))
 	}
 	return digestOf(string(data))[:hashLength]

@@ -10,27 +10,27 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// ValidateSelector returns what is wrong with the inside of a PromQL selector, such as
-// job="kube-state-metrics", or nil. It may be empty.
+// ValidateSelector returns an error if s is not a valid list of PromQL matchers, such as
+// job="kube-state-metrics". s may be empty.
 func ValidateSelector(s string) error {
 	_, err := selectorMatchers(s)
 	return err
 }
 
-// maxSelector bounds a selector, in bytes: some templates hold it a dozen times.
+// maxSelector limits a selector, in bytes, because some templates contain it a dozen times.
 const maxSelector = 512
 
 // selectorMatchers returns the matchers of a selector, in their order.
 func selectorMatchers(s string) ([]*labels.Matcher, error) {
 	const metric = "kube_pod_info"
-	const expected = `it has to be what stands between the braces of a PromQL selector, such as job="kube-state-metrics"`
+	const expected = `write the matchers between the braces of a PromQL selector, such as job="kube-state-metrics"`
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
 	}
 	if len(s) > maxSelector {
-		return nil, fmt.Errorf("%q has more than %d bytes", excerpt(s), maxSelector)
+		return nil, fmt.Errorf("%q is longer than %d bytes; use fewer matchers", excerpt(s), maxSelector)
 	}
-	// With a name before it, matchers that match the empty string are no fault.
+	// With a metric name in front, matchers that match the empty string are allowed.
 	text := metric + "{" + s + "}"
 	tree, f := parsePromQL(text, promQL)
 	if f != nil {
@@ -38,8 +38,8 @@ func selectorMatchers(s string) ([]*labels.Matcher, error) {
 	}
 	selector, ok := tree.(*parser.VectorSelector)
 	if !ok || int(selector.PosRange.End) != len(text) {
-		return nil, fmt.Errorf("%q is not valid: %s", excerpt(s), expected)
+		return nil, fmt.Errorf("%q is not valid; %s", excerpt(s), expected)
 	}
-	// The parser refuses another matcher of the name.
+	// The parser refuses a second matcher for the metric name.
 	return slices.DeleteFunc(selector.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel }), nil
 }

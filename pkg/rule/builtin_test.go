@@ -220,7 +220,7 @@ func TestValidateSelector(t *testing.T) {
 		`up`:                         "is not valid",
 		`__name__="a"`:               "must not be set twice",
 		`__name__=~"a"`:              "__name__",
-		`a="` + long("a", 512) + `"`: "more than 512 bytes",
+		`a="` + long("a", 512) + `"`: "longer than 512 bytes",
 	} {
 		t.Run(bad, func(t *testing.T) {
 			if err := ValidateSelector(bad); err == nil || !strings.Contains(err.Error(), expect) {

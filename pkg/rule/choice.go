@@ -11,29 +11,29 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// MissingGrace is how long a chosen evaluator that is gone stays chosen. Without it, a
-// prometheus-operator that is installed anew would have all rules relabeled and moved, twice.
+// MissingGrace is the time for which a chosen evaluator stays chosen after it has disappeared. Without
+// it, a reinstallation of prometheus-operator would relabel and move all rules twice.
 const MissingGrace = 5 * time.Minute
 
-// Choice is what the evaluators of a spoke are chosen by.
+// Choice is the input for choosing the evaluators of a spoke.
 type Choice struct {
-	// Seen are the candidates: the Prometheus and ThanosRulers of the spoke in the namespaces that
-	// the operator trusts, and those that Refs names. More tells that there may be others.
+	// Seen are the candidates: the Prometheus and ThanosRuler objects of the spoke in the namespaces
+	// that the operator trusts, and those that Refs names. More is true if there may be others.
 	Seen []v1alpha1.Evaluator
 	More bool
 	// Refs are spec.evaluatorRefs.
 	Refs []v1alpha1.EvaluatorReference
-	// Record is what was chosen before, with what those evaluators were when they were last seen.
+	// Record contains the evaluators that were chosen before, with their last known settings.
 	Record []v1alpha1.Evaluator
-	// Open tells that it was decided before that none is chosen. Otherwise, an empty Record is
-	// that of a new spoke, or was lost.
+	// Open is true if it was decided before that none is chosen. Otherwise, an empty Record means that
+	// the spoke is new or that the record was lost.
 	Open bool
-	// Pushed returns what this hub has in the spoke. It is called only where Record is lost.
+	// Pushed returns the objects of this hub in the spoke. It is called only if Record is lost.
 	Pushed func() []Held
-	// Cluster is the spoke, and ClusterLabel the label of alerts that tells clusters apart, or empty.
+	// Cluster is the spoke. ClusterLabel is the label of alerts that identifies the cluster, or empty.
 	Cluster      *Cluster
 	ClusterLabel string
-	// Now is the time, and Grace is MissingGrace, scaled.
+	// Now is the current time. Grace is MissingGrace, scaled.
 	Now   time.Time
 	Grace time.Duration
 }
@@ -44,11 +44,11 @@ type Held struct {
 	Namespace Namespace
 }
 
-// ChooseEvaluators decides which evaluators of a spoke evaluate its rules. It returns Seen with
-// what is chosen marked, and after it those that were chosen and are gone.
+// ChooseEvaluators decides which evaluators of a spoke evaluate its rules. It returns Seen with the
+// chosen ones marked, followed by chosen ones that have disappeared.
 //
-// A choice that was recorded stays, whatever else there is in the spoke. There is a new
-// one only where nothing is recorded, or what is recorded has been gone for Grace.
+// A recorded choice stays, whatever other evaluators the spoke has. A new choice is made only if
+// nothing is recorded, or if the recorded evaluators have been missing for Grace.
 func ChooseEvaluators(in *Choice) []v1alpha1.Evaluator {
 	out := slices.Clone(in.Seen)
 	for i := range out {
@@ -65,7 +65,7 @@ func ChooseEvaluators(in *Choice) []v1alpha1.Evaluator {
 		if len(gone) > 0 || anyChosen(out) {
 			return append(out, gone...)
 		}
-		// None of them is there, by a slip say: what was chosen before is not forgotten.
+		// None of them exists, maybe because of a typing error, so the previous choice is kept.
 	}
 	gone := in.goneOf(record)
 	for i := range out {
@@ -81,8 +81,8 @@ func ChooseEvaluators(in *Choice) []v1alpha1.Evaluator {
 	return append(out, gone...)
 }
 
-// fresh returns the evaluator to choose where none is: the only one. Of several, it is the one that
-// selects what was pushed, if the record of it is lost.
+// fresh returns the evaluator to choose if none is chosen: the only one. If there are several and the
+// record is lost, it returns the one that selects the objects of this hub.
 func (in *Choice) fresh(out []v1alpha1.Evaluator, unrecorded bool) *v1alpha1.Evaluator {
 	var candidates []*v1alpha1.Evaluator
 	for i := range out {
@@ -99,8 +99,8 @@ func (in *Choice) fresh(out []v1alpha1.Evaluator, unrecorded bool) *v1alpha1.Eva
 	return nil
 }
 
-// serving returns the one candidate that selects what was pushed: as it was pushed for it, if
-// there is such a one. Another one in the spoke may select everything, or some of it.
+// serving returns the one candidate that selects the objects of this hub, preferably the one for which
+// they were written. Another evaluator in the spoke may select everything, or some of it.
 func (in *Choice) serving(candidates []*v1alpha1.Evaluator) *v1alpha1.Evaluator {
 	held := in.Pushed()
 	var selecting, served []*v1alpha1.Evaluator
@@ -126,8 +126,8 @@ func (in *Choice) serving(candidates []*v1alpha1.Evaluator) *v1alpha1.Evaluator 
 	return nil
 }
 
-// isFor tells whether a PrometheusRule has the labels, and its alert the mark of the cluster, that it
-// gets when an evaluator is the one that is chosen.
+// isFor reports whether a PrometheusRule has the labels, and its alert the cluster label, that it gets
+// if an evaluator is the chosen one.
 func (in *Choice) isFor(o *monitoringv1.PrometheusRule, e *Evaluator) bool {
 	alone := Cluster{Name: in.Cluster.Name, RuleLabels: in.Cluster.RuleLabels, Evaluators: []Evaluator{*e}}
 	want := withKeys(maps.Clone(alone.RuleLabels), o.Labels, ownLabels)
@@ -137,7 +137,8 @@ func (in *Choice) isFor(o *monitoringv1.PrometheusRule, e *Evaluator) bool {
 	return maps.Equal(want, extra) && (in.ClusterLabel == "" || markOf(o, in.ClusterLabel) == dataText(alone.labelValue()))
 }
 
-// goneOf returns those of a record that are gone, and marks which are for less than Grace.
+// goneOf returns the evaluators of a record that have disappeared, and marks those that have been
+// missing for less than Grace.
 func (in *Choice) goneOf(record []v1alpha1.Evaluator) []v1alpha1.Evaluator {
 	var out []v1alpha1.Evaluator
 	for i := range record {
@@ -145,8 +146,8 @@ func (in *Choice) goneOf(record []v1alpha1.Evaluator) []v1alpha1.Evaluator {
 		if slices.ContainsFunc(in.Seen, func(s v1alpha1.Evaluator) bool { return same(&e, &s) }) {
 			continue
 		}
-		if e.MissingTime.IsZero() || e.MissingTime.After(in.Now) { // by another process' clock
-			e.MissingTime = metav1.NewTime(in.Now.Truncate(time.Second)) // as the API keeps it
+		if e.MissingTime.IsZero() || e.MissingTime.After(in.Now) { // the clock of another process was ahead
+			e.MissingTime = metav1.NewTime(in.Now.Truncate(time.Second)) // the precision of the API
 		}
 		e.Chosen = e.Chosen && in.Now.Sub(e.MissingTime.Time) < in.Grace
 		out = append(out, e)
@@ -158,15 +159,15 @@ func anyChosen(list []v1alpha1.Evaluator) bool {
 	return slices.ContainsFunc(list, func(e v1alpha1.Evaluator) bool { return e.Chosen })
 }
 
-// ReferenceTo returns what spec.evaluatorRefs names an evaluator by.
+// ReferenceTo returns the entry of spec.evaluatorRefs that names an evaluator.
 func ReferenceTo(e *v1alpha1.Evaluator) v1alpha1.EvaluatorReference {
 	return v1alpha1.EvaluatorReference{Kind: e.Kind, Namespace: v1alpha1.NamespaceName(e.Namespace), Name: e.Name}
 }
 
-// IsRecorded tells whether a status lists an evaluator because it is chosen, or was until it went.
+// IsRecorded reports whether an evaluator is chosen, or was chosen until it disappeared.
 func IsRecorded(e v1alpha1.Evaluator) bool { return e.Chosen || !e.MissingTime.IsZero() }
 
-// IsNamed tells whether one of some references is to an evaluator.
+// IsNamed reports whether one of the references names an evaluator.
 func IsNamed(refs []v1alpha1.EvaluatorReference, e *v1alpha1.Evaluator) bool {
 	own := ReferenceTo(e)
 	return slices.ContainsFunc(refs, func(r v1alpha1.EvaluatorReference) bool { return sameObject(r, own) })
@@ -174,7 +175,7 @@ func IsNamed(refs []v1alpha1.EvaluatorReference, e *v1alpha1.Evaluator) bool {
 
 func same(a, b *v1alpha1.Evaluator) bool { return ReferenceTo(a) == ReferenceTo(b) }
 
-// SameChoice tells whether the same evaluators are chosen in two lists.
+// SameChoice reports whether the same evaluators are chosen in two lists.
 func SameChoice(a, b []v1alpha1.Evaluator) bool {
 	within := func(a, b []v1alpha1.Evaluator) bool {
 		return !slices.ContainsFunc(a, func(e v1alpha1.Evaluator) bool {

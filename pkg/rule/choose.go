@@ -16,10 +16,10 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// String returns what an evaluator is called in statuses: kind namespace/name.
+// String returns the name of an evaluator in statuses: kind namespace/name.
 func (e *Evaluator) String() string { return e.Kind + " " + e.Namespace + "/" + e.Name }
 
-// EvaluatorOf returns the Evaluator that a SpokeCluster's status tells of.
+// EvaluatorOf returns the Evaluator for an entry of a SpokeCluster's status.
 func EvaluatorOf(e *v1alpha1.Evaluator) Evaluator {
 	out := Evaluator{
 		Kind: e.Kind, Namespace: e.Namespace, Name: e.Name,
@@ -29,7 +29,7 @@ func EvaluatorOf(e *v1alpha1.Evaluator) Evaluator {
 		Chosen: e.Chosen, Missing: !e.MissingTime.IsZero(),
 	}
 	if e.Kind == KindPrometheus {
-		out.Version, out.Features = e.Version, e.Features // a ThanosRuler's version is Thanos' own
+		out.Version, out.Features = e.Version, e.Features // a ThanosRuler has a version of Thanos
 	}
 	return out
 }
@@ -40,9 +40,8 @@ const (
 	KindThanosRuler = "ThanosRuler"
 )
 
-// Choose applies spec.evaluatorRefs to a list of evaluators: the ones that are named are chosen, and
-// no others. Where none is named, the choice that was recorded stands. It returns those named that
-// are not there.
+// Choose applies spec.evaluatorRefs to a list of evaluators: the named ones are chosen, and no others.
+// If none is named, the recorded choice stays. It returns the named evaluators that don't exist.
 func Choose(all []Evaluator, refs []v1alpha1.EvaluatorReference) []v1alpha1.EvaluatorReference {
 	for i := range all {
 		if e := &all[i]; len(refs) > 0 {
@@ -52,10 +51,10 @@ func Choose(all []Evaluator, refs []v1alpha1.EvaluatorReference) []v1alpha1.Eval
 	return missing(all, refs)
 }
 
-// there tells whether the spoke has an evaluator, or had it a moment ago.
+// there reports whether the spoke has an evaluator, or had it until recently.
 func (e *Evaluator) there() bool { return !e.Missing || e.Chosen }
 
-// missing returns the evaluators that are named and that are not there.
+// missing returns the named evaluators that don't exist.
 func missing(all []Evaluator, refs []v1alpha1.EvaluatorReference) []v1alpha1.EvaluatorReference {
 	var out []v1alpha1.EvaluatorReference
 	for _, r := range refs {
@@ -76,7 +75,7 @@ func sameObject(a, b v1alpha1.EvaluatorReference) bool {
 	return a == b
 }
 
-// Chosen returns the evaluators of a spoke that are to evaluate its rules.
+// Chosen returns the evaluators of a spoke that are chosen to evaluate its rules.
 func (c *Cluster) Chosen() []*Evaluator {
 	var out []*Evaluator
 	for i := range c.Evaluators {
@@ -87,16 +86,16 @@ func (c *Cluster) Chosen() []*Evaluator {
 	return out
 }
 
-// demandedLabels returns the labels that a PrometheusRule needs for the ruleSelectors of all
-// chosen evaluators, beside those that it has. There are none unless there is exactly one
-// answer: then why says what keeps that from being so, by the label's name.
+// demandedLabels returns the labels that a PrometheusRule needs for the ruleSelectors of all chosen
+// evaluators, in addition to the labels that it has. It returns none unless exactly one set of labels
+// satisfies them. Otherwise why contains the cause for each label.
 func (c *Cluster) demandedLabels(has map[string]string) (needed, why map[string]string) {
 	demands := map[string][]labels.Requirement{}
 	why = map[string]string{}
 	for _, e := range c.Chosen() {
 		selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
 		if err != nil {
-			continue // it takes nothing, whatever the labels are
+			continue // it selects nothing, whatever the labels are
 		}
 		requirements, _ := selector.Requirements()
 		for _, r := range requirements {
@@ -106,7 +105,7 @@ func (c *Cluster) demandedLabels(has map[string]string) (needed, why map[string]
 	needed = map[string]string{}
 	for key, requirements := range demands {
 		if _, ok := has[key]; ok {
-			continue // whether it is what they want is for Select to say
+			continue // Select checks whether its value satisfies them
 		}
 		value, needs, problem := solve(key, requirements)
 		switch {
@@ -122,22 +121,22 @@ func (c *Cluster) demandedLabels(has map[string]string) (needed, why map[string]
 	return needed, nil
 }
 
-// LabelProblem says why there is no one set of labels by which the chosen evaluators of a spoke
-// select a PrometheusRule, and what to do; "" where there is.
+// LabelProblem explains why no single set of labels makes the chosen evaluators of a spoke select a
+// PrometheusRule, and what to do. It returns "" if there is one.
 func LabelProblem(c Cluster) string {
 	has := withKeys(maps.Clone(c.RuleLabels), nil, ownLabels)
 	_, why := c.demandedLabels(has)
 	if len(why) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s; set spec.ruleLabels, or name the Prometheus meant in spec.evaluatorRefs: kubectl edit spoke %s",
+	return fmt.Sprintf("%s; set spec.ruleLabels, or name the Prometheus to use in spec.evaluatorRefs: kubectl edit spoke %s",
 		strings.Join(slices.Sorted(maps.Values(why)), "; "), c.Name)
 }
 
-// solve finds the one value of a label that satisfies all requirements on it. Where none is
-// needed, the label is best left out.
+// solve finds the one value of a label that satisfies all requirements. A label that is not needed is
+// left out.
 func solve(key string, requirements []labels.Requirement) (value string, needed bool, problem string) {
-	var allowed sets.Set[string] // nil is any
+	var allowed sets.Set[string] // nil allows any value
 	denied := sets.New[string]()
 	absent := false
 	for i := range requirements {
@@ -157,7 +156,7 @@ func solve(key string, requirements []labels.Requirement) (value string, needed 
 		case selection.DoesNotExist:
 			absent = true
 		default:
-			return "", false, fmt.Sprintf("%s is not understood", r)
+			return "", false, fmt.Sprintf("requirement %s is not supported", r)
 		}
 	}
 	candidates := allowed.Difference(denied)
@@ -170,12 +169,12 @@ func solve(key string, requirements []labels.Requirement) (value string, needed 
 		value, _ = candidates.PopAny()
 		return value, true, ""
 	case allowed == nil:
-		return "", false, "any value of label " + key + " would do"
+		return "", false, "label " + key + " may have any value"
 	}
-	return "", false, fmt.Sprintf("label %s may be any of %s", key, strings.Join(sets.List(candidates), ", "))
+	return "", false, fmt.Sprintf("label %s may have any of the values %s", key, strings.Join(sets.List(candidates), ", "))
 }
 
-// toldLabels says requirements in Kubernetes' own notation.
+// toldLabels returns requirements in the notation of Kubernetes.
 func toldLabels(requirements []labels.Requirement) string {
 	words := make([]string, 0, len(requirements))
 	for i := range requirements {
@@ -185,7 +184,7 @@ func toldLabels(requirements []labels.Requirement) string {
 	return strings.Join(slices.Compact(words), " and ")
 }
 
-// onlyNamespace returns the namespace of the chosen evaluators, if it is one.
+// onlyNamespace returns the namespace of the chosen evaluators, if they have the same one.
 func (c *Cluster) onlyNamespace() string {
 	namespace := ""
 	for _, e := range c.Chosen() {
@@ -197,8 +196,8 @@ func (c *Cluster) onlyNamespace() string {
 	return namespace
 }
 
-// Marked returns the selector of the alerting rules that have a spoke's mark, the label that tells
-// clusters apart: this hub's are among them. It is empty where rules get no such label.
+// Marked returns the selector of the alerting rules that have the cluster label of a spoke. The rules
+// of this hub are among them. It returns "" if rules get no such label.
 func Marked(c Cluster, label string) string {
 	if label == "" {
 		return ""
@@ -206,13 +205,13 @@ func Marked(c Cluster, label string) string {
 	return "{" + label + "=" + strconv.Quote(dataText(c.labelValue())) + "}"
 }
 
-// labelValue returns what the label that tells clusters apart says in a spoke: what the chosen
-// evaluators say of themselves, where that is one thing, or else the spoke's name.
+// labelValue returns the value of the cluster label in a spoke: the external label of the chosen
+// evaluators if they have the same value, or else the name of the spoke.
 func (c *Cluster) labelValue() string {
 	value := ""
 	for _, e := range c.Chosen() {
 		switch {
-		case e.ClusterLabel == "": // it says nothing
+		case e.ClusterLabel == "": // it has none
 		case value != "" && value != e.ClusterLabel:
 			return c.Name
 		default:

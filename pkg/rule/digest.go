@@ -19,9 +19,8 @@ var (
 	ownAnnotations = []string{v1alpha1.AlertRuleAnnotation}
 )
 
-// Digest returns a short digest of what this hub decides in a PrometheusRule: its
-// spec, and the labels and annotations that Render sets. Objects with the same digest
-// need no write.
+// Digest returns a short digest of the parts of a PrometheusRule that this hub defines: its spec, and
+// the labels and annotations that Render sets. Objects with the same digest need no write.
 func Digest(p *monitoringv1.PrometheusRule) string {
 	content := struct {
 		Spec        monitoringv1.PrometheusRuleSpec
@@ -37,16 +36,17 @@ func Digest(p *monitoringv1.PrometheusRule) string {
 	for _, key := range extraLabels(p) {
 		content.Labels = append(content.Labels, key, p.Labels[key])
 	}
-	// JSON sorts the keys of maps, and leaves out what is nil or empty alike.
+	// JSON sorts the keys of maps, and omits nil and empty values alike.
 	data, err := json.Marshal(content)
-	if err != nil { // strings, numbers and maps of them: there is nothing to fail
+	if err != nil { // impossible for strings, numbers and maps of them
 		panic(fmt.Sprintf("rule: digest of a PrometheusRule: %v", err))
 	}
 	return digestOf(string(data))[:hashLength]
 }
 
-// extraLabels returns the labels that an object says it has for the spoke's sake, but
-// for those that Render sets on every one: the list stands where anybody can write.
+// extraLabels returns the labels that an object has for the spoke's evaluators, according to its
+// annotation. It leaves out the labels that Render sets on every object, because anyone in the spoke
+// can edit the annotation.
 func extraLabels(o metav1.Object) []string {
 	list := o.GetAnnotations()[v1alpha1.RuleLabelsAnnotation]
 	if list == "" {
@@ -55,7 +55,8 @@ func extraLabels(o metav1.Object) []string {
 	return slices.DeleteFunc(strings.Split(list, ","), func(key string) bool { return slices.Contains(ownLabels, key) })
 }
 
-// AnswerDigest tells what was sent to a spoke and what it made of it.
+// AnswerDigest identifies the object that was sent to a spoke and the object that the spoke made of
+// it.
 func AnswerDigest(sent, got *monitoringv1.PrometheusRule) string {
 	return Digest(sent) + "/" + Digest(got)
 }

@@ -1,13 +1,12 @@
-// Package rule holds every decision about rules as pure functions: it makes
-// AlertRules of Deployments (Generate), PrometheusRules of AlertRules (Render),
-// checks what people wrote (Validate), decides what to do in a spoke (Decide) and
-// derives an AlertRule's status (Status). It has no client and no clock, and its
-// answers depend on its arguments alone.
+// Package rule contains every decision about rules as pure functions: it generates AlertRules for
+// Deployments (Generate), renders PrometheusRules from AlertRules (Render), validates specs
+// (Validate), decides on the writes in a spoke (Decide), and derives the status of an AlertRule
+// (Status). It has no client and no clock. Results depend only on the arguments.
 //
 // # Placeholders
 //
-// Texts hold $(…) placeholders that are replaced in two stages: $(deployment.…) when
-// a template is made into an AlertRule, $(cluster.…) when that is rendered for a
-// spoke. What is inserted comes from spokes and is not trusted: it is never read as
-// a placeholder, as a Go template or as PromQL (text.go, textfield.go, promql.go).
+// Texts contain $(…) placeholders, which are replaced in two stages: $(deployment.…) when a template
+// generates an AlertRule, and $(cluster.…) when the AlertRule is rendered for a spoke. The inserted
+// values come from spokes and are not trusted: they are never interpreted as placeholders, Go templates
+// or PromQL (text.go, textfield.go, promql.go).
 package rule

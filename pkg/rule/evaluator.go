@@ -15,34 +15,33 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Evaluator is a Prometheus or ThanosRuler that evaluates rules. One rule that it can't
-// parse fails the reload of all of its rules.
+// Evaluator is a Prometheus or ThanosRuler that evaluates rules. One rule that it can't parse makes
+// the reload of all of its rules fail.
 type Evaluator struct {
-	// Kind, Namespace and Name are those of its object in the spoke.
+	// Kind, Namespace and Name identify its object in the spoke.
 	Kind, Namespace, Name string
-	// Chosen tells whether it is to evaluate the rules. See ChooseEvaluators and Choose.
+	// Chosen is true if it is chosen to evaluate the rules. See ChooseEvaluators and Choose.
 	Chosen bool
-	// Missing tells that it was chosen, and is gone. It is what it was when it was last seen.
+	// Missing is true if it was chosen and has disappeared. The other fields have their last known
+	// values.
 	Missing bool
-	// RuleSelector and RuleNamespaceSelector are which PrometheusRules it takes. As in
-	// prometheus-operator, no RuleSelector takes none, an empty one all of them, no
-	// RuleNamespaceSelector those of its own namespace, and an empty one those of all.
+	// RuleSelector and RuleNamespaceSelector select its PrometheusRules. As in prometheus-operator, a
+	// nil RuleSelector selects none and an empty one selects all; a nil RuleNamespaceSelector selects
+	// its own namespace, and an empty one selects all namespaces.
 	RuleSelector, RuleNamespaceSelector *metav1.LabelSelector
-	// EnforcedNamespaceLabel is the label by which PrometheusRules are confined to their own
-	// namespace, but for those that ExcludedFromEnforcement lists, as namespace/name or
-	// namespace/*.
+	// EnforcedNamespaceLabel is the label that restricts PrometheusRules to their own namespace, except
+	// those that ExcludedFromEnforcement lists, as namespace/name or namespace/*.
 	EnforcedNamespaceLabel  string
 	ExcludedFromEnforcement []string
-	// Namespaces are those that prometheus-operator takes PrometheusRules from, none for all, and
-	// DeniedNamespaces those that it does not, whatever RuleNamespaceSelector says.
+	// Namespaces are the namespaces from which prometheus-operator reads PrometheusRules, or nil for
+	// all. DeniedNamespaces are those from which it does not, whatever RuleNamespaceSelector selects.
 	Namespaces, DeniedNamespaces []string
 	// ClusterLabel is its external label cluster, or empty.
 	ClusterLabel string
-	// Version is Prometheus' version, such as v2.53.1. Nothing is checked for one that
-	// is no release of Prometheus: leave it empty for a ThanosRuler, whose versions
-	// are Thanos' own.
+	// Version is the version of Prometheus, such as v2.53.1. Versions that are not a release of
+	// Prometheus are not checked. Leave it empty for a ThanosRuler, which has versions of Thanos.
 	Version string
-	// Features are the names given with --enable-feature.
+	// Features are the names in --enable-feature.
 	Features []string
 }
 
@@ -55,10 +54,10 @@ func (v release) before(w release) bool {
 	return cmp.Or(cmp.Compare(v.major, w.major), cmp.Compare(v.minor, w.minor)) < 0
 }
 
-// releasePattern takes releases and their candidates, and the variants of their images.
+// releasePattern matches releases, release candidates, and the variants of their images.
 var releasePattern = regexp.MustCompile(`^v?([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,6})?(?:-(?:rc\.[0-9]+|distroless|busybox))?$`)
 
-// release returns the evaluator's release, if it is one of Prometheus: 2 and later.
+// release returns the evaluator's release, if it is a release of Prometheus 2 or later.
 func (e *Evaluator) release() (release, bool) {
 	if e == nil {
 		return release{}, false
@@ -72,8 +71,8 @@ func (e *Evaluator) release() (release, bool) {
 	return release{major, minor}, major >= 2
 }
 
-// ParseEvaluator returns the Evaluator of a version and a list of features with commas
-// between them, or nil for an empty version. An error is a version that is no release.
+// ParseEvaluator returns the Evaluator for a version and a comma-separated list of features, or nil if
+// both are empty. It returns an error if the version is not a release.
 func ParseEvaluator(version, features string) (*Evaluator, error) {
 	if version == "" && features == "" {
 		return nil, nil
@@ -85,14 +84,14 @@ func ParseEvaluator(version, features string) (*Evaluator, error) {
 		}
 	}
 	if _, known := e.release(); !known && version != "" {
-		return nil, fmt.Errorf("%q is no release of Prometheus, such as 2.53.1", version)
+		return nil, fmt.Errorf("%q is not a Prometheus release; use a form such as 2.53.1", version)
 	}
 	return e, nil
 }
 
-// parser returns the parser for an alert's expression. What a known Prometheus does
-// not take is left to demands, whose message is better; when nothing is known,
-// what needs a feature that is not named is refused.
+// parser returns the parser for an alert's expression. If the release is known, demands report what it
+// does not support, with better messages. If it is not known, syntax that needs a feature that is not
+// listed is refused.
 func (e *Evaluator) parser() parser.Parser {
 	if e == nil {
 		return promQL
@@ -108,15 +107,15 @@ func (e *Evaluator) parser() parser.Parser {
 	})
 }
 
-// demand is something that not every Prometheus can parse.
+// demand is a syntax element that not every Prometheus can parse.
 type demand struct {
 	pos  int
 	what string // such as: function "acos"
 	came
 }
 
-// refuses says why the evaluator can't parse it, or nothing. Who is what the
-// evaluator is called after its version.
+// refuses explains why the evaluator can't parse a demand, or returns "". who describes the evaluator
+// after its version.
 func (e *Evaluator) refuses(d demand, who string) string {
 	own, known := e.release()
 	switch {
@@ -124,23 +123,23 @@ func (e *Evaluator) refuses(d demand, who string) string {
 		return ""
 	case own.before(d.with):
 		if d.with == d.stable || d.flag == "" {
-			return fmt.Sprintf("Prometheus %s%s knows no %s; it came with %s", own, who, d.what, d.with)
+			return fmt.Sprintf("Prometheus %s%s does not support %s; %s or later is required", own, who, d.what, d.with)
 		}
-		return fmt.Sprintf("Prometheus %s%s knows no %s; it came with %s, behind --enable-feature=%s", own, who, d.what, d.with, d.flag)
+		return fmt.Sprintf("Prometheus %s%s does not support %s; %s or later with --enable-feature=%s is required", own, who, d.what, d.with, d.flag)
 	case d.flag != "" && !slices.Contains(e.Features, d.flag):
-		return fmt.Sprintf("Prometheus %s%s has the %s with --enable-feature=%s alone", own, who, d.what, d.flag)
+		return fmt.Sprintf("Prometheus %s%s supports %s only with --enable-feature=%s", own, who, d.what, d.flag)
 	}
 	return ""
 }
 
-// Who an evaluator is, in messages.
+// Descriptions of an evaluator in messages.
 const (
 	ofSpoke = " of the spoke"
 	ofFleet = ", the fleet's oldest (--prometheus-version),"
 )
 
-// checkEvaluators tells what one of a spoke's evaluators can't parse of an alert whose
-// placeholders are replaced.
+// checkEvaluators reports what one of a spoke's evaluators can't parse of an alert whose placeholders
+// are replaced.
 func checkEvaluators(a v1alpha1.AlertSpec, c Cluster) *Invalid {
 	for _, e := range c.Chosen() {
 		if _, known := e.release(); !known {
@@ -153,7 +152,7 @@ func checkEvaluators(a v1alpha1.AlertSpec, c Cluster) *Invalid {
 	return nil
 }
 
-// check tells what an evaluator can't parse of an alert, whose fields are under a path.
+// check reports what an evaluator can't parse of an alert, whose fields are under a path.
 func (e *Evaluator) check(path string, a v1alpha1.AlertSpec, who string) *Invalid {
 	if _, known := e.release(); !known {
 		return nil

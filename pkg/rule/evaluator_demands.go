@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// exprDemands returns what an expression needs of Prometheus, by position. One that
-// does not parse needs nothing: that is told elsewhere.
+// exprDemands returns the demands of an expression on Prometheus, by position. It returns none for an
+// expression that does not parse, which is reported elsewhere.
 func exprDemands(expr string) []demand {
 	tree, f := parsePromQL(expr, anyPromQL)
 	if f != nil {
@@ -37,7 +37,7 @@ func exprDemands(expr string) []demand {
 func nodeDemands(node parser.Node) []demand {
 	var out []demand
 	need := func(c came, format string, args ...any) {
-		if c != (came{}) { // it was always there
+		if c != (came{}) { // every release has it
 			out = append(out, demand{what: fmt.Sprintf(format, args...), came: c})
 		}
 	}
@@ -64,19 +64,19 @@ func nodeDemands(node parser.Node) []demand {
 		durationDemands(n.StepExpr, need)
 	case *parser.NumberLiteral:
 		if n.Duration {
-			need(numbersCame, "duration in the place of a number")
+			need(numbersCame, "durations in place of numbers")
 		}
 	}
 	return out
 }
 
-// timeDemands is for what follows a selector: @ and offset.
+// timeDemands returns the demands of the modifiers of a selector, @ and offset.
 func timeDemands(at *int64, startOrEnd parser.ItemType, offset time.Duration, offsetExpr *parser.DurationExpr, need func(came, string, ...any)) {
 	if at != nil || startOrEnd != 0 {
 		need(atModifierCame, `modifier "@"`)
 	}
 	if offset < 0 {
-		need(negativeOffsetCame, "negative offset")
+		need(negativeOffsetCame, "negative offsets")
 	}
 	durationDemands(offsetExpr, need)
 }
@@ -99,22 +99,22 @@ func durationDemands(e *parser.DurationExpr, need func(came, string, ...any)) {
 	}
 }
 
-// What stands before the names in braces and parentheses, before parentheses that have
-// names, and before durations.
+// Tokens before names in braces and parentheses, before parentheses that contain names, and before
+// durations.
 var (
 	beforeNames     = []parser.ItemType{parser.LEFT_BRACE, parser.LEFT_PAREN, parser.COMMA}
 	beforeGroupings = []parser.ItemType{parser.BY, parser.WITHOUT, parser.ON, parser.IGNORING, parser.GROUP_LEFT, parser.GROUP_RIGHT}
 	beforeDurations = []parser.ItemType{parser.LEFT_BRACKET, parser.OFFSET, parser.COLON}
 )
 
-// tokenDemands returns what the tree does not tell of: quoted names, and how numbers
-// are written.
+// tokenDemands returns the demands that are not visible in the parsed tree: quoted names, and the
+// notation of numbers.
 func tokenDemands(expr string) []demand {
 	var (
 		out      []demand
 		item     parser.Item
 		last     parser.Item
-		brackets []bool // the open ones: whether names may stand in them
+		brackets []bool // for each open bracket, whether it may contain names
 	)
 	lexer := parser.Lex(expr)
 	for lexer.NextItem(&item); item.Typ != parser.EOF && item.Typ != parser.ERROR; lexer.NextItem(&item) {
@@ -129,14 +129,14 @@ func tokenDemands(expr string) []demand {
 			brackets = brackets[:max(len(brackets)-1, 0)]
 		case parser.STRING:
 			if len(brackets) > 0 && brackets[len(brackets)-1] && slices.Contains(beforeNames, last.Typ) {
-				out = append(out, demand{int(item.Pos), `quoted name, as in {"a.b"}`, quotedNamesCame})
+				out = append(out, demand{int(item.Pos), `quoted names, as in {"a.b"}`, quotedNamesCame})
 			}
 		case parser.NUMBER:
 			switch {
 			case strings.Contains(item.Val, "_"):
-				out = append(out, demand{int(item.Pos), "underscore in numbers", numbersCame})
+				out = append(out, demand{int(item.Pos), "underscores in numbers", numbersCame})
 			case slices.Contains(beforeDurations, last.Typ):
-				out = append(out, demand{int(item.Pos), "number in the place of a duration", numbersCame})
+				out = append(out, demand{int(item.Pos), "numbers in place of durations", numbersCame})
 			}
 		}
 		last = item
@@ -144,7 +144,7 @@ func tokenDemands(expr string) []demand {
 	return out
 }
 
-// textDemands returns what a text needs of Prometheus' templates.
+// textDemands returns the demands of a text on Prometheus' templates.
 func textDemands(text string) []demand {
 	if !strings.Contains(text, "{{") {
 		return nil

@@ -10,11 +10,11 @@ const (
 	fillModifiers         = "promql-binop-fill-modifiers"
 )
 
-// came is when something came to Prometheus: with a release, behind a feature or not,
-// and when it needed the feature no more. The zero stable is: it still does.
+// came is the release with which something came to Prometheus, the feature flag that it needs, and the
+// release that no longer needs the flag. A zero stable means that it still needs it.
 //
-// All of it is from Prometheus' CHANGELOG.md, where the number of the pull request is
-// given; what has none there was looked up in the sources of the release and the one before.
+// The data is from Prometheus' CHANGELOG.md, with the number of the pull request. Entries without a
+// number were looked up in the sources of the release and of the one before it.
 type came struct {
 	with   release
 	flag   string
@@ -94,8 +94,8 @@ var operatorCame = map[parser.ItemType]came{
 	parser.TRIM_UPPER:  since(3, 11),        // #17904
 }
 
-// templateCame holds the functions and variables of texts that Prometheus 2.5, the first
-// that checks texts when it loads them, did not have.
+// templateCame lists the functions and variables of texts that Prometheus 2.5 did not have. It is the
+// first release that checks texts when it loads them.
 var templateCame = map[string]came{
 	"$externalLabels":    since(2, 10), // #5463
 	"humanizePercentage": since(2, 11), // #5670

@@ -46,9 +46,9 @@ func TestEvaluators(t *testing.T) {
 		takes, breaks string // releases, and features after a space
 		field, expect string
 	}{
-		{query("acos(up)"), "2.31", "2.30", "spec.expr", `1:1: Prometheus 2.30 of the spoke knows no function "acos"; it came with 2.31` + "\nacos(up)\n^"},
-		{query("up + (up atan2 up)"), "2.31", "2.30", "spec.expr", `1:7: Prometheus 2.30 of the spoke knows no operator "atan2"; it came with 2.31`},
-		{query("group(up)"), "2.20", "2.19", "spec.expr", `aggregation "group"; it came with 2.20`},
+		{query("acos(up)"), "2.31", "2.30", "spec.expr", `1:1: Prometheus 2.30 of the spoke does not support function "acos"; 2.31 or later is required` + "\nacos(up)\n^"},
+		{query("up + (up atan2 up)"), "2.31", "2.30", "spec.expr", `1:7: Prometheus 2.30 of the spoke does not support operator "atan2"; 2.31 or later is required`},
+		{query("group(up)"), "2.20", "2.19", "spec.expr", `aggregation "group"; 2.20 or later is required`},
 		{query("last_over_time(up[5m])"), "2.26", "2.25", "spec.expr", "2.26"},
 		{query("present_over_time(up[5m])"), "2.29", "2.28", "spec.expr", "2.29"},
 		{query("day_of_year()"), "2.36", "", "", ""},
@@ -56,21 +56,21 @@ func TestEvaluators(t *testing.T) {
 		{query("histogram_stddev(up)"), "2.47", "2.46", "spec.expr", "2.47"},
 		{query("histogram_avg(up)"), "2.51", "2.50", "spec.expr", "2.51"},
 		{query("up @ 1"), "2.33", "2.32", "spec.expr", `modifier "@"`},
-		{query("up @ start()"), "2.25 promql-at-modifier", "2.25", "spec.expr", `has the modifier "@" with --enable-feature=promql-at-modifier alone`},
-		{query("max_over_time(up[5m:1m] @ end())"), "2.33", "2.24 promql-at-modifier", "spec.expr", `it came with 2.25`},
-		{query("up offset -5m"), "2.33", "2.32", "spec.expr", "negative offset"},
-		{query("rate(up[5m] offset -5m)"), "2.26 promql-negative-offset", "2.26", "spec.expr", "negative offset"},
+		{query("up @ start()"), "2.25 promql-at-modifier", "2.25", "spec.expr", `supports modifier "@" only with --enable-feature=promql-at-modifier`},
+		{query("max_over_time(up[5m:1m] @ end())"), "2.33", "2.24 promql-at-modifier", "spec.expr", `2.25 or later is required`},
+		{query("up offset -5m"), "2.33", "2.32", "spec.expr", "negative offsets"},
+		{query("rate(up[5m] offset -5m)"), "2.26 promql-negative-offset", "2.26", "spec.expr", "negative offsets"},
 		{query("up offset 5m"), "2.0", "", "", ""},
-		{query(`{"a.b"}`), "3.0", "2.54", "spec.expr", `1:2: Prometheus 2.54 of the spoke knows no quoted name, as in {"a.b"}; it came with 2.55, behind --enable-feature=utf8-names`},
+		{query(`{"a.b"}`), "3.0", "2.54", "spec.expr", `1:2: Prometheus 2.54 of the spoke does not support quoted names, as in {"a.b"}; 2.55 or later with --enable-feature=utf8-names is required`},
 		{query(`up{"a.b"="c"}`), "2.55 utf8-names", "2.55", "spec.expr", "1:4: "},
 		{query(`sum by (a, "b.c") (up)`), "3.14", "2.53", "spec.expr", "1:12: "},
 		{query(`up{a="b.c", d=~'x'} and on (e) label_replace(up, "a", "b", "c", "d")`), "2.0", "", "", ""},
-		{query("up > 1_000"), "2.54", "2.53", "spec.expr", "underscore in numbers"},
-		{query("time() - up > 10m"), "2.54", "2.53", "spec.expr", "duration in the place of a number"},
+		{query("up > 1_000"), "2.54", "2.53", "spec.expr", "underscores in numbers"},
+		{query("time() - up > 10m"), "2.54", "2.53", "spec.expr", "durations in place of numbers"},
 		{query("rate(up[300])"), "2.54", "2.53", "spec.expr", "1:9: "},
-		{query("limitk(1, up)"), "2.54 " + functions, "2.54", "spec.expr", `has the aggregation "limitk" with --enable-feature=promql-experimental-functions alone`},
+		{query("limitk(1, up)"), "2.54 " + functions, "2.54", "spec.expr", `supports aggregation "limitk" only with --enable-feature=promql-experimental-functions`},
 		{query("sort_by_label(up, 'a')"), "2.49 x," + functions, "3.14", "spec.expr", functions},
-		{query("info(up)"), "2.55 " + functions, "2.54 " + functions, "spec.expr", "behind --enable-feature=" + functions},
+		{query("info(up)"), "2.55 " + functions, "2.54 " + functions, "spec.expr", "with --enable-feature=" + functions},
 		{query("first_over_time(up[5m])"), "3.14", "3.13", "spec.expr", functions},
 		{query("first_over_time(up[5m])"), "3.7 " + functions, "3.6 " + functions, "spec.expr", "3.7"},
 		{query("ts_of_max_over_time(up[5m])"), "3.5 " + functions, "3.4 " + functions, "spec.expr", "3.5"},
@@ -80,8 +80,8 @@ func TestEvaluators(t *testing.T) {
 		{query("rate(up[5m*2])"), "3.4 promql-duration-expr", "3.3 promql-duration-expr", "spec.expr", "arithmetic with durations"},
 		{query("rate(up[step()+1m])"), "3.6 promql-duration-expr", "3.5 promql-duration-expr", "spec.expr", `duration "step()"`},
 		{query("up >/ 1"), "3.11", "3.10", "spec.expr", `operator ">/"`},
-		{v1alpha1.AlertSpec{Alert: "A", Expr: "up", KeepFiringFor: "1m"}, "2.42", "2.41", "spec.keepFiringFor", "keep_firing_for; it came with 2.42"},
-		{note("{{ $value | toTime }}"), "2.38", "2.37", "spec.annotations[a]", `template function "toTime"; it came with 2.38`},
+		{v1alpha1.AlertSpec{Alert: "A", Expr: "up", KeepFiringFor: "1m"}, "2.42", "2.41", "spec.keepFiringFor", "keep_firing_for; 2.42 or later is required"},
+		{note("{{ $value | toTime }}"), "2.38", "2.37", "spec.annotations[a]", `template function "toTime"; 2.38 or later is required`},
 		{note("{{ $externalURL }}"), "2.28", "2.27", "spec.annotations[a]", `template variable "$externalURL"`},
 		{note("{{ if $labels.now }}{{ end }}"), "2.5", "", "", ""},
 		{note("{{ now }}"), "3.6", "3.5", "spec.annotations[a]", "3.6"},
@@ -129,9 +129,9 @@ func TestValidateForTheFleetsOldest(t *testing.T) {
 	for spec, want := range map[string]string{
 		"":                                     "spec.overrides[0].expr: 1:1: function \"sort_by_label\" is not enabled",
 		" promql-experimental-functions":       "",
-		"2.53":                                 `spec.overrides[0].expr: 1:1: Prometheus 2.53, the fleet's oldest (--prometheus-version), has the function "sort_by_label" with`,
+		"2.53":                                 `spec.overrides[0].expr: 1:1: Prometheus 2.53, the fleet's oldest (--prometheus-version), supports function "sort_by_label" only with`,
 		"2.53 promql-experimental-functions":   "",
-		"2.41":                                 "spec.keepFiringFor: Prometheus 2.41, the fleet's oldest (--prometheus-version), knows no keep_firing_for; it came with 2.42",
+		"2.41":                                 "spec.keepFiringFor: Prometheus 2.41, the fleet's oldest (--prometheus-version), does not support keep_firing_for; 2.42 or later is required",
 		"2.41.0 promql-experimental-functions": "spec.keepFiringFor: ",
 	} {
 		t.Run(spec, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestValidateForTheFleetsOldest(t *testing.T) {
 func TestRenderChecksEvaluators(t *testing.T) {
 	r := newRule(func(r *v1alpha1.AlertRule) { r.Spec.Expr = `acos(up{c="$(cluster.name)"})` })
 	_, err := Render(r, Cluster{Name: "eu-1", Evaluators: []Evaluator{{Version: "v2.30.0", Chosen: true}}}, options)
-	if err == nil || !strings.Contains(err.Error(), `Prometheus 2.30 of the spoke knows no function "acos"`) {
+	if err == nil || !strings.Contains(err.Error(), `Prometheus 2.30 of the spoke does not support function "acos"`) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := Render(r, Cluster{Name: "eu-1", Evaluators: []Evaluator{{Version: "v2.31.0", Chosen: true}}}, options); err != nil {

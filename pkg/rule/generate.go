@@ -17,13 +17,13 @@ const (
 
 const deploymentKind = "Deployment"
 
-// Generate returns the AlertRule that a template makes for a workload, in the hub's
-// namespace for generated AlertRules. An error is an *Invalid that tells why this
-// workload can't have it, such as a label that it lacks. Annotations of the Deployment
-// adjust it as far as the template allows; IgnoredAnnotation tells of those that don't.
+// Generate returns the AlertRule that a template generates for a workload, in the hub's namespace for
+// generated AlertRules. An error is an *Invalid that explains why it can't be generated for this
+// workload, such as a missing label. Annotations of the Deployment adjust the AlertRule as far as the
+// template allows. IgnoredAnnotation lists the annotations that don't.
 //
-// There are no ownerReferences: what a template or a Deployment leaves behind is
-// removed by the operator, under its own safeguards, and not by garbage collection.
+// The AlertRule has no ownerReferences. When a template or Deployment is gone, the operator removes
+// its AlertRules with its own safeguards, and not the garbage collector.
 func Generate(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1alpha1.AlertRule, error) {
 	alert, bad := generateStage(w).alert(t.Spec.AlertSpec)
 	if bad != nil {
@@ -34,7 +34,7 @@ func Generate(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1a
 	}
 	a := adjust(t, w)
 	a.apply(&alert)
-	// Last, so that neither template nor Deployment can claim another workload.
+	// Set last, so that neither the template nor the Deployment can override them.
 	alert.Labels[namespaceLabel] = storedText(w.Namespace)
 	alert.Labels[deploymentLabel] = storedText(w.Name)
 	ar := &v1alpha1.AlertRule{
@@ -68,9 +68,9 @@ func Generate(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1a
 	return ar, nil
 }
 
-// Sound tells whether what a valid template made for a workload is valid for sure: what
-// is inserted is escaped, so only its size and the Deployment's adjustments can spoil it.
-// Validating all of a fleet's rules would take a minute of every start.
+// Sound reports whether the AlertRule that a valid template generates for a workload is certainly
+// valid. Inserted values are escaped, so only its size and the Deployment's adjustments can make it
+// invalid. Validating all rules of a fleet would take a minute at each start.
 func Sound(r *v1alpha1.AlertRule, w Workload) bool {
 	const small = 4096
 	size := len(r.Spec.Expr)
@@ -82,8 +82,7 @@ func Sound(r *v1alpha1.AlertRule, w Workload) bool {
 	return size <= small && !w.adjusted()
 }
 
-// storedText writes a value into a text of an AlertRule, where placeholders are read
-// once more.
+// storedText writes a value into a text of an AlertRule, in which placeholders are replaced once more.
 func storedText(value string) v1alpha1.LabelText {
 	return v1alpha1.LabelText(join([]piece{{literal: dataText(value)}}))
 }

@@ -23,11 +23,11 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// goTemplatePreamble is what Prometheus puts before a text (rules/alerting.go).
+// goTemplatePreamble is the text that Prometheus puts before each template (rules/alerting.go).
 const goTemplatePreamble = "{{$labels := .Labels}}{{$externalLabels := .ExternalLabels}}{{$externalURL := .ExternalURL}}{{$value := .Value}}"
 
-// checkGoTemplates renders texts as Prometheus does, with made-up data, and returns
-// what is wrong with the first that does not render.
+// checkGoTemplates renders texts as Prometheus does, with sample data, and reports the first one that
+// can't be rendered.
 func checkGoTemplates(field string, texts map[string]v1alpha1.LabelText, b *budget) *Invalid {
 	for _, key := range slices.Sorted(maps.Keys(texts)) {
 		text := string(texts[key])
@@ -35,24 +35,24 @@ func checkGoTemplates(field string, texts map[string]v1alpha1.LabelText, b *budg
 			continue
 		}
 		if err := rememberedGoTemplate(text, b); err != nil {
-			return invalid(keyed(field, key), "it is no valid Prometheus template: %v", err)
+			return invalid(keyed(field, key), "not a valid Prometheus template: %v", err)
 		}
 	}
 	return nil
 }
 
-// rendered remembers what checkGoTemplate said of a text, by its digest. Controllers
-// validate the same rule for every spoke, and rendering takes a millisecond.
+// rendered caches the results of checkGoTemplate by the digest of the text. Controllers validate the
+// same rule for every spoke, and rendering takes a millisecond.
 var rendered = lru.New(8192)
 
-// renderedText is what checkGoTemplate said, and what it took.
+// renderedText is a result of checkGoTemplate, and the part of the budget that it used.
 type renderedText struct {
 	err          error
 	steps, bytes int
 }
 
-// rememberedGoTemplate is checkGoTemplate. Its answer and what it takes of the budget
-// don't depend on what is remembered.
+// rememberedGoTemplate is checkGoTemplate with a cache. The result and the used budget don't depend on
+// the contents of the cache.
 func rememberedGoTemplate(text string, b *budget) error {
 	key := sha256.Sum256([]byte(text))
 	if found, ok := rendered.Get(key); ok {
@@ -73,12 +73,12 @@ func rememberedGoTemplate(text string, b *budget) error {
 	return r.err
 }
 
-// checkGoTemplate refuses a text that Prometheus does not load, one that is wrong
-// whatever the data, and one that takes too much to render.
+// checkGoTemplate refuses a text that Prometheus does not load, that fails with any data, or that is
+// too expensive to render.
 func checkGoTemplate(text string, b *budget) error {
 	parsed, err := parseGoTemplate(text)
 	if err == nil {
-		err = trial{}.expander(goTemplatePreamble+text, nil).ParseTest() // there are such functions
+		err = trial{}.expander(goTemplatePreamble+text, nil).ParseTest() // all functions exist
 	}
 	if err != nil {
 		_, message, _ := strings.Cut(err.Error(), "template: "+mainTemplate+":")
@@ -91,9 +91,9 @@ func checkGoTemplate(text string, b *budget) error {
 	return parsed.tryAll(instrumented, b)
 }
 
-// tryAll renders the text with one trial's data after the other. What depends on the data,
-// such as parseDuration of a label, has to work with one of them; a field that no data
-// has is wrong even where the others don't come by it.
+// tryAll renders the text with the data of each trial. A text whose success depends on the data, such
+// as parseDuration of a label, has to work with one of them. A field that no data has is an error even
+// if other trials don't reach it.
 func (t *goTemplate) tryAll(instrumented string, b *budget) error {
 	var first, wrong error
 	worked := false
@@ -113,7 +113,7 @@ func (t *goTemplate) tryAll(instrumented string, b *budget) error {
 	if worked && wrong == nil {
 		return nil
 	}
-	// What a plain number lacks, a native histogram may have.
+	// A field that a number does not have may be a field of a native histogram.
 	if wrong == nil || strings.Contains(wrong.Error(), "in type float64") {
 		s := trial{labels: t.labels("1"), found: true, histogram: true}
 		if s.run(t, instrumented, b) == nil {
@@ -123,18 +123,18 @@ func (t *goTemplate) tryAll(instrumented string, b *budget) error {
 	return cmp.Or(wrong, first)
 }
 
-// structural tells of an error that no data helps with.
+// structural reports whether an error is independent of the data.
 func structural(err error) bool {
 	message := err.Error()
 	return strings.Contains(message, "can't evaluate field") || strings.Contains(message, "not a method but has arguments") ||
 		strings.HasSuffix(message, " not defined")
 }
 
-// executing is what text/template says before what went wrong. Its position is that of
-// the instrumented text.
+// executing matches the prefix that text/template puts before an error. Its position refers to the
+// instrumented text.
 var executing = regexp.MustCompile(`(?s)^.*template: .*: executing ".*?" at <.*?>: `)
 
-// located says where in the text as it was written an error is.
+// located adds the position in the original text to an error.
 func (t *goTemplate) located(err error, pos int) error {
 	message := err.Error()
 	switch {
@@ -156,14 +156,14 @@ func (t *goTemplate) located(err error, pos int) error {
 
 func excerptLong(s string) string { return bounded(s, maxMessage/2) }
 
-// trial is made-up data to render a text with.
+// trial is sample data for rendering a text.
 type trial struct {
 	labels    map[string]string
-	found     bool // whether queries find something
+	found     bool // whether queries return a result
 	histogram bool // whether the value is a native histogram
 }
 
-// labels returns all labels that the text may mean, with a value.
+// labels returns all labels that the text may refer to, with the same value.
 func (t *goTemplate) labels(value string) map[string]string {
 	out := make(map[string]string, len(t.words))
 	for word := range t.words {
@@ -172,8 +172,8 @@ func (t *goTemplate) labels(value string) map[string]string {
 	return out
 }
 
-// trials returns what to try a text with: all labels that it may mean have a value,
-// and then none; queries find something, and then nothing.
+// trials returns the sample data for a text: with and without values for all labels that it may refer
+// to, and with and without results of queries.
 func trials(t *goTemplate) []trial {
 	out := []trial{{labels: t.labels("1"), found: true}}
 	if len(t.words) > 0 {
@@ -185,7 +185,7 @@ func trials(t *goTemplate) []trial {
 	return out
 }
 
-// expander is Prometheus' own, with no access to anything.
+// expander is that of Prometheus, without access to any data source.
 func (s trial) expander(text string, query prometheus.QueryFunc) *prometheus.Expander {
 	smpl := promql.Sample{F: 1}
 	if s.histogram {
@@ -197,10 +197,10 @@ func (s trial) expander(text string, query prometheus.QueryFunc) *prometheus.Exp
 	return prometheus.NewTemplateExpander(context.Background(), text, mainTemplate, data, at, query, external, nil)
 }
 
-// query checks a query in place of running it.
+// query checks a query instead of running it.
 func (s trial) query(b *budget) prometheus.QueryFunc {
 	return func(_ context.Context, query string, _ time.Time) (promql.Vector, error) {
-		// It takes longer to parse than to print.
+		// Parsing takes longer than printing.
 		if err := b.spend(20, 16*len(query)); err != nil {
 			return nil, err
 		}

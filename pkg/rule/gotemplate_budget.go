@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// What rendering one text may take, and what all texts of an object may take together.
-// A text that people write takes some ten steps and some hundred bytes.
+// Limits for rendering one text, and for rendering all texts of an object.
+// A typical text takes about ten steps and some hundred bytes.
 const (
 	maxSteps      = 5_000
 	maxBytes      = 1 << 20
@@ -20,14 +20,14 @@ const (
 	maxTotalBytes = 16 << 20
 )
 
-// errBudget ends the rendering of a text that takes too much.
-var errBudget = errors.New("it takes too long to render, or grows too large: loops and repetitions have to stay small")
+// errBudget stops the rendering of a text that uses too many resources.
+var errBudget = errors.New("it takes too long to render, or its output is too large; use shorter loops and fewer repetitions")
 
-// errTotal ends the rendering of texts that take too much together.
-var errTotal = errors.New("the templates of this object together take too long to render: make them simpler, or fewer")
+// errTotal stops the rendering of texts that together use too many resources.
+var errTotal = errors.New("the templates of this object together take too long to render; use fewer or simpler ones")
 
-// budget counts what the rendering of texts takes. text/template has no bound of its
-// own: it runs a loop of any length, and doubles a string as often as it is told to.
+// budget counts the resources that the rendering of texts uses. text/template has no limits of its
+// own: it runs loops of any length, and can double a string any number of times.
 type budget struct {
 	steps, bytes           int // left for the present text
 	totalSteps, totalBytes int // left for all of them
@@ -40,7 +40,7 @@ func newBudget() *budget {
 	return &budget{steps: maxSteps, bytes: maxBytes, totalSteps: maxTotalSteps, totalBytes: maxTotalBytes, totalExpr: maxTotalExprCost}
 }
 
-// next begins a run of a text with so many nodes, which take a step each to parse.
+// next starts the rendering of a text with the given number of nodes, which take a step each to parse.
 func (b *budget) next(nodes int) error {
 	b.steps, b.bytes, b.pos = maxSteps, maxBytes, 0
 	return b.spend(nodes, 0)
@@ -61,8 +61,8 @@ func (b *budget) spend(steps, bytes int) error {
 	return nil
 }
 
-// funcs are the functions that count, and Prometheus' functions whose time or outcome
-// is not proportionate to what they are given.
+// funcs returns the functions that count, and replacements for functions of Prometheus whose time or
+// result is not proportional to their arguments.
 func (b *budget) funcs() template.FuncMap {
 	return template.FuncMap{
 		stepFunc: func(pos, bytes int) (string, error) {
@@ -83,7 +83,7 @@ func (b *budget) funcs() template.FuncMap {
 			return err == nil && re.MatchString(text), err
 		},
 		"reReplaceAll": func(pattern, replacement, text string) (string, error) {
-			// An empty match between all characters, and what it captured once per $.
+			// In the worst case, there is an empty match between all characters, with a capture per $.
 			if 2*(len(text)+1)*(len(replacement)+1) > maxBytes {
 				return "", errBudget
 			}
@@ -118,7 +118,7 @@ func (b *budget) compile(pattern, text string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// printfBound returns what printf can make of its arguments at most, about.
+// printfBound returns an approximate upper limit for the length of a printf result.
 func printfBound(format string, args []any) int {
 	const limit = 1 << 30
 	widest, largest := 0, 0
@@ -144,14 +144,14 @@ func printfBound(format string, args []any) int {
 	return len(format) + strings.Count(format, "%")*(8*largest+400+widest)
 }
 
-// The size of a value of no size of its own, and how deep values may be nested.
+// The size of a value without a size of its own, and the maximum depth of nested values.
 const (
 	wordSize     = 32
 	deepestValue = 100
 )
 
-// sizeOf returns about how many bytes a value takes when it is printed; what is above
-// the limit does not matter. A value that is in another one twice counts twice.
+// sizeOf returns the approximate number of bytes that a value takes when it is printed. Anything above
+// the limit is irrelevant. A value that occurs twice in another value counts twice.
 func sizeOf(v reflect.Value, limit, depth int) int {
 	if limit <= 0 || depth > deepestValue {
 		return wordSize + max(limit, maxBytes)
@@ -166,7 +166,7 @@ func sizeOf(v reflect.Value, limit, depth int) int {
 		}
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[time.Time]() {
-			return 2 * wordSize // its time zone is no part of it
+			return 2 * wordSize // without its time zone
 		}
 	}
 	for part := range partsOf(v) {

@@ -26,17 +26,17 @@ const (
 // mainTemplate is the name of a text among the templates that it defines.
 const mainTemplate = "__alert_text"
 
-// goTemplate is a parsed text of a label or an annotation.
+// goTemplate is the parsed text of a label or an annotation.
 type goTemplate struct {
-	text  string // as it was written
+	text  string // the original text
 	trees map[string]*parse.Tree
 	nodes int
-	words map[string]bool // what may be the name of a label
+	words map[string]bool // possible names of labels
 	uses  map[string]bool // functions, and variables with their $
 }
 
-// parseGoTemplate parses a text after Prometheus' own preamble. Which functions there
-// are is not checked.
+// parseGoTemplate parses a text after Prometheus' own preamble. It does not check whether functions
+// exist.
 func parseGoTemplate(text string) (*goTemplate, error) {
 	tree := parse.New(mainTemplate)
 	tree.Mode = parse.SkipFuncCheck
@@ -44,14 +44,13 @@ func parseGoTemplate(text string) (*goTemplate, error) {
 	if _, err := tree.Parse(goTemplatePreamble+text, "", "", t.trees); err != nil {
 		return nil, fmt.Errorf("parsing a template: %w", err)
 	}
-	t.trees[mainTemplate] = tree // an empty one is left out
+	t.trees[mainTemplate] = tree // tree.Parse leaves out an empty one
 	return t, nil
 }
 
-// instrument writes the template anew so that it counts what it does: a step before
-// every action and at the head of every body, and the size of every value that is
-// printed, assigned or passed to a function. It renders the same. An error says what
-// there is too much of.
+// instrument returns the template with added calls that count its work: a step before every action and
+// at the start of every body, and the size of every value that is printed, assigned or passed to a
+// function. The rendered result is the same. An error reports a limit that is exceeded.
 func (t *goTemplate) instrument() (string, error) {
 	w := &instrumenter{t: t}
 	for _, name := range slices.Sorted(maps.Keys(t.trees)) {
@@ -87,7 +86,7 @@ func (w *instrumenter) node(depth int) bool {
 	case w.t.nodes > maxTemplateNodes:
 		w.err = fmt.Errorf("it has more than %d parts", maxTemplateNodes)
 	case depth > maxTemplateDepth:
-		w.err = fmt.Errorf("it is nested more than %d deep", maxTemplateDepth)
+		w.err = fmt.Errorf("it is nested more than %d levels deep", maxTemplateDepth)
 	}
 	return w.err == nil
 }
@@ -145,7 +144,7 @@ func (w *instrumenter) statement(n parse.Node, depth int) {
 	case *parse.ContinueNode:
 		w.write("{{continue}}")
 	default:
-		w.err = errors.New("it has a part that is not known here: " + excerpt(n.String()))
+		w.err = errors.New("it contains an unsupported part: " + excerpt(n.String()))
 	}
 }
 
@@ -192,8 +191,8 @@ func (w *instrumenter) pipe(p *parse.PipeNode, depth int) {
 	}
 }
 
-// operand writes a word of a command. Arguments are values on their way into a
-// function, so they are counted; the first word is what is called.
+// operand writes a word of a command. Arguments are passed to a function and therefore counted. The
+// first word is the function itself.
 func (w *instrumenter) operand(n parse.Node, argument bool, depth int) {
 	if !w.node(depth) {
 		return
@@ -225,7 +224,7 @@ func (w *instrumenter) operand(n parse.Node, argument bool, depth int) {
 	}
 }
 
-// mention notes what may be the name of a label, and what is used of Prometheus.
+// mention records possible names of labels, and the functions and variables of Prometheus.
 func (w *instrumenter) mention(n parse.Node) {
 	if int(n.Position()) < len(goTemplatePreamble) {
 		return

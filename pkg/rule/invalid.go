@@ -10,13 +10,14 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// maxMessage bounds an Invalid's message, in bytes: it quotes what somebody wrote, and
-// has to fit into an Event (1024 bytes) together with the field.
+// maxMessage limits an Invalid's message, in bytes. The message quotes input, and has to fit into an
+// Event (1024 bytes) together with the field.
 const maxMessage = 900
 
-// Invalid is a person's mistake: nothing is tried again until it is corrected.
+// Invalid is an error in a spec or in data of a spoke. The operator does not try again until it is
+// corrected.
 //
-//nolint:errname // it is a verdict first, and an error to those who pass it on
+//nolint:errname // it is primarily a verdict, and only an error for callers that return it
 type Invalid struct {
 	// Reason is ReasonInvalidExpr, ReasonInvalidSpec, ReasonNamespaceNotAllowed or
 	// ReasonUnsupported.
@@ -38,7 +39,7 @@ func invalid(field, format string, args ...any) *Invalid {
 	}
 }
 
-// invalidExpr tells of a fault in an expression, and points at it.
+// invalidExpr reports a fault in an expression, with its position.
 func invalidExpr(expr string, f *fault) *Invalid { return invalidExprAt("spec.expr", expr, f) }
 
 // invalidExprAt is invalidExpr for another field.
@@ -53,7 +54,7 @@ func invalidExprAt(field, expr string, f *fault) *Invalid {
 	return bad
 }
 
-// pointer shows the line that pos is in, with a caret below.
+// pointer returns the line that contains pos, with a caret below it.
 func pointer(s string, pos int) string {
 	const around = 60
 	if pos > len(s) {

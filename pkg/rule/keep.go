@@ -24,9 +24,9 @@ func (c *Cluster) candidates() []*Evaluator {
 	return out
 }
 
-// undecided tells that a person has to say which evaluator is meant: of several, none is chosen, or
-// one that is named is not there, or the one that was chosen is gone. Meanwhile, what is in the
-// spoke stays as it is.
+// undecided reports whether the choice of an evaluator is open: there are several and none is chosen,
+// a named one does not exist, or the chosen one has disappeared. In the meantime, existing rules in
+// the spoke stay unchanged.
 func (c *Cluster) undecided() bool {
 	if len(c.EvaluatorRefs) > 0 {
 		return len(missing(c.Evaluators, c.EvaluatorRefs)) > 0
@@ -35,11 +35,11 @@ func (c *Cluster) undecided() bool {
 	return len(c.Chosen()) == 0 && (gone || len(c.candidates()) > 0)
 }
 
-// maxCandidates is how many candidates a message names.
+// maxCandidates is the number of candidates that a message names.
 const maxCandidates = 3
 
-// Ambiguity says that of several evaluators none is chosen, and how to choose one; "" where
-// that is not so.
+// Ambiguity explains that none of several evaluators is chosen, and how to choose one. It returns ""
+// if that is not the case.
 func Ambiguity(c Cluster) string {
 	candidates := c.candidates()
 	if len(c.Chosen()) > 0 || len(candidates) == 0 || len(c.EvaluatorRefs) > 0 {
@@ -53,14 +53,14 @@ func Ambiguity(c Cluster) string {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	e := candidates[0]
-	return fmt.Sprintf("the spoke has several Prometheus or ThanosRulers (%s), and none is chosen; rules that are there stay as they are. Name the one that evaluates them: "+
+	return fmt.Sprintf("the spoke has several Prometheus or ThanosRuler objects (%s), and none is chosen; existing rules stay unchanged. Name the one that evaluates them: "+
 		`kubectl patch spokecluster %s --type merge -p '{"spec":{"evaluatorRefs":[{"kind":%q,"namespace":%q,"name":%q}]}}'`,
 		strings.Join(names, ", "), c.Name, e.Kind, e.Namespace, e.Name)
 }
 
-// KeepLabels leaves on a PrometheusRule the labels that it has for an evaluator's sake, where there
-// is no one answer to which it should have: the selectors of those that are chosen contradict
-// each other, or it is undecided which one is meant.
+// KeepLabels keeps the labels that a PrometheusRule has for an evaluator while there is no single
+// answer to which labels it needs: the selectors of the chosen evaluators contradict each other, or
+// the choice is open.
 func KeepLabels(desired, existing *monitoringv1.PrometheusRule, c Cluster, hubID string) {
 	_, open := c.demandedLabels(desired.Labels)
 	undecided := c.undecided()
@@ -76,17 +76,17 @@ func KeepLabels(desired, existing *monitoringv1.PrometheusRule, c Cluster, hubID
 	noteExtra(desired.Annotations, desired.Labels)
 }
 
-// KeepMark leaves on an alert what it says of its cluster while it is undecided whose external label
-// that is: with another value, it would be another alert.
+// KeepMark keeps the cluster label of an alert while the choice of the evaluator with that external
+// label is open. With another value, it would be another alert.
 func KeepMark(desired, existing *monitoringv1.PrometheusRule, c Cluster, o RenderOptions) {
 	if mark := markOf(existing, o.ClusterLabel); mark != "" && o.ClusterLabel != "" && c.undecided() && Owned(existing, o.HubID) {
 		desired.Spec.Groups[0].Rules[0].Labels[o.ClusterLabel] = mark
 	}
 }
 
-// KeepNamespace leaves a PrometheusRule that goes where the spoke's evaluator is in its namespace
-// while it is undecided which one that is. Of several that say that they are the rule's, it
-// is the oldest: somebody may have made a copy.
+// KeepNamespace keeps a PrometheusRule that belongs into the evaluator's namespace in its present
+// namespace while the choice of the evaluator is open. If several objects claim to be the rule's, the
+// oldest one counts, because others may be copies.
 func KeepNamespace(desired *monitoringv1.PrometheusRule, ar *v1alpha1.AlertRule, claimed []*monitoringv1.PrometheusRule, c Cluster, o RenderOptions) {
 	if !Anywhere(ar, o) || !c.undecided() {
 		return
@@ -101,7 +101,7 @@ func KeepNamespace(desired *monitoringv1.PrometheusRule, ar *v1alpha1.AlertRule,
 	}
 }
 
-// markOf returns what the one alert of a PrometheusRule has for a label.
+// markOf returns the value of a label of the only alert in a PrometheusRule.
 func markOf(o *monitoringv1.PrometheusRule, label string) string {
 	if len(o.Spec.Groups) != 1 || len(o.Spec.Groups[0].Rules) != 1 {
 		return ""
@@ -109,7 +109,8 @@ func markOf(o *monitoringv1.PrometheusRule, label string) string {
 	return o.Spec.Groups[0].Rules[0].Labels[label]
 }
 
-// wants tells whether a chosen evaluator's ruleSelector asks for a label, and takes this value of it.
+// wants reports whether the ruleSelector of a chosen evaluator requires a label and accepts this
+// value.
 func (c *Cluster) wants(key, value string) bool {
 	return slices.ContainsFunc(c.Chosen(), func(e *Evaluator) bool {
 		selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)

@@ -4,9 +4,9 @@ import (
 	"text/template/parse"
 )
 
-// mentionedLabels returns the labels of the alert's series that a text asks for, as
-// $labels.x or .Labels.x. What may be something else (a variable of that name of the
-// text's own, .Labels where the dot is something else) is left out.
+// mentionedLabels returns the labels of the alert's series to which a text refers, as $labels.x or
+// .Labels.x. It leaves out references that may be to something else, such as a variable of that name
+// that the text defines.
 func mentionedLabels(t *goTemplate) map[string]bool {
 	m := &mentions{out: map[string]bool{}}
 	m.list(t.trees[mainTemplate].Root, true)
@@ -18,10 +18,10 @@ func mentionedLabels(t *goTemplate) map[string]bool {
 
 type mentions struct {
 	out       map[string]bool
-	redefined bool // the text has a $labels of its own
+	redefined bool // the text defines its own $labels
 }
 
-// list reads statements; root tells whether the dot is what Prometheus passes.
+// list reads statements. root is true if the dot is the data that Prometheus passes.
 func (m *mentions) list(l *parse.ListNode, root bool) {
 	if l == nil {
 		return

@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// MaxNameLength bounds the names of PrometheusRules. prometheus-operator writes each
-// into a ConfigMap key "<namespace>-<name>-<uid>.yaml" of at most 253 characters, and
-// one key that is longer fails the sync of every rule of that Prometheus.
+// MaxNameLength limits the names of PrometheusRules. prometheus-operator uses each name in a ConfigMap
+// key "<namespace>-<name>-<uid>.yaml" of at most 253 characters. A single longer key makes the sync of
+// every rule of that Prometheus fail.
 const MaxNameLength = 147
 
 const (
-	nameDigestLength = 10 // 50 bits: enough to tell a fleet's rules apart
+	nameDigestLength = 10 // 50 bits, enough to distinguish the rules of a fleet
 	hashLength       = 26 // 130 bits, and well below the 63 characters of a label
 )
 
 var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // ObjectName returns the name of an AlertRule's PrometheusRule in every spoke:
-// "<namespace>-<name>-<digest>". The digest, over the hub's id too, keeps apart what
-// the readable part can't (a-b/c and a/b-c, long names, two hubs).
+// "<namespace>-<name>-<digest>". The digest, which includes the hub's id, distinguishes rules whose
+// readable part is the same (a-b/c and a/b-c, long names, two hubs).
 func ObjectName(hubID, namespace, name string) string {
 	return readableName(digestOf(hubID, namespace, name), namespace, name)
 }
 
-// GeneratedName returns the name of the AlertRule that a template makes for a
-// workload: "<template>-<cluster>-<namespace>-<workload>-<digest>".
+// GeneratedName returns the name of the AlertRule that a template generates for a workload:
+// "<template>-<cluster>-<namespace>-<workload>-<digest>".
 func GeneratedName(template, cluster, namespace, workload string) string {
 	return readableName(digestOf(template, cluster, namespace, workload), template, cluster, namespace, workload)
 }
@@ -36,7 +36,7 @@ func Hash(namespace, name string) string {
 	return digestOf(namespace, name)[:hashLength]
 }
 
-// digestOf hashes parts unambiguously: no name holds a NUL.
+// digestOf hashes parts unambiguously, because no name contains a NUL.
 func digestOf(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return base32Lower.EncodeToString(sum[:])
@@ -52,8 +52,8 @@ func readableName(digest string, parts ...string) string {
 	return text + "-" + suffix
 }
 
-// shorten cuts the longest parts until all of them fit, so that one long name does
-// not push the others out.
+// shorten cuts the longest parts until all of them fit, so that one long name does not displace the
+// others.
 func shorten(parts []string, budget int) []string {
 	total, longest := 0, 0
 	for _, p := range parts {
@@ -74,8 +74,8 @@ func shorten(parts []string, budget int) []string {
 	return out
 }
 
-// subdomain makes a valid DNS subdomain, or nothing, of s. Cutting leaves sequences
-// that the grammar does not have ("a.-b"), and callers may pass any string.
+// subdomain returns a valid DNS subdomain made from s, or "". Cutting leaves sequences that are not
+// valid ("a.-b"), and callers may pass any string.
 func subdomain(s string) string {
 	out := make([]byte, 0, len(s))
 	for i := range len(s) {

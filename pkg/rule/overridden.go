@@ -14,25 +14,24 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// An edit on the hub wins over the template. What people have made their own in a
-// generated AlertRule is read from two records: managedFields (KEP-555) has what they
-// set, and AppliedFieldsAnnotation what the operator set last, so that what is gone
-// since then was removed by somebody.
+// An edit on the hub takes precedence over the template. The edited fields of a generated AlertRule are
+// derived from two records: managedFields (KEP-555) lists the fields that others set, and
+// AppliedFieldsAnnotation lists the fields that the operator set last, so that fields missing since
+// then were removed by an edit.
 //
-// Fields are named as people write them: for, labels.team.
+// Fields are named as users write them: for, labels.team.
 
 // mapFields are the fields of a spec whose entries have owners of their own.
 var mapFields = []string{"labels", "annotations"}
 
-// fixedFields are the fields of a generated AlertRule that are nobody's to edit.
+// fixedFields are the fields of a generated AlertRule that can't be edited.
 var fixedFields = []string{"placement", "workloadRef"}
 
-// AllFields stands in ResetFieldsAnnotation for every field.
+// AllFields is the value of ResetFieldsAnnotation for every field.
 const AllFields = "*"
 
-// Overridden returns the fields of a generated AlertRule's spec that people have made
-// their own: those that another field manager than the operator owns, and those that
-// somebody removed. The operator leaves them alone.
+// Overridden returns the edited fields of a generated AlertRule's spec: those that a field manager
+// other than the operator owns, and those that were removed. The operator does not change them.
 func Overridden(r *v1alpha1.AlertRule) []string {
 	fields := ownedByOthers(r)
 	present := fieldsOf(r.Spec)
@@ -44,9 +43,9 @@ func Overridden(r *v1alpha1.AlertRule) []string {
 	return slices.Sorted(maps.Keys(fields))
 }
 
-// LeftAlone returns the fields that the operator does not apply: those that are
-// overridden, and the other name of the severity where one of the two is. The API
-// refuses both together.
+// LeftAlone returns the fields that the operator does not apply: those that are overridden, and, if
+// one of the two fields for the severity is overridden, the other one as well. The API refuses both
+// together.
 func LeftAlone(r *v1alpha1.AlertRule) []string {
 	const field, label = "severity", "labels." + severityLabel
 	fields := Overridden(r)
@@ -58,8 +57,9 @@ func LeftAlone(r *v1alpha1.AlertRule) []string {
 	return fields
 }
 
-// Applied returns the value of AppliedFieldsAnnotation for what a template makes: its
-// fields but those that others own. What was removed stays in it, to be known as such.
+// Applied returns the value of AppliedFieldsAnnotation for an AlertRule from a template: its fields
+// except those that others own. Fields that were removed by an edit stay in it, so that they are
+// recognized as removed.
 func Applied(desired, existing *v1alpha1.AlertRule) string {
 	fields := fieldsOf(desired.Spec)
 	if existing != nil {
@@ -68,10 +68,9 @@ func Applied(desired, existing *v1alpha1.AlertRule) string {
 	return strings.Join(slices.Sorted(maps.Keys(fields)), ",")
 }
 
-// Reset gives the fields that ResetFieldsAnnotation names back to the template: nobody
-// else owns them any more, and those that the template does not set are gone. It
-// returns the AlertRule to write, which field names it gave back, and which it does
-// not know as overridden.
+// Reset returns the fields that ResetFieldsAnnotation names to the template: other owners lose them,
+// and fields that the template does not set are removed. It returns the AlertRule to write, the fields
+// that were reset, and the fields that are not known as overridden.
 func Reset(existing, desired *v1alpha1.AlertRule) (next *v1alpha1.AlertRule, given, unknown []string) {
 	overridden := Overridden(existing)
 	for _, field := range list(existing.Annotations[v1alpha1.ResetFieldsAnnotation]) {
@@ -97,8 +96,7 @@ func Reset(existing, desired *v1alpha1.AlertRule) (next *v1alpha1.AlertRule, giv
 	return next, given, unknown
 }
 
-// ownedByOthers returns the fields of the spec that another manager than the operator
-// owns.
+// ownedByOthers returns the fields of the spec that a manager other than the operator owns.
 func ownedByOthers(r *v1alpha1.AlertRule) sets.Set[string] {
 	fields := sets.New[string]()
 	for i := range r.ManagedFields {
@@ -113,7 +111,7 @@ func ownedByOthers(r *v1alpha1.AlertRule) sets.Set[string] {
 	return fields
 }
 
-// disown takes fields out of what others than the operator own.
+// disown removes fields from the fields that managers other than the operator own.
 func disown(r *v1alpha1.AlertRule, fields []string) {
 	for i := range r.ManagedFields {
 		entry := &r.ManagedFields[i]
@@ -137,8 +135,8 @@ func disown(r *v1alpha1.AlertRule, fields []string) {
 	})
 }
 
-// specOf returns what an entry says that its manager owns, or nil where that is the
-// operator or a writer of the status.
+// specOf returns the fields of the spec that an entry's manager owns, or nil if it is the operator or
+// a writer of the status.
 func specOf(entry *metav1.ManagedFieldsEntry) *fieldpath.Set {
 	if entry.Manager == v1alpha1.FieldManager || entry.Subresource != "" || entry.FieldsV1 == nil {
 		return nil
@@ -150,8 +148,8 @@ func specOf(entry *metav1.ManagedFieldsEntry) *fieldpath.Set {
 	return set
 }
 
-// fieldName names the field of the spec that a path is in, or "" where it is in none
-// that people can make their own.
+// fieldName returns the name of the field of the spec that contains a path, or "" if it is not in a
+// field that can be edited.
 func fieldName(p fieldpath.Path) string {
 	if len(p) < 2 || p[0].FieldName == nil || *p[0].FieldName != "spec" || p[1].FieldName == nil {
 		return ""
@@ -185,7 +183,7 @@ func fieldsOf(spec v1alpha1.AlertRuleSpec) sets.Set[string] {
 	return fields
 }
 
-// remove takes fields out of a spec.
+// remove removes fields from a spec.
 func remove(spec *v1alpha1.AlertRuleSpec, fields sets.Set[string]) {
 	walk(reflect.ValueOf(spec).Elem(), func(name string, v reflect.Value) {
 		switch {
@@ -202,7 +200,7 @@ func remove(spec *v1alpha1.AlertRuleSpec, fields sets.Set[string]) {
 	})
 }
 
-// walk calls fn with the name that each field of a struct has in JSON.
+// walk calls fn for each field of a struct, with its JSON name.
 func walk(v reflect.Value, fn func(name string, v reflect.Value)) {
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")

@@ -7,23 +7,23 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Effective returns an AlertRule's alert and state as they are for one spoke, with
-// its overrides. They are read in order: of those that pick the spoke, the first that
-// sets a field wins, and labels and annotations are merged key by key.
+// Effective returns an AlertRule's alert and state for one spoke, with its overrides. Overrides are
+// evaluated in order: of those that select the spoke, the first that sets a field wins, and labels and
+// annotations are merged key by key.
 //
-// Severity and the label severity are one thing, so an override of either replaces
-// both. An override whose selector is not valid picks nothing; Validate refuses it.
+// Severity and the label severity are the same thing, so an override of either replaces both. An
+// override with an invalid selector selects nothing; Validate refuses it.
 func Effective(r *v1alpha1.AlertRule, c Cluster) (v1alpha1.AlertSpec, v1alpha1.State) {
 	e := effective(r, c)
 	return e.alert, e.state
 }
 
-// merged is an alert with its overrides, and where its fields come from.
+// merged is an alert with its overrides, and the origin of its fields.
 type merged struct {
 	alert v1alpha1.AlertSpec
 	state v1alpha1.State
-	// origin is the path of a field that an override has set, by the path that it
-	// would have without: spec.expr is spec.overrides[1].expr.
+	// origin is the path of a field that an override has set, by the path that the field has without
+	// it: for example spec.overrides[1].expr for spec.expr.
 	origin map[string]string
 }
 
@@ -42,7 +42,7 @@ func effective(r *v1alpha1.AlertRule, c Cluster) merged {
 	return m
 }
 
-// take merges an override that comes after those that were taken.
+// take merges an override that comes after those already merged.
 func (m *merged) take(o *v1alpha1.Override, path string) {
 	if o.State != "" && m.first("spec.state", path+".state") {
 		m.state = o.State
@@ -64,7 +64,7 @@ func (m *merged) take(o *v1alpha1.Override, path string) {
 	m.alert.Annotations = m.merge("spec.annotations", path+".annotations", m.alert.Annotations, o.Annotations)
 }
 
-// first tells whether no override before has set a field, and notes that this one does.
+// first reports whether no earlier override has set a field, and records that this one does.
 func (m *merged) first(field, origin string) bool {
 	if m.origin[field] != "" {
 		return false
@@ -89,7 +89,7 @@ func (m *merged) merge(field, origin string, to, from map[string]v1alpha1.LabelT
 	return to
 }
 
-// blame gives a mistake the path of the field that it is in.
+// blame sets the path of the field that contains an error.
 func (m *merged) blame(bad *Invalid) *Invalid {
 	if origin := m.origin[bad.Field]; origin != "" {
 		bad.Field = origin
@@ -97,8 +97,8 @@ func (m *merged) blame(bad *Invalid) *Invalid {
 	return bad
 }
 
-// PlacedIn tells whether an AlertRule is meant to be in a spoke: its placement picks it,
-// and it is enabled there. An error is a selector that is not valid.
+// PlacedIn reports whether an AlertRule belongs in a spoke: its placement selects the spoke, and the
+// rule is enabled there. It returns an error for an invalid selector.
 func PlacedIn(r *v1alpha1.AlertRule, c Cluster) (bool, error) {
 	placed, err := Places(r.Spec.Placement, c)
 	if err != nil || !placed {
@@ -107,7 +107,7 @@ func PlacedIn(r *v1alpha1.AlertRule, c Cluster) (bool, error) {
 	return stateIn(r, c) != v1alpha1.Disabled, nil
 }
 
-// stateIn returns Effective's state alone, without merging anything.
+// stateIn returns the state that Effective returns, without merging anything.
 func stateIn(r *v1alpha1.AlertRule, c Cluster) v1alpha1.State {
 	for i := range r.Spec.Overrides {
 		o := &r.Spec.Overrides[i]
@@ -121,7 +121,7 @@ func stateIn(r *v1alpha1.AlertRule, c Cluster) v1alpha1.State {
 	return r.Spec.State
 }
 
-// MaybeEnabled tells whether there can be a spoke in which an AlertRule is enabled.
+// MaybeEnabled reports whether there can be a spoke in which an AlertRule is enabled.
 func MaybeEnabled(r *v1alpha1.AlertRule) bool {
 	return r.Spec.State != v1alpha1.Disabled || slices.ContainsFunc(r.Spec.Overrides, func(o v1alpha1.Override) bool {
 		return o.State == v1alpha1.Enabled

@@ -18,30 +18,31 @@ type Cluster struct {
 	// Name and Labels are those of its SpokeCluster.
 	Name   string
 	Labels map[string]string
-	// UID and Created are those of its SpokeCluster, which may be younger than what is in the
-	// spoke, and Identity is that of the cluster, as far as it is known.
+	// UID and Created are those of its SpokeCluster, which may be younger than the objects in the
+	// spoke. Identity is the identity of the cluster, if it is known.
 	UID      types.UID
 	Created  time.Time
 	Identity string
-	// RuleLabels are put on the PrometheusRules there, as labels of the objects.
+	// RuleLabels are added to the PrometheusRules in the spoke, as labels of the objects.
 	RuleLabels map[string]string
-	// Suspended tells that nothing is to be written there.
+	// Suspended is true if nothing may be written to the spoke.
 	Suspended bool
-	// AdoptHubIDs are the ids of the former hubs whose PrometheusRules are to be taken over.
+	// AdoptHubIDs are the ids of the former hubs whose PrometheusRules this hub takes over.
 	AdoptHubIDs []string
-	// MaxRules bounds the AlertRules that templates make for its Deployments; nil is no
-	// bound.
+	// MaxRules limits the number of AlertRules that templates generate for its Deployments. nil means
+	// no limit.
 	MaxRules *int32
-	// Evaluators are the Prometheus and ThanosRulers there, as far as they are known.
+	// Evaluators are the known Prometheus and ThanosRulers in the spoke.
 	Evaluators []Evaluator
-	// EvaluatorRefs names those of them that are to evaluate the rules, as a person said.
+	// EvaluatorRefs are spec.evaluatorRefs of its SpokeCluster.
 	EvaluatorRefs []v1alpha1.EvaluatorReference
-	// EvaluatorsUnknown says why it is not known whether there are others; "" where it is.
+	// EvaluatorsUnknown explains why there may be further evaluators that are not known. It is "" if
+	// all are known.
 	EvaluatorsUnknown string
 }
 
-// Places tells whether a selection picks a cluster: by name or by label. No selector
-// picks nothing, an empty one everything.
+// Places reports whether a selection selects a cluster, by name or by label. A nil selector selects
+// nothing, and an empty one selects everything.
 func Places(s v1alpha1.ClusterSelection, c Cluster) (bool, error) {
 	selector, err := selectorOf(s.Selector)
 	if err != nil {
@@ -50,7 +51,7 @@ func Places(s v1alpha1.ClusterSelection, c Cluster) (bool, error) {
 	return places(s.Names, selector, c), nil
 }
 
-// PlacedOn returns the clusters that a rule's placement picks, by name.
+// PlacedOn returns the clusters that a rule's placement selects, by name.
 func PlacedOn(r *v1alpha1.AlertRule, cs []Cluster) ([]Cluster, error) {
 	selector, err := selectorOf(r.Spec.Placement.Selector)
 	if err != nil {
@@ -70,8 +71,8 @@ func places(names []v1alpha1.ClusterName, selector labels.Selector, c Cluster) b
 	return slices.Contains(names, v1alpha1.ClusterName(c.Name)) || selector.Matches(labels.Set(c.Labels))
 }
 
-// selectorOf is metav1's conversion (nil: nothing, empty: everything) with an error
-// that a person can read.
+// selectorOf converts a selector as metav1 does (nil: nothing, empty: everything), with a readable
+// error.
 func selectorOf(s *metav1.LabelSelector) (labels.Selector, error) {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {

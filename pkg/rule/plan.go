@@ -13,49 +13,49 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Action is what to do with an AlertRule's PrometheusRule in one spoke.
+// Action is the next step for an AlertRule's PrometheusRule in one spoke.
 type Action string
 
 const (
-	// None is an AlertRule that should not be in the spoke: there is only Plan.Delete to do.
+	// None means that the AlertRule does not belong in the spoke. Only Plan.Delete has to be done.
 	None Action = "None"
-	// Keep is an object that is as it should be.
+	// Keep means that the object is up to date.
 	Keep Action = "Keep"
-	// Create is an object that is not there.
+	// Create means that the object does not exist.
 	Create Action = "Create"
-	// Update is an object of ours that differs.
+	// Update means that the object belongs to this hub and differs.
 	Update Action = "Update"
-	// Conflict is an object of the same name that is not ours. It is left alone.
+	// Conflict means that an object of the same name exists that does not belong to this hub. It is
+	// left unchanged.
 	Conflict Action = "Conflict"
-	// Mutated is an object of ours that differs just as the spoke answered to the
-	// same content before: sending it once more would never end.
+	// Mutated means that the object differs exactly as it did after the same content was last sent:
+	// sending it again would never end.
 	Mutated Action = "Mutated"
-	// Terminating is an object of ours that is being deleted: it is waited for.
+	// Terminating means that the object is being deleted, and that the operator waits for it.
 	Terminating Action = "Terminating"
-	// Suspended is an object that is missing or differs, and is left so.
+	// Suspended means that the object is missing or differs, and is left that way.
 	Suspended Action = "Suspended"
 )
 
-// Plan is what to do for one AlertRule in one spoke.
+// Plan contains the steps for one AlertRule in one spoke.
 type Plan struct {
 	// Action is done first.
 	Action Action
-	// Object is what to send for Create and Update. An update carries the
-	// resourceVersion of the object that the decision was made on.
+	// Object is the object to send for Create and Update. An update has the resourceVersion of the
+	// object on which the decision is based.
 	Object *monitoringv1.PrometheusRule
-	// Delete are objects of ours for the same AlertRule that should not be there,
-	// such as in its former namespace. They go after Action has succeeded: an alert
-	// that moves must not be gone where its new place is refused.
+	// Delete lists objects of this hub for the same AlertRule that should not exist, for example in its
+	// former namespace. They are deleted after Action has succeeded, so that an alert that moves does
+	// not disappear if its new place refuses it.
 	Delete []*monitoringv1.PrometheusRule
 }
 
-// Decide compares what a spoke should hold for an AlertRule with what it holds.
-// desired is nil when it should hold nothing. existing is the object of desired's
-// namespace and name, whoever owns it, or nil. claimed are the objects whose
-// annotation names the AlertRule. answerDigest is the AnswerDigest of the last write
-// that the spoke changed on the way in, or empty.
+// Decide compares the objects that a spoke should have for an AlertRule with those that it has.
+// desired is nil if it should have none. existing is the object with the namespace and name of
+// desired, whoever owns it, or nil. claimed are the objects whose annotation names the AlertRule.
+// answerDigest is the AnswerDigest of the last write that the spoke changed, or empty.
 //
-// What Owned says is not this hub's is never changed and never deleted.
+// Objects that do not belong to this hub, according to Owned, are never changed and never deleted.
 func Decide(desired, existing *monitoringv1.PrometheusRule, claimed []*monitoringv1.PrometheusRule, hubID, answerDigest string) Plan {
 	if desired == nil {
 		return Plan{Action: None, Delete: leftovers(claimed, nil, hubID)}
@@ -77,8 +77,7 @@ func Decide(desired, existing *monitoringv1.PrometheusRule, claimed []*monitorin
 	return p
 }
 
-// Suspend returns the plan of an AlertRule that is suspended: nothing is written and
-// nothing is removed.
+// Suspend returns the plan of a suspended AlertRule: nothing is written or removed.
 func (p Plan) Suspend() Plan {
 	if p.Action == Create || p.Action == Update || (p.Action == Keep && len(p.Delete) > 0) {
 		return Plan{Action: Suspended}
@@ -86,14 +85,14 @@ func (p Plan) Suspend() Plan {
 	return Plan{Action: p.Action}
 }
 
-// Owned tells whether this hub made an object.
+// Owned reports whether this hub created an object.
 func Owned(o metav1.Object, hubID string) bool {
 	labels := o.GetLabels()
 	return hubID != "" && labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue && labels[v1alpha1.HubLabel] == hubID
 }
 
-// leftovers returns our claimed objects but the one that should be there, by
-// namespace and name. Those that are being deleted already are left to it.
+// leftovers returns the claimed objects of this hub except the desired one, by namespace and name, and
+// except those that are already being deleted.
 func leftovers(claimed []*monitoringv1.PrometheusRule, desired *monitoringv1.PrometheusRule, hubID string) []*monitoringv1.PrometheusRule {
 	var out []*monitoringv1.PrometheusRule
 	for _, o := range claimed {
@@ -112,8 +111,8 @@ func key(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// updated returns existing with what this hub decides: the spec is replaced whole,
-// other people's metadata stays.
+// updated returns existing with the content that this hub defines: the spec is replaced, and metadata
+// of others is kept.
 func updated(existing, desired *monitoringv1.PrometheusRule) *monitoringv1.PrometheusRule {
 	o := existing.DeepCopy()
 	desired.Spec.DeepCopyInto(&o.Spec)
@@ -130,23 +129,23 @@ func updated(existing, desired *monitoringv1.PrometheusRule) *monitoringv1.Prome
 	return o
 }
 
-// AdoptedName returns the name under which an object of this hub stands for an AlertRule
-// because it was taken over from a former hub that named it. ok is false where it was not.
+// AdoptedName returns the name under which an object of this hub belongs to an AlertRule because it
+// was taken over from a former hub that named it. ok is false if it was not taken over.
 func AdoptedName(o metav1.Object, key types.NamespacedName) (name string, ok bool) {
 	former := o.GetAnnotations()[v1alpha1.AdoptedFromAnnotation]
 	name = o.GetName()
 	return name, former != "" && name == ObjectName(former, key.Namespace, key.Name)
 }
 
-// Adopts tells whether an object is what a former hub pushed for an AlertRule.
+// Adopts reports whether an object is the one that a former hub wrote for an AlertRule.
 func Adopts(o metav1.Object, formerHub string, key types.NamespacedName) bool {
 	of, ok := ParseRuleKey(o)
 	return ok && of == key && Owned(o, formerHub)
 }
 
-// Adopt returns the plan that makes a former hub's object, as the spoke has it, this
-// hub's: in place, so that the alert is neither gone for a moment nor there twice.
-// desired has the object's name.
+// Adopt returns the plan that turns a former hub's object into an object of this hub. It is changed in
+// place, so that the alert is neither missing for a moment nor there twice. desired has the object's
+// name.
 func Adopt(existing, desired *monitoringv1.PrometheusRule, claimed []*monitoringv1.PrometheusRule, hubID string) Plan {
 	object := updated(existing, desired)
 	object.Annotations[v1alpha1.AdoptedFromAnnotation] = existing.Labels[v1alpha1.HubLabel]
@@ -163,10 +162,10 @@ func withKeys(to, from map[string]string, keys []string) map[string]string {
 	return to
 }
 
-// StandsFor returns the AlertRule that an object of this hub stands for, by its annotation and its name. Anybody
-// in a spoke can write this hub's labels and that annotation on an object. One that does not have
-// the name which the hub gives to that AlertRule's object was not pushed for it: it is there to be
-// removed, and its content is not looked at.
+// StandsFor returns the AlertRule to which an object of this hub belongs, by its annotation and its
+// name. Anyone in a spoke can set this hub's labels and the annotation on an object. An object without
+// the name that the hub gives to that AlertRule's object was not written for it: it is removed, and
+// its content is ignored.
 func StandsFor(o metav1.Object, hubID string) (types.NamespacedName, bool) {
 	key, ok := ParseRuleKey(o)
 	if !ok || !Owned(o, hubID) {
@@ -176,10 +175,10 @@ func StandsFor(o metav1.Object, hubID string) (types.NamespacedName, bool) {
 	return key, adopted || o.GetName() == ObjectName(hubID, key.Namespace, key.Name)
 }
 
-// ParseRuleKey returns the AlertRule that a PrometheusRule says it was made from. The
-// annotation stands in a spoke, where anybody can write anything.
+// ParseRuleKey returns the AlertRule from which a PrometheusRule was created, according to its
+// annotation. Anyone in the spoke can change the annotation.
 func ParseRuleKey(o metav1.Object) (types.NamespacedName, bool) {
-	// Names of Kubernetes are bounded, and hold no slash.
+	// Names in Kubernetes have a maximum length and no slash.
 	namespace, name, _ := strings.Cut(o.GetAnnotations()[v1alpha1.AlertRuleAnnotation], "/")
 	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return types.NamespacedName{}, false

@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// expr expands a PromQL expression. Placeholders may stand in string literals alone,
-// as they are written: "\x24(" is none. Everything but their literals stays as it is.
+// expr expands a PromQL expression. Placeholders are only allowed in string literals, and only as
+// written text: "\x24(" is not a placeholder. Everything except these literals stays unchanged.
 func (st stage) expr(s string) (string, *fault) {
 	if !hasPlaceholder(s) {
 		return s, nil
@@ -57,16 +57,16 @@ func (st stage) expr(s string) (string, *fault) {
 }
 
 func misplaced(pos int) *fault {
-	return &fault{pos, `a placeholder may stand in a string literal alone, as in {cluster="$(cluster.name)"}`}
+	return &fault{pos, `a placeholder is only allowed in a string literal, as in {cluster="$(cluster.name)"}`}
 }
 
-// leadingDollars returns the dollars that s begins with, and what follows them.
+// leadingDollars returns the dollars at the start of s, and the following character.
 func leadingDollars(s string) string {
 	rest := strings.TrimLeft(s, "$")
 	return s[:min(len(s), len(s)-len(rest)+1)]
 }
 
-// literal expands one string literal, quotes included.
+// literal expands one string literal, including its quotes.
 func (st stage) literal(quoted string, as role) (string, *fault) {
 	if !hasPlaceholder(quoted) {
 		return quoted, nil
@@ -119,8 +119,8 @@ func (st stage) literalValue(p placeholder, as role) (string, bool, *fault) {
 	case keep:
 		return "", true, nil
 	case len(value) > maxValue:
-		// Half a value would match something else than what it stands for.
-		return "", false, &fault{0, fmt.Sprintf("the value of %s has %d bytes; in an expression, %d are allowed", p, len(value), maxValue)}
+		// A value that is cut off would match something else.
+		return "", false, &fault{0, fmt.Sprintf("the value of %s has %d bytes; at most %d are allowed in an expression", p, len(value), maxValue)}
 	}
 	value = strings.ToValidUTF8(value, "\uFFFD")
 	switch as {
@@ -132,8 +132,8 @@ func (st stage) literalValue(p placeholder, as role) (string, bool, *fault) {
 	return value, false, nil
 }
 
-// requote turns a raw literal, which has no escapes, into a double-quoted one when a
-// value can't be written in it.
+// requote turns a raw literal, which has no escapes, into a double-quoted one if a value can't be
+// written in a raw literal.
 func requote(quote byte, pieces []piece, values []*string) byte {
 	if quote != '`' {
 		return quote
@@ -147,7 +147,7 @@ func requote(quote byte, pieces []piece, values []*string) byte {
 	return '"'
 }
 
-// rawSafe tells whether a value can be written between backquotes.
+// rawSafe reports whether a value can be written between backquotes.
 func rawSafe(s string) bool {
 	for _, r := range s {
 		if r == '`' || r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -157,9 +157,9 @@ func rawSafe(s string) bool {
 	return true
 }
 
-// escape writes a value inside of a literal with the given quotes. strconv.Quote
-// does not do: PromQL knows no \' in double quotes, and its lexer takes a replacement
-// character (U+FFFD) that is not escaped for broken UTF-8.
+// escape writes a value into a literal with the given quotes. strconv.Quote can't be used: PromQL has
+// no \' in double quotes, and its lexer reports a replacement character (U+FFFD) that is not escaped
+// as broken UTF-8.
 func escape(s string, quote byte) string {
 	if quote == '`' {
 		return s

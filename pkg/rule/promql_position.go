@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// role is how PromQL reads a string literal.
+// role is the way in which PromQL interprets a string literal.
 type role int
 
 const (
@@ -13,19 +13,19 @@ const (
 	replacement      // label_replace's replacement, where $1 is a group
 )
 
-// position follows the tokens of an expression, to tell a literal's role.
+// position follows the tokens of an expression, to find a literal's role.
 type position struct {
 	last  parser.Item
 	stack []call
 }
 
-// call is an open bracket of any kind; function is empty when it is no call.
+// call is an open bracket of any kind. function is empty if it is not a call.
 type call struct {
 	function string
 	argument int
 }
 
-// next takes the token that was just read. Comments are not passed.
+// next takes the token that was just read, except comments.
 func (p *position) next(item parser.Item) {
 	switch item.Typ {
 	case parser.LEFT_PAREN:
@@ -44,8 +44,8 @@ func (p *position) next(item parser.Item) {
 	p.last = item
 }
 
-// opened returns what a parenthesis after the last token opens. Around an argument
-// it opens nothing new: ("x") is "x".
+// opened returns the call that a parenthesis after the last token opens. Around an argument, it opens
+// nothing new: ("x") is "x".
 func (p *position) opened() call {
 	if p.last.Typ == parser.IDENTIFIER {
 		return call{function: p.last.Val}

@@ -14,9 +14,9 @@ import (
 // quotedSpan finds \Q, after any number of escaped backslashes.
 var quotedSpan = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*\\Q`)
 
-// checkRegex refuses placeholders of a regular expression whose value would be read
-// as a part of its syntax: in a character class, after a backslash, in the name of a
-// group and the like. It tells which of the others have to be put in a group.
+// checkRegex refuses placeholders in a regular expression whose value would be part of its syntax: in
+// a character class, after a backslash, in the name of a group and the like. It reports which of the
+// others have to be put in a group.
 func checkRegex(quote byte, pieces []piece) ([]bool, *fault) {
 	first := slices.IndexFunc(pieces, func(p piece) bool { return p.placeholder != nil })
 	if first < 0 {
@@ -45,21 +45,21 @@ func plainInRegex(quote byte, pieces []piece) error {
 			return err
 		}
 		if quotedSpan.MatchString(pattern) {
-			return errors.New(`a placeholder's value is quoted already, and can't be used together with \Q`)
+			return errors.New(`a placeholder can't be used together with \Q, because its value is already quoted`)
 		}
 		tree, err := syntax.Parse(pattern, syntax.Perl|syntax.DotNL)
 		if err != nil {
-			return fmt.Errorf("the regular expression is not valid with a plain value in place of the placeholder: %w", err)
+			return fmt.Errorf("the regular expression is not valid when a plain value replaces the placeholder: %w", err)
 		}
 		classes = append(classes, classesOf(tree, nil))
 	}
 	if !slices.Equal(classes[0], classes[1]) {
-		return errors.New("a placeholder can't stand in a character class […] of a regular expression")
+		return errors.New("a placeholder is not allowed in a character class […] of a regular expression")
 	}
 	return nil
 }
 
-// withWord returns what a literal says with a word in place of each placeholder.
+// withWord returns the value of a literal with a word in place of each placeholder.
 func withWord(quote byte, pieces []piece, word string) (string, error) {
 	var b strings.Builder
 	b.WriteByte(quote)

@@ -81,7 +81,7 @@ func TestExprAtGenerateTime(t *testing.T) {
 }
 
 func TestExprRefuses(t *testing.T) {
-	const misplacedMessage = "a placeholder may stand in a string literal alone"
+	const misplacedMessage = "a placeholder is only allowed in a string literal"
 	for in, want := range map[string]string{
 		`up{a="x"} > $(cluster.name)`:                          "1:13: " + misplacedMessage,
 		"up ==\n  $$(cluster.name)":                            "2:3: " + misplacedMessage,
@@ -93,9 +93,9 @@ func TestExprRefuses(t *testing.T) {
 		`up{a="$(cluster.labels.none)"}`:                       `1:7: SpokeCluster eu.1 has no label "none"`,
 		`up{a="$(cluster.name)}`:                               "1:6: unterminated quoted string",
 		`up{a="\$(cluster.name)"}`:                             "1:6: unknown escape sequence",
-		`up{a=~"[$(cluster.name)]"}`:                           "1:9: a placeholder can't stand in a character class",
+		`up{a=~"[$(cluster.name)]"}`:                           "1:9: a placeholder is not allowed in a character class",
 		`up{a=~"[^$(cluster.name)-z]"}`:                        "1:10: ",
-		`up{a=~"\\$(cluster.name)"}`:                           "1:10: the regular expression is not valid with a plain value",
+		`up{a=~"\\$(cluster.name)"}`:                           "1:10: the regular expression is not valid when a plain value replaces the placeholder",
 		`up{a=~"(?$(cluster.name))"}`:                          "the regular expression is not valid",
 		`up{a=~"(?P<$(cluster.name)>x)"}`:                      "the regular expression is not valid",
 		`up{a=~"\\Q$(cluster.name)\\E"}`:                       `can't be used together with \Q`,

@@ -13,57 +13,55 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// ReasonUnproven is the reason of a verdict on a rule that is selected, and whose evaluator was
-// not asked since the operator started: what the status says of it stands. No status has it.
+// ReasonUnproven is the reason of a verdict on a selected rule whose evaluator has not been queried
+// since the operator started. The state in the status is kept. No status has this reason.
 const ReasonUnproven = "Unproven"
 
-// Outcome is what came of asking an evaluator about a rule.
+// Outcome is the result of querying an evaluator about a rule.
 type Outcome int
 
 const (
-	// Unasked is an evaluator that was not asked yet. It is the zero value.
+	// Unasked means that the evaluator has not been queried yet. It is the zero value.
 	Unasked Outcome = iota
-	// NotGranted is one that the operator may not ask.
+	// NotGranted means that the operator is not allowed to query the evaluator.
 	NotGranted
-	// Unreachable is one that did not answer, or not as a Prometheus does.
+	// Unreachable means that the evaluator did not answer, or not as a Prometheus does.
 	Unreachable
-	// Absent is a rule that the evaluator has not loaded, or not as it is now.
+	// Absent means that the evaluator has not loaded the present version of the rule.
 	Absent
-	// Waiting is a rule that was loaded, and not evaluated yet.
+	// Waiting means that the rule was loaded but not evaluated yet.
 	Waiting
-	// Failed is a rule whose last evaluation ended with an error.
+	// Failed means that the last evaluation of the rule ended with an error.
 	Failed
-	// Evaluates is a rule that was evaluated.
+	// Evaluates means that the rule was evaluated.
 	Evaluates
 )
 
-// Evaluation is what an evaluator says of a rule.
+// Evaluation is the state of a rule in an evaluator.
 type Evaluation struct {
 	Outcome Outcome
-	// Late tells that the rule is Absent for longer than loading takes.
+	// Late is true if the rule has been Absent for longer than loading takes.
 	Late bool
-	// Unsure tells that the rule is Absent or Waiting by the first polls since the operator started:
-	// where it was evaluated before, too few of them agree for that to be news.
+	// Unsure is true if the rule is Absent or Waiting according to the first polls since the operator
+	// started. If it was evaluated before, too few polls agree to report it.
 	Unsure bool
 	// Message is the error of the evaluation.
 	Message string
-	// Firing and Pending count its alerts, as they were last seen, where Seen tells that they were.
+	// Firing and Pending are the last known numbers of its alerts, if Seen is true.
 	Firing, Pending int32
 	Seen            bool
-	// Missing are selectors of its expression that match no series, where Checked tells that
-	// they were looked for.
+	// Missing are selectors of its expression that match no series, if Checked is true.
 	Missing []string
 	Checked bool
 }
 
-// LoadingTime is how long an evaluator may take to load a rule before that is told: the kubelet
-// brings a changed ConfigMap into a pod within 60 to 90 s, most of the time.
+// LoadingTime is the time that an evaluator may take to load a rule before it is reported. The kubelet
+// usually brings a changed ConfigMap into a pod within 60 to 90 s.
 const LoadingTime = 5 * time.Minute
 
-// Prove says how far a rule is in a spoke that holds it as it should, given who selects it, and
-// what each of those says of it. Of the row, it sets phase, reason, message, evaluators,
-// firing and missing metrics. all tells that every evaluator counts; otherwise, the one
-// that says the best is enough.
+// Prove determines the phase of a rule in a spoke that holds its present version, given the evaluators
+// that select it and their evaluations. It sets phase, reason, message, evaluators, firing and missing
+// metrics of the row. If all is true, every evaluator counts; otherwise the best result is enough.
 func Prove(o *monitoringv1.PrometheusRule, s Selection, of func(*Evaluator) Evaluation, all bool) v1alpha1.ClusterStatus {
 	row := v1alpha1.ClusterStatus{Phase: v1alpha1.PhaseApplied, Reason: s.Reason, Message: s.Message}
 	for _, e := range s.By[:min(len(s.By), maxRowEvaluators)] {
@@ -84,14 +82,14 @@ func Prove(o *monitoringv1.PrometheusRule, s Selection, of func(*Evaluator) Eval
 	is := decisive(says, all)
 	row.MissingMetrics = is.Missing
 	if is.refused() {
-		row.Reason, row.Message = v1alpha1.ReasonRejected, fmt.Sprintf("prometheus-operator does not hand it to %s: %s", is.by, is.refusal)
+		row.Reason, row.Message = v1alpha1.ReasonRejected, fmt.Sprintf("prometheus-operator does not pass the rule to %s: %s", is.by, is.refusal)
 		return row
 	}
 	row.Phase, row.Reason, row.Message = conclude(is.by, is.Evaluation, is.accepted)
 	return row
 }
 
-// said is what is known of a rule and one of the evaluators that select it.
+// said is the state of a rule in one of the evaluators that select it.
 type said struct {
 	Evaluation
 
@@ -100,13 +98,13 @@ type said struct {
 	refusal  string // of prometheus-operator
 }
 
-// refused tells whether a refusal counts: not against an evaluator that has the rule, and not
-// before it was asked.
+// refused reports whether a refusal of prometheus-operator counts. It does not count for an evaluator
+// that has the rule, or that has not been queried yet.
 func (s *said) refused() bool {
 	return s.refusal != "" && s.Outcome != Evaluates && s.Outcome != Failed && s.Outcome != Unasked
 }
 
-// decisive returns what says the worst if all count, and the best otherwise.
+// decisive returns the worst evaluation if all count, and the best otherwise.
 func decisive(says []said, all bool) *said {
 	order := best
 	if all {
@@ -131,45 +129,45 @@ func decisive(says []said, all bool) *said {
 	return out
 }
 
-// refused is what came of an evaluator that does not get the rule.
+// refused means that the evaluator does not get the rule.
 const refused Outcome = -1
 
-// best and worst order outcomes, where one evaluator is enough and where all count. Before one
-// was asked that could still decide it, nothing is said, or a restart would be seen.
+// best and worst order outcomes, if one evaluator is enough and if all count. While an evaluator that
+// could still decide has not been queried, nothing is reported, so that restarts are not visible.
 var (
 	best  = []Outcome{refused, NotGranted, Unreachable, Absent, Waiting, Failed, Unasked, Evaluates}
 	worst = []Outcome{Unasked, refused, Failed, Absent, Unreachable, Waiting, NotGranted, Evaluates}
 )
 
-// conclude says how far a rule is that an evaluator selects.
+// conclude returns the phase of a rule that an evaluator selects.
 func conclude(e *Evaluator, is Evaluation, accepted bool) (phase v1alpha1.Phase, reason, message string) {
 	switch is.Outcome {
 	case Evaluates:
 		return v1alpha1.PhaseEvaluating, "", ""
 	case Failed:
-		return v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluationFailed, fmt.Sprintf("%s can't evaluate it: %s", e, is.Message)
+		return v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluationFailed, fmt.Sprintf("%s can't evaluate the rule: %s", e, is.Message)
 	case Absent, Waiting:
 		if is.Outcome == Absent && is.Late {
 			return v1alpha1.PhaseSelected, v1alpha1.ReasonNotLoaded, fmt.Sprintf(
-				"%s selects it, and has not loaded it as it is now for more than %d minutes; look at the events of the PrometheusRule, and at the logs of prometheus-operator and of that %s's config-reloader",
+				"%s selects the rule, but has not loaded its present version for more than %d minutes; see the events of the PrometheusRule, and the logs of prometheus-operator and of that %s's config-reloader",
 				e, int(LoadingTime.Minutes()), e.Kind)
 		}
-		return v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, e.String() + " selects it, and has not loaded and evaluated it as it is now yet; that takes a minute or two"
+		return v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, e.String() + " selects the rule, but has not loaded and evaluated its present version yet; this takes a minute or two"
 	case Unreachable:
 		return v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluatorUnreachable, e.String() + " does not answer; see the condition Evaluating of the SpokeCluster"
 	case NotGranted:
 		reason = v1alpha1.ReasonPredicted
-		message = "the selectors of " + e.String() + " pick it; it may not be asked for more"
+		message = e.String() + " selects the rule, as computed from its selectors; Rulefleet is not allowed to query it"
 		if accepted {
-			reason, message = v1alpha1.ReasonConfirmed, "prometheus-operator hands it to "+e.String()+", which may not be asked for more"
+			reason, message = v1alpha1.ReasonConfirmed, "prometheus-operator passes the rule to "+e.String()+"; Rulefleet is not allowed to query it"
 		}
 		return v1alpha1.PhaseSelected, reason, message
 	}
 	return v1alpha1.PhaseSelected, ReasonUnproven, ""
 }
 
-// bindingOf reads what prometheus-operator says of a PrometheusRule and an evaluator, where its
-// feature gate StatusForConfigurationResources is on.
+// bindingOf reads the state that prometheus-operator reports of a PrometheusRule and an evaluator, if
+// its feature gate StatusForConfigurationResources is on.
 func bindingOf(o *monitoringv1.PrometheusRule, e *Evaluator) (accepted bool, refusal string) {
 	for i := range o.Status.Bindings {
 		b := &o.Status.Bindings[i]
@@ -205,8 +203,8 @@ type LoadedRule struct {
 	Annotations        map[string]string
 }
 
-// LoadedDigest returns a digest of an alert that an evaluator has loaded. It is that of the
-// PrometheusRule which the alert comes from, by ContentDigest, if that was not changed since.
+// LoadedDigest returns a digest of an alert that an evaluator has loaded. It equals the ContentDigest
+// of the PrometheusRule from which the alert comes, if that was not changed since.
 func LoadedDigest(r *LoadedRule, confined string) string {
 	text := []string{r.Name, canonical(r.Query), milliseconds(r.For), milliseconds(r.KeepFiringFor)}
 	if confined != "" {
@@ -215,7 +213,7 @@ func LoadedDigest(r *LoadedRule, confined string) string {
 	return digestOf(slices.Concat(text, sorted(r.Labels, confined), []string{""}, sorted(r.Annotations, ""))...)[:hashLength]
 }
 
-// ContentDigest returns a digest of what an evaluator loads of a PrometheusRule of this hub.
+// ContentDigest returns a digest of the part of a PrometheusRule of this hub that an evaluator loads.
 func ContentDigest(o *monitoringv1.PrometheusRule, e *Evaluator) string {
 	r := only(o)
 	if r == nil {
@@ -239,8 +237,8 @@ func ExprOf(o *monitoringv1.PrometheusRule) string {
 	return ""
 }
 
-// only returns the one rule of a PrometheusRule of this hub, or nil for one that is not as a hub
-// pushes it: it is about to be put right.
+// only returns the one rule of a PrometheusRule of this hub, or nil if it does not have the form that
+// a hub writes, which is about to be corrected.
 func only(o *monitoringv1.PrometheusRule) *monitoringv1.Rule {
 	if len(o.Spec.Groups) != 1 || len(o.Spec.Groups[0].Rules) != 1 {
 		return nil
@@ -248,8 +246,8 @@ func only(o *monitoringv1.PrometheusRule) *monitoringv1.Rule {
 	return &o.Spec.Groups[0].Rules[0]
 }
 
-// Confined returns the label that an evaluator sets on every alert of a PrometheusRule, whose
-// expression it rewrites; "" where it does not.
+// Confined returns the label that an evaluator sets on every alert of a PrometheusRule, and with which
+// it rewrites the expression. It returns "" if there is none.
 func (e *Evaluator) Confined(o *monitoringv1.PrometheusRule) string {
 	if e.enforces(o) {
 		return e.EnforcedNamespaceLabel
@@ -257,9 +255,9 @@ func (e *Evaluator) Confined(o *monitoringv1.PrometheusRule) string {
 	return ""
 }
 
-// Given returns which labels an evaluator was given for the alert of a PrometheusRule, of those
-// that it tells of. A ThanosRuler tells of its external labels as if they were the alert's, in
-// place of labels of the same name; prometheus-operator gives it one at least, with its pod's name.
+// Given returns the labels that an evaluator received for the alert of a PrometheusRule, of those that
+// it reports. A ThanosRuler reports its external labels as labels of the alert, in place of labels of
+// the same name. prometheus-operator gives it at least one, with the name of its pod.
 func (e *Evaluator) Given(o *monitoringv1.PrometheusRule, told map[string]string) map[string]string {
 	r := only(o)
 	if e.Kind != KindThanosRuler || r == nil {
@@ -278,11 +276,11 @@ func (e *Evaluator) Given(o *monitoringv1.PrometheusRule, told map[string]string
 	return out
 }
 
-// clusterKey is the external label that Evaluator.ClusterLabel is the value of.
+// clusterKey is the external label whose value is Evaluator.ClusterLabel.
 const clusterKey = "cluster"
 
-// canonical returns an expression as this version of Prometheus writes it. One that is refused stays
-// as it is: no hub pushed it.
+// canonical returns an expression as this version of Prometheus writes it. An expression that is
+// refused is returned unchanged, because no hub wrote it.
 func canonical(expr string) string {
 	tree, f := parsePromQL(expr, anyPromQL)
 	if f != nil {
@@ -291,8 +289,8 @@ func canonical(expr string) string {
 	return tree.String()
 }
 
-// milliseconds tells a duration to the millisecond, as exact as Prometheus' are: what it says in
-// seconds may be off by less.
+// milliseconds returns a duration in milliseconds, which is the precision of Prometheus. The seconds
+// that Prometheus reports may differ by less.
 func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(d.Round(time.Millisecond).Milliseconds(), 10)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// severityLabel is the alert's label that spec.severity becomes.
+// severityLabel is the alert's label for spec.severity.
 const severityLabel = "severity"
 
 // RenderOptions are the settings of the hub that a rendered rule depends on.
@@ -24,11 +24,11 @@ type RenderOptions struct {
 	HubID string
 	// AdminNamespace is the operator's own namespace.
 	AdminNamespace string
-	// RuleNamespace is where AlertRules of the admin namespace go that name no
-	// namespace, such as "monitoring", in spokes whose evaluators do not say.
+	// RuleNamespace is the namespace for AlertRules of the admin namespace that don't name one, such as
+	// "monitoring", in spokes whose evaluators don't determine it.
 	RuleNamespace string
-	// ClusterLabel is the alert's label that holds the spoke's name, or what the evaluator
-	// has for its external label cluster. Empty turns it off.
+	// ClusterLabel is the alert's label for the spoke's name, or for the evaluator's external label
+	// cluster. Empty means no label.
 	ClusterLabel string
 }
 
@@ -45,15 +45,15 @@ func TargetNamespace(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) string {
 	return cmp.Or(c.onlyNamespace(), o.RuleNamespace, r.Namespace)
 }
 
-// Anywhere tells whether nothing in a rule says which namespace it is about: its PrometheusRule
-// goes where the spoke's Prometheus is.
+// Anywhere reports whether nothing in a rule determines the namespace that it is about. Its
+// PrometheusRule goes into the namespace of the spoke's Prometheus.
 func Anywhere(r *v1alpha1.AlertRule, o RenderOptions) bool {
 	return r.Spec.RuleNamespace == "" && r.Spec.WorkloadRef == nil && r.Namespace == o.AdminNamespace
 }
 
-// Render returns the PrometheusRule of an AlertRule for one spoke, in which it is
-// enabled. The rule has passed Validate; an error is an *Invalid that tells why this spoke can't have it,
-// such as a label that its SpokeCluster lacks.
+// Render returns the PrometheusRule of an AlertRule for one spoke in which it is enabled. The rule has
+// passed Validate. An error is an *Invalid that explains why it can't be rendered for this spoke, such
+// as a label that its SpokeCluster lacks.
 func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.PrometheusRule, error) {
 	e := effective(r, c)
 	alert, bad := renderStage(c).alert(e.alert)
@@ -64,7 +64,7 @@ func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.Pr
 	// label of a spoke may hold is known only now.
 	if alert.Expr != e.alert.Expr {
 		if bad := checkExpr(alert.Expr); bad != nil {
-			bad.Message = fmt.Sprintf("with the data of SpokeCluster %s in it: %s", c.Name, bad.Message)
+			bad.Message = fmt.Sprintf("with the data of SpokeCluster %s: %s", c.Name, bad.Message)
 			return nil, e.blame(bad)
 		}
 	}
@@ -103,8 +103,8 @@ func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.Pr
 	return object, nil
 }
 
-// objectLabels are those of the PrometheusRule itself: what the hub needs, what a person
-// said, and what the spoke's evaluators need beside that.
+// objectLabels returns the labels of the PrometheusRule itself: those of the hub, spec.ruleLabels of
+// the SpokeCluster, and those that the spoke's evaluators need in addition.
 func objectLabels(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) map[string]string {
 	out := withKeys(maps.Clone(c.RuleLabels), map[string]string{
 		v1alpha1.ManagedByLabel:     v1alpha1.ManagedByValue,
@@ -116,15 +116,15 @@ func objectLabels(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) map[string]
 	return out
 }
 
-// objectAnnotations are those of the PrometheusRule itself, which has these labels.
+// objectAnnotations returns the annotations of the PrometheusRule itself, which has these labels.
 func objectAnnotations(r *v1alpha1.AlertRule, labels map[string]string) map[string]string {
 	out := map[string]string{v1alpha1.AlertRuleAnnotation: r.Namespace + "/" + r.Name}
 	noteExtra(out, labels)
 	return out
 }
 
-// noteExtra lists in annotations of a PrometheusRule which of its labels are there for the spoke's
-// sake. See extraLabels.
+// noteExtra records in annotations of a PrometheusRule which of its labels it has for the spoke's
+// evaluators. See extraLabels.
 func noteExtra(annotations, labels map[string]string) {
 	extra := slices.DeleteFunc(slices.Sorted(maps.Keys(labels)), func(key string) bool { return slices.Contains(ownLabels, key) })
 	if len(extra) > 0 {
@@ -139,8 +139,8 @@ func duration[T ~string](d v1alpha1.Duration) *T {
 	return new(T(d))
 }
 
-// ruleLabels returns the alert's labels. What a reader relies on to find the spoke is
-// written last, so that nothing in the rule can claim another.
+// ruleLabels returns the alert's labels. Labels that identify the spoke are set last, so that nothing
+// in the rule can override them.
 func ruleLabels(alert v1alpha1.AlertSpec, c Cluster, o RenderOptions) map[string]string {
 	labels := plainMap(alert.Labels)
 	if labels == nil {

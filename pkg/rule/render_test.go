@@ -98,15 +98,15 @@ func TestRenderErrors(t *testing.T) {
 		},
 		"an expression that the spoke's data break": {
 			func(r *v1alpha1.AlertRule) { r.Spec.Expr = `{region="$(cluster.labels.empty)"}` },
-			"spec.expr", "with the data of SpokeCluster eu.1 in it: 1:1: vector selector must contain at least one non-empty matcher",
+			"spec.expr", "with the data of SpokeCluster eu.1: 1:1: vector selector must contain at least one non-empty matcher",
 		},
 		"a deployment's name": {
 			func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up{a="$(deployment.name)"}` },
-			"spec.expr", "belongs into an AlertRuleTemplate",
+			"spec.expr", "is only available in an AlertRuleTemplate",
 		},
 		"a broken expression": {
 			func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up{a="$(cluster.name)"} ==` },
-			"spec.expr", "with the data of SpokeCluster eu.1 in it: 1:16: unexpected end of input",
+			"spec.expr", "with the data of SpokeCluster eu.1: 1:16: unexpected end of input",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// mayHaveLabel tells whether a series that an expression yields may have a label. It
-// says no only when the expression is sure to drop it, or never had it.
+// mayHaveLabel reports whether a series in the result of an expression may have a label. It returns
+// false only if the expression certainly drops the label, or never had it.
 func mayHaveLabel(e parser.Expr, label string) bool {
 	switch n := e.(type) {
 	case *parser.ParenExpr:
@@ -72,7 +72,7 @@ func binaryMayHave(n *parser.BinaryExpr, label string) bool {
 	return matchedMayHave(n, label)
 }
 
-// matchedMayHave is for an operator that puts pairs of series together.
+// matchedMayHave is mayHaveLabel for an operator that matches pairs of series.
 func matchedMayHave(n *parser.BinaryExpr, label string) bool {
 	m := n.VectorMatching
 	if m == nil || m.FillValues.LHS != nil || m.FillValues.RHS != nil {
@@ -121,7 +121,8 @@ func callMayHave(n *parser.Call, label string) bool {
 	return false
 }
 
-// absentMayHave knows that absent makes up the labels that its argument asks for with =.
+// absentMayHave is mayHaveLabel for absent, whose result has the labels that its argument selects with
+// =.
 func absentMayHave(arg parser.Expr, label string) bool {
 	for {
 		paren, ok := arg.(*parser.ParenExpr)

@@ -14,15 +14,15 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// TakesNone says, after its name, what is wrong with an evaluator without a ruleSelector.
-const TakesNone = "has no spec.ruleSelector, so that it takes no PrometheusRule; set it there, to {} for all of them"
+// TakesNone describes an evaluator without a ruleSelector, after its name.
+const TakesNone = "has no spec.ruleSelector, so it selects no PrometheusRule; set it in that object, to {} to select all"
 
-// Selection is which of a spoke's evaluators select a PrometheusRule, by their selectors.
+// Selection lists the evaluators of a spoke that select a PrometheusRule, by their selectors.
 type Selection struct {
-	// By are those that do, of the chosen ones.
+	// By are the chosen evaluators that select it.
 	By []*Evaluator
-	// Reason and Message say why it is not enough that they do, or why none does; "" where all
-	// is well.
+	// Reason and Message explain why the selection is not sufficient, or why no evaluator selects it.
+	// They are "" if there is no problem.
 	Reason, Message string
 
 	all bool // each of the chosen ones counts
@@ -34,8 +34,8 @@ type Namespace struct {
 	Labels map[string]string
 }
 
-// Select tells which evaluators of a spoke select a PrometheusRule as it is there, as
-// prometheus-operator decides it (pkg/operator/rules.go, selectPrometheusRules).
+// Select determines the evaluators of a spoke that select a PrometheusRule as it is there, in the same
+// way as prometheus-operator (pkg/operator/rules.go, selectPrometheusRules).
 func Select(o *monitoringv1.PrometheusRule, ns Namespace, c Cluster) Selection {
 	chosen := c.Chosen()
 	if len(chosen) == 0 {
@@ -67,23 +67,23 @@ func noEvaluator(c Cluster) Selection {
 	case len(c.EvaluatorRefs) > 0:
 		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: noSuch(c.EvaluatorRefs[0], c.Name)}
 	case len(c.candidates()) > 0:
-		return Selection{Reason: v1alpha1.ReasonAmbiguous, Message: "the spoke has several Prometheus or ThanosRulers, and none is chosen; see the condition EvaluatorsFound of SpokeCluster " + c.Name}
+		return Selection{Reason: v1alpha1.ReasonAmbiguous, Message: "the spoke has several Prometheus or ThanosRuler objects, and none is chosen; see the condition EvaluatorsFound of SpokeCluster " + c.Name}
 	case c.EvaluatorsUnknown != "":
 		return Selection{Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: c.EvaluatorsUnknown}
 	}
 	if i := slices.IndexFunc(c.Evaluators, func(e Evaluator) bool { return !e.Missing }); i >= 0 {
 		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: c.Evaluators[i].String() + " " + TakesNone}
 	}
-	return Selection{Reason: v1alpha1.ReasonNoEvaluator, Message: "the spoke has no Prometheus or ThanosRuler object; whether anything evaluates the rule can't be known"}
+	return Selection{Reason: v1alpha1.ReasonNoEvaluator, Message: "the spoke has no Prometheus or ThanosRuler object; Rulefleet can't verify whether anything evaluates the rule"}
 }
 
-// noSuch tells of an evaluator that a person named and that is not there.
+// noSuch reports a named evaluator that does not exist.
 func noSuch(r v1alpha1.EvaluatorReference, spoke string) string {
-	return fmt.Sprintf("the spoke has no %s %s/%s; correct spec.evaluatorRefs of SpokeCluster %s", r.Kind, r.Namespace, r.Name, spoke)
+	return fmt.Sprintf("%s %s/%s not found in the spoke; correct spec.evaluatorRefs of SpokeCluster %s", r.Kind, r.Namespace, r.Name, spoke)
 }
 
-// skips says why an evaluator does not select a PrometheusRule, and what to change; "" where it
-// does. open is why labels could not be found.
+// skips explains why an evaluator does not select a PrometheusRule, and what to change. It returns ""
+// if the evaluator selects it. open contains the causes why labels are not determined.
 func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluster, open map[string]string) string {
 	if e.RuleSelector == nil {
 		return TakesNone
@@ -93,7 +93,7 @@ func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluste
 	}
 	selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
 	if err != nil {
-		return fmt.Sprintf("has a spec.ruleSelector that is not valid; correct it there: %v", err)
+		return fmt.Sprintf("has an invalid spec.ruleSelector; correct it in that object: %v", err)
 	}
 	requirements, _ := selector.Requirements()
 	unmet := unmet(requirements, o.Labels)
@@ -104,49 +104,49 @@ func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluste
 	for i := range unmet {
 		words = append(words, unmet[i].String())
 	}
-	what := "wants by its ruleSelector: " + strings.Join(words, ", ")
+	what := "has a ruleSelector that requires " + strings.Join(words, ", ")
 	key := unmet[0].Key()
 	switch value, has := o.Labels[key]; {
 	case slices.Contains(ownLabels, key):
-		return what + ", which the hub needs for itself; change spec.ruleSelector of that Prometheus"
+		return what + ", but the hub sets this label itself; change spec.ruleSelector of that Prometheus"
 	case has && c.RuleLabels[key] != value && slices.Contains(extraLabels(o), key):
-		return fmt.Sprintf("%s, and the PrometheusRule has %s=%s for another Prometheus, or as it was wanted before; unless that changes in a minute, say which in spec.ruleLabels of SpokeCluster %s, or name the Prometheus meant in its spec.evaluatorRefs", what, key, value, c.Name)
+		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s, for another Prometheus or for an earlier selector; if this lasts longer than a minute, set the label in spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, key, value, c.Name)
 	case has && c.RuleLabels[key] != value:
-		return fmt.Sprintf("%s, and the PrometheusRule has %s=%s, which is not the hub's; take that label off it in the spoke", what, key, value)
+		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s, which the hub did not set; remove that label from it in the spoke", what, key, value)
 	case has:
-		return fmt.Sprintf("%s, and the PrometheusRule has %s=%s; correct spec.ruleLabels of SpokeCluster %s, or name the Prometheus meant in its spec.evaluatorRefs", what, key, value, c.Name)
+		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s; correct spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, key, value, c.Name)
 	case open[key] != "":
-		return fmt.Sprintf("%s, and %s; say which in spec.ruleLabels of SpokeCluster %s, or name the Prometheus meant in its spec.evaluatorRefs", what, open[key], c.Name)
+		return fmt.Sprintf("%s, and %s; set the label in spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, open[key], c.Name)
 	case len(open) > 0:
-		return fmt.Sprintf("%s, and no set of labels is the only one for all of them; set spec.ruleLabels of SpokeCluster %s, or name the Prometheus meant in its spec.evaluatorRefs", what, c.Name)
+		return fmt.Sprintf("%s, but the selectors together don't determine one set of labels; set spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, c.Name)
 	}
-	return fmt.Sprintf("%s; the PrometheusRule gets it as soon as it can be written", what)
+	return fmt.Sprintf("%s; the label is added as soon as the PrometheusRule can be written", what)
 }
 
-// skipsNamespace says why an evaluator takes nothing from a namespace.
+// skipsNamespace explains why an evaluator selects nothing from a namespace.
 func (e *Evaluator) skipsNamespace(ns Namespace) string {
 	switch {
 	case len(e.Namespaces) > 0 && !slices.Contains(e.Namespaces, ns.Name):
-		return fmt.Sprintf("gets no PrometheusRule of namespace %s, because prometheus-operator runs with --namespaces=%s there; add it, or set spec.ruleNamespace to one of them", ns.Name, strings.Join(e.Namespaces, ","))
+		return fmt.Sprintf("gets no PrometheusRules from namespace %s, because prometheus-operator runs with --namespaces=%s; add the namespace to that flag, or set spec.ruleNamespace to one of them", ns.Name, strings.Join(e.Namespaces, ","))
 	case slices.Contains(e.DeniedNamespaces, ns.Name):
-		return fmt.Sprintf("gets no PrometheusRule of namespace %s, because prometheus-operator runs with --deny-namespaces=%s there; take it out, or set spec.ruleNamespace to another", ns.Name, strings.Join(e.DeniedNamespaces, ","))
+		return fmt.Sprintf("gets no PrometheusRules from namespace %s, because prometheus-operator runs with --deny-namespaces=%s; remove the namespace from that flag, or set spec.ruleNamespace to another one", ns.Name, strings.Join(e.DeniedNamespaces, ","))
 	}
 	if e.RuleNamespaceSelector == nil {
 		if ns.Name == e.Namespace {
 			return ""
 		}
-		return fmt.Sprintf("takes PrometheusRules of its own namespace alone, and this one is in %s; set spec.ruleNamespaceSelector of that Prometheus, to {} for all namespaces", ns.Name)
+		return fmt.Sprintf("selects PrometheusRules only in its own namespace, and this one is in %s; set spec.ruleNamespaceSelector of that Prometheus, to {} for all namespaces", ns.Name)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(e.RuleNamespaceSelector)
 	if err != nil {
-		return fmt.Sprintf("has a spec.ruleNamespaceSelector that is not valid; correct it there: %v", err)
+		return fmt.Sprintf("has an invalid spec.ruleNamespaceSelector; correct it in that object: %v", err)
 	}
 	requirements, _ := selector.Requirements()
 	unmet := unmet(requirements, ns.Labels)
 	if len(unmet) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("wants by its ruleNamespaceSelector a namespace with: %s, and %s is not one; label the namespace in the spoke, or change the selector of that Prometheus",
+	return fmt.Sprintf("has a ruleNamespaceSelector that requires %s, which namespace %s does not meet; label the namespace in the spoke, or change the selector of that Prometheus",
 		toldLabels(unmet), ns.Name)
 }
 
@@ -161,17 +161,17 @@ func unmet(requirements []labels.Requirement, has map[string]string) []labels.Re
 	return out
 }
 
-// enforces tells whether an evaluator confines a PrometheusRule to its namespace.
+// enforces reports whether an evaluator restricts a PrometheusRule to its namespace.
 func (e *Evaluator) enforces(o *monitoringv1.PrometheusRule) bool {
 	return e.EnforcedNamespaceLabel != "" &&
 		!slices.Contains(e.ExcludedFromEnforcement, o.Namespace+"/*") &&
 		!slices.Contains(e.ExcludedFromEnforcement, o.Namespace+"/"+o.Name)
 }
 
-// CheckEnforced tells of a rule that is selected, and that an enforcedNamespaceLabel confines
-// to a namespace that it is not about: it would never fire. anywhere tells that the AlertRule
-// is the admin namespace's, and named no namespace. Where one evaluator is enough, and one
-// leaves the rule as it is, the others don't count any more.
+// CheckEnforced reports a selected rule that an enforcedNamespaceLabel restricts to a namespace that
+// it is not about, so that it would never fire. anywhere is true if the AlertRule is in the admin
+// namespace and names no namespace. If one evaluator is enough and one leaves the rule unchanged, the
+// others no longer count.
 func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.PrometheusRule, anywhere bool) {
 	if s.Reason != "" {
 		return
@@ -190,9 +190,9 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 		if why != "" {
 			continue
 		}
-		why = fmt.Sprintf("%s confines the rule by its enforcedNamespaceLabel to %s=%q", e, e.EnforcedNamespaceLabel, o.Namespace)
+		why = fmt.Sprintf("%s has an enforcedNamespaceLabel, which restricts the rule to %s=%q", e, e.EnforcedNamespaceLabel, o.Namespace)
 		if other {
-			why += fmt.Sprintf(", and the rule is about %q", about)
+			why += fmt.Sprintf(", but the rule is about %q", about)
 		}
 	}
 	switch {
@@ -201,12 +201,12 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 		s.By = free
 	default:
 		s.Reason = v1alpha1.ReasonNamespaceEnforced
-		s.Message = why + "; set spec.ruleNamespace to the namespace that it is about, or list the PrometheusRule in spec.excludedFromEnforcement of that Prometheus"
+		s.Message = why + "; set spec.ruleNamespace to the namespace that the rule is about, or list the PrometheusRule in spec.excludedFromEnforcement of that Prometheus"
 	}
 }
 
-// otherNamespace tells whether a rule is about another namespace than its PrometheusRule is in:
-// by its workload, or by what its expression selects.
+// otherNamespace reports whether a rule is about another namespace than that of its PrometheusRule,
+// according to its workload or to the selectors of its expression.
 func otherNamespace(ar *v1alpha1.AlertRule, o *monitoringv1.PrometheusRule, label string) (about string, other bool) {
 	if w := ar.Spec.WorkloadRef; w != nil && string(w.Namespace) != o.Namespace {
 		return string(w.Namespace), true

@@ -519,7 +519,7 @@ func TestNamespaceEnforced(t *testing.T) {
 		"another label":             {expr: `up{namespace="other"} == 0`, label: "tenant"},
 		"a workload elsewhere":      {expr: in, edit: workload("other"), want: `is about "other"`},
 		"a workload here":           {expr: in, edit: workload("shop")},
-		"anywhere":                  {expr: `up == 0`, anywhere: true, want: `confines the rule`},
+		"anywhere":                  {expr: `up == 0`, anywhere: true, want: `restricts the rule`},
 		"excluded by name":          {expr: `up{namespace="other"} == 0`, excluded: []string{"shop/OBJECT"}},
 		"excluded by namespace":     {expr: `up{namespace="other"} == 0`, excluded: []string{"shop/*"}},
 		"another one is excluded":   {expr: `up{namespace="other"} == 0`, excluded: []string{"shop/o", "other/*", "shop/"}, want: `is about "other"`},

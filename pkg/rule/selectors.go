@@ -8,28 +8,26 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// maxNeeds bounds what is made of expressions with many an "or".
+// maxNeeds limits the result for expressions with many "or".
 const maxNeeds = 64
 
-// Selectors returns the vector selectors of an expression whose emptiness means that
-// its alert can't work, each once and sorted, without what moves or spreads them in
-// time (offset, @, a range). Left out are those that are there to be empty at times
-// (what absent and its like look at, the right side of unless and of or, the labels
-// that info looks for), and Prometheus' own ALERTS and ALERTS_FOR_STATE. An
-// expression that does not parse has none.
+// Selectors returns the vector selectors of an expression without which its alert can't work, each
+// once and sorted, without modifiers of time (offset, @, a range). It leaves out selectors that may be
+// empty at times (the argument of absent and similar functions, the right side of unless and of or,
+// the labels that info looks up), and Prometheus' own ALERTS and ALERTS_FOR_STATE. It returns none for
+// an expression that does not parse.
 //
-// The left side of an or may well be empty where its right side is not: see
-// SelectorNeeds.
+// The left side of an or may be empty if its right side is not: see SelectorNeeds.
 func Selectors(expr string) []string {
 	out := slices.Concat(selectorNeeds(expr, func(left, _ [][]string) [][]string { return left })...)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// SelectorNeeds returns what an alert needs to work: of each element, at least one
-// selector that is not empty. They are those of Selectors, and where there is an "or",
-// each selector of its left side with each of its right side. Nothing is needed of an
-// "or" that has a side which is never empty, as in a or vector(0).
+// SelectorNeeds returns the needs of an alert: of each element, at least one selector must not be
+// empty. They are the selectors of Selectors and, for an "or", each selector of its left side with
+// each of its right side. An "or" with a side that is never empty, as in a or vector(0), needs
+// nothing.
 func SelectorNeeds(expr string) [][]string {
 	return selectorNeeds(expr, either)
 }
@@ -44,8 +42,8 @@ func selectorNeeds(expr string, or func(left, right [][]string) [][]string) [][]
 	return slices.CompactFunc(out, slices.Equal)
 }
 
-// either is what is needed when one of two sides is enough. It is nothing where it
-// would be too much to tell.
+// either returns the needs if one of two sides is enough. It returns none if the result would be too
+// large.
 func either(left, right [][]string) [][]string {
 	if len(left)*len(right) > maxNeeds {
 		return nil
@@ -64,7 +62,7 @@ func either(left, right [][]string) [][]string {
 	return out
 }
 
-// needs adds what a node needs; or tells what the sides of an "or" need together.
+// needs adds the needs of a node. or combines the needs of the sides of an "or".
 func needs(out [][]string, node parser.Node, or func(left, right [][]string) [][]string) [][]string {
 	switch n := node.(type) {
 	case *parser.VectorSelector:
@@ -98,13 +96,13 @@ func needs(out [][]string, node parser.Node, or func(left, right [][]string) [][
 	return out
 }
 
-// selectorText writes a selector's name and matchers alone.
+// selectorText returns a selector with only its name and matchers.
 func selectorText(s *parser.VectorSelector) string {
 	return (&parser.VectorSelector{Name: s.Name, LabelMatchers: s.LabelMatchers}).String()
 }
 
-// MetricName returns the name of the metric that a vector selector selects. It is
-// empty when the name is not fixed, and for what is no vector selector.
+// MetricName returns the name of the metric that a vector selector selects. It is empty if the name is
+// not fixed, or if the text is not a vector selector.
 func MetricName(selector string) string {
 	parsed, f := parsePromQL(selector, anyPromQL)
 	if f != nil {

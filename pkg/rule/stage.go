@@ -16,17 +16,17 @@ const (
 	maxText = 8192
 )
 
-// maxRendered bounds, in characters, a text that was made for a spoke, where no API
-// of ours bounds it any more: one short text could hold a placeholder a thousand times.
+// maxRendered limits, in characters, a text that is rendered for a spoke. No API limits it any more,
+// and a short text can contain a placeholder a thousand times.
 const maxRendered = 65536
 
-// stage is one of the two times at which placeholders are replaced.
+// stage is one of the two stages in which placeholders are replaced.
 type stage struct {
 	// resolve returns the value of a placeholder, or keep to leave it to the next stage.
 	resolve func(placeholder) (value string, keep bool, err error)
-	// last undoes the escape $$( as well; an earlier stage leaves it.
+	// last is true if the escape $$( is also replaced. An earlier stage leaves it.
 	last bool
-	// maxExpr and maxText bound the outcome, in characters.
+	// maxExpr and maxText limit the result, in characters.
 	maxExpr, maxText int
 }
 
@@ -65,7 +65,7 @@ func renderStage(c Cluster) stage {
 	return stage{resolve: resolve, last: true, maxExpr: maxRendered, maxText: maxRendered}
 }
 
-// sampleStage replaces every placeholder with a plain word, to check what is around it.
+// sampleStage replaces every placeholder with a plain word, to check the text around it.
 func sampleStage(template bool) stage {
 	resolve := func(p placeholder) (string, bool, error) {
 		if !template && p.kind != clusterName && p.kind != clusterLabels {
@@ -77,18 +77,18 @@ func sampleStage(template bool) stage {
 }
 
 func errOnlyInTemplate(p placeholder) error {
-	return fmt.Errorf("%s belongs into an AlertRuleTemplate: an AlertRule has no Deployment; write the value instead", p)
+	return fmt.Errorf("%s is only available in an AlertRuleTemplate, because an AlertRule has no Deployment; write the value instead", p)
 }
 
 func lookup(p placeholder, values map[string]string, what, owner string) (string, error) {
 	value, ok := values[p.key]
 	if !ok {
-		return "", fmt.Errorf("%s has no %s %q, which %s needs: add it, or don't select what lacks it", owner, what, p.key, p)
+		return "", fmt.Errorf("%s has no %s %q, which %s needs; add it, or don't select objects without it", owner, what, p.key, p)
 	}
 	return value, nil
 }
 
-// finish writes the pieces that are left of a text.
+// finish writes the remaining pieces of a text.
 func (st stage) finish(pieces []piece) string {
 	if st.last {
 		return literally(pieces)
@@ -101,7 +101,7 @@ func (st stage) alert(in v1alpha1.AlertSpec) (v1alpha1.AlertSpec, *Invalid) {
 	out := *in.DeepCopy()
 	expr, f := st.expr(in.Expr)
 	if f == nil && utf8.RuneCountInString(expr) > st.maxExpr {
-		f = &fault{-1, fmt.Sprintf("with its placeholders replaced, it has more than %d characters", st.maxExpr)}
+		f = &fault{-1, fmt.Sprintf("longer than %d characters after its placeholders are replaced; shorten it", st.maxExpr)}
 	}
 	if f != nil {
 		return out, invalidExpr(in.Expr, f)
@@ -114,7 +114,7 @@ func (st stage) alert(in v1alpha1.AlertSpec) (v1alpha1.AlertSpec, *Invalid) {
 		for _, key := range slices.Sorted(maps.Keys(m.texts)) {
 			text, f := st.text(string(m.texts[key]))
 			if f == nil && utf8.RuneCountInString(text) > st.maxText {
-				f = &fault{-1, fmt.Sprintf("with its placeholders replaced, it has more than %d characters", st.maxText)}
+				f = &fault{-1, fmt.Sprintf("longer than %d characters after its placeholders are replaced; shorten it", st.maxText)}
 			}
 			if f != nil {
 				return out, invalid(keyed(m.field, key), "%s", f.message)
@@ -125,8 +125,8 @@ func (st stage) alert(in v1alpha1.AlertSpec) (v1alpha1.AlertSpec, *Invalid) {
 	return out, nil
 }
 
-// keyed names an entry of a map as Kubernetes' field paths do.
+// keyed returns the path of an entry of a map, as in Kubernetes' field paths.
 func keyed(field, key string) string { return field + "[" + excerpt(key) + "]" }
 
-// hasPlaceholder is a cheap look before the real one: escapes count as well.
+// hasPlaceholder is a fast check before the exact one. It counts escapes as well.
 func hasPlaceholder(s string) bool { return strings.Contains(s, "$(") }

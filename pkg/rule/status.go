@@ -9,65 +9,62 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// These bound what the API bounds of the fields that people have made their own.
+// Limits of the API for overridden fields.
 const (
 	maxOverridden      = 256
 	maxOverriddenBytes = 512
 )
 
-// SpokeState is a registered spoke, and what rows show of its outage.
+// SpokeState is a registered spoke, and the outage that rows show.
 type SpokeState struct {
 	Cluster
-	// Renewed tells that the present status is about a former spoke of the same name.
+	// Renewed is true if the present status is about a former spoke of the same name.
 	Renewed bool
-	// Shown is the outcome of Damp.
+	// Shown is the result of Damp.
 	Shown Shown
-	// Top is the phase that rules reach in the spoke, as far as is known: what one that the
-	// status does not list has. The zero value is Applied.
+	// Top is the highest known phase of rules in the spoke, which is the phase of rules that the status
+	// does not list. The zero value means Applied.
 	Top v1alpha1.Phase
 }
 
-// StatusInput is what an AlertRule's status is derived from.
+// StatusInput is the input from which an AlertRule's status is derived.
 type StatusInput struct {
-	// Rule is the AlertRule with its present status, which the next one is based on.
+	// Rule is the AlertRule with its present status, on which the next one is based.
 	Rule *v1alpha1.AlertRule
-	// Invalid is what Validate says of it.
+	// Invalid is the result of Validate.
 	Invalid *Invalid
-	// Contested says how somebody on the hub undoes the AlertRule itself, where a template
-	// makes it, or is "".
+	// Contested describes how another client on the hub undoes a generated AlertRule, or is "".
 	Contested string
-	// Warnings are what is valid and most likely not meant.
+	// Warnings are the results of Warnings.
 	Warnings []string
-	// Overridden are the fields of a generated AlertRule that people have made their own.
+	// Overridden are the edited fields of a generated AlertRule.
 	Overridden []string
 	// Clusters are all registered spokes.
 	Clusters []SpokeState
-	// Verdicts are the latest rows that were reported since the operator started, by
-	// the spoke's name. Any may be missing.
+	// Verdicts are the latest rows that were reported since the operator started, by the spoke's name.
+	// Any of them may be missing.
 	Verdicts map[string]v1alpha1.ClusterStatus
-	// Metrics tells whether evaluators are asked for the series that expressions select.
+	// Metrics is true if evaluators are queried for the series that expressions select.
 	Metrics bool
-	// Memory is what the derivation before this one, in this process, returned. It is nil
-	// after a restart.
+	// Memory is the result of the previous derivation in this process. It is nil after a restart.
 	Memory *Memory
-	// Now is the time of whatever changes.
+	// Now is the time for changes.
 	Now metav1.Time
 }
 
-// Memory is what a process knows of a rule beyond its status, which has no room for
-// more rows. It is never changed.
+// Memory contains the rows of a rule for which its status has no room. It is never changed.
 type Memory struct {
 	rows  map[string]v1alpha1.ClusterStatus // those that lag and are not listed
 	crowd crowd
 	of    map[string]bool // the names of the spokes in the crowd
 }
 
-// Status derives an AlertRule's status. Given its own outcome as the present status
-// it returns the same, at any time: with nothing new there is nothing to write. That
-// holds without the verdicts too, as after a restart.
+// Status derives an AlertRule's status. If the present status is its own result, it returns the same
+// status at any time, so that nothing is written without news. This also holds without the verdicts,
+// as after a restart.
 //
-// While a rule is invalid its rows stay, as what the spokes hold does: the last valid
-// version. Once it is disabled it has none.
+// While a rule is invalid, its rows stay, as the spokes keep the last valid version. A disabled rule
+// has no rows.
 func Status(in StatusInput) (v1alpha1.AlertRuleStatus, *Memory) {
 	in.Now = in.Now.Rfc3339Copy() // what the API keeps of it
 	v := view{disabled: in.disabled(), memory: &Memory{}}
@@ -101,8 +98,7 @@ func Status(in StatusInput) (v1alpha1.AlertRuleStatus, *Memory) {
 	return out, v.memory
 }
 
-// overridden returns the fields that people have made their own, as the API takes
-// them: a bounded set.
+// overridden returns the edited fields in the form of the API: a limited set.
 func (in *StatusInput) overridden() []string {
 	var out []string
 	for _, field := range in.Overridden {
@@ -113,31 +109,31 @@ func (in *StatusInput) overridden() []string {
 	return out
 }
 
-// view is what is known of a rule in the spokes that it is meant for.
+// view is the known state of a rule in the spokes in which it belongs.
 type view struct {
-	// disabled says that it is meant for none.
+	// disabled is true if it belongs in no spoke.
 	disabled bool
-	// rows are those that are known, by name, and crowd counts the others.
+	// rows are the known rows, by name. crowd counts the others.
 	rows  []v1alpha1.ClusterStatus
 	crowd crowd
-	// listed are the rows that the status lists, and unlisted the number of those that
-	// lag without being listed.
+	// listed are the rows that the status lists. unlisted is the number of rows that lag behind and are
+	// not listed.
 	listed   []v1alpha1.ClusterStatus
 	unlisted int32
 	memory   *Memory
-	// partial tells that there was no room for all rows that are notable, and that some of the
-	// others were not reported since: how many alerts fire, and which metrics are missing, stands.
+	// partial is true if there was no room for all notable rows, and some of the others have not been
+	// reported since. The numbers of firing alerts and the missing metrics are then kept.
 	partial bool
 }
 
-// atTop tells whether a row is as far as it can be proven to be: the spoke holds what the
-// spec says now, and nothing more can be found out, or it is evaluated.
+// atTop reports whether a row has reached the furthest phase that can be verified: the spoke holds the
+// present version, and the rule is evaluated or nothing more can be found out.
 func atTop(r *v1alpha1.ClusterStatus, generation int64) bool {
 	return r.ObservedGeneration == generation && (r.Reason == "" && r.Phase != v1alpha1.PhasePending ||
 		slices.Contains(topReasons[r.Phase], r.Reason))
 }
 
-// topReasons are those beyond which nothing can be proven, by phase.
+// topReasons are the reasons beyond which nothing can be verified, by phase.
 var topReasons = map[v1alpha1.Phase][]string{
 	v1alpha1.PhaseApplied:  {v1alpha1.ReasonNoEvaluator, v1alpha1.ReasonEvaluatorsUnknown},
 	v1alpha1.PhaseSelected: {v1alpha1.ReasonPredicted, v1alpha1.ReasonConfirmed},
@@ -148,10 +144,10 @@ func reached(r *v1alpha1.ClusterStatus, phase v1alpha1.Phase) bool {
 	return slices.Index(phases, r.Phase) >= slices.Index(phases, phase)
 }
 
-// phases are all of them, in their order.
+// phases are all phases, in order.
 var phases = []v1alpha1.Phase{v1alpha1.PhasePending, v1alpha1.PhaseApplied, v1alpha1.PhaseSelected, v1alpha1.PhaseEvaluating}
 
-// asked tells whether a row comes of asking an evaluator.
+// asked reports whether a row results from querying an evaluator.
 func asked(r *v1alpha1.ClusterStatus) bool {
 	return r.Phase == v1alpha1.PhaseEvaluating || slices.Contains(askedReasons, r.Reason)
 }
@@ -160,12 +156,12 @@ var askedReasons = []string{
 	v1alpha1.ReasonLoading, v1alpha1.ReasonNotLoaded, v1alpha1.ReasonEvaluationFailed, v1alpha1.ReasonEvaluatorUnreachable,
 }
 
-// notable tells whether a row says something that its absence from the list would not.
+// notable reports whether a row has information that its absence from the list would not convey.
 func notable(r *v1alpha1.ClusterStatus, generation int64) bool {
 	return !atTop(r, generation) || r.Firing > 0 || len(r.MissingMetrics) > 0
 }
 
-// Reasons of rows, as the summary counts them and as Stalled reads them.
+// Reasons of rows that the summary counts and that set Stalled.
 var (
 	failingReasons = []string{
 		v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonForbidden, v1alpha1.ReasonMutated, v1alpha1.ReasonError,

@@ -8,22 +8,22 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Change is what a status says that the one before it does not.
+// Change is the difference between a status and the previous one.
 type Change int
 
 const (
-	// ChangeOther is all that is not one of the others.
+	// ChangeOther is any other difference.
 	ChangeOther Change = iota
-	// ChangeFiring is nothing but how many alerts fire.
+	// ChangeFiring means that only the numbers of firing alerts differ.
 	ChangeFiring
-	// ChangeLost is nothing but that, and that a rule which was evaluated is loading: the same
-	// generation, so it was not changed.
+	// ChangeLost means that, apart from these numbers, only a rule that was evaluated is now loading,
+	// in the same generation, so that it was not changed.
 	ChangeLost
-	// ChangeFound is nothing but that, and that a rule which was loading is evaluated.
+	// ChangeFound means that, apart from these numbers, only a rule that was loading is now evaluated.
 	ChangeFound
 )
 
-// Compare returns what a status says that the one before it does not.
+// Compare returns the difference between a status and the previous one.
 func Compare(was, is *v1alpha1.AlertRuleStatus) Change {
 	if OnlyFiring(was, is) {
 		return ChangeFiring
@@ -59,8 +59,8 @@ func isLoading(r *v1alpha1.ClusterStatus) bool {
 	return r.Phase == v1alpha1.PhaseSelected && r.Reason == v1alpha1.ReasonLoading
 }
 
-// withoutProof returns a status without what firing alerts change of it, and as if rules that are
-// loading were evaluated.
+// withoutProof returns a status without the effects of firing alerts, and with loading rules changed
+// to evaluated ones.
 func withoutProof(s *v1alpha1.AlertRuleStatus) *v1alpha1.AlertRuleStatus {
 	out := s.DeepCopy()
 	for i := range out.Clusters {

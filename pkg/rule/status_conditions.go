@@ -13,12 +13,13 @@ import (
 )
 
 const (
-	// told is how many rows a condition's message quotes, and toldBytes how much of each.
+	// told is the maximum number of rows that a condition's message quotes, and toldBytes the maximum
+	// length of each.
 	told      = 3
 	toldBytes = 256
 )
 
-// accepted is the condition that tells of the spec alone.
+// accepted returns the condition Accepted, which depends only on the spec.
 func (in *StatusInput) accepted() metav1.Condition {
 	if in.Invalid != nil {
 		return condition(v1alpha1.ConditionAccepted, false, in.Invalid.Reason, in.Invalid.Error())
@@ -26,8 +27,8 @@ func (in *StatusInput) accepted() metav1.Condition {
 	return condition(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, AcceptedMessage(in.Warnings))
 }
 
-// conclude sums up the rows: the summary, Ready and Stalled follow from the same
-// ones, and from nothing else but whether the rule is valid and enabled.
+// conclude derives the summary, Ready and Stalled from the rows, and from whether the rule is valid
+// and enabled.
 func (in *StatusInput) conclude(v view) (summary v1alpha1.RuleSummary, ready, stalled metav1.Condition) {
 	all := v.crowd
 	for i := range v.rows {
@@ -50,7 +51,7 @@ func (in *StatusInput) conclude(v view) (summary v1alpha1.RuleSummary, ready, st
 	return summary, in.ready(v, all), in.stalled(v)
 }
 
-// ready sums up the rows in Ready. all counts them.
+// ready derives Ready from the rows. all counts them.
 func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	is := func(is bool, reason, message string) metav1.Condition {
 		return condition(v1alpha1.ConditionReady, is, reason, message)
@@ -58,25 +59,25 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	spokes := fmt.Sprintf("%d/%d spokes", all.spokes-all.lagging, all.spokes)
 	switch {
 	case in.Invalid != nil && all.applied > 0:
-		return is(false, in.Invalid.Reason, "the spec is not valid, see Accepted; the spokes keep the last version that was")
+		return is(false, in.Invalid.Reason, "the spec is not valid; the spokes keep the last valid version; see condition Accepted")
 	case in.Invalid != nil:
-		return is(false, in.Invalid.Reason, "the spec is not valid, see Accepted")
+		return is(false, in.Invalid.Reason, "the spec is not valid; see condition Accepted")
 	case in.Contested != "":
 		return is(false, v1alpha1.ReasonContested, in.Contested)
 	case v.disabled && ptr.Deref(in.Rule.Spec.Suspend, false):
-		return is(false, v1alpha1.ReasonSuspended, "the rule is disabled, and suspended: spokes keep what they have of it")
+		return is(false, v1alpha1.ReasonSuspended, "the rule is disabled and suspended; spokes that have it keep it until spec.suspend is false")
 	case v.disabled:
-		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled: spokes don't have it, or lose it as soon as they can be reached and their SpokeCluster holds no deletions")
+		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled; spokes that still have it lose it as soon as they can be reached and their SpokeCluster holds no deletions")
 	case all.spokes == 0:
-		return is(false, v1alpha1.ReasonNoClusters, "the placement picks no registered spoke; kubectl get spokes --show-labels shows what there is to pick")
+		return is(false, v1alpha1.ReasonNoClusters, "spec.placement matches no registered spoke; list the spokes and their labels with: kubectl get spokes --show-labels")
 	case all.lagging == 0:
 		return is(true, v1alpha1.ReasonAllApplied, spokes)
 	}
 	return is(false, in.commonReason(v), spokes+"; "+tell(in.lagging(v.listed), int(all.lagging), "and"))
 }
 
-// commonReason returns the reason of the rows that lag, or Progressing where they
-// have several. What the crowd's are is known from the present status at best.
+// commonReason returns the reason of the rows that lag behind, or Progressing if they have several
+// reasons. Reasons of the crowd are only known if the present status has them.
 func (in *StatusInput) commonReason(v view) string {
 	lagging := in.lagging(v.rows)
 	if len(lagging) == 0 {
@@ -93,11 +94,11 @@ func (in *StatusInput) commonReason(v view) string {
 	return reason
 }
 
-// stalled sums up the rows in Stalled. Those that stall are listed before all
-// others: where some are not, all that are listed stall.
+// stalled derives Stalled from the rows. Rows that stall are listed before all others: if some of them
+// are not listed, all listed rows stall.
 func (in *StatusInput) stalled(v view) metav1.Condition {
 	if in.Invalid != nil {
-		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, "the spec is not valid, see Accepted")
+		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, "the spec is not valid; see condition Accepted")
 	}
 	stalling := slices.DeleteFunc(slices.Clone(v.listed), func(r v1alpha1.ClusterStatus) bool { return !stalls(&r) })
 	if len(stalling) == 0 {
@@ -110,8 +111,8 @@ func (in *StatusInput) stalled(v view) metav1.Condition {
 	return condition(v1alpha1.ConditionStalled, true, stalling[0].Reason, tell(stalling, len(stalling), and))
 }
 
-// metricsPresent says whether the spokes' Prometheus have what the expression selects. known is
-// false where none can be asked.
+// metricsPresent reports whether the spokes' Prometheus have the series that the expression selects.
+// known is false if none can be queried.
 func (in *StatusInput) metricsPresent(v view) (c metav1.Condition, known bool) {
 	if was := meta.FindStatusCondition(in.Rule.Status.Conditions, v1alpha1.ConditionMetricsPresent); was != nil && in.Metrics && v.partial {
 		return *was, true
@@ -128,7 +129,7 @@ func (in *StatusInput) metricsPresent(v view) (c metav1.Condition, known bool) {
 		return c, false
 	}
 	if len(lacking) == 0 {
-		return condition(v1alpha1.ConditionMetricsPresent, true, v1alpha1.ReasonMetricsPresent, "Prometheus has series for all that the expression selects"), true
+		return condition(v1alpha1.ConditionMetricsPresent, true, v1alpha1.ReasonMetricsPresent, "Prometheus has series for every selector of the expression"), true
 	}
 	quoted := make([]string, 0, told)
 	for _, text := range lacking[:min(told, len(lacking))] {
@@ -138,10 +139,10 @@ func (in *StatusInput) metricsPresent(v view) (c metav1.Condition, known bool) {
 	if more := len(lacking) - told; more > 0 {
 		message += fmt.Sprintf("; and in %d more spokes", more)
 	}
-	return condition(v1alpha1.ConditionMetricsPresent, false, v1alpha1.ReasonMetricsMissing, message+". The alert can't fire there for want of them: look whether they are scraped, and whether the names are right"), true
+	return condition(v1alpha1.ConditionMetricsPresent, false, v1alpha1.ReasonMetricsMissing, message+". Without them, the alert can't fire there; check that they are scraped and that the names are right"), true
 }
 
-// tell quotes the worst of the rows that are listed, out of so many.
+// tell quotes the worst of the listed rows, and counts the others.
 func tell(rows []v1alpha1.ClusterStatus, outOf int, and string) string {
 	worstFirst(rows)
 	var parts []string

@@ -8,19 +8,19 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// ReasonUnlisted is the reason of rows that a status has no room for and that nothing more
-// is known of: after a restart, until they are reported again. No status has it.
+// ReasonUnlisted is the reason of rows for which a status has no room and which are not known after a
+// restart, until they are reported again. No status has it.
 const ReasonUnlisted = "Unlisted"
 
-// RowCount is a number of spokes that a rule is equally far in.
+// RowCount is a number of spokes with the same phase and reason.
 type RowCount struct {
 	Phase  v1alpha1.Phase
 	Reason string
 	Spokes int
 }
 
-// CountRows counts the spokes that a rule is placed on by how far it got. s and m are the
-// outcome of Status.
+// CountRows counts the spokes on which a rule is placed by phase and reason. s and m are the results
+// of Status.
 func CountRows(s *v1alpha1.AlertRuleStatus, m *Memory) []RowCount {
 	if s.Summary == nil || s.Summary.Desired == 0 {
 		return nil
@@ -66,7 +66,7 @@ func CountRows(s *v1alpha1.AlertRuleStatus, m *Memory) []RowCount {
 	return out
 }
 
-// OnlyFiring tells whether two statuses differ in nothing but how many alerts fire.
+// OnlyFiring reports whether two statuses differ only in the numbers of firing alerts.
 func OnlyFiring(a, b *v1alpha1.AlertRuleStatus) bool {
 	return equality.Semantic.DeepEqual(withoutFiring(a), withoutFiring(b))
 }

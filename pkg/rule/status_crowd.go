@@ -6,16 +6,17 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// crowd counts spokes of which nothing is known one by one: the status had no room
-// for those that lag, so that after a restart, and until they are reported again, one
-// that it does not list may be any of them. What they amount to is known.
+// crowd counts spokes whose rows are not known individually: the status had no room for all rows that
+// lag behind, so that after a restart, until they are reported again, any spoke that it does not list
+// may be one of them. Only their totals are known.
 type crowd struct {
 	spokes, applied, selected, evaluating, failing, unreachable, lagging int32
-	// asked counts the spokes whose evaluators were asked, and firing the alerts there.
+	// asked is the number of spokes whose evaluators were queried, and firing the number of alerts
+	// there.
 	asked, firing int32
 }
 
-// add counts a row as one of the crowd, n times: -1 takes it out.
+// add adds a row to the crowd n times. -1 removes it.
 func (c *crowd) add(r *v1alpha1.ClusterStatus, generation int64, n int32) {
 	c.spokes += n
 	if reached(r, v1alpha1.PhaseApplied) {
@@ -62,11 +63,11 @@ func (in *StatusInput) crowdBefore() crowd {
 	return c
 }
 
-// crowd counts the spokes that are not known. known are the rows of those that were in
-// the crowd, and that are known now.
+// crowd counts the spokes that are not known. known are the rows of spokes that were in the crowd and
+// are known now.
 //
-// Its numbers stand for as long as nothing else is known: those that are known again
-// are taken off, and what is left is of the others.
+// The numbers are kept as long as nothing else is known: spokes that become known are subtracted, and
+// the rest belongs to the others.
 func (in *StatusInput) crowd(unknown map[string]*SpokeState, known []v1alpha1.ClusterStatus) crowd {
 	if len(unknown) == 0 {
 		return crowd{}

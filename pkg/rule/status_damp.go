@@ -9,48 +9,48 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Settle is how long a spoke has to be down before rules that are at the top there
-// show it, and the least time between two changes of what they show.
+// Settle is the time for which a spoke has to be down before rules at the top phase show it, and the
+// minimum time between two changes of what they show.
 const Settle = 5 * time.Minute
 
-// Overlay says whether rows at the top phase show a spoke's outage.
+// Overlay defines whether rows at the top phase show a spoke's outage.
 type Overlay string
 
 const (
-	// OverlayKept leaves a row as the status has it. It is the zero value: a process
-	// that has just started does not know what was shown, and the rows do.
+	// OverlayKept leaves a row as it is in the status. It is the zero value: a process that has just
+	// started does not know what was shown, but the rows do.
 	OverlayKept Overlay = ""
 	// OverlayOn shows the outage.
 	OverlayOn Overlay = "On"
-	// OverlayOff does not.
+	// OverlayOff does not show the outage.
 	OverlayOff Overlay = "Off"
 )
 
-// Shown is what the rows of rules show of a spoke's outage. The spoke's own condition
-// Connected follows at once; this follows late, since one spoke is in the rows of
-// thousands of rules. The zero value is a spoke of which nothing is known yet.
+// Shown is the part of a spoke's outage that the rows of rules show. Condition Connected of the
+// SpokeCluster follows immediately. Rows follow later, because one spoke is in the rows of thousands
+// of rules. The zero value means that nothing is known of the spoke yet.
 type Shown struct {
-	// Reason is that of the outage, as it was first.
+	// Reason is the first reason of the outage.
 	Reason string
-	// Lagging tells whether rows that lag show it: at once, and until the spoke was up
-	// for as long as Settle.
+	// Lagging is true if rows that lag behind show the outage: immediately, and until the spoke has
+	// been up for Settle.
 	Lagging bool
-	// Top tells whether rows at the top phase show it too: once the spoke was down for
-	// as long as Settle.
+	// Top defines whether rows at the top phase show it, too: as soon as the spoke has been down for
+	// Settle.
 	Top Overlay
-	// Flipped is when Top last changed between on and off in this process.
+	// Flipped is the time of the last change of Top between on and off in this process.
 	Flipped time.Time
-	// Ahead is the time of a transition that was in the future when this process first saw it, which
-	// was at Seen: the clock of the process that wrote it was ahead, or was set back since.
+	// Ahead is the time of a transition that was in the future when this process first saw it, at Seen:
+	// the clock of the process that wrote it was ahead, or has been set back since.
 	Ahead, Seen time.Time
 }
 
-// Differs tells whether rows may read differently for the change.
+// Differs reports whether the change may change rows.
 func (s Shown) Differs(other Shown) bool {
 	return s.Reason != other.Reason || s.Lagging != other.Lagging || s.Top != other.Top
 }
 
-// since returns since when a spoke is as it is: not since a time in the future.
+// since returns the time since which a spoke has its state, but never a time in the future.
 func (s *Shown) since(connected *metav1.Condition, now time.Time) time.Time {
 	at := connected.LastTransitionTime.Time
 	if !s.Ahead.Equal(at) {
@@ -63,12 +63,12 @@ func (s *Shown) since(connected *metav1.Condition, now time.Time) time.Time {
 	return s.Seen
 }
 
-// Damp says what rows show of a spoke, given what they showed and its condition
-// Connected, which may be nil. When that may change with no news of the spoke, it says
-// after which time to ask again; else that is 0. Top changes at most once in Settle.
+// Damp returns what rows show of a spoke, given what they showed and its condition Connected, which
+// may be nil. recheck is the time after which the result may change without news of the spoke, or 0.
+// Top changes at most once in Settle.
 func Damp(was Shown, connected *metav1.Condition, now time.Time) (is Shown, recheck time.Duration) {
 	if connected == nil || connected.Status == metav1.ConditionUnknown {
-		return was, 0 // that is no news
+		return was, 0 // nothing has changed
 	}
 	down := connected.Status == metav1.ConditionFalse
 	is = was
@@ -93,11 +93,11 @@ func Damp(was Shown, connected *metav1.Condition, now time.Time) (is Shown, rech
 	return is, recheck
 }
 
-// flip changes what rows at the top show, if that is due, or else returns in how long
-// it is. settles is how long the spoke has to stay as it is to count as settled.
+// flip changes what rows at the top phase show, if it is due, or else returns the time until it is.
+// settles is the time for which the spoke has to keep its state to count as settled.
 //
-// On needs an outage that lasts. Off comes with the first sign of life, if it is known
-// to be on: what was shown before this process started stays until all is clear.
+// On needs a lasting outage. Off follows the first successful contact if it is known to be on: what
+// was shown before this process started stays until the spoke has settled.
 func (s *Shown) flip(down bool, settles time.Duration, now time.Time) time.Duration {
 	target := OverlayOff
 	if down {
@@ -120,17 +120,17 @@ func (s *Shown) flip(down bool, settles time.Duration, now time.Time) time.Durat
 	return 0
 }
 
-// outageText begins the message of every row that shows an outage, and tells such a
-// row from one that a spoke has answered. The spoke's own words are in its condition:
-// here they would be a write to every rule when they change.
+// outageText is the prefix of the message of every row that shows an outage, and distinguishes it from
+// a row with an answer of a spoke. The cause is only in the spoke's condition: in the rows, each
+// change of it would be a write to every rule.
 const outageText = "the spoke can't be reached; see the condition Connected of SpokeCluster "
 
 func saysOutage(r *v1alpha1.ClusterStatus) bool {
 	return r != nil && strings.HasPrefix(r.Message, outageText)
 }
 
-// withOutage returns a row that shows an outage; all else is what was last seen. The
-// reason that was shown first stays for as long as it lasts.
+// withOutage returns a row that shows an outage. All other fields keep their last known values. The
+// reason that was shown first stays as long as the outage lasts.
 func withOutage(r v1alpha1.ClusterStatus, last *v1alpha1.ClusterStatus, reason string) v1alpha1.ClusterStatus {
 	if saysOutage(last) {
 		reason = last.Reason
@@ -139,11 +139,11 @@ func withOutage(r v1alpha1.ClusterStatus, last *v1alpha1.ClusterStatus, reason s
 	return r
 }
 
-// outage lays a spoke's outage over a row of it, or takes it off. last is the row as
-// the present status has it, or nil.
+// outage adds a spoke's outage to a row of it, or removes it. last is the row in the present status,
+// or nil.
 func (in *StatusInput) outage(spoke *SpokeState, last *v1alpha1.ClusterStatus, r v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
 	if r.ObservedGeneration < in.Rule.Generation {
-		// Once it says so, it does until there is a verdict on this generation.
+		// Once shown, the outage stays until there is a verdict on this generation.
 		if spoke.Shown.Lagging || saysOutage(last) {
 			return withOutage(r, last, spoke.Shown.Reason)
 		}

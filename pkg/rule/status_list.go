@@ -18,8 +18,8 @@ const (
 	maxRowMessage = 1024
 )
 
-// list picks the rows that the status lists, and counts those that lag and have no
-// room. known are all that are known, by name.
+// list selects the rows that the status lists, and counts the rows that lag behind and for which there
+// is no room. known are all known rows, by name.
 func (in *StatusInput) list(known []v1alpha1.ClusterStatus, others crowd) (listed []v1alpha1.ClusterStatus, unlisted int32) {
 	listed = slices.Clone(known)
 	if len(known)+int(others.spokes) > listMax {
@@ -43,22 +43,22 @@ func (in *StatusInput) list(known []v1alpha1.ClusterStatus, others crowd) (liste
 	return listed, unlisted + others.lagging
 }
 
-// lagging returns the rows that are not at the top, in a slice of its own.
+// lagging returns the rows that are not at the top phase, in a new slice.
 func (in *StatusInput) lagging(rows []v1alpha1.ClusterStatus) []v1alpha1.ClusterStatus {
 	return slices.DeleteFunc(slices.Clone(rows), func(r v1alpha1.ClusterStatus) bool { return atTop(&r, in.Rule.Generation) })
 }
 
-// worstFirst orders rows by how much they matter, and then by name. It depends on
-// nothing but the rows, so that the same ones keep their place after a restart.
+// worstFirst orders rows by importance, and then by name. The order depends only on the rows, so that
+// it is the same after a restart.
 func worstFirst(rows []v1alpha1.ClusterStatus) {
 	slices.SortFunc(rows, func(a, b v1alpha1.ClusterStatus) int {
 		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// rank is lower for what is worse. Where a person has to act comes first, or Stalled
-// would hang on rows that are not there. Mutated is next: its answer digest is kept
-// nowhere else, and the rule is sent once more where it is lost.
+// rank is lower for worse rows. Rows that wait for the user come first, because Stalled must not
+// depend on rows that are not listed. Mutated is next: its answer digest is stored nowhere else, and
+// the rule is sent once more if it is lost.
 func rank(r *v1alpha1.ClusterStatus) int {
 	switch {
 	case stalls(r):
@@ -77,8 +77,8 @@ func rank(r *v1alpha1.ClusterStatus) int {
 	return 6
 }
 
-// boundedJSON bounds a text to limit bytes as JSON holds it, in which a spoke's words
-// can take six times as much.
+// boundedJSON limits a text to limit bytes as JSON, in which the text of a spoke can take six times as
+// much.
 func boundedJSON(s string, limit int) string {
 	room, end := limit-len("…"), 0
 	size := 0

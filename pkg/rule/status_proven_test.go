@@ -166,8 +166,8 @@ func TestMetricsPresent(t *testing.T) {
 		want string
 		told string
 	}{
-		"there":          {rows: rows{evaluated("a", 0, 1, 0)}, want: "True/Present", told: "Prometheus has series for all"},
-		"missing":        {rows: rows{evaluated("a", 0, 1, 0, `x{a="b"}`, "y"), evaluated("b", 0, 1, 0)}, want: "False/Missing", told: `no series in a: x{a="b"}, y. The`},
+		"there":          {rows: rows{evaluated("a", 0, 1, 0)}, want: "True/Present", told: "Prometheus has series for every"},
+		"missing":        {rows: rows{evaluated("a", 0, 1, 0, `x{a="b"}`, "y"), evaluated("b", 0, 1, 0)}, want: "False/Missing", told: `no series in a: x{a="b"}, y. Without them, the alert`},
 		"in many":        {rows: rows{evaluated("a", 0, 1, 0, "x"), evaluated("b", 0, 1, 0, "x"), evaluated("c", 0, 1, 0, "x"), evaluated("d", 0, 1, 0, "x"), evaluated("e", 0, 1, 0, "x")}, want: "False/Missing", told: "a: x; b: x; c: x; and in 2 more spokes"},
 		"off":            {rows: rows{evaluated("a", 0, 1, 0, "x")}, off: true, want: "none"},
 		"none is asked":  {rows: rows{selected("a", "Predicted", 1, 0), rowOf("b", v1alpha1.PhaseApplied, "NoEvaluator", 1, 0)}, want: "none"},

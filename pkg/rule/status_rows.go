@@ -11,7 +11,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// present returns what is known of a valid rule.
+// present returns the known state of a valid rule.
 func (in *StatusInput) present() view {
 	spokes := in.placed()
 	before := in.listedBefore()
@@ -46,8 +46,8 @@ func (in *StatusInput) present() view {
 	return v
 }
 
-// recall returns the last row of a spoke, which the status may have no room for, and whether it
-// is one of the crowd. Nothing is known of one whose name was a former spoke's.
+// recall returns the last row of a spoke, which may not be in the status, and whether it belongs to
+// the crowd. Nothing is known of a spoke whose name belonged to a former spoke.
 func (in *StatusInput) recall(name string, spoke *SpokeState, listed *v1alpha1.ClusterStatus, absent absence) (last *v1alpha1.ClusterStatus, crowded bool) {
 	switch {
 	case spoke.renewed():
@@ -63,7 +63,7 @@ func (in *StatusInput) recall(name string, spoke *SpokeState, listed *v1alpha1.C
 	return last, in.Memory.of[name]
 }
 
-// remember returns what the status does not tell of a view.
+// remember returns the part of a view that is not in the status.
 func (in *StatusInput) remember(v view, unknown map[string]*SpokeState) *Memory {
 	m := &Memory{rows: map[string]v1alpha1.ClusterStatus{}, crowd: v.crowd, of: map[string]bool{}}
 	if v.unlisted == 0 {
@@ -81,8 +81,7 @@ func (in *StatusInput) remember(v view, unknown map[string]*SpokeState) *Memory 
 	return m
 }
 
-// lastValid returns what was known of the last valid version of a rule that is
-// invalid now.
+// lastValid returns the known state of the last valid version of a rule that is now invalid.
 func (in *StatusInput) lastValid() view {
 	was := &in.Rule.Status
 	if was.Summary != nil && was.Summary.Desired > listMax {
@@ -120,8 +119,8 @@ func (in *StatusInput) lastValid() view {
 	return v
 }
 
-// stands returns what stands of a row while the rule is invalid: it is of the last valid version,
-// if it is of the spoke that has the name now.
+// stands returns the part of a row that is still true while the rule is invalid: the row is about the
+// last valid version, if it is about the spoke that has the name now.
 func (in *StatusInput) stands(last *v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
 	name := string(last.Name)
 	i := slices.IndexFunc(in.Clusters, func(s SpokeState) bool { return s.Name == name })
@@ -136,8 +135,8 @@ func (in *StatusInput) stands(last *v1alpha1.ClusterStatus) v1alpha1.ClusterStat
 	return *last.DeepCopy()
 }
 
-// disabled tells whether no spoke is to have the rule: it is disabled, and no
-// override makes an exception.
+// disabled reports whether the rule belongs in no spoke: it is disabled, and no override makes an
+// exception.
 func (in *StatusInput) disabled() bool {
 	all := in.picked()
 	if len(all) == 0 {
@@ -151,7 +150,7 @@ func (in *StatusInput) disabled() bool {
 	return true
 }
 
-// placed returns the spokes that are to have the rule.
+// placed returns the spokes in which the rule belongs.
 func (in *StatusInput) placed() map[string]*SpokeState {
 	all := in.picked()
 	maps.DeleteFunc(all, func(name string, spoke *SpokeState) bool {
@@ -160,8 +159,7 @@ func (in *StatusInput) placed() map[string]*SpokeState {
 	return all
 }
 
-// picked returns the spokes that the placement picks. Names that are not registered
-// have no state.
+// picked returns the spokes that the placement selects. Names that are not registered have no state.
 func (in *StatusInput) picked() map[string]*SpokeState {
 	out := map[string]*SpokeState{}
 	placement := in.Rule.Spec.Placement
@@ -197,7 +195,7 @@ func (in *StatusInput) listedBefore() map[string]*v1alpha1.ClusterStatus {
 	return out
 }
 
-// absence is what the present status says of a spoke that it does not list.
+// absence is the meaning of a spoke's absence from the present status.
 type absence int
 
 const (
@@ -206,8 +204,8 @@ const (
 	absentUnknown                // it was at the top, or there was no room for it
 )
 
-// absentBefore says what it means that the present status does not list a spoke.
-// Where there are more of them than it left out, some are new, and which is not known.
+// absentBefore returns the meaning of a spoke's absence from the present status. If more spokes are
+// absent than the status left out, some are new, and it is not known which.
 func (in *StatusInput) absentBefore(spokes map[string]*SpokeState, before map[string]*v1alpha1.ClusterStatus) absence {
 	was := &in.Rule.Status
 	if was.Summary == nil || was.Summary.Desired <= listMax {
@@ -230,7 +228,7 @@ func (in *StatusInput) absentBefore(spokes map[string]*SpokeState, before map[st
 	return absentUnknown
 }
 
-// topBefore returns the row of a spoke that was at the top and is not listed.
+// topBefore returns the row of a spoke that was at the top phase and is not listed.
 func (in *StatusInput) topBefore(name string, spoke *SpokeState) *v1alpha1.ClusterStatus {
 	return &v1alpha1.ClusterStatus{
 		Name: v1alpha1.ClusterName(name), Phase: cmp.Or(spoke.top(), v1alpha1.PhaseApplied),
@@ -246,9 +244,9 @@ func (s *SpokeState) top() v1alpha1.Phase {
 	return s.Top
 }
 
-// StatusPredates tells whether the status of a rule was last written before a SpokeCluster was created:
-// what it says of that name is about a former one. Both times are the hub's own, in whole seconds.
-// Where it can't be told when the status was written, it does not.
+// StatusPredates reports whether the status of a rule was last written before a SpokeCluster was
+// created, so that its row for that name is about a former spoke. Both times are from the hub, in
+// whole seconds. It returns false if the time of the status is not known.
 func StatusPredates(r *v1alpha1.AlertRule, created metav1.Time) bool {
 	var written *metav1.Time
 	for i := range r.ManagedFields {
@@ -259,11 +257,11 @@ func StatusPredates(r *v1alpha1.AlertRule, created metav1.Time) bool {
 	return written != nil && written.Before(&created)
 }
 
-// renewed tells whether the present status is about a former spoke of the same name.
+// renewed reports whether the present status is about a former spoke of the same name.
 func (s *SpokeState) renewed() bool { return s != nil && s.Renewed }
 
-// generationBefore returns the last generation that the present status knows to have
-// been at the top somewhere: while a rule is not accepted, that is an older one.
+// generationBefore returns the last generation that the present status knows to have been at the top
+// phase somewhere. While a rule is not accepted, it is an older one.
 func (in *StatusInput) generationBefore() int64 {
 	generation := in.Rule.Status.ObservedGeneration
 	if meta.IsStatusConditionFalse(in.Rule.Status.Conditions, v1alpha1.ConditionAccepted) {
@@ -272,8 +270,8 @@ func (in *StatusInput) generationBefore() int64 {
 	return generation
 }
 
-// row returns what is known of one spoke: what was reported, else what is in the
-// present status, else why nothing is known.
+// row returns the known row of one spoke: the reported one, or the one in the present status, or one
+// that explains why nothing is known.
 func (in *StatusInput) row(name string, spoke *SpokeState, last *v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
 	verdict, reported := in.Verdicts[name]
 	if reported && verdict.Reason == ReasonUnproven {
@@ -285,14 +283,14 @@ func (in *StatusInput) row(name string, spoke *SpokeState, last *v1alpha1.Cluste
 	case reported:
 		return in.since(last, in.outage(spoke, last, in.fit(name, verdict)))
 	case last != nil && last.ObservedGeneration > 0:
-		// Only a report tells of a generation: without one, the row was derived.
+		// Only a reported row has a generation. A row without one was derived.
 		return in.since(last, in.outage(spoke, last, in.fit(name, *last.DeepCopy())))
 	}
 	return in.derive(name, spoke, last)
 }
 
-// unproven returns what stands of a rule that is selected, and whose evaluator was not asked
-// yet: what the status says, if that is about the same generation.
+// unproven returns the row of a selected rule whose evaluator has not been queried yet: the row in the
+// status, if it is about the same generation.
 func unproven(last *v1alpha1.ClusterStatus, verdict v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
 	if last != nil && last.ObservedGeneration == verdict.ObservedGeneration && reached(last, v1alpha1.PhaseSelected) {
 		stands := *last.DeepCopy()
@@ -300,25 +298,25 @@ func unproven(last *v1alpha1.ClusterStatus, verdict v1alpha1.ClusterStatus) v1al
 		return stands
 	}
 	verdict.Reason = v1alpha1.ReasonLoading
-	verdict.Message = "it is selected; whether it is evaluated is about to be asked"
+	verdict.Message = "the rule is selected; Rulefleet is about to check whether it is evaluated"
 	return verdict
 }
 
-// derive returns the row of a spoke that nothing was reported of.
+// derive returns the row of a spoke about which nothing was reported.
 func (in *StatusInput) derive(name string, spoke *SpokeState, last *v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
 	r := v1alpha1.ClusterStatus{Name: v1alpha1.ClusterName(name), Phase: v1alpha1.PhasePending}
 	switch {
 	case spoke == nil:
-		r.Reason, r.Message = v1alpha1.ReasonNotRegistered, "no SpokeCluster has this name"
+		r.Reason, r.Message = v1alpha1.ReasonNotRegistered, "no SpokeCluster has this name; register the spoke, or remove the name from spec.placement.names"
 	case spoke.Shown.Lagging || saysOutage(last):
 		r = withOutage(r, last, spoke.Shown.Reason)
 	default:
-		r.Reason, r.Message = v1alpha1.ReasonWaiting, "the rule was not tried on this spoke yet"
+		r.Reason, r.Message = v1alpha1.ReasonWaiting, "the rule has not been processed for this spoke yet"
 	}
 	return in.since(last, in.fit(name, r))
 }
 
-// since gives a row its transition time.
+// since sets the transition time of a row.
 func (in *StatusInput) since(last *v1alpha1.ClusterStatus, r v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
 	r.LastTransitionTime = in.Now
 	if last != nil && last.Phase == r.Phase && last.Reason == r.Reason && !last.LastTransitionTime.IsZero() {
@@ -327,7 +325,7 @@ func (in *StatusInput) since(last *v1alpha1.ClusterStatus, r v1alpha1.ClusterSta
 	return r
 }
 
-// fit bounds a row as the API does, which would refuse the whole status otherwise.
+// fit limits a row to the limits of the API, which would otherwise refuse the whole status.
 func (in *StatusInput) fit(name string, r v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
 	r.Name = v1alpha1.ClusterName(name)
 	if !slices.Contains(phases, r.Phase) {

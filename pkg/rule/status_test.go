@@ -140,7 +140,7 @@ func TestStatus(t *testing.T) {
 			rows:     rows{pending("a", "Waiting", 0, 100), pending("connecting", "Waiting", 0, 100), pending("down", "AuthFailed", 0, 100), pending("none", "NotRegistered", 0, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 4, Unreachable: 1, Ready: "0/4"},
 			accepted: "True/Accepted", ready: "False/Progressing", stalled: "False/NotStalled",
-			readyTells: "0/4 spokes; down: AuthFailed: the spoke can't be reached; see the condition Connected of SpokeCluster down; a: Waiting: the rule was not tried on this spoke yet; connecting: Waiting: the rule was not tried on this spoke yet; and 1 more",
+			readyTells: "0/4 spokes; down: AuthFailed: the spoke can't be reached; see the condition Connected of SpokeCluster down; a: Waiting: the rule has not been processed for this spoke yet; connecting: Waiting: the rule has not been processed for this spoke yet; and 1 more",
 		},
 		"what was derived is derived again": {
 			edit:     named("a", "b", "c"),
@@ -319,7 +319,7 @@ func TestStatus(t *testing.T) {
 			spokes:   spokes("a"),
 			before:   rows{applied("a", 1, 10)},
 			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
-			accepted: "False/InvalidExpr", ready: "False/InvalidExpr", stalled: "True/InvalidExpr", readyTells: "the spec is not valid, see Accepted",
+			accepted: "False/InvalidExpr", ready: "False/InvalidExpr", stalled: "True/InvalidExpr", readyTells: "the spec is not valid; see condition Accepted",
 		},
 		"invalid from the start": {
 			invalid:  wrong,
@@ -335,7 +335,7 @@ func TestStatus(t *testing.T) {
 			rows:     rows{applied("a", 1, 10), applied("b", 1, 100), applied("c", 1, 100), applied("down", 1, 10)},
 			summary:  v1alpha1.RuleSummary{Desired: 4, Applied: 4, Ready: "0/4"},
 			accepted: "False/InvalidExpr", ready: "False/InvalidExpr", stalled: "True/InvalidExpr",
-			readyTells: "the spec is not valid, see Accepted; the spokes keep the last version that was",
+			readyTells: "the spec is not valid; the spokes keep the last valid version; see condition Accepted",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,14 +7,13 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// A removal follows an event that a running manager saw, or a comparison with something
-// newer than the object that would go. Where there is neither, and the object is not younger
-// than what would remove it, the removal is suspect: objects of that kind may have been
-// lost and made anew, without what people had set in them. Times have seconds, so two that
-// are equal may be either way round.
+// A removal is based on an event that a running manager saw, or on a comparison with an object that is
+// newer than the object to remove. A removal without either is suspect: objects of that kind may have
+// been lost and created again, without the changes that users had made to them. Times are in seconds,
+// so the order of two equal times is not known.
 
-// Seen are former versions of what a decision follows from. A running manager saw the
-// change from each of them to what came after it.
+// Seen contains former versions of the objects on which a decision depends. A running manager saw the
+// change from each of them to the next.
 type Seen struct {
 	// Rules are former versions of the AlertRule, and Templates are those of the template.
 	Rules     []*v1alpha1.AlertRule
@@ -25,52 +24,54 @@ type Seen struct {
 	Left []Cluster
 }
 
-// SuspectAbsent tells whether a removal is suspect that follows from the absence of an
-// object. made is when that which would go was made, and kindSince is when the object's
-// kind was defined. witnessed tells that the object was seen to be deleted.
+// SuspectAbsent reports whether a removal because of the absence of an object is suspect. made is the
+// creation time of the object to remove, and kindSince the time at which the CustomResourceDefinition
+// of the absent object's kind was created. witnessed is true if the deletion of the absent object was
+// seen.
 func SuspectAbsent(made, kindSince time.Time, witnessed bool) bool {
 	return !made.After(kindSince) && !witnessed
 }
 
-// SuspectUnplaced tells whether the removal is suspect of what stands in a cluster for a
-// rule that is not placed there: other labels could place it there, what would go is not
-// younger than the SpokeCluster that lacks them, and nothing that was seen took it away.
+// SuspectUnplaced reports whether the removal of a rule's object from a cluster in which it is not
+// placed is suspect: other labels could place it there, the object is not younger than the
+// SpokeCluster that lacks these labels, and no change was seen that explains the removal.
 func SuspectUnplaced(made time.Time, r *v1alpha1.AlertRule, c Cluster, seen Seen) bool {
 	return !made.After(c.Created) && placeable(r, c.Name) && !seen.Placed(r, c)
 }
 
-// SuspectUnmatched is the same for an AlertRule that a template made for a workload that it
-// does not match. templateSince is when the template was made. A built-in one that was made
-// after the AlertRule is what the manager brings along: its state is not what a person set
-// before it was lost. A workload that turns it off by its own annotations decides that,
-// whatever the template was before.
+// SuspectUnmatched is the same for an AlertRule from a template that does not match its workload.
+// templateSince is the creation time of the template. A built-in template that was created after the
+// AlertRule was created by the manager: its state may differ from the one that a user set before the
+// template was lost. If the annotations of the workload disable the alert, they decide, whatever the
+// template was before.
 func SuspectUnmatched(made, templateSince time.Time, t *v1alpha1.AlertRuleTemplate, w Workload, seen Seen) bool {
 	remade := t.Annotations[v1alpha1.BuiltInAnnotation] != "" && !made.After(templateSince) && !adjust(t, w).off
 	unlabeled := !made.After(w.Cluster.Created) && matchable(t, w)
 	return (remade || unlabeled) && !seen.Matched(t, w)
 }
 
-// placeable tells whether there are labels with which a cluster would have a rule.
+// placeable reports whether there are labels with which a cluster would have a rule.
 func placeable(r *v1alpha1.AlertRule, name string) bool {
 	return selectable(r.Spec.Placement, name) && slices.ContainsFunc(possibleStates(r, name), func(s v1alpha1.State) bool {
 		return s != v1alpha1.Disabled
 	})
 }
 
-// selectable tells whether a selection picks a cluster of that name, or may by its labels.
+// selectable reports whether a selection selects a cluster of that name, or may select it by its
+// labels.
 func selectable(s v1alpha1.ClusterSelection, name string) bool {
 	return s.Selector != nil || slices.Contains(s.Names, v1alpha1.ClusterName(name))
 }
 
-// byLabels tells whether it depends on the labels of a cluster of that name whether a
-// selection picks it.
+// byLabels reports whether the labels of a cluster of that name determine whether a selection selects
+// it.
 func byLabels(s v1alpha1.ClusterSelection, name string) bool {
 	return s.Selector != nil && len(s.Selector.MatchLabels)+len(s.Selector.MatchExpressions) > 0 &&
 		!slices.Contains(s.Names, v1alpha1.ClusterName(name))
 }
 
-// possibleStates are the states that a rule can have in a cluster of that name, whatever
-// the cluster's labels are. As in stateIn, the first override that picks it decides.
+// possibleStates returns the states that a rule can have in a cluster of that name, with any labels.
+// As in stateIn, the first override that selects the cluster decides.
 func possibleStates(r *v1alpha1.AlertRule, name string) []v1alpha1.State {
 	var states []v1alpha1.State
 	for i := range r.Spec.Overrides {
@@ -86,8 +87,8 @@ func possibleStates(r *v1alpha1.AlertRule, name string) []v1alpha1.State {
 	return append(states, r.Spec.State)
 }
 
-// matchable tells whether there are labels of the cluster with which a template would match
-// a workload.
+// matchable reports whether there are labels of the cluster with which a template would match a
+// workload.
 func matchable(t *v1alpha1.AlertRuleTemplate, w Workload) bool {
 	if t.Spec.Clusters == nil || !byLabels(*t.Spec.Clusters, w.Cluster.Name) {
 		return false
@@ -98,7 +99,7 @@ func matchable(t *v1alpha1.AlertRuleTemplate, w Workload) bool {
 	return err == nil && matches
 }
 
-// Placed tells whether a state was seen in which a rule was placed in a cluster.
+// Placed reports whether a state was seen in which a rule was placed in a cluster.
 func (s Seen) Placed(r *v1alpha1.AlertRule, c Cluster) bool {
 	clusters := append(s.clusters(c), s.Left...)
 	return slices.ContainsFunc(append([]*v1alpha1.AlertRule{r}, s.Rules...), func(r *v1alpha1.AlertRule) bool {
@@ -109,7 +110,7 @@ func (s Seen) Placed(r *v1alpha1.AlertRule, c Cluster) bool {
 	})
 }
 
-// Matched tells whether a state was seen in which a template matched a workload.
+// Matched reports whether a state was seen in which a template matched a workload.
 func (s Seen) Matched(t *v1alpha1.AlertRuleTemplate, w Workload) bool {
 	clusters := s.clusters(w.Cluster)
 	return slices.ContainsFunc(append([]*v1alpha1.AlertRuleTemplate{t}, s.Templates...), func(t *v1alpha1.AlertRuleTemplate) bool {
@@ -121,7 +122,7 @@ func (s Seen) Matched(t *v1alpha1.AlertRuleTemplate, w Workload) bool {
 	})
 }
 
-// clusters returns a cluster with its labels, and with each of its former ones.
+// clusters returns a cluster with its present labels, and with each of its former ones.
 func (s Seen) clusters(c Cluster) []Cluster {
 	out := []Cluster{c}
 	for _, labels := range s.Labels {

@@ -20,22 +20,22 @@ type Workload struct {
 	Name            string
 	Labels          map[string]string
 	Annotations     map[string]string
-	// Templates are the names of all templates, which tell a mistake in the annotation
-	// rulefleet.io/disable. Nil tells none.
+	// Templates are the names of all templates. They are used to detect unknown names in the annotation
+	// rulefleet.io/disable. nil disables this check.
 	Templates []string
 
-	// fault is why the annotations that adjust are ignored; nil while they are not.
+	// fault is the reason why adjusting annotations are ignored, or nil.
 	fault *Invalid
 }
 
-// Unadjusted returns the workload as it is without the annotations that adjust its
-// AlertRules, because together with them a template made what is not valid.
+// Unadjusted returns the workload without the annotations that adjust its AlertRules, because the
+// AlertRule with these annotations is not valid.
 func (w Workload) Unadjusted(bad *Invalid) Workload {
 	w.fault = bad
 	return w
 }
 
-// adjusted tells whether the workload has annotations that adjust its AlertRules.
+// adjusted reports whether the workload has annotations that adjust its AlertRules.
 func (w Workload) adjusted() bool {
 	for key := range w.Annotations {
 		if strings.HasPrefix(key, v1alpha1.AdjustmentPrefix) {
@@ -49,13 +49,13 @@ func (w Workload) describe() string {
 	return fmt.Sprintf("Deployment %s/%s in cluster %s", w.Namespace, w.Name, w.Cluster.Name)
 }
 
-// systemNamespaces take part in a template only where it names them.
+// systemNamespaces are only selected by templates that list them by name.
 var systemNamespaces = []v1alpha1.NamespaceName{
 	metav1.NamespaceSystem, metav1.NamespacePublic, "kube-node-lease",
 }
 
-// Matches tells whether a template makes an AlertRule for a workload: it picks it, and
-// the workload's annotations don't turn it off. An error is a selector that is not valid.
+// Matches reports whether a template generates an AlertRule for a workload: it selects the workload,
+// and the workload's annotations don't disable it. It returns an error for an invalid selector.
 func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 	if ok, err := reaches(t, w); !ok || err != nil {
 		return false, err
@@ -71,7 +71,7 @@ func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 	return !adjust(t, w).off, nil
 }
 
-// selects tells whether a selector picks labels. No selector picks everything.
+// selects reports whether a selector matches labels. A nil selector matches everything.
 func selects(s *metav1.LabelSelector, set map[string]string) (bool, error) {
 	if s == nil {
 		return true, nil
@@ -80,8 +80,8 @@ func selects(s *metav1.LabelSelector, set map[string]string) (bool, error) {
 	return err == nil && selector.Matches(labels.Set(set)), err
 }
 
-// reaches tells whether a template may pick a workload, by the template, the SpokeCluster and
-// the workload's names. The labels and annotations in the spoke decide the rest.
+// reaches reports whether a template may select a workload, according to the template, the
+// SpokeCluster and the workload's names. The labels and annotations in the spoke decide the rest.
 func reaches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 	if t.Spec.State == v1alpha1.Disabled {
 		return false, nil
@@ -106,10 +106,10 @@ func reaches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 	return s.Selector != nil || len(s.Names) == 0, nil
 }
 
-// DecidedInSpoke tells whether the labels and annotations of a workload and of its namespace
-// have a say in the removal of an AlertRule that a template made for it, or in whether the
-// removal is suspect. made is when the AlertRule was made, and templateSince is when the template
-// was. Otherwise what is on the hub decides, and the workload's names.
+// DecidedInSpoke reports whether the labels and annotations of a workload and of its namespace
+// influence the removal of its AlertRule, or whether the removal is suspect. made and templateSince
+// are the creation times of the AlertRule and of the template. Otherwise only objects on the hub and
+// the workload's names decide.
 func DecidedInSpoke(made, templateSince time.Time, t *v1alpha1.AlertRuleTemplate, w Workload) bool {
 	reached, err := reaches(t, w)
 	remade := t.Annotations[v1alpha1.BuiltInAnnotation] != "" && !made.After(templateSince)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxValue bounds what one placeholder inserts, in bytes.
+// maxValue limits the value of one placeholder, in bytes.
 const maxValue = 1024
 
 const knownPlaceholders = "$(cluster.name), $(cluster.labels.KEY), and in an AlertRuleTemplate $(deployment.name), " +
@@ -24,7 +24,7 @@ const (
 	deploymentAnnotations = "deployment.annotations."
 )
 
-// placeholder is what stands between $( and ).
+// placeholder is the text between $( and ).
 type placeholder struct {
 	kind string // one of the constants above
 	key  string // of a label or an annotation
@@ -32,14 +32,14 @@ type placeholder struct {
 
 func (p placeholder) String() string { return "$(" + p.kind + p.key + ")" }
 
-// piece is a part of a text: a placeholder, or literal text with its escapes undone.
+// piece is a part of a text: a placeholder, or literal text without escapes.
 type piece struct {
 	pos         int // where it begins in the text, in bytes
 	literal     string
 	placeholder *placeholder
 }
 
-// fault is a person's mistake at a place of a text.
+// fault is an error at a position in a text.
 type fault struct {
 	pos     int // in bytes; -1 when the place does not matter
 	message string
@@ -47,10 +47,10 @@ type fault struct {
 
 func (f *fault) Error() string { return f.message }
 
-// split cuts a text into literals and placeholders. The dollars before a "(" are
-// read in pairs: each pair is one literal dollar, and one left over makes a
-// placeholder. So $$( is a literal $(, and $$$(cluster.name) a dollar and a name:
-// every text can be written, which join relies on.
+// split cuts a text into literals and placeholders. The dollars before a "(" are read in pairs: each
+// pair is one literal dollar, and a single remaining one starts a placeholder. So $$( is a literal $(,
+// and $$$(cluster.name) is a dollar followed by a name. Every text can be written in this way, on
+// which join relies.
 func split(s string) ([]piece, *fault) {
 	var out []piece
 	literal := func(pos int, text string) {
@@ -81,7 +81,7 @@ func split(s string) ([]piece, *fault) {
 		}
 		inner, _, closed := strings.Cut(s[dollar+2:], ")")
 		if !closed {
-			return nil, &fault{dollar, fmt.Sprintf("the placeholder %s is not closed: add a ), or write $$( for a literal $(", excerpt(s[dollar:]))}
+			return nil, &fault{dollar, fmt.Sprintf("placeholder %s is not closed; add a ), or write $$( for a literal $(", excerpt(s[dollar:]))}
 		}
 		p, f := parsePlaceholder(inner)
 		if f != nil {
@@ -93,9 +93,8 @@ func split(s string) ([]piece, *fault) {
 	}
 }
 
-// join writes pieces as a text that split reads back as the same pieces, with
-// adjacent literals merged: no literal can turn into a placeholder, whatever it
-// holds and whatever follows it.
+// join writes pieces as a text that split reads as the same pieces, with adjacent literals merged. No
+// literal can become a placeholder, whatever it contains and whatever follows it.
 func join(pieces []piece) string {
 	var b, literal strings.Builder
 	flush := func(beforePlaceholder bool) {
@@ -114,7 +113,7 @@ func join(pieces []piece) string {
 	return b.String()
 }
 
-// writeLiteral doubles the dollars that stand before a "(".
+// writeLiteral doubles the dollars before a "(".
 func writeLiteral(b *strings.Builder, s string, beforePlaceholder bool) {
 	for s != "" {
 		text, _, found := strings.Cut(s, "$")
@@ -133,7 +132,7 @@ func writeLiteral(b *strings.Builder, s string, beforePlaceholder bool) {
 	}
 }
 
-// literally concatenates pieces as they are read in the end.
+// literally concatenates pieces without escapes.
 func literally(pieces []piece) string {
 	var b strings.Builder
 	for _, p := range pieces {
@@ -158,14 +157,14 @@ func parsePlaceholder(inner string) (*placeholder, *fault) {
 			checked = strings.ToLower(key)
 		}
 		if errs := validation.IsQualifiedName(checked); len(errs) > 0 {
-			return nil, &fault{0, fmt.Sprintf("the placeholder $(%s) names no valid key: %s", excerpt(inner), errs[0])}
+			return nil, &fault{0, fmt.Sprintf("placeholder $(%s) has an invalid key: %s", excerpt(inner), errs[0])}
 		}
 		return &placeholder{kind: kind, key: key}, nil
 	}
-	return nil, &fault{0, fmt.Sprintf("unknown placeholder $(%s): there are %s; write $$( for a literal $(", excerpt(inner), knownPlaceholders)}
+	return nil, &fault{0, fmt.Sprintf("unknown placeholder $(%s); available are %s; write $$( for a literal $(", excerpt(inner), knownPlaceholders)}
 }
 
-// excerpt makes a piece of somebody's text fit for a message.
+// excerpt shortens a quoted text for a message.
 func excerpt(s string) string {
 	const limit = 80
 	s = strings.ToValidUTF8(s, "\uFFFD")
@@ -186,7 +185,7 @@ func cut(s string, limit int) string {
 	return s[:limit]
 }
 
-// bounded is cut with a mark that something is missing.
+// bounded is cut with a mark for the missing part.
 func bounded(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= limit {

@@ -41,14 +41,14 @@ func TestSplit(t *testing.T) {
 
 func TestSplitRefuses(t *testing.T) {
 	for in, want := range map[string]string{
-		"a $(cluster.name":          `the placeholder $(cluster.name is not closed: add a ), or write $$( for a literal $(`,
-		"a $(cluster.nmae)":         `unknown placeholder $(cluster.nmae): there are $(cluster.name), `,
+		"a $(cluster.name":          `placeholder $(cluster.name is not closed; add a ), or write $$( for a literal $(`,
+		"a $(cluster.nmae)":         `unknown placeholder $(cluster.nmae); available are $(cluster.name), `,
 		"$(kubectl get pods)":       `write $$( for a literal $(`,
 		"$()":                       `unknown placeholder $()`,
 		"$(Cluster.name)":           `unknown placeholder`,
-		"$(cluster.labels.)":        `names no valid key`,
-		"$(cluster.labels.a b)":     `the placeholder $(cluster.labels.a b) names no valid key`,
-		"$(cluster.labels.a/b/c)":   `names no valid key`,
+		"$(cluster.labels.)":        `has an invalid key`,
+		"$(cluster.labels.a b)":     `placeholder $(cluster.labels.a b) has an invalid key`,
+		"$(cluster.labels.a/b/c)":   `has an invalid key`,
 		"$(cluster.annotations.a)":  `unknown placeholder`,
 		"$$$(x)":                    `unknown placeholder $(x)`,
 		"$(" + long("x", 9000):      `…`,
@@ -115,7 +115,7 @@ func TestStageErrorsNameTheField(t *testing.T) {
 	}{
 		"cluster without the label": {
 			renderStage(Cluster{Name: "eu-1"}), alert(func(a *v1alpha1.AlertSpec) { a.Annotations["summary"] = "in $(cluster.labels.region)" }),
-			"spec.annotations[summary]", `SpokeCluster eu-1 has no label "region", which $(cluster.labels.region) needs: add it`,
+			"spec.annotations[summary]", `SpokeCluster eu-1 has no label "region", which $(cluster.labels.region) needs; add it`,
 		},
 		"deployment without the label": {
 			generateStage(w), alert(func(a *v1alpha1.AlertSpec) { a.Labels["team"] = "$(deployment.labels.team)" }),
@@ -127,17 +127,17 @@ func TestStageErrorsNameTheField(t *testing.T) {
 		},
 		"deployment in an AlertRule": {
 			renderStage(Cluster{}), alert(func(a *v1alpha1.AlertSpec) { a.Labels["d"] = "$(deployment.name)" }),
-			"spec.labels[d]", `$(deployment.name) belongs into an AlertRuleTemplate`,
+			"spec.labels[d]", `$(deployment.name) is only available in an AlertRuleTemplate`,
 		},
 		"too long a value in an expression": {
 			generateStage(w), alert(func(a *v1alpha1.AlertSpec) { a.Expr = `up{a="$(deployment.annotations.big)"}` }),
-			"spec.expr", `has 9999 bytes; in an expression, 1024 are allowed`,
+			"spec.expr", `has 9999 bytes; at most 1024 are allowed in an expression`,
 		},
 		"too long a text": {
 			generateStage(w), alert(func(a *v1alpha1.AlertSpec) {
 				a.Annotations["d"] = v1alpha1.LabelText(long("$(deployment.annotations.brace)", 9))
 			}),
-			"spec.annotations[d]", `with its placeholders replaced, it has more than 8192 characters`,
+			"spec.annotations[d]", `longer than 8192 characters after its placeholders are replaced`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

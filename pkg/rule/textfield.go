@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Labels and annotations of an alert are Go templates to Prometheus. What a
-// placeholder inserts there is data: it must come out of Prometheus as it is.
+// Prometheus reads labels and annotations of an alert as Go templates. The values that placeholders
+// insert are data, and Prometheus must render them unchanged.
 
 // literalBrace is what Prometheus' templates render as "{".
 const literalBrace = `{{"{"}}`
 
-// text expands a label's or an annotation's text.
+// text expands the text of a label or an annotation.
 func (st stage) text(s string) (string, *fault) {
 	if !hasPlaceholder(s) {
 		return s, nil
@@ -26,7 +26,7 @@ func (st stage) text(s string) (string, *fault) {
 			continue
 		}
 		if i > 0 && pieces[i-1].placeholder == nil && inAction(pieces[i-1].literal) {
-			return "", &fault{p.pos, p.placeholder.String() + " stands inside {{ … }}: a placeholder inserts text, and can't be part of a template's action; move it out"}
+			return "", &fault{p.pos, p.placeholder.String() + " is inside {{ … }}, where a placeholder is not allowed; move it out of the template action"}
 		}
 		value, keep, err := st.resolve(*p.placeholder)
 		if err != nil {
@@ -46,9 +46,9 @@ func (st stage) text(s string) (string, *fault) {
 	return st.finish(pieces), nil
 }
 
-// dataText writes a value so that Prometheus' templates render it as it is. One that
-// holds a brace becomes one string in one action, whatever it holds: the next brace may
-// come from elsewhere, and an action for each would make a text of a thousand actions.
+// dataText writes a value so that Prometheus' templates render it unchanged. A value with a brace
+// becomes one string in one action: the next brace may be in another value, and an action for each
+// brace could result in a thousand actions.
 func dataText(value string) string {
 	value = cut(strings.ToValidUTF8(value, "\uFFFD"), maxValue)
 	if !strings.Contains(value, "{") {
@@ -57,8 +57,8 @@ func dataText(value string) string {
 	return "{{" + strconv.Quote(value) + "}}"
 }
 
-// inAction tells whether an action or a comment of a Go template is open at the end
-// of s. It reads delimiters, comments and quotes as text/template does.
+// inAction reports whether an action or a comment of a Go template is open at the end of s. It reads
+// delimiters, comments and quotes as text/template does.
 func inAction(s string) bool {
 	for {
 		_, rest, found := strings.Cut(s, "{{")
@@ -81,7 +81,7 @@ func inAction(s string) bool {
 	}
 }
 
-// actionEnd returns where the action ends that s begins in, or -1.
+// actionEnd returns the end of the action at the start of s, or -1.
 func actionEnd(s string) int {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; c {

@@ -121,7 +121,7 @@ func TestPlaceholderInsideAnAction(t *testing.T) {
 	} {
 		t.Run(text, func(t *testing.T) {
 			for name, st := range map[string]stage{"generate": generateStage(Workload{}), "render": renderStage(Cluster{})} {
-				if got, f := st.text(text); f == nil || !strings.Contains(f.message, "stands inside {{ … }}") {
+				if got, f := st.text(text); f == nil || !strings.Contains(f.message, "is inside {{ … }}") {
 					t.Errorf("%s: text(%q) = %q, %v", name, text, got, f)
 				}
 			}

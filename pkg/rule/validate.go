@@ -8,22 +8,22 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// ValidateOptions are the settings of the hub that an AlertRule's validity depends on.
+// ValidateOptions are the settings of the hub on which the validity of an AlertRule depends.
 type ValidateOptions struct {
 	// AdminNamespace is the operator's own namespace.
 	AdminNamespace string
 	// GeneratedNamespace is the hub's namespace for generated AlertRules.
 	GeneratedNamespace string
-	// ClusterLabel is the alert's label that holds the spoke's name. Empty turns it off.
+	// ClusterLabel is the alert's label for the spoke's name. Empty means no label.
 	ClusterLabel string
-	// Evaluator is what every Prometheus of the fleet can do at least. Nil is not known:
-	// any release is assumed then, with no features enabled.
+	// Evaluator is the oldest Prometheus of the fleet. nil means that it is not known: any release is
+	// assumed, without features.
 	Evaluator *Evaluator
 }
 
-// Validate returns what is wrong with an AlertRule, or nil. Webhook, controller and
-// CLI use this one. It checks what the API server does too, because it also runs where
-// none has. Its time is bounded, whatever the object holds.
+// Validate returns the first error in an AlertRule, or nil. The webhook, the controllers and the CLI
+// use it. It includes the checks of the API server, because it also runs without one. Its running time
+// is limited for any object.
 func Validate(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	if bad := checkSpecSize(r.Spec.AlertSpec, r.Spec.Overrides); bad != nil {
 		return bad
@@ -47,10 +47,10 @@ func Validate(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	return checkTenancy(r, o)
 }
 
-// ValidateTemplate returns what is wrong with an AlertRuleTemplate, or nil.
+// ValidateTemplate returns the first error in an AlertRuleTemplate, or nil.
 func ValidateTemplate(t *v1alpha1.AlertRuleTemplate, o ValidateOptions) *Invalid {
 	if len(t.Name) > maxTemplate {
-		return invalid("metadata.name", "a template's name has at most %d characters: it is the value of a label", maxTemplate)
+		return invalid("metadata.name", "the name of a template has at most %d characters, because it is used as a label value; shorten it", maxTemplate)
 	}
 	if bad := checkSpecSize(t.Spec.AlertSpec, nil); bad != nil {
 		return bad
@@ -85,8 +85,7 @@ type checker struct {
 	maxLabels int
 }
 
-// alert checks an alert as it was written, and as it is with its placeholders
-// replaced.
+// alert checks an alert as it is written, and with its placeholders replaced.
 func (c checker) alert(a v1alpha1.AlertSpec) *Invalid {
 	if bad := checkAlertName(a.Alert); bad != nil {
 		return bad
@@ -97,8 +96,7 @@ func (c checker) alert(a v1alpha1.AlertSpec) *Invalid {
 	return c.part(a)
 }
 
-// part checks what is given of an alert: an override has neither a name nor, mostly, an
-// expression.
+// part checks the given fields of an alert: an override has no name and often no expression.
 func (c checker) part(a v1alpha1.AlertSpec) *Invalid {
 	if bad := checkFields(a); bad != nil {
 		return bad
@@ -130,7 +128,7 @@ func (c checker) part(a v1alpha1.AlertSpec) *Invalid {
 func (c checker) expr(written, expanded string) *Invalid {
 	cost, f := exprCost(expanded)
 	if f == nil && cost > c.budget.totalExpr {
-		f = &fault{-1, "the expressions of this object together take too long to parse: make them simpler, or fewer"}
+		f = &fault{-1, "the expressions of this object together take too long to parse; use fewer or simpler ones"}
 	}
 	if f != nil {
 		return invalidExpr(expanded, f)
@@ -148,10 +146,10 @@ func (c checker) expr(written, expanded string) *Invalid {
 	return invalidExpr(expanded, f)
 }
 
-// overrides checks every override by itself, and together with the alert.
+// overrides checks every override alone, and merged with the alert.
 func (c checker) overrides(s v1alpha1.AlertRuleSpec) *Invalid {
 	if len(s.Overrides) > maxOverrides {
-		return invalid("spec.overrides", "there are %d of them; %d are allowed", len(s.Overrides), maxOverrides)
+		return invalid("spec.overrides", "has %d entries; at most %d are allowed", len(s.Overrides), maxOverrides)
 	}
 	for i, o := range s.Overrides {
 		if bad := c.override(s.AlertSpec, o); bad != nil {
@@ -168,7 +166,7 @@ func (c checker) override(base v1alpha1.AlertSpec, o v1alpha1.Override) *Invalid
 		return bad
 	}
 	if len(setBy(o)) == 0 {
-		return invalid("spec", "an override has to change something: set state, expr, for, severity, labels or annotations")
+		return invalid("spec", "an override must change something; set state, expr, for, severity, labels or annotations")
 	}
 	if bad := checkState("spec.state", o.State); bad != nil {
 		return bad
@@ -185,18 +183,18 @@ func (c checker) override(base v1alpha1.AlertSpec, o v1alpha1.Override) *Invalid
 	return c.merged(base, o)
 }
 
-// merged checks what an override makes of the alert.
+// merged checks the alert after an override.
 func (c checker) merged(base v1alpha1.AlertSpec, o v1alpha1.Override) *Invalid {
 	if n := mergedTexts(base.Labels, o.Labels); n > c.maxLabels {
-		return invalid("spec.labels", "together with the alert's own there are %d of them; %d are allowed", n, c.maxLabels)
+		return invalid("spec.labels", "has %d entries together with the alert's own; at most %d are allowed", n, c.maxLabels)
 	}
 	if n := mergedTexts(base.Annotations, o.Annotations); n > maxTexts {
-		return invalid("spec.annotations", "together with the alert's own there are %d of them; %d are allowed", n, maxTexts)
+		return invalid("spec.annotations", "has %d entries together with the alert's own; at most %d are allowed", n, maxTexts)
 	}
 	return nil
 }
 
-// mergedTexts counts what is left of texts after an override.
+// mergedTexts counts the texts after an override.
 func mergedTexts(base, override map[string]v1alpha1.LabelText) int {
 	n := 0
 	for key := range base {
@@ -220,9 +218,9 @@ func checkAllow(allow []v1alpha1.Adjustment) *Invalid {
 		field := fmt.Sprintf("spec.allow[%d]", i)
 		switch {
 		case !slices.Contains(known, a):
-			return invalid(field, "%q is none of alerts, disable, severity, for and labels", excerpt(string(a)))
+			return invalid(field, "unknown value %q; use alerts, disable, severity, for or labels", excerpt(string(a)))
 		case slices.Contains(allow[:i], a):
-			return invalid(field, "%q is there twice", a)
+			return invalid(field, "duplicate value %q; remove one of them", a)
 		}
 	}
 	return nil

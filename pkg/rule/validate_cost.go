@@ -11,10 +11,9 @@ import (
 	"github.com/prometheus/prometheus/util/strutil"
 )
 
-// What parsing an expression may cost, and what all expressions of an object may
-// together. A unit is about 3 µs. Prometheus' parser takes time that grows with the
-// square of the number of tokens, and compiles regular expressions, in which
-// repetitions are written out.
+// Limits of the cost of parsing an expression, and all expressions of an object. A unit is about 3 µs.
+// The time of Prometheus' parser grows with the square of the number of tokens. It also compiles regular
+// expressions, in which repetitions are expanded.
 const (
 	maxExprCost      = 50_000
 	maxTotalExprCost = 200_000
@@ -24,12 +23,12 @@ const (
 
 const foldable = 0x1e943 // no character above has an upper or lower case
 
-// exprCost returns what parsing an expression costs, and refuses one that costs too much. Finding that
-// out takes time that grows with the length alone, and ends at the limit. What is wrong with the
-// tokens and regular expressions is the parser's to say.
+// exprCost returns the cost of parsing an expression, and refuses an expression that costs too much.
+// Its own time grows linearly with the length, and ends at the limit. The parser reports errors in
+// tokens and regular expressions.
 func exprCost(expr string) (int, *fault) {
 	if len(expr) > maxObject {
-		return 0, &fault{-1, fmt.Sprintf("it has %d bytes; %d are allowed", len(expr), maxObject)}
+		return 0, &fault{-1, fmt.Sprintf("the expression has %d bytes; at most %d are allowed", len(expr), maxObject)}
 	}
 	var (
 		at             position
@@ -44,7 +43,7 @@ func exprCost(expr string) (int, *fault) {
 		}
 		tokens++
 		if tokens > maxTokens {
-			return 0, &fault{int(item.Pos), fmt.Sprintf("the expression has too many parts to be parsed in good time: more than %d", maxTokens)}
+			return 0, &fault{int(item.Pos), fmt.Sprintf("the expression is too large to parse quickly: it has more than %d parts", maxTokens)}
 		}
 		if item.Typ == parser.STRING && at.role() == regex {
 			pattern, err := strutil.Unquote(item.Val)
@@ -52,20 +51,21 @@ func exprCost(expr string) (int, *fault) {
 				regexs += regexCost(pattern)
 			}
 			if patterns > maxPatterns || regexs > maxExprCost {
-				return 0, &fault{int(item.Pos), "the regular expressions are too large: repetitions such as {1000} are written out, and wide classes such as [^/] are slow when there are many"}
+				return 0, &fault{int(item.Pos), "the regular expressions are too large; avoid large repetitions such as {1000}, and many wide classes such as [^/]"}
 			}
 		}
 		at.next(item)
 	}
 	cost := regexs + tokens*tokens/1000
 	if cost > maxExprCost {
-		return 0, &fault{-1, fmt.Sprintf("the expression has too many parts to be parsed in good time: %d, beside its regular expressions", tokens)}
+		return 0, &fault{-1, fmt.Sprintf("the expression is too large to parse quickly: it has %d parts, in addition to its regular expressions", tokens)}
 	}
 	return cost, nil
 }
 
-// ReadingCost and ParsingCost return what finding out the cost of parsing a text takes, and what parsing it takes
-// after that, in units of about 3 µs. They bound what is done for a spoke, whose texts are no user's.
+// ReadingCost returns the cost of computing the cost of parsing a text, and ParsingCost the cost of
+// parsing it after that, in units of about 3 µs. They limit the work for a spoke, whose texts are not
+// from users of the hub.
 func ReadingCost(text string) int {
 	const least, bytes = 10, 20
 	if len(text) > maxObject { // it is refused unread
@@ -74,7 +74,7 @@ func ReadingCost(text string) int {
 	return least + len(text)/bytes
 }
 
-// ParsingCost is described with ReadingCost.
+// ParsingCost is documented with ReadingCost.
 func ParsingCost(text string) int {
 	cost, f := exprCost(text)
 	if f != nil {
@@ -83,8 +83,7 @@ func ParsingCost(text string) int {
 	return cost
 }
 
-// regexCost returns about what compiling a regular expression costs; nothing for one
-// that is not valid.
+// regexCost returns the approximate cost of compiling a regular expression, or 0 if it is not valid.
 func regexCost(pattern string) int {
 	// Sets such as \pL are large before anything is known of the tree, and so are the cases of a range.
 	sets := 100*(strings.Count(pattern, `\p`)+strings.Count(pattern, `\P`)+strings.Count(pattern, `[^`)) + foldingCost(pattern) + len(pattern)/4
@@ -98,11 +97,11 @@ func regexCost(pattern string) int {
 	return sets + treeCost(tree)
 }
 
-// ignoresCase finds the flag (?i). Text that only looks like it, as in \(?i, is taken for it.
+// ignoresCase finds the flag (?i). It also matches text that only looks like the flag, as in \(?i.
 var ignoresCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
 
-// foldingCost returns about what Go's parser takes to look up the cases of all characters of the ranges in a
-// pattern, as in (?i)[a-\x{10FFFF}], one by one.
+// foldingCost returns the approximate cost of Go's parser for looking up the cases of all characters
+// in the ranges of a pattern, as in (?i)[a-\x{10FFFF}], one by one.
 func foldingCost(pattern string) int {
 	if !ignoresCase.MatchString(pattern) {
 		return 0
@@ -115,7 +114,7 @@ func foldingCost(pattern string) int {
 		from, _ := utf8.DecodeLastRuneInString(pattern[:i])
 		to, _ := utf8.DecodeRuneInString(pattern[i+1:])
 		if to == '\\' {
-			to = foldable // whatever it stands for
+			to = foldable // assume the maximum
 		}
 		cost += max(0, int(min(to, foldable)-from)) / 16
 	}

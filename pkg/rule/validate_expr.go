@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// promQL takes what Prometheus takes with no feature flag. anyPromQL takes what any
-// Prometheus takes.
+// promQL accepts the syntax of Prometheus without feature flags. anyPromQL accepts the syntax of any
+// Prometheus.
 var (
 	promQL    = parser.NewParser(parser.Options{})
 	anyPromQL = parser.NewParser(parser.Options{
@@ -18,19 +18,19 @@ var (
 	})
 )
 
-// checkSize checks an expression as it was written.
+// checkSize checks the size of an expression as it is written.
 func checkSize(expr string) *Invalid {
 	switch {
 	case expr == "":
-		return invalidExpr(expr, &fault{-1, "an alert needs an expression"})
+		return invalidExpr(expr, &fault{-1, "an expression is required"})
 	case utf8.RuneCountInString(expr) > maxExpr:
-		return invalidExpr(expr, &fault{-1, fmt.Sprintf("it has more than %d characters", maxExpr)})
+		return invalidExpr(expr, &fault{-1, fmt.Sprintf("longer than %d characters; shorten it", maxExpr)})
 	}
 	return nil
 }
 
-// checkExpr checks an expression that has no placeholders any more. It takes what any
-// Prometheus takes: whether the one at hand does is checkEvaluators' to say.
+// checkExpr checks an expression without placeholders. It accepts the syntax of any Prometheus;
+// checkEvaluators checks that of a known one.
 func checkExpr(expr string) *Invalid {
 	_, f := parseExpr(expr, anyPromQL)
 	if f != nil {
@@ -39,9 +39,9 @@ func checkExpr(expr string) *Invalid {
 	return nil
 }
 
-// parsePromQL parses PromQL without placeholders, whoever wrote it: a user on the hub, anybody in a
-// spoke, or a Prometheus that was asked. Nothing else calls Prometheus' parser, since what is too
-// long or takes too much time to parse has to be refused before.
+// parsePromQL parses PromQL without placeholders, from any source: a user on the hub, an object in a
+// spoke, or an answer of a Prometheus. Only this function calls Prometheus' parser, because texts that
+// are too long or too expensive have to be refused before.
 func parsePromQL(text string, p parser.Parser) (parser.Expr, *fault) {
 	if _, f := exprCost(text); f != nil {
 		return nil, f
@@ -63,14 +63,14 @@ func parseExpr(expr string, p parser.Parser) (parser.Expr, *fault) {
 	case parser.ValueTypeVector, parser.ValueTypeScalar:
 		return tree, nil
 	default:
-		return nil, &fault{0, fmt.Sprintf("it yields a %s, and an alert needs an instant vector or a scalar", parser.DocumentedType(t))}
+		return nil, &fault{0, fmt.Sprintf("the expression returns a %s; an alert needs an instant vector or a scalar", parser.DocumentedType(t))}
 	}
 }
 
 // checkQuery checks a query of a template, which may be of any type.
 func checkQuery(query string) error {
 	if utf8.RuneCountInString(query) > maxExpr {
-		return fmt.Errorf("it has more than %d characters", maxExpr)
+		return fmt.Errorf("longer than %d characters; shorten it", maxExpr)
 	}
 	if _, f := parsePromQL(query, anyPromQL); f != nil {
 		return f
@@ -78,7 +78,7 @@ func checkQuery(query string) error {
 	return nil
 }
 
-// faultOf takes the first of Prometheus' errors apart.
+// faultOf returns the first of Prometheus' errors with its position.
 func faultOf(err error) *fault {
 	var all parser.ParseErrors
 	if errors.As(err, &all) && len(all) > 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Limits of the API that Validate knows too: it also runs where no API server has
-// checked them, and they bound its work.
+// Limits of the API that Validate checks, too, because it also runs on objects that no API server has
+// checked, and because they limit its work.
 const (
 	maxAlertName      = 253
 	maxLabelName      = 1024
@@ -32,7 +32,7 @@ const (
 
 var severityPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,61}[a-zA-Z0-9])?$`)
 
-// checkFields checks what holds no placeholders.
+// checkFields checks the fields without placeholders.
 func checkFields(a v1alpha1.AlertSpec) *Invalid {
 	for _, d := range []struct {
 		field string
@@ -43,34 +43,34 @@ func checkFields(a v1alpha1.AlertSpec) *Invalid {
 		case bad != nil:
 			return bad
 		case d.field == "spec.interval" && d.value != "" && length == 0:
-			return invalid(d.field, "an interval of zero evaluates nothing: leave it out to have Prometheus' own")
+			return invalid(d.field, "the interval must not be zero; leave it out to use the interval of Prometheus")
 		}
 	}
 	if a.Severity != "" && !severityPattern.MatchString(string(a.Severity)) {
-		return invalid("spec.severity", "a severity is letters and digits, with -, _ or . between them")
+		return invalid("spec.severity", "invalid severity; use letters and digits, with -, _ or . between them")
 	}
 	if _, twice := a.Labels[severityLabel]; twice && a.Severity != "" {
-		return invalid("spec.severity", "give the severity in severity or in labels.severity, not in both")
+		return invalid("spec.severity", "the severity is set twice; set either severity or labels.severity")
 	}
 	return nil
 }
 
-// checkDuration reads a duration as Prometheus does; none is zero.
+// checkDuration parses a duration as Prometheus does. An empty one is zero.
 func checkDuration(field, s string) (time.Duration, *Invalid) {
 	if s == "" {
 		return 0, nil
 	}
 	if len(s) > maxDuration {
-		return 0, invalid(field, "%q has more than %d characters", excerpt(s), maxDuration)
+		return 0, invalid(field, "%q is longer than %d characters", excerpt(s), maxDuration)
 	}
 	d, err := model.ParseDuration(s)
 	switch {
 	case err == nil:
 		return time.Duration(d), nil
 	case strings.Contains(err.Error(), "out of range"):
-		return 0, invalid(field, "%q is out of range: Prometheus takes up to 292y", s)
+		return 0, invalid(field, "%q is out of range; Prometheus accepts up to 292y", s)
 	}
-	return 0, invalid(field, "it is no duration as Prometheus writes it, such as 30s, 5m or 1h30m")
+	return 0, invalid(field, "not a Prometheus duration; use a form such as 30s, 5m or 1h30m")
 }
 
 func checkState(field string, s v1alpha1.State) *Invalid {
@@ -78,47 +78,47 @@ func checkState(field string, s v1alpha1.State) *Invalid {
 	case "", v1alpha1.Enabled, v1alpha1.Disabled:
 		return nil
 	}
-	return invalid(field, "%q is neither %s nor %s", excerpt(string(s)), v1alpha1.Enabled, v1alpha1.Disabled)
+	return invalid(field, "%q is not valid; use %s or %s", excerpt(string(s)), v1alpha1.Enabled, v1alpha1.Disabled)
 }
 
 func checkAlertName(name string) *Invalid {
 	const field = "spec.alert"
 	switch {
 	case name == "":
-		return invalid(field, "an alert needs a name")
+		return invalid(field, "a name is required")
 	case utf8.RuneCountInString(name) > maxAlertName:
-		return invalid(field, "an alert's name has at most %d characters", maxAlertName)
+		return invalid(field, "the name of an alert has at most %d characters; shorten it", maxAlertName)
 	case !utf8.ValidString(name):
-		return invalid(field, "the alert's name is not valid UTF-8")
+		return invalid(field, "the name of the alert is not valid UTF-8")
 	case hasPlaceholder(name):
-		return invalid(field, "an alert's name holds no placeholder, so that routes can match it: put what differs into labels")
+		return invalid(field, "the name of an alert must not contain placeholders, so that routes can match it; use labels for values that differ")
 	}
 	return nil
 }
 
-// checkTexts checks the names of labels or annotations, and their size. Prometheus
-// before version 3 takes only the names of old.
+// checkTexts checks the names of labels or annotations, and their size. Prometheus before version 3
+// only accepts legacy names.
 func checkTexts(field string, texts map[string]v1alpha1.LabelText, limit int) *Invalid {
 	if len(texts) > limit {
-		return invalid(field, "there are %d of them; %d are allowed", len(texts), limit)
+		return invalid(field, "has %d entries; at most %d are allowed", len(texts), limit)
 	}
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		switch {
 		case !model.LegacyValidation.IsValidLabelName(name):
-			return invalid(keyed(field, name), "the name is not valid: letters, digits and _, with no digit first")
+			return invalid(keyed(field, name), "invalid name; use letters, digits and _, not beginning with a digit")
 		case len(name) > maxLabelName:
-			return invalid(keyed(field, name), "the name has more than %d characters", maxLabelName)
+			return invalid(keyed(field, name), "the name is longer than %d characters; shorten it", maxLabelName)
 		case field != "spec.labels":
 		case strings.HasPrefix(name, model.ReservedLabelPrefix):
-			return invalid(keyed(field, name), "names that begin with %s are Prometheus' own", model.ReservedLabelPrefix)
+			return invalid(keyed(field, name), "names that begin with %s are reserved for Prometheus; use another name", model.ReservedLabelPrefix)
 		case name == model.AlertNameLabel:
-			return invalid(keyed(field, name), "the label %s is the alert's name: set spec.alert", model.AlertNameLabel)
+			return invalid(keyed(field, name), "label %s holds the name of the alert; set spec.alert instead", model.AlertNameLabel)
 		}
 		switch text := string(texts[name]); {
 		case utf8.RuneCountInString(text) > maxText:
-			return invalid(keyed(field, name), "it has more than %d characters", maxText)
+			return invalid(keyed(field, name), "longer than %d characters; shorten it", maxText)
 		case !utf8.ValidString(text):
-			return invalid(keyed(field, name), "it is not valid UTF-8")
+			return invalid(keyed(field, name), "the text is not valid UTF-8")
 		}
 	}
 	return nil
@@ -126,7 +126,7 @@ func checkTexts(field string, texts map[string]v1alpha1.LabelText, limit int) *I
 
 func checkSelection(field string, s v1alpha1.ClusterSelection) *Invalid {
 	if len(s.Names) == 0 && s.Selector == nil {
-		return invalid(field, "name the clusters in names, or select them by label in selector; an empty selector ({}) is every cluster")
+		return invalid(field, "no cluster is selected; list names, or set a label selector; an empty selector ({}) selects every cluster")
 	}
 	if bad := checkList(field+".names", s.Names, maxClusterNames, checkCluster); bad != nil {
 		return bad
@@ -150,7 +150,7 @@ func checkNamespaces(s *v1alpha1.NamespaceSelection) *Invalid {
 // checkList checks a set of names.
 func checkList[S ~string](field string, names []S, limit int, check func(field, name string) *Invalid) *Invalid {
 	if len(names) > limit {
-		return invalid(field, "there are %d of them; %d are allowed", len(names), limit)
+		return invalid(field, "has %d entries; at most %d are allowed", len(names), limit)
 	}
 	seen := make(map[S]bool, len(names))
 	for i, name := range names {
@@ -159,7 +159,7 @@ func checkList[S ~string](field string, names []S, limit int, check func(field, 
 			return bad
 		}
 		if seen[name] {
-			return invalid(at, "%q is there twice", name)
+			return invalid(at, "duplicate value %q; remove one of them", name)
 		}
 		seen[name] = true
 	}
@@ -168,14 +168,14 @@ func checkList[S ~string](field string, names []S, limit int, check func(field, 
 
 func checkCluster(field, name string) *Invalid {
 	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
-		return invalid(field, "%q is no name of a cluster: %s", excerpt(name), errs[0])
+		return invalid(field, "%q is not a valid cluster name: %s", excerpt(name), errs[0])
 	}
 	return nil
 }
 
 func checkNamespace(field, name string) *Invalid {
 	if errs := validation.IsDNS1123Label(name); len(errs) > 0 {
-		return invalid(field, "%q is no name of a namespace: %s", excerpt(name), errs[0])
+		return invalid(field, "%q is not a valid namespace name: %s", excerpt(name), errs[0])
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func checkSelector(field string, s *metav1.LabelSelector) *Invalid {
 	return nil
 }
 
-// checkPlace checks where in the spokes a rule goes, and what it is about.
+// checkPlace checks the namespace of a rule in the spokes, and its workload.
 func checkPlace(s v1alpha1.AlertRuleSpec) *Invalid {
 	if s.RuleNamespace != "" {
 		if bad := checkNamespace("spec.ruleNamespace", string(s.RuleNamespace)); bad != nil {
@@ -202,13 +202,13 @@ func checkPlace(s v1alpha1.AlertRuleSpec) *Invalid {
 		return bad
 	}
 	if w.Kind != deploymentKind {
-		return invalid("spec.workloadRef.kind", "%q is not %s", excerpt(w.Kind), deploymentKind)
+		return invalid("spec.workloadRef.kind", "unsupported kind %q; use %s", excerpt(w.Kind), deploymentKind)
 	}
 	if bad := checkNamespace("spec.workloadRef.namespace", string(w.Namespace)); bad != nil {
 		return bad
 	}
 	if n := utf8.RuneCountInString(w.Name); n == 0 || n > maxWorkloadName {
-		return invalid("spec.workloadRef.name", "it has %d characters; 1 to %d are allowed", n, maxWorkloadName)
+		return invalid("spec.workloadRef.name", "the name has %d characters; 1 to %d are allowed", n, maxWorkloadName)
 	}
 	return nil
 }

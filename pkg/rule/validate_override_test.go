@@ -47,27 +47,27 @@ func TestValidateOverrides(t *testing.T) {
 			o.State, o.Expr, o.For, o.Severity = v1alpha1.Disabled, `up{c="$(cluster.name)"} == 0`, "0s", "info"
 			o.Labels, o.Annotations = texts{"team": "", "b": "$(cluster.labels.b)"}, texts{"summary": "{{ $labels.job }} $(cluster.name)"}
 		}, "", "", ""},
-		"nobody":           {func(o *v1alpha1.Override) { o.ClusterSelection, o.For = v1alpha1.ClusterSelection{}, "1m" }, spec, "spec.overrides[1]", "name the clusters"},
-		"nothing":          {func(*v1alpha1.Override) {}, spec, "spec.overrides[1]", "has to change something"},
-		"name":             {func(o *v1alpha1.Override) { o.Names[0], o.For = "EU", "1m" }, spec, "spec.overrides[1].names[0]", "no name of a cluster"},
+		"nobody":           {func(o *v1alpha1.Override) { o.ClusterSelection, o.For = v1alpha1.ClusterSelection{}, "1m" }, spec, "spec.overrides[1]", "list names, or set a label selector"},
+		"nothing":          {func(*v1alpha1.Override) {}, spec, "spec.overrides[1]", "must change something"},
+		"name":             {func(o *v1alpha1.Override) { o.Names[0], o.For = "EU", "1m" }, spec, "spec.overrides[1].names[0]", "not a valid cluster name"},
 		"selector":         {func(o *v1alpha1.Override) { o.Selector, o.For = badSelector, "1m" }, spec, "spec.overrides[1].selector", "not valid"},
-		"state":            {func(o *v1alpha1.Override) { o.State = "Off" }, spec, "spec.overrides[1].state", `"Off" is neither Enabled nor Disabled`},
+		"state":            {func(o *v1alpha1.Override) { o.State = "Off" }, spec, "spec.overrides[1].state", `"Off" is not valid; use Enabled or Disabled`},
 		"expr":             {func(o *v1alpha1.Override) { o.Expr = "up ==" }, expr, "spec.overrides[1].expr", "1:6: unexpected end of input\nup ==\n     ^"},
-		"expr, long":       {func(o *v1alpha1.Override) { o.Expr = "up" + long(" ", 16384) }, expr, "spec.overrides[1].expr", "more than 16384"},
-		"expr's value":     {func(o *v1alpha1.Override) { o.Expr = `up{a="$(deployment.name)"}` }, expr, "spec.overrides[1].expr", "belongs into an AlertRuleTemplate"},
-		"for":              {func(o *v1alpha1.Override) { o.For = "5 minutes" }, spec, "spec.overrides[1].for", "no duration"},
-		"severity":         {func(o *v1alpha1.Override) { o.Severity = "-" }, spec, "spec.overrides[1].severity", "a severity is letters and digits"},
-		"severity twice":   {func(o *v1alpha1.Override) { o.Severity, o.Labels = "info", texts{"severity": "x"} }, spec, "spec.overrides[1].severity", "not in both"},
+		"expr, long":       {func(o *v1alpha1.Override) { o.Expr = "up" + long(" ", 16384) }, expr, "spec.overrides[1].expr", "longer than 16384"},
+		"expr's value":     {func(o *v1alpha1.Override) { o.Expr = `up{a="$(deployment.name)"}` }, expr, "spec.overrides[1].expr", "is only available in an AlertRuleTemplate"},
+		"for":              {func(o *v1alpha1.Override) { o.For = "5 minutes" }, spec, "spec.overrides[1].for", "not a Prometheus duration"},
+		"severity":         {func(o *v1alpha1.Override) { o.Severity = "-" }, spec, "spec.overrides[1].severity", "invalid severity; use letters and digits"},
+		"severity twice":   {func(o *v1alpha1.Override) { o.Severity, o.Labels = "info", texts{"severity": "x"} }, spec, "spec.overrides[1].severity", "set either severity or labels.severity"},
 		"severity's label": {func(o *v1alpha1.Override) { o.Labels = texts{"severity": "x"} }, "", "", ""},
-		"label's name":     {func(o *v1alpha1.Override) { o.Labels = texts{"a-b": "x"} }, spec, "spec.overrides[1].labels[a-b]", "name is not valid"},
-		"reserved":         {func(o *v1alpha1.Override) { o.Labels = texts{"__name__": "x"} }, spec, "spec.overrides[1].labels[__name__]", "Prometheus' own"},
+		"label's name":     {func(o *v1alpha1.Override) { o.Labels = texts{"a-b": "x"} }, spec, "spec.overrides[1].labels[a-b]", "invalid name; use letters"},
+		"reserved":         {func(o *v1alpha1.Override) { o.Labels = texts{"__name__": "x"} }, spec, "spec.overrides[1].labels[__name__]", "reserved for Prometheus"},
 		"alertname":        {func(o *v1alpha1.Override) { o.Labels = texts{"alertname": ""} }, spec, "spec.overrides[1].labels[alertname]", "set spec.alert"},
 		"label's template": {func(o *v1alpha1.Override) { o.Labels = texts{"team": "{{ nope }}"} }, spec, "spec.overrides[1].labels[team]", `function "nope" not defined`},
 		"annotation":       {func(o *v1alpha1.Override) { o.Annotations = texts{"a": "{{ .Nope }}"} }, spec, "spec.overrides[1].annotations[a]", "can't evaluate field Nope"},
 		"placeholder":      {func(o *v1alpha1.Override) { o.Annotations = texts{"a": "$(nope)"} }, spec, "spec.overrides[1].annotations[a]", "unknown placeholder"},
-		"too many labels":  {func(o *v1alpha1.Override) { o.Labels = manyTexts(64) }, spec, "spec.overrides[1].labels", "there are 65 of them"},
+		"too many labels":  {func(o *v1alpha1.Override) { o.Labels = manyTexts(64) }, spec, "spec.overrides[1].labels", "has 65 entries together with the alert's own"},
 		"many labels":      {func(o *v1alpha1.Override) { o.Labels = manyTexts(64); o.Labels["base"] = ""; delete(o.Labels, "l1") }, "", "", ""},
-		"too many notes":   {func(o *v1alpha1.Override) { o.Annotations = manyTexts(64) }, spec, "spec.overrides[1].annotations", "there are 65 of them"},
+		"too many notes":   {func(o *v1alpha1.Override) { o.Annotations = manyTexts(64) }, spec, "spec.overrides[1].annotations", "has 65 entries together with the alert's own"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := Validate(newRule(func(r *v1alpha1.AlertRule) {
@@ -98,43 +98,43 @@ func TestValidateBounds(t *testing.T) {
 		edit          func(*v1alpha1.AlertRule)
 		field, expect string
 	}{
-		"keepFiringFor":       {func(r *v1alpha1.AlertRule) { r.Spec.KeepFiringFor = "5" }, "spec.keepFiringFor", "no duration"},
+		"keepFiringFor":       {func(r *v1alpha1.AlertRule) { r.Spec.KeepFiringFor = "5" }, "spec.keepFiringFor", "not a Prometheus duration"},
 		"keepFiringFor, huge": {func(r *v1alpha1.AlertRule) { r.Spec.KeepFiringFor = "300y" }, "spec.keepFiringFor", "up to 292y"},
 		"keepFiringFor, well": {func(r *v1alpha1.AlertRule) { r.Spec.KeepFiringFor = "0" }, "", ""},
-		"for, long":           {func(r *v1alpha1.AlertRule) { r.Spec.For = v1alpha1.Duration(long("1", 33) + "s") }, "spec.for", "more than 32"},
-		"interval":            {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "1h1" }, "spec.interval", "no duration"},
-		"interval, zero":      {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "0s" }, "spec.interval", "evaluates nothing"},
-		"interval, none":      {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "0" }, "spec.interval", "evaluates nothing"},
+		"for, long":           {func(r *v1alpha1.AlertRule) { r.Spec.For = v1alpha1.Duration(long("1", 33) + "s") }, "spec.for", "longer than 32"},
+		"interval":            {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "1h1" }, "spec.interval", "not a Prometheus duration"},
+		"interval, zero":      {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "0s" }, "spec.interval", "must not be zero"},
+		"interval, none":      {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "0" }, "spec.interval", "must not be zero"},
 		"interval, well":      {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "1ms" }, "", ""},
-		"interval, negative":  {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "-1m" }, "spec.interval", "no duration"},
-		"state":               {func(r *v1alpha1.AlertRule) { r.Spec.State = "enabled" }, "spec.state", "neither"},
-		"names twice":         {func(r *v1alpha1.AlertRule) { r.Spec.Placement = clusters("a", "b", "a") }, "spec.placement.names[2]", "there twice"},
+		"interval, negative":  {func(r *v1alpha1.AlertRule) { r.Spec.Interval = "-1m" }, "spec.interval", "not a Prometheus duration"},
+		"state":               {func(r *v1alpha1.AlertRule) { r.Spec.State = "enabled" }, "spec.state", "is not valid; use Enabled or Disabled"},
+		"names twice":         {func(r *v1alpha1.AlertRule) { r.Spec.Placement = clusters("a", "b", "a") }, "spec.placement.names[2]", "duplicate value"},
 		"names": {func(r *v1alpha1.AlertRule) { r.Spec.Placement = clusters(make([]v1alpha1.ClusterName, 1001)...) },
-			"spec.placement.names", "1000 are allowed"},
-		"ruleNamespace": {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "a.b" }, "spec.ruleNamespace", "no name of a namespace"},
+			"spec.placement.names", "at most 1000 are allowed"},
+		"ruleNamespace": {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "a.b" }, "spec.ruleNamespace", "not a valid namespace name"},
 		"workload's cluster": {func(r *v1alpha1.AlertRule) { r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{} },
-			"spec.workloadRef.cluster", "no name of a cluster"},
+			"spec.workloadRef.cluster", "not a valid cluster name"},
 		"workload's kind": {func(r *v1alpha1.AlertRule) {
 			generatedRule(r)
 			r.Spec.WorkloadRef.Kind = "Pod"
-		}, "spec.workloadRef.kind", "not Deployment"},
+		}, "spec.workloadRef.kind", `unsupported kind "Pod"; use Deployment`},
 		"workload's namespace": {func(r *v1alpha1.AlertRule) {
 			generatedRule(r)
 			r.Spec.WorkloadRef.Namespace = "A"
-		}, "spec.workloadRef.namespace", "no name of a namespace"},
+		}, "spec.workloadRef.namespace", "not a valid namespace name"},
 		"workload's name": {func(r *v1alpha1.AlertRule) {
 			generatedRule(r)
 			r.Spec.WorkloadRef.Name = ""
 		}, "spec.workloadRef.name", "1 to 253"},
-		"label's long name": {func(r *v1alpha1.AlertRule) { r.Spec.Labels = texts{long("a", 1025): "x"} }, "spec.labels[" + long("a", 80) + "…]", "more than 1024"},
+		"label's long name": {func(r *v1alpha1.AlertRule) { r.Spec.Labels = texts{long("a", 1025): "x"} }, "spec.labels[" + long("a", 80) + "…]", "longer than 1024"},
 		"size": {func(r *v1alpha1.AlertRule) {
 			r.Spec.Annotations = texts{}
 			for i := range 33 {
 				r.Spec.Annotations[fmt.Sprintf("a%d", i)] = v1alpha1.LabelText(long("x", 8192))
 			}
-		}, "spec", "270439 bytes together; 262144 are allowed"},
+		}, "spec", "270439 bytes in total; at most 262144 are allowed"},
 		"a costly expression": {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up{a=~"` + long(".{999}", 99) + `"}` }, "spec.expr", "regular expressions are too large"},
-		"many parts":          {func(r *v1alpha1.AlertRule) { r.Spec.Expr = long("-", 16000) + "a" }, "spec.expr", "too many parts"},
+		"many parts":          {func(r *v1alpha1.AlertRule) { r.Spec.Expr = long("-", 16000) + "a" }, "spec.expr", "too large to parse quickly: it has more than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := Validate(newRule(c.edit), tenancy)
@@ -150,17 +150,17 @@ func TestValidateBounds(t *testing.T) {
 		edit          func(*v1alpha1.AlertRuleTemplate)
 		field, expect string
 	}{
-		"state":       {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.State = "x" }, "spec.state", "neither"},
-		"allow":       {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Allow = []v1alpha1.Adjustment{"for", "expr"} }, "spec.allow[1]", "none of"},
-		"allow twice": {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Allow = []v1alpha1.Adjustment{"for", "for"} }, "spec.allow[1]", "there twice"},
+		"state":       {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.State = "x" }, "spec.state", "is not valid; use Enabled or Disabled"},
+		"allow":       {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Allow = []v1alpha1.Adjustment{"for", "expr"} }, "spec.allow[1]", `unknown value "expr"`},
+		"allow twice": {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Allow = []v1alpha1.Adjustment{"for", "for"} }, "spec.allow[1]", "duplicate value"},
 		"namespaces": {func(t *v1alpha1.AlertRuleTemplate) {
 			t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Names: []v1alpha1.NamespaceName{"a", "B"}}
 		},
-			"spec.namespaces.names[1]", "no name of a namespace"},
+			"spec.namespaces.names[1]", "not a valid namespace name"},
 		"exclude": {func(t *v1alpha1.AlertRuleTemplate) {
 			t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Exclude: []v1alpha1.NamespaceName{"a", "a"}}
 		},
-			"spec.namespaces.exclude[1]", "there twice"},
+			"spec.namespaces.exclude[1]", "duplicate value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if bad := ValidateTemplate(newTemplate(c.edit), tenancy); bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {
@@ -182,7 +182,7 @@ func TestRenderBoundsTheObject(t *testing.T) {
 		t.Fatal(bad)
 	}
 	_, err := Render(r, Cluster{Name: "eu-1", Labels: map[string]string{"x": long("v", 1000)}}, options)
-	if err == nil || !strings.Contains(err.Error(), "bytes; 262144 are allowed") {
+	if err == nil || !strings.Contains(err.Error(), "bytes after its placeholders are replaced; at most 262144 are allowed") {
 		t.Errorf("got %v", err)
 	}
 	if bad := checkObjectSize(&monitoringv1.PrometheusRule{}); bad != nil {

@@ -9,19 +9,19 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// maxObject bounds a PrometheusRule, in bytes of JSON: prometheus-operator writes
-// several of them into one ConfigMap, which holds 1 MiB. It bounds the texts of an
-// AlertRule too, overrides included.
+// maxObject limits a PrometheusRule, in bytes of JSON, because prometheus-operator writes several of
+// them into one ConfigMap of at most 1 MiB. It also limits the texts of an AlertRule, including
+// overrides.
 const maxObject = 256 << 10
 
-// checkSpecSize refuses texts that are too much together, each of which may be fine.
+// checkSpecSize refuses texts that are too large in total, even if each of them is valid.
 func checkSpecSize(a v1alpha1.AlertSpec, overrides []v1alpha1.Override) *Invalid {
 	size := len(a.Alert) + len(a.Expr) + textBytes(a.Labels) + textBytes(a.Annotations)
 	for _, o := range overrides {
 		size += len(o.Expr) + textBytes(o.Labels) + textBytes(o.Annotations)
 	}
 	if size > maxObject {
-		return invalid("spec", "its texts have %d bytes together; %d are allowed", size, maxObject)
+		return invalid("spec", "the texts have %d bytes in total; at most %d are allowed", size, maxObject)
 	}
 	return nil
 }
@@ -34,14 +34,14 @@ func textBytes(texts map[string]v1alpha1.LabelText) int {
 	return n
 }
 
-// checkObjectSize refuses a PrometheusRule that its placeholders have made too large.
+// checkObjectSize refuses a PrometheusRule that has become too large with its placeholders replaced.
 func checkObjectSize(p *monitoringv1.PrometheusRule) *Invalid {
 	data, err := json.Marshal(p)
-	if err != nil { // strings, numbers and maps of them: there is nothing to fail
+	if err != nil { // impossible for strings, numbers and maps of them
 		panic(fmt.Sprintf("rule: size of a PrometheusRule: %v", err))
 	}
 	if len(data) > maxObject {
-		return invalid("spec", "with its placeholders replaced, the rule has %d bytes; %d are allowed", len(data), maxObject)
+		return invalid("spec", "the rule has %d bytes after its placeholders are replaced; at most %d are allowed", len(data), maxObject)
 	}
 	return nil
 }

@@ -4,9 +4,9 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// checkGenerated keeps what is in the namespace of generated AlertRules to what
-// templates make: one rule, for a workload, where the workload is. People who may edit
-// those could write anywhere otherwise.
+// checkGenerated limits the namespace of generated AlertRules to objects such as templates generate:
+// one rule for a workload, in the place of the workload. Otherwise anyone who may edit them could
+// write to any namespace.
 func checkGenerated(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	w, p := r.Spec.WorkloadRef, r.Spec.Placement
 	var field string
@@ -20,14 +20,14 @@ func checkGenerated(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	default:
 		return nil
 	}
-	bad := invalid(field, "namespace %s holds what templates make: an AlertRule for a workload, placed on its cluster and in its namespace; write others in the operator's namespace (%s)",
+	bad := invalid(field, "namespace %s is reserved for the AlertRules that templates generate, each for a workload, in the cluster and namespace of that workload; create other AlertRules in the operator's namespace (%s)",
 		r.Namespace, o.AdminNamespace)
 	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
 	return bad
 }
 
-// checkTenancy lets an AlertRule of any other namespace than the operator's two
-// write to the spokes' namespace of the same name alone.
+// checkTenancy allows an AlertRule outside of the operator's two namespaces to write only to the
+// spokes' namespace of the same name.
 func checkTenancy(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	if r.Namespace != "" && r.Namespace == o.AdminNamespace {
 		return nil
@@ -43,7 +43,7 @@ func checkTenancy(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	if r.Spec.RuleNamespace == "" {
 		field = "spec.workloadRef.namespace"
 	}
-	bad := invalid(field, "an AlertRule in namespace %s may write to the spokes' namespace %s alone, not to %s: move it to that namespace of the hub, or to the operator's (%s)",
+	bad := invalid(field, "an AlertRule in namespace %s may only write to namespace %s of the spokes, not to %s; move it to that namespace of the hub, or to the operator's namespace (%s)",
 		r.Namespace, r.Namespace, target, o.AdminNamespace)
 	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
 	return bad

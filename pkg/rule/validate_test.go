@@ -89,61 +89,61 @@ func TestValidateRefuses(t *testing.T) {
 		edit                  func(*v1alpha1.AlertRule)
 		reason, field, expect string
 	}{
-		"no alert":             {func(r *v1alpha1.AlertRule) { r.Spec.Alert = "" }, spec, "spec.alert", "needs a name"},
+		"no alert":             {func(r *v1alpha1.AlertRule) { r.Spec.Alert = "" }, spec, "spec.alert", "a name is required"},
 		"a long alert":         {func(r *v1alpha1.AlertRule) { r.Spec.Alert = long("ü", 254) }, spec, "spec.alert", "at most 253"},
-		"placeholder in alert": {func(r *v1alpha1.AlertRule) { r.Spec.Alert = "Down_$(cluster.name)" }, spec, "spec.alert", "holds no placeholder"},
+		"placeholder in alert": {func(r *v1alpha1.AlertRule) { r.Spec.Alert = "Down_$(cluster.name)" }, spec, "spec.alert", "must not contain placeholders"},
 		"bytes in alert":       {func(r *v1alpha1.AlertRule) { r.Spec.Alert = "a\xff" }, spec, "spec.alert", "UTF-8"},
 
-		"no expression":                {query(""), expr, "spec.expr", "needs an expression"},
-		"a long expression":            {query("up" + long(" ", 16384)), expr, "spec.expr", "more than 16384"},
+		"no expression":                {query(""), expr, "spec.expr", "an expression is required"},
+		"a long expression":            {query("up" + long(" ", 16384)), expr, "spec.expr", "longer than 16384"},
 		"no PromQL":                    {query("up == 1 and\n\tsum(up"), expr, "spec.expr", "2:8: unclosed left parenthesis\n\tsum(up\n\t      ^"},
 		"where it ends":                {query("up =="), expr, "spec.expr", "1:6: unexpected end of input\nup ==\n     ^"},
 		"position after a placeholder": {query(`up{a="$(cluster.name)", b="c"} oops`), expr, "spec.expr", `1:32: unexpected identifier "oops"`},
 		"an unknown function":          {query("nope(up)"), expr, "spec.expr", `1:1: unknown function with name "nope"`},
 		"an experimental function":     {query("sort_by_label(up)"), expr, "spec.expr", "1:1: "},
-		"a string":                     {query(`"text"`), expr, "spec.expr", "it yields a string"},
-		"a range":                      {query(`up[5m]`), expr, "spec.expr", "it yields a range vector"},
+		"a string":                     {query(`"text"`), expr, "spec.expr", "the expression returns a string"},
+		"a range":                      {query(`up[5m]`), expr, "spec.expr", "the expression returns a range vector"},
 		"a broken regex":               {query(`up{a=~"("}`), expr, "spec.expr", "error parsing regexp"},
 		"unknown in expression":        {query(`up{a="$(x)"}`), expr, "spec.expr", "1:7: unknown placeholder $(x)"},
-		"outside of a string":          {query("up > $(cluster.name)"), expr, "spec.expr", "1:6: a placeholder may stand in a string literal alone"},
-		"deployment in expression":     {query(`up{a="$(deployment.name)"}`), expr, "spec.expr", "belongs into an AlertRuleTemplate"},
+		"outside of a string":          {query("up > $(cluster.name)"), expr, "spec.expr", "1:6: a placeholder is only allowed in a string literal"},
+		"deployment in expression":     {query(`up{a="$(deployment.name)"}`), expr, "spec.expr", "is only available in an AlertRuleTemplate"},
 
-		"for":      {func(r *v1alpha1.AlertRule) { r.Spec.For = "5 minutes" }, spec, "spec.for", "no duration as Prometheus writes it"},
+		"for":      {func(r *v1alpha1.AlertRule) { r.Spec.For = "5 minutes" }, spec, "spec.for", "not a Prometheus duration"},
 		"long for": {func(r *v1alpha1.AlertRule) { r.Spec.For = "999999999999y" }, spec, "spec.for", "out of range"},
-		"severity": {func(r *v1alpha1.AlertRule) { r.Spec.Severity = "{{x}}" }, spec, "spec.severity", "a severity is letters and digits"},
+		"severity": {func(r *v1alpha1.AlertRule) { r.Spec.Severity = "{{x}}" }, spec, "spec.severity", "invalid severity; use letters and digits"},
 		"severity twice": {func(r *v1alpha1.AlertRule) { r.Spec.Severity, r.Spec.Labels = "critical", texts{"severity": "warning"} },
-			spec, "spec.severity", "not in both"},
+			spec, "spec.severity", "set either severity or labels.severity"},
 
-		"label's name":          {label("a-b", "x"), spec, "spec.labels[a-b]", "name is not valid"},
-		"label's name, empty":   {label("", "x"), spec, "spec.labels[]", "name is not valid"},
-		"label's name, UTF-8":   {label("ü", "x"), spec, "spec.labels[ü]", "name is not valid"},
-		"reserved label":        {label("__name__", "x"), spec, "spec.labels[__name__]", "Prometheus' own"},
-		"alertname":             {label("alertname", "x"), spec, "spec.labels[alertname]", "set spec.alert"},
+		"label's name":          {label("a-b", "x"), spec, "spec.labels[a-b]", "invalid name; use letters"},
+		"label's name, empty":   {label("", "x"), spec, "spec.labels[]", "invalid name; use letters"},
+		"label's name, UTF-8":   {label("ü", "x"), spec, "spec.labels[ü]", "invalid name; use letters"},
+		"reserved label":        {label("__name__", "x"), spec, "spec.labels[__name__]", "reserved for Prometheus"},
+		"alertname":             {label("alertname", "x"), spec, "spec.labels[alertname]", "set spec.alert instead"},
 		"label's template":      {label("a", "{{ nope }}"), spec, "spec.labels[a]", `line 1: function "nope" not defined`},
 		"label's placeholder":   {label("a", "$(nope)"), spec, "spec.labels[a]", "unknown placeholder $(nope)"},
-		"a long label":          {label("a", long("ü", 8193)), spec, "spec.labels[a]", "more than 8192"},
+		"a long label":          {label("a", long("ü", 8193)), spec, "spec.labels[a]", "longer than 8192"},
 		"bytes in a label":      {label("a", "\xff"), spec, "spec.labels[a]", "UTF-8"},
-		"annotation's name":     {note("1a", "x"), spec, "spec.annotations[1a]", "name is not valid"},
+		"annotation's name":     {note("1a", "x"), spec, "spec.annotations[1a]", "invalid name; use letters"},
 		"annotation's template": {note("a", "ok\n{{ if }}"), spec, "spec.annotations[a]", "line 2: missing value for if"},
 		"unclosed template":     {note("a", "{{ $value"), spec, "spec.annotations[a]", "unclosed action"},
 		"unknown variable":      {note("a", "{{ $valeu }}"), spec, "spec.annotations[a]", "undefined variable"},
-		"deployment":            {note("a", "$(deployment.name)"), spec, "spec.annotations[a]", "belongs into an AlertRuleTemplate"},
-		"inside an action":      {note("a", "{{ $(cluster.name) }}"), spec, "spec.annotations[a]", "stands inside {{ … }}"},
+		"deployment":            {note("a", "$(deployment.name)"), spec, "spec.annotations[a]", "is only available in an AlertRuleTemplate"},
+		"inside an action":      {note("a", "{{ $(cluster.name) }}"), spec, "spec.annotations[a]", "is inside {{ … }}"},
 		"unclosed placeholder":  {note("a", "see $(cluster.name"), spec, "spec.annotations[a]", "not closed"},
 		"too many labels": {func(r *v1alpha1.AlertRule) {
 			r.Spec.Labels = texts{}
 			for i := range 65 {
 				r.Spec.Labels[fmt.Sprintf("l%d", i)] = "x"
 			}
-		}, spec, "spec.labels", "65 of them; 64 are allowed"},
+		}, spec, "spec.labels", "65 entries; at most 64 are allowed"},
 
-		"no placement": {func(r *v1alpha1.AlertRule) { r.Spec.Placement = v1alpha1.ClusterSelection{} }, spec, "spec.placement", "every cluster"},
+		"no placement": {func(r *v1alpha1.AlertRule) { r.Spec.Placement = v1alpha1.ClusterSelection{} }, spec, "spec.placement", "selects every cluster"},
 		"a name": {func(r *v1alpha1.AlertRule) { r.Spec.Placement.Names = []v1alpha1.ClusterName{"eu-1", "EU"} },
-			spec, "spec.placement.names[1]", `"EU" is no name of a cluster`},
+			spec, "spec.placement.names[1]", `"EU" is not a valid cluster name`},
 		"selector": {func(r *v1alpha1.AlertRule) { r.Spec.Placement.Selector = badSelector }, spec, "spec.placement.selector", "not a valid label selector operator"},
 
 		"another namespace": {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "kube-system" },
-			tenant, "spec.ruleNamespace", "may write to the spokes' namespace shop alone, not to kube-system"},
+			tenant, "spec.ruleNamespace", "may only write to namespace shop of the spokes, not to kube-system"},
 		"another's workload": {func(r *v1alpha1.AlertRule) {
 			r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: deploymentKind, Namespace: "other", Name: "web"}
 		},
@@ -185,7 +185,7 @@ func TestValidateTemplate(t *testing.T) {
 		"name":        {func(t *v1alpha1.AlertRuleTemplate) { t.Name = long("t", 64) }, "metadata.name", "at most 63"},
 		"expression":  {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Expr = "up{" }, "spec.expr", "1:4: unexpected end of input inside braces"},
 		"placeholder": {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Expr = `up{a="$(pod.name)"}` }, "spec.expr", "unknown placeholder $(pod.name)"},
-		"clusters":    {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Clusters = &v1alpha1.ClusterSelection{} }, "spec.clusters", "every cluster"},
+		"clusters":    {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Clusters = &v1alpha1.ClusterSelection{} }, "spec.clusters", "selects every cluster"},
 		"namespaces": {func(t *v1alpha1.AlertRuleTemplate) {
 			t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Selector: badSelector}
 		},
@@ -196,7 +196,7 @@ func TestValidateTemplate(t *testing.T) {
 			for i := range 63 {
 				t.Spec.Labels[fmt.Sprintf("l%d", i)] = "x"
 			}
-		}, "spec.labels", "63 of them; 62 are allowed"},
+		}, "spec.labels", "63 entries; at most 62 are allowed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if bad := ValidateTemplate(newTemplate(c.edit), tenancy); bad == nil || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {

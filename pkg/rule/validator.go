@@ -10,17 +10,16 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// maxRemembered bounds how many answers a Validator remembers: a large hub's rules.
+// maxRemembered limits the number of cached results of a Validator, to the rules of a large hub.
 const maxRemembered = 1 << 16
 
-// Validator is Validate and Warnings for objects that are looked at again and again: an
-// AlertRule is, once for each of its spokes. Validating takes up to half a second, so
-// the answer is remembered by UID and generation, which stand for the spec. NewValidator
-// makes one.
+// Validator is Validate and Warnings with a cache, for objects that are validated repeatedly, such as
+// an AlertRule once for each of its spokes. Validating takes up to half a second, so results are
+// cached by UID and generation, which identify the spec. Use NewValidator to create one.
 type Validator struct {
 	options ValidateOptions
 	answers *lru.Cache
-	// asking keeps a hundred workers from looking for the same answer at once.
+	// asking prevents that a hundred workers compute the same result at once.
 	asking singleflight.Group
 }
 
@@ -29,17 +28,17 @@ func NewValidator(o ValidateOptions) *Validator {
 	return &Validator{options: o, answers: lru.New(maxRemembered)}
 }
 
-// Validate returns what is wrong with an AlertRule, or nil.
+// Validate returns the first error in an AlertRule, or nil.
 func (v *Validator) Validate(r *v1alpha1.AlertRule) *Invalid {
 	return remembered(v, "rule", r.UID, r.Generation, func() *Invalid { return Validate(r, v.options) })
 }
 
-// Warnings returns what is legal in a valid AlertRule, and most likely not meant.
+// Warnings returns warnings about a valid AlertRule.
 func (v *Validator) Warnings(r *v1alpha1.AlertRule) []string {
 	return remembered(v, "rule's warnings", r.UID, r.Generation, func() []string { return Warnings(r, v.options) })
 }
 
-// ValidateTemplate returns what is wrong with an AlertRuleTemplate, or nil.
+// ValidateTemplate returns the first error in an AlertRuleTemplate, or nil.
 func (v *Validator) ValidateTemplate(t *v1alpha1.AlertRuleTemplate) *Invalid {
 	return remembered(v, "template", t.UID, t.Generation, func() *Invalid { return ValidateTemplate(t, v.options) })
 }
@@ -49,8 +48,8 @@ func (v *Validator) TemplateWarnings(t *v1alpha1.AlertRuleTemplate) []string {
 	return remembered(v, "template's warnings", t.UID, t.Generation, func() []string { return TemplateWarnings(t, v.options) })
 }
 
-// remembered returns the answer to a question about an object. One that no API server
-// has seen is not remembered.
+// remembered returns the cached result for an object. Results for objects without a UID, which no API
+// server has stored, are not cached.
 func remembered[T any](v *Validator, question string, uid types.UID, generation int64, ask func() T) T {
 	if uid == "" || generation == 0 {
 		return ask()

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// maxWarnings bounds how many warnings there are for an object.
+	// maxWarnings limits the number of warnings for an object.
 	maxWarnings = 20
-	// maxWarning bounds one of them, in bytes.
+	// maxWarning limits each of them, in bytes.
 	maxWarning = 300
-	// maxWalks bounds how often expressions are searched for a label.
+	// maxWalks limits the number of searches for a label in expressions.
 	maxWalks = 1000
-	// maxAcceptedMessage bounds the message of Accepted, in bytes.
+	// maxAcceptedMessage limits the message of Accepted, in bytes.
 	maxAcceptedMessage = 900
 )
 
-// Warnings returns what is legal in a valid AlertRule, and most likely not meant: one
-// sentence each, that begins with the field and says what to change, sorted, at most 20.
+// Warnings returns warnings about valid but suspicious input in an AlertRule: one sentence each, which
+// begins with the field and says what to change, sorted, at most 20.
 func Warnings(r *v1alpha1.AlertRule, o ValidateOptions) []string {
 	w := &warnings{stage: sampleStage(false), evaluator: o.Evaluator}
 	w.alert(r.Spec.AlertSpec, r.Spec.Overrides)
@@ -57,7 +57,7 @@ func TemplateWarnings(t *v1alpha1.AlertRuleTemplate, o ValidateOptions) []string
 	return w.sorted()
 }
 
-// AcceptedMessage returns the message of Accepted=True with warnings, bounded.
+// AcceptedMessage returns the message of Accepted=True with warnings, with a limited length.
 func AcceptedMessage(warnings []string) string {
 	const valid = "the spec is valid"
 	if len(warnings) == 0 {
@@ -66,7 +66,7 @@ func AcceptedMessage(warnings []string) string {
 	return bounded(valid+"; warning: "+strings.Join(warnings, "; "), maxAcceptedMessage)
 }
 
-// warnings collects what Warnings returns.
+// warnings collects the results of Warnings.
 type warnings struct {
 	stage     stage
 	evaluator *Evaluator
@@ -84,18 +84,18 @@ func (w *warnings) sorted() []string {
 	return w.out[:min(len(w.out), maxWarnings)]
 }
 
-// alert warns of what concerns an alert and its texts.
+// alert adds warnings about an alert and its texts.
 func (w *warnings) alert(a v1alpha1.AlertSpec, overrides []v1alpha1.Override) {
 	if a.For == "" && !everywhere(overrides, func(o v1alpha1.Override) bool { return o.For != "" }) {
-		w.add("spec.for", "is not set, so one evaluation that finds something fires the alert: set it, to 5m for example, or to 0s if that is meant")
+		w.add("spec.for", "is not set, so the alert fires at the first evaluation that returns a result; set it, for example to 5m, or to 0s if this is intended")
 	}
 	if a.Severity == "" && a.Labels[severityLabel] == "" && !everywhere(overrides, givesSeverity) {
-		w.add("spec.severity", "is not set, so routes can't tell how urgent the alert is: set it, to warning for example")
+		w.add("spec.severity", "is not set, so routes can't tell how urgent the alert is; set it, for example to warning")
 	}
 	w.expr("spec", a, nil)
 }
 
-// everywhere tells whether an override for every spoke does something.
+// everywhere reports whether an override for every spoke satisfies does.
 func everywhere(overrides []v1alpha1.Override, does func(v1alpha1.Override) bool) bool {
 	return slices.ContainsFunc(overrides, func(o v1alpha1.Override) bool { return picksAll(o) && does(o) })
 }
@@ -104,13 +104,13 @@ func givesSeverity(o v1alpha1.Override) bool {
 	return o.Severity != "" || o.Labels[severityLabel] != ""
 }
 
-// picksAll tells whether an override has the selector {}.
+// picksAll reports whether an override has the selector {}.
 func picksAll(o v1alpha1.Override) bool {
 	return o.Selector != nil && len(o.Selector.MatchLabels) == 0 && len(o.Selector.MatchExpressions) == 0
 }
 
-// expr warns of an expression, and of texts that use labels which it has not. An
-// override without one has its texts rendered for the base's.
+// expr adds warnings about an expression, and about texts that use labels which it does not have. The
+// texts of an override without an expression are checked with the base's expression.
 func (w *warnings) expr(path string, a v1alpha1.AlertSpec, base *v1alpha1.AlertSpec) {
 	part := v1alpha1.AlertSpec{Expr: a.Expr, Labels: a.Labels, Annotations: a.Annotations}
 	if part.Expr == "" && base != nil {
@@ -126,14 +126,14 @@ func (w *warnings) expr(path string, a v1alpha1.AlertSpec, base *v1alpha1.AlertS
 	}
 	if a.Expr != "" {
 		if selector := namelessSelector(tree); selector != nil {
-			w.add(path+".expr", "names no metric in %s, which reads every series that there is: write the metric's name before the {", excerpt(selector.String()))
+			w.add(path+".expr", "names no metric in %s, which reads every series; write the metric name before the {", excerpt(selector.String()))
 		}
 	}
 	w.droppedLabels(path+".labels", expanded.Labels, tree)
 	w.droppedLabels(path+".annotations", expanded.Annotations, tree)
 }
 
-// namelessSelector finds a selector that picks series of any metric, or returns nil.
+// namelessSelector returns a selector that matches series of any metric, or nil.
 func namelessSelector(tree parser.Expr) *parser.VectorSelector {
 	var nameless *parser.VectorSelector
 	parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {
@@ -152,8 +152,8 @@ func namelessSelector(tree parser.Expr) *parser.VectorSelector {
 	return nameless
 }
 
-// droppedLabels warns of labels that are always empty where a text uses them. What an
-// alert's series has not is not there either when the alert's own labels have it.
+// droppedLabels adds warnings about labels that are always empty in a text. A label that the alert's
+// series does not have is empty even if the alert's own labels have it.
 func (w *warnings) droppedLabels(field string, texts map[string]v1alpha1.LabelText, tree parser.Expr) {
 	for _, key := range slices.Sorted(maps.Keys(texts)) {
 		text := string(texts[key])
@@ -167,7 +167,7 @@ func (w *warnings) droppedLabels(field string, texts map[string]v1alpha1.LabelTe
 		for _, label := range slices.Sorted(maps.Keys(mentionedLabels(parsed))) {
 			w.walks++
 			if w.walks <= maxWalks && !mayHaveLabel(tree, label) {
-				w.add(keyed(field, key), "uses the label %q, which no series of the expression has: keep it in the expression, or take it out of the text", excerpt(label))
+				w.add(keyed(field, key), "uses the label %q, which no series of the expression has; keep the label in the expression, or remove it from the text", excerpt(label))
 			}
 		}
 	}
@@ -175,11 +175,11 @@ func (w *warnings) droppedLabels(field string, texts map[string]v1alpha1.LabelTe
 
 func (w *warnings) overwritten(path string, texts map[string]v1alpha1.LabelText, label, with string) {
 	if _, set := texts[label]; set {
-		w.add(keyed(path+".labels", label), "is overwritten with %s: remove it, or use another name", with)
+		w.add(keyed(path+".labels", label), "is overwritten with %s; remove it, or use another name", with)
 	}
 }
 
-// override warns of an override by itself.
+// override adds warnings about an override alone.
 func (w *warnings) override(path string, s v1alpha1.AlertRuleSpec, o v1alpha1.Override) {
 	if s.Placement.Selector == nil {
 		var strange []string
@@ -189,14 +189,14 @@ func (w *warnings) override(path string, s v1alpha1.AlertRuleSpec, o v1alpha1.Ov
 			}
 		}
 		if len(strange) > 0 {
-			w.add(path+".names", "has clusters that the alert is not placed on: remove them, or add them to spec.placement.names: %s", strings.Join(strange, ", "))
+			w.add(path+".names", "names clusters that spec.placement does not select; remove them, or add them to spec.placement.names: %s", strings.Join(strange, ", "))
 		}
 	}
 	part := v1alpha1.AlertSpec{Expr: o.Expr, Labels: o.Labels, Annotations: o.Annotations}
 	w.expr(path, part, &s.AlertSpec)
 }
 
-// shadowed warns of fields that an earlier override sets for every spoke.
+// shadowed adds warnings about fields that an earlier override sets for every spoke.
 func (w *warnings) shadowed(path string, o v1alpha1.Override, earlier []v1alpha1.Override) {
 	fields := setBy(o)
 	for i, first := range earlier {
@@ -206,13 +206,13 @@ func (w *warnings) shadowed(path string, o v1alpha1.Override, earlier []v1alpha1
 		for field := range setBy(first) {
 			if fields[field] {
 				delete(fields, field)
-				w.add(path+"."+field, "never has an effect, because spec.overrides[%d] sets it for every cluster: put this override before that one", i)
+				w.add(path+"."+field, "never has an effect, because spec.overrides[%d] sets it for every cluster; move this override before that one", i)
 			}
 		}
 	}
 }
 
-// setBy returns the fields that an override sets, texts one by one.
+// setBy returns the fields that an override sets, with each text separately.
 func setBy(o v1alpha1.Override) map[string]bool {
 	fields := map[string]bool{"state": o.State != "", "expr": o.Expr != "", "for": o.For != "", "severity": o.Severity != ""}
 	for key := range o.Labels {

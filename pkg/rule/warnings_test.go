@@ -138,7 +138,7 @@ func TestWarnings(t *testing.T) {
 		"not placed there": {func(r *v1alpha1.AlertRule) {
 			r.Spec.Placement = clusters("a", "b")
 			over(v1alpha1.Override{ClusterSelection: clusters("b", "c", "d"), For: "1m"})(r)
-		}, []string{"spec.overrides[0].names has clusters that the alert is not placed on: remove them, or add them to spec.placement.names: c, d"}},
+		}, []string{"spec.overrides[0].names names clusters that spec.placement does not select; remove them, or add them to spec.placement.names: c, d"}},
 		"shadowed": {over(
 			v1alpha1.Override{ClusterSelection: clusters("a"), For: "1m"},
 			v1alpha1.Override{ClusterSelection: everyCluster(), For: "2m", Labels: texts{"x": ""}},

@@ -1,7 +1,6 @@
-// Package webhook lets the API server ask whether an AlertRule or AlertRuleTemplate is
-// valid before it is stored. It decides nothing by itself: rule.Validate and
-// rule.ValidateTemplate do, and a refusal says in the same words what the condition
-// Accepted would.
+// Package webhook is the admission webhook that validates AlertRules and AlertRuleTemplates before
+// they are stored. rule.Validate and rule.ValidateTemplate decide, and a refusal has the same message
+// as the condition Accepted.
 //
 // +kubebuilder:webhookconfiguration:mutating=false,name=rulefleet
 package webhook

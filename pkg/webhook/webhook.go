@@ -22,10 +22,10 @@ import (
 // +kubebuilder:webhook:mutating=false,name=alertrules.rulefleet.io,path=/validate-rulefleet-io-v1alpha1-alertrule,groups=rulefleet.io,versions=v1alpha1,resources=alertrules,verbs=create;update,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,admissionReviewVersions=v1,serviceName=rulefleet-webhook,serviceNamespace=rulefleet-system
 // +kubebuilder:webhook:mutating=false,name=alertruletemplates.rulefleet.io,path=/validate-rulefleet-io-v1alpha1-alertruletemplate,groups=rulefleet.io,versions=v1alpha1,resources=alertruletemplates,verbs=create;update,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,admissionReviewVersions=v1,serviceName=rulefleet-webhook,serviceNamespace=rulefleet-system
 
-// Names are the names of the webhooks, as they are in the ValidatingWebhookConfiguration.
+// Names are the names of the webhooks in the ValidatingWebhookConfiguration.
 var Names = []string{"alertrules." + v1alpha1.Group, "alertruletemplates." + v1alpha1.Group}
 
-// SetupWithManager serves the webhooks by a manager's webhook server.
+// SetupWithManager registers the webhooks with a manager's webhook server.
 func SetupWithManager(mgr manager.Manager, o rule.ValidateOptions) error {
 	if err := ctrl.NewWebhookManagedBy(mgr, &v1alpha1.AlertRule{}).WithValidator(alertRules(o)).Complete(); err != nil {
 		return fmt.Errorf("setting up the webhook for AlertRules: %w", err)
@@ -58,7 +58,7 @@ func templates(o rule.ValidateOptions) *validator[*v1alpha1.AlertRuleTemplate] {
 	}
 }
 
-// validator is an admission.Validator by functions of package rule.
+// validator is an admission.Validator that calls functions of package rule.
 type validator[T client.Object] struct {
 	kind  string
 	check func(T) *rule.Invalid
@@ -66,13 +66,13 @@ type validator[T client.Object] struct {
 	warn  func(T) []string
 }
 
-// ValidateCreate refuses what is not valid.
+// ValidateCreate refuses invalid objects.
 func (v *validator[T]) ValidateCreate(ctx context.Context, o T) (admission.Warnings, error) {
 	return v.validate(ctx, o)
 }
 
-// ValidateUpdate refuses a spec that is not valid, unless it was the same before: what
-// came past validation can still be labeled, and lose its finalizers.
+// ValidateUpdate refuses an invalid spec unless it is unchanged: objects that were stored without
+// validation can still be labeled, and lose their finalizers.
 func (v *validator[T]) ValidateUpdate(ctx context.Context, before, o T) (admission.Warnings, error) {
 	if v.same(before, o) {
 		return nil, nil
@@ -80,13 +80,13 @@ func (v *validator[T]) ValidateUpdate(ctx context.Context, before, o T) (admissi
 	return v.validate(ctx, o)
 }
 
-// ValidateDelete refuses nothing, and is not asked.
+// ValidateDelete refuses nothing, and is never called.
 func (v *validator[T]) ValidateDelete(context.Context, T) (admission.Warnings, error) {
 	return nil, nil
 }
 
-// validate answers though its context has ended: that is so, too, while the process stops and
-// lets the requests finish that are under way. It takes milliseconds.
+// validate answers even if its context has ended, which is also the case while the process stops and
+// completes its requests. It takes milliseconds.
 func (v *validator[T]) validate(_ context.Context, o T) (admission.Warnings, error) {
 	if bad := v.check(o); bad != nil {
 		return nil, v.refusal(o, bad)
@@ -98,9 +98,9 @@ func (v *validator[T]) validate(_ context.Context, o T) (admission.Warnings, err
 	return warnings, nil
 }
 
-// refusal is the answer of an API server to an object that is not valid. kubectl
-// prints the causes, as "field: message", and keeps their line breaks; other clients
-// show the message. Both hold what the condition Accepted says.
+// refusal is the answer of an API server to an invalid object. kubectl prints the causes, as "field:
+// message", with their line breaks. Other clients show the message. Both contain the message of the
+// condition Accepted.
 func (v *validator[T]) refusal(o T, bad *rule.Invalid) error {
 	cause := metav1.CauseTypeFieldValueInvalid
 	if bad.Reason == v1alpha1.ReasonNamespaceNotAllowed {
@@ -122,8 +122,8 @@ func (v *validator[T]) refusal(o T, bad *rule.Invalid) error {
 	}}
 }
 
-// oneLine makes a warning fit into a header: API servers drop those that hold control
-// characters, without a word.
+// oneLine makes a warning suitable for a header: API servers silently drop warnings with control
+// characters.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

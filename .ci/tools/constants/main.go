@@ -155,7 +155,8 @@ func (p *printer) header() { p.out.WriteString("\n| Value | Description |\n| ---
 
 func (p *printer) row(spec *ast.ValueSpec, doc string) {
 	name := spec.Names[0].Name
-	doc = strings.TrimPrefix(strings.TrimPrefix(doc, name), " is")
+	doc = strings.TrimPrefix(doc, name)
+	doc = strings.TrimPrefix(strings.TrimPrefix(doc, " is"), " means that")
 	text := strings.ReplaceAll(oneLine(p.prose(strings.TrimLeft(doc, ", "))), "|", `\|`)
 	fmt.Fprintf(&p.out, "| `%s` | %s |\n", p.values[name], upperFirst(text))
 }

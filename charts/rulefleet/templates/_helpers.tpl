@@ -3,7 +3,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* What the names of all objects begin with. */}}
+{{/* The prefix of the names of all objects. */}}
 {{- define "rulefleet.fullname" -}}
 {{- $name := include "rulefleet.name" . -}}
 {{- if .Values.fullnameOverride -}}
@@ -15,7 +15,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The labels that select the manager's pods. They never change: a Deployment's selector can't. */}}
+{{/* The labels that select the manager's pods. They never change, because the selector of a Deployment is immutable. */}}
 {{- define "rulefleet.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "rulefleet.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
@@ -36,7 +36,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "rulefleet.fullname" .) .Values.serviceAccount.name -}}
 {{- else -}}
-{{- required "serviceAccount.name has to be given where serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- required "serviceAccount.create is false; set serviceAccount.name" .Values.serviceAccount.name -}}
 {{- end -}}
 {{- end -}}
 
@@ -51,12 +51,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
-{{/* Whether the manager makes the webhook's certificate itself. */}}
+{{/* Whether the manager creates the webhook's certificate itself. */}}
 {{- define "rulefleet.ownCertificate" -}}
 {{- if and .Values.webhook.enabled (not .Values.webhook.certManager.enabled) }}true{{ end -}}
 {{- end -}}
 
-{{/* What every pod and container of the chart may do: what the restricted Pod Security Standard asks for, and a read-only root. */}}
+{{/* The security context of every pod and container: the restricted Pod Security Standard, and a read-only root. */}}
 {{- define "rulefleet.podSecurityContext" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -72,26 +72,26 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Mistakes that the schema can't see. */}}
+{{/* Checks that the schema can't express. */}}
 {{- define "rulefleet.validate" -}}
 {{- if eq .Values.generatedNamespace .Release.Namespace -}}
-{{- fail (printf "generatedNamespace has to be another namespace than the release's (%s), whose AlertRules may go anywhere" .Release.Namespace) -}}
+{{- fail (printf "generatedNamespace must not be the namespace of the release (%s), whose AlertRules may write to any namespace" .Release.Namespace) -}}
 {{- end -}}
 {{- if and .Values.webhook.enabled .Values.metrics.enabled (eq (int .Values.webhook.port) (int .Values.metrics.port)) -}}
-{{- fail (printf "webhook.port and metrics.port are both %d" (int .Values.webhook.port)) -}}
+{{- fail (printf "webhook.port and metrics.port are both %d; set different ports" (int .Values.webhook.port)) -}}
 {{- end -}}
 {{- if and (not .Values.metrics.enabled) (or .Values.metrics.serviceMonitor.enabled .Values.metrics.prometheusRule.enabled .Values.metrics.dashboard.enabled) -}}
 {{- fail "metrics.serviceMonitor, metrics.prometheusRule and metrics.dashboard need metrics.enabled" -}}
 {{- end -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "rulefleet.fullname" .)) -}}
-{{- fail (printf "%q can't begin the names of Services: give fullnameOverride, of a-z, 0-9 and -, beginning with a letter" (include "rulefleet.fullname" .)) -}}
+{{- fail (printf "%q is not valid as the beginning of a Service name; set fullnameOverride to a name of a-z, 0-9 and - that begins with a letter" (include "rulefleet.fullname" .)) -}}
 {{- end -}}
 {{- if or (and .Values.webhook.enabled (eq (int .Values.webhook.port) 8081)) (and .Values.metrics.enabled (eq (int .Values.metrics.port) 8081)) -}}
-{{- fail "port 8081 is the one of the probes: give webhook.port and metrics.port another" -}}
+{{- fail "port 8081 is used for the probes; set webhook.port and metrics.port to other ports" -}}
 {{- end -}}
 {{- end -}}
 
-{{/* The names of the built-in templates that are enabled, between commas. */}}
+{{/* The names of the enabled built-in templates, comma-separated. */}}
 {{- define "rulefleet.enabledTemplates" -}}
 {{- $enabled := list -}}
 {{- range $name, $state := .Values.builtInTemplates -}}
@@ -100,7 +100,7 @@ capabilities:
 {{- join "," $enabled -}}
 {{- end -}}
 
-{{/* The annotations of what runs after an uninstallation, by its weight. */}}
+{{/* The annotations of objects that run after an uninstallation, with the given weight. */}}
 {{- define "rulefleet.releaseHook" -}}
 helm.sh/hook: post-delete
 helm.sh/hook-weight: {{ . | quote }}

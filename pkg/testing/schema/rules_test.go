@@ -23,22 +23,22 @@ type ruleID struct{ kind, at, message string }
 
 // The rules that stand in several places.
 const (
-	invalidName = "the name is not valid: letters, digits and _, with no digit first"
-	reserved    = "names that begin with __ are Prometheus' own"
-	alertname   = "the label alertname is the alert's name: set spec.alert"
-	noCluster   = "name the clusters in names, or select them by label in selector; an empty selector ({}) is every cluster"
-	placeholder = "an alert's name holds no placeholder, so that routes can match it: put what differs into labels"
-	zero        = "an interval of zero evaluates nothing: leave it out to have Prometheus' own"
-	twice       = "give the severity in severity or in labels.severity, not in both"
-	tooLong     = "the name has more than 1024 characters"
-	fixedRef    = "workloadRef can't be changed: delete the AlertRule, and make another"
-	fixedPlace  = "the placement of an AlertRule with a workloadRef can't be changed: it belongs where its workload is"
-	duration    = "it is no duration as Prometheus writes it, such as 30s, 5m or 1h30m"
-	severity    = "a severity is letters and digits, with -, _ or . between them"
-	labelKey    = "a name is no label's: letters, digits, -, _ and . of at most 63 characters, after a domain and / if need be"
-	labelValue  = "a value is no label's: letters and digits, with -, _ or . between them"
-	reservedKey = "app.kubernetes.io/managed-by and labels of rulefleet.io are the operator's own"
-	nothing     = "an override has to change something: set state, expr, for, severity, labels or annotations"
+	invalidName = "invalid name; use letters, digits and _, not beginning with a digit"
+	reserved    = "names that begin with __ are reserved for Prometheus; use another name"
+	alertname   = "label alertname holds the name of the alert; set spec.alert instead"
+	noCluster   = "no cluster is selected; list names, or set a label selector; an empty selector ({}) selects every cluster"
+	placeholder = "the name of an alert must not contain placeholders, so that routes can match it; use labels for values that differ"
+	zero        = "the interval must not be zero; leave it out to use the interval of Prometheus"
+	twice       = "the severity is set twice; set either severity or labels.severity"
+	tooLong     = "the name is longer than 1024 characters; shorten it"
+	fixedRef    = "workloadRef is immutable; delete the AlertRule and create another one"
+	fixedPlace  = "placement is immutable when workloadRef is set, because the rule belongs to the cluster of its workload"
+	duration    = "not a Prometheus duration; use a form such as 30s, 5m or 1h30m"
+	severity    = "invalid severity; use letters and digits, with -, _ or . between them"
+	labelKey    = "invalid label name; use at most 63 letters, digits, -, _ and ., with an optional DNS prefix and /"
+	labelValue  = "invalid label value; use letters and digits, with -, _ or . between them"
+	reservedKey = "app.kubernetes.io/managed-by and labels of rulefleet.io are reserved for the operator; remove them"
+	nothing     = "an override must change something; set state, expr, for, severity, labels or annotations"
 )
 
 // change puts a value at a path of the full object.
@@ -61,9 +61,9 @@ var override = path{"spec", "overrides", 0}
 func breaches() []breach {
 	longName := strings.Repeat("n", 64)
 	out := []breach{
-		{ruleID: ruleID{"AlertRuleTemplate", "", "a template's name has at most 63 characters: it is the value of a label"},
+		{ruleID: ruleID{"AlertRuleTemplate", "", "the name of a template has at most 63 characters, because it is used as a label value; shorten it"},
 			field: "<nil>", change: change{path{"metadata", "name"}, longName}},
-		{ruleID: ruleID{"AlertRuleTemplate", "spec", "a template has at most 62 labels: namespace and deployment are added to them"},
+		{ruleID: ruleID{"AlertRuleTemplate", "spec", "a template has at most 62 labels, because the labels namespace and deployment are added; remove some"},
 			field: "spec.labels", change: change{path{"spec", "labels"}, manyLabels(63)}},
 		{ruleID: ruleID{"AlertRuleTemplate", "spec.clusters", noCluster}, field: "spec.clusters", change: change{path{"spec", "clusters"}, map[string]any{}}},
 		{ruleID: ruleID{"AlertRule", "spec.placement", noCluster}, field: "spec.placement", change: change{path{"spec", "placement"}, map[string]any{}}},
@@ -249,7 +249,7 @@ func (b breach) check(t *testing.T, found []metav1.StatusCause) {
 
 // own are rules that Rulefleet's validator tells in other words, or in another order.
 var own = map[string]string{
-	"a template has at most 62 labels: namespace and deployment are added to them": "it tells how many there are",
+	"a template has at most 62 labels, because the labels namespace and deployment are added; remove some": "it tells how many there are",
 	tooLong: "it may say first that a name is not valid",
 }
 

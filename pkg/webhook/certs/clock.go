@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// clockLook is how often is looked whether the clock was set.
+	// clockLook is the time between two checks whether the clock was set.
 	clockLook = 15 * time.Second
-	// clockSlack is by how much it may be corrected without that.
+	// clockSlack is the size of a correction that does not count as setting the clock.
 	clockSlack = time.Minute
 )
 
-// clockSet is a source that enqueues a key when the clock was set. Timers go by the monotonic
-// clock: the next look at certificates that are not valid any more, or not yet, may be hours away.
+// clockSet is a source that enqueues a key when the clock was set. Timers use the monotonic clock, so
+// the next check of certificates that are no longer valid, or not valid yet, may be hours away.
 func clockSet(key reconcile.Request) source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		w := newClockWatch(clock.RealClock{}, clock.RealClock{})
@@ -32,9 +32,9 @@ func clockSet(key reconcile.Request) source.Source {
 	})
 }
 
-// clockWatch notices that the clock was set.
+// clockWatch detects that the clock was set.
 type clockWatch struct {
-	// monotonic is never set, and wall is.
+	// monotonic is never set, but wall is.
 	monotonic, wall      clock.PassiveClock
 	sinceTick, sinceWall time.Time
 }
@@ -49,7 +49,7 @@ func (w *clockWatch) begin() {
 	w.sinceTick, w.sinceWall = w.monotonic.Now(), w.wall.Now().Round(0) // which leaves the wall clock's time
 }
 
-// set tells whether the clock was set since it last was, or since the beginning.
+// set reports whether the clock was set since the last time that it was, or since the start.
 func (w *clockWatch) set() bool {
 	by := w.wall.Now().Round(0).Sub(w.sinceWall) - w.monotonic.Now().Sub(w.sinceTick)
 	if by.Abs() <= clockSlack {

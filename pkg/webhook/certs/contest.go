@@ -22,7 +22,7 @@ func injection(config *admissionv1.ValidatingWebhookConfiguration, bundle []byte
 }
 
 // secretWrite is the write of the Secret. Lost keys are replaced by new ones each time, so the
-// intention is that it has some.
+// intention of the write is that the Secret has keys.
 func (r *Rotator) secretWrite(secret *corev1.Secret) contest.Write {
 	return contest.Write{
 		Object: contest.Object{Kind: "Secret", NamespacedName: client.ObjectKey{Namespace: r.Namespace, Name: SecretName}},
@@ -30,8 +30,8 @@ func (r *Rotator) secretWrite(secret *corev1.Secret) contest.Write {
 	}
 }
 
-// keep is write, paced where somebody undoes it: it returns for how long to wait. A Secret that
-// nobody has touched since the last write is written because time has passed.
+// keep is write with a pace: if another client undoes the write, it returns the time to wait. A Secret
+// that has not been changed since the last write is written because time has passed.
 func (r *Rotator) keep(ctx context.Context, secret *corev1.Secret, d *Decision) (time.Duration, error) {
 	write := r.secretWrite(secret)
 	if !d.differs(secret) {
@@ -52,10 +52,10 @@ func (r *Rotator) keep(ctx context.Context, secret *corev1.Secret, d *Decision) 
 	return 0, nil
 }
 
-// yield returns for how long to wait with a write, because somebody undoes it, and tells of that.
+// yield returns the time to wait with a write because another client undoes it, and reports that.
 func (r *Rotator) yield(ctx context.Context, write contest.Write, found client.Object) time.Duration {
 	return r.Contests.Yield(write, found, func(message string) {
-		ctrl.LoggerFrom(ctx).Info("a write is contested", "why", message)
+		ctrl.LoggerFrom(ctx).Info("another client undoes the writes to an object", "why", message)
 		if write.Gone {
 			found = &corev1.Secret{}
 			found.SetNamespace(write.Namespace)
@@ -65,8 +65,8 @@ func (r *Rotator) yield(ctx context.Context, write contest.Write, found client.O
 	}).Wait
 }
 
-// lost returns for how long to wait after a write was refused because somebody who undoes it was
-// faster, or 0.
+// lost returns the time to wait after a write was refused because a client that undoes it was faster,
+// or 0.
 func (r *Rotator) lost(write contest.Write, err error) time.Duration {
 	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 		return 0

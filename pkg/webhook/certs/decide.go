@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// longest is after how long Decide asks to be called again at the latest.
+// longest is the maximum time until Decide has to be called again.
 const longest = 12 * time.Hour
 
 // Fingerprint identifies an authority.
@@ -19,36 +19,36 @@ type Fingerprint [sha256.Size]byte
 
 func fingerprint(c *x509.Certificate) Fingerprint { return sha256.Sum256(c.Raw) }
 
-// Input is what Decide decides by.
+// Input is the input of Decide.
 type Input struct {
-	// Data is what the Secret holds; nil when there is none.
+	// Data is the content of the Secret, or nil if it does not exist.
 	Data map[string][]byte
-	// Now is the time.
+	// Now is the current time.
 	Now time.Time
-	// Lifetimes are those that certificates are to have.
+	// Lifetimes are the lifetimes of new certificates.
 	Lifetimes Lifetimes
-	// Hosts are the DNS names and addresses that the webhook is reached by.
+	// Hosts are the DNS names and addresses of the webhook.
 	Hosts []string
-	// Trusted says since when each authority has been seen in the configuration that
-	// API servers read.
+	// Trusted is the time since when each authority has been in the configuration that API servers
+	// read.
 	Trusted map[Fingerprint]time.Time
-	// Absent is since when there has been no such configuration; zero when there is one.
+	// Absent is the time since when the configuration has not existed. It is zero if it exists.
 	Absent time.Time
 }
 
-// Decision is what should become of the Secret.
+// Decision is the next content of the Secret.
 type Decision struct {
-	// Data is what it should hold. Beside random keys, it follows from the Input.
+	// Data is the content of the Secret. It follows from the Input, except random keys.
 	Data map[string][]byte
-	// Bundle is what the configuration should trust.
+	// Bundle is the CA bundle for the configuration.
 	Bundle []byte
-	// Why tells what is changed; nothing is when it is empty.
+	// Why lists the reasons for changes. If it is empty, nothing changes.
 	Why []string
-	// Again is when to look again, if nothing happens before.
+	// Again is the time of the next decision, if nothing happens before.
 	Again time.Time
 }
 
-// Decide says what should become of the Secret. An error is one of the random source.
+// Decide returns the next content of the Secret. It only returns errors of the random source.
 func Decide(in Input) (*Decision, error) {
 	d := &decider{Input: in, state: parse(in.Data, in.Now)}
 	if err := d.early(); err != nil {
@@ -65,7 +65,7 @@ func Decide(in Input) (*Decision, error) {
 		return nil, err
 	}
 	if len(d.why) == 0 && !same(in.Data, data) {
-		d.because("what is expired or was put there by somebody else is left out")
+		d.because("expired and foreign certificates are left out")
 	}
 	return &Decision{Data: data, Bundle: data[bundleKey], Why: d.why, Again: d.again()}, nil
 }
@@ -80,10 +80,10 @@ func (d *decider) because(format string, args ...any) {
 	d.why = append(d.why, fmt.Sprintf(format, args...))
 }
 
-// early replaces authorities that are not valid yet, because the clock was ahead when they were made.
-// They keep their keys. So an API server whose clock still is ahead trusts the next serving
-// certificate by the bundle that it has, and all others do as soon as they have the new one. The
-// authorities of before stay in the bundle, and sign again when the clock has come to their time.
+// early replaces authorities that are not valid yet because the clock was ahead when they were
+// created. They keep their keys. An API server whose clock is still ahead therefore trusts the next
+// serving certificate with the bundle that it has, and all others do so as soon as they have the new
+// bundle. The former authorities stay in the bundle, and sign again when they become valid.
 func (d *decider) early() error {
 	s := d.state
 	for _, a := range []**authority{&s.signer, &s.next} {
@@ -94,15 +94,15 @@ func (d *decider) early() error {
 		if err != nil {
 			return err
 		}
-		d.because("an authority is not valid before %s: it is made anew with the same key", (*a).cert.NotBefore.Format(time.RFC3339))
+		d.because("an authority is not valid before %s; it is created again with the same key", (*a).cert.NotBefore.Format(time.RFC3339))
 		s.retire((*a).cert, d.Now)
 		*a = renewed
 	}
 	return nil
 }
 
-// authorities sees to it that there is one that signs, and one to follow it in time.
-// As long as something can be served, a new one has to be trusted first.
+// authorities ensures that one authority signs, and that the next one is ready in time. As long as a
+// certificate can be served, a new authority has to be trusted first.
 func (d *decider) authorities() error {
 	s := d.state
 	due := s.signer == nil || !d.Now.Before(renewal(s.signer.cert, d.Lifetimes.Authority))
@@ -113,9 +113,9 @@ func (d *decider) authorities() error {
 		}
 		s.next = next
 		if s.signer == nil {
-			d.because("there is no authority that can sign: a new one joins the bundle")
+			d.because("no authority can sign; a new one is added to the bundle")
 		} else {
-			d.because("the authority ends at %s: a new one joins the bundle", s.signer.cert.NotAfter.Format(time.RFC3339))
+			d.because("the authority expires at %s; a new one is added to the bundle", s.signer.cert.NotAfter.Format(time.RFC3339))
 		}
 	}
 	switch {
@@ -134,24 +134,24 @@ func (d *decider) authorities() error {
 	for _, c := range before {
 		s.retire(c, d.Now)
 	}
-	d.because("the new authority signs from now on")
+	d.because("the new authority now signs")
 	return nil
 }
 
-// takeover is when the next authority may sign.
+// takeover returns the time from which the next authority may sign.
 func (d *decider) takeover() time.Time {
 	since, ok := d.Trusted[fingerprint(d.state.next.cert)]
 	switch {
 	case ok:
 		return since.Add(d.Lifetimes.Settle)
 	case !d.Absent.IsZero():
-		return d.Absent.Add(d.Lifetimes.Settle) // nobody trusts anything
+		return d.Absent.Add(d.Lifetimes.Settle) // no API server trusts any authority
 	default:
 		return d.Now.Add(longest)
 	}
 }
 
-// certificate sees to it that there is a valid serving certificate, for the right hosts.
+// certificate ensures that there is a valid serving certificate for the right hosts.
 func (d *decider) certificate() error {
 	s := d.state
 	if s.signer == nil {
@@ -161,9 +161,9 @@ func (d *decider) certificate() error {
 	case s.serving == nil:
 		d.because("a new serving certificate is needed")
 	case !sameHosts(hosts(s.serving.cert), d.Hosts):
-		d.because("the serving certificate is for other hosts than %s", strings.Join(d.Hosts, ", "))
+		d.because("the serving certificate is not for the hosts %s", strings.Join(d.Hosts, ", "))
 	case !d.Now.Before(renewal(s.serving.cert, d.Lifetimes.Serving)) && s.signer.end(d.Now, d.Lifetimes.Serving).After(s.serving.cert.NotAfter):
-		d.because("the serving certificate ends at %s", s.serving.cert.NotAfter.Format(time.RFC3339))
+		d.because("the serving certificate expires at %s", s.serving.cert.NotAfter.Format(time.RFC3339))
 	default:
 		return nil
 	}
@@ -175,7 +175,7 @@ func (d *decider) certificate() error {
 	return nil
 }
 
-// again is the next moment at which time alone changes the decision.
+// again returns the next time at which the decision changes by time alone.
 func (d *decider) again() time.Time {
 	s := d.state
 	at := d.Now.Add(longest)
@@ -214,7 +214,7 @@ func canonical(hosts []string) []string {
 	return slices.Compact(out)
 }
 
-// same tells whether a Secret holds what it should under our keys.
+// same reports whether our keys in a Secret have the right content.
 func same(have, want map[string][]byte) bool {
 	for _, key := range secretKeys {
 		if !bytes.Equal(have[key], want[key]) {

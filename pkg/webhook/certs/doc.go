@@ -1,15 +1,14 @@
-// Package certs makes, keeps and rotates the certificates that the API server trusts
-// the admission webhook by.
+// Package certs creates, stores and rotates the certificates with which the API server verifies the
+// admission webhook.
 //
-// They live in one Secret. Decide says what should become of it, and is a function of
-// what it is given. The first replica that starts makes the Secret, and puts the caBundle into
-// a ValidatingWebhookConfiguration that has none (Prepare). From then on the Rotator, which
-// runs in the leader alone, writes both. The Keeper runs in every replica, and serves what is
-// in the Secret.
+// They are stored in one Secret. Decide is a pure function that returns the next content of the Secret.
+// The first replica that starts creates the Secret, and sets the caBundle of a
+// ValidatingWebhookConfiguration that has none (Prepare). After that, only the Rotator in the leader
+// writes both. The Keeper runs in every replica, and serves the certificate in the Secret.
 //
-// No rotation costs a request. A new authority first joins the bundle beside the one
-// that signs. Only when the configuration has shown it for Lifetimes.Settle does the
-// serving certificate come from it. The old authority stays in the bundle until it
-// expires, and no certificate outlives the authority that signed it: a replica that is
-// behind with reading the Secret is trusted for as long as what it serves is valid.
+// No request fails because of a rotation. A new authority is first added to the bundle, next to the one
+// that signs. When the configuration has had it for Lifetimes.Settle, it signs the serving certificate.
+// The old authority stays in the bundle until it expires, and no certificate is valid longer than the
+// authority that signed it: a replica that has not read the new Secret yet is trusted as long as its
+// certificate is valid.
 package certs

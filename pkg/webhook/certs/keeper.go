@@ -15,18 +15,18 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 )
 
-// Keeper holds the certificate that a replica serves with. Its zero value has none.
+// Keeper holds the serving certificate of a replica. The zero value has none.
 type Keeper struct {
-	// Clock is the real one when it is nil.
+	// Clock defaults to the real clock.
 	Clock clock.PassiveClock
 
 	mu sync.Mutex
-	// current is served. next is served as soon as it is valid, or current is not any more: the
-	// clock of the replica that made it was ahead, or this one's is behind.
+	// current is served. next is served as soon as it is valid, or when current is no longer valid. The
+	// clock of the replica that created next was ahead, or the clock of this one is behind.
 	current, next *tls.Certificate
 }
 
-// GetCertificate is for a tls.Config. It fails as long as there is no certificate.
+// GetCertificate implements the function of a tls.Config. It fails while there is no certificate.
 func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -55,15 +55,15 @@ func (k *Keeper) Ready() error {
 		return err
 	}
 	if !k.now().Before(c.Leaf.NotAfter) {
-		return fmt.Errorf("the webhook's certificate ended at %s", c.Leaf.NotAfter.Format(time.RFC3339))
+		return fmt.Errorf("the webhook's certificate expired at %s", c.Leaf.NotAfter.Format(time.RFC3339))
 	}
 	return nil
 }
 
-// Take serves with what is in the Secret from now on, and tells whether that is
-// another certificate than before. When it can't be used, the one before stays, and
-// the error says why. One that is not valid yet by this replica's clock is no error: whether
-// it is valid is for API servers to say, by theirs. But one that is valid is served before it.
+// Take serves the certificate in the Secret from now on, and reports whether it differs from the
+// previous one. If it can't be used, the previous one stays, and the error explains why. A certificate
+// that is not valid yet by this replica's clock is not an error, because API servers check the
+// validity with their own clocks. However, a valid certificate is preferred.
 func (k *Keeper) Take(secret *corev1.Secret) (bool, error) {
 	loaded, err := tls.X509KeyPair(secret.Data[servingCertKey], secret.Data[servingKeyKey])
 	if err != nil {
@@ -75,7 +75,7 @@ func (k *Keeper) Take(secret *corev1.Secret) (bool, error) {
 		at = loaded.Leaf.NotBefore
 	}
 	if err := verify(loaded.Leaf, decode(secret.Data[bundleKey]), at); err != nil {
-		return false, fmt.Errorf("the serving certificate is not trusted by the bundle beside it: %w", err)
+		return false, fmt.Errorf("the serving certificate is not trusted by its own CA bundle: %w", err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -24,45 +24,46 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/interval"
 )
 
-// contended is when to try again what somebody else has changed meanwhile.
+// contended is the delay before a retry after another client changed the object in the meantime.
 const contended = 200 * time.Millisecond
 
-// Rotator writes the Secret and the configuration's caBundle. It works in the leader
-// alone, but for the first ones (Prepare); should there be two for a moment, the API server refuses the slower one.
+// Rotator writes the Secret and the configuration's caBundle. It works only in the leader, except for
+// the first ones (Prepare). If there are two leaders for a moment, the API server refuses the slower
+// one.
 type Rotator struct {
-	// Client reads past any cache, and writes.
+	// Client reads directly from the API server, and writes.
 	Client client.Client
-	// Namespace is the Secret's.
+	// Namespace is the namespace of the Secret.
 	Namespace string
 	// Config is the name of the ValidatingWebhookConfiguration.
 	Config string
-	// Webhooks are the names of the webhooks in it that are ours.
+	// Webhooks are the names of our webhooks in the configuration.
 	Webhooks []string
-	// Hosts are the DNS names and addresses that the webhook is reached by.
+	// Hosts are the DNS names and addresses of the webhook.
 	Hosts []string
 	// Lifetimes are those of the certificates.
 	Lifetimes Lifetimes
 	// Clock tells the time.
 	Clock clock.PassiveClock
-	// Contests paces writes that somebody undoes.
+	// Contests paces writes that another client undoes.
 	Contests *contest.Writes
-	// Recorder tells of those.
+	// Recorder records Events about them.
 	Recorder events.EventRecorder
 
 	trust   trust
 	looked  bool
 	missing bool
-	// wrote is the resourceVersion of the Secret as it was written last.
+	// wrote is the resourceVersion of the Secret after the last write.
 	wrote string
 }
 
-// Prepare makes the Secret where there is none yet, in any replica, before one leads. Where
-// the leader serves no webhook nobody else would: a replica of an upgrade that turns the
-// webhook on is ready only with a certificate, and the leader goes only when it is ready.
+// Prepare creates the Secret if it does not exist, in any replica, before one is the leader. If the
+// leader serves no webhook, it does not create it: when an upgrade enables the webhook, a new replica
+// is ready only with a certificate, and the leader stops only when the new replica is ready.
 //
-// It also has API servers trust the Secret's bundle where they trust none, as after an
-// installation: before a replica leads, the lease of a former manager may have to run out. Where that
-// fails it is logged, and left to the leader.
+// It also makes API servers trust the Secret's bundle if they trust none, as after an installation,
+// because the Lease of a former manager may have to expire before a replica becomes the leader. A
+// failure of this is logged, and left to the leader.
 func Prepare(ctx context.Context, c client.Client, o Options) error {
 	r := &Rotator{
 		Client: c, Namespace: o.Namespace, Config: o.Config, Webhooks: o.Webhooks, Hosts: o.Hosts, Lifetimes: o.Lifetimes,
@@ -83,7 +84,7 @@ func Prepare(ctx context.Context, c client.Client, o Options) error {
 	return nil
 }
 
-// first makes the Secret. It returns nil where another replica was faster.
+// first creates the Secret. It returns nil if another replica was faster.
 func (r *Rotator) first(ctx context.Context) (*corev1.Secret, error) {
 	d, err := Decide(Input{Now: r.Clock.Now(), Lifetimes: r.Lifetimes, Hosts: r.Hosts})
 	if err != nil {
@@ -96,7 +97,7 @@ func (r *Rotator) first(ctx context.Context) (*corev1.Secret, error) {
 	return secret, err
 }
 
-// introduce makes those of our webhooks trust a bundle that trust nothing yet.
+// introduce sets the bundle of those of our webhooks that have none yet.
 func (r *Rotator) introduce(ctx context.Context, bundle []byte) error {
 	config, err := r.config(ctx)
 	if err != nil || config == nil || len(bundle) == 0 {
@@ -109,7 +110,7 @@ func (r *Rotator) introduce(ctx context.Context, bundle []byte) error {
 	return r.patch(ctx, config, next)
 }
 
-// Reconcile brings the Secret in line, and the configuration with it.
+// Reconcile updates the Secret, and then the configuration.
 func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	secret, err := r.secret(ctx)
 	if err != nil {
@@ -129,7 +130,7 @@ func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	// The Secret first: a bundle is of no use while nobody has the key to it.
+	// The Secret is written first: a bundle is useless without the key.
 	wait, err := r.keep(ctx, secret, d)
 	stored := wait == 0 || secret != nil && bytes.Equal(d.Bundle, secret.Data[bundleKey])
 	if err == nil && stored && config != nil {
@@ -156,7 +157,7 @@ func (r *Rotator) secret(ctx context.Context) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// config returns nil when there is no configuration: the webhook is optional.
+// config returns nil if the configuration does not exist, because the webhook is optional.
 func (r *Rotator) config(ctx context.Context) (*admissionv1.ValidatingWebhookConfiguration, error) {
 	config := &admissionv1.ValidatingWebhookConfiguration{}
 	err := r.Client.Get(ctx, client.ObjectKey{Name: r.Config}, config)
@@ -167,9 +168,9 @@ func (r *Rotator) config(ctx context.Context) (*admissionv1.ValidatingWebhookCon
 	if missing != r.missing || !r.looked {
 		log := ctrl.LoggerFrom(ctx)
 		if missing {
-			log.Info("nothing asks the webhook: there is no such ValidatingWebhookConfiguration", "configuration", r.Config)
+			log.Info("ValidatingWebhookConfiguration not found; the API server does not call the webhook", "configuration", r.Config)
 		} else {
-			log.Info("the webhook is asked", "configuration", r.Config)
+			log.Info("ValidatingWebhookConfiguration found; the API server calls the webhook", "configuration", r.Config)
 		}
 	}
 	r.looked, r.missing = true, missing
@@ -179,12 +180,12 @@ func (r *Rotator) config(ctx context.Context) (*admissionv1.ValidatingWebhookCon
 	return config, nil
 }
 
-// differs tells whether the Secret is not as it should be.
+// differs reports whether the Secret has to be changed.
 func (d *Decision) differs(secret *corev1.Secret) bool {
 	return len(d.Why) > 0 || secret == nil || secret.Labels[v1alpha1.ManagedByLabel] != v1alpha1.ManagedByValue
 }
 
-// write writes the Secret, and returns what is there then.
+// write writes the Secret, and returns the result.
 func (r *Rotator) write(ctx context.Context, secret *corev1.Secret, d *Decision) (*corev1.Secret, error) {
 	var err error
 	next := r.next(secret, d)
@@ -200,7 +201,7 @@ func (r *Rotator) write(ctx context.Context, secret *corev1.Secret, d *Decision)
 	return next, nil
 }
 
-// next returns the Secret as it should be. What is none of ours in it stays.
+// next returns the next version of the Secret. Data of others in it is kept.
 func (r *Rotator) next(secret *corev1.Secret, d *Decision) *corev1.Secret {
 	next := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: SecretName},
@@ -223,8 +224,8 @@ func (r *Rotator) next(secret *corev1.Secret, d *Decision) *corev1.Secret {
 	return next
 }
 
-// inject makes our webhooks in the configuration trust a bundle. Nothing else of it is
-// written. Where somebody writes another one back, it returns for how long to wait.
+// inject sets a bundle for our webhooks in the configuration, and writes nothing else. If another
+// client reverts it, inject returns the time to wait.
 func (r *Rotator) inject(ctx context.Context, config *admissionv1.ValidatingWebhookConfiguration, bundle []byte) (time.Duration, error) {
 	next, changed := r.trusting(config, bundle, func(now []byte) bool { return !bytes.Equal(now, bundle) })
 	write := injection(config, bundle)
@@ -243,8 +244,8 @@ func (r *Rotator) inject(ctx context.Context, config *admissionv1.ValidatingWebh
 	return 0, nil
 }
 
-// trusting returns the configuration with a bundle in those of our webhooks that are due, by what they
-// trust now.
+// trusting returns the configuration with a bundle for those of our webhooks that are due, given their
+// present bundles.
 func (r *Rotator) trusting(
 	config *admissionv1.ValidatingWebhookConfiguration, bundle []byte, due func(now []byte) bool,
 ) (next *admissionv1.ValidatingWebhookConfiguration, changed bool) {
@@ -258,7 +259,7 @@ func (r *Rotator) trusting(
 	return next, changed
 }
 
-// patch writes bundles, unless the configuration was changed meanwhile.
+// patch writes bundles, unless the configuration was changed in the meantime.
 func (r *Rotator) patch(ctx context.Context, config, next *admissionv1.ValidatingWebhookConfiguration) error {
 	if err := r.Client.Patch(ctx, next, client.StrategicMergeFrom(config, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("injecting the caBundle into ValidatingWebhookConfiguration %s: %w", r.Config, err)

@@ -31,27 +31,27 @@ const (
 	maxBackoff = 30 * time.Second
 )
 
-// Options say where the certificates are kept and for whom.
+// Options define where the certificates are stored, and for which hosts.
 type Options struct {
-	// Namespace is the operator's own: the Secret is kept there.
+	// Namespace is the operator's own namespace, in which the Secret is stored.
 	Namespace string
 	// Config is the name of the ValidatingWebhookConfiguration.
 	Config string
-	// Webhooks are the names of the webhooks in it that are ours.
+	// Webhooks are the names of our webhooks in the configuration.
 	Webhooks []string
-	// Hosts are the DNS names and addresses that the webhook is reached by.
+	// Hosts are the DNS names and addresses of the webhook.
 	Hosts []string
 	// Lifetimes are those of the certificates.
 	Lifetimes Lifetimes
-	// Intervals scales the time that an injection waits after somebody undid the one before.
+	// Intervals scales the delay of an injection after another client reverted the previous one.
 	Intervals interval.Scale
-	// NewInformer makes the informers; nil is client-go's.
+	// NewInformer creates the informers. nil means client-go's.
 	NewInformer func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 }
 
-// SetupWithManager adds what keeps the certificates to a manager: the Keeper follows
-// the Secret in every replica, and the Rotator works in the leader. Both have a cache
-// of their own, of those two objects alone.
+// SetupWithManager adds the maintenance of the certificates to a manager: the Keeper follows the
+// Secret in every replica, and the Rotator works in the leader. They share a cache of only those two
+// objects.
 func SetupWithManager(ctx context.Context, mgr manager.Manager, keeper *Keeper, o Options) error {
 	objects, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), NewInformer: o.NewInformer,
@@ -68,7 +68,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, keeper *Keeper, 
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("making a cache of the webhook's certificates: %w", err)
+		return fmt.Errorf("creating a cache of the webhook's certificates: %w", err)
 	}
 	if err := mgr.Add(everywhere{objects}); err != nil {
 		return fmt.Errorf("adding the cache of the webhook's certificates: %w", err)
@@ -78,7 +78,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, keeper *Keeper, 
 	}
 	direct, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
-		return fmt.Errorf("making a client for the webhook's certificates: %w", err)
+		return fmt.Errorf("creating a client for the webhook's certificates: %w", err)
 	}
 	r := &Rotator{
 		Client: direct, Namespace: o.Namespace, Config: o.Config, Webhooks: o.Webhooks, Hosts: o.Hosts,
@@ -101,10 +101,10 @@ func (k *Keeper) follow(ctx context.Context, objects cache.Cache, log logr.Logge
 		}
 		changed, err := k.Take(secret)
 		if err != nil {
-			log.Error(err, "kept the certificate that was served before")
+			log.Error(err, "could not use the new certificate; still serving the previous one")
 		} else if changed {
 			if c, err := k.GetCertificate(nil); err == nil {
-				log.Info("serves with another certificate", "until", c.Leaf.NotAfter)
+				log.Info("serving a new certificate", "until", c.Leaf.NotAfter)
 			}
 		}
 	}

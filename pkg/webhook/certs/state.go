@@ -16,35 +16,35 @@ const SecretName = "rulefleet-webhook-certs"
 
 // The keys of the Secret.
 const (
-	// bundleKey holds all authorities that are to be trusted.
+	// bundleKey holds all authorities to trust.
 	bundleKey = "ca.crt"
 	// signerKey holds the key of the authority that signs.
 	signerKey = "ca.key"
-	// nextKey holds the key of the authority that takes over once it is trusted.
+	// nextKey holds the key of the authority that takes over when it is trusted.
 	nextKey = "next-ca.key"
-	// servingCertKey and servingKeyKey hold what is served.
+	// servingCertKey and servingKeyKey hold the serving certificate and its key.
 	servingCertKey = corev1.TLSCertKey
 	servingKeyKey  = corev1.TLSPrivateKeyKey
 )
 
 var secretKeys = []string{bundleKey, signerKey, nextKey, servingCertKey, servingKeyKey}
 
-// maxRetired is how many authorities that don't sign any more are kept at most.
+// maxRetired is the maximum number of stored authorities that no longer sign.
 const maxRetired = 8
 
-// state is what a Secret holds, as far as it is of use.
+// state is the usable content of a Secret.
 type state struct {
 	// signer is the authority that signs, or nil.
 	signer *authority
 	// next is the authority that takes over, or nil.
 	next *authority
-	// retired are the other authorities to be trusted.
+	// retired are the other authorities to trust.
 	retired []*x509.Certificate
-	// serving is the serving certificate, or nil when nothing can be served.
+	// serving is the serving certificate, or nil if none can be served.
 	serving *pair
 }
 
-// parse reads a Secret. Damage is nothing special: what can't be used is not there.
+// parse reads a Secret. Damaged content is treated as missing.
 func parse(data map[string][]byte, now time.Time) *state {
 	s := &state{}
 	signer, _ := decodeKey(data[signerKey])
@@ -67,8 +67,8 @@ func parse(data map[string][]byte, now time.Time) *state {
 	return s
 }
 
-// authorityOf returns the authority that a key belongs to: of those in a bundle, one that is valid,
-// or else one that is not valid yet.
+// authorityOf returns the authority of a key: a valid one in the bundle or, if there is none, one that
+// is not valid yet.
 func authorityOf(key *ecdsa.PrivateKey, bundle []*x509.Certificate, now time.Time) *authority {
 	var out *authority
 	for _, c := range bundle {
@@ -79,12 +79,13 @@ func authorityOf(key *ecdsa.PrivateKey, bundle []*x509.Certificate, now time.Tim
 	return out
 }
 
-// early tells whether a certificate is not valid yet: the clock was ahead when it was made.
+// early reports whether a certificate is not valid yet, because the clock was ahead when it was
+// created.
 func early(c *x509.Certificate, now time.Time) bool { return now.Before(c.NotBefore) }
 
-// retire keeps an authority in the bundle that does not sign any more. Those that are valid come
-// first, and then those that live longest. One that is not valid yet is of use only as long as its
-// key is: API servers whose clock is ahead trust by it what the key signs.
+// retire keeps an authority in the bundle that no longer signs. Valid ones come first, and of those
+// the ones that are valid longest. One that is not valid yet is only useful as long as its key is: API
+// servers whose clock is ahead use it to trust what the key signs.
 func (s *state) retire(c *x509.Certificate, now time.Time) {
 	if early(c, now) && !s.signer.shares(c) && !s.next.shares(c) {
 		return
@@ -99,20 +100,19 @@ func (s *state) retire(c *x509.Certificate, now time.Time) {
 	s.retired = s.retired[:min(len(s.retired), maxRetired)]
 }
 
-// parsePair returns what can be served by a Secret, or why nothing can be.
+// parsePair returns the certificate that a Secret can serve, or why there is none.
 func parsePair(data map[string][]byte, bundle []*x509.Certificate, now time.Time) (*pair, error) {
 	loaded, err := tls.X509KeyPair(data[servingCertKey], data[servingKeyKey])
 	if err != nil {
 		return nil, fmt.Errorf("the serving certificate can't be used: %w", err)
 	}
 	if err := verify(loaded.Leaf, bundle, now); err != nil {
-		return nil, fmt.Errorf("the serving certificate is not trusted by the bundle beside it: %w", err)
+		return nil, fmt.Errorf("the serving certificate is not trusted by its own CA bundle: %w", err)
 	}
 	return &pair{cert: loaded.Leaf, certPEM: data[servingCertKey], keyPEM: data[servingKeyKey]}, nil
 }
 
-// bundle returns all authorities that are to be trusted, the newest first: which of
-// them signs makes no difference to those who trust them.
+// bundle returns all authorities to trust, the newest first. The order does not matter to clients.
 func (s *state) bundle() []*x509.Certificate {
 	var out []*x509.Certificate
 	for _, a := range []*authority{s.signer, s.next} {
@@ -125,7 +125,7 @@ func (s *state) bundle() []*x509.Certificate {
 	return out
 }
 
-// data is how the state is written.
+// data returns the state in the form of the Secret.
 func (s *state) data() (map[string][]byte, error) {
 	out := map[string][]byte{bundleKey: encode(s.bundle()...)}
 	for name, a := range map[string]*authority{signerKey: s.signer, nextKey: s.next} {

@@ -7,15 +7,15 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// trust remembers since when API servers could know of each authority. A new leader
-// begins anew, which only makes it wait for longer.
+// trust records since when API servers can know each authority. A new leader starts again, which only
+// makes it wait longer.
 type trust struct {
 	since  map[Fingerprint]time.Time
 	absent time.Time
 }
 
-// observe takes note of the configuration, of which nil or one without our webhooks is
-// none. An authority that one of our webhooks lacks is not trusted.
+// observe records the configuration. nil, or a configuration without our webhooks, counts as absent.
+// An authority that one of our webhooks lacks is not trusted.
 func (t *trust) observe(config *admissionv1.ValidatingWebhookConfiguration, names []string, now time.Time) {
 	var bundles [][]byte
 	if config != nil {

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// authorityName is the common name of every authority that is made here.
+	// authorityName is the common name of every authority that is created here.
 	authorityName = "rulefleet-webhook-ca"
-	// backdate is by how much the clock of an API server may be behind.
+	// backdate is the time by which the clock of an API server may be behind.
 	backdate = 5 * time.Minute
 
 	pemCertificate = "CERTIFICATE"
@@ -32,7 +32,7 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// newAuthority makes an authority.
+// newAuthority creates an authority.
 func newAuthority(now time.Time, lifetime time.Duration) (*authority, error) {
 	key, err := newKey()
 	if err != nil {
@@ -41,13 +41,13 @@ func newAuthority(now time.Time, lifetime time.Duration) (*authority, error) {
 	return authorityFor(key, now, lifetime)
 }
 
-// renew makes the authority anew, with the same key: whoever trusts either of the two trusts what
-// the key signs.
+// renew creates the authority again with the same key. A client that trusts either of the two trusts
+// what the key signs.
 func (a *authority) renew(now time.Time, lifetime time.Duration) (*authority, error) {
 	return authorityFor(a.key, now, lifetime)
 }
 
-// shares tells whether a certificate has the key of an authority, which may be nil.
+// shares reports whether a certificate has the key of an authority, which may be nil.
 func (a *authority) shares(c *x509.Certificate) bool {
 	return a != nil && a.key.PublicKey.Equal(c.PublicKey)
 }
@@ -63,12 +63,12 @@ func authorityFor(key *ecdsa.PrivateKey, now time.Time, lifetime time.Duration) 
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
 	cert, err := sign(template, template, key, key)
 	if err != nil {
-		return nil, fmt.Errorf("making an authority: %w", err)
+		return nil, fmt.Errorf("creating an authority: %w", err)
 	}
 	return &authority{cert: cert, key: key}, nil
 }
 
-// issue makes a serving certificate. It ends with its authority at the latest.
+// issue creates a serving certificate. It expires with its authority at the latest.
 func (a *authority) issue(now time.Time, lifetime time.Duration, hosts []string) (*pair, error) {
 	key, err := newKey()
 	if err != nil {
@@ -91,12 +91,12 @@ func (a *authority) issue(now time.Time, lifetime time.Duration, hosts []string)
 	}
 	cert, err := sign(template, a.cert, key, a.key)
 	if err != nil {
-		return nil, fmt.Errorf("making a serving certificate: %w", err)
+		return nil, fmt.Errorf("creating a serving certificate: %w", err)
 	}
 	return newPair(cert, key)
 }
 
-// end is when a certificate that the authority signs now would expire.
+// end returns the expiry of a certificate that the authority signs now.
 func (a *authority) end(now time.Time, lifetime time.Duration) time.Time {
 	end := now.Add(lifetime).Truncate(time.Second)
 	if a.cert.NotAfter.Before(end) {
@@ -108,7 +108,7 @@ func (a *authority) end(now time.Time, lifetime time.Duration) time.Time {
 func newKey() (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("making a key: %w", err)
+		return nil, fmt.Errorf("creating a key: %w", err)
 	}
 	return key, nil
 }
@@ -116,7 +116,7 @@ func newKey() (*ecdsa.PrivateKey, error) {
 func newTemplate(now time.Time) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, fmt.Errorf("making a serial number: %w", err)
+		return nil, fmt.Errorf("creating a serial number: %w", err)
 	}
 	return &x509.Certificate{SerialNumber: serial, NotBefore: now.Add(-backdate)}, nil
 }
@@ -129,7 +129,7 @@ func sign(template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) (*x509.
 	return x509.ParseCertificate(der)
 }
 
-// pair is a certificate with its key, as they are written.
+// pair is a certificate with its key, in their stored form.
 type pair struct {
 	cert            *x509.Certificate
 	certPEM, keyPEM []byte
@@ -143,7 +143,7 @@ func newPair(cert *x509.Certificate, key *ecdsa.PrivateKey) (*pair, error) {
 	return &pair{cert: cert, certPEM: encode(cert), keyPEM: keyPEM}, nil
 }
 
-// hosts are the names and addresses that a certificate is for.
+// hosts returns the names and addresses in a certificate.
 func hosts(c *x509.Certificate) []string {
 	out := slices.Clone(c.DNSNames)
 	for _, ip := range c.IPAddresses {
@@ -152,7 +152,7 @@ func hosts(c *x509.Certificate) []string {
 	return out
 }
 
-// verify says why a serving certificate is not trusted by a bundle at a time.
+// verify explains why a bundle does not trust a serving certificate at a time.
 func verify(c *x509.Certificate, bundle []*x509.Certificate, now time.Time) error {
 	roots := x509.NewCertPool()
 	for _, ca := range bundle {
@@ -181,11 +181,11 @@ func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der}), nil
 }
 
-// decodeKey never quotes what it is given.
+// decodeKey never quotes its input.
 func decodeKey(data []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != pemKey {
-		return nil, errors.New("there is no PEM block of a key")
+		return nil, errors.New("no PEM block with a key found")
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
@@ -193,12 +193,12 @@ func decodeKey(data []byte) (*ecdsa.PrivateKey, error) {
 	}
 	key, ok := parsed.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, errors.New("the key is of another kind than ECDSA")
+		return nil, errors.New("the key is not an ECDSA key")
 	}
 	return key, nil
 }
 
-// decode returns the certificates in a bundle. What is none is left out.
+// decode returns the certificates in a bundle. Anything else is left out.
 func decode(data []byte) []*x509.Certificate {
 	var out []*x509.Certificate
 	for {

@@ -14,15 +14,15 @@ import (
 // AlertRuleApplyConfiguration represents a declarative configuration of the AlertRule type for use
 // with apply.
 //
-// AlertRule is one alert, and the spokes that it is placed on. The operator pushes
-// it to each of them as a PrometheusRule, and tells in the status how far it got.
+// AlertRule defines one alert and the spokes on which it is placed. The operator writes it to each of
+// these spokes as a PrometheusRule, and reports the delivery to each spoke in the status.
 type AlertRuleApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:",inline"`
 	// metadata is the object's metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is the alert, and where it goes.
+	// spec defines the alert and the spokes on which it is placed.
 	Spec *AlertRuleSpecApplyConfiguration `json:"spec,omitempty"`
-	// status tells how far the alert got in every spoke.
+	// status shows the delivery status of the alert in every spoke.
 	Status *AlertRuleStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -9,30 +9,31 @@ import (
 // AlertRuleSpecApplyConfiguration represents a declarative configuration of the AlertRuleSpec type for use
 // with apply.
 //
-// AlertRuleSpec is one alert, and where it goes. Its texts may hold $(cluster.name) and
-// $(cluster.labels.KEY), but for the alert's name; $$( stands for a literal $(.
+// AlertRuleSpec defines one alert and the spokes on which it is placed. All texts except the name of
+// the alert may contain the placeholders $(cluster.name) and $(cluster.labels.KEY). Write $$( for a
+// literal $(.
 type AlertRuleSpecApplyConfiguration struct {
 	AlertSpecApplyConfiguration `json:",inline"`
-	// workloadRef names the workload that the alert is about. It is set on
-	// AlertRules that a template made, and can be left out by hand. Once it is set,
-	// neither it nor the placement can be changed.
+	// workloadRef names the workload that the alert is about. It is set on AlertRules that a template
+	// generates, and is optional on others. Once it is set, workloadRef and placement are immutable.
 	WorkloadRef *WorkloadReferenceApplyConfiguration `json:"workloadRef,omitempty"`
-	// placement picks the spokes.
+	// placement selects the spokes.
 	Placement *ClusterSelectionApplyConfiguration `json:"placement,omitempty"`
-	// ruleNamespace is the namespace of the PrometheusRule in the spokes. It
-	// defaults to the workload's namespace; else to the AlertRule's own; and for
-	// AlertRules of the operator's own namespace to the one that the operator's
-	// flag --rule-namespace names.
+	// ruleNamespace is the namespace of the PrometheusRule in the spokes. It defaults to the namespace
+	// of the workload if workloadRef is set, and otherwise to the namespace of the AlertRule. For an
+	// AlertRule in the operator's own namespace without a workloadRef, it defaults to the namespace of
+	// the spoke's chosen Prometheus or, if that is not known, to the value of the operator's flag
+	// --rule-namespace.
 	RuleNamespace *apiv1alpha1.NamespaceName `json:"ruleNamespace,omitempty"`
-	// overrides change the alert in some of the spokes. They are read in order: of
-	// those that pick a spoke, the first that sets a field wins. Labels and
-	// annotations are merged key by key; an empty value removes the key.
+	// overrides change the alert in some of the spokes. They are evaluated in order: of the overrides
+	// that select a spoke, the first one that sets a field wins. Labels and annotations are merged key
+	// by key. An empty value removes the key.
 	Overrides []OverrideApplyConfiguration `json:"overrides,omitempty"`
-	// state says whether the alert is pushed. Disabled removes it from the spokes.
+	// state defines whether the alert is written to the spokes. Disabled removes it from them.
 	State *apiv1alpha1.State `json:"state,omitempty"`
-	// suspend leaves the spokes as they are: nothing is written there or removed
-	// because of this AlertRule until it is false again. Deleting the AlertRule still
-	// removes it.
+	// suspend leaves the spokes unchanged: while it is true, the operator writes and removes nothing in
+	// them because of this AlertRule. If you delete the AlertRule, its PrometheusRules are still
+	// removed.
 	Suspend *bool `json:"suspend,omitempty"`
 }
 

@@ -9,30 +9,30 @@ import (
 // AlertRuleStatusApplyConfiguration represents a declarative configuration of the AlertRuleStatus type for use
 // with apply.
 //
-// AlertRuleStatus tells how far an AlertRule got.
+// AlertRuleStatus is the delivery status of an AlertRule.
 type AlertRuleStatusApplyConfiguration struct {
-	// observedGeneration is the generation of the spec that this status tells of; -1
-	// is none, as long as the operator has not seen the object.
+	// observedGeneration is the generation of the spec that this status describes. It is -1 until the
+	// operator has processed the object.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// conditions are Accepted (the spec is valid), Ready (the alert is as far as can be
-	// proven in every spoke that it is placed on), Stalled (a person has to act first) and,
-	// where a spoke's Prometheus can be asked, MetricsPresent (it has what the expression
-	// selects).
+	// conditions are Accepted (the spec is valid), Ready (the rule has reached the furthest state that
+	// can be verified in every spoke on which it is placed), Stalled (the rule makes no progress until
+	// you act) and, if the Prometheus of a spoke can be queried, MetricsPresent (Prometheus has the
+	// series that the expression selects).
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// summary counts the spokes by how far the alert got there.
+	// summary counts the spokes by the state of the rule in them.
 	Summary *RuleSummaryApplyConfiguration `json:"summary,omitempty"`
-	// overriddenFields lists the fields of the spec of a generated AlertRule that
-	// people have made their own, such as for or labels.team: the template no longer
-	// changes them. The annotation rulefleet.io/reset-fields gives them back.
+	// overriddenFields lists the fields of a generated AlertRule that were edited, such as for or
+	// labels.team. The template no longer changes them. The annotation rulefleet.io/reset-fields
+	// returns them to the template.
 	OverriddenFields []string `json:"overriddenFields,omitempty"`
-	// clusters lists the spokes. Above 100 of them, only those are listed that are not at
-	// their top phase, or where the alert fires or lacks a metric, up to 100 and the worst
-	// first: one that is absent is at the top, for the generation in observedGeneration, or, while the rule is not
-	// accepted, for the last one that was. Where unlistedClusters is not zero, some
-	// that are absent are not.
+	// clusters lists the state of the rule in each spoke. With more than 100 spokes, it lists only the
+	// spokes in which the rule is not at its top phase, the alert fires or a metric is missing: at most
+	// 100, the worst first. In a spoke that is not listed, the rule is at its top phase, for
+	// observedGeneration or, while the rule is not accepted, for the last accepted generation. If
+	// unlistedClusters is not zero, this is not true of that number of spokes.
 	Clusters []ClusterStatusApplyConfiguration `json:"clusters,omitempty"`
-	// unlistedClusters is the number of spokes that are not at their top phase, and
-	// that clusters has no room for.
+	// unlistedClusters is the number of spokes in which the rule is not at its top phase, and for which
+	// the list in clusters has no room.
 	UnlistedClusters *int32 `json:"unlistedClusters,omitempty"`
 }
 

@@ -14,15 +14,15 @@ import (
 // AlertRuleTemplateApplyConfiguration represents a declarative configuration of the AlertRuleTemplate type for use
 // with apply.
 //
-// AlertRuleTemplate makes one AlertRule for every Deployment that it matches, in
-// every spoke that it matches.
+// AlertRuleTemplate generates one AlertRule for every Deployment that it matches, in every spoke that
+// it matches.
 type AlertRuleTemplateApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:",inline"`
 	// metadata is the object's metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is the alert, and the Deployments that get it.
+	// spec defines the alert, and the Deployments for which it is generated.
 	Spec *AlertRuleTemplateSpecApplyConfiguration `json:"spec,omitempty"`
-	// status tells whether the template is valid.
+	// status shows whether the template is valid.
 	Status *AlertRuleTemplateStatusApplyConfiguration `json:"status,omitempty"`
 }
 

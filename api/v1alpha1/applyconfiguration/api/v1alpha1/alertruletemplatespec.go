@@ -10,28 +10,24 @@ import (
 // AlertRuleTemplateSpecApplyConfiguration represents a declarative configuration of the AlertRuleTemplateSpec type for use
 // with apply.
 //
-// AlertRuleTemplateSpec is an alert, and the Deployments that get it. Beside the
-// placeholders of an AlertRule, its texts may hold $(deployment.name),
-// $(deployment.namespace), $(deployment.labels.KEY) and
-// $(deployment.annotations.KEY). The labels namespace and deployment are added to
-// those of the alert.
+// AlertRuleTemplateSpec defines an alert, and the Deployments for which it is generated. In addition
+// to the placeholders of an AlertRule, its texts may contain $(deployment.name),
+// $(deployment.namespace), $(deployment.labels.KEY) and $(deployment.annotations.KEY). The labels
+// namespace and deployment are added to the labels of the alert.
 type AlertRuleTemplateSpecApplyConfiguration struct {
 	AlertSpecApplyConfiguration `json:",inline"`
-	// clusters picks the spokes whose Deployments get the alert. Left out, it is
-	// every spoke.
+	// clusters selects the spokes whose Deployments get the alert. It defaults to every spoke.
 	Clusters *ClusterSelectionApplyConfiguration `json:"clusters,omitempty"`
-	// namespaces picks the namespaces. Left out, it is every namespace but the
-	// system's.
+	// namespaces selects the namespaces of the Deployments. It defaults to every namespace except the
+	// system namespaces.
 	Namespaces *NamespaceSelectionApplyConfiguration `json:"namespaces,omitempty"`
-	// workloads picks the Deployments by their labels. Left out, it is every
-	// Deployment.
+	// workloads selects the Deployments by their labels. It defaults to every Deployment.
 	Workloads *v1.LabelSelectorApplyConfiguration `json:"workloads,omitempty"`
-	// allow lists which annotations of a Deployment may adjust its AlertRule:
-	// rulefleet.io/alerts, /disable, /severity, /for and /labels. Left out, it is all
-	// of them; an empty list is none.
+	// allow lists the annotations of a Deployment that may adjust its AlertRule: rulefleet.io/alerts,
+	// /disable, /severity, /for and /labels. It defaults to all of them. An empty list allows none.
 	Allow []apiv1alpha1.Adjustment `json:"allow,omitempty"`
-	// state says whether the template makes AlertRules. Disabled removes those
-	// that it made.
+	// state defines whether the template generates AlertRules. Disabled removes those that it has
+	// generated.
 	State *apiv1alpha1.State `json:"state,omitempty"`
 }
 

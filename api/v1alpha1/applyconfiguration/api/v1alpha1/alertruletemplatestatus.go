@@ -9,13 +9,13 @@ import (
 // AlertRuleTemplateStatusApplyConfiguration represents a declarative configuration of the AlertRuleTemplateStatus type for use
 // with apply.
 //
-// AlertRuleTemplateStatus tells whether a template is valid.
+// AlertRuleTemplateStatus shows whether a template is valid.
 type AlertRuleTemplateStatusApplyConfiguration struct {
-	// observedGeneration is the generation of the spec that this status tells of; -1
-	// is none, as long as the operator has not seen the object.
+	// observedGeneration is the generation of the spec that this status describes. It is -1 until the
+	// operator has processed the object.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// conditions are Accepted (the spec is valid), and Ready and Stalled, which say the
-	// same to tools that know of no other.
+	// conditions are Accepted (the spec is valid), and Ready and Stalled, which repeat it for tools
+	// that only read these two.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

@@ -9,24 +9,25 @@ import (
 // AlertSpecApplyConfiguration represents a declarative configuration of the AlertSpec type for use
 // with apply.
 //
-// AlertSpec is the alert itself: what an AlertRule and an AlertRuleTemplate have
-// in common. Its texts may hold $(…) placeholders, but for the alert's name, which is
-// what routes match on; $$( stands for a literal $(.
+// AlertSpec defines the alert itself. AlertRule and AlertRuleTemplate share its fields. All texts may
+// contain $(…) placeholders, except the name of the alert, because routes match on it. Write $$( for a
+// literal $(.
 type AlertSpecApplyConfiguration struct {
-	// alert is the alert's name, the value of its label alertname.
+	// alert is the name of the alert, the value of its label alertname.
 	Alert *string `json:"alert,omitempty"`
-	// expr is the PromQL expression: the alert is active for every series that
-	// it returns. Placeholders may stand in its string literals alone.
+	// expr is the PromQL expression. The alert is active for every series that the expression returns.
+	// Placeholders are only allowed in string literals of the expression.
 	Expr *string `json:"expr,omitempty"`
-	// for is how long the expression must hold before the alert fires.
+	// for is the time for which the expression must return a result before the alert fires.
 	For *apiv1alpha1.Duration `json:"for,omitempty"`
-	// keepFiringFor is how long the alert keeps firing after the expression held
-	// last. It needs Prometheus 2.42.
+	// keepFiringFor is the time for which the alert keeps firing after the expression last returned a
+	// result. It requires Prometheus 2.42 or later.
 	KeepFiringFor *apiv1alpha1.Duration `json:"keepFiringFor,omitempty"`
-	// interval is how often the expression is evaluated. It defaults to the
-	// Prometheus' own evaluation interval.
+	// interval is the time between two evaluations of the expression. It defaults to the evaluation
+	// interval of the Prometheus.
 	Interval *apiv1alpha1.Duration `json:"interval,omitempty"`
-	// severity becomes the alert's label severity. Giving the label too is refused.
+	// severity is the value of the alert's label severity. It is an error to set the label in labels as
+	// well.
 	Severity *apiv1alpha1.Severity `json:"severity,omitempty"`
 	// labels are added to the alert. Prometheus renders their values as templates.
 	Labels map[string]apiv1alpha1.LabelText `json:"labels,omitempty"`

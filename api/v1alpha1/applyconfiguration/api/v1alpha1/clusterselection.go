@@ -10,13 +10,14 @@ import (
 // ClusterSelectionApplyConfiguration represents a declarative configuration of the ClusterSelection type for use
 // with apply.
 //
-// ClusterSelection picks spokes: those named, and those whose SpokeCluster's
-// labels match the selector.
+// ClusterSelection selects spokes: those that are listed by name, and those whose SpokeCluster has
+// labels that match the selector.
 type ClusterSelectionApplyConfiguration struct {
-	// names lists clusters by name. A name that is not registered yet is waited for.
+	// names lists clusters by name. A cluster may be listed before it is registered; it is selected as
+	// soon as it is.
 	Names []apiv1alpha1.ClusterName `json:"names,omitempty"`
-	// selector picks clusters by the labels of their SpokeCluster. An empty
-	// selector, {}, is every cluster.
+	// selector selects clusters by the labels of their SpokeCluster. An empty selector, {}, selects
+	// every cluster.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
 }
 

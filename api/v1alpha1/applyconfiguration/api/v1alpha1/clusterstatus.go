@@ -10,32 +10,32 @@ import (
 // ClusterStatusApplyConfiguration represents a declarative configuration of the ClusterStatus type for use
 // with apply.
 //
-// ClusterStatus is how far a rule got in one spoke.
+// ClusterStatus is the state of a rule in one spoke.
 type ClusterStatusApplyConfiguration struct {
-	// name is the spoke's name.
+	// name is the name of the spoke.
 	Name *apiv1alpha1.ClusterName `json:"name,omitempty"`
-	// phase is how far the rule was proven to be.
+	// phase is the furthest verified state of the rule.
 	Phase *apiv1alpha1.Phase `json:"phase,omitempty"`
-	// reason says why the rule is not further, in one word.
+	// reason is a CamelCase word that explains why the rule has not reached a further phase.
 	Reason *string `json:"reason,omitempty"`
-	// message says the same in a sentence, and what to change.
+	// message explains the reason, and says what to change.
 	Message *string `json:"message,omitempty"`
-	// rule is the namespace/name of the PrometheusRule in the spoke.
+	// rule is the namespace and name of the PrometheusRule in the spoke, as namespace/name.
 	Rule *string `json:"rule,omitempty"`
-	// evaluators are the Prometheus and ThanosRulers of the spoke that select the rule, as
-	// kind namespace/name.
+	// evaluators are the Prometheus and ThanosRuler objects of the spoke that select the rule, each as
+	// "KIND namespace/name".
 	Evaluators []string `json:"evaluators,omitempty"`
-	// firing is the number of alerts of the rule that fire there.
+	// firing is the number of firing alerts of the rule in the spoke.
 	Firing *int32 `json:"firing,omitempty"`
-	// missingMetrics are selectors in the rule's expression that match no series in the
-	// spoke's Prometheus: the first three of them.
+	// missingMetrics lists the first three selectors of the rule's expression that match no series in
+	// the spoke's Prometheus.
 	MissingMetrics []string `json:"missingMetrics,omitempty"`
-	// answerDigest tells, for reason Mutated, what was sent and what the spoke
-	// made of it, so that the same is not sent again.
+	// answerDigest identifies, for reason Mutated, the object that was sent and the object that the
+	// spoke made of it, so that the same object is not sent again.
 	AnswerDigest *string `json:"answerDigest,omitempty"`
-	// observedGeneration is the generation of the spec that this row tells of.
+	// observedGeneration is the generation of the spec that this entry describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// lastTransitionTime is when phase or reason last changed.
+	// lastTransitionTime is the time of the last change of phase or reason.
 	LastTransitionTime *v1.Time `json:"lastTransitionTime,omitempty"`
 }
 

@@ -10,49 +10,49 @@ import (
 // EvaluatorApplyConfiguration represents a declarative configuration of the Evaluator type for use
 // with apply.
 //
-// Evaluator is a Prometheus or ThanosRuler of a spoke, and what a PrometheusRule needs for it.
+// Evaluator is a Prometheus or ThanosRuler of a spoke, with its requirements for PrometheusRules.
 type EvaluatorApplyConfiguration struct {
-	// kind is Prometheus or ThanosRuler.
+	// kind is the kind of the object, Prometheus or ThanosRuler.
 	Kind *string `json:"kind,omitempty"`
-	// namespace is that of the object in the spoke.
+	// namespace is the namespace of the object in the spoke.
 	Namespace *string `json:"namespace,omitempty"`
-	// name is that of the object.
+	// name is the name of the object.
 	Name *string `json:"name,omitempty"`
-	// chosen tells whether it is one of those that are to evaluate the rules.
+	// chosen is true if this Prometheus or ThanosRuler is to evaluate the rules.
 	Chosen *bool `json:"chosen,omitempty"`
-	// missingTime is when a chosen one was first found to be gone. It stays chosen, as it was
-	// last seen, for 5 minutes.
+	// missingTime is the time at which a chosen object was first found to be missing. It stays chosen
+	// for 5 minutes, with its last known settings.
 	MissingTime *v1.Time `json:"missingTime,omitempty"`
-	// version is Prometheus' or Thanos' own.
+	// version is the version of Prometheus or Thanos.
 	Version *string `json:"version,omitempty"`
-	// features are what --enable-feature names: the first 32 of them.
+	// features lists the first 32 features that are enabled with --enable-feature.
 	Features []string `json:"features,omitempty"`
-	// ruleSelector is which PrometheusRules it takes, by their labels. Where it is absent, it
-	// takes none.
+	// ruleSelector selects PrometheusRules by their labels. If it is absent, none is selected.
 	RuleSelector *metav1.LabelSelectorApplyConfiguration `json:"ruleSelector,omitempty"`
-	// ruleNamespaceSelector is from which namespaces it takes them, by the namespaces'
-	// labels. Where it is absent, from its own alone.
+	// ruleNamespaceSelector selects the namespaces of PrometheusRules by their labels. If it is absent,
+	// only the namespace of this object is selected.
 	RuleNamespaceSelector *metav1.LabelSelectorApplyConfiguration `json:"ruleNamespaceSelector,omitempty"`
-	// enforcedNamespaceLabel is the label by which it confines every PrometheusRule to the
-	// metrics of the PrometheusRule's own namespace.
+	// enforcedNamespaceLabel is the label that restricts every PrometheusRule to the metrics of the
+	// PrometheusRule's own namespace.
 	EnforcedNamespaceLabel *string `json:"enforcedNamespaceLabel,omitempty"`
-	// excludedFromEnforcement are the PrometheusRules that are not confined, as namespace/name
-	// or, for all of a namespace, namespace/*: the first 64 of them.
+	// excludedFromEnforcement lists the first 64 PrometheusRules that are not restricted, as
+	// namespace/name, or as namespace/* for all in a namespace.
 	ExcludedFromEnforcement []string `json:"excludedFromEnforcement,omitempty"`
-	// namespaces are those that prometheus-operator takes PrometheusRules from at all
-	// (--namespaces), and deniedNamespaces those that it does not (--deny-namespaces), as far as
-	// can be seen: the first 64 of them. Where both are absent, it is all.
+	// namespaces lists the first 64 namespaces from which prometheus-operator reads PrometheusRules
+	// (--namespaces), as far as the operator can see it. If namespaces and deniedNamespaces are both
+	// absent, it reads all namespaces.
 	Namespaces []string `json:"namespaces,omitempty"`
-	// deniedNamespaces are explained there.
+	// deniedNamespaces lists the first 64 namespaces from which prometheus-operator does not read
+	// PrometheusRules (--deny-namespaces), as far as the operator can see it.
 	DeniedNamespaces []string `json:"deniedNamespaces,omitempty"`
-	// clusterLabel is its external label cluster, which alerts carry then in place of the
+	// clusterLabel is the value of the external label cluster. Alerts have this value in place of the
 	// spoke's name.
 	ClusterLabel *string `json:"clusterLabel,omitempty"`
-	// service is how its API is reached in its namespace, as scheme:name:port.
+	// service is the Service for the API in the namespace of the object, as scheme:name:port.
 	Service *string `json:"service,omitempty"`
-	// routePrefix is the path that its API is served under.
+	// routePrefix is the path under which the API is served.
 	RoutePrefix *string `json:"routePrefix,omitempty"`
-	// message says what is wrong with it, or what it lacks.
+	// message describes a problem of the object, or what it lacks.
 	Message *string `json:"message,omitempty"`
 }
 

@@ -9,17 +9,18 @@ import (
 // EvaluatorReferenceApplyConfiguration represents a declarative configuration of the EvaluatorReference type for use
 // with apply.
 //
-// EvaluatorReference names what evaluates rules in a spoke.
+// EvaluatorReference names a Prometheus or ThanosRuler in a spoke.
 type EvaluatorReferenceApplyConfiguration struct {
-	// kind is Prometheus or ThanosRuler.
+	// kind is the kind of the object, Prometheus or ThanosRuler.
 	Kind *string `json:"kind,omitempty"`
-	// namespace is that of the object in the spoke.
+	// namespace is the namespace of the object in the spoke.
 	Namespace *apiv1alpha1.NamespaceName `json:"namespace,omitempty"`
-	// name is that of the object.
+	// name is the name of the object.
 	Name *string `json:"name,omitempty"`
-	// url is where the hub asks it directly, such as https://prometheus.eu-1.example.com. It is
-	// everything before /api/v1, and holds no credential. Without it, it is asked through
-	// the spoke's API server, which takes the permission to get services/proxy.
+	// url is the address at which the hub queries the Prometheus or ThanosRuler directly, such as
+	// https://prometheus.eu-1.example.com. It is the part of the address before /api/v1, without
+	// credentials. If it is empty, the hub sends queries through the spoke's API server, which requires
+	// the permission to get services/proxy.
 	URL *string `json:"url,omitempty"`
 }
 

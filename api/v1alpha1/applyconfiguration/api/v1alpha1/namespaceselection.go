@@ -10,15 +10,16 @@ import (
 // NamespaceSelectionApplyConfiguration represents a declarative configuration of the NamespaceSelection type for use
 // with apply.
 //
-// NamespaceSelection picks namespaces in a spoke: those that are named or match
-// the selector (with neither, every one), less those excluded. System namespaces
-// (kube-system, kube-public, kube-node-lease) take part only where names has them.
+// NamespaceSelection selects namespaces in a spoke: those that are listed by name, and those that
+// match the selector. If neither is set, it selects every namespace. The namespaces in exclude are
+// left out. The system namespaces (kube-system, kube-public, kube-node-lease) are selected only if
+// they are listed in names.
 type NamespaceSelectionApplyConfiguration struct {
-	// names lists namespaces.
+	// names lists namespaces by name.
 	Names []apiv1alpha1.NamespaceName `json:"names,omitempty"`
-	// selector picks namespaces by their labels.
+	// selector selects namespaces by their labels.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
-	// exclude lists namespaces that are left out, whatever else picks them.
+	// exclude lists namespaces that are left out even if names or selector select them.
 	Exclude []apiv1alpha1.NamespaceName `json:"exclude,omitempty"`
 }
 

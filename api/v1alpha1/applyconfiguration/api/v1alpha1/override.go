@@ -10,21 +10,21 @@ import (
 // OverrideApplyConfiguration represents a declarative configuration of the Override type for use
 // with apply.
 //
-// Override changes an AlertRule in some of the spokes that it is placed on: those
-// that are named, and those whose labels match the selector.
+// Override changes an AlertRule in some of the spokes on which it is placed: those that are listed by
+// name, and those whose labels match the selector.
 type OverrideApplyConfiguration struct {
 	ClusterSelectionApplyConfiguration `json:",inline"`
-	// state says whether the alert is pushed to these spokes.
+	// state defines whether the alert is written to these spokes.
 	State *apiv1alpha1.State `json:"state,omitempty"`
 	// expr replaces the expression.
 	Expr *string `json:"expr,omitempty"`
-	// for replaces how long the expression must hold before the alert fires.
+	// for replaces the time for which the expression must return a result before the alert fires.
 	For *apiv1alpha1.Duration `json:"for,omitempty"`
-	// severity replaces the alert's label severity.
+	// severity replaces the value of the alert's label severity.
 	Severity *apiv1alpha1.Severity `json:"severity,omitempty"`
-	// labels are merged into those of the alert. An empty value removes the label.
+	// labels are merged into the labels of the alert. An empty value removes the label.
 	Labels map[string]apiv1alpha1.LabelText `json:"labels,omitempty"`
-	// annotations are merged into those of the alert. An empty value removes the annotation.
+	// annotations are merged into the annotations of the alert. An empty value removes the annotation.
 	Annotations map[string]apiv1alpha1.LabelText `json:"annotations,omitempty"`
 }
 

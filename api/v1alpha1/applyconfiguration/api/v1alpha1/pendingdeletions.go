@@ -5,18 +5,18 @@ package v1alpha1
 // PendingDeletionsApplyConfiguration represents a declarative configuration of the PendingDeletions type for use
 // with apply.
 //
-// PendingDeletions are the rules of a spoke that are to be deleted and still are there.
+// PendingDeletions are the rules of a spoke that have to be deleted but are still there.
 type PendingDeletionsApplyConfiguration struct {
 	// count is the number of rules.
 	Count *int32 `json:"count,omitempty"`
-	// held is how many of them wait because so many are to be deleted at once, or because
-	// they are suspect.
+	// held is the number of rules whose deletion is held, because there are many deletions at once or
+	// because they are suspect.
 	Held *int32 `json:"held,omitempty"`
-	// suspect is how many of those held wait until they are acknowledged, however long: what
-	// they follow from may have been lost, because the rules are older than the kind or the
-	// SpokeCluster that they depend on.
+	// suspect is the number of held rules that wait until you acknowledge their deletion, without a
+	// time limit. The objects that these rules depend on may have been lost: the rules are older than
+	// the CustomResourceDefinition or the SpokeCluster that they depend on.
 	Suspect *int32 `json:"suspect,omitempty"`
-	// names are the AlertRules concerned, as namespace/name: the first 50 of them.
+	// names lists the first 50 AlertRules concerned, as namespace/name.
 	Names []string `json:"names,omitempty"`
 }
 

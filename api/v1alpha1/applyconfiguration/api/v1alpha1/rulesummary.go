@@ -5,26 +5,28 @@ package v1alpha1
 // RuleSummaryApplyConfiguration represents a declarative configuration of the RuleSummary type for use
 // with apply.
 //
-// RuleSummary counts spokes by how far a rule got there.
+// RuleSummary counts spokes by the state of a rule in them.
 type RuleSummaryApplyConfiguration struct {
-	// desired is the number of spokes that the rule is placed on.
+	// desired is the number of spokes on which the rule is placed.
 	Desired *int32 `json:"desired,omitempty"`
-	// applied is the number of spokes whose API server holds the rule as it should.
+	// applied is the number of spokes whose API server holds the rule in its present version.
 	Applied *int32 `json:"applied,omitempty"`
-	// selected is the number of spokes where a Prometheus or ThanosRuler selects the rule.
+	// selected is the number of spokes in which a Prometheus or ThanosRuler selects the rule.
 	Selected *int32 `json:"selected,omitempty"`
-	// evaluating is the number of spokes where it is proven to be evaluated.
+	// evaluating is the number of spokes in which a Prometheus or ThanosRuler is verified to evaluate
+	// the rule.
 	Evaluating *int32 `json:"evaluating,omitempty"`
-	// firing is the number of alerts of the rule that fire, over all spokes whose
-	// Prometheus can be asked. It is absent where none can. It follows within a minute, and
-	// changes at most once in 30 s.
+	// firing is the number of firing alerts of the rule, over all spokes whose Prometheus can be
+	// queried. It is absent if none can be queried. It is updated within a minute, and at most once in
+	// 30 seconds.
 	Firing *int32 `json:"firing,omitempty"`
-	// failing is the number of spokes that refused the rule, or hold something
-	// else in its place.
+	// failing is the number of spokes that refuse the rule, hold something else in its place, or don't
+	// evaluate it.
 	Failing *int32 `json:"failing,omitempty"`
-	// unreachable is the number of spokes that can't be reached at present.
+	// unreachable is the number of spokes that are currently unreachable.
 	Unreachable *int32 `json:"unreachable,omitempty"`
-	// ready is the spokes at their top phase out of those desired, as in 3/3.
+	// ready is the number of spokes in which the rule is at its top phase, out of the number of desired
+	// spokes, such as 3/3.
 	Ready *string `json:"ready,omitempty"`
 }
 

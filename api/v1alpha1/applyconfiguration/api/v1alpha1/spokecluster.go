@@ -14,16 +14,16 @@ import (
 // SpokeClusterApplyConfiguration represents a declarative configuration of the SpokeCluster type for use
 // with apply.
 //
-// SpokeCluster is the membership of one spoke. The operator creates it once for a
-// registered Secret of the same name and never writes its spec again; GitOps may
-// create it first. Its labels are what placement selects on.
+// SpokeCluster is the membership of one spoke. The operator creates it once for a registered Secret of
+// the same name, and never changes its spec afterwards. You can also create it before the Secret, for
+// example with GitOps. Placement selects spokes by the labels of their SpokeCluster.
 type SpokeClusterApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:",inline"`
 	// metadata is the object's metadata. Its labels are what placement selects on.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is what people decide about the spoke.
+	// spec holds your settings for the spoke.
 	Spec *SpokeClusterSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what the operator sees of the spoke.
+	// status shows the observed state of the spoke.
 	Status *SpokeClusterStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -9,33 +9,32 @@ import (
 // SpokeClusterSpecApplyConfiguration represents a declarative configuration of the SpokeClusterSpec type for use
 // with apply.
 //
-// SpokeClusterSpec is what people decide about a spoke. The operator never writes it.
+// SpokeClusterSpec holds the settings for a spoke. The operator never changes it.
 type SpokeClusterSpecApplyConfiguration struct {
-	// suspend stops all writes to the spoke: nothing is made, changed or removed there,
-	// not even when the SpokeCluster is deleted. The hub goes on following it.
+	// suspend stops all writes to the spoke: the operator creates, changes and removes nothing there,
+	// not even when the SpokeCluster is deleted. The hub continues to watch the spoke.
 	Suspend *bool `json:"suspend,omitempty"`
-	// deletionPolicy says what becomes of the rules in the spoke when the SpokeCluster is
-	// deleted: Delete removes them, as far as the spoke can be reached in time, Orphan
-	// leaves them.
+	// deletionPolicy defines what happens to the rules in the spoke when the SpokeCluster is deleted.
+	// Delete removes them if the spoke can be reached in time. Orphan leaves them there.
 	DeletionPolicy *apiv1alpha1.DeletionPolicy `json:"deletionPolicy,omitempty"`
-	// evaluatorRefs name the Prometheus and ThanosRulers of the spoke that evaluate the rules:
-	// the labels that their selectors need are put on every PrometheusRule, and a rule is at its
-	// top only when all of them evaluate it. Without any, the operator chooses the one that the
-	// spoke has and keeps that choice; where the spoke has several from the start, it
-	// chooses none.
+	// evaluatorRefs name the Prometheus and ThanosRuler objects of the spoke that evaluate the rules.
+	// Every PrometheusRule gets the labels that their selectors require, and a rule is at its top phase
+	// only when all of them evaluate it. If the list is empty, the operator chooses the one Prometheus
+	// or ThanosRuler of the spoke and keeps that choice. If the spoke has several of them from the
+	// start, it chooses none.
 	EvaluatorRefs []EvaluatorReferenceApplyConfiguration `json:"evaluatorRefs,omitempty"`
-	// ruleLabels are put on every PrometheusRule in the spoke, for the ruleSelector of a
-	// Prometheus to match, such as release: monitoring. They are labels of the object, not
-	// of the alert. Those that the selectors of the spoke's Prometheus need are put there
-	// without this; what is given here wins over them.
+	// ruleLabels are added to every PrometheusRule in the spoke so that it matches the ruleSelector of
+	// a Prometheus, for example release: monitoring. They are labels of the object, not of the alert.
+	// The labels that the selectors of the chosen Prometheus require are added without this field.
+	// Labels in this field take precedence over them.
 	RuleLabels map[string]apiv1alpha1.RuleLabelValue `json:"ruleLabels,omitempty"`
-	// maxRules bounds the AlertRules that templates make for Deployments of the spoke, so
-	// that no spoke can flood the hub. At the limit, those that exist stay, and no other
-	// is made.
+	// maxRules is the maximum number of AlertRules that templates generate for Deployments of the
+	// spoke. It prevents a spoke from flooding the hub. At the limit, existing AlertRules stay, and no
+	// more are generated.
 	MaxRules *int32 `json:"maxRules,omitempty"`
-	// adoptHubIDs are the ids of former hubs whose PrometheusRules in the spoke this hub
-	// takes over: those that stand for an AlertRule of the same namespace and name here
-	// become its own. Make sure that the former hub writes no more.
+	// adoptHubIDs are the ids of former hubs whose PrometheusRules in the spoke this hub takes over. It
+	// takes over those that belong to an AlertRule with the same namespace and name on this hub. Make
+	// sure that the former hub no longer writes to the spoke.
 	AdoptHubIDs []apiv1alpha1.HubID `json:"adoptHubIDs,omitempty"`
 }
 

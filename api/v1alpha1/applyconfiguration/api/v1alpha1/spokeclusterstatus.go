@@ -10,45 +10,43 @@ import (
 // SpokeClusterStatusApplyConfiguration represents a declarative configuration of the SpokeClusterStatus type for use
 // with apply.
 //
-// SpokeClusterStatus is what the operator sees of a spoke.
+// SpokeClusterStatus is the observed state of a spoke.
 type SpokeClusterStatusApplyConfiguration struct {
-	// observedGeneration is the generation of the spec that this status tells of; -1
-	// is none, as long as the operator has not seen the object.
+	// observedGeneration is the generation of the spec that this status describes. It is -1 until the
+	// operator has processed the object.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// conditions are Connected (the spoke's API server answers, and what has to
-	// be read there can be), PrometheusRuleServed (it serves PrometheusRules),
-	// EvaluatorsFound (it has a Prometheus to evaluate them), Evaluating (which answers),
-	// MetricsPresent (and has kube-state-metrics' metrics, if they are needed) and Ready (the first
-	// two, and the spoke can be served as it should be).
+	// conditions are Connected (the spoke's API server answers, and all required objects can be read),
+	// PrometheusRuleServed (the spoke serves PrometheusRules), EvaluatorsFound (a Prometheus or
+	// ThanosRuler is chosen to evaluate the rules), Evaluating (each chosen one answers),
+	// MetricsPresent (they have the metrics of kube-state-metrics, if rules need them) and Ready
+	// (Connected and PrometheusRuleServed are True, and the operator can write what it has to write).
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// kubernetesVersion is the version that the spoke's API server last gave.
+	// kubernetesVersion is the last version that the spoke's API server reported.
 	KubernetesVersion *string `json:"kubernetesVersion,omitempty"`
-	// identity is the UID of the spoke's namespace kube-system, which is the
-	// cluster's identity.
+	// identity is the UID of the namespace kube-system of the spoke, which identifies the cluster.
 	Identity *string `json:"identity,omitempty"`
-	// identityTime is when the spoke was last found to be another cluster than before, or
-	// was confirmed to be this one, or when its identity was read again after it was lost with
-	// the kind SpokeCluster. For as long as --deletion-hold says from then on, also after a
-	// restart of the operator, every deletion in the spoke is held. It is absent for a spoke
-	// that always was this cluster.
+	// identityTime is the time at which the spoke was last found to be a different cluster than before,
+	// was confirmed to be this cluster, or had its identity read again after it was lost together with
+	// the CustomResourceDefinition of SpokeCluster. Every deletion in the spoke is held for
+	// --deletion-hold after that time, also across a restart of the operator. It is absent if the spoke
+	// has always been this cluster.
 	IdentityTime *metav1.Time `json:"identityTime,omitempty"`
-	// deployments is the number of Deployments in the spoke. It follows within a
-	// minute or so.
+	// deployments is the number of Deployments in the spoke. It is updated about once a minute.
 	Deployments *int32 `json:"deployments,omitempty"`
-	// rules is the number of this hub's PrometheusRules in the spoke. It follows
-	// within a minute or so.
+	// rules is the number of PrometheusRules of this hub in the spoke. It is updated about once a
+	// minute.
 	Rules *int32 `json:"rules,omitempty"`
-	// evaluators are the Prometheus and ThanosRulers that are chosen to evaluate the rules. They
-	// are the record of that choice, which others in the spoke don't change. Where none is
-	// chosen, or one that spec.evaluatorRefs names is missing, those that could be
-	// chosen are listed as well, by name alone: the first 16 of them.
+	// evaluators are the Prometheus and ThanosRuler objects that are chosen to evaluate the rules. The
+	// list is the record of that choice: other objects in the spoke don't change it. If none is chosen,
+	// or if one that spec.evaluatorRefs names is missing, the list also contains the first 16 objects
+	// that could be chosen, with their names only.
 	Evaluators []EvaluatorApplyConfiguration `json:"evaluators,omitempty"`
-	// pendingDeletions is what still has to be removed from the spoke, and is not, because
-	// it can't be reached, is suspended or leaves, or because the deletions are held. It is
-	// absent when there is nothing.
+	// pendingDeletions are the rules that have to be removed from the spoke but are still there,
+	// because the spoke is unreachable, suspended or being deleted, or because the deletions are held.
+	// It is absent if there are none.
 	PendingDeletions *PendingDeletionsApplyConfiguration `json:"pendingDeletions,omitempty"`
-	// lastContactTime is when the spoke last answered before the last transition
-	// of Connected. It is no heartbeat.
+	// lastContactTime is the time at which the spoke last answered before the last transition of
+	// Connected. It is not a heartbeat.
 	LastContactTime *metav1.Time `json:"lastContactTime,omitempty"`
 }
 

@@ -11,13 +11,13 @@ import (
 //
 // WorkloadReference names a workload in a spoke.
 type WorkloadReferenceApplyConfiguration struct {
-	// cluster is the spoke that holds the workload.
+	// cluster is the name of the spoke in which the workload runs.
 	Cluster *apiv1alpha1.ClusterName `json:"cluster,omitempty"`
-	// kind is the workload's kind.
+	// kind is the kind of the workload.
 	Kind *string `json:"kind,omitempty"`
-	// namespace is the workload's namespace.
+	// namespace is the namespace of the workload.
 	Namespace *apiv1alpha1.NamespaceName `json:"namespace,omitempty"`
-	// name is the workload's name.
+	// name is the name of the workload.
 	Name *string `json:"name,omitempty"`
 }
 

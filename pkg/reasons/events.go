@@ -1,0 +1,104 @@
+package reasons
+
+import "github.com/rulefleet/rulefleet/api/v1alpha1"
+
+const (
+	kindRule     = "AlertRule"
+	kindTemplate = "AlertRuleTemplate"
+	kindSpoke    = "SpokeCluster"
+	kindSecret   = "Secret"
+)
+
+// ofEvents are the reasons of Events that are not those of a SpokeCluster's conditions.
+var ofEvents = []Reason{
+	{
+		Name: "KubeconfigNotUsed", On: []string{kindSpoke, kindSecret},
+		Meaning: "The new kubeconfig does not work, and the last good one stays in use.",
+		Remedy:  "Correct the kubeconfig in the Secret.",
+	},
+	{
+		Name: "Left", On: []string{kindSpoke},
+		Message: "12 PrometheusRules were removed from the spoke; none is left",
+		Meaning: "The spoke has left.", Remedy: nothing,
+	},
+	{
+		Name: "LeftBehind", On: []string{kindSpoke},
+		Meaning: "The spoke has left, but some PrometheusRules are still in it. The message lists them.",
+		Remedy:  "Remove them with the command in the message.",
+	},
+	{
+		Name: "Deregistered", On: []string{kindSecret},
+		Message: "SpokeCluster eu-1 was deleted",
+		Meaning: "The registration label was removed from the Secret, because the SpokeCluster was deleted.",
+		Remedy:  "Nothing. To register the spoke again, set the label again.",
+	},
+	{
+		Name: v1alpha1.ReasonDeletionsHeld, On: []string{kindSpoke},
+		Meaning: "Deletions are held.", Remedy: "See [DeletionsHeld](#spokecluster) of the SpokeCluster.",
+	},
+	{
+		Name: "DeletionsReleased", On: []string{kindSpoke},
+		Message: "the hold is over; the deletions continue",
+		Meaning: "Deletions that were held continue, or are no longer necessary.", Remedy: nothing,
+	},
+	{
+		Name: "DeletionsAcknowledged", On: []string{kindSpoke},
+		Message: "60 held deletions were acknowledged and continue",
+		Meaning: "Held deletions were acknowledged and continue.",
+		Remedy:  "Nothing. If the message says that more need another acknowledgement, decide about those.",
+	},
+	{
+		Name: "NothingHeld", On: []string{kindSpoke},
+		Message: "annotation rulefleet.io/acknowledge-deletions was removed and had no effect: no deletion is held; …",
+		Meaning: "An acknowledgement had no effect, because no deletion was held that it could release.",
+		Remedy:  "Set the annotation only when deletions are held.",
+	},
+	{
+		Name: v1alpha1.ReasonInvalidExpr, On: []string{kindRule},
+		Meaning: "The AlertRule is not accepted: the expression is not valid.", Remedy: "See [InvalidExpr](#alertrule).",
+	},
+	{
+		Name: v1alpha1.ReasonInvalidSpec, On: []string{kindRule},
+		Meaning: "The AlertRule is not accepted: a field is not valid.", Remedy: "See [InvalidSpec](#alertrule).",
+	},
+	{
+		Name: v1alpha1.ReasonNamespaceNotAllowed, On: []string{kindRule},
+		Meaning: "The AlertRule is not accepted: it may not write to that namespace.", Remedy: "See [NamespaceNotAllowed](#alertrule).",
+	},
+	{
+		Name: v1alpha1.ReasonUnsupported, On: []string{kindRule},
+		Meaning: "The AlertRule is not accepted: the oldest Prometheus of the fleet can't parse it.", Remedy: "See [Unsupported](#alertrule).",
+	},
+	{
+		Name: "AnnotationIgnored", On: []string{kindRule},
+		Meaning: "An annotation of the Deployment is not valid and is ignored. The other annotations still apply.",
+		Remedy:  "Correct the annotation that the message names.",
+	},
+	{
+		Name: "NotApplied", On: []string{kindRule},
+		Message: "the template conflicts with the fields in status.overriddenFields; change the template, or reset these fields: …",
+		Meaning: "The edits of the AlertRule and its template contradict each other.",
+		Remedy:  "Change the template, or return the fields to it with the annotation `rulefleet.io/reset-fields`.",
+	},
+	{
+		Name: "FieldsReset", On: []string{kindRule},
+		Message: "fields reset to the template: for, severity",
+		Meaning: "Edited fields were returned to the template.", Remedy: nothing,
+	},
+	{
+		Name: "FieldsNotReset", On: []string{kindRule},
+		Message: "fields not reset; see status.overriddenFields for those that can be: …",
+		Meaning: "Fields in the annotation `rulefleet.io/reset-fields` are not in `status.overriddenFields`.",
+		Remedy:  "Correct the names in the annotation.",
+	},
+	{
+		Name: v1alpha1.ReasonContested, On: []string{kindRule, "ValidatingWebhookConfiguration", "Secret of the webhook"},
+		Meaning: "Another client undoes what Rulefleet writes.",
+		Remedy:  "See [Contested objects](../how-to/contested-objects.md).",
+	},
+	{
+		Name: "NotGenerated", On: []string{kindTemplate},
+		Meaning: "The template can't be rendered for a Deployment. The message names the Deployment and the cause.",
+		Remedy:  "Correct the template, or add the label or annotation that it needs to the Deployment.",
+	},
+}

@@ -1,0 +1,43 @@
+package reasons
+
+import (
+	"fmt"
+	"strings"
+)
+
+const intro = `# Reasons
+
+This page lists every reason that a condition, a row of ` + "`status.clusters`" + ` or an Event can have, with what to do about
+it. It is generated from the code (` + "`make generate`" + `). Names and numbers in messages are examples, and "…" stands for
+the rest of a message.
+
+A spoke that is not Ready keeps its rules. Rulefleet never removes anything from a spoke, or from the hub, because an
+object could not be read.
+`
+
+// Markdown returns docs/reference/reasons.md.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString(intro)
+	for _, t := range Tables() {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", t.Heading, t.Intro)
+		if len(t.Reasons) == 0 {
+			continue
+		}
+		b.WriteString("\n| Reason | On | Typical message | Meaning | What to do |\n| --- | --- | --- | --- | --- |\n")
+		for _, r := range t.Reasons {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", r.Name, strings.Join(r.On, ", "), quoted(r.Message), cell(r.Meaning), cell(r.Remedy))
+		}
+	}
+	return b.String()
+}
+
+// quoted returns a message as code, so that Markdown leaves it as it is.
+func quoted(message string) string {
+	if message == "" {
+		return ""
+	}
+	return "`" + cell(message) + "`"
+}
+
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

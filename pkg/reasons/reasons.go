@@ -1,0 +1,49 @@
+package reasons
+
+// Reason is one row of a table.
+type Reason struct {
+	// Name is the reason, a CamelCase word.
+	Name string
+	// On lists the conditions of the object, or for an Event the kinds of objects, that have the
+	// reason. "row" is a row of AlertRule.status.clusters.
+	On []string
+	// Message is a typical message, with sample names and numbers. It is empty if the message has no
+	// fixed form.
+	Message string
+	// Meaning and Remedy explain the reason, and say what to do. They are Markdown.
+	Meaning, Remedy string
+}
+
+// Table is a list of reasons with a heading and an introduction.
+type Table struct {
+	Heading, Intro string
+	Reasons        []Reason
+}
+
+// Tables returns all tables, in the order of the document.
+func Tables() []Table {
+	return []Table{
+		{
+			Heading: "SpokeCluster",
+			Intro:   "`kubectl get spokes` shows the reason of condition Ready. `kubectl describe spoke NAME` shows all conditions.",
+			Reasons: ofSpokes,
+		},
+		{
+			Heading: "AlertRule",
+			Intro: "`kubectl get alertrules -A` shows the reason of condition Ready. A *row* is an entry of `status.clusters`: it describes\n" +
+				"the rule in one spoke. If all spokes that lag behind have the same reason, condition Ready has it, too.",
+			Reasons: ofRules,
+		},
+		{
+			Heading: "AlertRuleTemplate",
+			Intro: "Condition Accepted of a template has the reason Accepted, InvalidExpr, InvalidSpec or Unsupported, as that of an\n" +
+				"AlertRule. Ready and Stalled repeat it.",
+		},
+		{
+			Heading: "Events",
+			Intro: "A SpokeCluster also gets an Event for each change of its conditions, with the reason of the condition. For condition\n" +
+				"Connected, the Secret gets it, too.",
+			Reasons: ofEvents,
+		},
+	}
+}

@@ -1,0 +1,231 @@
+package reasons
+
+import "github.com/rulefleet/rulefleet/api/v1alpha1"
+
+const row = "row"
+
+// ofRules are the reasons of an AlertRule's conditions, and of the rows in its status.
+var ofRules = []Reason{
+	{
+		Name: v1alpha1.ReasonAccepted, On: []string{accepted},
+		Message: "the spec is valid",
+		Meaning: "The spec is valid. The message may contain warnings.", Remedy: "Nothing. Check the warnings, if there are any.",
+	},
+	{
+		Name: v1alpha1.ReasonAllApplied, On: []string{ready},
+		Message: "3/3 spokes",
+		Meaning: "The rule has reached the furthest state that can be verified in every spoke.", Remedy: nothing,
+	},
+	{
+		Name: v1alpha1.ReasonNotStalled, On: []string{stalled},
+		Message: "no spoke refuses the rule",
+		Meaning: "No spoke waits for you to change something.", Remedy: nothing,
+	},
+	{
+		Name: v1alpha1.ReasonProgressing, On: []string{ready},
+		Message: "2/3 spokes; eu-1: Waiting: the rule has not been processed for this spoke yet",
+		Meaning: "Some spokes do not have the present version of the rule yet, or have different reasons.",
+		Remedy:  "Wait. If it lasts, look up the reasons in the message.",
+	},
+	{
+		Name: v1alpha1.ReasonWaiting, On: []string{row, ready},
+		Message: "the rule has not been processed for this spoke yet",
+		Meaning: "The rule has not been processed for the spoke yet.", Remedy: "Wait.",
+	},
+	{
+		Name: v1alpha1.ReasonDisabled, On: []string{ready},
+		Message: "the rule is disabled; spokes that still have it lose it as soon as they can be reached and their SpokeCluster holds no deletions",
+		Meaning: "`spec.state` is Disabled, and the rule is removed from the spokes.", Remedy: nothing,
+	},
+	{
+		Name: v1alpha1.ReasonInvalidExpr, On: []string{accepted, ready, stalled, row},
+		Message: "spec.expr: 1:6: unexpected end of input",
+		Meaning: "The expression is not valid PromQL. The message gives the line and the column. In a row, the rule does not fit that one spoke." +
+			" The spokes keep the last valid version.",
+		Remedy: "Correct the expression or, for a row, the labels of the SpokeCluster.",
+	},
+	{
+		Name: v1alpha1.ReasonInvalidSpec, On: []string{accepted, ready, stalled, row},
+		Message: "spec.for: not a Prometheus duration; use a form such as 30s, 5m or 1h30m",
+		Meaning: "Another field is not valid. In a row, the rule does not fit that one spoke, most likely because its SpokeCluster lacks a" +
+			" label. The spokes keep the last valid version.",
+		Remedy: "Correct the field that the message names or, for a row, the labels of the SpokeCluster.",
+	},
+	{
+		Name: v1alpha1.ReasonNamespaceNotAllowed, On: []string{accepted, ready, stalled},
+		Message: "spec.ruleNamespace: an AlertRule in namespace shop may only write to namespace shop of the spokes, not to kube-system; …",
+		Meaning: "An AlertRule outside of the operator's namespace may only write to the namespace of the same name in the spokes. The namespace" +
+			" of generated AlertRules accepts only AlertRules as templates generate them.",
+		Remedy: "Remove `spec.ruleNamespace`, or move the AlertRule to the namespace that the message names.",
+	},
+	{
+		Name: v1alpha1.ReasonNoClusters, On: []string{ready},
+		Message: "spec.placement matches no registered spoke; list the spokes and their labels with: kubectl get spokes --show-labels",
+		Meaning: "The placement matches no registered spoke.",
+		Remedy:  "Compare the placement with the labels of the spokes: `kubectl get spokes --show-labels`.",
+	},
+	{
+		Name: v1alpha1.ReasonNotRegistered, On: []string{row, ready},
+		Message: "no SpokeCluster has this name; register the spoke, or remove the name from spec.placement.names",
+		Meaning: "The placement names a spoke that is not registered.",
+		Remedy:  "Register the spoke, or remove its name from the placement.",
+	},
+	{
+		Name: v1alpha1.ReasonUnreachable, On: []string{row, ready},
+		Message: "the spoke can't be reached; see the condition Connected of SpokeCluster eu-1",
+		Meaning: "The spoke is unreachable. The row keeps the last known state. The row shows the outage 5 minutes after the SpokeCluster does," +
+			" or earlier if the rule has not been delivered yet. Rows have the reasons AuthFailed, InvalidKubeconfig and KubeconfigMissing" +
+			" in the same way.",
+		Remedy: "See the [SpokeCluster](#spokecluster).",
+	},
+	{
+		Name: v1alpha1.ReasonCRDMissing, On: []string{row, ready},
+		Meaning: "The spoke does not serve PrometheusRules.", Remedy: "See the [SpokeCluster](#spokecluster).",
+	},
+	{
+		Name: v1alpha1.ReasonNamespaceMissing, On: []string{row, ready},
+		Message: "namespace \"shop\" not found in the spoke; create it there, or set spec.ruleNamespace",
+		Meaning: "The spoke does not have the namespace of the rule, or the namespace is being deleted.",
+		Remedy:  "Create the namespace in the spoke. The rule follows immediately.",
+	},
+	{
+		Name: v1alpha1.ReasonForbidden, On: []string{row, ready, stalled},
+		Meaning: "The account in the spoke is not allowed to write the rule.", Remedy: "Grant the permission that the message names.",
+	},
+	{
+		Name: v1alpha1.ReasonQuotaExceeded, On: []string{row, ready, stalled},
+		Message: "a ResourceQuota in the spoke is exceeded; raise it, or delete objects: …",
+		Meaning: "A ResourceQuota has no room for the rule.",
+		Remedy:  "Raise `count/prometheusrules.monitoring.coreos.com` in that namespace. Rulefleet tries again every 30 s.",
+	},
+	{
+		Name: v1alpha1.ReasonConflict, On: []string{row, ready, stalled},
+		Message: "PrometheusRule shop/web in the spoke does not belong to this hub and is left as it is; rename or delete it",
+		Meaning: "A PrometheusRule of the same name exists that does not belong to this hub. Rulefleet leaves it unchanged.",
+		Remedy:  "Rename or delete it in the spoke.",
+	},
+	{
+		Name: v1alpha1.ReasonRejected, On: []string{row, ready, stalled},
+		Meaning: "The spoke's API server or an admission webhook rejected the rule (phase Pending), or prometheus-operator does not pass it to" +
+			" Prometheus (phase Applied).",
+		Remedy: "Follow the message. Rulefleet tries again.",
+	},
+	{
+		Name: v1alpha1.ReasonMutated, On: []string{row, ready},
+		Message: "the spoke changed the rule when it was written (most likely a mutating webhook); …",
+		Meaning: "A mutating webhook changed the rule when it was written. Rulefleet does not send it again until either side changes.",
+		Remedy:  "Exclude objects with the label `app.kubernetes.io/managed-by: rulefleet` from the webhook.",
+	},
+	{
+		Name: v1alpha1.ReasonContested, On: []string{row, ready},
+		Meaning: "Another client reverts or deletes the PrometheusRule after each write, or recreates it after each deletion. If it is on Ready" +
+			" of a generated AlertRule and on no row, another client does this to the AlertRule itself. The message names the client if it is known.",
+		Remedy: "See [Contested objects](../how-to/contested-objects.md).",
+	},
+	{
+		Name: v1alpha1.ReasonSuspended, On: []string{row, ready},
+		Meaning: "The AlertRule or the spoke is suspended, and the spoke does not hold the present version of the rule.",
+		Remedy:  "Set `spec.suspend` of the object that the message names to false.",
+	},
+	{
+		Name: v1alpha1.ReasonUnsupported, On: []string{accepted, row, ready, stalled},
+		Message: "spec.expr: 1:1: Prometheus 2.30 of the spoke does not support function \"acos\"; 2.31 or later is required",
+		Meaning: "The Prometheus of the spoke, or the oldest one of the fleet (`--prometheus-version`), can't parse the rule.",
+		Remedy:  "Use functions that it supports, or update Prometheus.",
+	},
+	{
+		Name: v1alpha1.ReasonError, On: []string{row, ready},
+		Meaning: "Any other failure. Rulefleet tries again after at most 30 s.",
+		Remedy: "Follow the message. If an admission webhook of the spoke can't be called, repair it, or set its `failurePolicy` to Ignore. If the" +
+			" message says that a webhook hangs, the webhook takes longer than the 15 seconds for which Rulefleet waits: repair it, or lower its" +
+			" `timeoutSeconds` to 10, so that the message can name it. Other rules in the same namespace then wait, with a message that begins" +
+			" with `waiting`. Rules in other namespaces are not delayed. If the spoke reports that a rule exists but does not list it," +
+			" look for a proxy or a cache in front of its API server.",
+	},
+	{
+		Name: v1alpha1.ReasonNoEvaluator, On: []string{row},
+		Message: "the spoke has no Prometheus or ThanosRuler object; Rulefleet can't verify whether anything evaluates the rule",
+		Meaning: "The rule is in the spoke, but Rulefleet can't verify whether it is evaluated. It counts as ready.",
+		Remedy:  "See the [SpokeCluster](#spokecluster).",
+	},
+	{
+		Name: v1alpha1.ReasonEvaluatorsUnknown, On: []string{row},
+		Meaning: "The rule is in the spoke, but Rulefleet can't read the Prometheus and ThanosRuler objects there. It counts as ready.",
+		Remedy:  "See the [SpokeCluster](#spokecluster).",
+	},
+	{
+		Name: v1alpha1.ReasonAmbiguous, On: []string{row, ready, stalled},
+		Message: "the spoke has several Prometheus or ThanosRuler objects, and none is chosen; see the condition EvaluatorsFound of" +
+			" SpokeCluster eu-1",
+		Meaning: "The rule is in the spoke, which has several Prometheus, and none of them is chosen.",
+		Remedy:  "Run the command in the condition EvaluatorsFound of the SpokeCluster.",
+	},
+	{
+		Name: v1alpha1.ReasonNotSelected, On: []string{row, ready, stalled},
+		Message: "Prometheus monitoring/k8s has a ruleSelector that requires release=monitoring; …",
+		Meaning: "No chosen Prometheus of the spoke selects the rule. The message names each of them, and the label or the namespace that its" +
+			" selector requires.",
+		Remedy: "Follow the message: [My alert does not fire](../how-to/troubleshoot.md#my-alert-does-not-fire).",
+	},
+	{
+		Name: v1alpha1.ReasonNamespaceEnforced, On: []string{row, ready, stalled},
+		Message: "Prometheus monitoring/k8s has an enforcedNamespaceLabel, which restricts the rule to namespace=\"monitoring\", but the rule is" +
+			" about \"shop\"; …",
+		Meaning: "A Prometheus restricts the rule to the namespace of its PrometheusRule (`enforcedNamespaceLabel`), and the rule is about" +
+			" another namespace, or about none in particular. The rule would not see the series that it is about.",
+		Remedy: "Set `spec.ruleNamespace` to the namespace that the rule is about, or list the PrometheusRule in" +
+			" `spec.excludedFromEnforcement` of the Prometheus.",
+	},
+	{
+		Name: v1alpha1.ReasonPredicted, On: []string{row},
+		Message: "Prometheus monitoring/k8s selects the rule, as computed from its selectors; Rulefleet is not allowed to query it",
+		Meaning: "Rulefleet computed from the selectors that the Prometheus selects the rule. It is not allowed to query the Prometheus. The" +
+			" rule counts as ready.",
+		Remedy: "Nothing. To verify more, grant [evaluate](../how-to/register.md#the-permission-to-ask-prometheus).",
+	},
+	{
+		Name: v1alpha1.ReasonConfirmed, On: []string{row},
+		Message: "prometheus-operator passes the rule to Prometheus monitoring/k8s; Rulefleet is not allowed to query it",
+		Meaning: "prometheus-operator reports in `status.bindings` that it passes the rule to the Prometheus. Rulefleet is not allowed to query" +
+			" the Prometheus. The rule counts as ready.",
+		Remedy: "Nothing. To verify more, grant [evaluate](../how-to/register.md#the-permission-to-ask-prometheus).",
+	},
+	{
+		Name: v1alpha1.ReasonLoading, On: []string{row, ready},
+		Message: "Prometheus monitoring/k8s selects the rule, but has not loaded and evaluated its present version yet; this takes a minute or two",
+		Meaning: "A Prometheus selects the rule, but has not loaded and evaluated its present version yet.",
+		Remedy:  "Wait. It takes a minute or two.",
+	},
+	{
+		Name: v1alpha1.ReasonNotLoaded, On: []string{row, ready, stalled},
+		Message: "Prometheus monitoring/k8s selects the rule, but has not loaded its present version for more than 5 minutes; …",
+		Meaning: "A Prometheus selects the rule, but has not loaded its present version for 5 minutes.",
+		Remedy: "Check the log of prometheus-operator and the Events of the PrometheusRule, and then the log of the container" +
+			" `config-reloader` of the Prometheus pod: one invalid rule, of any owner, makes the reload of all rules fail.",
+	},
+	{
+		Name: v1alpha1.ReasonEvaluationFailed, On: []string{row, ready},
+		Message: "Prometheus monitoring/k8s can't evaluate the rule: …",
+		Meaning: "Prometheus evaluates the rule, and the evaluation ends with the error in the message. The rule can't fire.",
+		Remedy: "Correct the expression. \"many-to-many matching\" and \"duplicate series\" are caused by labels of the spoke's series. Stalled" +
+			" is False, because the error may disappear by itself.",
+	},
+	{
+		Name: v1alpha1.ReasonEvaluatorUnreachable, On: []string{row, ready},
+		Message: "Prometheus monitoring/k8s does not answer; see the condition Evaluating of the SpokeCluster",
+		Meaning: "The rule is selected, but its Prometheus does not answer.", Remedy: "See the [SpokeCluster](#spokecluster).",
+	},
+	{
+		Name: v1alpha1.ReasonMetricsPresent, On: []string{metricsPresent},
+		Message: "Prometheus has series for every selector of the expression",
+		Meaning: "Every Prometheus that can be queried has series for every selector of the expression.", Remedy: nothing,
+	},
+	{
+		Name: v1alpha1.ReasonMetricsMissing, On: []string{metricsPresent},
+		Message: "no series in eu-1: up{job=\"web\"}. Without them, the alert can't fire there; check that they are scraped and that the names" +
+			" are right",
+		Meaning: "A spoke's Prometheus has no series for a selector of the expression. The message lists the selectors by spoke.",
+		Remedy: "Check in the spoke's Prometheus that the metric is scraped, and that its name and labels are right. A metric that only exists" +
+			" after an event, such as a counter of errors, may be missing for good reason.",
+	},
+}

@@ -1,0 +1,258 @@
+package reasons
+
+import "github.com/rulefleet/rulefleet/api/v1alpha1"
+
+const (
+	accepted       = v1alpha1.ConditionAccepted
+	connected      = v1alpha1.ConditionConnected
+	evaluating     = v1alpha1.ConditionEvaluating
+	found          = v1alpha1.ConditionEvaluatorsFound
+	metricsPresent = v1alpha1.ConditionMetricsPresent
+	ready          = v1alpha1.ConditionReady
+	served         = v1alpha1.ConditionPrometheusRuleServed
+	stalled        = v1alpha1.ConditionStalled
+
+	nothing = "Nothing."
+)
+
+// ofSpokes are the reasons of a SpokeCluster's conditions.
+var ofSpokes = []Reason{
+	{
+		Name: v1alpha1.ReasonReady, On: []string{ready},
+		Message: "the hub manages the rules in the spoke",
+		Meaning: "Rulefleet manages the rules in the spoke.", Remedy: nothing,
+	},
+	{
+		Name: v1alpha1.ReasonConnected, On: []string{connected},
+		Meaning: "The spoke's API server answers. If the message begins with \"the last good kubeconfig stays in use\", the new kubeconfig" +
+			" in the Secret does not work.",
+		Remedy: "Nothing. If the new kubeconfig does not work, correct it.",
+	},
+	{
+		Name: v1alpha1.ReasonServed, On: []string{served},
+		Message: "PrometheusRules can be read",
+		Meaning: "The spoke serves PrometheusRules, and they can be read.", Remedy: nothing,
+	},
+	{
+		Name: v1alpha1.ReasonConnecting, On: []string{connected, served, ready},
+		Message: "waiting for the first answer of the spoke",
+		Meaning: "The spoke has not answered yet, or its objects are being read for the first time. In the second case, the message" +
+			" shows every 10 s how many have been read.",
+		Remedy: "Wait. After at most 25 s it is known whether the spoke answers. Reading takes as long as the link needs: about 0.1 KB for" +
+			" each Deployment, and ten times that if a proxy or `disable-compression` in the kubeconfig prevents compression. A link on which" +
+			" less than 1 KB/s arrives for 30 s counts as broken. If the message says that the list started again, reading takes longer than the" +
+			" spoke's API server keeps events, and its watch was interrupted: look for a load balancer that ends long requests.",
+	},
+	{
+		Name: v1alpha1.ReasonRulesFailing, On: []string{ready},
+		Message: "the spoke is connected, but 2 rules are not in effect there: 1 Conflict, 1 Mutated. For example …",
+		Meaning: "Ready is True, but some rules are not in effect in the spoke: they are not in it, or no Prometheus there evaluates them." +
+			" The message counts them by reason and names one of them.",
+		Remedy: "List the rules with `kubectl get alertrules -A`, and look up their reasons [below](#alertrule).",
+	},
+	{
+		Name: v1alpha1.ReasonUnreachable, On: []string{connected, served, ready},
+		Meaning: "The API server has not answered three probes in a row, or the answer is not from a Kubernetes API server. The rules stay in" +
+			" the spoke and keep alerting. Rulefleet sends only one probe at a time until it answers.",
+		Remedy: "Follow the message: check the network, the address in the kubeconfig and the API server. When the API server answers again," +
+			" nothing has to be done on the hub.",
+	},
+	{
+		Name: v1alpha1.ReasonThrottled, On: []string{connected, served, ready},
+		Message: "the spoke answers 429 (Too Many Requests); no requests are sent until its Retry-After has passed. …",
+		Meaning: "The API server answers 429 (Too Many Requests). Rulefleet sends nothing for the time in the answer (Retry-After, at most" +
+			" 5 minutes).",
+		Remedy: "If this continues, give Rulefleet's account its own FlowSchema in the spoke, or find out what overloads the API server.",
+	},
+	{
+		Name: v1alpha1.ReasonTooLarge, On: []string{connected, served, ready},
+		Message: "the cache of the spoke is too large: 60,000,000 bytes; the limit is 50,331,648 …",
+		Meaning: "An answer of the spoke's API server, or the number or size of the spoke's objects, exceeds a limit. The message gives the" +
+			" value, the limit and, if there is one, the flag that raises the limit. The rules in the spoke stay unchanged, and nothing is" +
+			" written to it. Rulefleet tries again after at most 20 s.",
+		Remedy: "If the spoke really is that large, raise `spokeLimits` and `resources.limits.memory` ([limits](limits.md))." +
+			" Otherwise find out what fills the cluster, or which server answers at the address in the kubeconfig.",
+	},
+	{
+		Name: v1alpha1.ReasonAuthFailed, On: []string{connected, served, ready},
+		Message: "the spoke rejects the credential (401); put a kubeconfig with a valid one into the Secret",
+		Meaning: "The spoke rejects the credential (401). It has expired or was revoked.",
+		Remedy:  "Put a new kubeconfig into the Secret.",
+	},
+	{
+		Name: v1alpha1.ReasonForbidden, On: []string{connected, served, ready},
+		Message: "the operator's account in the spoke lacks permissions: …; add them to its ClusterRole in the spoke",
+		Meaning: "The account lacks the permissions that the message names, as verbs and resources. The reason is on Connected for" +
+			" Deployments and namespaces, on PrometheusRuleServed for reading PrometheusRules, and only on Ready for writing them.",
+		Remedy: "Add the permissions to the account's ClusterRole in the spoke. Rulefleet notices it within 30 s.",
+	},
+	{
+		Name: v1alpha1.ReasonInvalidKubeconfig, On: []string{connected, served, ready},
+		Meaning: "The kubeconfig is refused. The message names the field and says what to write instead.",
+		Remedy: "Change that field. If your fleet needs a feature that is refused by default, such as a spoke on the loopback address, allow it" +
+			" with `--allow-kubeconfig` ([what a kubeconfig may contain](kubeconfig.md)).",
+	},
+	{
+		Name: v1alpha1.ReasonKubeconfigMissing, On: []string{connected, served, ready},
+		Message: "Secret rulefleet-system/eu-1 with label sigs.k8s.io/multicluster-runtime-kubeconfig=true not found; nothing is removed" +
+			" from the spoke. …",
+		Meaning: "The Secret, its registration label or its key `kubeconfig` is missing. Nothing is removed from the spoke. If another spoke" +
+			" is the same cluster, the message names it.",
+		Remedy: "Restore it, or [let the spoke leave](../how-to/leave.md).",
+	},
+	{
+		Name: v1alpha1.ReasonDuplicateCluster, On: []string{connected, served, ready},
+		Message: "this is the same cluster as spoke eu-2, which keeps managing it; …",
+		Meaning: "The spoke is the same cluster as the spoke that the message names: the UIDs of their namespaces `kube-system` are equal." +
+			" The other spoke remains in use.",
+		Remedy: "Delete the Secret of one of the two. The other one takes over, or remains in use, without a gap. Then delete the" +
+			" SpokeCluster with the name of the deleted Secret.",
+	},
+	{
+		Name: v1alpha1.ReasonIdentityChanged, On: []string{connected, served, ready},
+		Message: "the kubeconfig leads to another cluster (the UID of kube-system is …, and was …); nothing is written to either. …",
+		Meaning: "The kubeconfig leads to a different cluster than before: the kubeconfigs were mixed up, or the cluster was rebuilt. Nothing is" +
+			" written to either cluster.",
+		Remedy: "Restore the former kubeconfig, or confirm the new cluster with the command in the message. If you exchanged the Secrets of" +
+			" two spokes on purpose, confirm both. For 10 minutes after a confirmation (`--deletion-hold`), every deletion in the spoke is held" +
+			" with reason DeletionsHeld, also if the manager is restarted (`status.identityTime`).",
+	},
+	{
+		Name: v1alpha1.ReasonRestored, On: []string{connected, served, ready},
+		Meaning: "The spoke's etcd was restored from a backup. Rulefleet reads everything that it watches there again, and updates rules," +
+			" Deployments and status.",
+		Remedy: "Nothing. Connected is True again as soon as that is done. When you restore the etcd of a cluster, restart its API servers, as" +
+			" etcd's documentation says: an API server that keeps running shows the objects from before the restore.",
+	},
+	{
+		Name: v1alpha1.ReasonCRDMissing, On: []string{served, ready},
+		Message: "the spoke does not serve prometheusrules.monitoring.coreos.com; install the CRDs of prometheus-operator there",
+		Meaning: "The spoke does not serve PrometheusRules.",
+		Remedy:  "Install the CustomResourceDefinitions of prometheus-operator in the spoke.",
+	},
+	{
+		Name: v1alpha1.ReasonDeletionsHeld, On: []string{ready},
+		Message: "60 of 80 deletions of … are held until 2026-01-01T12:00:00Z. To keep the rules, …. To delete them now: kubectl annotate" +
+			" spoke eu-1 rulefleet.io/acknowledge-deletions=true",
+		Meaning: "So many rules are to be deleted at once that it may be a mistake, or rules are to be deleted shortly after the spoke became a" +
+			" different cluster. The deletions wait until the time in the message. If the AlertRules, templates or placement labels of the rules" +
+			" may have been lost on the hub, the deletions wait until you acknowledge them, without a time limit. An acknowledgement releases" +
+			" those that `status.pendingDeletions` lists ([more](../how-to/backup.md#deletions-that-wait-for-you)).",
+		Remedy: "Restore the objects from which the rules were created, or release the deletions:" +
+			" `kubectl annotate spoke NAME rulefleet.io/acknowledge-deletions=true`.",
+	},
+	{
+		Name: v1alpha1.ReasonContested, On: []string{ready},
+		Message: "2 objects are contested. For example: …",
+		Meaning: "Another client reverts or deletes what Rulefleet writes in the spoke, or recreates what it deletes there. Or the client does" +
+			" this on the hub to generated AlertRules of the spoke, or to the labels, finalizer or annotations of the SpokeCluster. The message" +
+			" names one of the objects and, if it is known, the client.",
+		Remedy: "See [Contested objects](../how-to/contested-objects.md).",
+	},
+	{
+		Name: v1alpha1.ReasonMaxRulesReached, On: []string{ready},
+		Message: "5 AlertRules: spec.maxRules (10000) is reached. Existing AlertRules stay. …",
+		Meaning: "The templates match more Deployments of the spoke than `spec.maxRules` (10000 by default) allows AlertRules. Existing" +
+			" AlertRules stay.",
+		Remedy: "Find out what creates so many Deployments. Raise `spec.maxRules`, or narrow the templates.",
+	},
+	{
+		Name: v1alpha1.ReasonSuspended, On: []string{ready},
+		Message: "the SpokeCluster is suspended: nothing is written to the spoke. To resume: kubectl patch spoke eu-1 --type=merge" +
+			" -p '{\"spec\":{\"suspend\":false}}'",
+		Meaning: "`spec.suspend` is true: nothing is written to the spoke.",
+		Remedy:  "To resume: `kubectl patch spoke NAME --type=merge -p '{\"spec\":{\"suspend\":false}}'`.",
+	},
+	{
+		Name: v1alpha1.ReasonLeaving, On: []string{ready},
+		Message: "the SpokeCluster is being deleted: removing 12 PrometheusRules from the spoke until 2026-01-01T12:00:00Z at the latest",
+		Meaning: "The SpokeCluster is being deleted, and its rules are being removed from the spoke.",
+		Remedy:  "Wait. It takes at most 2 minutes (`--leave-timeout`).",
+	},
+	{
+		Name: v1alpha1.ReasonEvaluatorsFound, On: []string{found},
+		Message: "Prometheus monitoring/k8s",
+		Meaning: "The Prometheus and ThanosRulers in the message are chosen to evaluate the rules.", Remedy: nothing,
+	},
+	{
+		Name: v1alpha1.ReasonEvaluating, On: []string{evaluating},
+		Message: "Prometheus monitoring/k8s can be asked, and answers",
+		Meaning: "Every chosen Prometheus and ThanosRuler answers.", Remedy: nothing,
+	},
+	{
+		Name: v1alpha1.ReasonMetricsPresent, On: []string{metricsPresent},
+		Message: "Prometheus has the kube-state-metrics metrics that rules need",
+		Meaning: "Prometheus has the metrics of kube-state-metrics that rules need.", Remedy: nothing,
+	},
+	{
+		Name: v1alpha1.ReasonNoEvaluator, On: []string{found},
+		Message: "the spoke has no Prometheus or ThanosRuler object, so it is unknown whether the rules are evaluated",
+		Meaning: "The spoke has no Prometheus or ThanosRuler object. The furthest phase of rules there is Applied, because Rulefleet can't" +
+			" verify more. Another program, such as the operator of VictoriaMetrics, may read the PrometheusRules.",
+		Remedy: "Nothing, if another program reads them. Otherwise install a Prometheus with prometheus-operator.",
+	},
+	{
+		Name: v1alpha1.ReasonEvaluatorsUnknown, On: []string{found},
+		Meaning: "The Prometheus and ThanosRuler objects can't be read. Their last known state stays in use. The reason is also used for five" +
+			" minutes if the chosen object is missing; its rules stay unchanged.",
+		Remedy: "Grant get, list and watch on `prometheuses` and `thanosrulers`" +
+			" ([spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml)).",
+	},
+	{
+		Name: v1alpha1.ReasonAmbiguous, On: []string{found},
+		Message: "the spoke has several Prometheus or ThanosRuler objects (Prometheus monitoring/a, Prometheus monitoring/b), and none is" +
+			" chosen; existing rules stay unchanged. Name the one that evaluates them: kubectl patch spokecluster eu-1 …",
+		Meaning: "The spoke has several Prometheus or ThanosRuler objects, and none of them is chosen. Existing rules stay unchanged, and new" +
+			" rules get no labels for a selector.",
+		Remedy: "Name one with the command in the message, or limit the namespaces that count (`--evaluator-namespaces`):" +
+			" [choose the Prometheus](../how-to/choose-prometheus.md).",
+	},
+	{
+		Name: v1alpha1.ReasonNoSuchEvaluator, On: []string{found},
+		Message: "Prometheus monitoring/k8s not found in the spoke; correct spec.evaluatorRefs",
+		Meaning: "`spec.evaluatorRefs` names a Prometheus or ThanosRuler that the spoke does not have. Existing rules stay unchanged.",
+		Remedy:  "Correct `spec.evaluatorRefs`. `status.evaluators` lists the objects that exist.",
+	},
+	{
+		Name: v1alpha1.ReasonNotSelected, On: []string{found},
+		Message: "label team may have any of the values a, b; set spec.ruleLabels, or name the Prometheus to use in spec.evaluatorRefs:" +
+			" kubectl edit spoke eu-1",
+		Meaning: "The selectors of the spoke's Prometheus don't determine one set of labels for rules, or one of them selects no rule at all." +
+			" The message names the label that may have several values, or none.",
+		Remedy: "Set `spec.ruleLabels`, or name the Prometheus to use in `spec.evaluatorRefs`:" +
+			" [labels](../how-to/choose-prometheus.md#labels-of-the-prometheusrule).",
+	},
+	{
+		Name: v1alpha1.ReasonEvaluatorUnreachable, On: []string{evaluating, ready},
+		Message: "Prometheus monitoring/k8s: the evaluator did not answer in time. Check its pods and their logs in namespace monitoring of" +
+			" the spoke",
+		Meaning: "A Prometheus has not answered three polls in a row, or its answer is not that of a Prometheus. The last known state of its" +
+			" alerts stays. The message describes the failure.",
+		Remedy: "Check its pods in the spoke, and its Service (`prometheus-operated`). If it is behind a login or has its own path prefix," +
+			" set its address in `spec.evaluatorRefs[].url`.",
+	},
+	{
+		Name: v1alpha1.ReasonNotGranted, On: []string{evaluating},
+		Message: "Prometheus monitoring/k8s: permission denied: the account needs \"get\" on services/proxy for it",
+		Meaning: "Evaluating is Unknown: the account in the spoke is not allowed to query Prometheus, or an address is refused. The furthest" +
+			" phase of rules is Selected.",
+		Remedy: "Nothing, if this is intended. Otherwise grant [evaluate](../how-to/register.md#the-permission-to-ask-prometheus). If the Service" +
+			" has another name (`spec.serviceName`), add it to `resourceNames` of the ClusterRole. If two Prometheus in a namespace share" +
+			" `prometheus-operated`, give each its own Service, or set its address in `spec.evaluatorRefs[].url`.",
+	},
+	{
+		Name: v1alpha1.ReasonTooManyRules, On: []string{evaluating},
+		Message: "Prometheus monitoring/k8s has more than 1600 alerting rules; at most 2000 are supported. Narrow the templates or" +
+			" placements, or add a Prometheus",
+		Meaning: "Evaluating is True, but a Prometheus has more than 1,600 of the 2,000 alerting rules that are supported for each.",
+		Remedy:  "Narrow templates or placements, or add a Prometheus.",
+	},
+	{
+		Name: v1alpha1.ReasonKubeStateMetricsMissing, On: []string{metricsPresent, ready},
+		Message: "Prometheus lacks all kube-state-metrics metrics that rules need, such as kube_deployment_spec_replicas: these rules can't" +
+			" fire. …",
+		Meaning: "Prometheus has none of the metrics of kube-state-metrics that rules in the spoke need. These rules can't fire. The reason is" +
+			" shown here, and not on every AlertRule.",
+		Remedy: "Install kube-state-metrics in the spoke, or check in Prometheus' targets why it is not scraped.",
+	},
+}
