@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// docs/operations.md explains every reason that a condition, a row or an Event can have.
-func TestOperationsExplainsEveryReason(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/operations.md")
+// docs/reference/reasons.md explains every reason that a condition, a row or an Event can have.
+func TestReferenceExplainsEveryReason(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/reference/reasons.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestOperationsExplainsEveryReason(t *testing.T) {
 	}
 	for reason := range reasons {
 		if !explained[reason] {
-			t.Errorf("docs/operations.md has no row for %s", reason)
+			t.Errorf("docs/reference/reasons.md has no row for %s", reason)
 		}
 	}
 }

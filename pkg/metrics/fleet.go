@@ -29,7 +29,7 @@ var (
 	spokesDesc = atScrape(Metric{
 		Name: "rulefleet_spokes", Labels: []string{"condition", "status", "reason"},
 		Help: "SpokeClusters by condition, its status and its reason (None: it was not looked at yet). EvaluatorsFound, Evaluating and MetricsPresent are counted where there is something to tell.",
-		Use:  "`condition=\"Ready\",status=\"False\"` are those that are not served, `condition=\"Evaluating\",status=\"False\"` those whose Prometheus does not answer. What each reason means is in [operations.md](operations.md#conditions-of-a-spokecluster).",
+		Use:  "`condition=\"Ready\",status=\"False\"` are those that are not served, `condition=\"Evaluating\",status=\"False\"` those whose Prometheus does not answer. What each reason means is in [reasons.md](reasons.md).",
 	})
 	readyDesc = atScrape(Metric{
 		Name: "rulefleet_spoke_ready", Labels: []string{"cluster", "reason"},
@@ -39,7 +39,7 @@ var (
 	rulesDesc = atScrape(Metric{
 		Name: "rulefleet_rules", Labels: []string{"phase", "reason"},
 		Help: "How far rules got: pairs of an AlertRule and a spoke that it is placed on, by phase and reason (None: the rule is as far as it can be proven to be), as AlertRule.status shows them.",
-		Use:  "`Pending` with a reason that lasts is a rule that is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`), and `Applied` or `Selected` with one may be a rule that nothing evaluates there (alert `RulefleetRulesNotEvaluated`). Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown only say why no more can be proven. What each reason means is in [operations.md](operations.md#conditions-of-an-alertrule).",
+		Use:  "`Pending` with a reason that lasts is a rule that is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`), and `Applied` or `Selected` with one may be a rule that nothing evaluates there (alert `RulefleetRulesNotEvaluated`). Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown only say why no more can be proven. What each reason means is in [reasons.md](reasons.md).",
 	})
 	alertRulesDesc = atScrape(Metric{
 		Name: "rulefleet_alertrules", Labels: []string{"condition", "status", "reason"},

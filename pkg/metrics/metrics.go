@@ -1,5 +1,5 @@
 // Package metrics holds the operator's own metrics. They are served beside
-// controller-runtime's. docs/metrics.md is generated from them.
+// controller-runtime's. docs/reference/metrics.md is generated from them.
 //
 // What can be counted when somebody asks is counted then (Fleet): nothing has to be kept in
 // step, and a spoke that has left leaves no series behind. Every label has few values,
@@ -67,7 +67,7 @@ var (
 	EvaluatorPolls = counter(Metric{
 		Name: "rulefleet_evaluator_polls_total", Labels: []string{"outcome"},
 		Help: "Polls of the Prometheus and ThanosRulers of spokes, by outcome (answered, failed, refused: the operator may not ask). A poll is all the requests that it takes to read all rules once.",
-		Use:  "A share of `failed` that lasts is a Prometheus that is down or slow (alert `RulefleetEvaluatorUnreachable`). `refused` are spokes without the grant [evaluate](registering.md#what-the-account-may-do-and-why), which may be what you want.",
+		Use:  "A share of `failed` that lasts is a Prometheus that is down or slow (alert `RulefleetEvaluatorUnreachable`). `refused` are spokes without the grant [evaluate](../how-to/register.md#the-permission-to-ask-prometheus), which may be what you want.",
 	})
 	// EvaluatorPollDuration is how long polls take that were answered.
 	EvaluatorPollDuration = histogram(Metric{

@@ -17,7 +17,7 @@ const (
 	Histogram Type = "histogram"
 )
 
-// Metric says what there is to know of a metric. docs/metrics.md is made of it.
+// Metric says what there is to know of a metric. docs/reference/metrics.md is made of it.
 type Metric struct {
 	Name   string
 	Type   Type
