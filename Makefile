@@ -214,8 +214,8 @@ verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constan
 
 .PHONY: verify-links
 verify-links: ## Check that links in the documentation resolve, and that no page is too long.
-	@.ci/step 'tests of links' env CGO_ENABLED=0 go -C .ci/tools test ./links
-	@.ci/step 'links' env CGO_ENABLED=0 go -C .ci/tools run ./links ../..
+	@.ci/step 'tests of links' env CGO_ENABLED=0 go -C .ci/doc-tools test ./links
+	@.ci/step 'links' env CGO_ENABLED=0 go -C .ci/doc-tools run ./links ../..
 
 .PHONY: verify-modules
 verify-modules: ## Check that every go.mod and go.sum is tidy.

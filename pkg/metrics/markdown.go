@@ -7,15 +7,13 @@ import (
 
 const intro = `# Metrics
 
-<!-- Made by ` + "`make generate`" + ` from pkg/metrics: change the code there, not this file. -->
+The manager serves its metrics at ` + "`/metrics`" + ` of ` + "`--metrics-bind-address`" + `. This page is generated from the code
+(` + "`make generate`" + `). [charts/rulefleet/files](../../charts/rulefleet/files) has alerts and a Grafana dashboard that use them;
+what to do about an alert is in the [runbooks](../how-to/runbooks.md).
 
-The manager serves its metrics at ` + "`/metrics`" + ` of ` + "`--metrics-bind-address`" + `.
-[charts/rulefleet/files](../../charts/rulefleet/files) has alerts and a Grafana dashboard that use them. The
-[runbooks](../how-to/runbooks.md) say what to do about each alert.
-
-Only the replica that leads has metrics of the fleet, so a sum over all replicas is correct. No label has more values than
-there are spokes; values that depend on the answers of a spoke are limited to known ones. Only ` + "`rulefleet_alerts`" + ` has a
-series for each AlertRule and spoke, and only if an alert fires or is pending.
+Only the replica that leads knows the fleet, so a sum over all replicas is right. No label has more values than there are
+spokes: those that would depend on what a spoke answers are cut to what is known. Only ` + "`rulefleet_alerts`" + ` has a series for
+each AlertRule and spoke, and only where an alert fires or is pending.
 
 ## Rulefleet's own
 
@@ -24,24 +22,22 @@ series for each AlertRule and spoke, and only if an alert fires or is pending.
 const outro = `
 ### What is measured as propagation
 
-The time starts when the manager receives the event of a change: of an AlertRule on the hub (` + "`from=\"AlertRule\"`" + `), or of a
-Deployment in a spoke (` + "`from=\"Deployment\"`" + `, for generated AlertRules). It ends when the spoke's API server has accepted the
-PrometheusRule that follows from the change. A second change before that does not restart it. These do not count:
+The clock begins when the manager hears of a change: by the event of an AlertRule on the hub (` + "`from=\"AlertRule\"`" + `), or of a
+Deployment in a spoke (` + "`from=\"Deployment\"`" + `, for the AlertRules that templates make). It ends when the spoke's API server has
+taken the PrometheusRule that follows from it. A second change before that does not restart it. What does not count:
 
-- writes without a change: the replay when a spoke is engaged, for example after a restart of the manager, and the
-  correction of drift;
-- deletions, because they may be held on purpose;
-- changes that wait for a person: a namespace that is missing in the spoke, or a rule that the spoke refuses;
-- changes while a spoke is not engaged. When it is engaged, the replay writes everything that it lacks.
+- what nobody changed: the replay when a spoke is engaged, as after a restart of the manager; drift that is put right;
+- deletions, which may be held on purpose;
+- what waits for a person: a namespace that is missing in the spoke, a rule that the spoke refuses;
+- changes while a spoke is not engaged. When it is, it gets all that it lacks by the replay.
 
-A spoke that stops answering stays engaged, and its changes wait. That time counts, in separate series: such a change has
-` + "`interrupted=\"true\"`" + `. The alert ignores these series, because it would only repeat that the spoke was away. A webhook in
-the spoke that cannot be called does not count as an outage: its retries are in ` + "`interrupted=\"false\"`" + `.
+A spoke that stops to answer stays engaged, and its changes wait. That time counts, and is told apart: such a change has
+` + "`interrupted=\"true\"`" + `, and is not in the alert, which would only repeat that the spoke was away. A webhook in the spoke that
+can't be asked does not count as an outage: its retries are in ` + "`interrupted=\"false\"`" + `.
 
 ## Of the libraries
 
-controller-runtime, client-go and the Prometheus client library serve these metrics and more. The dashboard and the alerts
-use these.
+controller-runtime, client-go and Prometheus' client serve these and more. The dashboard and the alerts use these.
 
 `
 

@@ -79,7 +79,7 @@ func check(tree fs.FS, names []string) ([]string, error) {
 
 		if path.Ext(name) == ".md" {
 			c.page(name, string(data))
-		} else if !slices.Contains(strings.Split(name, "/"), "testdata") && !strings.HasPrefix(name, ".ci/tools/links/") {
+		} else if !slices.Contains(strings.Split(name, "/"), "testdata") && !strings.HasPrefix(name, ".ci/doc-tools/links/") {
 			c.mentions(name, string(data))
 		}
 	}
