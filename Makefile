@@ -51,11 +51,11 @@ generate: $(TOOLS)/controller-gen ## Generate code, CRDs and their reference, th
 	$(TOOLS)/controller-gen webhook paths=./pkg/webhook output:webhook:dir=$(WEBHOOKS)
 	@# What was not written again belongs to a type that is gone.
 	@find $(APPLY_CONFIGURATION) $(CRDS) $(WEBHOOKS) -type f ! -newer bin/.generate-started -print -delete
-	$(MAKE) --no-print-directory docs/api.md docs/metrics.md docs/reference/reasons.md chart-docs
+	$(MAKE) --no-print-directory docs/reference/api.md docs/reference/metrics.md docs/reference/reasons.md chart-docs
 
 # The reference is the kinds and types, and what crd-ref-docs leaves out: constants.
-.PHONY: docs/api.md
-docs/api.md: $(TOOLS)/crd-ref-docs $(TOOLS)/constants
+.PHONY: docs/reference/api.md
+docs/reference/api.md: $(TOOLS)/crd-ref-docs $(TOOLS)/constants
 	@$(TOOLS)/crd-ref-docs --log-level ERROR --renderer markdown --source-path $(API) \
 		--config .ci/crd-ref-docs/config.yaml --templates-dir .ci/crd-ref-docs --output-path $@
 	@$(TOOLS)/constants $(API) 'conditions.go=Conditions and reasons' 'labels.go=Labels and annotations' >>$@
@@ -66,13 +66,12 @@ chart-docs: $(TOOLS)/helm-docs $(TOOLS)/helm-schema
 	@cd $(CHART) && out=$$($(CURDIR)/$(TOOLS)/helm-schema 2>&1) || { echo "$$out"; exit 1; }
 	@$(TOOLS)/helm-docs --chart-search-root $(CHART) --log-level warning --sort-values-order file
 
-.PHONY: docs/metrics.md
-docs/metrics.md:
+.PHONY: docs/reference/metrics.md
+docs/reference/metrics.md:
 	@CGO_ENABLED=0 go run -trimpath ./pkg/metrics/document >$@
 
 .PHONY: docs/reference/reasons.md
 docs/reference/reasons.md:
-	@mkdir -p $(@D)
 	@CGO_ENABLED=0 go run -trimpath ./pkg/reasons/document >$@
 
 .PHONY: controlplane
@@ -209,7 +208,7 @@ note-race:
 ##@ Verify
 
 .PHONY: verify
-verify: verify-files verify-scripts verify-modules verify-generated vet lint verify-lint ## Check all that can be checked without running it.
+verify: verify-files verify-scripts verify-modules verify-generated verify-links vet lint verify-lint ## Check all that can be checked without running it.
 
 .PHONY: verify-files
 verify-files: ## Check that no binary or other large file is in git.
@@ -217,7 +216,12 @@ verify-files: ## Check that no binary or other large file is in git.
 
 .PHONY: verify-generated
 verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constants $(TOOLS)/helm-docs $(TOOLS)/helm-schema ## Check that what is generated is current.
-	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/api.md docs/metrics.md docs/reference/reasons.md $(CHART)/README.md $(CHART)/values.schema.json -- $(MAKE) --no-print-directory generate
+	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/reference/api.md docs/reference/metrics.md docs/reference/reasons.md $(CHART)/README.md $(CHART)/values.schema.json -- $(MAKE) --no-print-directory generate
+
+.PHONY: verify-links
+verify-links: ## Check that links in the documentation resolve, and that no page is too long.
+	@.ci/step 'tests of links' env CGO_ENABLED=0 go -C .ci/doc-tools test ./links
+	@.ci/step 'links' env CGO_ENABLED=0 go -C .ci/doc-tools run ./links ../..
 
 .PHONY: verify-modules
 verify-modules: ## Check that every go.mod and go.sum is tidy.

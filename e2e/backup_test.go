@@ -22,7 +22,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// backup is a hub on which the commands of docs/backup.md are run, as they are.
+// backup is a hub on which the commands of docs/how-to/backup.md are run, as they are.
 type backup struct {
 	*fleet.Fleet
 	spoke *fleet.Member
@@ -31,11 +31,11 @@ type backup struct {
 }
 
 // TestBackup saves a hub, takes all away from it that was saved, and restores it, by the commands of
-// docs/backup.md. The rules in the spoke stay as they are.
+// docs/how-to/backup.md. The rules in the spoke stay as they are.
 func TestBackup(t *testing.T) {
 	long(t)
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "docs", "backup.md"))
+	page, err := os.ReadFile(filepath.Join("..", "docs", "how-to", "backup.md"))
 	must(t, err)
 	b := &backup{Fleet: start(t, fleet.Options{Spokes: []string{spokeA}}), dir: t.TempDir(), page: string(page)}
 	b.spoke = b.Spoke(spokeA)

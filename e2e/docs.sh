@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# e2e/docs.sh: runs the commands that README and docs show, on the clusters of kind/up, as a
-# reader would: all blocks that are marked as sh, in their order, of one page after the
-# other. Names that stand for others, such as NAME, are replaced. E2E_IMAGE names the image of the manager, which is built already.
+# e2e/docs.sh: runs the commands in docs on the clusters of kind/up, as a reader would: all blocks
+# that are marked as sh, in their order, one page after the other. It replaces names that stand for
+# others, such as NAME. Blocks that are marked as bash are not run. E2E_IMAGE names the image of the
+# manager, which is built already.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../kind/common.sh"
 cd "$root"
@@ -19,10 +20,12 @@ commands() {
 	' "$1" || fail "there are no commands in $1, from '${2:-}'"
 }
 
-readonly pages='README.md docs/alertrules.md docs/backup.md docs/install.md docs/operations.md docs/registering.md docs/troubleshooting.md docs/upgrading.md'
-if [[ $(grep -l '^```sh$' README.md docs/*.md | sort | xargs) != "$(xargs -n 1 <<<"$pages" | sort | xargs)" ]]; then
-	fail "the pages with commands are $(grep -l '^```sh$' README.md docs/*.md | xargs), and not $pages"
-fi
+readonly pages='docs/how-to/backup.md docs/how-to/canary.md docs/how-to/install.md docs/how-to/kind.md docs/how-to/manage-spokes.md docs/how-to/register.md docs/how-to/silence.md docs/how-to/templates.md docs/how-to/troubleshoot.md docs/how-to/upgrade.md docs/how-to/write-alerts.md docs/reference/status.md docs/tutorial.md'
+readonly how=docs/how-to
+found=$(grep -rl --include='*.md' '^[[:space:]]*```sh$' README.md CONTRIBUTING.md docs | LC_ALL=C sort | xargs)
+[[ $found == "$pages" ]] || fail "the pages with commands are $found, and not $pages"
+# A block that is indented would be left out.
+if grep -rn --include='*.md' '^[[:space:]][[:space:]]*```sh$' docs; then fail "a block of commands is indented"; fi
 
 # read_as_a_person runs commands, and shows them as they are run.
 read_as_a_person() { bash -euo pipefail -v <<<"$1"; }
@@ -44,8 +47,26 @@ for name in $(clusters); do
 	"$work/bin/kubectl" --kubeconfig "$work/$name" config rename-context "kind-$prefix-$name" "$name" >/dev/null
 done
 
-say "README.md"
-KUBECONFIG=$work/none read_as_a_person "$(commands README.md '## Try it on kind' '## On your own clusters')"
+# The clusters are those that the tutorial creates, without a Prometheus. It takes the image from
+# the machine, and ends when its clusters are deleted.
+say "docs/tutorial.md"
+for name in hub eu-1; do kubectl --kubeconfig "$(kubeconfig_of "$name")" config view --raw --flatten >"$work/tutorial-$name"; done
+docker tag "$E2E_IMAGE" rulefleet/manager:tutorial
+kind load docker-image --quiet --name "$prefix-hub" rulefleet/manager:tutorial
+on eu-1 delete namespace shop --ignore-not-found --wait >/dev/null
+# An assignment, and not an argument, fails with what is missing.
+script=$(commands docs/tutorial.md |
+	sed "s/kind-rulefleet-/kind-$prefix-/g; s/rulefleet-eu-1-control-plane/$prefix-eu-1-control-plane/g")
+KUBECONFIG=$work/tutorial-hub:$work/tutorial-eu-1 read_as_a_person "$script"
+on hub delete spokes --all --timeout=180s >/dev/null
+helm uninstall rulefleet --kubeconfig "$work/hub" --namespace "$namespace" --wait
+on hub delete alertrules -n "$namespace" --all >/dev/null
+on hub delete namespace "$namespace" rulefleet-generated --wait >/dev/null
+on eu-1 delete namespace shop --wait >/dev/null
+
+say "$how/kind.md"
+script=$(commands $how/kind.md)
+KUBECONFIG=$work/none read_as_a_person "$script"
 
 # What a reader of the next pages has: a Deployment, and its AlertRule.
 kubectl --kubeconfig "$work/eu-1" create namespace shop --dry-run=client -o yaml | kubectl --kubeconfig "$work/eu-1" apply -f - >/dev/null
@@ -56,27 +77,35 @@ until generated=$(kubectl --kubeconfig "$work/hub" get alertrules -n rulefleet-g
 	((SECONDS < 60)) || fail "Deployment shop/web has no AlertRule after 60 s"
 	sleep 1
 done
-say "docs/alertrules.md and docs/operations.md"
-KUBECONFIG=$work/hub read_as_a_person "$(commands docs/alertrules.md | sed "s/\\bNAME\\b/${generated##*/}/")"
-KUBECONFIG=$work/hub read_as_a_person "$(commands docs/operations.md | sed 's/eu-prod-1/eu-1/')"
+say "$how: alerts and spokes"
+script=$({
+	commands $how/write-alerts.md
+	commands $how/templates.md
+	commands $how/canary.md
+	commands $how/silence.md
+	commands $how/manage-spokes.md
+	commands docs/reference/status.md
+} | sed "s/\\bNAME\\b/${generated##*/}/; s/eu-prod-1/eu-1/")
+KUBECONFIG=$work/hub read_as_a_person "$script"
 
 export KUBECONFIG=$work/hub:$work/eu-1:$work/us-1
 export IMAGE=$E2E_IMAGE SERVER=https://$prefix-eu-1-control-plane:6443
 kubectl config use-context hub >/dev/null
 kind load docker-image --quiet --name "$prefix-hub" "$E2E_IMAGE"
 helm uninstall rulefleet --namespace "$namespace" --wait
-say "docs"
-read_as_a_person "$(
-	commands docs/install.md '' '## Uninstall'
-	commands docs/registering.md
-	commands docs/upgrading.md
+say "$how: from the installation to the uninstallation"
+script=$(
+	commands $how/install.md '' '## Uninstall'
+	commands $how/register.md
+	commands $how/upgrade.md
 	# A reader is slower. The lease of the former installation has to run out, and then the
 	# leader puts the CA into the webhook's configuration.
 	echo "timeout 60 bash -c 'until sed s/high-request-latency/another/ docs/examples/alertrule-by-label.yaml | kubectl create --dry-run=server -f - >/dev/null 2>&1; do sleep 1; done'"
 	echo "cd '$work'"
-	commands docs/backup.md
+	commands $how/backup.md
 	echo "cd '$root'"
-	commands docs/troubleshooting.md
-	commands docs/install.md '## Uninstall'
-)"
+	commands $how/troubleshoot.md
+	commands $how/install.md '## Uninstall'
+)
+read_as_a_person "$script"
 say "all commands of the docs were run"

@@ -713,7 +713,7 @@ func (f *lifecycle) neverWithout(ctx context.Context, m *fleet.Member, name stri
 }
 
 // freed deletes a SpokeCluster when the manager is gone already, and frees it as
-// docs/operations.md says. Nothing else could keep a namespace.
+// docs/how-to/install.md says. Nothing else could keep a namespace.
 func (f *lifecycle) freed(t *testing.T) {
 	m, _, _ := f.joined(t, "stuck")
 	must(t, f.manager.Kill())
@@ -739,11 +739,11 @@ func (f *lifecycle) freed(t *testing.T) {
 	sc := membership("stuck")
 	must(t, f.Hub.Client.Get(t.Context(), client.ObjectKeyFromObject(sc), sc))
 
-	doc, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
+	doc, err := os.ReadFile(filepath.Join("..", "docs", "how-to", "install.md"))
 	must(t, err)
 	args := []string{"patch", "spoke", "eu-prod-1", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`}
 	if want := strings.Join(args[:5], " ") + " '" + args[5] + "'"; !strings.Contains(string(doc), "kubectl "+want) {
-		t.Errorf("docs/operations.md does not have: kubectl %s", want)
+		t.Errorf("docs/how-to/install.md does not have: kubectl %s", want)
 	}
 	args[2] = "stuck"
 	out, err := f.Hub.Kubectl(t.Context(), args...).CombinedOutput()

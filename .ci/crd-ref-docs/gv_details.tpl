@@ -1,6 +1,6 @@
 {{- define "gvDetails" -}}
 {{- $gv := . -}}
-Group `{{ .Group }}`, version `{{ .Version }}`. For how to write alerts, see [alertrules.md](alertrules.md).
+Group `{{ .Group }}`, version `{{ .Version }}`. For how to write alerts, see [Write an alert](../how-to/write-alerts.md).
 
 **Kinds:**
 {{- range $i, $kind := .SortedKinds }}{{ if $i }},{{ end }} {{ $gv.TypeForKind $kind | markdownRenderTypeLink }}{{ end }}.

@@ -162,9 +162,9 @@ func TestClusterLabel(t *testing.T) {
 	}
 }
 
-// What README shows is what --help prints.
-func TestReadmeShowsTheFlags(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+// docs/reference/flags.md shows what --help prints.
+func TestReferenceShowsTheFlags(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/flags.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestReadmeShowsTheFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "$ bin/rulefleet-manager --help\n" + strings.ReplaceAll(help.String(), "    \t", "        ") + "```"
-	if !strings.Contains(string(readme), want) {
-		t.Errorf("README.md does not show\n%s", want)
+	if !strings.Contains(string(page), want) {
+		t.Errorf("docs/reference/flags.md does not show\n%s", want)
 	}
 }

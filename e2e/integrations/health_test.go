@@ -82,15 +82,15 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// argoChecks returns the health checks in docs/argocd.md, by kind.
+// argoChecks returns the health checks in docs/how-to/argocd.md, by kind.
 func argoChecks(t *testing.T) map[string]string {
 	t.Helper()
-	doc, err := os.ReadFile("../../docs/argocd.md")
+	doc, err := os.ReadFile("../../docs/how-to/argocd.md")
 	must(t, err)
 	_, rest, _ := strings.Cut(string(doc), "```yaml\n")
 	block, _, closed := strings.Cut(rest, "```\n")
 	if !closed {
-		t.Fatal("docs/argocd.md has no block of YAML")
+		t.Fatal("docs/how-to/argocd.md has no block of YAML")
 	}
 	var cm struct {
 		APIVersion string            `json:"apiVersion"`

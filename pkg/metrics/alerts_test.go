@@ -261,7 +261,7 @@ func withTarget(series string) string {
 
 // What an alert says is about what it has, and leads to what to do.
 func TestAlertsTellWhatToDo(t *testing.T) {
-	operations, err := os.ReadFile("../../docs/operations.md")
+	runbooks, err := os.ReadFile("../../docs/how-to/runbooks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func TestAlertsTellWhatToDo(t *testing.T) {
 				}
 			}
 		}
-		if r.Annotations["runbook_url"] != "docs/operations.md#"+strings.ToLower(name) || !strings.Contains(string(operations), "\n### "+name+"\n") {
+		if r.Annotations["runbook_url"] != "docs/how-to/runbooks.md#"+strings.ToLower(name) || !strings.Contains(string(runbooks), "\n## "+name+"\n") {
 			t.Errorf("%s leads to %s, which is no section", name, r.Annotations["runbook_url"])
 		}
 	}

@@ -248,18 +248,18 @@ func metricOf(series string) string {
 	return series
 }
 
-// docs/metrics.md is what the code says: make generate writes it.
+// docs/reference/metrics.md is what the code says: make generate writes it.
 func TestMarkdown(t *testing.T) {
-	data, err := os.ReadFile("../../docs/metrics.md")
+	data, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(data, []byte(Markdown())) {
-		t.Error("docs/metrics.md is stale: run make generate")
+		t.Error("docs/reference/metrics.md is stale: run make generate")
 	}
 	for _, m := range append(Own(), Others()...) {
 		if m.Help == "" || m.Use == "" || !strings.HasSuffix(m.Help, ".") || !strings.Contains(string(data), "| `"+m.Name+"` |") {
-			t.Errorf("docs/metrics.md tells nothing of %s", m.Name)
+			t.Errorf("docs/reference/metrics.md tells nothing of %s", m.Name)
 		}
 	}
 	for _, name := range regexp.MustCompile("alerts? `(Rulefleet\\w+)`").FindAllStringSubmatch(string(data), -1) {

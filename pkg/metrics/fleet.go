@@ -28,7 +28,7 @@ var (
 	spokesDesc = atScrape(Metric{
 		Name: "rulefleet_spokes", Labels: []string{"condition", "status", "reason"},
 		Help: "Number of SpokeClusters by condition, status and reason (None: the spoke has not been checked yet). EvaluatorsFound, Evaluating and MetricsPresent are counted only if the condition exists.",
-		Use:  "`condition=\"Ready\",status=\"False\"` counts the spokes that are not served, and `condition=\"Evaluating\",status=\"False\"` those whose Prometheus does not answer. [Reasons](reference/reasons.md#spokecluster) explains each reason.",
+		Use:  "`condition=\"Ready\",status=\"False\"` counts the spokes that are not served, and `condition=\"Evaluating\",status=\"False\"` those whose Prometheus does not answer. [Reasons](reasons.md#spokecluster) explains each reason.",
 	})
 	readyDesc = atScrape(Metric{
 		Name: "rulefleet_spoke_ready", Labels: []string{"cluster", "reason"},
@@ -38,7 +38,7 @@ var (
 	rulesDesc = atScrape(Metric{
 		Name: "rulefleet_rules", Labels: []string{"phase", "reason"},
 		Help: "Number of rules in spokes, that is of pairs of an AlertRule and a spoke on which it is placed, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified).",
-		Use:  "A rule that stays at `Pending` with a reason is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason may not be evaluated there (alert `RulefleetRulesNotEvaluated`). Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown only explain why a further phase can't be verified. [Reasons](reference/reasons.md#alertrule) explains each reason.",
+		Use:  "A rule that stays at `Pending` with a reason is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason may not be evaluated there (alert `RulefleetRulesNotEvaluated`). Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown only explain why a further phase can't be verified. [Reasons](reasons.md#alertrule) explains each reason.",
 	})
 	alertRulesDesc = atScrape(Metric{
 		Name: "rulefleet_alertrules", Labels: []string{"condition", "status", "reason"},

@@ -8,8 +8,8 @@ import (
 const intro = `# Metrics
 
 The manager serves its metrics at ` + "`/metrics`" + ` of ` + "`--metrics-bind-address`" + `. This page is generated from the code
-(` + "`make generate`" + `). [charts/rulefleet/files](../charts/rulefleet/files) contains alerts and a Grafana dashboard that use
-them. [operations.md](operations.md#alerts) says what to do about each alert.
+(` + "`make generate`" + `). [charts/rulefleet/files](../../charts/rulefleet/files) contains alerts and a Grafana dashboard that use
+them. The [runbooks](../how-to/runbooks.md) say what to do about each alert.
 
 Only the leader reports on the fleet, so you can sum over all replicas. The number of values of each label is bounded by
 the number of spokes: values that depend on the answers of spokes are reduced to known ones. Only ` + "`rulefleet_alerts`" + ` has
@@ -45,7 +45,7 @@ alerts use these.
 
 `
 
-// Markdown returns docs/metrics.md.
+// Markdown returns docs/reference/metrics.md.
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString(intro)

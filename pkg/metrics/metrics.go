@@ -1,5 +1,5 @@
 // Package metrics defines the operator's own metrics, which are served together with those of
-// controller-runtime. docs/metrics.md is generated from them.
+// controller-runtime. docs/reference/metrics.md is generated from them.
 //
 // Everything that can be counted at a scrape is counted then (Fleet): no state has to be updated, and
 // a spoke that has left leaves no series behind. Every label has few values, whatever spokes answer:
@@ -66,7 +66,7 @@ var (
 	EvaluatorPolls = counter(Metric{
 		Name: "rulefleet_evaluator_polls_total", Labels: []string{"outcome"},
 		Help: "Number of polls of the Prometheus and ThanosRulers of spokes, by outcome (answered, failed, refused: the operator is not allowed to query it). A poll consists of all requests that are needed to read all rules once.",
-		Use:  "A persistent share of `failed` means that a Prometheus is down or slow (alert `RulefleetEvaluatorUnreachable`). `refused` counts spokes without the permission [evaluate](registering.md#what-the-account-may-do-and-why), which may be intended.",
+		Use:  "A persistent share of `failed` means that a Prometheus is down or slow (alert `RulefleetEvaluatorUnreachable`). `refused` counts spokes without the permission [evaluate](../how-to/register.md#the-permission-to-ask-prometheus), which may be intended.",
 	})
 	// EvaluatorPollDuration is the duration of answered polls.
 	EvaluatorPollDuration = histogram(Metric{

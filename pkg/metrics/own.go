@@ -17,7 +17,7 @@ const (
 	Histogram Type = "histogram"
 )
 
-// Metric describes a metric. docs/metrics.md is generated from it.
+// Metric describes a metric. docs/reference/metrics.md is generated from it.
 type Metric struct {
 	Name   string
 	Type   Type

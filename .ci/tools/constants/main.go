@@ -1,6 +1,6 @@
 // Command constants prints the exported constants of Go files as Markdown: a section
 // for each file, and in it a table for each group. It is what crd-ref-docs leaves out
-// of docs/api.md: conditions, reasons, labels and annotations.
+// of docs/reference/api.md: conditions, reasons, labels and annotations.
 //
 //	constants FOLDER FILE=TITLE...
 package main

@@ -1,4 +1,4 @@
-// Command document prints docs/metrics.md.
+// Command document prints docs/reference/metrics.md.
 package main
 
 import (
