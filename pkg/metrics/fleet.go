@@ -16,12 +16,16 @@ import (
 // deepest is how many spokes of a controller rulefleet_queue_depth names.
 const deepest = 10
 
+// namedSpokes is how many spokes rulefleet_rules names: the first by name, so that the choice
+// does not change with the spokes' states.
+const namedSpokes = 1000
+
 const (
 	// noReason stands for an empty reason, and otherReason for one that no constant of the
 	// API has.
 	noReason    = "None"
 	otherReason = "Other"
-	// otherSpokes stands for all that are not among the deepest. It is no spoke's name.
+	// otherSpokes stands for all spokes that a metric does not name. No spoke can have this name.
 	otherSpokes = "_other"
 )
 
@@ -37,9 +41,9 @@ var (
 		Use:  "0 for long is for a person (alert `RulefleetSpokeNotReady`), but where the reason is somebody's will: Suspended, Leaving. Contested has an alert of its own (`RulefleetContested`). 1 with another reason than Ready is a spoke that is served, with something to put right (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`). `kubectl describe spoke NAME` says what to do.",
 	})
 	rulesDesc = atScrape(Metric{
-		Name: "rulefleet_rules", Labels: []string{"phase", "reason"},
-		Help: "How far rules got: pairs of an AlertRule and a spoke that it is placed on, by phase and reason (None: the rule is as far as it can be proven to be), as AlertRule.status shows them.",
-		Use:  "`Pending` with a reason that lasts is a rule that is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`), and `Applied` or `Selected` with one may be a rule that nothing evaluates there (alert `RulefleetRulesNotEvaluated`). Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown only say why no more can be proven. What each reason means is in [operations.md](operations.md#conditions-of-an-alertrule).",
+		Name: "rulefleet_rules", Labels: []string{"cluster", "phase", "reason"},
+		Help: "Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule reached the furthest phase that can be verified). The label cluster is the name of a registered SpokeCluster: of the first 1000 by name. Spokes that are not registered, further spokes, and spokes whose state is not known again after a restart are counted together (_other). Phases and reasons are fixed sets, and pairs that do not occur have no series.",
+		Use:  "`Pending` with a reason that lasts is a rule that is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`), and `Applied` or `Selected` with one may be a rule that nothing evaluates there (alert `RulefleetRulesNotEvaluated`). Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown only say why no more can be proven. What each reason means is in [operations.md](operations.md#conditions-of-an-alertrule). For the whole fleet: `sum by (phase, reason) (rulefleet_rules)`.",
 	})
 	alertRulesDesc = atScrape(Metric{
 		Name: "rulefleet_alertrules", Labels: []string{"condition", "status", "reason"},
@@ -65,6 +69,9 @@ var (
 
 // Row is how far a rule got in a spoke, as the row of a status has it.
 type Row struct {
+	// Cluster is the spoke, or "" where it is not known which one it is.
+	Cluster string
+
 	Phase  v1alpha1.Phase
 	Reason string
 }
@@ -135,10 +142,11 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	// An error is the end of the process. An invalid metric would fail the whole scrape.
-	if spokes, err := s.Spokes(); err == nil {
+	spokes, err := s.Spokes()
+	if err == nil {
 		collectSpokes(ch, spokes)
 	}
-	collectRules(ch, s.Rules())
+	collectRules(ch, s.Rules(), named(spokes))
 	collectAlerts(ch, s.Alerts())
 	for _, q := range s.Queues() {
 		collectQueue(ch, q)
@@ -174,13 +182,32 @@ func collectSpokes(ch chan<- prometheus.Metric, spokes []v1alpha1.SpokeCluster) 
 	sendConditions(ch, spokesDesc, counts)
 }
 
-func collectRules(ch chan<- prometheus.Metric, rules Rules) {
-	rows := map[Row]int{{Phase: v1alpha1.PhaseApplied, Reason: noReason}: 0} // 0 is worth being shown
+// named returns the names of the spokes that rulefleet_rules names. Names in a placement are not
+// enough: anyone may write any number of them.
+func named(spokes []v1alpha1.SpokeCluster) map[string]bool {
+	names := make([]string, 0, len(spokes))
+	for i := range spokes {
+		names = append(names, spokes[i].Name)
+	}
+	slices.Sort(names)
+	out := map[string]bool{}
+	for _, name := range names[:min(len(names), namedSpokes)] {
+		out[name] = true
+	}
+	return out
+}
+
+func collectRules(ch chan<- prometheus.Metric, rules Rules, named map[string]bool) {
+	rows := map[Row]int{{Cluster: otherSpokes, Phase: v1alpha1.PhaseApplied, Reason: noReason}: 0} // so that a sum is never empty
 	for r, n := range rules.Rows {
-		rows[Row{Phase: r.Phase, Reason: reason(r.Reason)}] += n
+		r.Reason = reason(r.Reason)
+		if !named[r.Cluster] {
+			r.Cluster = otherSpokes
+		}
+		rows[r] += n
 	}
 	for r, n := range rows {
-		send(ch, rulesDesc, float64(n), string(r.Phase), r.Reason)
+		send(ch, rulesDesc, float64(n), r.Cluster, string(r.Phase), r.Reason)
 	}
 	counts := map[Condition]int{}
 	for c, n := range rules.Conditions {
