@@ -1,0 +1,3 @@
+module rulefleet.io/ci/doc-tools
+
+go 1.26.3
