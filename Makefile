@@ -16,11 +16,12 @@ CRDS := charts/rulefleet/files/crds
 WEBHOOKS := charts/rulefleet/files/webhook
 CHART := charts/rulefleet
 
-MODULES := $(patsubst %/go.mod,%,$(wildcard go.mod .ci/tools/go.mod .ci/chart-tools/go.mod e2e/*/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard go.mod .ci/*/go.mod e2e/*/go.mod))
 MODULES := $(MODULES:go.mod=.)
 
 TOOLS := bin/tools
 CHART_TOOL_SOURCES := $(wildcard .ci/chart-tools/go.*)
+DOC_TOOL_SOURCES := $(filter-out %_test.go,$(wildcard .ci/doc-tools/go.mod .ci/doc-tools/*/*.go))
 TOOL_SOURCES := $(filter-out %_test.go,$(wildcard .ci/tools/go.* .ci/tools/*/*.go .ci/tools/*/*/*.go))
 
 ##@ Build
@@ -44,14 +45,14 @@ image: ## Build the image IMAGE (rulefleet/manager:VERSION) from a program built
 	@.ci/step image .ci/image $(IMAGE) $(VERSION) $(BASE)
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Generate code, CRDs and their reference, the webhook configuration, the lists of metrics and reasons, and the chart's schema and README.
+generate: $(TOOLS)/controller-gen ## Generate code, CRDs and their reference, the webhook configuration, the lists of metrics and reasons, the chart's schema and README, and images.
 	@mkdir -p bin $(CRDS) $(WEBHOOKS)
 	@touch bin/.generate-started
 	$(TOOLS)/controller-gen object crd applyconfiguration paths=$(API) output:crd:dir=$(CRDS)
 	$(TOOLS)/controller-gen webhook paths=./pkg/webhook output:webhook:dir=$(WEBHOOKS)
 	@# What was not written again belongs to a type that is gone.
 	@find $(APPLY_CONFIGURATION) $(CRDS) $(WEBHOOKS) -type f ! -newer bin/.generate-started -print -delete
-	$(MAKE) --no-print-directory docs/reference/api.md docs/reference/metrics.md docs/reference/reasons.md chart-docs
+	$(MAKE) --no-print-directory docs/reference/api.md docs/reference/metrics.md docs/reference/reasons.md chart-docs images
 
 # The reference is the kinds and types, and what crd-ref-docs leaves out: constants.
 .PHONY: docs/reference/api.md
@@ -73,6 +74,17 @@ docs/reference/metrics.md:
 .PHONY: docs/reference/reasons.md
 docs/reference/reasons.md:
 	@CGO_ENABLED=0 go run -trimpath ./pkg/reasons/document >$@
+
+.PHONY: images
+images: $(TOOLS)/diagram ## Draw the images that have a text source in docs/images.
+	@$(TOOLS)/diagram docs/images/flow.txt >docs/images/flow.svg
+
+.PHONY: screenshot
+screenshot: $(TOOLS)/terminal ## Run the demo, and draw its output from a crash to the notification: docs/images/demo.svg.
+	@mkdir -p bin
+	ONCE=1 $(MAKE) --no-print-directory demo >bin/demo.txt
+	@$(TOOLS)/terminal 'make demo' 'rulefleet.io/for=5s' <bin/demo.txt >bin/demo.svg
+	@mv bin/demo.svg docs/images/demo.svg
 
 .PHONY: controlplane
 controlplane: ## Build the control planes that tests run against into bin/k8s.
@@ -208,20 +220,25 @@ note-race:
 ##@ Verify
 
 .PHONY: verify
-verify: verify-files verify-scripts verify-modules verify-generated verify-links vet lint verify-lint ## Check all that can be checked without running it.
+verify: verify-files verify-scripts verify-modules verify-generated verify-docs vet lint verify-lint ## Check all that can be checked without running it.
 
 .PHONY: verify-files
 verify-files: ## Check that no binary or other large file is in git.
 	@.ci/step 'large files' bash -c '! git ls-files -z | xargs -0 -r stat --format="%s %n" | awk "\$$1 > 300000 { print; found = 1 } END { exit !found }"'
 
 .PHONY: verify-generated
-verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constants $(TOOLS)/helm-docs $(TOOLS)/helm-schema ## Check that what is generated is current.
-	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/reference/api.md docs/reference/metrics.md docs/reference/reasons.md $(CHART)/README.md $(CHART)/values.schema.json -- $(MAKE) --no-print-directory generate
+verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constants $(TOOLS)/helm-docs $(TOOLS)/helm-schema $(TOOLS)/diagram ## Check that what is generated is current.
+	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/reference/api.md docs/reference/metrics.md docs/reference/reasons.md docs/images $(CHART)/README.md $(CHART)/values.schema.json -- $(MAKE) --no-print-directory generate
 
-.PHONY: verify-links
-verify-links: ## Check that links in the documentation resolve, and that no page is too long.
-	@.ci/step 'tests of links' env CGO_ENABLED=0 go -C .ci/doc-tools test ./links
-	@.ci/step 'links' env CGO_ENABLED=0 go -C .ci/doc-tools run ./links ../..
+# What people read: docs, messages in Go files, CRDs, the chart's comments and texts.
+PROSE := '*.md' Makefile docs/examples 'api/*.go' 'cmd/*.go' 'pkg/*.go' 'e2e/demo/*.go' $(CHART)/values.yaml $(CHART)/templates \
+	$(CHART)/files ':!pkg/testing' ':!*_test.go' ':!$(APPLY_CONFIGURATION)'
+
+.PHONY: verify-docs
+verify-docs: $(TOOLS)/prose $(TOOLS)/links ## Check that links resolve, that no page is too long, and that no text has a phrase that .ci/prose.txt refuses.
+	@.ci/step 'tests of doc-tools' env CGO_ENABLED=0 go -C .ci/doc-tools test ./...
+	@.ci/step links $(TOOLS)/links .
+	@.ci/step prose bash -c "git ls-files -z -- $(PROSE) | xargs -0 $(TOOLS)/prose .ci/prose.txt"
 
 .PHONY: verify-modules
 verify-modules: ## Check that every go.mod and go.sum is tidy.
@@ -279,3 +296,15 @@ $(TOOLS)/helm-docs: .ci/tool $(CHART_TOOL_SOURCES)
 
 $(TOOLS)/helm-schema: .ci/tool $(CHART_TOOL_SOURCES)
 	@.ci/step 'tool helm-schema' .ci/tool helm-schema github.com/losisin/helm-values-schema-json/v2 chart-tools
+
+$(TOOLS)/prose: .ci/tool $(DOC_TOOL_SOURCES)
+	@.ci/step 'tool prose' .ci/tool prose ./prose doc-tools
+
+$(TOOLS)/links: .ci/tool $(DOC_TOOL_SOURCES)
+	@.ci/step 'tool links' .ci/tool links ./links doc-tools
+
+$(TOOLS)/diagram: .ci/tool $(DOC_TOOL_SOURCES)
+	@.ci/step 'tool diagram' .ci/tool diagram ./diagram doc-tools
+
+$(TOOLS)/terminal: .ci/tool $(DOC_TOOL_SOURCES)
+	@.ci/step 'tool terminal' .ci/tool terminal ./terminal doc-tools

@@ -43,16 +43,16 @@ func TestMetrics(t *testing.T) {
 	create(t, a, deployment(ns, "web"))
 	for name, least := range map[string]float64{
 		fromDeployment: before + 1,
-		`rulefleet_rules{phase="Applied",reason="NoEvaluator"}`:                      1,
-		`rulefleet_alertrules{condition="Accepted",reason="Accepted",status="True"}`: 1,
-		`rulefleet_spoke_ready{cluster="` + spokeA + `",reason="Ready"}`:             1,
-		`rulefleet_spokes{condition="Connected",reason="Connected",status="True"}`:   2,
-		`rulefleet_queue_depth{cluster="_other",controller="distribute"}`:            0,
-		`rulefleet_queue_backlog_seconds{controller="generate"}`:                     0,
-		`rulefleet_spoke_requests_total{code="200",verb="probe"}`:                    1,
-		`rulefleet_spoke_requests_total{code="200",verb="list"}`:                     1,
-		`rulefleet_spoke_requests_total{code="200",verb="watch"}`:                    1,
-		`rulefleet_spoke_requests_total{code="201",verb="create"}`:                   1,
+		`rulefleet_rules{cluster="` + spokeA + `",phase="Applied",reason="NoEvaluator"}`: 1,
+		`rulefleet_alertrules{condition="Accepted",reason="Accepted",status="True"}`:     1,
+		`rulefleet_spoke_ready{cluster="` + spokeA + `",reason="Ready"}`:                 1,
+		`rulefleet_spokes{condition="Connected",reason="Connected",status="True"}`:       2,
+		`rulefleet_queue_depth{cluster="_other",controller="distribute"}`:                0,
+		`rulefleet_queue_backlog_seconds{controller="generate"}`:                         0,
+		`rulefleet_spoke_requests_total{code="200",verb="probe"}`:                        1,
+		`rulefleet_spoke_requests_total{code="200",verb="list"}`:                         1,
+		`rulefleet_spoke_requests_total{code="200",verb="watch"}`:                        1,
+		`rulefleet_spoke_requests_total{code="201",verb="create"}`:                       1,
 	} {
 		t.Run(name, func(t *testing.T) {
 			eventually(t, name, func(ctx context.Context) error { return metricAtLeast(ctx, sharedManager(), name, least) })

@@ -86,6 +86,7 @@ var situations = map[string][]situation{
 	},
 	"RulefleetRulesFailing": {
 		{"rejected", map[string]string{rows("Pending", "Rejected"): "3x200"}, 16, map[string]string{"reason": "Rejected"}},
+		{"rejected in one spoke after the other", map[string]string{rowsIn("a", "Pending", "Rejected"): "3x9 _x200", rowsIn("b", "Pending", "Rejected"): "_x9 3x200"}, 16, map[string]string{"reason": "Rejected"}},
 		{"without a namespace", map[string]string{rows("Pending", "NamespaceMissing"): "3x200"}, 16, map[string]string{"reason": "NamespaceMissing"}},
 		{"an outage", map[string]string{rows("Pending", "Unreachable"): "3x200", rows("Applied", "Unreachable"): "3x200"}, 30, nil},
 		{"suspended, and on their way", map[string]string{rows("Pending", "Suspended"): "3x200", rows("Pending", "Waiting"): "3x200"}, 30, nil},
@@ -94,6 +95,7 @@ var situations = map[string][]situation{
 	},
 	"RulefleetRulesNotEvaluated": {
 		{"not selected", map[string]string{rows("Applied", "NotSelected"): "3x200"}, 16, map[string]string{"reason": "NotSelected"}},
+		{"not selected in one spoke after the other", map[string]string{rowsIn("a", "Applied", "NotSelected"): "3x9 _x200", rowsIn("b", "Applied", "NotSelected"): "_x9 3x200"}, 16, map[string]string{"reason": "NotSelected"}},
 		{"not loaded", map[string]string{rows("Selected", "NotLoaded"): "3x200"}, 16, map[string]string{"reason": "NotLoaded"}},
 		{"failing", map[string]string{rows("Selected", "EvaluationFailed"): "3x200"}, 16, map[string]string{"reason": "EvaluationFailed"}},
 		{"refused by prometheus-operator", map[string]string{rows("Applied", "Rejected"): "3x200"}, 16, map[string]string{"reason": "Rejected"}},
@@ -114,6 +116,7 @@ var situations = map[string][]situation{
 	},
 	"RulefleetRulesWaiting": {
 		{"never tried", map[string]string{rows("Pending", "Waiting"): "3x200"}, 31, once},
+		{"never tried on one spoke after the other", map[string]string{rowsIn("a", "Pending", "Waiting"): "3x19 _x200", rowsIn("b", "Pending", "Waiting"): "_x19 3x200"}, 31, once},
 		{"soon tried", map[string]string{rows("Pending", "Waiting"): "3x20 0x200"}, 40, nil},
 	},
 	"RulefleetAlertRulesNotAccepted": {
@@ -160,8 +163,9 @@ func leads(pod string) string {
 func ready(cluster, reason string) string {
 	return fmt.Sprintf("rulefleet_spoke_ready{cluster=%q,reason=%q}", cluster, reason)
 }
-func rows(phase, reason string) string {
-	return fmt.Sprintf("rulefleet_rules{phase=%q,reason=%q}", phase, reason)
+func rows(phase, reason string) string { return rowsIn("a", phase, reason) }
+func rowsIn(cluster, phase, reason string) string {
+	return fmt.Sprintf("rulefleet_rules{cluster=%q,phase=%q,reason=%q}", cluster, phase, reason)
 }
 func held(cluster, hop string) string {
 	return fmt.Sprintf("rulefleet_held_deletions{cluster=%q,hop=%q}", cluster, hop)

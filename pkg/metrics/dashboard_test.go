@@ -69,7 +69,7 @@ func TestDashboard(t *testing.T) {
 	for _, v := range d.Templating.List {
 		variables = append(variables, v.Name)
 	}
-	if !slices.Equal(variables, []string{"datasource", "namespace", "job"}) {
+	if !slices.Equal(variables, []string{"datasource", "namespace", "job", "cluster"}) {
 		t.Errorf("its variables are %v", variables)
 	}
 	for _, v := range d.Templating.List[1:] {
@@ -114,7 +114,7 @@ func TestDashboard(t *testing.T) {
 }
 
 // variablesIn stand in expressions where Grafana puts something that PromQL knows.
-var variablesIn = strings.NewReplacer("$__rate_interval", "5m", "$namespace", "rulefleet-system", "$job", "rulefleet")
+var variablesIn = strings.NewReplacer("$__rate_interval", "5m", "$namespace", "rulefleet-system", "$job", "rulefleet", "$cluster", "eu-1")
 
 // expressions are all of the dashboard, by its panels' titles.
 func expressions(t *testing.T) map[string][]string {
@@ -132,7 +132,7 @@ func expressions(t *testing.T) map[string][]string {
 }
 
 // Every expression of the dashboard is PromQL, of metrics and labels that there are, and is
-// about what the variables pick.
+// about what the variables pick. A metric with a label cluster is limited to the chosen clusters.
 func TestDashboardExpressions(t *testing.T) {
 	used := map[string]bool{}
 	for panel, list := range expressions(t) {
@@ -140,7 +140,11 @@ func TestDashboardExpressions(t *testing.T) {
 			for _, s := range selectors(t, panel, variablesIn.Replace(expr)) {
 				used[metricOf(s.Name)] = true
 				checkSelector(t, panel, s)
-				for _, name := range []string{"namespace", "job"} {
+				limits := []string{"namespace", "job"}
+				if i := slices.IndexFunc(Own(), func(m Metric) bool { return m.Name == metricOf(s.Name) }); i >= 0 && slices.Contains(Own()[i].Labels, "cluster") {
+					limits = append(limits, "cluster")
+				}
+				for _, name := range limits {
 					if !slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == name }) {
 						t.Errorf("panel %s: %s is not limited to a %s", panel, s.Name, name)
 					}

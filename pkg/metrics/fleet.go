@@ -16,11 +16,15 @@ import (
 // deepest is the number of spokes of a controller that rulefleet_queue_depth names.
 const deepest = 10
 
+// namedSpokes is how many spokes rulefleet_rules names: the first by name, so that the choice
+// does not change with the spokes' states.
+const namedSpokes = 1000
+
 const (
 	// noReason replaces an empty reason, and otherReason one that is not a constant of the API.
 	noReason    = "None"
 	otherReason = "Other"
-	// otherSpokes replaces the names of all spokes that are not among the deepest. No spoke has this name.
+	// otherSpokes replaces the names of all spokes that a metric does not name. No spoke has this name.
 	otherSpokes = "_other"
 )
 
@@ -36,9 +40,9 @@ var (
 		Use:  "A spoke that stays at 0 needs attention (alert `RulefleetSpokeNotReady`), unless the reason is intended: Suspended or Leaving. Contested has its own alert (`RulefleetContested`). A spoke at 1 with another reason than Ready is served, but has a problem (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`). `kubectl describe spoke NAME` says what to do.",
 	})
 	rulesDesc = atScrape(Metric{
-		Name: "rulefleet_rules", Labels: []string{"phase", "reason"},
-		Help: "Number of rules in spokes, that is of pairs of an AlertRule and a spoke on which it is placed, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified).",
-		Use:  "A rule that stays at `Pending` with a reason is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason may not be evaluated there (alert `RulefleetRulesNotEvaluated`). Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown only explain why a further phase can't be verified. [Reasons](reasons.md#alertrule) explains each reason.",
+		Name: "rulefleet_rules", Labels: []string{"cluster", "phase", "reason"},
+		Help: "Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of a registered SpokeCluster: of the first 1000 by name. Spokes that are not registered, further spokes, and spokes whose state is not known again after a restart are counted together (_other). Phases and reasons are fixed sets, and pairs that do not occur have no series.",
+		Use:  "A rule that stays at `Pending` with a reason is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason may not be evaluated there (alert `RulefleetRulesNotEvaluated`). Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown only explain why a further phase can't be verified. [Reasons](reasons.md#alertrule) explains each reason. For the whole fleet: `sum by (phase, reason) (rulefleet_rules)`.",
 	})
 	alertRulesDesc = atScrape(Metric{
 		Name: "rulefleet_alertrules", Labels: []string{"condition", "status", "reason"},
@@ -64,6 +68,9 @@ var (
 
 // Row is the state of a rule in a spoke, as in the row of a status.
 type Row struct {
+	// Cluster is the spoke, or "" where it is not known which one it is.
+	Cluster string
+
 	Phase  v1alpha1.Phase
 	Reason string
 }
@@ -134,10 +141,11 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	// An error is the end of the process. An invalid metric would fail the whole scrape.
-	if spokes, err := s.Spokes(); err == nil {
+	spokes, err := s.Spokes()
+	if err == nil {
 		collectSpokes(ch, spokes)
 	}
-	collectRules(ch, s.Rules())
+	collectRules(ch, s.Rules(), named(spokes))
 	collectAlerts(ch, s.Alerts())
 	for _, q := range s.Queues() {
 		collectQueue(ch, q)
@@ -173,13 +181,32 @@ func collectSpokes(ch chan<- prometheus.Metric, spokes []v1alpha1.SpokeCluster) 
 	sendConditions(ch, spokesDesc, counts)
 }
 
-func collectRules(ch chan<- prometheus.Metric, rules Rules) {
-	rows := map[Row]int{{Phase: v1alpha1.PhaseApplied, Reason: noReason}: 0} // 0 is worth being shown
+// named returns the names of the spokes that rulefleet_rules names. Names in a placement are not
+// enough: anyone may write any number of them.
+func named(spokes []v1alpha1.SpokeCluster) map[string]bool {
+	names := make([]string, 0, len(spokes))
+	for i := range spokes {
+		names = append(names, spokes[i].Name)
+	}
+	slices.Sort(names)
+	out := map[string]bool{}
+	for _, name := range names[:min(len(names), namedSpokes)] {
+		out[name] = true
+	}
+	return out
+}
+
+func collectRules(ch chan<- prometheus.Metric, rules Rules, named map[string]bool) {
+	rows := map[Row]int{{Cluster: otherSpokes, Phase: v1alpha1.PhaseApplied, Reason: noReason}: 0} // so that a sum is never empty
 	for r, n := range rules.Rows {
-		rows[Row{Phase: r.Phase, Reason: reason(r.Reason)}] += n
+		r.Reason = reason(r.Reason)
+		if !named[r.Cluster] {
+			r.Cluster = otherSpokes
+		}
+		rows[r] += n
 	}
 	for r, n := range rows {
-		send(ch, rulesDesc, float64(n), string(r.Phase), r.Reason)
+		send(ch, rulesDesc, float64(n), r.Cluster, string(r.Phase), r.Reason)
 	}
 	counts := map[Condition]int{}
 	for c, n := range rules.Conditions {

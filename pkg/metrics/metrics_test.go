@@ -44,11 +44,14 @@ func source() Source {
 		Rules: func() Rules {
 			return Rules{
 				Rows: map[Row]int{
-					{Phase: v1alpha1.PhaseApplied}:                                     7,
-					{Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict}:    2,
-					{Phase: v1alpha1.PhasePending, Reason: "ByA"}:                      1,
-					{Phase: v1alpha1.PhasePending, Reason: "ByB"}:                      3,
-					{Phase: v1alpha1.PhaseApplied, Reason: v1alpha1.ReasonUnreachable}: 4,
+					{Cluster: "a", Phase: v1alpha1.PhaseApplied}:                                             7,
+					{Cluster: "b", Phase: v1alpha1.PhaseApplied}:                                             5,
+					{Cluster: "a", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict}:            2,
+					{Cluster: "a", Phase: v1alpha1.PhasePending, Reason: "ByA"}:                              1,
+					{Cluster: "a", Phase: v1alpha1.PhasePending, Reason: "ByB"}:                              3,
+					{Cluster: "c", Phase: v1alpha1.PhaseApplied, Reason: v1alpha1.ReasonUnreachable}:         4,
+					{Cluster: "unregistered", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict}: 6,
+					{Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict}:                          8,
 				},
 				Conditions: map[Condition]int{{Type: v1alpha1.ConditionAccepted, Status: "False", Reason: v1alpha1.ReasonInvalidExpr}: 5},
 			}
@@ -74,12 +77,15 @@ rulefleet_spoke_ready{cluster="b",reason="Ready"} 1
 rulefleet_spoke_ready{cluster="c",reason="Unreachable"} 0
 rulefleet_spoke_ready{cluster="d",reason="Other"} 0
 rulefleet_spoke_ready{cluster="e",reason="None"} 0
-# HELP rulefleet_rules How far rules got: pairs of an AlertRule and a spoke that it is placed on, by phase and reason (None: the rule is as far as it can be proven to be), as AlertRule.status shows them.
+# HELP rulefleet_rules Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule reached the furthest phase that can be verified). The label cluster is the name of a registered SpokeCluster: of the first 1000 by name. Spokes that are not registered, further spokes, and spokes whose state is not known again after a restart are counted together (_other). Phases and reasons are fixed sets, and pairs that do not occur have no series.
 # TYPE rulefleet_rules gauge
-rulefleet_rules{phase="Applied",reason="None"} 7
-rulefleet_rules{phase="Applied",reason="Unreachable"} 4
-rulefleet_rules{phase="Pending",reason="Conflict"} 2
-rulefleet_rules{phase="Pending",reason="Other"} 4
+rulefleet_rules{cluster="_other",phase="Applied",reason="None"} 0
+rulefleet_rules{cluster="_other",phase="Pending",reason="Conflict"} 14
+rulefleet_rules{cluster="a",phase="Applied",reason="None"} 7
+rulefleet_rules{cluster="a",phase="Pending",reason="Conflict"} 2
+rulefleet_rules{cluster="a",phase="Pending",reason="Other"} 4
+rulefleet_rules{cluster="b",phase="Applied",reason="None"} 5
+rulefleet_rules{cluster="c",phase="Applied",reason="Unreachable"} 4
 # HELP rulefleet_alertrules AlertRules by condition, its status and its reason.
 # TYPE rulefleet_alertrules gauge
 rulefleet_alertrules{condition="Accepted",reason="InvalidExpr",status="False"} 5
@@ -118,6 +124,39 @@ func TestFleet(t *testing.T) {
 	end()
 	if n := testutil.CollectAndCount(f); n != 0 {
 		t.Errorf("%d series are left when the replica does not lead any more", n)
+	}
+}
+
+// However many spokes there are, and whatever names placements have, the number of series is bounded,
+// and their sum is the number of rows.
+func TestRulesSeriesAreFew(t *testing.T) {
+	const registered, unregistered = namedSpokes + 200, 500
+	spokes := make([]v1alpha1.SpokeCluster, registered)
+	rows := map[Row]int{}
+	for i := range spokes {
+		spokes[i] = spokeCluster(fmt.Sprintf("s%04d", i), "True", v1alpha1.ReasonReady)
+		rows[Row{Cluster: spokes[i].Name, Phase: v1alpha1.PhaseApplied}] = 2
+	}
+	for i := range unregistered {
+		rows[Row{Cluster: fmt.Sprint("gone-", i), Phase: v1alpha1.PhaseApplied}] = 3
+	}
+	s := source()
+	s.Spokes = func() ([]v1alpha1.SpokeCluster, error) { return spokes, nil }
+	s.Rules = func() Rules { return Rules{Rows: rows} }
+	f := &Fleet{}
+	defer f.Lead(s)()
+	if n := testutil.CollectAndCount(f, "rulefleet_rules"); n != namedSpokes+1 {
+		t.Errorf("there are %d series", n)
+	}
+	for labels, want := range map[string]float64{
+		"s0000 Applied None": 2, "s0999 Applied None": 2, "s1000 Applied None": -1, "gone-0 Applied None": -1,
+		"_other Applied None": (registered-namedSpokes)*2 + unregistered*3,
+	} {
+		t.Run(labels, func(t *testing.T) {
+			if got := valueOf(t, f, "rulefleet_rules", labels); got != want {
+				t.Errorf("%s: %v, want %v", labels, got, want)
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package rule
 
 import (
 	"slices"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,6 +58,9 @@ type Memory struct {
 	rows  map[string]v1alpha1.ClusterStatus // those that lag and are not listed
 	crowd crowd
 	of    map[string]bool // the names of the spokes in the crowd
+	// top are the rows at the top that are not listed. Only CountRows needs them. Rules on many
+	// spokes share the values, since most of them are equally far in a spoke.
+	top []unique.Handle[RowCount]
 }
 
 // Status derives an AlertRule's status. If the present status is its own result, it returns the same

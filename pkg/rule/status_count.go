@@ -2,6 +2,7 @@ package rule
 
 import (
 	"slices"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -14,25 +15,34 @@ const ReasonUnlisted = "Unlisted"
 
 // RowCount is a number of spokes with the same phase and reason.
 type RowCount struct {
+	// Cluster is the spoke, or "" where only the number of spokes is known.
+	Cluster string
+
 	Phase  v1alpha1.Phase
 	Reason string
 	Spokes int
 }
 
-// CountRows counts the spokes on which a rule is placed by phase and reason. s and m are the results
-// of Status.
+// CountRows returns a row for each spoke on which a rule is placed. Spokes whose rows are not known
+// one by one, as after a restart, are counted together. s and m are the results of Status.
 func CountRows(s *v1alpha1.AlertRuleStatus, m *Memory) []RowCount {
 	if s.Summary == nil || s.Summary.Desired == 0 {
 		return nil
 	}
 	var out []RowCount
 	left := int(s.Summary.Desired)
+	addNamed := func(c RowCount) {
+		if left > 0 {
+			left--
+			out = append(out, c)
+		}
+	}
 	add := func(phase v1alpha1.Phase, reason string, n int) {
 		if n = min(n, left); n <= 0 {
 			return
 		}
 		left -= n
-		i := slices.IndexFunc(out, func(c RowCount) bool { return c.Phase == phase && c.Reason == reason })
+		i := slices.IndexFunc(out, func(c RowCount) bool { return c.Cluster == "" && c.Phase == phase && c.Reason == reason })
 		if i < 0 {
 			out = append(out, RowCount{Phase: phase, Reason: reason, Spokes: n})
 			return
@@ -40,12 +50,15 @@ func CountRows(s *v1alpha1.AlertRuleStatus, m *Memory) []RowCount {
 		out[i].Spokes += n
 	}
 	for i := range s.Clusters {
-		add(s.Clusters[i].Phase, s.Clusters[i].Reason, 1)
+		addNamed(countOne(&s.Clusters[i]))
 	}
 	if m != nil {
 		for name := range m.rows {
 			r := m.rows[name]
-			add(r.Phase, r.Reason, 1)
+			addNamed(countOne(&r))
+		}
+		for _, r := range m.top {
+			addNamed(r.Value())
 		}
 		add(v1alpha1.PhasePending, ReasonUnlisted, int(m.crowd.spokes-m.crowd.applied))
 		add(v1alpha1.PhaseApplied, ReasonUnlisted, int(m.crowd.lagging-(m.crowd.spokes-m.crowd.applied)))
@@ -63,6 +76,28 @@ func CountRows(s *v1alpha1.AlertRuleStatus, m *Memory) []RowCount {
 		add(at.phase, "", int(at.spokes))
 	}
 	add(v1alpha1.PhaseApplied, "", left)
+	return out
+}
+
+func countOne(r *v1alpha1.ClusterStatus) RowCount {
+	return RowCount{Cluster: string(r.Name), Phase: r.Phase, Reason: r.Reason, Spokes: 1}
+}
+
+// unlistedTop returns the rows of a view that are at the top and not listed.
+func (in *StatusInput) unlistedTop(v view) []unique.Handle[RowCount] {
+	if len(v.listed) == len(v.rows) {
+		return nil
+	}
+	listed := make(map[v1alpha1.ClusterName]bool, len(v.listed))
+	for i := range v.listed {
+		listed[v.listed[i].Name] = true
+	}
+	var out []unique.Handle[RowCount]
+	for i := range v.rows {
+		if r := &v.rows[i]; !listed[r.Name] && atTop(r, in.Rule.Generation) {
+			out = append(out, unique.Make(countOne(r)))
+		}
+	}
 	return out
 }
 

@@ -11,17 +11,27 @@ func countOf(s *step) map[string]int {
 	s.Helper()
 	status, memory := Status(s.in)
 	out := map[string]int{}
+	seen := map[RowCount]bool{}
 	for _, c := range CountRows(&status, memory) {
-		if out[string(c.Phase)+" "+c.Reason] > 0 {
-			s.Errorf("%s %s is counted twice", c.Phase, c.Reason)
+		what := string(c.Phase) + " " + c.Reason
+		id := RowCount{Cluster: c.Cluster}
+		if c.Cluster == "" {
+			id = RowCount{Phase: c.Phase, Reason: c.Reason}
+			what += " (no names)"
+		} else if c.Spokes != 1 {
+			s.Errorf("%s is counted as %d spokes", c.Cluster, c.Spokes)
 		}
-		out[string(c.Phase)+" "+c.Reason] = c.Spokes
+		if seen[id] {
+			s.Errorf("%+v is counted twice", id)
+		}
+		seen[id] = true
+		out[what] += c.Spokes
 	}
 	return out
 }
 
-// All rows are counted, listed or not. After a restart it is told that those that no row is
-// known of are among them.
+// All rows are counted with the names of their spokes, listed or not. After a restart, spokes whose
+// rows are not known are counted without names.
 func TestCountRows(t *testing.T) {
 	s := sequence(t, 300)
 	check := func(what string, want map[string]int) {
@@ -37,7 +47,7 @@ func TestCountRows(t *testing.T) {
 	s.is("many fail", 100, 50, "150/300 and 150 applied 150 failing 0 unreachable")
 	check("again", map[string]int{"Pending Rejected": 150, "Applied ": 150})
 	s.restart()
-	check("after a restart", map[string]int{"Pending Rejected": 100, "Pending Unlisted": 50, "Applied ": 150})
+	check("after a restart", map[string]int{"Pending Rejected": 100, "Pending Unlisted (no names)": 50, "Applied  (no names)": 150})
 
 	s.in.Rule.Spec.State = v1alpha1.Disabled
 	check("disabled", map[string]int{})

@@ -219,8 +219,16 @@ func TestFiringAbove100(t *testing.T) {
 		if len(got.Clusters) != listed || got.Summary.Firing == nil || *got.Summary.Firing != firing || got.Summary.Evaluating != 300 || got.Summary.Ready != "300/300" || shortly(got, v1alpha1.ConditionMetricsPresent) != metrics {
 			t.Errorf("%s: %d listed, %s, metrics %s", what, len(got.Clusters), summaryOf(*got.Summary), shortly(got, v1alpha1.ConditionMetricsPresent))
 		}
-		if counts := CountRows(&got, memory); len(counts) != 1 || counts[0] != (RowCount{Phase: v1alpha1.PhaseEvaluating, Spokes: 300}) {
-			t.Errorf("%s: counted are %+v", what, counts)
+		counts := CountRows(&got, memory)
+		clusters := map[string]bool{}
+		for _, c := range counts {
+			clusters[c.Cluster] = true
+			if c != (RowCount{Cluster: c.Cluster, Phase: v1alpha1.PhaseEvaluating, Spokes: 1}) {
+				t.Errorf("%s: counted is %+v", what, c)
+			}
+		}
+		if len(counts) != 300 || len(clusters) != 300 || clusters[""] {
+			t.Errorf("%s: %d rows of %d spokes are counted", what, len(counts), len(clusters))
 		}
 		s.in.Rule.Status, s.in.Memory = got, memory
 		return got

@@ -65,7 +65,7 @@ func (in *StatusInput) recall(name string, spoke *SpokeState, listed *v1alpha1.C
 
 // remember returns the part of a view that is not in the status.
 func (in *StatusInput) remember(v view, unknown map[string]*SpokeState) *Memory {
-	m := &Memory{rows: map[string]v1alpha1.ClusterStatus{}, crowd: v.crowd, of: map[string]bool{}}
+	m := &Memory{rows: map[string]v1alpha1.ClusterStatus{}, crowd: v.crowd, of: map[string]bool{}, top: in.unlistedTop(v)}
 	if v.unlisted == 0 {
 		return m
 	}

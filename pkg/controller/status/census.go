@@ -14,13 +14,13 @@ import (
 // known is what is kept in memory of a rule from one reconcile to the next.
 type known struct {
 	memory *rule.Memory
-	// rows and conditions are what metrics count. Most rules have the same as many others,
-	// which makes them quick to count.
+	// rows and conditions are what metrics count. Rules share them, which keeps them small and
+	// quick to count: most rules are equally far in a spoke.
 	rows       []rows
 	conditions unique.Handle[conditions]
 }
 
-// rows are the spokes in which a rule is equally far.
+// rows is a spoke that a rule is placed on, or several of which only the number is known.
 type rows struct {
 	unique.Handle[metrics.Row]
 
@@ -34,7 +34,7 @@ type conditions [len(counted)]metrics.Condition
 func newKnown(status *v1alpha1.AlertRuleStatus, memory *rule.Memory) known {
 	k := known{memory: memory, conditions: unique.Make(outcomes(status.Conditions))}
 	for _, c := range rule.CountRows(status, memory) {
-		k.rows = append(k.rows, rows{unique.Make(metrics.Row{Phase: c.Phase, Reason: c.Reason}), c.Spokes})
+		k.rows = append(k.rows, rows{unique.Make(metrics.Row{Cluster: c.Cluster, Phase: c.Phase, Reason: c.Reason}), c.Spokes})
 	}
 	return k
 }

@@ -28,16 +28,37 @@ func TestRules(t *testing.T) {
 		status := v1alpha1.AlertRuleStatus{Summary: &v1alpha1.RuleSummary{Desired: desired}, Clusters: rows, Conditions: conditions}
 		r.memories.Store(key(name), newKnown(&status, nil))
 	}
-	store("a", 3, ok, v1alpha1.ClusterStatus{Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict})
+	store("a", 3, ok, v1alpha1.ClusterStatus{Name: "eu", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict})
 	store("b", 2, ok[:1])
+	store("c", 2, nil, v1alpha1.ClusterStatus{Name: "eu", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict},
+		v1alpha1.ClusterStatus{Name: "us", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict})
 	got := r.Rules()
-	wantRows := map[metrics.Row]int{{Phase: v1alpha1.PhaseApplied}: 4, {Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict}: 1}
+	wantRows := map[metrics.Row]int{
+		{Phase: v1alpha1.PhaseApplied}: 4,
+		{Cluster: "eu", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict}: 2,
+		{Cluster: "us", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict}: 1,
+	}
 	wantConditions := map[metrics.Condition]int{
 		{Type: v1alpha1.ConditionAccepted, Status: "True", Reason: v1alpha1.ReasonAccepted}: 2,
 		{Type: v1alpha1.ConditionReady, Status: "False", Reason: v1alpha1.ReasonConflict}:   1,
 	}
 	if !maps.Equal(got.Rows, wantRows) || !maps.Equal(got.Conditions, wantConditions) {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// BenchmarkRulesOnManySpokes is what a scrape takes with 1,000 AlertRules on each of 1,000 spokes.
+func BenchmarkRulesOnManySpokes(b *testing.B) {
+	r := &Reconciler{}
+	status := v1alpha1.AlertRuleStatus{Summary: &v1alpha1.RuleSummary{Desired: 1000}}
+	for i := range 1000 {
+		status.Clusters = append(status.Clusters, v1alpha1.ClusterStatus{Name: v1alpha1.ClusterName(fmt.Sprint("s", i)), Phase: v1alpha1.PhaseEvaluating})
+	}
+	for i := range 1000 {
+		r.memories.Store(types.NamespacedName{Namespace: "rulefleet-system", Name: fmt.Sprint(i)}, newKnown(&status, nil))
+	}
+	for b.Loop() {
+		r.Rules()
 	}
 }
 
