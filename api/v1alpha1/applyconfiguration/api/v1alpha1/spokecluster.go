@@ -19,7 +19,7 @@ import (
 // example with GitOps. Placement selects spokes by the labels of their SpokeCluster.
 type SpokeClusterApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:",inline"`
-	// metadata is the object's metadata. Its labels are what placement selects on.
+	// metadata is the object's metadata. Placement selects spokes by its labels.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec holds your settings for the spoke.
 	Spec *SpokeClusterSpecApplyConfiguration `json:"spec,omitempty"`
