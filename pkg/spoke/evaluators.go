@@ -364,7 +364,7 @@ func bounded(e v1alpha1.Evaluator) v1alpha1.Evaluator {
 	switch {
 	case e.Service != "" && !plainService.MatchString(e.Service):
 		e.Service, e.RoutePrefix = "", ""
-		e.Message = "its spec.serviceName is no name of a Service, so that it can't be asked"
+		e.Message = "it can't be asked: its spec.serviceName is not the name of a Service, or its spec.portName is not the name of a port"
 	case !plainPath.MatchString(e.RoutePrefix) || len(e.RoutePrefix) > maxRoutePrefix:
 		e.Service, e.RoutePrefix = "", ""
 		e.Message = "its spec.routePrefix is no plain path, so that it can't be asked"
