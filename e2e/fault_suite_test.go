@@ -79,9 +79,15 @@ type place struct {
 	only bool
 }
 
+// atOnce has a place for each fleet for faults that may run at the same time. With more of them, two
+// cores are too few to tell a fault that is shown late from a process that had to wait.
+var atOnce = make(chan struct{}, 2)
+
 // startFaulty starts a fleet with a healthy spoke and others. None is registered yet.
 func startFaulty(t *testing.T, o fleet.Options) *faulty {
 	t.Helper()
+	atOnce <- struct{}{}
+	t.Cleanup(func() { <-atOnce })
 	starting.Add(1)
 	up := sync.OnceFunc(func() { starting.Add(-1) })
 	t.Cleanup(up)

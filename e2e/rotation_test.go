@@ -164,7 +164,7 @@ func TestRotationCostsNoRequest(t *testing.T) {
 	f, address := start(t, fleet.Options{}), freeAddress(t)
 	// The hub calls the webhook from the beginning, also for the manager's own objects.
 	must(t, f.InstallWebhook(t.Context(), address))
-	startManagerWith(t, f, fleet.ManagerOptions{Dir: t.TempDir(), Webhook: address, Args: []string{"--webhook-cert-lifetime=6s"}})
+	startManagerWith(t, f, fleet.ManagerOptions{Dir: t.TempDir(), Webhook: address, Args: []string{"--webhook-cert-lifetime=20s"}})
 	eventually(t, "the webhook is asked", asked(f.Hub))
 	eventually(t, "the built-in template is made", func(ctx context.Context) error {
 		return f.Hub.Client.Get(ctx, client.ObjectKey{Name: "deployment-down"}, &v1alpha1.AlertRuleTemplate{})
@@ -174,7 +174,7 @@ func TestRotationCostsNoRequest(t *testing.T) {
 
 	begun := time.Now()
 	tr := startTraffic(t, f.Hub, address)
-	within(t, 3*time.Minute, "two rotations of the authority, and the end of the first", func(ctx context.Context) error {
+	within(t, 8*time.Minute, "two rotations of the authority, and the end of the first", func(ctx context.Context) error {
 		is, err := certificates(ctx, f.Hub)
 		if err != nil {
 			return err

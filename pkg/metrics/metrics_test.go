@@ -70,14 +70,14 @@ func source() Source {
 }
 
 const wantFleet = `
-# HELP rulefleet_spoke_ready Whether a SpokeCluster is Ready (1) or not (0), with the reason: one series for each spoke.
+# HELP rulefleet_spoke_ready 1 if a SpokeCluster is Ready, else 0, with the reason. There is one series for each spoke.
 # TYPE rulefleet_spoke_ready gauge
 rulefleet_spoke_ready{cluster="a",reason="Ready"} 1
 rulefleet_spoke_ready{cluster="b",reason="Ready"} 1
 rulefleet_spoke_ready{cluster="c",reason="Unreachable"} 0
 rulefleet_spoke_ready{cluster="d",reason="Other"} 0
 rulefleet_spoke_ready{cluster="e",reason="None"} 0
-# HELP rulefleet_rules Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule reached the furthest phase that can be verified). The label cluster is the name of a registered SpokeCluster: of the first 1000 by name. Spokes that are not registered, further spokes, and spokes whose state is not known again after a restart are counted together (_other). Phases and reasons are fixed sets, and pairs that do not occur have no series.
+# HELP rulefleet_rules Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of a registered SpokeCluster: of the first 1000 by name. Spokes that are not registered, further spokes, and spokes whose state is not known again after a restart are counted together (_other). Phases and reasons are fixed sets, and pairs that do not occur have no series.
 # TYPE rulefleet_rules gauge
 rulefleet_rules{cluster="_other",phase="Applied",reason="None"} 0
 rulefleet_rules{cluster="_other",phase="Pending",reason="Conflict"} 14
@@ -86,15 +86,15 @@ rulefleet_rules{cluster="a",phase="Pending",reason="Conflict"} 2
 rulefleet_rules{cluster="a",phase="Pending",reason="Other"} 4
 rulefleet_rules{cluster="b",phase="Applied",reason="None"} 5
 rulefleet_rules{cluster="c",phase="Applied",reason="Unreachable"} 4
-# HELP rulefleet_alertrules AlertRules by condition, its status and its reason.
+# HELP rulefleet_alertrules Number of AlertRules by condition, status and reason.
 # TYPE rulefleet_alertrules gauge
 rulefleet_alertrules{condition="Accepted",reason="InvalidExpr",status="False"} 5
-# HELP rulefleet_alerts Alerts of an AlertRule in a spoke that fire, or are pending (not for long enough yet), as its Prometheus last said: of several, the one that has most. What is 0 has no series.
+# HELP rulefleet_alerts Number of firing and pending alerts of an AlertRule in a spoke, as its Prometheus last reported. With several Prometheus, it is the highest number of any of them. There is no series for 0.
 # TYPE rulefleet_alerts gauge
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="firing"} 2
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="pending"} 1
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="b",state="pending"} 3
-# HELP rulefleet_queue_backlog_seconds For how long the keys of a spoke that answers have been waiting for their turn without an end: of the spoke where that is longest.
+# HELP rulefleet_queue_backlog_seconds Time in seconds for which the queue of a spoke that answers has not been empty, for the spoke with the longest time.
 # TYPE rulefleet_queue_backlog_seconds gauge
 rulefleet_queue_backlog_seconds{controller="distribute"} 90
 rulefleet_queue_backlog_seconds{controller="generate"} 0

@@ -364,7 +364,7 @@ func bounded(e v1alpha1.Evaluator) v1alpha1.Evaluator {
 	switch {
 	case e.Service != "" && !plainService.MatchString(e.Service):
 		e.Service, e.RoutePrefix = "", ""
-		e.Message = "its spec.serviceName is not a valid Service name, so it can't be queried"
+		e.Message = "its spec.serviceName is not a valid Service name, or its spec.portName is not a valid port name, so it can't be queried"
 	case !plainPath.MatchString(e.RoutePrefix) || len(e.RoutePrefix) > maxRoutePrefix:
 		e.Service, e.RoutePrefix = "", ""
 		e.Message = "its spec.routePrefix is not a plain path, so it can't be queried"
