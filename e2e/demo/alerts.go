@@ -116,7 +116,7 @@ func (d *demo) notified(status string, labels map[string]string) check {
 	return func(context.Context) error {
 		all := d.pipeline.Alertmanager().Received()
 		if !slices.ContainsFunc(all, func(n pipeline.Notification) bool { return n.Has(status, labels) }) {
-			return fmt.Errorf("Alertmanager has sent %+v", all)
+			return fmt.Errorf("no such notification among %+v", all)
 		}
 		return nil
 	}

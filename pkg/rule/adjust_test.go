@@ -66,7 +66,7 @@ func TestAdjust(t *testing.T) {
 			},
 			ignored: []string{`too many labels; label "l60" is not added`},
 		},
-		"too many mistakes": {annotations: []string{prefix + "labels", long("-=x,", 9999)}, ignored: []string{strings.Repeat(`rulefleet.io/labels: invalid label name "-"; use letters, digits and _, not beginning with a digit; `, 9), "…"}},
+		"too many mistakes": {annotations: []string{prefix + "labels", long("-=x,", 9999)}, ignored: []string{strings.Repeat(`rulefleet.io/labels: invalid label name "-"; use letters, digits and _, not beginning with a digit; `, 8), "…"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := annotated(c.annotations...)
@@ -173,9 +173,9 @@ func TestAdjustOff(t *testing.T) {
 		"this one":                  {[]string{prefix + "disable", "stuck, down"}, nil, true, ""},
 		"another one":               {[]string{prefix + "disable", "stuck"}, nil, false, ""},
 		"allowed":                   {[]string{prefix + "alerts", "disabled"}, []v1alpha1.Adjustment{v1alpha1.AdjustAlerts}, true, ""},
-		"all alerts, not allowed":   {[]string{prefix + "alerts", "disabled"}, []v1alpha1.Adjustment{v1alpha1.AdjustDisable}, false, "rulefleet.io/alerts: the template down does not allow it"},
-		"this one, not allowed":     {[]string{prefix + "disable", "down"}, []v1alpha1.Adjustment{}, false, "rulefleet.io/disable: the template down does not allow it"},
-		"a severity, not allowed":   {[]string{prefix + "severity", "info"}, []v1alpha1.Adjustment{v1alpha1.AdjustFor}, false, "rulefleet.io/severity: the template down does not allow it"},
+		"all alerts, not allowed":   {[]string{prefix + "alerts", "disabled"}, []v1alpha1.Adjustment{v1alpha1.AdjustDisable}, false, "rulefleet.io/alerts: template down does not allow it; remove the annotation, or extend spec.allow of the template"},
+		"this one, not allowed":     {[]string{prefix + "disable", "down"}, []v1alpha1.Adjustment{}, false, "rulefleet.io/disable: template down does not allow it; remove the annotation, or extend spec.allow of the template"},
+		"a severity, not allowed":   {[]string{prefix + "severity", "info"}, []v1alpha1.Adjustment{v1alpha1.AdjustFor}, false, "rulefleet.io/severity: template down does not allow it; remove the annotation, or extend spec.allow of the template"},
 		"something else is allowed": {[]string{prefix + "for", "1m"}, []v1alpha1.Adjustment{v1alpha1.AdjustFor}, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

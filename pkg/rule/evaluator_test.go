@@ -57,7 +57,7 @@ func TestEvaluators(t *testing.T) {
 		{query("histogram_avg(up)"), "2.51", "2.50", "spec.expr", "2.51"},
 		{query("up @ 1"), "2.33", "2.32", "spec.expr", `modifier "@"`},
 		{query("up @ start()"), "2.25 promql-at-modifier", "2.25", "spec.expr", `supports modifier "@" only with --enable-feature=promql-at-modifier`},
-		{query("max_over_time(up[5m:1m] @ end())"), "2.33", "2.24 promql-at-modifier", "spec.expr", `2.25 or later is required`},
+		{query("max_over_time(up[5m:1m] @ end())"), "2.33", "2.24 promql-at-modifier", "spec.expr", `2.25 or later with --enable-feature=promql-at-modifier is required`},
 		{query("up offset -5m"), "2.33", "2.32", "spec.expr", "negative offsets"},
 		{query("rate(up[5m] offset -5m)"), "2.26 promql-negative-offset", "2.26", "spec.expr", "negative offsets"},
 		{query("up offset 5m"), "2.0", "", "", ""},

@@ -171,7 +171,7 @@ func TestContest(t *testing.T) {
 			again()
 			w.wantWait(w.want("get shop"), time.Second)
 			w.wantRow("forgotten") // it is not meant to be there
-			if message, _ := w.Contests.InSpoke("s"); !strings.Contains(message, `field manager "argocd-controller" makes PrometheusRule shop/`+objectName+" again") {
+			if message, _ := w.Contests.InSpoke("s"); !strings.Contains(message, `field manager "argocd-controller" creates PrometheusRule shop/`+objectName+" again") {
 				w.Errorf("the spoke shows %q", message)
 			}
 			w.pass(time.Second)

@@ -336,7 +336,7 @@ func TestContest(t *testing.T) {
 			prune(1, 0)
 			prune(1, 0)
 			prune(0, time.Second)
-			c.wantShown(`field manager "argocd-controller" makes AlertRule`)
+			c.wantShown(`field manager "argocd-controller" creates AlertRule`)
 			c.pass(time.Second)
 			prune(1, 0)
 			prune(0, 2*time.Second)

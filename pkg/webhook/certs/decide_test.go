@@ -325,7 +325,7 @@ func TestKeeper(t *testing.T) {
 		t.Error("it serves what it did before")
 	}
 	clock.SetTime(epoch.Add(quarter.Serving))
-	if err := k.Ready(); err == nil || !strings.Contains(err.Error(), "ended") {
+	if err := k.Ready(); err == nil || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("it is ready with an expired certificate: %v", err)
 	}
 }
