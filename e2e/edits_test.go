@@ -306,7 +306,7 @@ func TestAnnotationsOfADeployment(t *testing.T) {
 	// Otherwise the annotations may be faster than the template, which allowed them before.
 	expectCondition(t, shared(), e.template, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
 	annotate(map[string]string{prefix + "for": "2m", prefix + "alerts": "disabled"})
-	e.expectEvent("AnnotationIgnored", "rulefleet.io/for: the template "+e.template.Name+" does not allow it")
+	e.expectEvent("AnnotationIgnored", "rulefleet.io/for: template "+e.template.Name+" does not allow it")
 	e.expect("severity", "5m", "info", "as in the template")
 	annotate(map[string]string{prefix + "disable": "other," + e.template.Name})
 	expectMade(t, e.template.Name)

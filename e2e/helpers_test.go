@@ -24,9 +24,9 @@ import (
 )
 
 // patience is how long a test waits for an expected event. It is not scaled like the intervals of a manager,
-// because leases, timeouts and backoffs are not, and the machine may be busy. A wait that takes longer than it
-// should is logged.
-const patience = 30 * time.Second
+// because leases, timeouts and backoffs are not, and the machine may be busy: whole fleets start beside the test.
+// A wait that takes longer than it should is logged.
+const patience = time.Minute
 
 // eventually retries check until it succeeds.
 func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
