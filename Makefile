@@ -80,9 +80,9 @@ images: $(TOOLS)/diagram ## Draw the images that have a text source in docs/imag
 	@$(TOOLS)/diagram docs/images/flow.txt >docs/images/flow.svg
 
 .PHONY: screenshot
-screenshot: $(TOOLS)/terminal ## Run the demo, and draw its output from a crash to the notification: docs/images/demo.svg.
+screenshot: $(TOOLS)/terminal ## Run the demo, and draw its output from a crash to the notification, and the dashboard: docs/images/{demo,dashboard}.svg.
 	@mkdir -p bin
-	ONCE=1 $(MAKE) --no-print-directory demo >bin/demo.txt
+	ONCE=1 DASHBOARD=docs/images/dashboard.svg $(MAKE) --no-print-directory demo >bin/demo.txt
 	@$(TOOLS)/terminal 'make demo' 'rulefleet.io/for=5s' <bin/demo.txt >bin/demo.svg
 	@mv bin/demo.svg docs/images/demo.svg
 

@@ -70,7 +70,10 @@ func (d *demo) fireAlert(ctx context.Context) error {
 		return err
 	}
 	d.pipeline.Mend(cart)
-	return d.await(ctx, "the pods are healthy again, and Alertmanager has sent the resolved notification", d.notified(pipeline.Resolved, of))
+	if err := d.await(ctx, "the pods are healthy again, and Alertmanager has sent the resolved notification", d.notified(pipeline.Resolved, of)); err != nil {
+		return err
+	}
+	return d.draw(ctx)
 }
 
 // showFiring shows the notification and what the hub reports about the firing alert.

@@ -38,6 +38,8 @@ type demo struct {
 	manager *fleet.Manager
 	// pipeline produces alerts in prod; nil in a lite demo.
 	pipeline *pipeline.Pipeline
+	// observer scrapes the manager; nil unless a picture of the dashboard is drawn.
+	observer *observer
 	// latencies are from the creation of a Deployment to its PrometheusRule.
 	latencies []time.Duration
 	// result is the demo's last line.
@@ -124,14 +126,14 @@ func (d *demo) startFleet(ctx context.Context) error {
 func (d *demo) startManager(ctx context.Context) error {
 	begin := time.Now()
 	var err error
-	if d.manager, err = d.fleet.StartManager(ctx, fleet.ManagerOptions{Dir: d.dir, Args: []string{
+	if d.manager, err = d.fleet.StartManager(ctx, fleet.ManagerOptions{Dir: d.dir, LeaderElect: true, Args: []string{
 		"--log-format=console",
 		"--evaluator-poll-interval=5s", // half a minute is too long for a demo
 	}}); err != nil {
 		return err
 	}
 	d.out.done("bin/rulefleet-manager is healthy", time.Since(begin))
-	return nil
+	return d.observe(ctx)
 }
 
 // members are the clusters of the fleet, the hub first.
@@ -185,6 +187,9 @@ func (d *demo) stop() error {
 	}
 	d.out.heading("Stopping")
 	var errs []error
+	if d.observer != nil {
+		errs = append(errs, d.observer.Stop())
+	}
 	if d.pipeline != nil {
 		errs = append(errs, d.pipeline.Stop())
 	}

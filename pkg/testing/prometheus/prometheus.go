@@ -40,6 +40,9 @@ type Options struct {
 	// Targets are the HOST:PORT pairs that it scrapes every second, as job "test".
 	Targets []string
 
+	// Labels are added to all that it scrapes.
+	Labels map[string]string
+
 	// Args are more arguments.
 	Args []string
 }
@@ -125,7 +128,7 @@ func (p *Prometheus) configure(o Options) error {
 		"global":     map[string]any{"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
 		"rule_files": []string{"rules/*"},
 		"scrape_configs": []any{map[string]any{
-			"job_name": "test", "static_configs": []any{map[string]any{"targets": o.Targets}},
+			"job_name": "test", "static_configs": []any{map[string]any{"targets": o.Targets, "labels": o.Labels}},
 		}},
 	})
 	if err != nil {
