@@ -4,15 +4,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// State defines whether an object has an effect.
+// State defines whether an alert or a template is active.
 // +kubebuilder:validation:Enum=Enabled;Disabled
 type State string
 
 const (
-	// Enabled objects have an effect. It is the default.
+	// Enabled means that the alert or template is active. It is the default.
 	Enabled State = "Enabled"
-	// Disabled objects are kept on the hub without any effect. Everything that was created from them is
-	// removed.
+	// Disabled means that the alert or template stays on the hub, but is not active. Everything that was
+	// created from it is removed.
 	Disabled State = "Disabled"
 )
 
@@ -44,7 +44,7 @@ type NamespaceName string
 // +kubebuilder:validation:MaxLength=8192
 type LabelText string
 
-// AlertSpec defines the alert itself. AlertRule and AlertRuleTemplate share its fields. All texts may
+// AlertSpec defines the alert itself. AlertRule and AlertRuleTemplate share its fields. All texts can
 // contain $(…) placeholders, except the name of the alert, because routes match on it. Write $$( for a
 // literal $(.
 type AlertSpec struct {
@@ -103,8 +103,8 @@ type AlertSpec struct {
 // labels that match the selector.
 // +kubebuilder:validation:XValidation:rule="has(self.names) || has(self.selector)",message="no cluster is selected; list names, or set a label selector; an empty selector ({}) selects every cluster"
 type ClusterSelection struct {
-	// names lists clusters by name. A cluster may be listed before it is registered; it is selected as
-	// soon as it is.
+	// names lists clusters by name. You can list a cluster before it is registered. It is selected as soon
+	// as it is registered.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
