@@ -53,7 +53,7 @@ type AlertRuleList struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="the severity is set twice; set either severity or labels.severity",fieldPath=".severity"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || (has(self.workloadRef) && self.workloadRef == oldSelf.workloadRef)",message="workloadRef is immutable; delete the AlertRule and create another one",fieldPath=".workloadRef"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || self.placement == oldSelf.placement",message="placement is immutable when workloadRef is set, because the rule belongs to the cluster of its workload",fieldPath=".placement"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || self.placement == oldSelf.placement",message="placement is immutable when workloadRef is set, because the rule belongs to the cluster of its workload; delete the AlertRule and create another one or, if a template generated it, change spec.clusters of the template",fieldPath=".placement"
 type AlertRuleSpec struct {
 	AlertSpec `json:",inline"`
 
@@ -124,7 +124,7 @@ type Override struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))",message="invalid name; use letters, digits and _, not beginning with a digit",messageExpression="self.filter(k, !k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))[0] + ': invalid name; use letters, digits and _, not beginning with a digit'"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name is longer than 1024 characters; shorten it"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name of a label is longer than 1024 characters; shorten it"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('__'))",message="names that begin with __ are reserved for Prometheus; use another name",messageExpression="self.filter(k, k.startsWith('__'))[0] + ': names that begin with __ are reserved for Prometheus; use another name'"
 	// +kubebuilder:validation:XValidation:rule="!('alertname' in self)",message="label alertname holds the name of the alert; set spec.alert instead"
 	Labels map[string]LabelText `json:"labels,omitempty"`
@@ -133,7 +133,7 @@ type Override struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))",message="invalid name; use letters, digits and _, not beginning with a digit",messageExpression="self.filter(k, !k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))[0] + ': invalid name; use letters, digits and _, not beginning with a digit'"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name is longer than 1024 characters; shorten it"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name of an annotation is longer than 1024 characters; shorten it"
 	Annotations map[string]LabelText `json:"annotations,omitempty"`
 }
 

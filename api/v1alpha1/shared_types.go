@@ -52,7 +52,7 @@ type AlertSpec struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="!self.contains('$(')",message="the name of an alert must not contain placeholders, so that routes can match it; use labels for values that differ"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('$(')",message="the name of an alert must not contain placeholders, because Alertmanager routes match it; put values that differ by cluster into labels"
 	Alert string `json:"alert,omitempty"`
 
 	// expr is the PromQL expression. The alert is active for every series that the expression returns.
@@ -86,7 +86,7 @@ type AlertSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))",message="invalid name; use letters, digits and _, not beginning with a digit",messageExpression="self.filter(k, !k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))[0] + ': invalid name; use letters, digits and _, not beginning with a digit'"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name is longer than 1024 characters; shorten it"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name of a label is longer than 1024 characters; shorten it"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('__'))",message="names that begin with __ are reserved for Prometheus; use another name",messageExpression="self.filter(k, k.startsWith('__'))[0] + ': names that begin with __ are reserved for Prometheus; use another name'"
 	// +kubebuilder:validation:XValidation:rule="!('alertname' in self)",message="label alertname holds the name of the alert; set spec.alert instead"
 	Labels map[string]LabelText `json:"labels,omitempty"`
@@ -95,7 +95,7 @@ type AlertSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))",message="invalid name; use letters, digits and _, not beginning with a digit",messageExpression="self.filter(k, !k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))[0] + ': invalid name; use letters, digits and _, not beginning with a digit'"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name is longer than 1024 characters; shorten it"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name of an annotation is longer than 1024 characters; shorten it"
 	Annotations map[string]LabelText `json:"annotations,omitempty"`
 }
 

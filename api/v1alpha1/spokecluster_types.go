@@ -78,9 +78,9 @@ type SpokeClusterSpec struct {
 	// Labels in this field take precedence over them.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="invalid label name; use at most 63 letters, digits, -, _ and ., with an optional DNS prefix and /"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))",message="invalid label value; use letters and digits, with -, _ or . between them"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k != 'app.kubernetes.io/managed-by' && !k.startsWith('rulefleet.io/'))",message="app.kubernetes.io/managed-by and labels of rulefleet.io are reserved for the operator; remove them"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="invalid label name; use at most 63 letters, digits, -, _ and ., with an optional DNS prefix and /",messageExpression="self.filter(k, !(size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')))[0] + ': invalid label name; use at most 63 letters, digits, -, _ and ., with an optional DNS prefix and /'"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))",message="invalid label value; use letters and digits, with -, _ or . between them",messageExpression="self.filter(k, !self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))[0] + ': invalid label value; use letters and digits, with -, _ or . between them'"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k != 'app.kubernetes.io/managed-by' && !k.startsWith('rulefleet.io/'))",message="app.kubernetes.io/managed-by and labels of rulefleet.io are reserved for Rulefleet; remove them"
 	RuleLabels map[string]RuleLabelValue `json:"ruleLabels,omitempty"`
 
 	// maxRules is the maximum number of AlertRules that templates generate for Deployments of the spoke, so
