@@ -173,7 +173,7 @@ func warHubMadeAgain(t *testing.T, at *place, name string) {
 		return at.Hub.Client.Create(ctx, again, client.FieldOwner(opponent))
 	})
 	must(t, at.m.Client.Delete(t.Context(), d))
-	w.contested(t, key, opponent, "makes AlertRule "+key.String(), "again after each deletion")
+	w.contested(t, key, opponent, "creates AlertRule "+key.String(), "again after each deletion")
 	w.rages(t)
 	end()
 	within(t, warEnds, "both are gone", func(ctx context.Context) error {

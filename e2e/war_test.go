@@ -303,7 +303,7 @@ func warMadeAgainElsewhere(t *testing.T, at *place, ns string) {
 	end := makeAgain(t, at, ns)
 	w := at.inSpoke(ns)
 	update(t, at.Hub, ar, func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace += "-now" })
-	w.contested(t, key, opponent, "makes PrometheusRule "+ns+"/", "again after each deletion")
+	w.contested(t, key, opponent, "creates PrometheusRule "+ns+"/", "again after each deletion")
 	w.rages(t)
 	end()
 	w.over(t, key)
