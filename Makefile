@@ -59,13 +59,15 @@ generate: $(TOOLS)/controller-gen ## Generate code, CRDs and their reference, th
 docs/reference/api.md: $(TOOLS)/crd-ref-docs $(TOOLS)/constants
 	@$(TOOLS)/crd-ref-docs --log-level ERROR --renderer markdown --source-path $(API) \
 		--config .ci/crd-ref-docs/config.yaml --templates-dir .ci/crd-ref-docs --output-path $@
-	@$(TOOLS)/constants $(API) 'conditions.go=Conditions and reasons' 'labels.go=Labels and annotations' >>$@
+	@$(TOOLS)/constants $(API) 'conditions.go=Conditions and reasons' 'labels.go=Labels, annotations and other names' >>$@
 
 # The chart's schema and README come from the comments in its values.yaml.
 .PHONY: chart-docs
 chart-docs: $(TOOLS)/helm-docs $(TOOLS)/helm-schema
 	@cd $(CHART) && out=$$($(CURDIR)/$(TOOLS)/helm-schema 2>&1) || { echo "$$out"; exit 1; }
 	@$(TOOLS)/helm-docs --chart-search-root $(CHART) --log-level warning --sort-values-order file
+	@# In a description, helm-docs takes " --" for its own marker.
+	@! grep '|  |$$' $(CHART)/README.md || { echo 'these values have no description' >&2; exit 1; }
 
 .PHONY: docs/reference/metrics.md
 docs/reference/metrics.md:

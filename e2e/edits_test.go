@@ -155,7 +155,7 @@ func TestEditOfAField(t *testing.T) {
 	e.patch(`{"metadata":{"annotations":{"rulefleet.io/reset-fields":"for,fro"}}}`)
 	e.expect("labels.team suspend", "9m", "critical", "changed")
 	e.expectEvent("FieldsReset", "fields reset to the template: for")
-	e.expectEvent("FieldsNotReset", "fields not reset; see status.overriddenFields for those that can be: fro")
+	e.expectEvent("FieldsNotReset", "fields not reset, because they are not in status.overriddenFields: fro. Correct the names")
 	e.change("3m")
 	e.expect("labels.team suspend", "3m", "critical", "changed")
 	e.patch(`{"metadata":{"annotations":{"rulefleet.io/reset-fields":"*"}}}`)

@@ -188,7 +188,7 @@ func (f *lifecycle) leaveOrphan(t *testing.T) {
 	m, rules, foreign := f.joined(t, "orphan")
 	update(t, f.Hub, registration("orphan"), func(s *corev1.Secret) { s.Labels["theirs"] = "too" })
 	f.change(t, "orphan", func(sc *v1alpha1.SpokeCluster) { sc.Spec.DeletionPolicy = v1alpha1.DeletionPolicyOrphan })
-	there := f.leavesAll(t, "orphan", m, rules, foreign, "its deletionPolicy is Orphan")
+	there := f.leavesAll(t, "orphan", m, rules, foreign, "spec.deletionPolicy of the SpokeCluster is Orphan")
 
 	// After it returns, the kept rules are in use again.
 	update(t, f.Hub, registration("orphan"), func(s *corev1.Secret) { s.Labels[v1alpha1.RegistrationLabel] = "true" })
@@ -206,7 +206,7 @@ func (f *lifecycle) leaveSuspended(t *testing.T) {
 	update(t, f.Hub, registration("paused"), func(s *corev1.Secret) { s.Labels["theirs"] = "too" })
 	f.change(t, "paused", func(sc *v1alpha1.SpokeCluster) { sc.Spec.Suspend = new(true) })
 	f.ready(t, "paused", metav1.ConditionFalse, v1alpha1.ReasonSuspended)
-	f.leavesAll(t, "paused", m, rules, foreign, "it was suspended")
+	f.leavesAll(t, "paused", m, rules, foreign, "the SpokeCluster was suspended")
 }
 
 // leavesAll deletes a SpokeCluster, which changes nothing in the spoke.

@@ -227,7 +227,7 @@ func trickles(t *testing.T, f *faulty) {
 	}
 	sc := membership(l.name)
 	must(t, f.Hub.Client.Get(t.Context(), client.ObjectKeyFromObject(sc), sc))
-	if c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected); !strings.Contains(c.Message, "Deployments: less than 1000 bytes a second were received for 30s") {
+	if c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected); !strings.Contains(c.Message, "Deployments: fewer than 1000 bytes per second arrived for 30s") {
 		t.Errorf("the message is %s", c.Message)
 	}
 	p.Set(faultproxy.Pass)

@@ -5,7 +5,7 @@ Group `{{ .Group }}`, version `{{ .Version }}`. For how to write alerts, see [Wr
 **Kinds:**
 {{- range $i, $kind := .SortedKinds }}{{ if $i }},{{ end }} {{ $gv.TypeForKind $kind | markdownRenderTypeLink }}{{ end }}.
 **Also:** [types](#types), [conditions and reasons](#conditions-and-reasons),
-[labels and annotations](#labels-and-annotations).
+[labels, annotations and other names](#labels-annotations-and-other-names).
 
 A field in **bold** is required.
 {{ range .SortedKinds }}

@@ -10,12 +10,13 @@
 {{- /* The comment of a constant, without the constant's name. */ -}}
 {{- define "sentence" -}}
 {{- $text := regexReplaceAll "^[A-Z][A-Za-z]+ ((is|means that) )?" (trim .) "" | replace "\n" " " | replace "|" "\\|" -}}
-{{- if hasPrefix "rulefleet.io/" $text }}{{ $text }}{{ else }}{{ upper (substr 0 1 $text) }}{{ substr 1 (len $text) $text }}{{ end }}
+{{ upper (substr 0 1 $text) }}{{ substr 1 (len $text) $text }}
 {{- end -}}
 
 {{- /* What a type's markers refuse beside the bounds of each field: rules of the type and of its fields. */ -}}
 {{- define "rules" -}}
 {{- $rules := list -}}
+{{- $type := .Name -}}
 {{- range index .Markers "kubebuilder:validation:XValidation" }}{{ $rules = append $rules .Message }}{{ end -}}
 {{- if not .IsAlias -}}
 {{- range .Members -}}
@@ -26,7 +27,7 @@
 {{- end -}}
 {{- end -}}
 {{- with $rules }}
-The API server refuses one, saying:
+The API server rejects an invalid {{ $type }} with one of these messages:
 {{ range . }}
 - {{ template "cell" . }}
 {{- end }}

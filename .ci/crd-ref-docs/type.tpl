@@ -58,7 +58,8 @@ A string: {{ template "bounds" .Validation }}.
 {{- $word = regexReplaceAll "^MaxItems: (.*)$" $word "at most ${1} items" -}}
 {{- $word = regexReplaceAll "^items:MaxLength: (.*)$" $word "of at most ${1} characters each" -}}
 {{- $word = regexReplaceAll "^MaxProperties: (.*)$" $word "at most ${1} entries" -}}
-{{- $word = regexReplaceAll "^Minimum: (.*)$" $word "${1} or more" -}}
+{{- $word = regexReplaceAll "^Minimum: (.*)$" $word "at least ${1}" -}}
+{{- $word = regexReplaceAll "^Maximum: (.*)$" $word "at most ${1}" -}}
 {{- $word = regexReplaceAll "^Pattern: (.*)$" $word "matches ${1}" -}}
 {{- if hasPrefix "Enum: " $word -}}
 {{- $word = printf "`%s`" (regexReplaceAll "^Enum: \\[(.*)\\]$" $word "${1}" | replace " " "`, `") -}}

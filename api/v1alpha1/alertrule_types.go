@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AlertRule defines one alert and the spokes on which it is placed. The operator writes it to each of
-// these spokes as a PrometheusRule, and reports the delivery to each spoke in the status.
+// AlertRule defines one alert and the spokes on which it is placed. Rulefleet writes it to each of these
+// spokes as a PrometheusRule, and reports the delivery to each spoke in the status.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -48,12 +48,12 @@ type AlertRuleList struct {
 }
 
 // AlertRuleSpec defines one alert and the spokes on which it is placed. All texts except the name of
-// the alert may contain the placeholders $(cluster.name) and $(cluster.labels.KEY). Write $$( for a
+// the alert can contain the placeholders $(cluster.name) and $(cluster.labels.KEY). Write $$( for a
 // literal $(.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="the severity is set twice; set either severity or labels.severity",fieldPath=".severity"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || (has(self.workloadRef) && self.workloadRef == oldSelf.workloadRef)",message="workloadRef is immutable; delete the AlertRule and create another one",fieldPath=".workloadRef"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || self.placement == oldSelf.placement",message="placement is immutable when workloadRef is set, because the rule belongs to the cluster of its workload",fieldPath=".placement"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || self.placement == oldSelf.placement",message="placement is immutable when workloadRef is set, because the rule belongs to the cluster of its workload; delete the AlertRule and create another one or, if a template generated it, change spec.clusters of the template",fieldPath=".placement"
 type AlertRuleSpec struct {
 	AlertSpec `json:",inline"`
 
@@ -68,8 +68,8 @@ type AlertRuleSpec struct {
 
 	// ruleNamespace is the namespace of the PrometheusRule in the spokes. It defaults to the namespace
 	// of the workload if workloadRef is set, and otherwise to the namespace of the AlertRule. For an
-	// AlertRule in the operator's own namespace without a workloadRef, it defaults to the namespace of
-	// the spoke's chosen Prometheus or, if that is not known, to the value of the operator's flag
+	// AlertRule in Rulefleet's own namespace without a workloadRef, it defaults to the namespace of the
+	// spoke's chosen Prometheus or, if that is not known, to the value of the manager's flag
 	// --rule-namespace.
 	// +optional
 	RuleNamespace NamespaceName `json:"ruleNamespace,omitempty"`
@@ -87,8 +87,8 @@ type AlertRuleSpec struct {
 	// +default="Enabled"
 	State State `json:"state,omitempty"`
 
-	// suspend leaves the spokes unchanged: while it is true, the operator writes and removes nothing in
-	// them because of this AlertRule. If you delete the AlertRule, its PrometheusRules are still
+	// suspend leaves the rule unchanged in all spokes: while suspend is true, Rulefleet does not create,
+	// change or remove the rule in any spoke. If you delete the AlertRule, its PrometheusRules are still
 	// removed.
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"` //nolint:apiconventions // as in Jobs and Flux: there is no third way
@@ -124,7 +124,7 @@ type Override struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))",message="invalid name; use letters, digits and _, not beginning with a digit",messageExpression="self.filter(k, !k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))[0] + ': invalid name; use letters, digits and _, not beginning with a digit'"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name is longer than 1024 characters; shorten it"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name of a label is longer than 1024 characters; shorten it"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('__'))",message="names that begin with __ are reserved for Prometheus; use another name",messageExpression="self.filter(k, k.startsWith('__'))[0] + ': names that begin with __ are reserved for Prometheus; use another name'"
 	// +kubebuilder:validation:XValidation:rule="!('alertname' in self)",message="label alertname holds the name of the alert; set spec.alert instead"
 	Labels map[string]LabelText `json:"labels,omitempty"`
@@ -133,7 +133,7 @@ type Override struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))",message="invalid name; use letters, digits and _, not beginning with a digit",messageExpression="self.filter(k, !k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))[0] + ': invalid name; use letters, digits and _, not beginning with a digit'"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name is longer than 1024 characters; shorten it"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name of an annotation is longer than 1024 characters; shorten it"
 	Annotations map[string]LabelText `json:"annotations,omitempty"`
 }
 
@@ -159,27 +159,33 @@ type WorkloadReference struct {
 	Name string `json:"name,omitempty"`
 }
 
-// Phase is the furthest verified state of a rule in a spoke.
+// Phase is the furthest state of a rule in a spoke that Rulefleet has verified. A rule is ready in a spoke
+// if its phase is the furthest that can be verified there: Evaluating or, if Rulefleet is not allowed to
+// query Prometheus, Selected or, if the spoke has no Prometheus and ThanosRuler objects or they can't be
+// read, Applied. While a spoke is unreachable, the phase is the last known one.
 // +kubebuilder:validation:Enum=Pending;Applied;Selected;Evaluating
 type Phase string
 
 const (
-	// PhasePending means that the spoke is not known to hold the rule in its present version.
+	// PhasePending means that the spoke is not known to hold the present version of the rule. It can hold
+	// an earlier version.
 	PhasePending Phase = "Pending"
-	// PhaseApplied means that the spoke's API server holds the rule in its present version.
+	// PhaseApplied means that the spoke's API server holds the present version of the rule.
 	PhaseApplied Phase = "Applied"
-	// PhaseSelected means that a Prometheus or ThanosRuler of the spoke selects the rule, according to
-	// its selectors (reason Predicted), to prometheus-operator, or to its own answer.
+	// PhaseSelected means that a Prometheus or ThanosRuler of the spoke selects the rule. This was computed
+	// from its selectors (reason Predicted), or reported by prometheus-operator (reason Confirmed) or by
+	// the Prometheus or ThanosRuler itself.
 	PhaseSelected Phase = "Selected"
-	// PhaseEvaluating means that a Prometheus or ThanosRuler has loaded the present version of the
-	// rule, and evaluates it without an error.
+	// PhaseEvaluating means that the present version of the rule is loaded and evaluated without an error:
+	// by each Prometheus and ThanosRuler in spec.evaluatorRefs of the SpokeCluster or, if that list is
+	// empty, by a chosen one.
 	PhaseEvaluating Phase = "Evaluating"
 )
 
 // AlertRuleStatus is the delivery status of an AlertRule.
 type AlertRuleStatus struct {
-	// observedGeneration is the generation of the spec that this status describes. It is -1 until the
-	// operator has processed the object.
+	// observedGeneration is the generation of the spec that this status describes. It is -1 until
+	// Rulefleet has processed the object.
 	// +optional
 	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -207,19 +213,19 @@ type AlertRuleStatus struct {
 	// +kubebuilder:validation:items:MaxLength=512
 	OverriddenFields []string `json:"overriddenFields,omitempty"`
 
-	// clusters lists the state of the rule in each spoke. With more than 100 spokes, it lists only the
-	// spokes in which the rule is not at its top phase, the alert fires or a metric is missing: at most
-	// 100, the worst first. In a spoke that is not listed, the rule is at its top phase, for
-	// observedGeneration or, while the rule is not accepted, for the last accepted generation. If
-	// unlistedClusters is not zero, this is not true of that number of spokes.
+	// clusters lists the state of the rule in each spoke. With more than 100 spokes, it lists only spokes
+	// in which the rule is not ready, its alert fires or a metric is missing. If there are more than 100
+	// of them, it lists the 100 worst. In all other spokes, the rule is ready, except for the number of
+	// spokes in unlistedClusters. While the rule is not accepted, ready refers to the last accepted
+	// generation.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	Clusters []ClusterStatus `json:"clusters,omitempty"`
 
-	// unlistedClusters is the number of spokes in which the rule is not at its top phase, and for which
-	// the list in clusters has no room.
+	// unlistedClusters is the number of spokes in which the rule is not ready, and for which clusters has
+	// no room.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	UnlistedClusters int32 `json:"unlistedClusters,omitempty"`
@@ -232,7 +238,7 @@ type RuleSummary struct {
 	// +kubebuilder:validation:Minimum=0
 	Desired int32 `json:"desired"`
 
-	// applied is the number of spokes whose API server holds the rule in its present version.
+	// applied is the number of spokes whose API server holds the present version of the rule.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Applied int32 `json:"applied"`
@@ -242,21 +248,21 @@ type RuleSummary struct {
 	// +kubebuilder:validation:Minimum=0
 	Selected int32 `json:"selected,omitempty"`
 
-	// evaluating is the number of spokes in which a Prometheus or ThanosRuler is verified to evaluate
-	// the rule.
+	// evaluating is the number of spokes in which the rule is verified to be evaluated: its phase is
+	// Evaluating.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Evaluating int32 `json:"evaluating,omitempty"`
 
 	// firing is the number of firing alerts of the rule, over all spokes whose Prometheus can be
-	// queried. It is absent if none can be queried. It is updated within a minute, and at most once in
-	// 30 seconds.
+	// queried. It is absent if none can be queried. It is updated within a minute, and at most every 30
+	// seconds.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Firing *int32 `json:"firing,omitempty"`
 
-	// failing is the number of spokes that refuse the rule, hold something else in its place, or don't
-	// evaluate it.
+	// failing is the number of spokes that refuse the rule, hold another object or another version in its
+	// place, or don't evaluate it.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Failing int32 `json:"failing"`
@@ -266,8 +272,8 @@ type RuleSummary struct {
 	// +kubebuilder:validation:Minimum=0
 	Unreachable int32 `json:"unreachable"`
 
-	// ready is the number of spokes in which the rule is at its top phase, out of the number of desired
-	// spokes, such as 3/3.
+	// ready is the number of spokes in which the rule is ready, out of the number of desired spokes, such
+	// as 3/3. In a ready spoke, the phase of the rule is the furthest that can be verified there.
 	// +required
 	// +kubebuilder:validation:MinLength=3
 	// +kubebuilder:validation:MaxLength=23
@@ -280,11 +286,12 @@ type ClusterStatus struct {
 	// +required
 	Name ClusterName `json:"name,omitempty"`
 
-	// phase is the furthest verified state of the rule.
+	// phase is the furthest state of the rule that Rulefleet has verified.
 	// +required
 	Phase Phase `json:"phase,omitempty"`
 
-	// reason is a CamelCase word that explains why the rule has not reached a further phase.
+	// reason is a CamelCase word that explains why the rule has not reached the next phase or, as with
+	// Unreachable, why the phase is only the last known one.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
@@ -320,8 +327,9 @@ type ClusterStatus struct {
 	// +kubebuilder:validation:items:MaxLength=256
 	MissingMetrics []string `json:"missingMetrics,omitempty"`
 
-	// answerDigest identifies, for reason Mutated, the object that was sent and the object that the
-	// spoke made of it, so that the same object is not sent again.
+	// answerDigest is set with reason Mutated. It is a digest of the object that Rulefleet sent and of the
+	// object that the spoke stored, with which Rulefleet avoids sending
+	// the same object again.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	AnswerDigest string `json:"answerDigest,omitempty"`

@@ -48,7 +48,7 @@ type AlertRuleTemplateList struct {
 }
 
 // AlertRuleTemplateSpec defines an alert, and the Deployments for which it is generated. In addition
-// to the placeholders of an AlertRule, its texts may contain $(deployment.name),
+// to the placeholders of an AlertRule, its texts can contain $(deployment.name),
 // $(deployment.namespace), $(deployment.labels.KEY) and $(deployment.annotations.KEY). The labels
 // namespace and deployment are added to the labels of the alert.
 //
@@ -70,8 +70,9 @@ type AlertRuleTemplateSpec struct {
 	// +optional
 	Workloads *metav1.LabelSelector `json:"workloads,omitempty"`
 
-	// allow lists the annotations of a Deployment that may adjust its AlertRule: rulefleet.io/alerts,
-	// /disable, /severity, /for and /labels. It defaults to all of them. An empty list allows none.
+	// allow lists the annotations with which a Deployment can adjust its AlertRule, without their prefix
+	// rulefleet.io/. It defaults to all of them: alerts, disable, severity, for and labels. An empty list
+	// allows none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=5
@@ -85,21 +86,25 @@ type AlertRuleTemplateSpec struct {
 	State State `json:"state,omitempty"`
 }
 
-// Adjustment is the part of an annotation's key after rulefleet.io/, for annotations of a Deployment
-// that adjust its AlertRules.
+// Adjustment is an annotation of a Deployment that adjusts its AlertRules, without the prefix
+// rulefleet.io/.
 // +kubebuilder:validation:Enum=alerts;disable;severity;for;labels
 type Adjustment string
 
 const (
-	// AdjustAlerts is rulefleet.io/alerts: disabled, which disables every template for the Deployment.
+	// AdjustAlerts is the annotation rulefleet.io/alerts. The value "disabled" disables every template for
+	// the Deployment.
 	AdjustAlerts Adjustment = "alerts"
-	// AdjustDisable is rulefleet.io/disable: a,b, which disables templates by name.
+	// AdjustDisable is the annotation rulefleet.io/disable. Its value lists the templates to disable for
+	// the Deployment, by name, such as a,b.
 	AdjustDisable Adjustment = "disable"
-	// AdjustSeverity is rulefleet.io/severity: warning.
+	// AdjustSeverity is the annotation rulefleet.io/severity. Its value replaces the severity, such as
+	// warning.
 	AdjustSeverity Adjustment = "severity"
-	// AdjustFor is rulefleet.io/for: 10m.
+	// AdjustFor is the annotation rulefleet.io/for. Its value replaces the field for, such as 10m.
 	AdjustFor Adjustment = "for"
-	// AdjustLabels is rulefleet.io/labels: team=shop,tier=1.
+	// AdjustLabels is the annotation rulefleet.io/labels. Its value lists labels to add to the alert, or to
+	// replace, such as team=shop,tier=1.
 	AdjustLabels Adjustment = "labels"
 )
 
@@ -129,8 +134,8 @@ type NamespaceSelection struct {
 
 // AlertRuleTemplateStatus shows whether a template is valid.
 type AlertRuleTemplateStatus struct {
-	// observedGeneration is the generation of the spec that this status describes. It is -1 until the
-	// operator has processed the object.
+	// observedGeneration is the generation of the spec that this status describes. It is -1 until
+	// Rulefleet has processed the object.
 	// +optional
 	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

@@ -1,83 +1,90 @@
 package v1alpha1
 
-// RegistrationLabel on a Secret in the operator's namespace, with the value "true", registers a spoke.
-// It is the convention of multicluster-runtime for kubeconfig Secrets.
-const RegistrationLabel = "sigs.k8s.io/multicluster-runtime-kubeconfig"
-
-// KubeconfigKey is the key that holds the kubeconfig in a registered Secret.
-const KubeconfigKey = "kubeconfig"
-
-// Labels and annotations that only the operator writes.
+// Labels and annotations that you set.
 const (
-	// ManagedByLabel, with the value ManagedByValue, is set on every object that the operator creates.
-	ManagedByLabel = "app.kubernetes.io/managed-by"
-	// ManagedByValue is the value of ManagedByLabel.
-	ManagedByValue = "rulefleet"
+	// RegistrationLabel is the label that registers a spoke. Set it to "true" on a Secret with a kubeconfig
+	// in Rulefleet's own namespace. The label is the convention of multicluster-runtime for such Secrets.
+	RegistrationLabel = "sigs.k8s.io/multicluster-runtime-kubeconfig"
 
-	// HubLabel on a PrometheusRule is the id of the hub that wrote it. A hub only changes and removes
-	// objects with its own id.
+	// ResetFieldsAnnotation is the annotation that returns edited fields of a generated AlertRule to the
+	// template. Set it on the AlertRule to a comma-separated list of fields, as in status.overriddenFields,
+	// or to * for all of them. Rulefleet removes the annotation when it is done.
+	ResetFieldsAnnotation = Group + "/reset-fields"
+
+	// AcknowledgeDeletionsAnnotation is the annotation that releases held deletions of a spoke. Set it on
+	// the SpokeCluster, to any value except "". Of the deletions that wait for an acknowledgement
+	// (status.pendingDeletions.suspect), it releases only those that status.pendingDeletions.names lists at
+	// that time. It releases all deletions that are held for other causes, also if they are not listed.
+	// Rulefleet removes the annotation, so that later deletions are held until the next acknowledgement.
+	AcknowledgeDeletionsAnnotation = Group + "/acknowledge-deletions"
+
+	// AcceptIdentityAnnotation is the annotation that confirms that the kubeconfig of a spoke is meant to
+	// lead to a different cluster than before. Set it on the SpokeCluster to the UID of the namespace
+	// kube-system of that cluster, which the message of condition Connected contains. Any other value is
+	// ignored. Rulefleet removes the annotation when the spoke is connected. From then on, every deletion
+	// in the spoke is held for the duration in --deletion-hold.
+	AcceptIdentityAnnotation = Group + "/accept-identity"
+
+	// AdjustmentPrefix is the prefix of the annotations with which a Deployment in a spoke adjusts its
+	// AlertRules. An Adjustment follows it.
+	AdjustmentPrefix = Group + "/"
+)
+
+// Labels and annotations that only Rulefleet sets.
+const (
+	// ManagedByLabel is the label of every object that Rulefleet creates. Its value is ManagedByValue.
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+
+	// HubLabel is the label of a PrometheusRule with the id of the hub that wrote it. A hub only changes
+	// and removes objects with its own id.
 	HubLabel = Group + "/hub"
-	// AlertRuleHashLabel on a PrometheusRule is a digest of the namespace and name of its AlertRule,
-	// for use in label selectors.
+	// AlertRuleHashLabel is the label of a PrometheusRule with a digest of the namespace and name of its
+	// AlertRule, for use in label selectors.
 	AlertRuleHashLabel = Group + "/alertrule-hash"
-	// AlertRuleAnnotation on a PrometheusRule is the namespace/name of its AlertRule.
+	// AlertRuleAnnotation is the annotation of a PrometheusRule with the namespace/name of its AlertRule.
 	AlertRuleAnnotation = Group + "/alertrule"
 
-	// RuleLabelsAnnotation on a PrometheusRule is a comma-separated list of the labels that it has
-	// because of SpokeCluster.spec.ruleLabels. A label that is no longer in that field is removed.
+	// RuleLabelsAnnotation is the annotation of a PrometheusRule with a comma-separated list of the labels
+	// that it has for the ruleSelector of a Prometheus: those in spec.ruleLabels of the SpokeCluster, and
+	// those that the selectors require. Rulefleet removes labels in this list that are no longer needed.
 	RuleLabelsAnnotation = Group + "/rule-labels"
-	// AdoptedFromAnnotation on a PrometheusRule is the id of the former hub that created and named it.
+	// AdoptedFromAnnotation is the annotation of a PrometheusRule with the id of the former hub that created
+	// and named it.
 	AdoptedFromAnnotation = Group + "/adopted-from"
 
-	// ClusterLabel on a generated AlertRule is the name of the spoke, for use in label selectors. It is
-	// left out if the name has more than 63 characters, the maximum of a label value.
+	// ClusterLabel is the label of a generated AlertRule with the name of the spoke, for use in label
+	// selectors. It is left out if the name has more than 63 characters, the maximum of a label value.
 	ClusterLabel = Group + "/cluster"
-	// TemplateLabel on an AlertRule is the name of the template that generated it.
+	// TemplateLabel is the label of a generated AlertRule with the name of its template.
 	TemplateLabel = Group + "/template"
 
-	// AppliedFieldsAnnotation on a generated AlertRule lists the fields of the spec that the template
-	// last set. It distinguishes a field that was removed by an edit from a field that the template
-	// never set.
+	// AppliedFieldsAnnotation is the annotation of a generated AlertRule with a list of the fields of the
+	// spec that the template last set. It distinguishes a field that was removed by an edit from a field
+	// that the template never set.
 	AppliedFieldsAnnotation = Group + "/applied-fields"
-	// IgnoredAnnotation on a generated AlertRule lists the annotations of the Deployment that were
-	// ignored, and why.
+	// IgnoredAnnotation is the annotation of a generated AlertRule with a list of the annotations of the
+	// Deployment that were ignored, and the causes.
 	IgnoredAnnotation = Group + "/ignored-annotations"
 
-	// BuiltInAnnotation on a built-in AlertRuleTemplate is a digest of the spec that the operator gave
-	// it, without its state. As long as the spec has this digest, the operator updates the template to
-	// its own version and flags. A template without the annotation is never updated.
+	// BuiltInAnnotation is the annotation of a built-in AlertRuleTemplate with a digest of the spec that the
+	// manager gave it, without its state. As long as the spec has this digest, the manager updates the
+	// template to its own version and flags. A template without the annotation is never updated.
 	BuiltInAnnotation = Group + "/built-in"
-	// BuiltInStateAnnotation on a built-in AlertRuleTemplate is the state that the operator's flags
-	// last defined. As long as the template has this state, it follows the flags. A state that was
-	// edited stays until the flags change.
+	// BuiltInStateAnnotation is the annotation of a built-in AlertRuleTemplate with the state that the
+	// manager's flags last defined. As long as the template has this state, it follows the flags. A state
+	// that was edited stays until the flags change.
 	BuiltInStateAnnotation = Group + "/built-in-state"
 )
 
-// ResetFieldsAnnotation on a generated AlertRule returns edited fields of the spec to the template.
-// Its value is a comma-separated list of fields as in status.overriddenFields, or * for all of them.
-// The operator removes the annotation when it is done.
-const ResetFieldsAnnotation = Group + "/reset-fields"
-
-// AcknowledgeDeletionsAnnotation on a SpokeCluster, with any value except "", releases the deletions
-// that are held for that spoke because there are many at once. Of the deletions that wait for an
-// acknowledgement (status.pendingDeletions.suspect), it releases only those that
-// status.pendingDeletions.names lists at the time. The operator removes the annotation, so that later
-// deletions are held until the next acknowledgement.
-const AcknowledgeDeletionsAnnotation = Group + "/acknowledge-deletions"
-
-// AcceptIdentityAnnotation on a SpokeCluster confirms that its Secret is meant to lead to a different
-// cluster than before. Its value is the UID of the namespace kube-system of that cluster, which the
-// condition's message contains. Any other value is ignored. The operator removes the annotation when
-// the spoke is connected. From then on, every deletion in the spoke is held for --deletion-hold.
-const AcceptIdentityAnnotation = Group + "/accept-identity"
-
-// LeaveFinalizer keeps a deleted SpokeCluster until its rules are removed from the spoke, or until the
-// time limit for that has passed.
-const LeaveFinalizer = Group + "/leave"
-
-// AdjustmentPrefix is the prefix of the annotations of a Deployment that adjust its AlertRules. An
-// Adjustment follows it.
-const AdjustmentPrefix = Group + "/"
-
-// FieldManager is the field manager with which the operator applies generated AlertRules.
-const FieldManager = "rulefleet"
+// Other names that are neither labels nor annotations.
+const (
+	// KubeconfigKey is the key of a registered Secret that holds the kubeconfig.
+	KubeconfigKey = "kubeconfig"
+	// ManagedByValue is the value of the label ManagedByLabel.
+	ManagedByValue = "rulefleet"
+	// FieldManager is the name of the field manager with which Rulefleet applies generated AlertRules.
+	FieldManager = "rulefleet"
+	// LeaveFinalizer is the finalizer that keeps a deleted SpokeCluster until its rules are removed from the
+	// spoke, or until the time limit for that has passed.
+	LeaveFinalizer = Group + "/leave"
+)

@@ -4,15 +4,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// State defines whether an object has an effect.
+// State defines whether an alert or a template is active.
 // +kubebuilder:validation:Enum=Enabled;Disabled
 type State string
 
 const (
-	// Enabled objects have an effect. It is the default.
+	// Enabled means that the alert or template is active. It is the default.
 	Enabled State = "Enabled"
-	// Disabled objects are kept on the hub without any effect. Everything that was created from them is
-	// removed.
+	// Disabled means that the alert or template stays on the hub, but is not active. Everything that was
+	// created from it is removed.
 	Disabled State = "Disabled"
 )
 
@@ -44,7 +44,7 @@ type NamespaceName string
 // +kubebuilder:validation:MaxLength=8192
 type LabelText string
 
-// AlertSpec defines the alert itself. AlertRule and AlertRuleTemplate share its fields. All texts may
+// AlertSpec defines the alert itself. AlertRule and AlertRuleTemplate share its fields. All texts can
 // contain $(…) placeholders, except the name of the alert, because routes match on it. Write $$( for a
 // literal $(.
 type AlertSpec struct {
@@ -52,7 +52,7 @@ type AlertSpec struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="!self.contains('$(')",message="the name of an alert must not contain placeholders, so that routes can match it; use labels for values that differ"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('$(')",message="the name of an alert must not contain placeholders, because Alertmanager routes match it; put values that differ by cluster into labels"
 	Alert string `json:"alert,omitempty"`
 
 	// expr is the PromQL expression. The alert is active for every series that the expression returns.
@@ -86,7 +86,7 @@ type AlertSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))",message="invalid name; use letters, digits and _, not beginning with a digit",messageExpression="self.filter(k, !k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))[0] + ': invalid name; use letters, digits and _, not beginning with a digit'"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name is longer than 1024 characters; shorten it"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name of a label is longer than 1024 characters; shorten it"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('__'))",message="names that begin with __ are reserved for Prometheus; use another name",messageExpression="self.filter(k, k.startsWith('__'))[0] + ': names that begin with __ are reserved for Prometheus; use another name'"
 	// +kubebuilder:validation:XValidation:rule="!('alertname' in self)",message="label alertname holds the name of the alert; set spec.alert instead"
 	Labels map[string]LabelText `json:"labels,omitempty"`
@@ -95,7 +95,7 @@ type AlertSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))",message="invalid name; use letters, digits and _, not beginning with a digit",messageExpression="self.filter(k, !k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$'))[0] + ': invalid name; use letters, digits and _, not beginning with a digit'"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name is longer than 1024 characters; shorten it"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 1024)",message="the name of an annotation is longer than 1024 characters; shorten it"
 	Annotations map[string]LabelText `json:"annotations,omitempty"`
 }
 
@@ -103,8 +103,8 @@ type AlertSpec struct {
 // labels that match the selector.
 // +kubebuilder:validation:XValidation:rule="has(self.names) || has(self.selector)",message="no cluster is selected; list names, or set a label selector; an empty selector ({}) selects every cluster"
 type ClusterSelection struct {
-	// names lists clusters by name. A cluster may be listed before it is registered; it is selected as
-	// soon as it is.
+	// names lists clusters by name. You can list a cluster before it is registered. It is selected as soon
+	// as it is registered.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

@@ -4,9 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SpokeCluster is the membership of one spoke. The operator creates it once for a registered Secret of
-// the same name, and never changes its spec afterwards. You can also create it before the Secret, for
-// example with GitOps. Placement selects spokes by the labels of their SpokeCluster.
+// SpokeCluster is the membership of one spoke. Rulefleet creates it once for a registered Secret of the
+// same name, and never changes its spec afterwards. You can also create it before the Secret, for example
+// with GitOps. Placement selects spokes by the labels of their SpokeCluster.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -48,10 +48,10 @@ type SpokeClusterList struct {
 	Items []SpokeCluster `json:"items"`
 }
 
-// SpokeClusterSpec holds the settings for a spoke. The operator never changes it.
+// SpokeClusterSpec holds the settings for a spoke. Rulefleet never changes it.
 type SpokeClusterSpec struct {
-	// suspend stops all writes to the spoke: the operator creates, changes and removes nothing there,
-	// not even when the SpokeCluster is deleted. The hub continues to watch the spoke.
+	// suspend stops all writes to the spoke: Rulefleet creates, changes and removes nothing there, not even
+	// when the SpokeCluster is deleted. It continues to watch the spoke.
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"` //nolint:apiconventions // as in Jobs and Flux: there is no third way
 
@@ -61,11 +61,12 @@ type SpokeClusterSpec struct {
 	// +default="Delete"
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// evaluatorRefs name the Prometheus and ThanosRuler objects of the spoke that evaluate the rules.
-	// Every PrometheusRule gets the labels that their selectors require, and a rule is at its top phase
-	// only when all of them evaluate it. If the list is empty, the operator chooses the one Prometheus
-	// or ThanosRuler of the spoke and keeps that choice. If the spoke has several of them from the
-	// start, it chooses none.
+	// evaluatorRefs name the Prometheus and ThanosRuler objects of the spoke that evaluate the rules. Every
+	// PrometheusRule gets the labels that their selectors require. A rule is ready only when all of them
+	// evaluate it, as far as Rulefleet is allowed to query them. If the list is empty and the spoke has
+	// exactly one Prometheus or ThanosRuler, Rulefleet chooses it, and keeps that choice when others are
+	// added. If the spoke has several of them from the beginning, Rulefleet chooses none (reason
+	// Ambiguous).
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -77,14 +78,14 @@ type SpokeClusterSpec struct {
 	// Labels in this field take precedence over them.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="invalid label name; use at most 63 letters, digits, -, _ and ., with an optional DNS prefix and /"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))",message="invalid label value; use letters and digits, with -, _ or . between them"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k != 'app.kubernetes.io/managed-by' && !k.startsWith('rulefleet.io/'))",message="app.kubernetes.io/managed-by and labels of rulefleet.io are reserved for the operator; remove them"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="invalid label name; use at most 63 letters, digits, -, _ and ., with an optional DNS prefix and /",messageExpression="self.filter(k, !(size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')))[0] + ': invalid label name; use at most 63 letters, digits, -, _ and ., with an optional DNS prefix and /'"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))",message="invalid label value; use letters and digits, with -, _ or . between them",messageExpression="self.filter(k, !self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))[0] + ': invalid label value; use letters and digits, with -, _ or . between them'"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k != 'app.kubernetes.io/managed-by' && !k.startsWith('rulefleet.io/'))",message="app.kubernetes.io/managed-by and labels of rulefleet.io are reserved for Rulefleet; remove them"
 	RuleLabels map[string]RuleLabelValue `json:"ruleLabels,omitempty"`
 
-	// maxRules is the maximum number of AlertRules that templates generate for Deployments of the
-	// spoke. It prevents a spoke from flooding the hub. At the limit, existing AlertRules stay, and no
-	// more are generated.
+	// maxRules is the maximum number of AlertRules that templates generate for Deployments of the spoke, so
+	// that one spoke can't overload the hub. At the limit, existing AlertRules stay, and no more are
+	// generated.
 	// +optional
 	// +default=10000
 	// +kubebuilder:validation:Minimum=0
@@ -92,8 +93,9 @@ type SpokeClusterSpec struct {
 	MaxRules *int32 `json:"maxRules,omitempty"`
 
 	// adoptHubIDs are the ids of former hubs whose PrometheusRules in the spoke this hub takes over. It
-	// takes over those that belong to an AlertRule with the same namespace and name on this hub. Make
-	// sure that the former hub no longer writes to the spoke.
+	// takes over a PrometheusRule if this hub has an AlertRule with the same namespace and name as the
+	// AlertRule from which the former hub created it. Make sure that the former hub no longer writes to the
+	// spoke.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -150,17 +152,17 @@ type EvaluatorReference struct {
 
 // SpokeClusterStatus is the observed state of a spoke.
 type SpokeClusterStatus struct {
-	// observedGeneration is the generation of the spec that this status describes. It is -1 until the
-	// operator has processed the object.
+	// observedGeneration is the generation of the spec that this status describes. It is -1 until
+	// Rulefleet has processed the object.
 	// +optional
 	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions are Connected (the spoke's API server answers, and all required objects can be read),
-	// PrometheusRuleServed (the spoke serves PrometheusRules), EvaluatorsFound (a Prometheus or
-	// ThanosRuler is chosen to evaluate the rules), Evaluating (each chosen one answers),
-	// MetricsPresent (they have the metrics of kube-state-metrics, if rules need them) and Ready
-	// (Connected and PrometheusRuleServed are True, and the operator can write what it has to write).
+	// PrometheusRuleServed (the spoke serves PrometheusRules, and they can be read), EvaluatorsFound (a
+	// Prometheus or ThanosRuler is chosen to evaluate the rules), Evaluating (each chosen one answers),
+	// MetricsPresent (they have the metrics of kube-state-metrics, if rules need them) and Ready (Connected
+	// and PrometheusRuleServed are True, and nothing prevents Rulefleet from writing the rules).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -177,11 +179,10 @@ type SpokeClusterStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	Identity string `json:"identity,omitempty"`
 
-	// identityTime is the time at which the spoke was last found to be a different cluster than before,
-	// was confirmed to be this cluster, or had its identity read again after it was lost together with
-	// the CustomResourceDefinition of SpokeCluster. Every deletion in the spoke is held for
-	// --deletion-hold after that time, also across a restart of the operator. It is absent if the spoke
-	// has always been this cluster.
+	// identityTime is the time at which identity last changed, was confirmed by a person, or was recorded
+	// again after the SpokeClusters were lost together with their CustomResourceDefinition. After that
+	// time, every deletion in the spoke is held for the duration in --deletion-hold, also if the manager is
+	// restarted. The field is absent if none of this has happened.
 	// +optional
 	IdentityTime metav1.Time `json:"identityTime,omitzero"`
 
@@ -196,10 +197,10 @@ type SpokeClusterStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Rules *int32 `json:"rules,omitempty"`
 
-	// evaluators are the Prometheus and ThanosRuler objects that are chosen to evaluate the rules. The
-	// list is the record of that choice: other objects in the spoke don't change it. If none is chosen,
-	// or if one that spec.evaluatorRefs names is missing, the list also contains the first 16 objects
-	// that could be chosen, with their names only.
+	// evaluators are the Prometheus and ThanosRuler objects that are chosen to evaluate the rules. The list
+	// is the record of that choice: other objects in the spoke don't change it. If none is chosen, or if
+	// one that spec.evaluatorRefs names is missing, the list also contains the names of objects that could
+	// be chosen, up to 16 entries in total.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -211,8 +212,8 @@ type SpokeClusterStatus struct {
 	// +optional
 	PendingDeletions *PendingDeletions `json:"pendingDeletions,omitempty"`
 
-	// lastContactTime is the time at which the spoke last answered before the last transition of
-	// Connected. It is not a heartbeat.
+	// lastContactTime is the time of the spoke's last answer. It is only updated when the status of
+	// Connected changes, so it is not a heartbeat.
 	// +optional
 	LastContactTime metav1.Time `json:"lastContactTime,omitzero"`
 }
@@ -224,20 +225,21 @@ type PendingDeletions struct {
 	// +kubebuilder:validation:Minimum=0
 	Count int32 `json:"count"`
 
-	// held is the number of rules whose deletion is held, because there are many deletions at once or
-	// because they are suspect.
+	// held is the number of these rules whose deletion is held because it may be a mistake: there are many
+	// deletions at once, the spoke became a different cluster shortly before, or the rules are counted in
+	// suspect.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Held int32 `json:"held,omitempty"`
 
-	// suspect is the number of held rules that wait until you acknowledge their deletion, without a
-	// time limit. The objects that these rules depend on may have been lost: the rules are older than
-	// the CustomResourceDefinition or the SpokeCluster that they depend on.
+	// suspect is the number of held rules whose deletion waits until you acknowledge it, without a time
+	// limit. The deletion may be caused by a loss of objects on the hub, because the rules are older than
+	// the CustomResourceDefinition or the SpokeCluster on which they depend.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Suspect int32 `json:"suspect,omitempty"`
 
-	// names lists the first 50 AlertRules concerned, as namespace/name.
+	// names lists the AlertRules of the first 50 of these rules, as namespace/name.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
@@ -308,9 +310,9 @@ type Evaluator struct {
 	// +kubebuilder:validation:items:MaxLength=317
 	ExcludedFromEnforcement []string `json:"excludedFromEnforcement,omitempty"`
 
-	// namespaces lists the first 64 namespaces from which prometheus-operator reads PrometheusRules
-	// (--namespaces), as far as the operator can see it. If namespaces and deniedNamespaces are both
-	// absent, it reads all namespaces.
+	// namespaces lists the first 64 namespaces from which prometheus-operator reads PrometheusRules (its
+	// flag --namespaces), as far as Rulefleet can determine them. If namespaces and deniedNamespaces are
+	// both absent, prometheus-operator reads all namespaces, as far as Rulefleet knows.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -318,25 +320,26 @@ type Evaluator struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 
 	// deniedNamespaces lists the first 64 namespaces from which prometheus-operator does not read
-	// PrometheusRules (--deny-namespaces), as far as the operator can see it.
+	// PrometheusRules (its flag --deny-namespaces), as far as Rulefleet can determine them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
 	DeniedNamespaces []string `json:"deniedNamespaces,omitempty"`
 
-	// clusterLabel is the value of the external label cluster. Alerts have this value in place of the
-	// spoke's name.
+	// clusterLabel is the value of the external label cluster of the Prometheus or ThanosRuler. The label
+	// that identifies the cluster in alerts has this value in place of the spoke's name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ClusterLabel string `json:"clusterLabel,omitempty"`
 
-	// service is the Service for the API in the namespace of the object, as scheme:name:port.
+	// service is the Service through which Rulefleet reaches the HTTP API of the Prometheus or ThanosRuler,
+	// as scheme:name:port. It is in the namespace of the object.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Service string `json:"service,omitempty"`
 
-	// routePrefix is the path under which the API is served.
+	// routePrefix is the path under which the Prometheus or ThanosRuler serves its HTTP API.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	RoutePrefix string `json:"routePrefix,omitempty"`

@@ -140,7 +140,7 @@ func untilAnswered[T any](ctx context.Context, scale interval.Scale, ask func() 
 			return out, err
 		}
 		if first {
-			klog.FromContext(ctx).Error(err, "hub not reachable; its watches wait for it")
+			klog.FromContext(ctx).Error(err, "the hub does not answer; retrying the list or watch until it does")
 		}
 		select {
 		case <-ctx.Done():

@@ -123,10 +123,13 @@ func definition() *metav1.PartialObjectMetadata {
 func ensureNamespace(ctx context.Context, c client.Client, name string) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	err := c.Get(ctx, client.ObjectKeyFromObject(ns), ns)
-	if apierrors.IsNotFound(err) {
-		err = c.Create(ctx, ns)
+	if err == nil {
+		return nil
 	}
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reading namespace %s (--generated-namespace): %w", name, err)
+	}
+	if err := c.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating namespace %s (--generated-namespace): %w", name, err)
 	}
 	return nil

@@ -37,7 +37,7 @@ func (d *demo) await(ctx context.Context, what string, look check) error {
 	err := wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
 		select {
 		case <-d.manager.Done():
-			return false, fmt.Errorf("the operator has exited: %w", d.manager.ExitErr())
+			return false, fmt.Errorf("the manager has exited: %w", d.manager.ExitErr())
 		default:
 		}
 		// The error of an attempt that the deadline interrupted is ignored.
@@ -110,7 +110,7 @@ func (d *demo) replicaSets(ctx context.Context) error {
 			return fmt.Errorf("listing ReplicaSets in %s: %w", m.Name(), err)
 		}
 		if len(list.Items) != len(deployments) {
-			return fmt.Errorf("%s has %d", m.Name(), len(list.Items))
+			return fmt.Errorf("spoke %s has %d ReplicaSets, not %d", m.Name(), len(list.Items), len(deployments))
 		}
 	}
 	return nil
@@ -172,7 +172,7 @@ func (d *demo) hasFor(spoke, want string) check {
 				return nil
 			}
 		}
-		return fmt.Errorf("none of the %d PrometheusRules has it", len(rules))
+		return fmt.Errorf("none of the %d PrometheusRules in %s has for: %s", len(rules), spoke, want)
 	}
 }
 
@@ -184,7 +184,7 @@ func (d *demo) isNew(spoke string, old *monitoringv1.PrometheusRule) check {
 			return err
 		}
 		if got.UID == old.UID {
-			return errors.New("it is still the old one")
+			return fmt.Errorf("PrometheusRule %s in %s was not created again yet", client.ObjectKeyFromObject(old), spoke)
 		}
 		return nil
 	}
@@ -202,7 +202,7 @@ func (d *demo) hasAlert(spoke, deployment, alert, team string) check {
 				return nil
 			}
 		}
-		return fmt.Errorf("none of the %d PrometheusRules is it", len(list.Items))
+		return fmt.Errorf("none of the %d PrometheusRules in %s has alert %s for Deployment %s with team %s", len(list.Items), spoke, alert, deployment, team)
 	}
 }
 

@@ -56,7 +56,7 @@ func (d *demo) steps(lite bool) []step {
 	all := []step{
 		{"A hub and two spokes start", d.startFleet},
 		{startPipeline, d.startPipeline},
-		{"The operator starts", d.startManager},
+		{"The manager starts", d.startManager},
 		{"Two Secrets register the spokes", d.register},
 		{"Every Deployment gets its alert, in its own spoke", d.createDeployments},
 		{"You create an alert for all production clusters", d.writeAlertRule},
@@ -100,7 +100,7 @@ func (d *demo) run(ctx context.Context, once bool) error {
 	case <-ctx.Done():
 		return nil
 	case <-d.manager.Done():
-		return fmt.Errorf("the operator exited: %w", d.manager.ExitErr())
+		return fmt.Errorf("the manager has exited: %w", d.manager.ExitErr())
 	}
 }
 

@@ -41,7 +41,7 @@ func (d *demo) measure(ctx context.Context, m *fleet.Member, name string) (time.
 		case <-ctx.Done():
 			return 0, fmt.Errorf("the PrometheusRule of Deployment %s/%s in %s: %w", shop, name, m.Name(), context.Cause(ctx))
 		case <-d.manager.Done():
-			return 0, fmt.Errorf("the operator has exited: %w", d.manager.ExitErr())
+			return 0, fmt.Errorf("the manager has exited: %w", d.manager.ExitErr())
 		case e, open := <-w.ResultChan():
 			if !open {
 				return 0, errors.New("the watch of PrometheusRules has ended")

@@ -84,9 +84,9 @@ func (d *demo) createDeployments(ctx context.Context) error {
 		return err
 	}
 	if d.pipeline == nil {
-		d.out.note("These spokes have no nodes, so no pods start and READY stays at 0.")
+		d.out.note("The spokes have no nodes, so no pods start and READY stays at 0.")
 	} else {
-		d.out.note("These spokes have no nodes. " + prod + " has a simulated one; in " + dev + " no pods start.")
+		d.out.note("The spokes have no real nodes. " + prod + " has a simulated node; " + dev + " has none, so no pods start there.")
 	}
 	return d.onSpoke(ctx, d.fleet.Spoke(prod), "-n", shop, "get", "deployments,replicasets")
 }

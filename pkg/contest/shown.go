@@ -85,6 +85,9 @@ const (
 	SpokeCluster         = "SpokeCluster"
 )
 
+// prometheusRule is the only kind of objects in spokes.
+const prometheusRule = "PrometheusRule"
+
 // message says what happens to an object and what to do. It begins with the client's name, because messages
 // are cut.
 func (d *dispute) message(o Object) string {
@@ -95,13 +98,13 @@ func (d *dispute) message(o Object) string {
 	how := "changes %s back after each write"
 	switch {
 	case o.Annotation != "":
-		how = "sets annotation " + o.Annotation + " of %s again each time that the manager has acted on it and removed it"
+		how = "sets annotation " + o.Annotation + " of %s again each time that Rulefleet has removed it"
 	case d.absent:
 		how = "creates %s again after each deletion"
 	case d.gone:
 		how = "deletes %s after each write"
 	}
-	return fmt.Sprintf("%s "+how+" (%s); %s. The manager waits longer before each retry, up to %d minutes",
+	return fmt.Sprintf("%s "+how+" (%s); %s. Rulefleet waits longer before each retry, up to %d minutes",
 		d.by.who(), name, times(d.undos), d.by.advice(o), int(maxDelay.Minutes()))
 }
 
@@ -138,11 +141,15 @@ func (w writer) advice(o Object) string {
 	case o.Kind == SpokeCluster:
 		leave = "configure it to ignore the labels and finalizers of SpokeClusters"
 	}
+	server := "the hub's API server"
+	if o.Kind == prometheusRule {
+		server = "the spoke's API server"
+	}
 	switch {
 	case w.ours:
-		return "find and stop the other manager with the same --hub-id"
+		return "find and stop the other Rulefleet manager with the same --hub-id"
 	case w.name != "":
 		return leave
 	}
-	return "find it in the API server's audit log, and " + leave
+	return "find it in the audit log of " + server + ", and " + leave
 }

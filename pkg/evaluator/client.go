@@ -82,7 +82,7 @@ func (c *Client) address(endpoint string, query url.Values) string {
 // of type *Error.
 func (c *call) get(ctx context.Context, address string) (*http.Response, error) {
 	if c.requestsLeft <= 0 {
-		return nil, &Error{Kind: TooMuch, Message: fmt.Sprintf("the answer needs more than %d requests", cmp.Or(c.client.MaxRequests, defaultRequests))}
+		return nil, &Error{Kind: TooMuch, Message: fmt.Sprintf("the answer needs more than %d requests, which is the maximum; reduce the number of groups of rules there", cmp.Or(c.client.MaxRequests, defaultRequests))}
 	}
 	c.requestsLeft--
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)

@@ -325,13 +325,13 @@ func TestAnswersAreBounded(t *testing.T) {
 		"depth":             {start + `{"x":`, "[", "exceeded max depth"},
 		"depth of fields":   {start + `{"x":`, `{"x":`, "exceeded max depth"},
 		"labels":            {inRule + `"labels":{"a":"b"`, `,"a":"b"`, "a value of more than"},
-		"alerts":            {inRule + `"alerts":[{}`, `,{"state":"firing","labels":{"a":"b"}}`, "larger than the limit"},
+		"alerts":            {inRule + `"alerts":[{}`, `,{"state":"firing","labels":{"a":"b"}}`, "larger than the maximum"},
 		"rules":             {start + `{"name":"g","rules":[{"type":"alerting"}`, `,{"type":"alerting","query":"up"}`, "too large"},
 		"records":           {start + `{"name":"g","rules":[{"type":"recording"}`, `,{"type":"recording"}`, "more than 50000 rules"},
 		"groups":            {start + `{}`, `,{"name":"g","rules":[]}`, "more than 50000 groups"},
 		"unknown elements":  {`{"x":[1`, `,1`, "a value of more than"},
 		"warnings":          {`{"warnings":["x"`, `,"x"`, "a value of more than"},
-		"many pages' worth": {start + `{}`, `,{"rules":[{"type":"alerting","query":"` + strings.Repeat("x", 1<<16) + `"}]}`, "larger than the limit"},
+		"many pages' worth": {start + `{}`, `,{"rules":[{"type":"alerting","query":"` + strings.Repeat("x", 1<<16) + `"}]}`, "larger than the maximum"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			body := &endless{head: c.head, again: c.again}

@@ -12,7 +12,7 @@ const maxToken = 1 << 10 // bytes; Prometheus' have 40
 // rule reads a rule. It returns nil if it is not an alerting rule.
 func (r *reading) rule(s *stream) (*Rule, error) {
 	if limit := cmp.Or(r.client.MaxRules, defaultRules); r.found >= limit {
-		return nil, &Error{Kind: TooMuch, Message: fmt.Sprintf("it has more than %d rules", limit)}
+		return nil, &Error{Kind: TooMuch, Message: fmt.Sprintf("it has more than %d rules, which is the maximum; reduce the number of rules there", limit)}
 	}
 	r.found++
 	var (

@@ -169,7 +169,7 @@ func (r *reading) data(s *stream) (next string, err error) {
 // group reads a group. Its rules are kept until its end, because its common fields may follow them.
 func (r *reading) group(s *stream) error {
 	if most := cmp.Or(r.client.MaxRules, defaultRules); r.groups-r.found >= most {
-		return &Error{Kind: TooMuch, Message: fmt.Sprintf("it has more than %d groups without rules", most)}
+		return &Error{Kind: TooMuch, Message: fmt.Sprintf("it has more than %d groups without rules, which is the maximum; reduce the number of groups there", most)}
 	}
 	r.groups++
 	var (
@@ -194,7 +194,7 @@ func (r *reading) group(s *stream) error {
 				}
 				rules = append(rules, rule)
 				if held += rule.size(); held > maxHeld {
-					return &Error{Kind: TooMuch, Message: "a group of rules is too large"}
+					return &Error{Kind: TooMuch, Message: "it has a group of rules that is too large; split the group"}
 				}
 				return nil
 			})

@@ -88,7 +88,7 @@ func (r *Reader) get(ctx context.Context, key client.ObjectKey, o client.Object)
 		case result := <-flight:
 			found = result.Val
 		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("reading %T %s: %w", o, key, ctx.Err())
+			return time.Time{}, fmt.Errorf("reading %s %s: %w", kindOf(o), key, ctx.Err())
 		}
 	}
 	a := found.(*answer)
@@ -97,6 +97,15 @@ func (r *Reader) get(ctx context.Context, key client.ObjectKey, o client.Object)
 	}
 	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(a.object).Elem())
 	return a.asked, nil
+}
+
+// kindOf returns the kind of an object for messages. An object that is read as metadata has it; for any other, it
+// is the name of the type.
+func kindOf(o client.Object) string {
+	if kind := o.GetObjectKind().GroupVersionKind().Kind; kind != "" {
+		return kind
+	}
+	return reflect.TypeOf(o).Elem().Name()
 }
 
 // Reading returns a Reading for one decision.

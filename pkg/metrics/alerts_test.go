@@ -286,7 +286,7 @@ func TestAlertsTellWhatToDo(t *testing.T) {
 				}
 			}
 		}
-		if r.Annotations["runbook_url"] != "docs/how-to/runbooks.md#"+strings.ToLower(name) || !strings.Contains(string(runbooks), "\n## "+name+"\n") {
+		if r.Annotations["runbook_url"] != "https://github.com/rulefleet/rulefleet/blob/main/docs/how-to/runbooks.md#"+strings.ToLower(name) || !strings.Contains(string(runbooks), "\n## "+name+"\n") {
 			t.Errorf("%s leads to %s, which is no section", name, r.Annotations["runbook_url"])
 		}
 	}

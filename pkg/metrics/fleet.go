@@ -32,17 +32,17 @@ var (
 	spokesDesc = atScrape(Metric{
 		Name: "rulefleet_spokes", Labels: []string{"condition", "status", "reason"},
 		Help: "Number of SpokeClusters by condition, status and reason (None: the spoke has not been checked yet). EvaluatorsFound, Evaluating and MetricsPresent are counted only if the condition exists.",
-		Use:  "`condition=\"Ready\",status=\"False\"` counts the spokes that are not served, and `condition=\"Evaluating\",status=\"False\"` those whose Prometheus does not answer. [Reasons](reasons.md#spokecluster) explains each reason.",
+		Use:  "`condition=\"Ready\",status=\"False\"` counts the spokes whose rules can't be managed, and `condition=\"Evaluating\",status=\"False\"` those whose Prometheus does not answer. [Reasons](reasons.md#spokecluster) explains each reason.",
 	})
 	readyDesc = atScrape(Metric{
 		Name: "rulefleet_spoke_ready", Labels: []string{"cluster", "reason"},
 		Help: "1 if a SpokeCluster is Ready, else 0, with the reason. There is one series for each spoke.",
-		Use:  "A spoke that stays at 0 needs attention (alert `RulefleetSpokeNotReady`), unless the reason is intended: Suspended or Leaving. Contested has its own alert (`RulefleetContested`). A spoke at 1 with another reason than Ready is served, but has a problem (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`). `kubectl describe spoke NAME` says what to do.",
+		Use:  "A spoke that stays at 0 needs attention (alert `RulefleetSpokeNotReady`), unless the reason is intended: Suspended or Leaving. Contested has its own alert (`RulefleetContested`). A spoke at 1 with another reason than Ready is managed, but has a problem (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`). `kubectl describe spoke NAME` says what to do.",
 	})
 	rulesDesc = atScrape(Metric{
 		Name: "rulefleet_rules", Labels: []string{"cluster", "phase", "reason"},
-		Help: "Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of a registered SpokeCluster: of the first 1000 by name. Spokes that are not registered, further spokes, and spokes whose state is not known again after a restart are counted together (_other). Phases and reasons are fixed sets, and pairs that do not occur have no series.",
-		Use:  "A rule that stays at `Pending` with a reason is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason may not be evaluated there (alert `RulefleetRulesNotEvaluated`). Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown only explain why a further phase can't be verified. [Reasons](reasons.md#alertrule) explains each reason. For the whole fleet: `sum by (phase, reason) (rulefleet_rules)`.",
+		Help: "Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. All others, names that are not registered, and spokes whose state is still unknown after a restart are counted as _other. Phases and reasons are fixed sets, and pairs that do not occur have no series.",
+		Use:  "A rule that stays at `Pending` with a reason is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason is usually not evaluated there (alert `RulefleetRulesNotEvaluated`). The exceptions are Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown: they only explain why Rulefleet can't verify the next phase. [Reasons](reasons.md#alertrule) explains each reason. For the whole fleet: `sum by (phase, reason) (rulefleet_rules)`.",
 	})
 	alertRulesDesc = atScrape(Metric{
 		Name: "rulefleet_alertrules", Labels: []string{"condition", "status", "reason"},
@@ -56,13 +56,13 @@ var (
 	})
 	depthDesc = atScrape(Metric{
 		Name: "rulefleet_queue_depth", Labels: []string{"controller", "cluster"},
-		Help: "Number of keys of a spoke that are being processed or wait to be processed, for the 10 spokes of a controller with the most keys, and for all others together (_other). Keys that wait for a retry are not counted.",
-		Use:  "Shows which spokes lag behind. The depth decreases by itself once the spoke answers, at the speed of the spoke: the faster it answers, the more requests it gets at a time.",
+		Help: "Number of objects of a spoke that are being processed or wait to be processed, by controller, for the 10 spokes with the most objects, and for all others together (_other). Objects that wait for a retry are not counted.",
+		Use:  "Shows for which spokes changes are waiting. The depth decreases by itself once the spoke answers. The faster the spoke answers, the more requests Rulefleet sends at a time.",
 	})
 	backlogDesc = atScrape(Metric{
 		Name: "rulefleet_queue_backlog_seconds", Labels: []string{"controller"},
-		Help: "Time in seconds for which the queue of a spoke that answers has not been empty, for the spoke with the longest time.",
-		Use:  "Minutes are normal after a spoke was engaged. If it only grows (alert `RulefleetQueueNotDrained`), a spoke is too slow for its changes, or something changes objects all the time.",
+		Help: "How long, in seconds, the queue of a reachable spoke has not been empty, by controller: the longest time of all spokes.",
+		Use:  "Minutes are normal after Rulefleet has connected to a spoke. If it only grows (alert `RulefleetQueueNotDrained`), a spoke is too slow for its changes, or something changes objects all the time.",
 	})
 )
 

@@ -11,9 +11,9 @@ The manager serves its metrics at ` + "`/metrics`" + ` of ` + "`--metrics-bind-a
 (` + "`make generate`" + `). [charts/rulefleet/files](../../charts/rulefleet/files) contains alerts and a Grafana dashboard that use
 them. The [runbooks](../how-to/runbooks.md) say what to do about each alert.
 
-Only the leader reports on the fleet, so you can sum over all replicas. The number of values of each label is bounded by
-the number of spokes: values that depend on the answers of spokes are reduced to known ones. Only ` + "`rulefleet_alerts`" + ` has
-a series for each AlertRule and spoke, and only if an alert fires or is pending.
+Only the leader reports on the fleet, so you can sum over all replicas. No spoke can create an unlimited number of
+series: label values that come from a spoke are limited to a fixed set. Only ` + "`rulefleet_alerts`" + ` has a series for each
+AlertRule and spoke, and only if an alert fires or is pending.
 
 ## Rulefleet's own metrics
 
@@ -27,16 +27,15 @@ a Deployment in a spoke (` + "`from=\"Deployment\"`" + `, for generated AlertRul
 accepted the resulting PrometheusRule. A second change in the meantime does not restart the clock. The following is not
 measured:
 
-- Writes without a change: the replay when a spoke is engaged, for example after a restart of the manager, and the
-  correction of drift.
-- Deletions, which may be held on purpose.
+- Writes without a change: the check of all rules when Rulefleet connects to a spoke, for example after a restart of the
+  manager, and the correction of drift.
+- Deletions, which can be held on purpose.
 - Changes that wait for you: a namespace that is missing in the spoke, or a rule that the spoke refuses.
-- Changes while a spoke is not engaged. When it is engaged, the replay writes everything that is missing.
+- Changes that are made before Rulefleet has connected to a spoke. Rulefleet writes them when it connects.
 
-If a spoke stops answering, it stays engaged and its changes wait. That time is measured, but kept apart: such a change
-has ` + "`interrupted=\"true\"`" + ` and is not part of the alert, which would only repeat that the spoke was unreachable. A
-webhook in the spoke that can't be called does not count as an outage: its retries are part of
-` + "`interrupted=\"false\"`" + `.
+If a connected spoke stops answering, its changes wait. That time is measured, but kept apart: such a change has
+` + "`interrupted=\"true\"`" + ` and is not part of the alert, which would only repeat that the spoke was unreachable. A webhook
+in the spoke that can't be called does not count as an outage: its retries are part of ` + "`interrupted=\"false\"`" + `.
 
 ## Metrics of the libraries
 

@@ -77,7 +77,7 @@ rulefleet_spoke_ready{cluster="b",reason="Ready"} 1
 rulefleet_spoke_ready{cluster="c",reason="Unreachable"} 0
 rulefleet_spoke_ready{cluster="d",reason="Other"} 0
 rulefleet_spoke_ready{cluster="e",reason="None"} 0
-# HELP rulefleet_rules Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of a registered SpokeCluster: of the first 1000 by name. Spokes that are not registered, further spokes, and spokes whose state is not known again after a restart are counted together (_other). Phases and reasons are fixed sets, and pairs that do not occur have no series.
+# HELP rulefleet_rules Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. All others, names that are not registered, and spokes whose state is still unknown after a restart are counted as _other. Phases and reasons are fixed sets, and pairs that do not occur have no series.
 # TYPE rulefleet_rules gauge
 rulefleet_rules{cluster="_other",phase="Applied",reason="None"} 0
 rulefleet_rules{cluster="_other",phase="Pending",reason="Conflict"} 14
@@ -94,7 +94,7 @@ rulefleet_alertrules{condition="Accepted",reason="InvalidExpr",status="False"} 5
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="firing"} 2
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="pending"} 1
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="b",state="pending"} 3
-# HELP rulefleet_queue_backlog_seconds Time in seconds for which the queue of a spoke that answers has not been empty, for the spoke with the longest time.
+# HELP rulefleet_queue_backlog_seconds How long, in seconds, the queue of a reachable spoke has not been empty, by controller: the longest time of all spokes.
 # TYPE rulefleet_queue_backlog_seconds gauge
 rulefleet_queue_backlog_seconds{controller="distribute"} 90
 rulefleet_queue_backlog_seconds{controller="generate"} 0

@@ -21,12 +21,12 @@ var others = []Metric{
 	{
 		Name: "controller_runtime_webhook_requests_total", Type: Counter, Labels: []string{"webhook", "code"},
 		Help: "Number of requests of the hub's API server to the webhook.",
-		Use:  "Codes other than 200 are requests that the webhook could not decide. The hub refuses them.",
+		Use:  "Codes other than 200 are requests that the webhook could not decide. With `webhook.failurePolicy` Fail, the API server refuses them. With Ignore, it accepts them.",
 	},
 	{
 		Name: "workqueue_depth", Type: Gauge, Labels: []string{"name", "controller", "priority"},
-		Help: "Number of keys in a controller's queue that wait for a worker.",
-		Use:  "It is near 0 most of the time. Keys that wait because of their spoke are in `rulefleet_queue_depth`.",
+		Help: "Number of objects in a controller's queue that wait for a worker.",
+		Use:  "It is near 0 most of the time. Objects that wait because of their spoke are in `rulefleet_queue_depth`.",
 	},
 	{
 		Name: "leader_election_master_status", Type: Gauge, Labels: []string{"name"},

@@ -23,14 +23,16 @@ var ofEvents = []Reason{
 	},
 	{
 		Name: "LeftBehind", On: []string{kindSpoke},
-		Meaning: "The spoke has left, but some PrometheusRules are still in it. The message lists them.",
-		Remedy:  "Remove them with the command in the message.",
+		Message: "12 PrometheusRules were left in the spoke: …. They belong to these AlertRules: …",
+		Meaning: "The spoke has left, but PrometheusRules are still in it or, if the spoke could not be read, may be. The message names their" +
+			" AlertRules.",
+		Remedy: "Remove them with the command in the message.",
 	},
 	{
 		Name: "Deregistered", On: []string{kindSecret},
-		Message: "SpokeCluster eu-1 was deleted",
+		Message: "label sigs.k8s.io/multicluster-runtime-kubeconfig was removed from this Secret, because SpokeCluster eu-1 was deleted; …",
 		Meaning: "The registration label was removed from the Secret, because the SpokeCluster was deleted.",
-		Remedy:  "Nothing. To register the spoke again, set the label again.",
+		Remedy:  "Nothing. To register the spoke again, set the label to `true`.",
 	},
 	{
 		Name: v1alpha1.ReasonDeletionsHeld, On: []string{kindSpoke},
@@ -63,7 +65,7 @@ var ofEvents = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonNamespaceNotAllowed, On: []string{kindRule},
-		Meaning: "The AlertRule is not accepted: it may not write to that namespace.", Remedy: "See [NamespaceNotAllowed](#alertrule).",
+		Meaning: "The AlertRule is not accepted: it can't write to that namespace.", Remedy: "See [NamespaceNotAllowed](#alertrule).",
 	},
 	{
 		Name: v1alpha1.ReasonUnsupported, On: []string{kindRule},
@@ -76,8 +78,8 @@ var ofEvents = []Reason{
 	},
 	{
 		Name: "NotApplied", On: []string{kindRule},
-		Message: "the template conflicts with the fields in status.overriddenFields; change the template, or reset these fields: …",
-		Meaning: "The edits of the AlertRule and its template contradict each other.",
+		Message: "template deployment-down and the edited fields of this AlertRule (status.overriddenFields) are not valid together; …",
+		Meaning: "The template and the edited fields of the AlertRule are not valid together.",
 		Remedy:  "Change the template, or return the fields to it with the annotation `rulefleet.io/reset-fields`.",
 	},
 	{
@@ -87,9 +89,9 @@ var ofEvents = []Reason{
 	},
 	{
 		Name: "FieldsNotReset", On: []string{kindRule},
-		Message: "fields not reset; see status.overriddenFields for those that can be: …",
+		Message: "fields not reset, because they are not in status.overriddenFields: …",
 		Meaning: "Fields in the annotation `rulefleet.io/reset-fields` are not in `status.overriddenFields`.",
-		Remedy:  "Correct the names in the annotation.",
+		Remedy:  "Correct the names, and set the annotation again.",
 	},
 	{
 		Name: v1alpha1.ReasonContested, On: []string{kindRule, "ValidatingWebhookConfiguration", "Secret of the webhook"},

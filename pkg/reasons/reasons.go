@@ -31,7 +31,7 @@ func Tables() []Table {
 		{
 			Heading: "AlertRule",
 			Intro: "`kubectl get alertrules -A` shows the reason of condition Ready. A *row* is an entry of `status.clusters`: it describes\n" +
-				"the rule in one spoke. If all spokes that lag behind have the same reason, condition Ready has it, too.",
+				"the rule in one spoke. If all spokes in which the rule is not ready have the same reason, condition Ready has it, too.",
 			Reasons: ofRules,
 		},
 		{

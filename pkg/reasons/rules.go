@@ -13,19 +13,20 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonAllApplied, On: []string{ready},
-		Message: "3/3 spokes",
+		Message: "ready in 3/3 spokes",
 		Meaning: "The rule has reached the furthest state that can be verified in every spoke.", Remedy: nothing,
 	},
 	{
 		Name: v1alpha1.ReasonNotStalled, On: []string{stalled},
-		Message: "no spoke refuses the rule",
-		Meaning: "No spoke waits for you to change something.", Remedy: nothing,
+		Message: "the rule is not stalled",
+		Meaning: "No spoke has a reason that sets Stalled. Such a reason has Stalled in the column On.", Remedy: nothing,
 	},
 	{
 		Name: v1alpha1.ReasonProgressing, On: []string{ready},
-		Message: "2/3 spokes; eu-1: Waiting: the rule has not been processed for this spoke yet",
-		Meaning: "Some spokes do not have the present version of the rule yet, or have different reasons.",
-		Remedy:  "Wait. If it lasts, look up the reasons in the message.",
+		Message: "ready in 1/3 spokes; eu-1: Rejected: …; eu-2: Waiting: the rule has not been processed for this spoke yet",
+		Meaning: "The rule is not ready in some spokes, because its present version was not written there yet, or for different reasons in" +
+			" different spokes. The message lists the first three spokes.",
+		Remedy: "Wait. If it lasts, look up the reasons in the message.",
 	},
 	{
 		Name: v1alpha1.ReasonWaiting, On: []string{row, ready},
@@ -34,29 +35,30 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonDisabled, On: []string{ready},
-		Message: "the rule is disabled; spokes that still have it lose it as soon as they can be reached and their SpokeCluster holds no deletions",
+		Message: "the rule is disabled and is removed from the spokes; a spoke that is unreachable, or whose deletions are held, keeps it until" +
+			" that ends",
 		Meaning: "`spec.state` is Disabled, and the rule is removed from the spokes.", Remedy: nothing,
 	},
 	{
 		Name: v1alpha1.ReasonInvalidExpr, On: []string{accepted, ready, stalled, row},
 		Message: "spec.expr: 1:6: unexpected end of input",
-		Meaning: "The expression is not valid PromQL. The message gives the line and the column. In a row, the rule does not fit that one spoke." +
-			" The spokes keep the last valid version.",
+		Meaning: "The expression is not valid PromQL. The message gives the line and the column. In a row, the expression is not valid after the" +
+			" placeholders were replaced for that spoke. The spokes keep the last valid version.",
 		Remedy: "Correct the expression or, for a row, the labels of the SpokeCluster.",
 	},
 	{
 		Name: v1alpha1.ReasonInvalidSpec, On: []string{accepted, ready, stalled, row},
 		Message: "spec.for: not a Prometheus duration; use a form such as 30s, 5m or 1h30m",
-		Meaning: "Another field is not valid. In a row, the rule does not fit that one spoke, most likely because its SpokeCluster lacks a" +
-			" label. The spokes keep the last valid version.",
+		Meaning: "Another field is not valid. In a row, the rule is not valid after the placeholders were replaced for that spoke, most likely" +
+			" because its SpokeCluster lacks a label. The spokes keep the last valid version.",
 		Remedy: "Correct the field that the message names or, for a row, the labels of the SpokeCluster.",
 	},
 	{
 		Name: v1alpha1.ReasonNamespaceNotAllowed, On: []string{accepted, ready, stalled},
-		Message: "spec.ruleNamespace: an AlertRule in namespace shop may only write to namespace shop of the spokes, not to kube-system; …",
-		Meaning: "An AlertRule outside of the operator's namespace may only write to the namespace of the same name in the spokes. The namespace" +
+		Message: "spec.ruleNamespace: an AlertRule in namespace shop can only write to namespace shop of the spokes, not to kube-system; …",
+		Meaning: "An AlertRule outside of Rulefleet's own namespace can only write to the namespace of the same name in the spokes. The namespace" +
 			" of generated AlertRules accepts only AlertRules as templates generate them.",
-		Remedy: "Remove `spec.ruleNamespace`, or move the AlertRule to the namespace that the message names.",
+		Remedy: "Remove `spec.ruleNamespace`, or create the AlertRule in one of the namespaces that the message names.",
 	},
 	{
 		Name: v1alpha1.ReasonNoClusters, On: []string{ready},
@@ -68,14 +70,14 @@ var ofRules = []Reason{
 		Name: v1alpha1.ReasonNotRegistered, On: []string{row, ready},
 		Message: "no SpokeCluster has this name; register the spoke, or remove the name from spec.placement.names",
 		Meaning: "The placement names a spoke that is not registered.",
-		Remedy:  "Register the spoke, or remove its name from the placement.",
+		Remedy:  "Register the spoke, or remove its name from the placement. If a template generated the AlertRule, delete it instead.",
 	},
 	{
 		Name: v1alpha1.ReasonUnreachable, On: []string{row, ready},
 		Message: "the spoke can't be reached; see the condition Connected of SpokeCluster eu-1",
-		Meaning: "The spoke is unreachable. The row keeps the last known state. The row shows the outage 5 minutes after the SpokeCluster does," +
-			" or earlier if the rule has not been delivered yet. Rows have the reasons AuthFailed, InvalidKubeconfig and KubeconfigMissing" +
-			" in the same way.",
+		Meaning: "The spoke is unreachable. The row keeps the last known phase. The row shows the outage 5 minutes after the SpokeCluster does," +
+			" or earlier if the rule has not been delivered yet. With the same delay, rows can have the other reasons for which Connected is" +
+			" False on the SpokeCluster, such as AuthFailed, InvalidKubeconfig and KubeconfigMissing.",
 		Remedy: "See the [SpokeCluster](#spokecluster).",
 	},
 	{
@@ -84,13 +86,13 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonNamespaceMissing, On: []string{row, ready},
-		Message: "namespace \"shop\" not found in the spoke; create it there, or set spec.ruleNamespace",
+		Message: "namespace \"shop\" not found in the spoke; create it there",
 		Meaning: "The spoke does not have the namespace of the rule, or the namespace is being deleted.",
 		Remedy:  "Create the namespace in the spoke. The rule follows immediately.",
 	},
 	{
 		Name: v1alpha1.ReasonForbidden, On: []string{row, ready, stalled},
-		Meaning: "The account in the spoke is not allowed to write the rule.", Remedy: "Grant the permission that the message names.",
+		Meaning: "Rulefleet's account in the spoke is not allowed to write the rule.", Remedy: "Grant the permission that the message names.",
 	},
 	{
 		Name: v1alpha1.ReasonQuotaExceeded, On: []string{row, ready, stalled},
@@ -100,9 +102,10 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonConflict, On: []string{row, ready, stalled},
-		Message: "PrometheusRule shop/web in the spoke does not belong to this hub and is left as it is; rename or delete it",
+		Message: "PrometheusRule shop/web in the spoke does not belong to this hub (it lacks the hub's labels) and is left as it is; delete it," +
+			" or create it under another name",
 		Meaning: "A PrometheusRule of the same name exists that does not belong to this hub. Rulefleet leaves it unchanged.",
-		Remedy:  "Rename or delete it in the spoke.",
+		Remedy:  "Delete it in the spoke. If you still need it, create it under another name first.",
 	},
 	{
 		Name: v1alpha1.ReasonRejected, On: []string{row, ready, stalled},
@@ -112,9 +115,10 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonMutated, On: []string{row, ready},
-		Message: "the spoke changed the rule when it was written (most likely a mutating webhook); …",
-		Meaning: "A mutating webhook changed the rule when it was written. Rulefleet does not send it again until either side changes.",
-		Remedy:  "Exclude objects with the label `app.kubernetes.io/managed-by: rulefleet` from the webhook.",
+		Message: "the spoke changed PrometheusRule shop/web when it was written, most likely by a mutating webhook; …",
+		Meaning: "A mutating webhook changed the rule when it was written. Rulefleet does not write it again until the AlertRule or the" +
+			" PrometheusRule changes.",
+		Remedy: "Exclude objects with the label `app.kubernetes.io/managed-by: rulefleet` from the webhook.",
 	},
 	{
 		Name: v1alpha1.ReasonContested, On: []string{row, ready},
@@ -138,9 +142,9 @@ var ofRules = []Reason{
 		Meaning: "Any other failure. Rulefleet tries again after at most 30 s.",
 		Remedy: "Follow the message. If an admission webhook of the spoke can't be called, repair it, or set its `failurePolicy` to Ignore. If the" +
 			" message says that a webhook hangs, the webhook takes longer than the 15 seconds for which Rulefleet waits: repair it, or lower its" +
-			" `timeoutSeconds` to 10, so that the message can name it. Other rules in the same namespace then wait, with a message that begins" +
-			" with `waiting`. Rules in other namespaces are not delayed. If the spoke reports that a rule exists but does not list it," +
-			" look for a proxy or a cache in front of its API server.",
+			" `timeoutSeconds` to 10, so that the error of the API server names the webhook. Meanwhile, other rules in the same namespace wait," +
+			" with a message that begins with `waiting`. Rules in other namespaces are not delayed. If the spoke reports that a rule exists but" +
+			" does not list it, look for a proxy or a cache in front of its API server.",
 	},
 	{
 		Name: v1alpha1.ReasonNoEvaluator, On: []string{row},
@@ -163,8 +167,8 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonNotSelected, On: []string{row, ready, stalled},
 		Message: "Prometheus monitoring/k8s has a ruleSelector that requires release=monitoring; …",
-		Meaning: "No chosen Prometheus of the spoke selects the rule. The message names each of them, and the label or the namespace that its" +
-			" selector requires.",
+		Meaning: "No chosen Prometheus of the spoke selects the rule or, if `spec.evaluatorRefs` names several, one of them does not. The message" +
+			" names each Prometheus that does not select the rule, and the label or the namespace that its selector requires.",
 		Remedy: "Follow the message: [My alert does not fire](../how-to/troubleshoot.md#my-alert-does-not-fire).",
 	},
 	{
@@ -173,8 +177,8 @@ var ofRules = []Reason{
 			" about \"shop\"; …",
 		Meaning: "A Prometheus restricts the rule to the namespace of its PrometheusRule (`enforcedNamespaceLabel`), and the rule is about" +
 			" another namespace, or about none in particular. The rule would not see the series that it is about.",
-		Remedy: "Set `spec.ruleNamespace` to the namespace that the rule is about, or list the PrometheusRule in" +
-			" `spec.excludedFromEnforcement` of the Prometheus.",
+		Remedy: "List the PrometheusRule in `spec.excludedFromEnforcement` of the Prometheus or, for an AlertRule in Rulefleet's own namespace," +
+			" set `spec.ruleNamespace` to the namespace that the rule is about.",
 	},
 	{
 		Name: v1alpha1.ReasonPredicted, On: []string{row},
@@ -208,7 +212,7 @@ var ofRules = []Reason{
 		Message: "Prometheus monitoring/k8s can't evaluate the rule: …",
 		Meaning: "Prometheus evaluates the rule, and the evaluation ends with the error in the message. The rule can't fire.",
 		Remedy: "Correct the expression. \"many-to-many matching\" and \"duplicate series\" are caused by labels of the spoke's series. Stalled" +
-			" is False, because the error may disappear by itself.",
+			" is False, because the error can disappear by itself.",
 	},
 	{
 		Name: v1alpha1.ReasonEvaluatorUnreachable, On: []string{row, ready},
@@ -226,6 +230,6 @@ var ofRules = []Reason{
 			" are right",
 		Meaning: "A spoke's Prometheus has no series for a selector of the expression. The message lists the selectors by spoke.",
 		Remedy: "Check in the spoke's Prometheus that the metric is scraped, and that its name and labels are right. A metric that only exists" +
-			" after an event, such as a counter of errors, may be missing for good reason.",
+			" after an event can be missing without a fault: for example, a counter of errors does not exist before the first error.",
 	},
 }

@@ -24,6 +24,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonConnected, On: []string{connected},
+		Message: "the spoke answers",
 		Meaning: "The spoke's API server answers. If the message begins with \"the last good kubeconfig stays in use\", the new kubeconfig" +
 			" in the Secret does not work.",
 		Remedy: "Nothing. If the new kubeconfig does not work, correct it.",
@@ -40,8 +41,8 @@ var ofSpokes = []Reason{
 			" shows every 10 s how many have been read.",
 		Remedy: "Wait. After at most 25 s it is known whether the spoke answers. Reading takes as long as the link needs: about 0.1 KB for" +
 			" each Deployment, and ten times that if a proxy or `disable-compression` in the kubeconfig prevents compression. A link on which" +
-			" less than 1 KB/s arrives for 30 s counts as broken. If the message says that the list started again, reading takes longer than the" +
-			" spoke's API server keeps events, and its watch was interrupted: look for a load balancer that ends long requests.",
+			" less than 1 KB/s arrives for 30 s counts as broken. If the message says that the list started again, Rulefleet's watch was" +
+			" interrupted before the list was complete: look for a load balancer that closes long requests.",
 	},
 	{
 		Name: v1alpha1.ReasonRulesFailing, On: []string{ready},
@@ -53,7 +54,7 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonUnreachable, On: []string{connected, served, ready},
 		Meaning: "The API server has not answered three probes in a row, or the answer is not from a Kubernetes API server. The rules stay in" +
-			" the spoke and keep alerting. Rulefleet sends only one probe at a time until it answers.",
+			" the spoke and keep alerting. Until the API server answers, Rulefleet sends only one probe (health check) at a time.",
 		Remedy: "Follow the message: check the network, the address in the kubeconfig and the API server. When the API server answers again," +
 			" nothing has to be done on the hub.",
 	},
@@ -75,15 +76,16 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonAuthFailed, On: []string{connected, served, ready},
-		Message: "the spoke rejects the credential (401); put a kubeconfig with a valid one into the Secret",
+		Message: "the spoke rejects the credential (401); put a kubeconfig with a valid credential into the Secret",
 		Meaning: "The spoke rejects the credential (401). It has expired or was revoked.",
 		Remedy:  "Put a new kubeconfig into the Secret.",
 	},
 	{
 		Name: v1alpha1.ReasonForbidden, On: []string{connected, served, ready},
-		Message: "the operator's account in the spoke lacks permissions: …; add them to its ClusterRole in the spoke",
-		Meaning: "The account lacks the permissions that the message names, as verbs and resources. The reason is on Connected for" +
-			" Deployments and namespaces, on PrometheusRuleServed for reading PrometheusRules, and only on Ready for writing them.",
+		Message: "Rulefleet's account in the spoke lacks permissions: …; add them to its ClusterRole in the spoke",
+		Meaning: "The account lacks the permissions that the message names, as verbs and resources. If reading Deployments or namespaces is" +
+			" forbidden, the reason is on Connected. If reading PrometheusRules is forbidden, it is on PrometheusRuleServed. If only writing" +
+			" PrometheusRules is forbidden, it is on Ready.",
 		Remedy: "Add the permissions to the account's ClusterRole in the spoke. Rulefleet notices it within 30 s.",
 	},
 	{
@@ -94,15 +96,16 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonKubeconfigMissing, On: []string{connected, served, ready},
-		Message: "Secret rulefleet-system/eu-1 with label sigs.k8s.io/multicluster-runtime-kubeconfig=true not found; nothing is removed" +
-			" from the spoke. …",
-		Meaning: "The Secret, its registration label or its key `kubeconfig` is missing. Nothing is removed from the spoke. If another spoke" +
-			" is the same cluster, the message names it.",
-		Remedy: "Restore it, or [let the spoke leave](../how-to/leave.md).",
+		Message: "Secret rulefleet-system/eu-1 with label sigs.k8s.io/multicluster-runtime-kubeconfig=true not found; the rules stay in the" +
+			" spoke, but get no changes. …",
+		Meaning: "The Secret, its registration label or its key `kubeconfig` is missing. The rules stay in the spoke. If another spoke is the" +
+			" same cluster, the message names it.",
+		Remedy: "Restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). Without a kubeconfig, the rules stay" +
+			" in a spoke that leaves.",
 	},
 	{
 		Name: v1alpha1.ReasonDuplicateCluster, On: []string{connected, served, ready},
-		Message: "this is the same cluster as spoke eu-2, which keeps managing it; …",
+		Message: "this is the same cluster as spoke eu-2, which stays in use; …",
 		Meaning: "The spoke is the same cluster as the spoke that the message names: the UIDs of their namespaces `kube-system` are equal." +
 			" The other spoke remains in use.",
 		Remedy: "Delete the Secret of one of the two. The other one takes over, or remains in use, without a gap. Then delete the" +
@@ -132,12 +135,14 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonDeletionsHeld, On: []string{ready},
-		Message: "60 of 80 deletions of … are held until 2026-01-01T12:00:00Z. To keep the rules, …. To delete them now: kubectl annotate" +
-			" spoke eu-1 rulefleet.io/acknowledge-deletions=true",
+		Message: "60 of 80 deletions of AlertRules are held until 2026-01-01T12:00:00Z, as a possible mistake: their Deployment or template is" +
+			" gone or no longer matches. To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
+			" rulefleet.io/acknowledge-deletions=true",
 		Meaning: "So many rules are to be deleted at once that it may be a mistake, or rules are to be deleted shortly after the spoke became a" +
 			" different cluster. The deletions wait until the time in the message. If the AlertRules, templates or placement labels of the rules" +
-			" may have been lost on the hub, the deletions wait until you acknowledge them, without a time limit. An acknowledgement releases" +
-			" those that `status.pendingDeletions` lists ([more](../how-to/backup.md#deletions-that-wait-for-you)).",
+			" may have been lost on the hub, the deletions wait until you acknowledge them, without a time limit. Of these, an acknowledgement" +
+			" releases only those that `status.pendingDeletions.names` lists. It releases all other held deletions, also if they are not listed" +
+			" ([more](../how-to/backup.md#deletions-that-wait-for-you)).",
 		Remedy: "Restore the objects from which the rules were created, or release the deletions:" +
 			" `kubectl annotate spoke NAME rulefleet.io/acknowledge-deletions=true`.",
 	},
@@ -151,9 +156,9 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonMaxRulesReached, On: []string{ready},
-		Message: "5 AlertRules: spec.maxRules (10000) is reached. Existing AlertRules stay. …",
-		Meaning: "The templates match more Deployments of the spoke than `spec.maxRules` (10000 by default) allows AlertRules. Existing" +
-			" AlertRules stay.",
+		Message: "5 Deployments lack AlertRules: spec.maxRules (10000) is reached. Existing AlertRules stay. …",
+		Meaning: "The templates would generate more AlertRules for the spoke than `spec.maxRules` (10000 by default) allows. Existing AlertRules" +
+			" stay, and no more are generated.",
 		Remedy: "Find out what creates so many Deployments. Raise `spec.maxRules`, or narrow the templates.",
 	},
 	{
@@ -165,8 +170,8 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonLeaving, On: []string{ready},
-		Message: "the SpokeCluster is being deleted: removing 12 PrometheusRules from the spoke until 2026-01-01T12:00:00Z at the latest",
-		Meaning: "The SpokeCluster is being deleted, and its rules are being removed from the spoke.",
+		Message: "the SpokeCluster is being deleted: removing 12 rules from the spoke until 2026-01-01T12:00:00Z at the latest",
+		Meaning: "The SpokeCluster is being deleted and, if its deletionPolicy is Delete, the rules are being removed from the spoke.",
 		Remedy:  "Wait. It takes at most 2 minutes (`--leave-timeout`).",
 	},
 	{
@@ -176,7 +181,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonEvaluating, On: []string{evaluating},
-		Message: "Prometheus monitoring/k8s can be asked, and answers",
+		Message: "Prometheus monitoring/k8s answers queries",
 		Meaning: "Every chosen Prometheus and ThanosRuler answers.", Remedy: nothing,
 	},
 	{
@@ -188,52 +193,53 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonNoEvaluator, On: []string{found},
 		Message: "the spoke has no Prometheus or ThanosRuler object, so it is unknown whether the rules are evaluated",
 		Meaning: "The spoke has no Prometheus or ThanosRuler object. The furthest phase of rules there is Applied, because Rulefleet can't" +
-			" verify more. Another program, such as the operator of VictoriaMetrics, may read the PrometheusRules.",
+			" verify more. Another program, such as the VictoriaMetrics operator, can read the PrometheusRules.",
 		Remedy: "Nothing, if another program reads them. Otherwise install a Prometheus with prometheus-operator.",
 	},
 	{
 		Name: v1alpha1.ReasonEvaluatorsUnknown, On: []string{found},
 		Meaning: "The Prometheus and ThanosRuler objects can't be read. Their last known state stays in use. The reason is also used for five" +
-			" minutes if the chosen object is missing; its rules stay unchanged.",
+			" minutes if the chosen object is missing; the rules stay unchanged.",
 		Remedy: "Grant get, list and watch on `prometheuses` and `thanosrulers`" +
 			" ([spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml)).",
 	},
 	{
 		Name: v1alpha1.ReasonAmbiguous, On: []string{found},
 		Message: "the spoke has several Prometheus or ThanosRuler objects (Prometheus monitoring/a, Prometheus monitoring/b), and none is" +
-			" chosen; existing rules stay unchanged. Name the one that evaluates them: kubectl patch spokecluster eu-1 …",
-		Meaning: "The spoke has several Prometheus or ThanosRuler objects, and none of them is chosen. Existing rules stay unchanged, and new" +
-			" rules get no labels for a selector.",
+			" chosen; existing rules keep their labels and their namespace. Name the one that evaluates them: kubectl patch spokecluster eu-1 …",
+		Meaning: "The spoke has several Prometheus or ThanosRuler objects, and none of them is chosen. Existing rules keep their labels and" +
+			" their namespace, and new rules get no labels for a selector.",
 		Remedy: "Name one with the command in the message, or limit the namespaces that count (`--evaluator-namespaces`):" +
 			" [choose the Prometheus](../how-to/choose-prometheus.md).",
 	},
 	{
 		Name: v1alpha1.ReasonNoSuchEvaluator, On: []string{found},
 		Message: "Prometheus monitoring/k8s not found in the spoke; correct spec.evaluatorRefs",
-		Meaning: "`spec.evaluatorRefs` names a Prometheus or ThanosRuler that the spoke does not have. Existing rules stay unchanged.",
+		Meaning: "`spec.evaluatorRefs` names a Prometheus or ThanosRuler that the spoke does not have. Existing rules keep their labels.",
 		Remedy:  "Correct `spec.evaluatorRefs`. `status.evaluators` lists the objects that exist.",
 	},
 	{
 		Name: v1alpha1.ReasonNotSelected, On: []string{found},
-		Message: "label team may have any of the values a, b; set spec.ruleLabels, or name the Prometheus to use in spec.evaluatorRefs:" +
-			" kubectl edit spoke eu-1",
-		Meaning: "The selectors of the spoke's Prometheus don't determine one set of labels for rules, or one of them selects no rule at all." +
-			" The message names the label that may have several values, or none.",
+		Message: "the ruleSelectors of the chosen Prometheus allow several values of label team (a, b); set the label in spec.ruleLabels, or" +
+			" name the Prometheus to use in spec.evaluatorRefs: kubectl edit spoke eu-1",
+		Meaning: "The selectors of the chosen Prometheus don't determine one set of labels for rules. The message names the label for which" +
+			" several values, or no value, would match. Or a Prometheus has no `spec.ruleSelector`, so it selects no rule at all.",
 		Remedy: "Set `spec.ruleLabels`, or name the Prometheus to use in `spec.evaluatorRefs`:" +
 			" [labels](../how-to/choose-prometheus.md#labels-of-the-prometheusrule).",
 	},
 	{
 		Name: v1alpha1.ReasonEvaluatorUnreachable, On: []string{evaluating, ready},
-		Message: "Prometheus monitoring/k8s: the evaluator did not answer in time. Check its pods and their logs in namespace monitoring of" +
+		Message: "Prometheus monitoring/k8s: the evaluator did not answer in time: …. Check its pods and their logs in namespace monitoring of" +
 			" the spoke",
 		Meaning: "A Prometheus has not answered three polls in a row, or its answer is not that of a Prometheus. The last known state of its" +
 			" alerts stays. The message describes the failure.",
-		Remedy: "Check its pods in the spoke, and its Service (`prometheus-operated`). If it is behind a login or has its own path prefix," +
-			" set its address in `spec.evaluatorRefs[].url`.",
+		Remedy: "Follow the message. If it does not name a cause, check the pods of the Prometheus in the spoke, and its Service" +
+			" (`prometheus-operated`). If the Prometheus is behind a login or has its own path prefix, set its address in" +
+			" `spec.evaluatorRefs[].url`.",
 	},
 	{
 		Name: v1alpha1.ReasonNotGranted, On: []string{evaluating},
-		Message: "Prometheus monitoring/k8s: permission denied: the account needs \"get\" on services/proxy for it",
+		Message: "Prometheus monitoring/k8s: permission denied: the account needs \"get\" on services/proxy for its Service (HTTP 403): …",
 		Meaning: "Evaluating is Unknown: the account in the spoke is not allowed to query Prometheus, or an address is refused. The furthest" +
 			" phase of rules is Selected.",
 		Remedy: "Nothing, if this is intended. Otherwise grant [evaluate](../how-to/register.md#the-permission-to-ask-prometheus). If the Service" +

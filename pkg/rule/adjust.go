@@ -51,7 +51,7 @@ func adjust(t *v1alpha1.AlertRuleTemplate, w Workload) adjustments {
 		case !known:
 			a.ignore(key, "unknown annotation; use alerts, disable, severity, for or labels")
 		case w.fault != nil && slices.Contains(content, v1alpha1.Adjustment(name)):
-			a.ignore(key, "the resulting AlertRule is not valid: %s", bounded(w.fault.Error(), maxValue/4))
+			a.ignore(key, "ignored, because the AlertRule is not valid with the annotations severity, for and labels together: %s", bounded(w.fault.Error(), maxValue/4))
 		case !a.allowed(v1alpha1.Adjustment(name)):
 			a.ignore(key, "template %s does not allow it; remove the annotation, or extend spec.allow of the template", t.Name)
 		default:
@@ -91,7 +91,7 @@ func (a *adjustments) readDisable(key, value string) {
 			a.off = true
 		}
 		if a.templates != nil && !slices.Contains(a.templates, name) {
-			a.ignore(key, "template %q does not exist", excerpt(name))
+			a.ignore(key, "template %q does not exist; correct the name (on the hub: kubectl get alertruletemplates)", excerpt(name))
 		}
 	}
 }
@@ -129,7 +129,7 @@ func (a *adjustments) readLabels(key, value string) {
 		case len(name) > maxValue, len(text) > maxValue:
 			a.ignore(key, "label %q is longer than %d bytes; shorten its name or its value", excerpt(name), maxValue)
 		case !replaces && len(a.labels)+len(a.template.Spec.Labels)+len(reservedLabels) >= maxTexts:
-			a.ignore(key, "too many labels; label %q is not added", excerpt(name))
+			a.ignore(key, "label %q is not added, because an alert has at most %d labels; remove some from the annotation or the template", excerpt(name), maxTexts)
 		default:
 			if a.labels == nil {
 				a.labels = map[string]string{}

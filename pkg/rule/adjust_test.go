@@ -64,7 +64,7 @@ func TestAdjust(t *testing.T) {
 					a.Labels[strings.TrimSuffix(pair, "=x")] = "x"
 				}
 			},
-			ignored: []string{`too many labels; label "l60" is not added`},
+			ignored: []string{`label "l60" is not added, because an alert has at most 64 labels`},
 		},
 		"too many mistakes": {annotations: []string{prefix + "labels", long("-=x,", 9999)}, ignored: []string{strings.Repeat(`rulefleet.io/labels: invalid label name "-"; use letters, digits and _, not beginning with a digit; `, 8), "…"}},
 	} {
@@ -126,8 +126,8 @@ func TestUnadjusted(t *testing.T) {
 	if !reflect.DeepEqual(r.Spec, plain.Spec) {
 		t.Errorf("made %+v", r.Spec)
 	}
-	const not = "the resulting AlertRule is not valid: spec.labels: too much"
-	want := `rulefleet.io/disable: template "nowhere" does not exist; rulefleet.io/for: ` + not + "; rulefleet.io/labels: " + not + "; rulefleet.io/severity: " + not
+	const not = "ignored, because the AlertRule is not valid with the annotations severity, for and labels together: spec.labels: too much"
+	want := `rulefleet.io/disable: template "nowhere" does not exist; correct the name (on the hub: kubectl get alertruletemplates); rulefleet.io/for: ` + not + "; rulefleet.io/labels: " + not + "; rulefleet.io/severity: " + not
 	if got := r.Annotations[v1alpha1.IgnoredAnnotation]; got != want {
 		t.Errorf("told %q", got)
 	}

@@ -134,7 +134,7 @@ func rolloutStuck(m metrics) v1alpha1.AlertSpec {
 		Severity: warning,
 		Annotations: notes("The rollout of "+theDeployment+" is stuck.",
 			"The rollout of "+theDeployment+" makes no progress: its condition Progressing is False."+
-				" Look at the condition's message and at the pods of the newest ReplicaSet: they may not start, not become ready or not be created."+
+				" Look at the condition's message and at the pods of the newest ReplicaSet: pods may fail to start, to become ready or to be created."+
 				" kubectl rollout undo brings the previous version back."),
 	}
 }
@@ -147,9 +147,9 @@ func generationMismatch(m metrics) v1alpha1.AlertSpec {
 			m.deployment("kube_deployment_status_observed_generation"),
 		For:      "15m",
 		Severity: warning,
-		Annotations: notes("A change of "+theDeployment+" is not acted upon.",
-			"Generation {{ $value }} of "+theDeployment+" has not been observed by the deployment controller for 15 minutes, so what was changed has no effect yet."+
-				" Look at the health and the logs of kube-controller-manager, and for something that changes the Deployment all the time."),
+		Annotations: notes("The deployment controller has not processed a change of "+theDeployment+".",
+			"For 15 minutes, the deployment controller has not processed generation {{ $value }} of "+theDeployment+". The latest change has no effect yet."+
+				" Look at the health and the logs of kube-controller-manager, and for a client that changes the Deployment continuously."),
 	}
 }
 
@@ -164,8 +164,8 @@ func crashLooping(m metrics) v1alpha1.AlertSpec {
 		For:      "15m",
 		Severity: warning,
 		Annotations: notes("Container {{ $labels.container }} of "+theDeployment+" is crash-looping.",
-			"Container {{ $labels.container }} in pod {{ $labels.pod }} of "+theDeployment+" keeps ending and being restarted (CrashLoopBackOff)."+
-				" Look at its exit code and reason (kubectl describe pod), and at the logs of the run before (kubectl logs --previous)."),
+			"Container {{ $labels.container }} in pod {{ $labels.pod }} of "+theDeployment+" exits and is restarted repeatedly (CrashLoopBackOff)."+
+				" Look at its exit code and reason (kubectl describe pod), and at the logs of the previous run (kubectl logs --previous)."),
 	}
 }
 
@@ -199,8 +199,8 @@ func hpaMaxedOut(m metrics) v1alpha1.AlertSpec {
 		For:      "15m",
 		Severity: warning,
 		Annotations: notes("The HorizontalPodAutoscaler of "+theDeployment+" is at its limit.",
-			"HorizontalPodAutoscaler {{ $labels.horizontalpodautoscaler }} has kept "+theDeployment+
-				" at its maximum of {{ $value }} replicas for 15 minutes, so it can't add any for more load."+
+			"HorizontalPodAutoscaler {{ $labels.horizontalpodautoscaler }} has run "+theDeployment+
+				" at its maximum of {{ $value }} replicas for 15 minutes. It can't add replicas if the load increases."+
 				" Look at the load and at the autoscaler's metrics (kubectl describe hpa), and raise maxReplicas if the load is real."),
 	}
 }

@@ -23,7 +23,7 @@ const maxSelector = 512
 // selectorMatchers returns the matchers of a selector, in their order.
 func selectorMatchers(s string) ([]*labels.Matcher, error) {
 	const metric = "kube_pod_info"
-	const expected = `write the matchers between the braces of a PromQL selector, such as job="kube-state-metrics"`
+	const expected = `write only the matchers, without braces, such as job="kube-state-metrics"`
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
 	}

@@ -212,9 +212,9 @@ func TestValidateSelector(t *testing.T) {
 	for bad, expect := range map[string]string{
 		`job`:                        "is not valid",
 		`{job="a"}`:                  "is not valid",
-		`job="a"} or up{job="b"`:     "between the braces",
-		"job=\"a\"} offset 5m #":     "between the braces",
-		"job=\"a\"}[5m:1m] #":        "between the braces",
+		`job="a"} or up{job="b"`:     "without braces",
+		"job=\"a\"} offset 5m #":     "without braces",
+		"job=\"a\"}[5m:1m] #":        "without braces",
 		`job=~"("`:                   "missing closing )",
 		`job="a" or job="b"`:         "is not valid",
 		`up`:                         "is not valid",

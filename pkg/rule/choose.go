@@ -129,7 +129,7 @@ func LabelProblem(c Cluster) string {
 	if len(why) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s; set spec.ruleLabels, or name the Prometheus to use in spec.evaluatorRefs: kubectl edit spoke %s",
+	return fmt.Sprintf("%s; set the label in spec.ruleLabels, or name the Prometheus to use in spec.evaluatorRefs: kubectl edit spoke %s",
 		strings.Join(slices.Sorted(maps.Values(why)), "; "), c.Name)
 }
 
@@ -164,14 +164,14 @@ func solve(key string, requirements []labels.Requirement) (value string, needed 
 	case !needed:
 		return "", false, ""
 	case absent, allowed != nil && len(candidates) == 0:
-		return "", false, "no value of label " + key + " satisfies " + toldLabels(requirements)
+		return "", false, "the ruleSelectors of the chosen Prometheus contradict each other for label " + key + " (" + toldLabels(requirements) + ")"
 	case len(candidates) == 1:
 		value, _ = candidates.PopAny()
 		return value, true, ""
 	case allowed == nil:
-		return "", false, "label " + key + " may have any value"
+		return "", false, "the ruleSelectors of the chosen Prometheus allow any value of label " + key
 	}
-	return "", false, fmt.Sprintf("label %s may have any of the values %s", key, strings.Join(sets.List(candidates), ", "))
+	return "", false, fmt.Sprintf("the ruleSelectors of the chosen Prometheus allow several values of label %s (%s)", key, strings.Join(sets.List(candidates), ", "))
 }
 
 // toldLabels returns requirements in the notation of Kubernetes.

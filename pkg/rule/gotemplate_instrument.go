@@ -84,9 +84,9 @@ func (w *instrumenter) node(depth int) bool {
 	switch {
 	case w.err != nil:
 	case w.t.nodes > maxTemplateNodes:
-		w.err = fmt.Errorf("it has more than %d parts", maxTemplateNodes)
+		w.err = fmt.Errorf("it has more than %d nodes; shorten it", maxTemplateNodes)
 	case depth > maxTemplateDepth:
-		w.err = fmt.Errorf("it is nested more than %d levels deep", maxTemplateDepth)
+		w.err = fmt.Errorf("it is nested more than %d levels deep; simplify it", maxTemplateDepth)
 	}
 	return w.err == nil
 }

@@ -45,7 +45,7 @@ func plainInRegex(quote byte, pieces []piece) error {
 			return err
 		}
 		if quotedSpan.MatchString(pattern) {
-			return errors.New(`a placeholder can't be used together with \Q, because its value is already quoted`)
+			return errors.New(`a placeholder can't be used together with \Q, because its value is already quoted; remove \Q and \E`)
 		}
 		tree, err := syntax.Parse(pattern, syntax.Perl|syntax.DotNL)
 		if err != nil {

@@ -64,7 +64,7 @@ func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.Pr
 	// label of a spoke may hold is known only now.
 	if alert.Expr != e.alert.Expr {
 		if bad := checkExpr(alert.Expr); bad != nil {
-			bad.Message = fmt.Sprintf("with the data of SpokeCluster %s: %s", c.Name, bad.Message)
+			bad.Message = fmt.Sprintf("after its placeholders are replaced with the values of SpokeCluster %s: %s; correct the labels of the SpokeCluster, or the expression", c.Name, bad.Message)
 			return nil, e.blame(bad)
 		}
 	}

@@ -98,7 +98,7 @@ func TestRenderErrors(t *testing.T) {
 		},
 		"an expression that the spoke's data break": {
 			func(r *v1alpha1.AlertRule) { r.Spec.Expr = `{region="$(cluster.labels.empty)"}` },
-			"spec.expr", "with the data of SpokeCluster eu.1: 1:1: vector selector must contain at least one non-empty matcher",
+			"spec.expr", "after its placeholders are replaced with the values of SpokeCluster eu.1: 1:1: vector selector must contain at least one non-empty matcher",
 		},
 		"a deployment's name": {
 			func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up{a="$(deployment.name)"}` },
@@ -106,7 +106,7 @@ func TestRenderErrors(t *testing.T) {
 		},
 		"a broken expression": {
 			func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up{a="$(cluster.name)"} ==` },
-			"spec.expr", "with the data of SpokeCluster eu.1: 1:16: unexpected end of input",
+			"spec.expr", "after its placeholders are replaced with the values of SpokeCluster eu.1: 1:16: unexpected end of input",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 )
 
 // TakesNone describes an evaluator without a ruleSelector, after its name.
-const TakesNone = "has no spec.ruleSelector, so it selects no PrometheusRule; set it in that object, to {} to select all"
+const TakesNone = "selects no PrometheusRule, because it has no spec.ruleSelector, or one that Rulefleet can't use (see status.evaluators of the SpokeCluster);" +
+	" set spec.ruleSelector of that object ({} selects all PrometheusRules)"
 
 // Selection lists the evaluators of a spoke that select a PrometheusRule, by their selectors.
 type Selection struct {
@@ -108,7 +109,7 @@ func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluste
 	key := unmet[0].Key()
 	switch value, has := o.Labels[key]; {
 	case slices.Contains(ownLabels, key):
-		return what + ", but the hub sets this label itself; change spec.ruleSelector of that Prometheus"
+		return what + ", but the hub sets this label itself; change spec.ruleSelector of that " + e.Kind
 	case has && c.RuleLabels[key] != value && slices.Contains(extraLabels(o), key):
 		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s, for another Prometheus or for an earlier selector; if this lasts longer than a minute, set the label in spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, key, value, c.Name)
 	case has && c.RuleLabels[key] != value:
@@ -127,15 +128,15 @@ func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluste
 func (e *Evaluator) skipsNamespace(ns Namespace) string {
 	switch {
 	case len(e.Namespaces) > 0 && !slices.Contains(e.Namespaces, ns.Name):
-		return fmt.Sprintf("gets no PrometheusRules from namespace %s, because prometheus-operator runs with --namespaces=%s; add the namespace to that flag, or set spec.ruleNamespace to one of them", ns.Name, strings.Join(e.Namespaces, ","))
+		return fmt.Sprintf("gets no PrometheusRules from namespace %s, because prometheus-operator runs with --namespaces=%s; add the namespace to that flag or, for an AlertRule in Rulefleet's own namespace, set spec.ruleNamespace to a namespace in that list", ns.Name, strings.Join(e.Namespaces, ","))
 	case slices.Contains(e.DeniedNamespaces, ns.Name):
-		return fmt.Sprintf("gets no PrometheusRules from namespace %s, because prometheus-operator runs with --deny-namespaces=%s; remove the namespace from that flag, or set spec.ruleNamespace to another one", ns.Name, strings.Join(e.DeniedNamespaces, ","))
+		return fmt.Sprintf("gets no PrometheusRules from namespace %s, because prometheus-operator runs with --deny-namespaces=%s; remove the namespace from that flag or, for an AlertRule in Rulefleet's own namespace, set spec.ruleNamespace to a namespace that is not in that list", ns.Name, strings.Join(e.DeniedNamespaces, ","))
 	}
 	if e.RuleNamespaceSelector == nil {
 		if ns.Name == e.Namespace {
 			return ""
 		}
-		return fmt.Sprintf("selects PrometheusRules only in its own namespace, and this one is in %s; set spec.ruleNamespaceSelector of that Prometheus, to {} for all namespaces", ns.Name)
+		return fmt.Sprintf("selects PrometheusRules only in its own namespace, and this one is in %s; set spec.ruleNamespaceSelector of that %s ({} selects all namespaces)", ns.Name, e.Kind)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(e.RuleNamespaceSelector)
 	if err != nil {
@@ -146,8 +147,8 @@ func (e *Evaluator) skipsNamespace(ns Namespace) string {
 	if len(unmet) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("has a ruleNamespaceSelector that requires %s, which namespace %s does not meet; label the namespace in the spoke, or change the selector of that Prometheus",
-		toldLabels(unmet), ns.Name)
+	return fmt.Sprintf("has a ruleNamespaceSelector that requires %s, which namespace %s does not meet; label the namespace in the spoke, or change the selector of that %s",
+		toldLabels(unmet), ns.Name, e.Kind)
 }
 
 func unmet(requirements []labels.Requirement, has map[string]string) []labels.Requirement {
@@ -177,7 +178,7 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 		return
 	}
 	var free []*Evaluator
-	why := ""
+	why, kind := "", ""
 	for _, e := range s.By {
 		about, other := "", false
 		if e.enforces(o) {
@@ -190,6 +191,7 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 		if why != "" {
 			continue
 		}
+		kind = e.Kind
 		why = fmt.Sprintf("%s has an enforcedNamespaceLabel, which restricts the rule to %s=%q", e, e.EnforcedNamespaceLabel, o.Namespace)
 		if other {
 			why += fmt.Sprintf(", but the rule is about %q", about)
@@ -201,7 +203,8 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 		s.By = free
 	default:
 		s.Reason = v1alpha1.ReasonNamespaceEnforced
-		s.Message = why + "; set spec.ruleNamespace to the namespace that the rule is about, or list the PrometheusRule in spec.excludedFromEnforcement of that Prometheus"
+		s.Message = why + "; list the PrometheusRule in spec.excludedFromEnforcement of that " + kind +
+			" or, for an AlertRule in Rulefleet's own namespace, set spec.ruleNamespace to the namespace that the rule is about"
 	}
 }
 

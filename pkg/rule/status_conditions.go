@@ -56,7 +56,7 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	is := func(is bool, reason, message string) metav1.Condition {
 		return condition(v1alpha1.ConditionReady, is, reason, message)
 	}
-	spokes := fmt.Sprintf("%d/%d spokes", all.spokes-all.lagging, all.spokes)
+	spokes := fmt.Sprintf("ready in %d/%d spokes", all.spokes-all.lagging, all.spokes)
 	switch {
 	case in.Invalid != nil && all.applied > 0:
 		return is(false, in.Invalid.Reason, "the spec is not valid; the spokes keep the last valid version; see condition Accepted")
@@ -67,7 +67,7 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	case v.disabled && ptr.Deref(in.Rule.Spec.Suspend, false):
 		return is(false, v1alpha1.ReasonSuspended, "the rule is disabled and suspended; spokes that have it keep it until spec.suspend is false")
 	case v.disabled:
-		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled; spokes that still have it lose it as soon as they can be reached and their SpokeCluster holds no deletions")
+		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled and is removed from the spokes; a spoke that is unreachable, or whose deletions are held, keeps it until that ends")
 	case all.spokes == 0:
 		return is(false, v1alpha1.ReasonNoClusters, "spec.placement matches no registered spoke; list the spokes and their labels with: kubectl get spokes --show-labels")
 	case all.lagging == 0:
@@ -102,7 +102,7 @@ func (in *StatusInput) stalled(v view) metav1.Condition {
 	}
 	stalling := slices.DeleteFunc(slices.Clone(v.listed), func(r v1alpha1.ClusterStatus) bool { return !stalls(&r) })
 	if len(stalling) == 0 {
-		return condition(v1alpha1.ConditionStalled, false, v1alpha1.ReasonNotStalled, "no spoke refuses the rule")
+		return condition(v1alpha1.ConditionStalled, false, v1alpha1.ReasonNotStalled, "the rule is not stalled")
 	}
 	and := "and"
 	if len(stalling) == len(v.listed) && v.unlisted > 0 {

@@ -131,7 +131,7 @@ func TestMoreLagThanFit(t *testing.T) {
 		t.Errorf("listed are %v", list)
 	}
 	ready := meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionReady)
-	if ready.Message != "690/1000 spokes; s0990: Conflict; s0991: Conflict; s0992: Conflict; and 307 more" {
+	if ready.Message != "ready in 690/1000 spokes; s0990: Conflict; s0991: Conflict; s0992: Conflict; and 307 more" {
 		t.Errorf("Ready says %q", ready.Message)
 	}
 	s.report(990, 1000, applied("", 1, 0))

@@ -308,6 +308,9 @@ func (in *StatusInput) derive(name string, spoke *SpokeState, last *v1alpha1.Clu
 	switch {
 	case spoke == nil:
 		r.Reason, r.Message = v1alpha1.ReasonNotRegistered, "no SpokeCluster has this name; register the spoke, or remove the name from spec.placement.names"
+		if in.Rule.Spec.WorkloadRef != nil { // then placement is immutable
+			r.Message = "no SpokeCluster has this name; register the spoke again, or delete the AlertRule"
+		}
 	case spoke.Shown.Lagging || saysOutage(last):
 		r = withOutage(r, last, spoke.Shown.Reason)
 	default:

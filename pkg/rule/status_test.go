@@ -103,7 +103,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"a": applied("a", 2, 0), "b": applied("b", 2, 0)},
 			rows:     rows{applied("a", 2, 10), applied("b", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 2, Ready: "2/2"},
-			accepted: "True/Accepted", ready: "True/AllApplied", stalled: "False/NotStalled", readyTells: "2/2 spokes",
+			accepted: "True/Accepted", ready: "True/AllApplied", stalled: "False/NotStalled", readyTells: "ready in 2/2 spokes",
 		},
 		"contested in a spoke": {
 			spokes:   spokes("a", "b"),
@@ -132,7 +132,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"a": applied("a", 2, 0)},
 			rows:     rows{applied("a", 2, 100), applied("b", 1, 10)},
 			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 2, Ready: "1/2"},
-			accepted: "True/Accepted", ready: "False/Progressing", stalled: "False/NotStalled", readyTells: "1/2 spokes; b: Progressing",
+			accepted: "True/Accepted", ready: "False/Progressing", stalled: "False/NotStalled", readyTells: "ready in 1/2 spokes; b: Progressing",
 		},
 		"nothing known": {
 			edit:     named("a", "down", "none", "connecting"),
@@ -140,7 +140,7 @@ func TestStatus(t *testing.T) {
 			rows:     rows{pending("a", "Waiting", 0, 100), pending("connecting", "Waiting", 0, 100), pending("down", "AuthFailed", 0, 100), pending("none", "NotRegistered", 0, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 4, Unreachable: 1, Ready: "0/4"},
 			accepted: "True/Accepted", ready: "False/Progressing", stalled: "False/NotStalled",
-			readyTells: "0/4 spokes; down: AuthFailed: the spoke can't be reached; see the condition Connected of SpokeCluster down; a: Waiting: the rule has not been processed for this spoke yet; connecting: Waiting: the rule has not been processed for this spoke yet; and 1 more",
+			readyTells: "ready in 0/4 spokes; down: AuthFailed: the spoke can't be reached; see the condition Connected of SpokeCluster down; a: Waiting: the rule has not been processed for this spoke yet; connecting: Waiting: the rule has not been processed for this spoke yet; and 1 more",
 		},
 		"what was derived is derived again": {
 			edit:     named("a", "b", "c"),
@@ -164,7 +164,7 @@ func TestStatus(t *testing.T) {
 			rows:     rows{rowOf("a", v1alpha1.PhaseApplied, "Unreachable", 1, 100), rowOf("b", v1alpha1.PhaseApplied, "AuthFailed", 1, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 2, Unreachable: 2, Ready: "0/2"},
 			accepted: "True/Accepted", ready: "False/Progressing", stalled: "False/NotStalled",
-			readyTells: "0/2 spokes; a: Unreachable: the spoke can't be reached; see the condition Connected of SpokeCluster a; b: AuthFailed: the spoke can't be reached; see the condition Connected of SpokeCluster b",
+			readyTells: "ready in 0/2 spokes; a: Unreachable: the spoke can't be reached; see the condition Connected of SpokeCluster a; b: AuthFailed: the spoke can't be reached; see the condition Connected of SpokeCluster b",
 		},
 		"down for long": {
 			spokes:   []SpokeState{away("a", "Unreachable"), away("b", "AuthFailed"), away("c", "Unreachable"), away("d", "Unreachable")},
@@ -176,7 +176,7 @@ func TestStatus(t *testing.T) {
 			},
 			summary:  v1alpha1.RuleSummary{Desired: 4, Applied: 3, Failing: 1, Unreachable: 3, Ready: "0/4"},
 			accepted: "True/Accepted", ready: "False/Progressing", stalled: "True/Conflict",
-			readyTells: "0/4 spokes; c: Conflict; a: Unreachable: the spoke can't be reached; see the condition Connected of SpokeCluster a; b: AuthFailed: the spoke can't be reached; see the condition Connected of SpokeCluster b; and 1 more",
+			readyTells: "ready in 0/4 spokes; c: Conflict; a: Unreachable: the spoke can't be reached; see the condition Connected of SpokeCluster a; b: AuthFailed: the spoke can't be reached; see the condition Connected of SpokeCluster b; and 1 more",
 		},
 		"up again": {
 			spokes:   spokes("a", "b"),
@@ -208,7 +208,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"a": applied("a", 2, 0), "b": rowOf("b", v1alpha1.PhaseApplied, "Suspended", 2, 0)},
 			rows:     rows{applied("a", 2, 100), rowOf("b", v1alpha1.PhaseApplied, "Suspended", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 2, Ready: "1/2"},
-			accepted: "True/Accepted", ready: "False/Suspended", stalled: "False/NotStalled", readyTells: "1/2 spokes; b: Suspended",
+			accepted: "True/Accepted", ready: "False/Suspended", stalled: "False/NotStalled", readyTells: "ready in 1/2 spokes; b: Suspended",
 		},
 		"disabled in some spokes": {
 			edit: func(r *v1alpha1.AlertRule) {
@@ -275,7 +275,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"a": applied("a", 2, 0), "b": pending("b", "NamespaceMissing", 2, 0), "c": pending("c", "NamespaceMissing", 2, 0)},
 			rows:     rows{applied("a", 2, 100), pending("b", "NamespaceMissing", 2, 10), pending("c", "NamespaceMissing", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 3, Applied: 1, Ready: "1/3"},
-			accepted: "True/Accepted", ready: "False/NamespaceMissing", stalled: "False/NotStalled", readyTells: "1/3 spokes; b: NamespaceMissing; c: NamespaceMissing",
+			accepted: "True/Accepted", ready: "False/NamespaceMissing", stalled: "False/NotStalled", readyTells: "ready in 1/3 spokes; b: NamespaceMissing; c: NamespaceMissing",
 		},
 		"everything that fails": {
 			spokes: spokes("a", "b", "c", "d", "e", "f", "g", "h"),

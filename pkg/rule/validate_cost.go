@@ -28,7 +28,7 @@ const foldable = 0x1e943 // no character above has an upper or lower case
 // tokens and regular expressions.
 func exprCost(expr string) (int, *fault) {
 	if len(expr) > maxObject {
-		return 0, &fault{-1, fmt.Sprintf("the expression has %d bytes; at most %d are allowed", len(expr), maxObject)}
+		return 0, &fault{-1, fmt.Sprintf("the expression has %d bytes; at most %d are allowed; shorten it", len(expr), maxObject)}
 	}
 	var (
 		at             position
@@ -43,7 +43,7 @@ func exprCost(expr string) (int, *fault) {
 		}
 		tokens++
 		if tokens > maxTokens {
-			return 0, &fault{int(item.Pos), fmt.Sprintf("the expression is too large to parse quickly: it has more than %d parts", maxTokens)}
+			return 0, &fault{int(item.Pos), fmt.Sprintf("the expression has more than %d tokens; split it into several alerts, or use recording rules", maxTokens)}
 		}
 		if item.Typ == parser.STRING && at.role() == regex {
 			pattern, err := strutil.Unquote(item.Val)
@@ -58,7 +58,7 @@ func exprCost(expr string) (int, *fault) {
 	}
 	cost := regexs + tokens*tokens/1000
 	if cost > maxExprCost {
-		return 0, &fault{-1, fmt.Sprintf("the expression is too large to parse quickly: it has %d parts, in addition to its regular expressions", tokens)}
+		return 0, &fault{-1, fmt.Sprintf("the expression is too expensive to parse (%d tokens and their regular expressions); shorten it", tokens)}
 	}
 	return cost, nil
 }

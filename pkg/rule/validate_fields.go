@@ -91,7 +91,7 @@ func checkAlertName(name string) *Invalid {
 	case !utf8.ValidString(name):
 		return invalid(field, "the name of the alert is not valid UTF-8")
 	case hasPlaceholder(name):
-		return invalid(field, "the name of an alert must not contain placeholders, so that routes can match it; use labels for values that differ")
+		return invalid(field, "the name of an alert must not contain placeholders, because Alertmanager routes match it; put values that differ by cluster into labels")
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func checkSpecSize(a v1alpha1.AlertSpec, overrides []v1alpha1.Override) *Invalid
 		size += len(o.Expr) + textBytes(o.Labels) + textBytes(o.Annotations)
 	}
 	if size > maxObject {
-		return invalid("spec", "the texts have %d bytes in total; at most %d are allowed", size, maxObject)
+		return invalid("spec", "the texts have %d bytes in total; at most %d are allowed; shorten them", size, maxObject)
 	}
 	return nil
 }
@@ -41,7 +41,7 @@ func checkObjectSize(p *monitoringv1.PrometheusRule) *Invalid {
 		panic(fmt.Sprintf("rule: size of a PrometheusRule: %v", err))
 	}
 	if len(data) > maxObject {
-		return invalid("spec", "the rule has %d bytes after its placeholders are replaced; at most %d are allowed", len(data), maxObject)
+		return invalid("spec", "the rule has %d bytes after its placeholders are replaced; at most %d are allowed; shorten its texts", len(data), maxObject)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package rule
 
 import (
+	"fmt"
+
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
@@ -9,24 +11,24 @@ import (
 // write to any namespace.
 func checkGenerated(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	w, p := r.Spec.WorkloadRef, r.Spec.Placement
-	var field string
+	var field, must string
 	switch {
 	case w == nil:
-		field = "spec.workloadRef"
+		field, must = "spec.workloadRef", "is required"
 	case p.Selector != nil || len(p.Names) != 1 || p.Names[0] != w.Cluster:
-		field = "spec.placement"
+		field, must = "spec.placement", fmt.Sprintf("must name the cluster of workloadRef (%s) only", w.Cluster)
 	case r.Spec.RuleNamespace != "" && r.Spec.RuleNamespace != w.Namespace:
-		field = "spec.ruleNamespace"
+		field, must = "spec.ruleNamespace", fmt.Sprintf("must be the namespace of workloadRef (%s)", w.Namespace)
 	default:
 		return nil
 	}
-	bad := invalid(field, "namespace %s is reserved for the AlertRules that templates generate, each for a workload, in the cluster and namespace of that workload; create other AlertRules in the operator's namespace (%s)",
-		r.Namespace, o.AdminNamespace)
+	bad := invalid(field, "%s in namespace %s, which is only for AlertRules as templates generate them; create other AlertRules in namespace %s",
+		must, r.Namespace, o.AdminNamespace)
 	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
 	return bad
 }
 
-// checkTenancy allows an AlertRule outside of the operator's two namespaces to write only to the
+// checkTenancy allows an AlertRule outside of Rulefleet's two namespaces to write only to the
 // spokes' namespace of the same name.
 func checkTenancy(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	if r.Namespace != "" && r.Namespace == o.AdminNamespace {
@@ -39,12 +41,12 @@ func checkTenancy(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	if target == r.Namespace {
 		return nil
 	}
-	field := "spec.ruleNamespace"
+	field, remedy := "spec.ruleNamespace", "remove spec.ruleNamespace"
 	if r.Spec.RuleNamespace == "" {
-		field = "spec.workloadRef.namespace"
+		field, remedy = "spec.workloadRef.namespace", "correct the namespace"
 	}
-	bad := invalid(field, "an AlertRule in namespace %s may only write to namespace %s of the spokes, not to %s; move it to that namespace of the hub, or to the operator's namespace (%s)",
-		r.Namespace, r.Namespace, target, o.AdminNamespace)
+	bad := invalid(field, "an AlertRule in namespace %s can only write to namespace %s of the spokes, not to %s; %s, or create the AlertRule in namespace %s or %s of the hub",
+		r.Namespace, r.Namespace, target, remedy, target, o.AdminNamespace)
 	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
 	return bad
 }

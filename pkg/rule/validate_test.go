@@ -143,7 +143,7 @@ func TestValidateRefuses(t *testing.T) {
 		"selector": {func(r *v1alpha1.AlertRule) { r.Spec.Placement.Selector = badSelector }, spec, "spec.placement.selector", "not a valid label selector operator"},
 
 		"another namespace": {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "kube-system" },
-			tenant, "spec.ruleNamespace", "may only write to namespace shop of the spokes, not to kube-system"},
+			tenant, "spec.ruleNamespace", "can only write to namespace shop of the spokes, not to kube-system; remove spec.ruleNamespace, or create the AlertRule in namespace kube-system or"},
 		"another's workload": {func(r *v1alpha1.AlertRule) {
 			r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: deploymentKind, Namespace: "other", Name: "web"}
 		},

@@ -126,7 +126,7 @@ func (w *warnings) expr(path string, a v1alpha1.AlertSpec, base *v1alpha1.AlertS
 	}
 	if a.Expr != "" {
 		if selector := namelessSelector(tree); selector != nil {
-			w.add(path+".expr", "names no metric in %s, which reads every series; write the metric name before the {", excerpt(selector.String()))
+			w.add(path+".expr", "has the selector %s without a metric name, which selects series of all metrics; write the metric name before the {", excerpt(selector.String()))
 		}
 	}
 	w.droppedLabels(path+".labels", expanded.Labels, tree)

@@ -108,9 +108,9 @@ func TestWarnings(t *testing.T) {
 		}, []string{"spec.for is not set"}},
 		"severity":            {func(r *v1alpha1.AlertRule) { r.Spec.Severity = "" }, []string{"spec.severity is not set"}},
 		"severity as a label": {func(r *v1alpha1.AlertRule) { r.Spec.Severity, r.Spec.Labels = "", texts{"severity": "x"} }, nil},
-		"no metric":           {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up + on (a) {a="b"}` }, []string{`spec.expr names no metric in {a="b"}`}},
+		"no metric":           {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up + on (a) {a="b"}` }, []string{`spec.expr has the selector {a="b"} without a metric name`}},
 		"a metric by matcher": {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `{__name__=~"a|b"}` }, nil},
-		"not a metric":        {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `{__name__!="a", b="c"}` }, []string{"spec.expr names no metric"}},
+		"not a metric":        {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `{__name__!="a", b="c"}` }, []string{"spec.expr has the selector {"}},
 		"a quoted metric":     {func(r *v1alpha1.AlertRule) { r.Spec.Expr = `{"a.b"}` }, nil},
 
 		"kept":              {note("sum by (pod) (up)", "{{ $labels.pod }}"), nil},
@@ -133,7 +133,7 @@ func TestWarnings(t *testing.T) {
 			r.Spec.Expr = "sum(up)"
 			over(v1alpha1.Override{ClusterSelection: clusters("a"), Annotations: texts{"a": "{{ $labels.pod }}"}})(r)
 		}, []string{`spec.overrides[0].annotations[a] uses the label "pod"`}},
-		"an override's metric": {over(v1alpha1.Override{ClusterSelection: clusters("a"), Expr: `{a="b"}`}), []string{"spec.overrides[0].expr names no metric"}},
+		"an override's metric": {over(v1alpha1.Override{ClusterSelection: clusters("a"), Expr: `{a="b"}`}), []string{"spec.overrides[0].expr has the selector {"}},
 
 		"not placed there": {func(r *v1alpha1.AlertRule) {
 			r.Spec.Placement = clusters("a", "b")

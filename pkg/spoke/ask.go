@@ -58,7 +58,7 @@ func proxyURL(base *url.URL, namespace, service, prefix string) *url.URL {
 func (s *Spoke) Asker(e *v1alpha1.Evaluator, ref *v1alpha1.EvaluatorReference) (*http.Client, *url.URL, error) {
 	if ref == nil || ref.URL == "" {
 		if e.Service == "" {
-			return nil, nil, &RefusedError{Field: "spec.evaluatorRefs", Message: e.Message}
+			return nil, nil, &RefusedError{Message: e.Message}
 		}
 		return s.Behind, proxyURL(s.Server, e.Namespace, e.Service, e.RoutePrefix), nil
 	}

@@ -14,7 +14,7 @@ const (
 	maxThrottle = 5 * time.Minute
 )
 
-// Breaker is the circuit breaker of a spoke. While it is shut, only probes are sent.
+// Breaker is the circuit breaker of a spoke. While the circuit is open, only probes are sent.
 //
 // It opens after consecutive requests without an answer, or consecutive probes that failed in any way. Only
 // the prober closes it, because any other answer that arrives may belong to an earlier request. A refusal
@@ -43,8 +43,8 @@ func NewBreaker(onChange func()) *Breaker {
 	return &Breaker{onChange: onChange}
 }
 
-// Shut reports whether only probes may be sent: the circuit is open, or the spoke throttles.
-func (b *Breaker) Shut() bool {
+// Blocked reports whether only probes may be sent: the circuit is open, or the spoke throttles.
+func (b *Breaker) Blocked() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.passable != nil
@@ -168,8 +168,8 @@ func (b *Breaker) update(change func(now time.Time)) {
 	}
 }
 
-// errShut is the error of a request that was not sent.
-var errShut = errors.New("request not sent: the spoke does not answer; only probes are sent until it does")
+// errBlocked is the error of a request that was not sent.
+var errBlocked = errors.New("request not sent: the spoke does not answer; only probes are sent until it does")
 
 // errThrottled is the error of a request that was not sent to a spoke that throttles.
 var errThrottled = errors.New("request not sent: the spoke answers 429 (Too Many Requests); no requests are sent until its Retry-After has passed")
@@ -187,7 +187,7 @@ func (b *Breaker) pass(ctx context.Context) error {
 		case passable == nil:
 			return nil
 		case impatient && open:
-			return errShut
+			return errBlocked
 		case impatient:
 			return errThrottled
 		}

@@ -50,8 +50,8 @@ func TestBreaker(t *testing.T) {
 			if !slices.Equal(changes, tc.changes) {
 				t.Errorf("changes to %v, want %v", changes, tc.changes)
 			}
-			if want := len(tc.changes)%2 == 1; b.Open() != want || b.Shut() != want {
-				t.Errorf("Open: %v, Shut: %v, want %v", b.Open(), b.Shut(), want)
+			if want := len(tc.changes)%2 == 1; b.Open() != want || b.Blocked() != want {
+				t.Errorf("Open: %v, Blocked: %v, want %v", b.Open(), b.Blocked(), want)
 			}
 		})
 	}
@@ -65,8 +65,8 @@ func TestBreakerThrottle(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			changes := int(told.Load())
-			if l, s := b.Throttled(); l != left || s != lasted || b.Shut() != (left > 0) || changes != n {
-				t.Errorf("%v left, lasted %v, shut: %v, %d changes; want %v, %v, %d changes", l, s, b.Shut(), changes, left, lasted, n)
+			if l, s := b.Throttled(); l != left || s != lasted || b.Blocked() != (left > 0) || changes != n {
+				t.Errorf("%v left, lasted %v, blocked: %v, %d changes; want %v, %v, %d changes", l, s, b.Blocked(), changes, left, lasted, n)
 			}
 		}
 		wait := func(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the test's own time
@@ -91,8 +91,8 @@ func TestBreakerThrottle(t *testing.T) {
 		b.Trip()
 		wait(5 * time.Second)
 		synctest.Wait()
-		if !b.Shut() || told.Load() != 5 {
-			t.Errorf("shut: %v, %d changes: the circuit is open", b.Shut(), told.Load())
+		if !b.Blocked() || told.Load() != 5 {
+			t.Errorf("blocked: %v, %d changes: the circuit is open", b.Blocked(), told.Load())
 		}
 		b.Close()
 		expect(0, 0, 6)
@@ -108,10 +108,10 @@ func TestBreakerPass(t *testing.T) {
 		pass func(*Breaker)
 		want error
 	}{
-		"open":      {shut: (*Breaker).Trip, pass: (*Breaker).Close, want: errShut},
+		"open":      {shut: (*Breaker).Trip, pass: (*Breaker).Close, want: errBlocked},
 		"throttled": {shut: func(b *Breaker) { b.Throttle(time.Minute) }, pass: func(*Breaker) {}, want: errThrottled},
 		"both": {
-			shut: func(b *Breaker) { b.Throttle(time.Minute); b.Trip() }, want: errShut,
+			shut: func(b *Breaker) { b.Throttle(time.Minute); b.Trip() }, want: errBlocked,
 			pass: func(b *Breaker) { time.Sleep(2 * time.Minute); b.Close() }, //nolint:forbidigo // the test's own time
 		},
 	} {

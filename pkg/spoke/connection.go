@@ -476,7 +476,7 @@ func (c *connection) tend(ctx context.Context, s *session) error {
 			continue
 		}
 		backoff, delay = c.backoff(), wait.Jitter(c.every(probeInterval), 0.1)
-		if now := time.Now(); (!s.served || now.After(recheck)) && !c.breaker.Shut() {
+		if now := time.Now(); (!s.served || now.After(recheck)) && !c.breaker.Blocked() {
 			recheck = now.Add(c.every(recheckInterval))
 			better, err := c.recheck(ctx, s)
 			switch {
@@ -625,7 +625,7 @@ func (c *connection) probe(ctx context.Context) error {
 	}
 	var v version.Info
 	if err := json.Unmarshal(body, &v); err != nil || v.GitVersion == "" {
-		return errNotKubernetes
+		return fmt.Errorf("reading the Kubernetes version: %w", errNotKubernetes)
 	}
 	c.seen.Version, c.seen.Contact = Clip(v.GitVersion, maxVersion), time.Now()
 	return nil

@@ -24,19 +24,20 @@ import (
 
 // Evaluators are the Prometheus and ThanosRuler objects of a spoke, as they were last read.
 type Evaluators struct {
-	// List has those that are chosen marked, as it is recorded, and those of them that are gone at
-	// the end. It is never changed.
+	// List contains the evaluators. Chosen ones are marked, as in the status. Chosen ones that have
+	// disappeared are at the end. It is never modified.
 	List []v1alpha1.Evaluator
-	// Known is false until they were read once, and it is recorded which are chosen.
+	// Known is true once the evaluators were read and the choice was recorded.
 	Known bool
-	// WhyNot says why they can't be read at present, and what to change; "" where they can.
+	// WhyNot explains why the evaluators can't be read at present, and what to change. It is empty if they
+	// can be read.
 	WhyNot string
 }
 
 func (e Evaluators) equal(other Evaluators) bool { return reflect.DeepEqual(e, other) }
 
-// relevant is what rules depend on: what is chosen or, where nothing is, what could be. Whatever
-// else comes and goes in a spoke is no news.
+// relevant returns the part on which rules depend: the chosen evaluators or, if none is chosen, all of them.
+// Changes of other evaluators in the spoke do not matter.
 func (e Evaluators) relevant() Evaluators {
 	all := e.List
 	e.List = slices.DeleteFunc(slices.Clone(all), func(e v1alpha1.Evaluator) bool { return !rule.IsRecorded(e) })
@@ -46,19 +47,18 @@ func (e Evaluators) relevant() Evaluators {
 	return e
 }
 
-// Evaluation tells how the evaluators of spokes are.
+// Evaluation reports the state of the spokes' evaluators.
 type Evaluation interface {
-	// Choose returns the evaluators that were seen in a spoke, with those marked that are chosen,
-	// by what was chosen before and by what the status of the spoke records.
+	// Choose decides which of the seen evaluators are chosen, and returns all of them with the chosen ones
+	// marked. It uses the previous choice of this process, or else the choice in the status.
 	Choose(ctx context.Context, sc *v1alpha1.SpokeCluster, before Evaluators, seen *Sighting) []v1alpha1.Evaluator
-	// Show returns what to show of a spoke's evaluators, which were read so: what
-	// status.evaluators lists, and conditions by their type. A Finding without a status is a
-	// condition to take away; one that is missing stays.
+	// Show returns status.evaluators, and conditions by their type. A Finding with an empty status removes
+	// the condition. A type that is not in the map stays unchanged.
 	Show(sc *v1alpha1.SpokeCluster, read Evaluators) ([]v1alpha1.Evaluator, map[string]Finding)
 }
 
-// tellEvaluation says in the status of a spoke how its evaluators are. What is wrong with them
-// is the reason of Ready, where there is no other: the spoke can be served all the same.
+// tellEvaluation shows the state of a spoke's evaluators in its status. If Ready is True and something is
+// wrong with them, Ready stays True with that reason, because the rules in the spoke can still be managed.
 func (r *Registrar) tellEvaluation(s *v1alpha1.SpokeClusterStatus, sc *v1alpha1.SpokeCluster, n news) {
 	if r.Evaluation == nil || n.seen == nil {
 		return
@@ -88,7 +88,7 @@ func (r *Registrar) tellEvaluation(s *v1alpha1.SpokeClusterStatus, sc *v1alpha1.
 	}
 }
 
-// These bound what a spoke may have shown of its evaluators.
+// These bound the part of a spoke's evaluators that is kept.
 const (
 	maxListed   = 200 // objects of a kind, in a list, and of all kinds together
 	maxSelector = 4 << 10
@@ -101,34 +101,41 @@ const (
 	maxRoutePrefix  = 125
 )
 
-// What a path is made of, in which no segment leads up, and nothing is escaped.
+// plainService and plainPath match names and paths in which no segment leads up and nothing is escaped.
 var (
 	plainService = regexp.MustCompile(`^https?:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?:[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$`)
 	plainPath    = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?$`)
 )
 
-// evaluatorsUnreadable is what to do where Prometheus objects can't be read.
-const evaluatorsUnreadable = "it is unknown whether a Prometheus selects the rules; grant get, list and watch on prometheuses and thanosrulers.monitoring.coreos.com to the operator's account in the spoke"
+// unreadable says why the Prometheus and ThanosRuler objects can't be read, and what to do.
+func unreadable(err error) string {
+	const unknown = "it is unknown whether a Prometheus selects the rules"
+	if apierrors.IsForbidden(err) {
+		return advise(err.Error(), unknown+"; grant get, list and watch on prometheuses and thanosrulers.monitoring.coreos.com to Rulefleet's account in the spoke")
+	}
+	return advise("the Prometheus and ThanosRuler objects can't be read: "+err.Error(), unknown+"; Rulefleet tries again")
+}
 
-// Sighting is what a spoke has of Prometheus and ThanosRuler objects.
+// Sighting is the result of reading the Prometheus and ThanosRuler objects of a spoke.
 type Sighting struct {
-	// List are those in the namespaces that are looked at, and those that are named.
+	// List contains the objects in the searched namespaces, and those that spec.evaluatorRefs names.
 	List []v1alpha1.Evaluator
-	// More tells that there may be others.
+	// More is true if there may be others.
 	More bool
-	// Rules reads the spoke's cache of PrometheusRules and namespaces; nil where it has no PrometheusRules.
+	// Rules reads the spoke's cache of PrometheusRules and namespaces. It is nil if the spoke does not serve
+	// PrometheusRules.
 	Rules client.Reader
 
-	// limit says of those that are chosen what prometheus-operator leaves out.
+	// limit adds to chosen evaluators the namespaces that prometheus-operator leaves out.
 	limit func(ctx context.Context, list []v1alpha1.Evaluator)
 }
 
-// look reads what a spoke has, and has those in it that are named.
+// look reads the evaluators of a spoke, including the named ones.
 type look func(ctx context.Context, named []v1alpha1.EvaluatorReference) (*Sighting, error)
 
-// discover reads the spoke's Prometheus and ThanosRuler objects. They change seldom, so that
-// asking now and then is cheaper than watching them. Where they can't be read, or it can't be
-// recorded which are chosen, what is known of them stays.
+// discover reads the spoke's Prometheus and ThanosRuler objects. They change rarely, so reading them now and
+// then is cheaper than watching them. If they can't be read, or the choice can't be recorded, the known ones
+// stay.
 func (c *connection) discover(ctx context.Context, s *session) {
 	before := c.seen.Evaluators
 	if c.evaluated != c.seen.Identity {
@@ -148,12 +155,12 @@ func (c *connection) discover(ctx context.Context, s *session) {
 	case unread == nil:
 		c.log.Error(err, "recording the choice of evaluators failed; retrying")
 	case answered(unread) || drips(unread) || !c.seen.Evaluators.Known: // else the probe finds out
-		c.seen.Evaluators.WhyNot = advise(unread.Error(), evaluatorsUnreadable)
+		c.seen.Evaluators.WhyNot = unreadable(unread)
 	}
 }
 
-// evaluators lists them. A spoke that does not serve a kind has none of it. What is named is read by
-// itself where the lists don't have it and can't be known to be complete.
+// evaluators lists the evaluators. A spoke that does not serve a kind has none of it. A named evaluator is
+// read separately if it is not in the lists and these may be incomplete.
 func (s *session) evaluators(ctx context.Context, o *Options, named []v1alpha1.EvaluatorReference) (*Sighting, error) {
 	seen := &Sighting{limit: func(ctx context.Context, list []v1alpha1.Evaluator) { s.limit(ctx, o.OperatorNamespaces, list) }}
 	if s.served {
@@ -179,7 +186,7 @@ func (s *session) evaluators(ctx context.Context, o *Options, named []v1alpha1.E
 		}
 	}
 	seen.List = slices.DeleteFunc(seen.List, misnamed)
-	// What is named comes first, and one that takes rules is not pushed out by those that take none.
+	// Named evaluators come first, then those that select rules, so that the others can't displace them.
 	rank := func(e *v1alpha1.Evaluator) int {
 		switch {
 		case rule.IsNamed(named, e):
@@ -198,7 +205,7 @@ func (s *session) evaluators(ctx context.Context, o *Options, named []v1alpha1.E
 	return seen, nil
 }
 
-// listEvaluators adds those of a namespace, or of all, to what was seen.
+// listEvaluators adds the evaluators of a namespace, or of all namespaces, to a Sighting.
 func (s *session) listEvaluators(ctx context.Context, namespace string, seen *Sighting) error {
 	options := metav1.ListOptions{Limit: maxListed}
 	prometheuses, err := s.rules.MonitoringV1().Prometheuses(namespace).List(ctx, options)
@@ -224,7 +231,7 @@ func (s *session) listEvaluators(ctx context.Context, namespace string, seen *Si
 	return nil
 }
 
-// readEvaluator adds one that is named to what was seen, if it is there.
+// readEvaluator adds a named evaluator to a Sighting, if it exists.
 func (s *session) readEvaluator(ctx context.Context, ref v1alpha1.EvaluatorReference, seen *Sighting) error {
 	var err error
 	switch ref.Kind {
@@ -245,13 +252,20 @@ func (s *session) readEvaluator(ctx context.Context, ref v1alpha1.EvaluatorRefer
 	return nil
 }
 
-// misnamed tells of an object whose name no API server gives out: the hub's would refuse the whole
+// misnamed reports whether an object has a name that no API server accepts. The hub would refuse the whole
 // status that lists it.
 func misnamed(e v1alpha1.Evaluator) bool {
 	return len(validation.IsDNS1123Label(e.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(e.Name)) > 0
 }
 
-// prometheusOf returns what matters of a Prometheus. What is in it is the spoke's word.
+// orAddress says how to query an evaluator whose Service can't be used, and listensLocally is the message about
+// one that has no usable Service.
+const (
+	orAddress      = "; correct it, or set the address in spec.evaluatorRefs[].url of the SpokeCluster"
+	listensLocally = "it listens only on the loopback address of its pods (spec.listenLocal), so it can't be queried; set the address of a proxy to it in spec.evaluatorRefs[].url of the SpokeCluster"
+)
+
+// prometheusOf returns the relevant part of a Prometheus. Its content is untrusted.
 func prometheusOf(p *monitoringv1.Prometheus) v1alpha1.Evaluator {
 	e := v1alpha1.Evaluator{
 		Kind: monitoringv1.PrometheusesKind, Namespace: p.Namespace, Name: p.Name,
@@ -268,12 +282,12 @@ func prometheusOf(p *monitoringv1.Prometheus) v1alpha1.Evaluator {
 	}
 	if e.Service != "" && p.Spec.ListenLocal {
 		e.Service = ""
-		e.Message = "it listens only on its pods' loopback address (spec.listenLocal), so it can't be queried"
+		e.Message = listensLocally
 	}
 	return bounded(e)
 }
 
-// rulerOf returns what matters of a ThanosRuler.
+// rulerOf returns the relevant part of a ThanosRuler. Its content is untrusted.
 func rulerOf(r *monitoringv1.ThanosRuler) v1alpha1.Evaluator {
 	e := v1alpha1.Evaluator{
 		Kind: monitoringv1.ThanosRulerKind, Namespace: r.Namespace, Name: r.Name,
@@ -292,15 +306,15 @@ func rulerOf(r *monitoringv1.ThanosRuler) v1alpha1.Evaluator {
 	}
 	if e.Service != "" && r.Spec.ListenLocal {
 		e.Service = ""
-		e.Message = "it listens only on its pods' loopback address (spec.listenLocal), so it can't be queried"
+		e.Message = listensLocally
 	}
 	return bounded(e)
 }
 
-// clusterKey is the external label that tells clusters apart.
+// clusterKey is the external label that identifies the cluster.
 const clusterKey = "cluster"
 
-// literal returns a text that stands for itself: not one that is expanded where it is used.
+// literal returns a text, or "" if the text would be expanded where it is used.
 func literal(s string) string {
 	if strings.Contains(s, "$") {
 		return ""
@@ -308,9 +322,8 @@ func literal(s string) string {
 	return s
 }
 
-// serviceOf returns the name by which the API server's proxy knows the governing Service of an
-// evaluator and its port. prometheus-operator names the port web by default, and
-// kube-prometheus-stack sets http-web.
+// serviceOf returns the governing Service of an evaluator and its port, as the API server's proxy names them.
+// prometheus-operator names the port web by default, and kube-prometheus-stack sets http-web.
 func serviceOf(named *string, otherwise, port string, tls bool) string {
 	scheme := "http"
 	if tls {
@@ -319,7 +332,7 @@ func serviceOf(named *string, otherwise, port string, tls bool) string {
 	return scheme + ":" + cmp.Or(ptr.Deref(named, ""), otherwise) + ":" + cmp.Or(port, "web")
 }
 
-// excluded lists the PrometheusRules that are not confined to their namespace.
+// excluded lists the PrometheusRules that are not restricted to their namespace.
 func excluded(refs []monitoringv1.ObjectReference, former []monitoringv1.PrometheusRuleExcludeConfig) []string {
 	var out []string
 	for _, r := range refs {
@@ -334,10 +347,10 @@ func excluded(refs []monitoringv1.ObjectReference, former []monitoringv1.Prometh
 	return slices.Compact(out)
 }
 
-// bounded returns an evaluator as the hub's API takes it. One of whom that would tell something
-// wrong takes no rule, and says why.
+// bounded returns an evaluator within the limits of the hub's API. If a selector or the enforced label exceeds
+// them, the evaluator counts as one that selects nothing, and its message says why.
 func bounded(e v1alpha1.Evaluator) v1alpha1.Evaluator {
-	// One that is longer than the names of any object are excludes none.
+	// A name longer than any object name can be never excludes one.
 	e.ExcludedFromEnforcement = slices.DeleteFunc(e.ExcludedFromEnforcement, func(name string) bool { return len(name) > maxExclusion })
 	size := func(s *metav1.LabelSelector) int {
 		data, _ := json.Marshal(s) // strings alone
@@ -346,28 +359,28 @@ func bounded(e v1alpha1.Evaluator) v1alpha1.Evaluator {
 	switch {
 	case size(e.RuleSelector) > maxSelector || size(e.RuleNamespaceSelector) > maxSelector:
 		e.RuleSelector, e.RuleNamespaceSelector = nil, nil
-		e.Message = fmt.Sprintf("its selectors are larger than %d KiB", maxSelector>>10)
+		e.Message = fmt.Sprintf("its selectors are larger than %d KiB, so it counts as one that selects no rules; shorten spec.ruleSelector and spec.ruleNamespaceSelector", maxSelector>>10)
 	case len(e.ExcludedFromEnforcement) > maxExcluded:
 		e.ExcludedFromEnforcement = e.ExcludedFromEnforcement[:maxExcluded]
-		e.Message = fmt.Sprintf("it excludes more than %d PrometheusRules from enforcement; the rest is ignored", maxExcluded)
+		e.Message = fmt.Sprintf("it excludes more than %d PrometheusRules from enforcement, and only the first %[1]d are used; exclude whole namespaces in spec.excludedFromEnforcement", maxExcluded)
 	}
 	if len(e.EnforcedNamespaceLabel) > maxLabelName {
 		e.EnforcedNamespaceLabel, e.RuleSelector, e.RuleNamespaceSelector = "", nil, nil
-		e.Message = fmt.Sprintf("its enforcedNamespaceLabel is longer than %d bytes", maxLabelName)
+		e.Message = fmt.Sprintf("its enforcedNamespaceLabel is longer than %d bytes, so it counts as one that selects no rules; shorten it", maxLabelName)
 	}
 	if len(e.ClusterLabel) > maxClusterLabel {
 		e.ClusterLabel = ""
 	}
 	e.Version = Clip(e.Version, maxVersion)
 	e.Features = slices.DeleteFunc(e.Features[:min(len(e.Features), maxFeatures)], func(f string) bool { return len(f) > 63 })
-	// The operator's credential goes along: it must not lead out of the Service.
+	// Requests carry the manager's credential, so the path must not lead out of the Service.
 	switch {
 	case e.Service != "" && !plainService.MatchString(e.Service):
 		e.Service, e.RoutePrefix = "", ""
-		e.Message = "its spec.serviceName is not a valid Service name, or its spec.portName is not a valid port name, so it can't be queried"
+		e.Message = "its spec.serviceName is not a valid Service name, or its spec.portName is not a valid port name, so it can't be queried" + orAddress
 	case !plainPath.MatchString(e.RoutePrefix) || len(e.RoutePrefix) > maxRoutePrefix:
 		e.Service, e.RoutePrefix = "", ""
-		e.Message = "its spec.routePrefix is not a plain path, so it can't be queried"
+		e.Message = "its spec.routePrefix is not a plain path of letters, digits, -, _, . and ~, so it can't be queried" + orAddress
 	}
 	return e
 }

@@ -65,11 +65,11 @@ func (r *Registrar) depart(ctx context.Context, sc *v1alpha1.SpokeCluster, secre
 	stays, kept := "", false
 	switch {
 	case sc.Spec.DeletionPolicy == v1alpha1.DeletionPolicyOrphan:
-		stays = "its deletionPolicy is Orphan"
+		stays = "spec.deletionPolicy of the SpokeCluster is Orphan"
 	case ptr.Deref(sc.Spec.Suspend, false):
-		stays = "it was suspended"
+		stays = "the SpokeCluster was suspended"
 	case r.Provider.Successor(sc.Name) != "":
-		stays, kept = "SpokeCluster "+r.Provider.Successor(sc.Name)+" is the same cluster and keeps them", true
+		stays, kept = "SpokeCluster "+r.Provider.Successor(sc.Name)+" is the same cluster and manages them", true
 	}
 	placed, err := r.Rules.Placed(ctx, sc.Name)
 	if err != nil {
@@ -89,6 +89,9 @@ func leavingStatus(sc *v1alpha1.SpokeCluster, d Departure, now metav1.Time) v1al
 	what := "its rules"
 	if d.Known {
 		what = fmt.Sprintf("%d rules", len(d.Left))
+		if len(d.Left) == 1 {
+			what = "1 rule"
+		}
 		if len(d.Left) > 0 {
 			out.PendingDeletions = pendingOf(d.Left, 0)
 		}
@@ -126,7 +129,8 @@ func (r *Registrar) deregister(ctx context.Context, secret *corev1.Secret) error
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("removing the registration label from Secret %s: %w", client.ObjectKeyFromObject(secret), err)
 	}
-	r.Recorder.Eventf(secret, nil, corev1.EventTypeNormal, "Deregistered", "Leave", "%s", "SpokeCluster "+secret.Name+" was deleted")
+	r.Recorder.Eventf(secret, nil, corev1.EventTypeNormal, "Deregistered", "Leave", "label %s was removed from this Secret, because SpokeCluster %s was deleted; to register the spoke again, set the label to true",
+		v1alpha1.RegistrationLabel, secret.Name)
 	return nil
 }
 
@@ -138,18 +142,32 @@ func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
 	case d.Kept:
 		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "its PrometheusRules stay in the spoke: %s", Clip(d.Why, maxNote/2))
 		return
-	case d.Why == "", len(d.Left) == 0, never:
-		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "%d PrometheusRules were removed from the spoke; none is left", d.Removed)
+	case d.Why == "", d.Known && len(d.Left) == 0, never:
+		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "%s removed from the spoke; none is left", prometheusRules(d.Removed))
 		return
 	}
-	what := fmt.Sprintf("%d PrometheusRules", len(d.Left))
-	if !d.Known {
-		what = fmt.Sprintf("the PrometheusRules of up to %d AlertRules", len(d.Left))
+	what := prometheusRules(len(d.Left)) + " left in the spoke"
+	switch {
+	case !d.Known && len(d.Left) == 0:
+		what = "PrometheusRules of this hub may be left in the spoke"
+	case !d.Known:
+		what = fmt.Sprintf("the PrometheusRules of up to %d AlertRules were left in the spoke", len(d.Left))
 	}
 	// The command comes last so that it can be copied, and must not be cut off.
 	command := fmt.Sprintf(". To remove all PrometheusRules of this hub from the spoke: kubectl delete prometheusrules -A -l %s=%s", v1alpha1.HubLabel, r.Provider.opts.HubID)
-	note := fmt.Sprintf("%s were left in the spoke: %s. They belong to %s", what, Clip(d.Why, maxNote/3), strings.Join(d.Left, ", "))
+	note := what + ": " + Clip(d.Why, maxNote/3)
+	if len(d.Left) > 0 {
+		note += ". They belong to these AlertRules: " + strings.Join(d.Left, ", ")
+	}
 	r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, "LeftBehind", "Leave", "%s", Clip(note, maxNote-len(command))+command)
+}
+
+// prometheusRules returns a number of PrometheusRules and its verb.
+func prometheusRules(n int) string {
+	if n == 1 {
+		return "1 PrometheusRule was"
+	}
+	return fmt.Sprintf("%d PrometheusRules were", n)
 }
 
 // Free removes the finalizer from a SpokeCluster. It is no error if the SpokeCluster is gone; it is one if it

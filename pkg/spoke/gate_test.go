@@ -356,7 +356,7 @@ func TestGateRefusesAnotherCluster(t *testing.T) {
 					default:
 						t.Error("the connection does not look")
 					}
-					if err := x.write(t.Context()); !errors.Is(err, errShut) {
+					if err := x.write(t.Context()); !errors.Is(err, errBlocked) {
 						t.Errorf("the next write: %v", err)
 					}
 					for _, s := range []*site{x.here, x.there} {

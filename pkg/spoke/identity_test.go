@@ -82,7 +82,7 @@ func TestDisownStopsWhatIsUnderWay(t *testing.T) {
 			p.disown(by(current, pending))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if err := current.breaker.pass(ctx); !errors.Is(err, errShut) {
+			if err := current.breaker.pass(ctx); !errors.Is(err, errBlocked) {
 				t.Errorf("it may pass: %v", err)
 			}
 		})

@@ -123,7 +123,7 @@ func checkProxy(text string, allow Allowance) (*url.URL, error) {
 		return nil, nil
 	}
 	if !allow.ProxyURL {
-		return nil, refuse(fieldProxy, "is not allowed; reach the spoke without a proxy, or set HTTPS_PROXY for the operator"+orAllow(allowProxyURL))
+		return nil, refuse(fieldProxy, "is not allowed; reach the spoke without a proxy, or set HTTPS_PROXY for the manager"+orAllow(allowProxyURL))
 	}
 	proxy, err := url.Parse(text)
 	if err != nil || proxy.Hostname() == "" || !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) {
@@ -136,7 +136,7 @@ func checkUser(u *clientcmdapi.AuthInfo) error {
 	const embed = "refers to a file; embed it ('kubectl config view --raw --flatten --minify')"
 	switch {
 	case u.Exec != nil:
-		return refuse("user.exec", "is not allowed, because it would run a program in the operator; use a ServiceAccount token or a client certificate")
+		return refuse("user.exec", "is not allowed, because it would run a program in the manager; use a ServiceAccount token or a client certificate")
 	case u.AuthProvider != nil:
 		return refuse("user.auth-provider", "is not allowed; use a ServiceAccount token or a client certificate")
 	case u.TokenFile != "":

@@ -92,5 +92,5 @@ func (a *Allowance) add(name string) error {
 
 // orAllow says how to allow a refused feature.
 func orAllow(name string) string {
-	return fmt.Sprintf("; if this is intended, start the operator with --allow-kubeconfig=%s, or --allow-kubeconfig=SPOKE=%[1]s for one spoke only", name)
+	return fmt.Sprintf("; if this is intended, start the manager with --allow-kubeconfig=%s, or --allow-kubeconfig=SPOKE=%[1]s for one spoke only", name)
 }

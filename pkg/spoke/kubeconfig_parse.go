@@ -45,7 +45,7 @@ func parse(kubeconfig []byte) (*clientcmdapi.Config, error) {
 }
 
 var (
-	errNoKubeconfig = refuse("", "the kubeconfig is not valid YAML of kind Config")
+	errNoKubeconfig = refuse("", "the kubeconfig is not valid YAML of kind Config; create it again ('kubectl config view --raw --flatten --minify')")
 	errTooMuch      = refuse("", fmt.Sprintf("the kubeconfig has more than %d keys and values", maxKubeconfigNodes)+keepOne)
 )
 

@@ -292,7 +292,7 @@ type endingError struct{ object string }
 
 // Error implements error.
 func (e *endingError) Error() string {
-	return "PrometheusRule " + e.object + " is being deleted and waits for its finalizers"
+	return "PrometheusRule " + e.object + " is being deleted and waits for its finalizers; find out why they are not removed, or remove them"
 }
 
 func isEnding(err error) bool {

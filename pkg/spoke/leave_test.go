@@ -123,10 +123,10 @@ func TestPruneAllGivesUp(t *testing.T) {
 	}
 	rules := monitoringfake.NewClientset(objects...)
 	rules.PrependReactor("delete", "prometheusrules", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, errShut
+		return true, nil, errBlocked
 	})
 	_, removed, told, err := pruned(t, rules)
-	if !errors.Is(err, errShut) || removed != 0 || len(told) != 2*pruneStep {
+	if !errors.Is(err, errBlocked) || removed != 0 || len(told) != 2*pruneStep {
 		t.Errorf("%d were removed, told %d: %v", removed, len(told), err)
 	}
 	if n := len(rules.Actions()); n > pruneStep+2 {

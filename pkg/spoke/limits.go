@@ -63,22 +63,24 @@ func (l Limits) memory() int64 {
 	return DefaultMaxMemory
 }
 
-// The flags that raise limits, as messages name them.
+// The flags that raise limits, as messages name them. A page and an object can have a part of the memory.
 const (
 	objectsFlag = "--spoke-max-objects"
 	memoryFlag  = "--spoke-max-memory"
+	pageFlag    = "a third of " + memoryFlag
+	objectFlag  = "a twelfth of " + memoryFlag
 )
 
 // bounds are the bounds of one answer, or of one event of a watch. Zero means no bound.
 type bounds struct {
 	bytes, values, items int64
-	// flag is the flag that raises bytes, or "".
+	// flag is the Flag of a TooLargeError about bytes.
 	flag string
 }
 
 // answerTo returns the bounds of the answer to a request.
 func (l Limits) answerTo(req *http.Request, code int) bounds {
-	object := bounds{bytes: l.memory() / 12, values: maxValues, flag: memoryFlag}
+	object := bounds{bytes: l.memory() / 12, values: maxValues, flag: objectFlag}
 	query := req.URL.Query()
 	switch {
 	case req.Context().Value(asideKey{}) != nil:
@@ -86,13 +88,13 @@ func (l Limits) answerTo(req *http.Request, code int) bounds {
 	case code >= http.StatusBadRequest:
 		return bounds{bytes: maxRefusal}
 	case pageOf(req) != nil:
-		return bounds{bytes: l.memory() / 3, values: maxPageValues, items: l.objects(), flag: memoryFlag}
+		return bounds{bytes: l.memory() / 3, values: maxPageValues, items: l.objects(), flag: pageFlag}
 	case strings.HasSuffix(req.URL.Path, "/version"):
 		return bounds{bytes: maxVersionAnswer, values: maxValues}
 	case query.Get("watch") != "":
 		return object // for each event
 	case query.Get("limit") != "" && query.Get("limit") != "1":
-		return bounds{bytes: l.memory() / 3, values: maxValues, items: maxShort, flag: memoryFlag}
+		return bounds{bytes: l.memory() / 3, values: maxValues, items: maxShort, flag: pageFlag}
 	}
 	return object
 }
@@ -115,7 +117,7 @@ type TooLargeError struct {
 	// Value is the actual amount and Bound the limit, in Unit.
 	Value, Bound int64
 	Unit         string
-	// Flag is the flag that raises the limit, or "".
+	// Flag is the flag that raises the limit, or the part of its value that is the limit, or "".
 	Flag string
 	// part means that a request for fewer objects may succeed.
 	part bool
@@ -143,9 +145,9 @@ func tooLarge(err error) *TooLargeError {
 // tooLargeAdvice says what to do about a spoke that is too large.
 func tooLargeAdvice(e *TooLargeError) string {
 	if e.Flag != "" {
-		return "its rules stay as they are; find out what fills it, or raise the limit"
+		return "the rules in the spoke stay unchanged; find out which objects fill the cluster, or raise the limit"
 	}
-	return "its rules stay as they are; check which server answers at the address in the kubeconfig"
+	return "the rules in the spoke stay unchanged; check which server answers at the address in the kubeconfig"
 }
 
 // answerName names the answer to a request in a message.

@@ -67,7 +67,7 @@ type DuplicateError struct {
 
 // Error implements error.
 func (e *DuplicateError) Error() string {
-	return "this is the same cluster as spoke " + e.Other + ", which keeps managing it; delete the Secret of one of the two and, when the other is Ready, the SpokeCluster of the same name"
+	return "this is the same cluster as spoke " + e.Other + ", which stays in use; delete the Secret of one of the two. When the other one is Ready, delete the SpokeCluster that has the name of the deleted Secret"
 }
 
 // IdentityError says that a spoke's kubeconfig leads to another cluster than before: the UID of namespace
@@ -84,8 +84,8 @@ type IdentityError struct {
 func (e *IdentityError) Error() string {
 	if e.Other != "" {
 		return fmt.Sprintf("the kubeconfig leads to the former cluster of spoke %s (the UID of kube-system is %s, and was %s); nothing is written to it."+
-			" Restore the former kubeconfig or, if the two clusters were swapped, confirm the other one too: kubectl annotate --overwrite spoke %s %s=%s",
-			e.Other, e.Is, e.Was, e.Other, v1alpha1.AcceptIdentityAnnotation, e.OtherIs)
+			" Restore the former kubeconfig or, if you swapped the kubeconfigs of both spokes on purpose, confirm spoke %s as well: kubectl annotate --overwrite spoke %s %s=%s",
+			e.Other, e.Is, e.Was, e.Other, e.Other, v1alpha1.AcceptIdentityAnnotation, e.OtherIs)
 	}
 	return fmt.Sprintf("the kubeconfig leads to another cluster (the UID of kube-system is %s, and was %s); nothing is written to either."+
 		" Restore the former kubeconfig, or confirm the new cluster: kubectl annotate --overwrite spoke %s %s=%s",
@@ -127,16 +127,19 @@ func disconnected(err error) Finding {
 		f.Reason = v1alpha1.ReasonDuplicateCluster
 	case apierrors.IsUnauthorized(err):
 		f.Reason = v1alpha1.ReasonAuthFailed
-		f.Message = "the spoke rejects the credential (401); put a kubeconfig with a valid one into the Secret"
+		f.Message = "the spoke rejects the credential (401); put a kubeconfig with a valid credential into the Secret"
 	case apierrors.IsForbidden(err):
 		f.Reason = v1alpha1.ReasonForbidden
-		f.Message = advise("the spoke's RBAC denies a request: "+err.Error(), "grant the permission to the operator's account in the spoke")
+		f.Message = advise("the spoke's RBAC denies a request: "+err.Error(), "grant the permission to Rulefleet's account in the spoke")
 	case errors.Is(err, errNotKubernetes):
 		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise(err.Error(), "check which server the address in the kubeconfig leads to")
 	case answered(err):
 		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise("the spoke's API server, or a proxy in front of it, returns an error: "+err.Error(), "see its logs")
+	case isSlow(err):
+		f.Reason = v1alpha1.ReasonUnreachable
+		f.Message = advise(err.Error(), "check the network link between the hub and the spoke")
 	case errors.Is(err, context.DeadlineExceeded):
 		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise("no answer in time: "+err.Error(), reach)
@@ -150,20 +153,26 @@ func disconnected(err error) Finding {
 	return f
 }
 
+// isSlow reports whether an answer began, and then came too slowly.
+func isSlow(err error) bool {
+	slow, ok := errors.AsType[*slowError](err)
+	return ok && slow.begun
+}
+
 func isUntrusted(err error) bool {
 	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
 	return ok
 }
 
 // reach is the advice about a spoke that does not answer.
-const reach = "check that its API server runs, and that the hub can reach it at the address in the kubeconfig"
+const reach = "check that the spoke's API server runs, and that the hub can reach the address in the kubeconfig"
 
 // throttled is the condition of a spoke that throttles. It has no times, which would change with every
 // request.
 var throttled = Finding{
 	Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonThrottled,
 	Message: "the spoke answers 429 (Too Many Requests); no requests are sent until its Retry-After has passed. If this continues, " +
-		"find out what overloads its API server, or give the operator's account its own FlowSchema there",
+		"find out what overloads the spoke's API server, or give Rulefleet's account its own FlowSchema there",
 }
 
 // advise clips the text of a spoke, and appends what to do.
@@ -194,7 +203,7 @@ func answered(err error) bool {
 }
 
 // errNotKubernetes is the error for an answer that no API server would give.
-var errNotKubernetes = errors.New("reading the Kubernetes version: the answer is not from a Kubernetes API server")
+var errNotKubernetes = errors.New("the answer is not from a Kubernetes API server")
 
 // Clip limits an untrusted text to a number of bytes and an ellipsis, and replaces characters that a terminal
 // would interpret.

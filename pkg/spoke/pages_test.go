@@ -143,7 +143,7 @@ func TestPages(t *testing.T) {
 		},
 		"the first page fails": {objects: 700, fail: times(-1, 0, reset), asked: []int{0}, err: "reset"},
 		"it is refused":        {objects: 700, fail: times(-1, 100, apierrors.NewForbidden(rulesResource, "", reset)), asked: []int{0, 100}, err: "forbidden"},
-		"it is too slow":       {objects: 700, fail: times(-1, 100, &slowError{window: stallWindow}), asked: []int{0, 100}, err: "less than 1000"},
+		"it is too slow":       {objects: 700, fail: times(-1, 100, &slowError{window: stallWindow}), asked: []int{0, 100}, err: "fewer than 1000"},
 		"etcd was compacted":   {objects: 700, fail: times(1, 100, expired("101")), asked: []int{0, 100, 101, 201, 401}},
 		"and does not go on":   {objects: 700, fail: times(1, 100, expired("")), asked: []int{0, 100}, err: "too old"},
 		"and not there":        {objects: 700, fail: times(-1, 100, expired("100")), asked: []int{0, 100}, err: "too old"},

@@ -41,7 +41,7 @@ func (e *slowError) Error() string {
 	if e.unbegun {
 		return fmt.Sprintf("no answer began within %v", e.window)
 	}
-	return fmt.Sprintf("less than %d bytes a second were received for %v", leastRate, e.window)
+	return fmt.Sprintf("fewer than %d bytes per second arrived for %v", leastRate, e.window)
 }
 
 // Is makes it a timeout.

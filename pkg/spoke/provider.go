@@ -448,9 +448,9 @@ func (e *entry) observation() *Observation {
 	switch {
 	case e.fault == "":
 	case seen.Connected.Status == metav1.ConditionTrue:
-		seen.Connected.Message = Clip(lastGood+"the new one: "+e.fault, maxMessage)
+		seen.Connected.Message = Clip(lastGood+"the new one does not work: "+e.fault, maxMessage)
 	default:
-		seen.Connected.Message = Clip(seen.Connected.Message+"; the new kubeconfig: "+e.fault, maxMessage)
+		seen.Connected.Message = Clip(seen.Connected.Message+"; the new kubeconfig does not work either: "+e.fault, maxMessage)
 	}
 	return &seen
 }
@@ -465,7 +465,7 @@ func (p *Provider) circuit(c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e, ok := p.entries[c.name]
-	open := c.breaker.Shut()
+	open := c.breaker.Blocked()
 	if !ok || e.current == nil || e.current.conn != c || e.open == open {
 		return
 	}

@@ -379,13 +379,14 @@ func (r *Registrar) recollect(ctx context.Context, sc *v1alpha1.SpokeCluster, se
 
 // missing says what is missing, what happens to the spoke, and what to do.
 func (r *Registrar) missing(name string, secret bool) *Finding {
-	message := fmt.Sprintf("Secret %s/%s with label %s=true not found", r.Namespace, name, v1alpha1.RegistrationLabel)
+	message, restore := fmt.Sprintf("Secret %s/%s with label %s=true not found", r.Namespace, name, v1alpha1.RegistrationLabel), "restore the Secret and its label"
 	if secret {
-		message = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey)
+		message, restore = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey), "restore the key"
 	}
-	message += "; nothing is removed from the spoke. Restore it, or remove the spoke: kubectl delete spoke " + name
 	if successor := r.Provider.Successor(name); successor != "" {
-		message = fmt.Sprintf("SpokeCluster %s is the same cluster and keeps its rules. To remove what is left of this one on the hub: kubectl delete spoke %s", successor, name)
+		message += fmt.Sprintf(", and SpokeCluster %s is the same cluster and manages its rules. To remove this SpokeCluster and its generated AlertRules from the hub: kubectl delete spoke %s", successor, name)
+	} else {
+		message += fmt.Sprintf("; the rules stay in the spoke, but get no changes. To manage them again, %s. To give up the spoke and leave its rules in it: kubectl delete spoke %s", restore, name)
 	}
 	return &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: message}
 }

@@ -22,8 +22,9 @@ func seenAlone(ctx context.Context, _, _ string, _ Evaluators, look look) ([]v1a
 	return seen.List, nil
 }
 
-// settle decides which evaluators of a spoke, which is the cluster with this identity, are chosen. A new choice is in the status before it is
-// returned, and so before anything is written by it: after a restart, another one could be made.
+// settle decides which evaluators of a spoke are chosen. identity is that of its cluster. A new choice is in the
+// status before it is returned, and so before any rule is written according to it. Otherwise a restart could
+// lead to another choice.
 func (r *Registrar) settle(ctx context.Context, name, identity string, before Evaluators, look look) ([]v1alpha1.Evaluator, error) {
 	sc, err := r.spokeCluster(ctx, name)
 	if err != nil {
@@ -87,8 +88,8 @@ func (r *Registrar) expected(sc *v1alpha1.SpokeCluster, before Evaluators) []v1a
 	return out
 }
 
-// record writes down which evaluators are chosen, or that none is, where the status does not say so
-// yet. What spec.evaluatorRefs chooses is written down there.
+// record writes into the status which evaluators are chosen, or that none is, if the status does not show it
+// yet. A choice by spec.evaluatorRefs is recorded in the spec already.
 func (r *Registrar) record(ctx context.Context, sc *v1alpha1.SpokeCluster, list []v1alpha1.Evaluator) error {
 	next := sc.DeepCopy()
 	r.tellEvaluation(&next.Status, sc, news{seen: &Observation{Evaluators: Evaluators{List: list, Known: true}}})

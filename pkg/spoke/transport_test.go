@@ -226,15 +226,15 @@ func TestObserverThrottles(t *testing.T) {
 					t.Fatal(err)
 				}
 				_ = resp.Body.Close()
-				if left, _ := b.Throttled(); left != tc.want || b.Shut() != (tc.want > 0) {
-					t.Errorf("throttled for %v, shut: %v, want %v", left, b.Shut(), tc.want)
+				if left, _ := b.Throttled(); left != tc.want || b.Blocked() != (tc.want > 0) {
+					t.Errorf("throttled for %v, blocked: %v, want %v", left, b.Blocked(), tc.want)
 				}
 				if got := resp.Header.Get("Retry-After"); got != "" {
 					t.Errorf("client-go is told to try again after %s", got)
 				}
 				time.Sleep(tc.want) //nolint:forbidigo // the test's own time
 				synctest.Wait()
-				if b.Shut() {
+				if b.Blocked() {
 					t.Error("shut still")
 				}
 				b.Stop()

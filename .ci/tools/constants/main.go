@@ -3,6 +3,9 @@
 // of docs/reference/api.md: conditions, reasons, labels and annotations.
 //
 //	constants FOLDER FILE=TITLE...
+//
+// The comment of a constant has to begin with "NAME is" or "NAME means that", which is left out of the
+// table.
 package main
 
 import (
@@ -55,6 +58,10 @@ func run(out io.Writer, dir string, sections []string) error {
 		p.file(file)
 	}
 
+	if len(p.unclear) > 0 {
+		return fmt.Errorf("begin the comment of a constant with \"NAME is\" or \"NAME means that\": %s", strings.Join(p.unclear, ", "))
+	}
+
 	_, err = out.Write(p.out.Bytes())
 
 	return err
@@ -101,6 +108,8 @@ func values(set *token.FileSet, files map[string]*ast.File) map[string]string {
 type printer struct {
 	out    bytes.Buffer
 	values map[string]string
+	// unclear are the constants whose comments are no sentence without their names.
+	unclear []string
 }
 
 // file prints the constants that stand alone first, and each group after them.
@@ -130,17 +139,17 @@ func (p *printer) file(file *ast.File) {
 	}
 }
 
-// group prints a group. The first sentence of its comment, up to a colon, is the heading.
+// group prints a group. The first sentence of its comment is the heading.
 func (p *printer) group(gen *ast.GenDecl) {
 	title, rest := gen.Doc.Text(), ""
-	if end := regexp.MustCompile(`[.:]\s`).FindStringIndex(title); end != nil {
+	if end := regexp.MustCompile(`\.\s`).FindStringIndex(title); end != nil {
 		title, rest = title[:end[0]], title[end[1]:]
 	}
 
 	fmt.Fprintf(&p.out, "\n### %s\n", oneLine(p.prose(title)))
 
-	if rest = strings.TrimSpace(rest); rest != "" {
-		fmt.Fprintf(&p.out, "\n%s\n", upperFirst(p.prose(rest)))
+	if rest = oneLine(rest); rest != "" {
+		fmt.Fprintf(&p.out, "\n%s\n", p.prose(rest))
 	}
 
 	p.header()
@@ -155,9 +164,17 @@ func (p *printer) header() { p.out.WriteString("\n| Value | Description |\n| ---
 
 func (p *printer) row(spec *ast.ValueSpec, doc string) {
 	name := spec.Names[0].Name
-	doc = strings.TrimPrefix(doc, name)
-	doc = strings.TrimPrefix(strings.TrimPrefix(doc, " is"), " means that")
-	text := strings.ReplaceAll(oneLine(p.prose(strings.TrimLeft(doc, ", "))), "|", `\|`)
+	text, isSentence := strings.CutPrefix(oneLine(doc), name+" is ")
+
+	if !isSentence {
+		text, isSentence = strings.CutPrefix(oneLine(doc), name+" means that ")
+	}
+
+	if !isSentence {
+		p.unclear = append(p.unclear, name)
+	}
+
+	text = strings.ReplaceAll(p.prose(text), "|", `\|`)
 	fmt.Fprintf(&p.out, "| `%s` | %s |\n", p.values[name], upperFirst(text))
 }
 

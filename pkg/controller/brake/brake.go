@@ -36,11 +36,12 @@ const (
 // hops are both, in the order of the data flow.
 var hops = []Hop{Generate, Distribute}
 
-// what describes the objects that a hop deletes.
-var what = map[Hop]string{
-	Generate:   "AlertRules whose Deployment or template is gone or no longer requires them",
-	Distribute: "PrometheusRules whose AlertRule is gone, disabled or no longer placed in the spoke",
-}
+// what names the objects that a hop deletes, cause says why, and restore says how to keep them.
+var (
+	what    = map[Hop]string{Generate: "AlertRules", Distribute: "PrometheusRules"}
+	cause   = map[Hop]string{Generate: "their Deployment or template is gone or no longer matches", Distribute: "their AlertRule is gone, disabled or no longer placed in the spoke"}
+	restore = map[Hop]string{Generate: "restore the Deployments or templates", Distribute: "restore the AlertRules, or their state and placement"}
+)
 
 const (
 	// settling is how long the deletions held before a start are shown: by then they are held again or no longer
@@ -313,35 +314,41 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 		return nil, 0
 	}
 	held := &spoke.Held{Count: a.held()}
-	var parts []string
+	var parts, remedies []string
 	var next time.Duration
+	wary := false
 	for _, hop := range hops {
 		l := a.ledgers[hop]
 		if l == nil || l.held == 0 {
 			continue
 		}
 		held.Suspects += l.suspects
+		wary = wary || now.Before(l.wary)
 		if n := l.counting(); n > 0 {
 			if left := max(l.until.Sub(now), time.Millisecond); next == 0 || left < next {
 				next = left
 			}
-			parts = append(parts, fmt.Sprintf("%d of %d deletions of %s are held until %s", n, n+len(l.gone), what[hop], l.until.UTC().Format(time.RFC3339)))
+			parts = append(parts, fmt.Sprintf("%d of %d deletions of %s are held until %s, as a possible mistake: %s", n, n+len(l.gone), what[hop], l.until.UTC().Format(time.RFC3339), cause[hop]))
+			remedies = append(remedies, restore[hop])
 		}
 		if l.suspects > 0 {
-			parts = append(parts, fmt.Sprintf("%d deletions of %s are held until you acknowledge them", l.suspects, what[hop]))
+			parts = append(parts, fmt.Sprintf("%d deletions of %s need your acknowledgement", l.suspects, what[hop]))
 		}
 	}
 	held.Names = a.names()
-	message := strings.Join(parts, ", and ")
 	which := "them"
 	if held.Suspects > 0 {
-		message += ". The deletions to acknowledge follow from a CustomResourceDefinition or SpokeCluster that is younger than these rules: its objects or labels may have been lost"
+		parts = append(parts, "A CustomResourceDefinition or the SpokeCluster was created after these rules, so AlertRules, templates or labels may have been lost")
+		remedies = []string{"restore AlertRules, templates, and the labels of SpokeClusters from a backup"}
+	}
+	if wary {
+		remedies = append(remedies, "restore the former kubeconfig if the spoke is the wrong cluster")
 	}
 	if held.Suspects > maxNames {
 		which = fmt.Sprintf("the %d in status.pendingDeletions", maxNames)
 	}
 	held.Message = fmt.Sprintf("%s. To keep the rules, %s. To delete %s now: kubectl annotate spoke %s %s=true",
-		message, remedy(held.Suspects > 0), which, name, v1alpha1.AcknowledgeDeletionsAnnotation)
+		strings.Join(parts, ". "), strings.Join(remedies, ", and "), which, name, v1alpha1.AcknowledgeDeletionsAnnotation)
 	return held, next
 }
 
@@ -358,12 +365,4 @@ func (a *account) names() []string {
 		}
 	}
 	return names[:min(len(names), maxNames)]
-}
-
-// remedy says how to keep the rules.
-func remedy(suspects bool) string {
-	if suspects {
-		return "restore AlertRules, templates, and the labels of SpokeClusters from a backup"
-	}
-	return "restore the objects that they were generated from"
 }

@@ -92,7 +92,7 @@ func TestPublish(t *testing.T) {
 		t.Fatalf("got %+v with %+v", p, p.is)
 	}
 	for _, words := range []string{
-		"40 of 60 deletions of AlertRules whose", "40 of 60 deletions of PrometheusRules whose", "until 2001-09-09T01:56:40Z", "kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
+		"40 of 60 deletions of AlertRules are held until", "40 of 60 deletions of PrometheusRules are held until", "restore the Deployments or templates, and restore the AlertRules", "until 2001-09-09T01:56:40Z", "kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
 	} {
 		if !strings.Contains(p.is.Message, words) {
 			t.Errorf("it does not say %q: %s", words, p.is.Message)
@@ -171,7 +171,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 				t.Fatalf("got %+v with %+v", p, p.is)
 			}
 			for _, words := range []string{
-				"60 deletions of PrometheusRules whose", "are held until you acknowledge them", "restore AlertRules, templates, and the labels of SpokeClusters",
+				"60 deletions of PrometheusRules need your acknowledgement", "may have been lost", "restore AlertRules, templates, and the labels of SpokeClusters",
 				"kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
 			} {
 				if !strings.Contains(p.is.Message, words) {

@@ -210,11 +210,11 @@ func (r *Reconciler) tell(ctx context.Context, sc *v1alpha1.SpokeCluster, p publ
 		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the hold is over; the deletions continue")
 	case p.ended == decided:
 		log.Info("held deletions no longer need an acknowledgement")
-		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the held deletions no longer need an acknowledgement")
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "the held deletions no longer need an acknowledgement: they continue, or are no longer necessary")
 	case p.ended == acknowledged: // it has its own Event
 		log.Info("held deletions continue: they were acknowledged")
 	default:
-		log.Info("no deletions are held any more: too few are left, or none")
-		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "no deletions are held any more: the rules are to be kept, or too few are left to delete")
+		log.Info("no deletions are held any more: the rules are needed again, or the remaining deletions are too few to be held")
+		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsReleased", "Release", "no deletions are held any more: the rules are needed again, or the remaining deletions are too few to be held")
 	}
 }

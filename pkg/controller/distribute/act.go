@@ -81,7 +81,7 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 	case rule.Conflict:
 		// It is left as it is. Its next event triggers another reconcile.
 		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
-			"PrometheusRule %s in the spoke does not belong to this hub and is left as it is; rename or delete it", hub.Key(t.desired)))
+			"PrometheusRule %s in the spoke does not belong to this hub (it lacks the hub's labels) and is left as it is; delete it, or create it under another name", hub.Key(t.desired)))
 		return false, reconcile.Result{}, nil
 	case rule.Suspended:
 		phase := v1alpha1.PhasePending
@@ -115,13 +115,13 @@ func (r *Reconciler) namespaceReady(ctx context.Context, t *task) (bool, error) 
 	ns := spoke.NamespaceMetadata()
 	switch err := t.spoke.Reader.Get(ctx, client.ObjectKey{Name: t.desired.Namespace}, ns); {
 	case apierrors.IsNotFound(err):
-		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q not found in the spoke; create it there, or set spec.ruleNamespace", t.desired.Namespace))
+		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q not found in the spoke; create it there%s", t.desired.Namespace, r.orElsewhere(t)))
 		return false, nil
 	case err != nil:
 		r.waiting.drop(key, t.req)
 		return false, fmt.Errorf("reading namespace %s: %w", t.desired.Namespace, err)
 	case !ns.DeletionTimestamp.IsZero():
-		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q is being deleted in the spoke; create it again, or set spec.ruleNamespace", t.desired.Namespace))
+		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q is being deleted in the spoke; create it again%s", t.desired.Namespace, r.orElsewhere(t)))
 		return false, nil
 	}
 	r.waiting.drop(key, t.req)
@@ -172,8 +172,18 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 }
 
 func (r *Reconciler) mutated(ctx context.Context, t *task) {
-	r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonMutated,
-		"the spoke changed the rule when it was written (most likely a mutating webhook); exclude PrometheusRules from it. The rule is not sent again until either side changes")
+	r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonMutated, fmt.Sprintf(
+		"the spoke changed PrometheusRule %s when it was written, most likely by a mutating webhook; exclude objects with label %s=%s from that webhook."+
+			" Rulefleet writes the rule again when the AlertRule or the PrometheusRule changes",
+		hub.Key(t.desired), v1alpha1.ManagedByLabel, v1alpha1.ManagedByValue))
+}
+
+// orElsewhere says how to use another namespace, if the AlertRule can set it.
+func (r *Reconciler) orElsewhere(t *task) string {
+	if t.rule.Namespace != r.Render.AdminNamespace {
+		return ""
+	}
+	return ", or set spec.ruleNamespace of the AlertRule to another namespace"
 }
 
 // remove deletes an object if it is unchanged since it was read.

@@ -179,7 +179,7 @@ func TestWaitingIsShown(t *testing.T) {
 		req, _ := q.Get()
 		working[req.Name] = req
 	}
-	const message = `waiting: writes to namespace "shop" of the spoke time out; most likely an admission webhook there hangs`
+	const message = `waiting: writes to namespace "shop" of the spoke time out; most likely an admission webhook for PrometheusRules hangs there. Fix it, or set its timeoutSeconds to 10`
 	for _, first := range []bool{true, false} {
 		w.reports = map[string]*v1alpha1.ClusterStatus{}
 		if _, err := r.Reconcile(t.Context(), working["hangs"]); err == nil {

@@ -8,6 +8,7 @@ package evaluate
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -306,8 +307,10 @@ func (p *Poller) client(t *task, e *rule.Evaluator) (*evaluator.Client, error) {
 			ref = r
 		}
 	}
-	if (ref == nil || ref.URL == "") && t.shares(object) {
-		return nil, &spoke.RefusedError{Field: "spec.evaluatorRefs", Message: errOther.Error()}
+	if other := t.sharing(object); (ref == nil || ref.URL == "") && other != "" {
+		return nil, &spoke.RefusedError{Message: fmt.Sprintf(
+			"it has the same Service as %s %s/%s (%s); give each its own Service (spec.serviceName of the %[1]s), or set its address in spec.evaluatorRefs[].url of SpokeCluster %[5]s",
+			object.Kind, object.Namespace, other, object.Service, t.cluster.Name)}
 	}
 	sender, base, err := t.spoke.Asker(object, ref)
 	if err != nil {
@@ -316,10 +319,14 @@ func (p *Poller) client(t *task, e *rule.Evaluator) (*evaluator.Client, error) {
 	return &evaluator.Client{HTTP: sender, Base: base, Timeout: pollTimeout}, nil
 }
 
-// shares reports whether another evaluator has the same Service. The Service would lead to either of them, and
-// rules that one has not loaded would seem to be missing at every other poll.
-func (t *task) shares(e *v1alpha1.Evaluator) bool {
-	return e.Service != "" && slices.ContainsFunc(t.evaluators, func(o v1alpha1.Evaluator) bool {
-		return o.Kind == e.Kind && o.Namespace == e.Namespace && o.Name != e.Name && o.Service == e.Service
+// sharing returns the name of another evaluator with the same Service, or "". The Service would lead to either of
+// them, and rules that one has not loaded would seem to be missing at every other poll.
+func (t *task) sharing(e *v1alpha1.Evaluator) string {
+	i := slices.IndexFunc(t.evaluators, func(o v1alpha1.Evaluator) bool {
+		return e.Service != "" && o.Kind == e.Kind && o.Namespace == e.Namespace && o.Name != e.Name && o.Service == e.Service
 	})
+	if i < 0 {
+		return ""
+	}
+	return t.evaluators[i].Name
 }

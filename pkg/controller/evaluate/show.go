@@ -3,12 +3,14 @@ package evaluate
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -159,7 +161,7 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 		switch {
 		case es.outcome == rule.Unreachable:
 			return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonEvaluatorUnreachable, Message: fmt.Sprintf(
-				"%s: %s. Check its pods and their logs in namespace %s of the spoke", e, es.message, e.Namespace)}, true
+				"%s: %s%s", e, es.message, advice(c, e, es.kind))}, true
 		case es.outcome == rule.NotGranted:
 			f = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNotGranted, Message: e.String() + ": " + es.message}
 		case crowded(es.loaded):
@@ -173,9 +175,34 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 		return f, true
 	case len(crowds) > 0:
 		return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonTooManyRules, Message: fmt.Sprintf(
-			"%s has more than %d alerting rules; at most %d are supported. Narrow the templates or placements, or add a Prometheus", strings.Join(crowds, " and "), crowding, supported)}, true
+			"%s more than %d alerting rules; at most %d are supported. Narrow the templates or placements, or add a Prometheus", together(crowds, "has", "have"), crowding, supported)}, true
 	}
-	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluating, Message: cmp.Or(strings.Join(names, " and "), "it") + " answers queries"}, true
+	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluating, Message: together(names, "answers", "answer") + " queries"}, true
+}
+
+// together joins names, and adds the verb for one or for several.
+func together(names []string, one, several string) string {
+	if len(names) == 1 {
+		several = one
+	}
+	return strings.Join(names, " and ") + " " + several
+}
+
+// advice says what to do about an evaluator that does not answer. It is empty if the error says it already.
+func advice(c *rule.Cluster, e *rule.Evaluator, kind evaluator.Kind) string {
+	byURL := slices.ContainsFunc(c.EvaluatorRefs, func(r v1alpha1.EvaluatorReference) bool {
+		return r.URL != "" && r.Kind == e.Kind && string(r.Namespace) == e.Namespace && r.Name == e.Name
+	})
+	switch kind {
+	case evaluator.Unreachable, evaluator.Unavailable, evaluator.NotFound:
+		if byURL {
+			return ". Check spec.evaluatorRefs[].url of SpokeCluster " + c.Name + ", and that the hub can reach the " + e.Kind + " there"
+		}
+		return ". Check its pods and their logs in namespace " + e.Namespace + " of the spoke"
+	case evaluator.Unauthorized, evaluator.NotAnEvaluator:
+		return ". Set the address of the " + e.Kind + " in spec.evaluatorRefs[].url of SpokeCluster " + c.Name + ", without a login page in front of it"
+	}
+	return ""
 }
 
 // metricsPresent returns the condition MetricsPresent of a spoke.

@@ -41,7 +41,8 @@ type evaluatorState struct {
 	// outcome is NotGranted or Unreachable, with a message, or Evaluates after an answer, or Unasked.
 	outcome  rule.Outcome
 	message  string
-	gist     string // why it may not be queried, without text of the spoke
+	kind     evaluator.Kind // of the error, or ""
+	gist     string         // why it may not be queried, without text of the spoke
 	failures int
 	// loaded is the number of its alerting rules: only this hub's, if it can filter them.
 	loaded int
@@ -136,7 +137,7 @@ type comparison struct {
 var ofPod = regexp.MustCompile(`/(?:prometheus|thanos-ruler)-([^/]+)-rulefiles-[0-9]+/[^/]*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.yaml$`)
 
 // errOther is the error for an answer of another evaluator.
-var errOther = errors.New("its Service also selects another Prometheus in the same namespace; give each its own Service (spec.serviceName), or set its address in spec.evaluatorRefs of the SpokeCluster")
+var errOther = errors.New("its Service also selects another Prometheus in the same namespace; give each its own Service (spec.serviceName of the Prometheus), or set its address in spec.evaluatorRefs[].url of the SpokeCluster")
 
 // ask polls one evaluator for the loaded rules of this hub.
 func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *evaluator.Client, match string, problem error) answer {
@@ -188,7 +189,7 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 	if es.outcome != rule.Evaluates || crowded(es.loaded) != crowded(a.loaded) {
 		s.shown = true
 	}
-	es.outcome, es.message, es.gist, es.failures, es.loaded = rule.Evaluates, "", "", 0, a.loaded
+	es.outcome, es.message, es.kind, es.gist, es.failures, es.loaded = rule.Evaluates, "", "", "", 0, a.loaded
 	return s.keepRules(t, es, a, p.Interval)
 }
 
@@ -262,7 +263,7 @@ func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) 
 	}
 	if es.outcome != outcome || es.gist != gist {
 		// The text of the same answer or outage differs between attempts.
-		es.message, s.shown = message, true
+		es.message, es.kind, s.shown = message, evaluator.KindOf(err), true
 	}
 	es.outcome, es.gist = outcome, gist
 	if outcome == rule.NotGranted {

@@ -129,7 +129,8 @@ func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRu
 		// The fields that others have changed conflict with the template. A change of either triggers another
 		// reconcile.
 		r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, "NotApplied", "Generate", "%s",
-			spoke.Clip("the template conflicts with the fields in status.overriddenFields; change the template, or reset these fields: "+err.Error(), maxNote))
+			spoke.Clip(fmt.Sprintf("template %s and the edited fields of this AlertRule (status.overriddenFields) are not valid together; change the template, or reset the fields with annotation %s: %v",
+				existing.Labels[v1alpha1.TemplateLabel], v1alpha1.ResetFieldsAnnotation, err), maxNote))
 		return r.Intervals.Of(refusalRetry), nil
 	}
 	if err := r.remakeNamespace(ctx, err); err != nil {
@@ -172,7 +173,8 @@ func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.Aler
 	}
 	if len(unknown) > 0 {
 		r.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "FieldsNotReset", "Generate", "%s",
-			spoke.Clip("fields not reset; see status.overriddenFields for those that can be: "+strings.Join(unknown, ", "), maxNote))
+			spoke.Clip(fmt.Sprintf("fields not reset, because they are not in status.overriddenFields: %s. Correct the names, and set annotation %s again",
+				strings.Join(unknown, ", "), v1alpha1.ResetFieldsAnnotation), maxNote))
 	}
 	return 0, nil
 }

@@ -27,17 +27,18 @@ const (
 	reserved    = "names that begin with __ are reserved for Prometheus; use another name"
 	alertname   = "label alertname holds the name of the alert; set spec.alert instead"
 	noCluster   = "no cluster is selected; list names, or set a label selector; an empty selector ({}) selects every cluster"
-	placeholder = "the name of an alert must not contain placeholders, so that routes can match it; use labels for values that differ"
+	placeholder = "the name of an alert must not contain placeholders, because Alertmanager routes match it; put values that differ by cluster into labels"
 	zero        = "the interval must not be zero; leave it out to use the interval of Prometheus"
 	twice       = "the severity is set twice; set either severity or labels.severity"
-	tooLong     = "the name is longer than 1024 characters; shorten it"
+	longLabel   = "the name of a label is longer than 1024 characters; shorten it"
+	longNote    = "the name of an annotation is longer than 1024 characters; shorten it"
 	fixedRef    = "workloadRef is immutable; delete the AlertRule and create another one"
-	fixedPlace  = "placement is immutable when workloadRef is set, because the rule belongs to the cluster of its workload"
+	fixedPlace  = "placement is immutable when workloadRef is set, because the rule belongs to the cluster of its workload; delete the AlertRule and create another one or, if a template generated it, change spec.clusters of the template"
 	duration    = "not a Prometheus duration; use a form such as 30s, 5m or 1h30m"
 	severity    = "invalid severity; use letters and digits, with -, _ or . between them"
 	labelKey    = "invalid label name; use at most 63 letters, digits, -, _ and ., with an optional DNS prefix and /"
 	labelValue  = "invalid label value; use letters and digits, with -, _ or . between them"
-	reservedKey = "app.kubernetes.io/managed-by and labels of rulefleet.io are reserved for the operator; remove them"
+	reservedKey = "app.kubernetes.io/managed-by and labels of rulefleet.io are reserved for Rulefleet; remove them"
 	nothing     = "an override must change something; set state, expr, for, severity, labels or annotations"
 )
 
@@ -90,10 +91,15 @@ func breaches() []breach {
 		"": labelKey, "-a": labelKey, "a b": labelKey, "A.io/a": labelKey, strings.Repeat("k", 64): labelKey,
 		"app.kubernetes.io/managed-by": reservedKey, "rulefleet.io/hub": reservedKey,
 	} {
-		out = append(out, breach{ruleID: ruleID{"SpokeCluster", "spec.ruleLabels", says}, field: "spec.ruleLabels", change: change{ruleLabels.to(key), "x"}})
+		b := breach{ruleID: ruleID{"SpokeCluster", "spec.ruleLabels", says}, field: "spec.ruleLabels", change: change{ruleLabels.to(key), "x"}}
+		if says == labelKey {
+			b.message = key + ": " + says
+		}
+		out = append(out, b)
 	}
 	for _, value := range []string{"a b", "-a", "a-"} {
-		out = append(out, breach{ruleID: ruleID{"SpokeCluster", "spec.ruleLabels", labelValue}, field: "spec.ruleLabels", change: change{ruleLabels.to("release"), value}})
+		out = append(out, breach{ruleID: ruleID{"SpokeCluster", "spec.ruleLabels", labelValue}, field: "spec.ruleLabels", change: change{ruleLabels.to("release"), value},
+			message: "release: " + labelValue})
 	}
 	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "for", duration, "5 min", "1m ")...)
 	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "severity", severity, "_")...)
@@ -125,8 +131,8 @@ func badNames(kind, at string, p path) []breach {
 		add("labels", invalidName, name, says)
 		add("annotations", invalidName, name, says)
 	}
-	add("labels", tooLong, strings.Repeat("n", 1025), tooLong)
-	add("annotations", tooLong, strings.Repeat("n", 1025), tooLong)
+	add("labels", longLabel, strings.Repeat("n", 1025), longLabel)
+	add("annotations", longNote, strings.Repeat("n", 1025), longNote)
 	for _, name := range []string{"__name__", "__", "__x"} {
 		add("labels", reserved, name, name+": "+reserved)
 	}
@@ -250,7 +256,8 @@ func (b breach) check(t *testing.T, found []metav1.StatusCause) {
 // own are rules that Rulefleet's validator tells in other words, or in another order.
 var own = map[string]string{
 	"a template has at most 62 labels, because the labels namespace and deployment are added; remove some": "it tells how many there are",
-	tooLong: "it may say first that a name is not valid",
+	longLabel: "it may say first that a name is not valid",
+	longNote:  "it may say first that a name is not valid",
 }
 
 // TestWording has Rulefleet's validator look at what breaks a rule in CEL: where it

@@ -79,7 +79,7 @@ func Prepare(ctx context.Context, c client.Client, o Options) error {
 		}
 	}
 	if err := r.introduce(ctx, secret.Data[bundleKey]); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "the webhook is not trusted until a replica leads")
+		ctrl.LoggerFrom(ctx).Error(err, "could not set the caBundle of the webhook; the leader will set it", "configuration", o.Config)
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (r *Rotator) secret(ctx context.Context) (*corev1.Secret, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading Secret %s: %w", SecretName, err)
+		return nil, fmt.Errorf("reading Secret %s/%s: %w", r.Namespace, SecretName, err)
 	}
 	return secret, nil
 }
@@ -195,7 +195,7 @@ func (r *Rotator) write(ctx context.Context, secret *corev1.Secret, d *Decision)
 		err = r.Client.Update(ctx, next) // by its resourceVersion
 	}
 	if err != nil {
-		return nil, fmt.Errorf("writing Secret %s: %w", SecretName, err)
+		return nil, fmt.Errorf("writing Secret %s/%s: %w", r.Namespace, SecretName, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("wrote the webhook's certificates", "why", strings.Join(d.Why, "; "), "again", d.Again)
 	return next, nil

@@ -73,7 +73,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, keeper *Keeper, 
 	if err := mgr.Add(everywhere{objects}); err != nil {
 		return fmt.Errorf("adding the cache of the webhook's certificates: %w", err)
 	}
-	if err := keeper.follow(ctx, objects, mgr.GetLogger().WithName("webhook")); err != nil {
+	if err := keeper.follow(ctx, objects, o.Namespace+"/"+SecretName, mgr.GetLogger().WithName("webhook")); err != nil {
 		return err
 	}
 	direct, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
@@ -88,11 +88,11 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, keeper *Keeper, 
 	return r.setup(mgr, objects)
 }
 
-// follow takes every certificate that appears in the Secret.
-func (k *Keeper) follow(ctx context.Context, objects cache.Cache, log logr.Logger) error {
+// follow takes every certificate that appears in the Secret with this name.
+func (k *Keeper) follow(ctx context.Context, objects cache.Cache, name string, log logr.Logger) error {
 	informer, err := objects.GetInformer(ctx, &corev1.Secret{}, cache.BlockUntilSynced(false))
 	if err != nil {
-		return fmt.Errorf("watching Secret %s: %w", SecretName, err)
+		return fmt.Errorf("watching Secret %s: %w", name, err)
 	}
 	take := func(o any) {
 		secret, ok := o.(*corev1.Secret)
@@ -101,7 +101,7 @@ func (k *Keeper) follow(ctx context.Context, objects cache.Cache, log logr.Logge
 		}
 		changed, err := k.Take(secret)
 		if err != nil {
-			log.Error(err, "could not use the new certificate; still serving the previous one")
+			log.Error(err, "the certificate in the Secret can't be used; the previous certificate, if there is one, stays in use", "secret", name)
 		} else if changed {
 			if c, err := k.GetCertificate(nil); err == nil {
 				log.Info("serving a new certificate", "until", c.Leaf.NotAfter)
@@ -113,7 +113,7 @@ func (k *Keeper) follow(ctx context.Context, objects cache.Cache, log logr.Logge
 		UpdateFunc: func(_, o any) { take(o) },
 	})
 	if err != nil {
-		return fmt.Errorf("watching Secret %s: %w", SecretName, err)
+		return fmt.Errorf("watching Secret %s: %w", name, err)
 	}
 	return nil
 }
