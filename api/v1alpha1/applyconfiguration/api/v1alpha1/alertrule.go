@@ -14,8 +14,8 @@ import (
 // AlertRuleApplyConfiguration represents a declarative configuration of the AlertRule type for use
 // with apply.
 //
-// AlertRule defines one alert and the spokes on which it is placed. The operator writes it to each of
-// these spokes as a PrometheusRule, and reports the delivery to each spoke in the status.
+// AlertRule defines one alert and the spokes on which it is placed. Rulefleet writes it to each of these
+// spokes as a PrometheusRule, and reports the delivery to each spoke in the status.
 type AlertRuleApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:",inline"`
 	// metadata is the object's metadata.

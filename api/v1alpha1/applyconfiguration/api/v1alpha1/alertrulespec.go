@@ -10,7 +10,7 @@ import (
 // with apply.
 //
 // AlertRuleSpec defines one alert and the spokes on which it is placed. All texts except the name of
-// the alert may contain the placeholders $(cluster.name) and $(cluster.labels.KEY). Write $$( for a
+// the alert can contain the placeholders $(cluster.name) and $(cluster.labels.KEY). Write $$( for a
 // literal $(.
 type AlertRuleSpecApplyConfiguration struct {
 	AlertSpecApplyConfiguration `json:",inline"`
@@ -21,8 +21,8 @@ type AlertRuleSpecApplyConfiguration struct {
 	Placement *ClusterSelectionApplyConfiguration `json:"placement,omitempty"`
 	// ruleNamespace is the namespace of the PrometheusRule in the spokes. It defaults to the namespace
 	// of the workload if workloadRef is set, and otherwise to the namespace of the AlertRule. For an
-	// AlertRule in the operator's own namespace without a workloadRef, it defaults to the namespace of
-	// the spoke's chosen Prometheus or, if that is not known, to the value of the operator's flag
+	// AlertRule in Rulefleet's own namespace without a workloadRef, it defaults to the namespace of the
+	// spoke's chosen Prometheus or, if that is not known, to the value of the manager's flag
 	// --rule-namespace.
 	RuleNamespace *apiv1alpha1.NamespaceName `json:"ruleNamespace,omitempty"`
 	// overrides change the alert in some of the spokes. They are evaluated in order: of the overrides
@@ -31,8 +31,8 @@ type AlertRuleSpecApplyConfiguration struct {
 	Overrides []OverrideApplyConfiguration `json:"overrides,omitempty"`
 	// state defines whether the alert is written to the spokes. Disabled removes it from them.
 	State *apiv1alpha1.State `json:"state,omitempty"`
-	// suspend leaves the spokes unchanged: while it is true, the operator writes and removes nothing in
-	// them because of this AlertRule. If you delete the AlertRule, its PrometheusRules are still
+	// suspend leaves the rule unchanged in all spokes: while suspend is true, Rulefleet does not create,
+	// change or remove the rule in any spoke. If you delete the AlertRule, its PrometheusRules are still
 	// removed.
 	Suspend *bool `json:"suspend,omitempty"`
 }

@@ -11,8 +11,8 @@ import (
 //
 // AlertRuleStatus is the delivery status of an AlertRule.
 type AlertRuleStatusApplyConfiguration struct {
-	// observedGeneration is the generation of the spec that this status describes. It is -1 until the
-	// operator has processed the object.
+	// observedGeneration is the generation of the spec that this status describes. It is -1 until
+	// Rulefleet has processed the object.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions are Accepted (the spec is valid), Ready (the rule has reached the furthest state that
 	// can be verified in every spoke on which it is placed), Stalled (the rule makes no progress until
@@ -25,14 +25,14 @@ type AlertRuleStatusApplyConfiguration struct {
 	// labels.team. The template no longer changes them. The annotation rulefleet.io/reset-fields
 	// returns them to the template.
 	OverriddenFields []string `json:"overriddenFields,omitempty"`
-	// clusters lists the state of the rule in each spoke. With more than 100 spokes, it lists only the
-	// spokes in which the rule is not at its top phase, the alert fires or a metric is missing: at most
-	// 100, the worst first. In a spoke that is not listed, the rule is at its top phase, for
-	// observedGeneration or, while the rule is not accepted, for the last accepted generation. If
-	// unlistedClusters is not zero, this is not true of that number of spokes.
+	// clusters lists the state of the rule in each spoke. With more than 100 spokes, it lists only spokes
+	// in which the rule is not ready, its alert fires or a metric is missing. If there are more than 100
+	// of them, it lists the 100 worst. In all other spokes, the rule is ready, except for the number of
+	// spokes in unlistedClusters. While the rule is not accepted, ready refers to the last accepted
+	// generation.
 	Clusters []ClusterStatusApplyConfiguration `json:"clusters,omitempty"`
-	// unlistedClusters is the number of spokes in which the rule is not at its top phase, and for which
-	// the list in clusters has no room.
+	// unlistedClusters is the number of spokes in which the rule is not ready, and for which clusters has
+	// no room.
 	UnlistedClusters *int32 `json:"unlistedClusters,omitempty"`
 }
 

@@ -11,7 +11,7 @@ import (
 // with apply.
 //
 // AlertRuleTemplateSpec defines an alert, and the Deployments for which it is generated. In addition
-// to the placeholders of an AlertRule, its texts may contain $(deployment.name),
+// to the placeholders of an AlertRule, its texts can contain $(deployment.name),
 // $(deployment.namespace), $(deployment.labels.KEY) and $(deployment.annotations.KEY). The labels
 // namespace and deployment are added to the labels of the alert.
 type AlertRuleTemplateSpecApplyConfiguration struct {
@@ -23,8 +23,9 @@ type AlertRuleTemplateSpecApplyConfiguration struct {
 	Namespaces *NamespaceSelectionApplyConfiguration `json:"namespaces,omitempty"`
 	// workloads selects the Deployments by their labels. It defaults to every Deployment.
 	Workloads *v1.LabelSelectorApplyConfiguration `json:"workloads,omitempty"`
-	// allow lists the annotations of a Deployment that may adjust its AlertRule: rulefleet.io/alerts,
-	// /disable, /severity, /for and /labels. It defaults to all of them. An empty list allows none.
+	// allow lists the annotations with which a Deployment can adjust its AlertRule, without their prefix
+	// rulefleet.io/. It defaults to all of them: alerts, disable, severity, for and labels. An empty list
+	// allows none.
 	Allow []apiv1alpha1.Adjustment `json:"allow,omitempty"`
 	// state defines whether the template generates AlertRules. Disabled removes those that it has
 	// generated.

@@ -11,8 +11,8 @@ import (
 //
 // AlertRuleTemplateStatus shows whether a template is valid.
 type AlertRuleTemplateStatusApplyConfiguration struct {
-	// observedGeneration is the generation of the spec that this status describes. It is -1 until the
-	// operator has processed the object.
+	// observedGeneration is the generation of the spec that this status describes. It is -1 until
+	// Rulefleet has processed the object.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions are Accepted (the spec is valid), and Ready and Stalled, which repeat it for tools
 	// that only read these two.

@@ -9,7 +9,7 @@ import (
 // AlertSpecApplyConfiguration represents a declarative configuration of the AlertSpec type for use
 // with apply.
 //
-// AlertSpec defines the alert itself. AlertRule and AlertRuleTemplate share its fields. All texts may
+// AlertSpec defines the alert itself. AlertRule and AlertRuleTemplate share its fields. All texts can
 // contain $(…) placeholders, except the name of the alert, because routes match on it. Write $$( for a
 // literal $(.
 type AlertSpecApplyConfiguration struct {

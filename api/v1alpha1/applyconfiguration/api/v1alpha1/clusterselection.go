@@ -13,8 +13,8 @@ import (
 // ClusterSelection selects spokes: those that are listed by name, and those whose SpokeCluster has
 // labels that match the selector.
 type ClusterSelectionApplyConfiguration struct {
-	// names lists clusters by name. A cluster may be listed before it is registered; it is selected as
-	// soon as it is.
+	// names lists clusters by name. You can list a cluster before it is registered. It is selected as soon
+	// as it is registered.
 	Names []apiv1alpha1.ClusterName `json:"names,omitempty"`
 	// selector selects clusters by the labels of their SpokeCluster. An empty selector, {}, selects
 	// every cluster.

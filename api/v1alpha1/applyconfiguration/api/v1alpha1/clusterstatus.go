@@ -14,9 +14,10 @@ import (
 type ClusterStatusApplyConfiguration struct {
 	// name is the name of the spoke.
 	Name *apiv1alpha1.ClusterName `json:"name,omitempty"`
-	// phase is the furthest verified state of the rule.
+	// phase is the furthest state of the rule that Rulefleet has verified.
 	Phase *apiv1alpha1.Phase `json:"phase,omitempty"`
-	// reason is a CamelCase word that explains why the rule has not reached a further phase.
+	// reason is a CamelCase word that explains why the rule has not reached the next phase or, as with
+	// Unreachable, why the phase is only the last known one.
 	Reason *string `json:"reason,omitempty"`
 	// message explains the reason, and says what to change.
 	Message *string `json:"message,omitempty"`
@@ -30,8 +31,9 @@ type ClusterStatusApplyConfiguration struct {
 	// missingMetrics lists the first three selectors of the rule's expression that match no series in
 	// the spoke's Prometheus.
 	MissingMetrics []string `json:"missingMetrics,omitempty"`
-	// answerDigest identifies, for reason Mutated, the object that was sent and the object that the
-	// spoke made of it, so that the same object is not sent again.
+	// answerDigest is set with reason Mutated. It is a digest of the object that Rulefleet sent and of the
+	// object that the spoke stored, with which Rulefleet avoids sending
+	// the same object again.
 	AnswerDigest *string `json:"answerDigest,omitempty"`
 	// observedGeneration is the generation of the spec that this entry describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`

@@ -38,19 +38,20 @@ type EvaluatorApplyConfiguration struct {
 	// excludedFromEnforcement lists the first 64 PrometheusRules that are not restricted, as
 	// namespace/name, or as namespace/* for all in a namespace.
 	ExcludedFromEnforcement []string `json:"excludedFromEnforcement,omitempty"`
-	// namespaces lists the first 64 namespaces from which prometheus-operator reads PrometheusRules
-	// (--namespaces), as far as the operator can see it. If namespaces and deniedNamespaces are both
-	// absent, it reads all namespaces.
+	// namespaces lists the first 64 namespaces from which prometheus-operator reads PrometheusRules (its
+	// flag --namespaces), as far as Rulefleet can determine them. If namespaces and deniedNamespaces are
+	// both absent, prometheus-operator reads all namespaces, as far as Rulefleet knows.
 	Namespaces []string `json:"namespaces,omitempty"`
 	// deniedNamespaces lists the first 64 namespaces from which prometheus-operator does not read
-	// PrometheusRules (--deny-namespaces), as far as the operator can see it.
+	// PrometheusRules (its flag --deny-namespaces), as far as Rulefleet can determine them.
 	DeniedNamespaces []string `json:"deniedNamespaces,omitempty"`
-	// clusterLabel is the value of the external label cluster. Alerts have this value in place of the
-	// spoke's name.
+	// clusterLabel is the value of the external label cluster of the Prometheus or ThanosRuler. The label
+	// that identifies the cluster in alerts has this value in place of the spoke's name.
 	ClusterLabel *string `json:"clusterLabel,omitempty"`
-	// service is the Service for the API in the namespace of the object, as scheme:name:port.
+	// service is the Service through which Rulefleet reaches the HTTP API of the Prometheus or ThanosRuler,
+	// as scheme:name:port. It is in the namespace of the object.
 	Service *string `json:"service,omitempty"`
-	// routePrefix is the path under which the API is served.
+	// routePrefix is the path under which the Prometheus or ThanosRuler serves its HTTP API.
 	RoutePrefix *string `json:"routePrefix,omitempty"`
 	// message describes a problem of the object, or what it lacks.
 	Message *string `json:"message,omitempty"`

@@ -9,14 +9,15 @@ package v1alpha1
 type PendingDeletionsApplyConfiguration struct {
 	// count is the number of rules.
 	Count *int32 `json:"count,omitempty"`
-	// held is the number of rules whose deletion is held, because there are many deletions at once or
-	// because they are suspect.
+	// held is the number of these rules whose deletion is held because it may be a mistake: there are many
+	// deletions at once, the spoke became a different cluster shortly before, or the rules are counted in
+	// suspect.
 	Held *int32 `json:"held,omitempty"`
-	// suspect is the number of held rules that wait until you acknowledge their deletion, without a
-	// time limit. The objects that these rules depend on may have been lost: the rules are older than
-	// the CustomResourceDefinition or the SpokeCluster that they depend on.
+	// suspect is the number of held rules whose deletion waits until you acknowledge it, without a time
+	// limit. The deletion may be caused by a loss of objects on the hub, because the rules are older than
+	// the CustomResourceDefinition or the SpokeCluster on which they depend.
 	Suspect *int32 `json:"suspect,omitempty"`
-	// names lists the first 50 AlertRules concerned, as namespace/name.
+	// names lists the AlertRules of the first 50 of these rules, as namespace/name.
 	Names []string `json:"names,omitempty"`
 }
 

@@ -9,24 +9,24 @@ package v1alpha1
 type RuleSummaryApplyConfiguration struct {
 	// desired is the number of spokes on which the rule is placed.
 	Desired *int32 `json:"desired,omitempty"`
-	// applied is the number of spokes whose API server holds the rule in its present version.
+	// applied is the number of spokes whose API server holds the present version of the rule.
 	Applied *int32 `json:"applied,omitempty"`
 	// selected is the number of spokes in which a Prometheus or ThanosRuler selects the rule.
 	Selected *int32 `json:"selected,omitempty"`
-	// evaluating is the number of spokes in which a Prometheus or ThanosRuler is verified to evaluate
-	// the rule.
+	// evaluating is the number of spokes in which the rule is verified to be evaluated: its phase is
+	// Evaluating.
 	Evaluating *int32 `json:"evaluating,omitempty"`
 	// firing is the number of firing alerts of the rule, over all spokes whose Prometheus can be
-	// queried. It is absent if none can be queried. It is updated within a minute, and at most once in
-	// 30 seconds.
+	// queried. It is absent if none can be queried. It is updated within a minute, and at most every 30
+	// seconds.
 	Firing *int32 `json:"firing,omitempty"`
-	// failing is the number of spokes that refuse the rule, hold something else in its place, or don't
-	// evaluate it.
+	// failing is the number of spokes that refuse the rule, hold another object or another version in its
+	// place, or don't evaluate it.
 	Failing *int32 `json:"failing,omitempty"`
 	// unreachable is the number of spokes that are currently unreachable.
 	Unreachable *int32 `json:"unreachable,omitempty"`
-	// ready is the number of spokes in which the rule is at its top phase, out of the number of desired
-	// spokes, such as 3/3.
+	// ready is the number of spokes in which the rule is ready, out of the number of desired spokes, such
+	// as 3/3. In a ready spoke, the phase of the rule is the furthest that can be verified there.
 	Ready *string `json:"ready,omitempty"`
 }
 

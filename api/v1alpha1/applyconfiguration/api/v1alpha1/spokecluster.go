@@ -14,9 +14,9 @@ import (
 // SpokeClusterApplyConfiguration represents a declarative configuration of the SpokeCluster type for use
 // with apply.
 //
-// SpokeCluster is the membership of one spoke. The operator creates it once for a registered Secret of
-// the same name, and never changes its spec afterwards. You can also create it before the Secret, for
-// example with GitOps. Placement selects spokes by the labels of their SpokeCluster.
+// SpokeCluster is the membership of one spoke. Rulefleet creates it once for a registered Secret of the
+// same name, and never changes its spec afterwards. You can also create it before the Secret, for example
+// with GitOps. Placement selects spokes by the labels of their SpokeCluster.
 type SpokeClusterApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:",inline"`
 	// metadata is the object's metadata. Placement selects spokes by its labels.

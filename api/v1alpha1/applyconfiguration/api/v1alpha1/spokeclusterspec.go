@@ -9,32 +9,34 @@ import (
 // SpokeClusterSpecApplyConfiguration represents a declarative configuration of the SpokeClusterSpec type for use
 // with apply.
 //
-// SpokeClusterSpec holds the settings for a spoke. The operator never changes it.
+// SpokeClusterSpec holds the settings for a spoke. Rulefleet never changes it.
 type SpokeClusterSpecApplyConfiguration struct {
-	// suspend stops all writes to the spoke: the operator creates, changes and removes nothing there,
-	// not even when the SpokeCluster is deleted. The hub continues to watch the spoke.
+	// suspend stops all writes to the spoke: Rulefleet creates, changes and removes nothing there, not even
+	// when the SpokeCluster is deleted. It continues to watch the spoke.
 	Suspend *bool `json:"suspend,omitempty"`
 	// deletionPolicy defines what happens to the rules in the spoke when the SpokeCluster is deleted.
 	// Delete removes them if the spoke can be reached in time. Orphan leaves them there.
 	DeletionPolicy *apiv1alpha1.DeletionPolicy `json:"deletionPolicy,omitempty"`
-	// evaluatorRefs name the Prometheus and ThanosRuler objects of the spoke that evaluate the rules.
-	// Every PrometheusRule gets the labels that their selectors require, and a rule is at its top phase
-	// only when all of them evaluate it. If the list is empty, the operator chooses the one Prometheus
-	// or ThanosRuler of the spoke and keeps that choice. If the spoke has several of them from the
-	// start, it chooses none.
+	// evaluatorRefs name the Prometheus and ThanosRuler objects of the spoke that evaluate the rules. Every
+	// PrometheusRule gets the labels that their selectors require. A rule is ready only when all of them
+	// evaluate it, as far as Rulefleet is allowed to query them. If the list is empty and the spoke has
+	// exactly one Prometheus or ThanosRuler, Rulefleet chooses it, and keeps that choice when others are
+	// added. If the spoke has several of them from the beginning, Rulefleet chooses none (reason
+	// Ambiguous).
 	EvaluatorRefs []EvaluatorReferenceApplyConfiguration `json:"evaluatorRefs,omitempty"`
 	// ruleLabels are added to every PrometheusRule in the spoke so that it matches the ruleSelector of
 	// a Prometheus, for example release: monitoring. They are labels of the object, not of the alert.
 	// The labels that the selectors of the chosen Prometheus require are added without this field.
 	// Labels in this field take precedence over them.
 	RuleLabels map[string]apiv1alpha1.RuleLabelValue `json:"ruleLabels,omitempty"`
-	// maxRules is the maximum number of AlertRules that templates generate for Deployments of the
-	// spoke. It prevents a spoke from flooding the hub. At the limit, existing AlertRules stay, and no
-	// more are generated.
+	// maxRules is the maximum number of AlertRules that templates generate for Deployments of the spoke, so
+	// that one spoke can't overload the hub. At the limit, existing AlertRules stay, and no more are
+	// generated.
 	MaxRules *int32 `json:"maxRules,omitempty"`
 	// adoptHubIDs are the ids of former hubs whose PrometheusRules in the spoke this hub takes over. It
-	// takes over those that belong to an AlertRule with the same namespace and name on this hub. Make
-	// sure that the former hub no longer writes to the spoke.
+	// takes over a PrometheusRule if this hub has an AlertRule with the same namespace and name as the
+	// AlertRule from which the former hub created it. Make sure that the former hub no longer writes to the
+	// spoke.
 	AdoptHubIDs []apiv1alpha1.HubID `json:"adoptHubIDs,omitempty"`
 }
 

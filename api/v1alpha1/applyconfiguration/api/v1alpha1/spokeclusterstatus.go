@@ -12,41 +12,40 @@ import (
 //
 // SpokeClusterStatus is the observed state of a spoke.
 type SpokeClusterStatusApplyConfiguration struct {
-	// observedGeneration is the generation of the spec that this status describes. It is -1 until the
-	// operator has processed the object.
+	// observedGeneration is the generation of the spec that this status describes. It is -1 until
+	// Rulefleet has processed the object.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions are Connected (the spoke's API server answers, and all required objects can be read),
-	// PrometheusRuleServed (the spoke serves PrometheusRules), EvaluatorsFound (a Prometheus or
-	// ThanosRuler is chosen to evaluate the rules), Evaluating (each chosen one answers),
-	// MetricsPresent (they have the metrics of kube-state-metrics, if rules need them) and Ready
-	// (Connected and PrometheusRuleServed are True, and the operator can write what it has to write).
+	// PrometheusRuleServed (the spoke serves PrometheusRules, and they can be read), EvaluatorsFound (a
+	// Prometheus or ThanosRuler is chosen to evaluate the rules), Evaluating (each chosen one answers),
+	// MetricsPresent (they have the metrics of kube-state-metrics, if rules need them) and Ready (Connected
+	// and PrometheusRuleServed are True, and nothing prevents Rulefleet from writing the rules).
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// kubernetesVersion is the last version that the spoke's API server reported.
 	KubernetesVersion *string `json:"kubernetesVersion,omitempty"`
 	// identity is the UID of the namespace kube-system of the spoke, which identifies the cluster.
 	Identity *string `json:"identity,omitempty"`
-	// identityTime is the time at which the spoke was last found to be a different cluster than before,
-	// was confirmed to be this cluster, or had its identity read again after it was lost together with
-	// the CustomResourceDefinition of SpokeCluster. Every deletion in the spoke is held for
-	// --deletion-hold after that time, also across a restart of the operator. It is absent if the spoke
-	// has always been this cluster.
+	// identityTime is the time at which identity last changed, was confirmed by a person, or was recorded
+	// again after the SpokeClusters were lost together with their CustomResourceDefinition. After that
+	// time, every deletion in the spoke is held for the duration in --deletion-hold, also if the manager is
+	// restarted. The field is absent if none of this has happened.
 	IdentityTime *metav1.Time `json:"identityTime,omitempty"`
 	// deployments is the number of Deployments in the spoke. It is updated about once a minute.
 	Deployments *int32 `json:"deployments,omitempty"`
 	// rules is the number of PrometheusRules of this hub in the spoke. It is updated about once a
 	// minute.
 	Rules *int32 `json:"rules,omitempty"`
-	// evaluators are the Prometheus and ThanosRuler objects that are chosen to evaluate the rules. The
-	// list is the record of that choice: other objects in the spoke don't change it. If none is chosen,
-	// or if one that spec.evaluatorRefs names is missing, the list also contains the first 16 objects
-	// that could be chosen, with their names only.
+	// evaluators are the Prometheus and ThanosRuler objects that are chosen to evaluate the rules. The list
+	// is the record of that choice: other objects in the spoke don't change it. If none is chosen, or if
+	// one that spec.evaluatorRefs names is missing, the list also contains the names of objects that could
+	// be chosen, up to 16 entries in total.
 	Evaluators []EvaluatorApplyConfiguration `json:"evaluators,omitempty"`
 	// pendingDeletions are the rules that have to be removed from the spoke but are still there,
 	// because the spoke is unreachable, suspended or being deleted, or because the deletions are held.
 	// It is absent if there are none.
 	PendingDeletions *PendingDeletionsApplyConfiguration `json:"pendingDeletions,omitempty"`
-	// lastContactTime is the time at which the spoke last answered before the last transition of
-	// Connected. It is not a heartbeat.
+	// lastContactTime is the time of the spoke's last answer. It is only updated when the status of
+	// Connected changes, so it is not a heartbeat.
 	LastContactTime *metav1.Time `json:"lastContactTime,omitempty"`
 }
 
