@@ -200,8 +200,8 @@ const style = `
       .green { fill: #6fd08c; } .orange { fill: #ffb057; } .red { fill: #ff8a80; }
     }`
 
-// colours are those of lines. They can be read on light and on dark.
-var colours = []string{"#3fa45b", "#d99a1c", "#4a8fe0", "#e0564a", "#a267d6", "#24a6a6", "#d6609e", "#8a8f2a"}
+// colors are those of lines. They can be read on light and on dark.
+var colors = []string{"#3fa45b", "#d99a1c", "#4a8fe0", "#e0564a", "#a267d6", "#24a6a6", "#d6609e", "#8a8f2a"}
 
 type picture struct {
 	options Options
@@ -404,7 +404,7 @@ func (p *picture) timeseries(ctx context.Context, of *panel, b box) error {
 	}
 	stacked := of.FieldConfig.Defaults.Custom.Stacking.Mode == "normal"
 	for i, c := range curves {
-		colour := colours[i%len(colours)]
+		color := colors[i%len(colors)]
 		var upper, lower []string
 		for j, at := range c.at {
 			upper = append(upper, fmt.Sprintf("%.1f,%.1f", x(at), y(c.upper[j])))
@@ -412,9 +412,9 @@ func (p *picture) timeseries(ctx context.Context, of *panel, b box) error {
 		}
 		if stacked {
 			slices.Reverse(lower)
-			p.printf(`  <polygon class="area" fill="%s" points="%s"/>`, colour, strings.Join(append(slices.Clone(upper), lower...), " "))
+			p.printf(`  <polygon class="area" fill="%s" points="%s"/>`, color, strings.Join(append(slices.Clone(upper), lower...), " "))
 		}
-		p.printf(`  <polyline class="line" stroke="%s" points="%s"/>`, colour, strings.Join(upper, " "))
+		p.printf(`  <polyline class="line" stroke="%s" points="%s"/>`, color, strings.Join(upper, " "))
 	}
 	return nil
 }
@@ -436,7 +436,7 @@ func (p *picture) legend(curves []curve, b box) int {
 	height := (row + 1) * lineHeight
 	for _, e := range entries {
 		at := b.y + b.h - height + e.row*lineHeight + text
-		p.printf(`  <rect x="%d" y="%d" width="12" height="3" fill="%s"/>`, b.x+e.x, at-5, colours[e.index%len(colours)])
+		p.printf(`  <rect x="%d" y="%d" width="12" height="3" fill="%s"/>`, b.x+e.x, at-5, colors[e.index%len(colors)])
 		p.text("dim", b.x+e.x+16, at, curves[e.index].name)
 	}
 	return height

@@ -23,12 +23,12 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	case strings.Contains(query, "$"):
 		http.Error(w, `{"status":"error","error":"a variable is left"}`, http.StatusBadRequest)
 	case strings.Contains(query, "rulefleet_alerts"):
-		fmt.Fprint(w, `{"status":"success","data":{"result":[]}}`)
+		_, _ = fmt.Fprint(w, `{"status":"success","data":{"result":[]}}`)
 	case strings.HasSuffix(r.URL.Path, "query_range"):
-		fmt.Fprintf(w, `{"status":"success","data":{"result":[{"metric":{%s},"values":[[%d,"1"],[%d,"NaN"],[%d,"3"]]},{"metric":{"phase":"Pending"},"values":[[%d,"2"]]}]}}`,
+		_, _ = fmt.Fprintf(w, `{"status":"success","data":{"result":[{"metric":{%s},"values":[[%d,"1"],[%d,"NaN"],[%d,"3"]]},{"metric":{"phase":"Pending"},"values":[[%d,"2"]]}]}}`,
 			metric, epoch.Unix(), epoch.Unix()+1, epoch.Unix()+30, epoch.Unix())
 	default:
-		fmt.Fprintf(w, `{"status":"success","data":{"result":[{"metric":{%s},"value":[%d,"0.0421"]}]}}`, metric, epoch.Unix())
+		_, _ = fmt.Fprintf(w, `{"status":"success","data":{"result":[{"metric":{%s},"value":[%d,"0.0421"]}]}}`, metric, epoch.Unix())
 	}
 }
 
