@@ -126,7 +126,8 @@ func (d *demo) startFleet(ctx context.Context) error {
 func (d *demo) startManager(ctx context.Context) error {
 	begin := time.Now()
 	var err error
-	if d.manager, err = d.fleet.StartManager(ctx, fleet.ManagerOptions{Dir: d.dir, LeaderElect: true, Args: []string{
+	// On a busy machine, a manager without other replicas would lose its lease for no reason.
+	if d.manager, err = d.fleet.StartManager(ctx, fleet.ManagerOptions{Dir: d.dir, LeaderElect: os.Getenv(dashboardPath) != "", Args: []string{
 		"--log-format=console",
 		"--evaluator-poll-interval=5s", // half a minute is too long for a demo
 	}}); err != nil {

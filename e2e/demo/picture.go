@@ -20,9 +20,12 @@ type observer struct {
 	path  string
 }
 
-// observe starts the observer if DASHBOARD is set to the path of a picture.
+// dashboardPath is the environment variable with the path of the picture to draw.
+const dashboardPath = "DASHBOARD"
+
+// observe starts the observer if a picture is to be drawn.
 func (d *demo) observe(ctx context.Context) error {
-	path := os.Getenv("DASHBOARD")
+	path := os.Getenv(dashboardPath)
 	if path == "" {
 		return nil
 	}
