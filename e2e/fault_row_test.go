@@ -116,7 +116,8 @@ func (r *fault) expectCondition(kind string, status metav1.ConditionStatus, reas
 // expectOf is expectCondition of any SpokeCluster.
 func (r *fault) expectOf(name, kind string, status metav1.ConditionStatus, reason string, words ...string) {
 	r.t.Helper()
-	within(r.t, time.Until(r.injected.Add(shownWithin)), fmt.Sprintf("%s: %s=%s, reason %s, %q", name, kind, status, reason, words), func(ctx context.Context) error {
+	// Where others were awaited before, there still is time to look.
+	within(r.t, max(time.Until(r.injected.Add(shownWithin)), 2*time.Second), fmt.Sprintf("%s: %s=%s, reason %s, %q", name, kind, status, reason, words), func(ctx context.Context) error {
 		sc := membership(name)
 		if err := read(ctx, r.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
 			return err
