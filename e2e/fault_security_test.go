@@ -45,7 +45,7 @@ func (f *faulty) refusesLoopback(t *testing.T) {
 // expectRefused waits until a SpokeCluster names the refused field of its kubeconfig.
 func (f *faulty) expectRefused(t *testing.T, name, field string, begun time.Time) {
 	t.Helper()
-	within(t, time.Until(begun.Add(shownWithin)), name+" is refused for "+field, func(ctx context.Context) error {
+	within(t, max(time.Until(begun.Add(shownWithin)), 2*time.Second), name+" is refused for "+field, func(ctx context.Context) error {
 		sc := membership(name)
 		if err := read(ctx, f.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
 			return err

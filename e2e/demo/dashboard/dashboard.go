@@ -133,7 +133,7 @@ func (o *Options) ask(ctx context.Context, expr string, step time.Duration) ([]s
 	path, query := "api/v1/query", url.Values{"query": {variables.Replace(expr)}, "time": {stamp(o.To)}}
 	if step > 0 {
 		path = "api/v1/query_range"
-		query = url.Values{"query": query["query"], "start": {stamp(o.From)}, "end": {stamp(o.To)}, "step": {step.String()}}
+		query = url.Values{"query": query["query"], "start": {stamp(o.From)}, "end": {stamp(o.To)}, "step": {strconv.FormatFloat(step.Seconds(), 'f', 3, 64)}}
 	}
 	u := o.Prometheus.JoinPath(path)
 	u.RawQuery = query.Encode()

@@ -20,7 +20,7 @@ var epoch = time.Unix(1700000000, 0)
 func answer(w http.ResponseWriter, r *http.Request) {
 	query, metric := r.FormValue("query"), `"cluster":"eu-1","reason":"Unreachable <>","phase":"Applied","pod":"rulefleet-0"`
 	switch {
-	case strings.Contains(query, "$"):
+	case strings.Contains(query, "$"), strings.HasSuffix(r.FormValue("step"), "s"):
 		http.Error(w, `{"status":"error","error":"a variable is left"}`, http.StatusBadRequest)
 	case strings.Contains(query, "rulefleet_alerts"):
 		_, _ = fmt.Fprint(w, `{"status":"success","data":{"result":[]}}`)
