@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,6 +30,7 @@ type editing struct {
 	*testing.T
 	template *v1alpha1.AlertRuleTemplate
 	key      client.ObjectKey
+	changes  int // of the template
 }
 
 // edit creates a template, a matching Deployment, and their AlertRule.
@@ -98,14 +100,37 @@ func duration(d *monitoringv1.Duration) string {
 // change changes three fields of the template.
 func (e *editing) change(wait v1alpha1.Duration) {
 	e.Helper()
-	update(e.T, shared().Hub, e.template, func(r *v1alpha1.AlertRuleTemplate) {
+	e.arrives(func(r *v1alpha1.AlertRuleTemplate) {
 		r.Spec.For, r.Spec.Severity, r.Spec.Annotations["summary"] = wait, "critical", "changed"
+	})
+}
+
+// arrives changes the template, and a label that nobody overrides. When the AlertRule has the label, the
+// manager has processed this change and everything before it.
+func (e *editing) arrives(change func(*v1alpha1.AlertRuleTemplate)) {
+	e.Helper()
+	e.changes++
+	mark := v1alpha1.LabelText(fmt.Sprint(e.changes))
+	update(e.T, shared().Hub, e.template, func(r *v1alpha1.AlertRuleTemplate) {
+		change(r)
+		r.Spec.Labels["change"] = mark
+	})
+	eventually(e.T, "the AlertRule follows its template", func(ctx context.Context) error {
+		ar := &v1alpha1.AlertRule{}
+		if err := read(ctx, shared().Hub, e.key, ar); err != nil {
+			return err
+		}
+		if got := ar.Spec.Labels["change"]; got != mark {
+			return fmt.Errorf("it has change %q of %s", got, mark)
+		}
+		return nil
 	})
 }
 
 // quiet checks that nobody writes the AlertRule any more.
 func (e *editing) quiet() {
 	e.Helper()
+	e.arrives(func(*v1alpha1.AlertRuleTemplate) {})
 	ar := &v1alpha1.AlertRule{}
 	var since time.Time
 	eventually(e.T, "the AlertRule comes to rest", func(ctx context.Context) error {
@@ -116,8 +141,11 @@ func (e *editing) quiet() {
 		if was != ar.ResourceVersion {
 			since = time.Now()
 		}
-		// The last change may not have reached the operator yet, which delays writes by a second.
-		if ar.Status.ObservedGeneration != ar.Generation || time.Since(since) < 1500*time.Millisecond {
+		ready := meta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionReady)
+		if ready == nil || ready.Status != metav1.ConditionTrue || ready.ObservedGeneration != ar.Generation {
+			return fmt.Errorf("generation %d is not ready: %+v", ar.Generation, ready)
+		}
+		if time.Since(since) < time.Second { // what counts spokes writes the status once a second
 			return errors.New("it was written")
 		}
 		return nil
