@@ -43,14 +43,17 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// startFleet starts a hub and a spoke that has a SpokeCluster.
+// startFleet starts a hub, and a spoke whose SpokeCluster is older than every rule.
 func startFleet(t *testing.T) *fleet.Fleet {
 	t.Helper()
 	f, err := fleet.Start(t.Context(), fleet.Options{Spokes: []string{eu}})
 	must(t, err)
 	t.Cleanup(func() { must(t, f.Stop()) })
 	must(t, client.IgnoreAlreadyExists(f.Hub.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fleet.GeneratedNamespace}})))
-	must(t, f.Hub.Client.Create(t.Context(), &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: eu, Labels: map[string]string{"tier": "gold"}}}))
+	sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: eu, Labels: map[string]string{"tier": "gold"}}}
+	must(t, f.Hub.Client.Create(t.Context(), sc))
+	// The removal of a rule that was created in the same second is suspect: it may be older.
+	<-time.After(time.Until(sc.CreationTimestamp.Add(time.Second)))
 	return f
 }
 
