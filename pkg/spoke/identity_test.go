@@ -13,6 +13,8 @@ import (
 
 // engagedAs makes a spoke look engaged, as a cluster.
 func engagedAs(p *Provider, name, identity string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.entries[name] = &entry{current: &registration{conn: &connection{name: name, kick: make(chan struct{}, 1)}, cancel: func() {}}, spoke: &Spoke{Name: name}}
 	p.members.identities[name] = identity
 }
