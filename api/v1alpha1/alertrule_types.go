@@ -160,9 +160,9 @@ type WorkloadReference struct {
 }
 
 // Phase is the furthest state of a rule in a spoke that Rulefleet has verified. A rule is ready in a spoke
-// if its phase is the furthest that can be verified there: Evaluating or, if Rulefleet is not allowed to
-// query Prometheus, Selected or, if the spoke has no Prometheus and ThanosRuler objects or they can't be
-// read, Applied. While a spoke is unreachable, the phase is the last known one.
+// if its phase is the furthest that can be verified there. This is normally Evaluating. If Rulefleet is not
+// allowed to query Prometheus, it is Selected. If the spoke has no Prometheus and ThanosRuler objects, or
+// they can't be read, it is Applied. While a spoke is unreachable, the phase is the last known one.
 // +kubebuilder:validation:Enum=Pending;Applied;Selected;Evaluating
 type Phase string
 
@@ -215,9 +215,9 @@ type AlertRuleStatus struct {
 
 	// clusters lists the state of the rule in each spoke. With more than 100 spokes, it lists only spokes
 	// in which the rule is not ready, its alert fires or a metric is missing. If there are more than 100
-	// of them, it lists the 100 worst. In all other spokes, the rule is ready, except for the number of
-	// spokes in unlistedClusters. While the rule is not accepted, ready refers to the last accepted
-	// generation.
+	// of them, it lists the 100 worst. In all spokes that are not listed, the rule is ready, except in
+	// those that unlistedClusters counts. While the spec is not accepted, the rows describe the last
+	// accepted spec.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -117,9 +117,9 @@ const (
 	// ReasonEvaluatorsUnknown means that the Prometheus and ThanosRuler objects of the spoke can't be read.
 	// Applied is the furthest phase that can be verified, so the rule counts as ready.
 	ReasonEvaluatorsUnknown = "EvaluatorsUnknown"
-	// ReasonNotSelected means that no chosen Prometheus or ThanosRuler selects the rule or, if
-	// spec.evaluatorRefs names several, that one of them does not. The message names the label or the
-	// namespace that its selector requires.
+	// ReasonNotSelected means that no chosen Prometheus or ThanosRuler selects the rule. If
+	// spec.evaluatorRefs names several, it means that at least one of them does not. The message names the
+	// label or the namespace that its selector requires.
 	ReasonNotSelected = "NotSelected"
 	// ReasonNamespaceEnforced means that the Prometheus has an enforcedNamespaceLabel, and evaluates
 	// the rule for a different namespace than the one that the rule is about.
@@ -163,8 +163,9 @@ const (
 	ReasonTooManyRules = "TooManyRules"
 	// ReasonEvaluating is Evaluating=True: every chosen Prometheus and ThanosRuler answers.
 	ReasonEvaluating = "Evaluating"
-	// ReasonNotGranted is Evaluating=Unknown: Rulefleet's account in the spoke is not allowed to query its
-	// Prometheus (get services/proxy).
+	// ReasonNotGranted is Evaluating=Unknown: Rulefleet is not allowed to query a Prometheus. Its account in
+	// the spoke lacks get on services/proxy, or a proxy in front of the Prometheus denies access. The message
+	// says which.
 	ReasonNotGranted = "NotGranted"
 )
 

@@ -146,7 +146,7 @@ type EvaluatorReference struct {
 	// the permission to get services/proxy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:Pattern=`^https?://[^/?#@\s]+(/[^?#@\s]*)?$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(https?://[^/?#@[:space:]]+(/[^?#@[:space:]]*)?)?$')",message="not the address of a Prometheus; use a form such as https://prometheus.eu-1.example.com, without credentials, query and fragment"
 	URL string `json:"url,omitempty"`
 }
 
@@ -233,8 +233,8 @@ type PendingDeletions struct {
 	Held int32 `json:"held,omitempty"`
 
 	// suspect is the number of held rules whose deletion waits until you acknowledge it, without a time
-	// limit. The deletion may be caused by a loss of objects on the hub, because the rules are older than
-	// the CustomResourceDefinition or the SpokeCluster on which they depend.
+	// limit. The CustomResourceDefinition or the SpokeCluster on which these rules depend was created after
+	// them. It was probably deleted and created again, and objects on the hub may have been lost.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Suspect int32 `json:"suspect,omitempty"`

@@ -112,11 +112,11 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.evaluatorSpaces, "evaluator-namespaces", allNamespaces, "comma-separated `namespaces` of the spokes whose Prometheus and ThanosRuler objects can be chosen to evaluate the rules; * for all."+
 		" spec.evaluatorRefs of a SpokeCluster can name objects in other namespaces")
 	f.StringVar(&o.operatorSpaces, "prometheus-operator-namespaces", "", "comma-separated `namespaces` of the spokes to search for prometheus-operator if it does not run in the namespace of the Prometheus;"+
-		" its flags show from which namespaces it ignores PrometheusRules")
+		" Rulefleet reads the flags of prometheus-operator to know from which namespaces it takes PrometheusRules")
 	f.DurationVar(&o.evaluatorInterval, "evaluator-poll-interval", evaluate.DefaultInterval, "`duration` between two polls of a spoke's Prometheus for the rules that it evaluates and the alerts that fire; at least 5s")
 	f.Float64Var((*float64)(&o.intervals), "interval-scale", 1, "`factor` by which the intervals of probes and polls of spokes, and most delays before a retry, are multiplied; for tests")
 	f.BoolVar(&o.checkMetrics, "check-metrics", true, "check whether a spoke's Prometheus has series for every selector of the rules' expressions, and report selectors without series")
-	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "`duration` for which deletions are held if more than 20 rules and more than a quarter of a spoke's rules are to be deleted within that duration; also for this duration after the cluster of a spoke has changed. 0 disables this. Deletions that may be caused by a loss of objects on the hub always wait for an acknowledgement")
+	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "`duration` for which deletions are held if more than 20 rules and more than a quarter of a spoke's rules are to be deleted within that duration; after the cluster of a spoke has changed, every deletion there is held for this duration. 0 disables both. Deletions that may be caused by a loss of objects on the hub always wait for an acknowledgement")
 	f.DurationVar(&o.leaveTimeout, "leave-timeout", 2*time.Minute, "`duration` for which the manager tries to reach a spoke to remove its rules after its SpokeCluster was deleted; rules that are left after that stay in the spoke")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "`port` of the admission webhook; 0 disables it")
 	f.StringVar(&o.webhookService, "webhook-service", "rulefleet-webhook", "`name` of the Service in the manager's namespace through which the hub's API server calls the webhook")

@@ -37,11 +37,11 @@ var (
 	readyDesc = atScrape(Metric{
 		Name: "rulefleet_spoke_ready", Labels: []string{"cluster", "reason"},
 		Help: "1 if a SpokeCluster is Ready, else 0, with the reason. There is one series for each spoke.",
-		Use:  "A spoke that stays at 0 needs attention (alert `RulefleetSpokeNotReady`), unless the reason is intended: Suspended or Leaving. Contested has its own alert (`RulefleetContested`). A spoke at 1 with another reason than Ready is managed, but has a problem (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`). `kubectl describe spoke NAME` says what to do.",
+		Use:  "A spoke that stays at 0 needs attention (alert `RulefleetSpokeNotReady`), unless the reason is intended: Suspended or Leaving. Contested and DeletionsHeld have their own alerts (`RulefleetContested`, `RulefleetDeletionsHeld`). A spoke at 1 with another reason than Ready is managed, but has a problem (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`). `kubectl describe spoke NAME` says what to do.",
 	})
 	rulesDesc = atScrape(Metric{
 		Name: "rulefleet_rules", Labels: []string{"cluster", "phase", "reason"},
-		Help: "Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. All others, names that are not registered, and spokes whose state is still unknown after a restart are counted as _other. Phases and reasons are fixed sets, and pairs that do not occur have no series.",
+		Help: "Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: all other spokes, spokes that a placement names but that are not registered, and spokes whose state is still unknown after a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series.",
 		Use:  "A rule that stays at `Pending` with a reason is missing in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason is usually not evaluated there (alert `RulefleetRulesNotEvaluated`). The exceptions are Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown: they only explain why Rulefleet can't verify the next phase. [Reasons](reasons.md#alertrule) explains each reason. For the whole fleet: `sum by (phase, reason) (rulefleet_rules)`.",
 	})
 	alertRulesDesc = atScrape(Metric{

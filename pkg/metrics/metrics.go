@@ -24,7 +24,7 @@ var (
 	SpokeRequests = counter(Metric{
 		Name: "rulefleet_spoke_requests_total", Labels: []string{"verb", "code"},
 		Help: "Number of requests to the API servers of spokes, by Kubernetes verb (probe: health check of the spoke; ask: query to its Prometheus through the API server) and HTTP status code (error: no answer; canceled: the manager canceled the request).",
-		Use:  "A growing share of `error` and `5..`, without `probe` and `ask`, points to problems of the network or of API servers (alert `RulefleetSpokeRequestErrors`). Many `409` or `422` mean that spokes refuse rules: see `rulefleet_rules`.",
+		Use:  "A growing share of the codes `error` and `5..` points to problems of the network or of API servers (alert `RulefleetSpokeRequestErrors`). Do not count the verbs `probe` and `ask`. Many `409` or `422` mean that spokes refuse rules: see `rulefleet_rules`.",
 	})
 
 	// ParkedKeys is the number of keys that wait for their spoke, by controller.

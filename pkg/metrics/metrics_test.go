@@ -77,7 +77,7 @@ rulefleet_spoke_ready{cluster="b",reason="Ready"} 1
 rulefleet_spoke_ready{cluster="c",reason="Unreachable"} 0
 rulefleet_spoke_ready{cluster="d",reason="Other"} 0
 rulefleet_spoke_ready{cluster="e",reason="None"} 0
-# HELP rulefleet_rules Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. All others, names that are not registered, and spokes whose state is still unknown after a restart are counted as _other. Phases and reasons are fixed sets, and pairs that do not occur have no series.
+# HELP rulefleet_rules Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: all other spokes, spokes that a placement names but that are not registered, and spokes whose state is still unknown after a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series.
 # TYPE rulefleet_rules gauge
 rulefleet_rules{cluster="_other",phase="Applied",reason="None"} 0
 rulefleet_rules{cluster="_other",phase="Pending",reason="Conflict"} 14

@@ -19,7 +19,7 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonNotStalled, On: []string{stalled},
 		Message: "the rule is not stalled",
-		Meaning: "No spoke has a reason that sets Stalled. Such a reason has Stalled in the column On.", Remedy: nothing,
+		Meaning: "No spoke has a reason that sets Stalled. On this page, reasons that set it have Stalled in the column On.", Remedy: nothing,
 	},
 	{
 		Name: v1alpha1.ReasonProgressing, On: []string{ready},
@@ -70,14 +70,14 @@ var ofRules = []Reason{
 		Name: v1alpha1.ReasonNotRegistered, On: []string{row, ready},
 		Message: "no SpokeCluster has this name; register the spoke, or remove the name from spec.placement.names",
 		Meaning: "The placement names a spoke that is not registered.",
-		Remedy:  "Register the spoke, or remove its name from the placement. If a template generated the AlertRule, delete it instead.",
+		Remedy:  "Register the spoke, or remove its name from the placement. If a template generated the AlertRule, delete the AlertRule instead.",
 	},
 	{
 		Name: v1alpha1.ReasonUnreachable, On: []string{row, ready},
 		Message: "the spoke can't be reached; see the condition Connected of SpokeCluster eu-1",
 		Meaning: "The spoke is unreachable. The row keeps the last known phase. The row shows the outage 5 minutes after the SpokeCluster does," +
-			" or earlier if the rule has not been delivered yet. With the same delay, rows can have the other reasons for which Connected is" +
-			" False on the SpokeCluster, such as AuthFailed, InvalidKubeconfig and KubeconfigMissing.",
+			" or earlier if the rule has not been delivered yet. If Connected of the SpokeCluster is False for another reason, such as" +
+			" AuthFailed, InvalidKubeconfig or KubeconfigMissing, the row shows that reason after the same time.",
 		Remedy: "See the [SpokeCluster](#spokecluster).",
 	},
 	{

@@ -204,7 +204,7 @@ var ofSpokes = []Reason{
 			" ([spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml)).",
 	},
 	{
-		Name: v1alpha1.ReasonAmbiguous, On: []string{found},
+		Name: v1alpha1.ReasonAmbiguous, On: []string{found, ready},
 		Message: "the spoke has several Prometheus or ThanosRuler objects (Prometheus monitoring/a, Prometheus monitoring/b), and none is" +
 			" chosen; existing rules keep their labels and their namespace. Name the one that evaluates them: kubectl patch spokecluster eu-1 …",
 		Meaning: "The spoke has several Prometheus or ThanosRuler objects, and none of them is chosen. Existing rules keep their labels and" +
@@ -231,8 +231,8 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonEvaluatorUnreachable, On: []string{evaluating, ready},
 		Message: "Prometheus monitoring/k8s: the evaluator did not answer in time: …. Check its pods and their logs in namespace monitoring of" +
 			" the spoke",
-		Meaning: "A Prometheus has not answered three polls in a row, or its answer is not that of a Prometheus. The last known state of its" +
-			" alerts stays. The message describes the failure.",
+		Meaning: "A Prometheus has not answered three polls in a row (two, if they timed out), or its answer is not that of a Prometheus." +
+			" The last known state of its alerts stays. The message describes the failure.",
 		Remedy: "Follow the message. If it does not name a cause, check the pods of the Prometheus in the spoke, and its Service" +
 			" (`prometheus-operated`). If the Prometheus is behind a login or has its own path prefix, set its address in" +
 			" `spec.evaluatorRefs[].url`.",

@@ -39,6 +39,7 @@ const (
 	labelKey    = "invalid label name; use at most 63 letters, digits, -, _ and ., with an optional DNS prefix and /"
 	labelValue  = "invalid label value; use letters and digits, with -, _ or . between them"
 	reservedKey = "app.kubernetes.io/managed-by and labels of rulefleet.io are reserved for Rulefleet; remove them"
+	address     = "not the address of a Prometheus; use a form such as https://prometheus.eu-1.example.com, without credentials, query and fragment"
 	nothing     = "an override must change something; set state, expr, for, severity, labels or annotations"
 )
 
@@ -101,6 +102,8 @@ func breaches() []breach {
 		out = append(out, breach{ruleID: ruleID{"SpokeCluster", "spec.ruleLabels", labelValue}, field: "spec.ruleLabels", change: change{ruleLabels.to("release"), value},
 			message: "release: " + labelValue})
 	}
+	out = append(out, badTexts("SpokeCluster", "spec.evaluatorRefs[]", path{"spec", "evaluatorRefs", 0}, "url", address,
+		"prometheus.example.com:9090", "ftp://prometheus.example.com", "https://", "https://me:secret@prometheus.example.com", "https://a/?b", "https://a/#b", "https://a b")...)
 	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "for", duration, "5 min", "1m ")...)
 	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "severity", severity, "_")...)
 	out = append(out, badNames("AlertRule", "spec.overrides[]", override)...)

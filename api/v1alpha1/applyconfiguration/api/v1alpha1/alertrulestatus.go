@@ -27,9 +27,9 @@ type AlertRuleStatusApplyConfiguration struct {
 	OverriddenFields []string `json:"overriddenFields,omitempty"`
 	// clusters lists the state of the rule in each spoke. With more than 100 spokes, it lists only spokes
 	// in which the rule is not ready, its alert fires or a metric is missing. If there are more than 100
-	// of them, it lists the 100 worst. In all other spokes, the rule is ready, except for the number of
-	// spokes in unlistedClusters. While the rule is not accepted, ready refers to the last accepted
-	// generation.
+	// of them, it lists the 100 worst. In all spokes that are not listed, the rule is ready, except in
+	// those that unlistedClusters counts. While the spec is not accepted, the rows describe the last
+	// accepted spec.
 	Clusters []ClusterStatusApplyConfiguration `json:"clusters,omitempty"`
 	// unlistedClusters is the number of spokes in which the rule is not ready, and for which clusters has
 	// no room.

@@ -14,8 +14,8 @@ type PendingDeletionsApplyConfiguration struct {
 	// suspect.
 	Held *int32 `json:"held,omitempty"`
 	// suspect is the number of held rules whose deletion waits until you acknowledge it, without a time
-	// limit. The deletion may be caused by a loss of objects on the hub, because the rules are older than
-	// the CustomResourceDefinition or the SpokeCluster on which they depend.
+	// limit. The CustomResourceDefinition or the SpokeCluster on which these rules depend was created after
+	// them. It was probably deleted and created again, and objects on the hub may have been lost.
 	Suspect *int32 `json:"suspect,omitempty"`
 	// names lists the AlertRules of the first 50 of these rules, as namespace/name.
 	Names []string `json:"names,omitempty"`
