@@ -27,8 +27,8 @@ found=$(grep -rl --include='*.md' '^[[:space:]]*```sh$' README.md CONTRIBUTING.m
 # A block that is indented would be left out.
 if grep -rn --include='*.md' '^[[:space:]][[:space:]]*```sh$' docs; then fail "a block of commands is indented"; fi
 
-# read_as_a_person runs commands, and shows them as they are run.
-read_as_a_person() { bash -euo pipefail -v <<<"$1"; }
+# read_as_a_person runs commands, and shows them as they are run. The time limit ends a loop that would wait forever.
+read_as_a_person() { timeout --foreground 30m bash -euo pipefail -v <<<"$1"; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -89,14 +89,16 @@ script=$({
 KUBECONFIG=$work/hub read_as_a_person "$script"
 
 export KUBECONFIG=$work/hub:$work/eu-1:$work/us-1
-export IMAGE=$E2E_IMAGE SERVER=https://$prefix-eu-1-control-plane:6443
+export IMAGE=$E2E_IMAGE
+# The address in the context of the spoke is only for this machine; the hub's pods need another one.
+server=https://$prefix-eu-1-control-plane:6443
 kubectl config use-context hub >/dev/null
 kind load docker-image --quiet --name "$prefix-hub" "$E2E_IMAGE"
 helm uninstall rulefleet --namespace "$namespace" --wait
 say "$how: from the installation to the uninstallation"
 script=$(
 	commands $how/install.md '' '## Uninstall'
-	commands $how/register.md
+	commands $how/register.md | sed "s|--spoke-context eu-1|& --server $server|; s|^server=.*|server=$server|"
 	commands $how/upgrade.md
 	# A reader is slower. The lease of the former installation has to run out, and then the
 	# leader puts the CA into the webhook's configuration.

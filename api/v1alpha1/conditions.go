@@ -99,7 +99,8 @@ const (
 	// the spoke.
 	ReasonSuspended = "Suspended"
 	// ReasonUnsupported means that the spoke's Prometheus, with its version and features, can't parse the
-	// rule. Rulefleet does not write it, because it would make the reload of all rules fail.
+	// rule. Rulefleet does not write it, because it would make the reload of all rules fail. On an AlertRule:
+	// Accepted=False, and the oldest Prometheus of the fleet (--prometheus-version) can't parse the rule.
 	ReasonUnsupported = "Unsupported"
 	// ReasonQuotaExceeded means that a ResourceQuota in the spoke has no room for the rule.
 	ReasonQuotaExceeded = "QuotaExceeded"
@@ -203,8 +204,8 @@ const (
 	// ReasonRestored is Connected=False: the spoke's etcd was restored from a backup. Rulefleet reads all
 	// watched objects of the spoke again. Connected is True as soon as that is done.
 	ReasonRestored = "Restored"
-	// ReasonThrottled is Connected=False: the spoke's API server answers 429 (Too Many Requests). Rulefleet
-	// sends nothing until the time in that answer has passed.
+	// ReasonThrottled is Connected=False: the spoke's API server answers 429 (Too Many Requests). Until the
+	// time in that answer has passed, Rulefleet sends only probes (health checks).
 	ReasonThrottled = "Throttled"
 	// ReasonTooLarge is Connected=False: an answer of the spoke, or the number or size of its objects,
 	// exceeds a limit. The message gives the value and the limit. The rules in the spoke stay unchanged,

@@ -61,8 +61,8 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonThrottled, On: []string{connected, served, ready},
 		Message: "the spoke answers 429 (Too Many Requests); no requests are sent until its Retry-After has passed. …",
-		Meaning: "The API server answers 429 (Too Many Requests). Rulefleet sends nothing for the time in the answer (Retry-After, at most" +
-			" 5 minutes).",
+		Meaning: "The API server answers 429 (Too Many Requests). Until the time in the answer has passed (Retry-After, at most 5 minutes)," +
+			" Rulefleet sends only one probe (health check) every 30 s.",
 		Remedy: "If this continues, give Rulefleet's account its own FlowSchema in the spoke, or find out what overloads the API server.",
 	},
 	{
@@ -243,7 +243,7 @@ var ofSpokes = []Reason{
 		Meaning: "Evaluating is Unknown: the account in the spoke is not allowed to query Prometheus, or an address is refused. The furthest" +
 			" phase of rules is Selected.",
 		Remedy: "Nothing, if this is intended. Otherwise grant [evaluate](../how-to/register.md#the-permission-to-ask-prometheus). If the Service" +
-			" has another name (`spec.serviceName`), add it to `resourceNames` of the ClusterRole. If two Prometheus in a namespace share" +
+			" has another name (`spec.serviceName`), allow that name with a ClusterRole of your own. If two Prometheus in a namespace share" +
 			" `prometheus-operated`, give each its own Service, or set its address in `spec.evaluatorRefs[].url`.",
 	},
 	{
