@@ -60,7 +60,7 @@ func TestBrake(t *testing.T) {
 	f.expect(t, f.second, 5, 5)
 	// Each subtest continues the one before.
 	_ = t.Run("Disabled", f.disabled) && t.Run("EnabledAgain", f.enabledAgain) && t.Run("Restarted", f.restarted) &&
-		t.Run("Acknowledged", f.acknowledged) && t.Run("NothingHeld", f.nothingHeld) && t.Run("TemplateDeleted", f.templateDeleted) &&
+		t.Run("Acknowledged", f.acknowledged) && t.Run("NothingReleased", f.nothingReleased) && t.Run("TemplateDeleted", f.templateDeleted) &&
 		t.Run("KindLost", f.kindLost) && t.Run("Waited", f.waited)
 }
 
@@ -238,9 +238,9 @@ func (f *braking) acknowledged(t *testing.T) {
 	f.expectEvent(t, "DeletionsAcknowledged")
 }
 
-func (f *braking) nothingHeld(t *testing.T) {
+func (f *braking) nothingReleased(t *testing.T) {
 	f.acknowledge(t)
-	f.expectEvent(t, "NothingHeld")
+	f.expectEvent(t, "NothingReleased")
 }
 
 // templateDeleted is held as well: earlier acknowledgements do not count for later deletions.

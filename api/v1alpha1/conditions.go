@@ -165,8 +165,8 @@ const (
 	// ReasonEvaluating is Evaluating=True: every chosen Prometheus and ThanosRuler answers.
 	ReasonEvaluating = "Evaluating"
 	// ReasonNotGranted is Evaluating=Unknown: Rulefleet is not allowed to query a Prometheus. Its account in
-	// the spoke lacks get on services/proxy, or a proxy in front of the Prometheus denies access. The message
-	// says which.
+	// the spoke lacks get on services/proxy, a proxy in front of the Prometheus denies access, or there is no
+	// address that Rulefleet can use. The message says which.
 	ReasonNotGranted = "NotGranted"
 )
 

@@ -49,7 +49,7 @@ func TestThroughAPIServer(t *testing.T) {
 	c := through(t, config, service)
 
 	_, _, err = all(t.Context(), c, "")
-	checkError(t, "no grant", err, Forbidden, http.StatusForbidden, `the account needs "get" on services/proxy for its Service (HTTP 403): services "prometheus-operated:web" is forbidden`)
+	checkError(t, "no grant", err, Forbidden, http.StatusForbidden, `Rulefleet's account in the spoke needs "get" on services/proxy for the evaluator's Service (HTTP 403): services "prometheus-operated:web" is forbidden`)
 	got, err := c.Present(t.Context(), []string{"up", "down"})
 	checkError(t, "no grant", err, Forbidden, http.StatusForbidden, "forbidden")
 	if !slices.Equal(got, []Presence{Unknown, Unknown}) {

@@ -32,7 +32,9 @@ const (
 	Forbidden Kind = "Forbidden"
 	// NotFound: there is no such Service, or no such API behind it (404). A ThanosRuler has no query API.
 	NotFound Kind = "NotFound"
-	// Unavailable: the evaluator is down, starting or overloaded (429, 500, 502 to 504).
+	// Throttled: the API server, or a proxy in front of the evaluator, has too many requests (429).
+	Throttled Kind = "Throttled"
+	// Unavailable: the evaluator is down, starting or overloaded (500, 502 to 504).
 	Unavailable Kind = "Unavailable"
 	// Redirected: the answer is a redirect, which was not followed.
 	Redirected Kind = "Redirected"
@@ -55,6 +57,9 @@ type Error struct {
 
 	// Kind says what the caller can do.
 	Kind Kind
+
+	// FromAPIServer is true if the API server answered instead of the evaluator.
+	FromAPIServer bool
 
 	// Message says in one line what is wrong and what to check. It has a bounded length, and may quote the
 	// answer without characters that a terminal would interpret.
@@ -110,7 +115,7 @@ func problem(res *http.Response) *Error {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxProblem)) // a partial body is better than none
 	var s said
 	_ = json.Unmarshal(body, &s) // it may not be JSON
-	out := &Error{Code: res.StatusCode}
+	out := &Error{Code: res.StatusCode, FromAPIServer: s.fromAPIServer()}
 	var what string
 	out.Kind, what = judge(res, s)
 	out.Message = fmt.Sprintf("%s (HTTP %d)", what, res.StatusCode)
@@ -133,16 +138,16 @@ var verdicts = map[int]struct {
 		"the evaluator, or a proxy in front of it, requires a credential",
 	},
 	http.StatusForbidden: {
-		Forbidden, `permission denied: the account needs "get" on services/proxy for its Service`,
+		Forbidden, `permission denied: Rulefleet's account in the spoke needs "get" on services/proxy for the evaluator's Service`,
 		"the evaluator, or a proxy in front of it, denies access",
 	},
 	http.StatusNotFound: {
 		NotFound, "the API server finds no such Service, or no endpoints of it",
 		"the API was not found at this address; check the evaluator's route prefix",
 	},
-	http.StatusTooManyRequests: {
-		Unavailable, "the API server answers 'too many requests'",
-		"the evaluator, or a proxy in front of it, answers 'too many requests'",
+	http.StatusTooManyRequests: { // an overloaded API server answers in plain text
+		Throttled, "the API server answers 'too many requests'",
+		"the API server, or a proxy in front of the evaluator, answers 'too many requests'",
 	},
 	http.StatusInternalServerError: {
 		Unavailable, "the evaluator is down: the API server can't reach it behind its Service",

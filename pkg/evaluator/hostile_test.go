@@ -68,14 +68,14 @@ func TestErrors(t *testing.T) {
 	}{
 		"unauthorized, by the API server": {401, "application/json", fmt.Sprintf(kubernetes, "Unauthorized", 401), Unauthorized, "API server rejects"},
 		"unauthorized":                    {401, "text/plain", "Unauthorized\n", Unauthorized, "requires a credential (HTTP 401): Unauthorized"},
-		"forbidden, by the API server":    {403, "application/json", fmt.Sprintf(kubernetes, `services "prometheus-operated:web" is forbidden: no`, 403), Forbidden, `permission denied: the account needs "get" on services/proxy for its Service (HTTP 403): services "prometheus-operated:web" is forbidden: no`},
+		"forbidden, by the API server":    {403, "application/json", fmt.Sprintf(kubernetes, `services "prometheus-operated:web" is forbidden: no`, 403), Forbidden, `permission denied: Rulefleet's account in the spoke needs "get" on services/proxy for the evaluator's Service (HTTP 403): services "prometheus-operated:web" is forbidden: no`},
 		"forbidden":                       {403, "text/html", html, Forbidden, "denies access (HTTP 403): an HTML page"},
 		"not found, by the API server":    {404, "application/json", fmt.Sprintf(kubernetes, `services "x" not found`, 404), NotFound, "no such Service"},
 		"not found":                       {404, "text/plain", "404 page not found\n", NotFound, "route prefix"},
 		"no endpoints":                    {503, "application/json", fmt.Sprintf(kubernetes, `no endpoints available for service "x"`, 503), Unavailable, "is down"},
 		"starting":                        {503, "text/plain", "Service Unavailable", Unavailable, "starting"},
 		"a bad gateway":                   {502, "text/html", html, Unavailable, "an HTML page"},
-		"too many requests":               {429, "text/plain", "slow down", Unavailable, "answers 'too many requests' (HTTP 429): slow down"},
+		"too many requests":               {429, "text/plain", "slow down", Throttled, "the API server, or a proxy in front of the evaluator, answers 'too many requests' (HTTP 429): slow down"},
 		"a timeout of a query":            {503, "application/json", `{"status":"error","errorType":"timeout","error":"query timed out"}`, Rejected, "gave up on the query (HTTP 503): timeout: query timed out"},
 		"refused":                         {400, "application/json", `{"status":"error","errorType":"bad_data","error":"no"}`, Rejected, "rejects the query (HTTP 400): bad_data: no"},
 		"refused, by something else":      {400, "text/plain", "no", NotAnEvaluator, "(HTTP 400): no"},
@@ -107,6 +107,9 @@ func TestErrors(t *testing.T) {
 			})
 			_, _, err := all(t.Context(), client, "")
 			checkError(t, name, err, c.kind, c.code, c.says)
+			if bad := (*Error)(nil); errors.As(err, &bad) && bad.FromAPIServer != strings.HasPrefix(c.body, `{"kind":"Status"`) {
+				t.Errorf("from the API server: %t", bad.FromAPIServer)
+			}
 		})
 	}
 }

@@ -50,10 +50,11 @@ var ofEvents = []Reason{
 		Remedy:  "Nothing. If the message says that more need another acknowledgement, decide about those.",
 	},
 	{
-		Name: "NothingHeld", On: []string{kindSpoke},
+		Name: "NothingReleased", On: []string{kindSpoke},
 		Message: "annotation rulefleet.io/acknowledge-deletions was removed and had no effect: no deletion is held; …",
-		Meaning: "An acknowledgement had no effect, because no deletion was held that it could release.",
-		Remedy:  "Set the annotation only when deletions are held.",
+		Meaning: "An acknowledgement had no effect: no deletion was held, or the deletions that wait for an acknowledgement were not listed in" +
+			" `status.pendingDeletions.names`.",
+		Remedy: "Set the annotation only when deletions are held. If some wait for an acknowledgement, set it again when they are listed.",
 	},
 	{
 		Name: v1alpha1.ReasonInvalidExpr, On: []string{kindRule},

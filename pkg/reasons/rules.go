@@ -102,8 +102,8 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonConflict, On: []string{row, ready, stalled},
-		Message: "PrometheusRule shop/web in the spoke does not belong to this hub (it lacks the hub's labels) and is left as it is; delete it," +
-			" or create it under another name",
+		Message: "PrometheusRule shop/web in the spoke does not belong to this hub (it lacks the hub's labels) and is left as it is; delete it" +
+			" there. If you still need it, first create it again under another name",
 		Meaning: "A PrometheusRule of the same name exists that does not belong to this hub. Rulefleet leaves it unchanged.",
 		Remedy:  "Delete it in the spoke. If you still need it, create it under another name first.",
 	},
@@ -210,7 +210,7 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonEvaluationFailed, On: []string{row, ready},
 		Message: "Prometheus monitoring/k8s can't evaluate the rule: …",
-		Meaning: "Prometheus evaluates the rule, and the evaluation ends with the error in the message. The rule can't fire.",
+		Meaning: "A Prometheus evaluates the rule, and the evaluation ends with the error in the message. The rule can't fire there.",
 		Remedy: "Correct the expression. \"many-to-many matching\" and \"duplicate series\" are caused by labels of the spoke's series. Stalled" +
 			" is False, because the error can disappear by itself.",
 	},

@@ -47,9 +47,10 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonRulesFailing, On: []string{ready},
 		Message: "the spoke is connected, but 2 rules are not in effect there: 1 Conflict, 1 Mutated. For example …",
-		Meaning: "Ready is True, but some rules are not in effect in the spoke: they are not in it, or no Prometheus there evaluates them." +
-			" The message counts them by reason and names one of them.",
-		Remedy: "List the rules with `kubectl get alertrules -A`, and look up their reasons [below](#alertrule).",
+		Meaning: "Ready is True, but some rules are not in effect in the spoke: their present version is not in it, or a Prometheus that" +
+			" should evaluate it does not. The message counts them by reason and names one of them.",
+		Remedy: "Find the rules by the columns READY and REASON of `kubectl get alertrules -A`, and look up their reasons" +
+			" [below](#alertrule).",
 	},
 	{
 		Name: v1alpha1.ReasonUnreachable, On: []string{connected, served, ready},
@@ -68,11 +69,13 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonTooLarge, On: []string{connected, served, ready},
 		Message: "the cache of the spoke is too large: 60,000,000 bytes; the limit is 50,331,648 …",
-		Meaning: "An answer of the spoke's API server, or the number or size of the spoke's objects, exceeds a limit. The message gives the" +
-			" value, the limit and, if there is one, the flag that raises the limit. The rules in the spoke stay unchanged, and nothing is" +
-			" written to it. Rulefleet tries again after at most 20 s.",
+		Meaning: "An answer of the spoke's API server, the number or size of the spoke's objects, or the number of their changes within 5 s" +
+			" exceeds a limit. Or an event of a watch did not arrive completely within 20 s. The message gives the value, the limit and, if" +
+			" there is one, the flag that raises the limit. The rules in the spoke stay unchanged, and nothing is written to it. Rulefleet tries" +
+			" again after at most 20 s.",
 		Remedy: "If the spoke really is that large, raise `spokeLimits` and `resources.limits.memory` ([limits](limits.md))." +
-			" Otherwise find out what fills the cluster, or which server answers at the address in the kubeconfig.",
+			" Otherwise find out what fills the cluster or changes its objects so often, or which server answers at the address in the" +
+			" kubeconfig.",
 	},
 	{
 		Name: v1alpha1.ReasonAuthFailed, On: []string{connected, served, ready},
@@ -108,8 +111,8 @@ var ofSpokes = []Reason{
 		Message: "this is the same cluster as spoke eu-2, which stays in use; …",
 		Meaning: "The spoke is the same cluster as the spoke that the message names: the UIDs of their namespaces `kube-system` are equal." +
 			" The other spoke remains in use.",
-		Remedy: "Delete the Secret of one of the two. The other one takes over, or remains in use, without a gap. Then delete the" +
-			" SpokeCluster with the name of the deleted Secret.",
+		Remedy: "Decide which of the two to give up, and delete its Secret. The one that you keep takes over, or remains in use, without a" +
+			" gap. When it is Ready, delete the SpokeCluster of the one that you gave up.",
 	},
 	{
 		Name: v1alpha1.ReasonIdentityChanged, On: []string{connected, served, ready},
@@ -138,10 +141,11 @@ var ofSpokes = []Reason{
 		Message: "60 of 80 deletions of AlertRules are held until 2026-01-01T12:00:00Z, as a possible mistake: their Deployment or template is" +
 			" gone or no longer matches. To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
 			" rulefleet.io/acknowledge-deletions=true",
-		Meaning: "So many rules are to be deleted at once that it may be a mistake, or rules are to be deleted shortly after the spoke became a" +
-			" different cluster. The deletions wait until the time in the message. If the AlertRules, templates or placement labels of the rules" +
-			" may have been lost on the hub, the deletions wait until you acknowledge them, without a time limit. Of these, an acknowledgement" +
-			" releases only those that `status.pendingDeletions.names` lists. It releases all other held deletions, also if they are not listed" +
+		Meaning: "So many rules are to be deleted at once that it may be a mistake. Or rules are to be deleted shortly after the spoke became a" +
+			" different cluster, or after a restart of the manager while deletions were held. The deletions wait until the time in the message." +
+			" If the AlertRules, templates or placement labels of the rules may have been lost on the hub, the deletions wait until you" +
+			" acknowledge them, without a time limit. Of these, an acknowledgement releases only those that `status.pendingDeletions.names`" +
+			" lists. It releases all other held deletions, also if they are not listed" +
 			" ([more](../how-to/backup.md#deletions-that-wait-for-you)).",
 		Remedy: "Restore the objects from which the rules were created, or release the deletions:" +
 			" `kubectl annotate spoke NAME rulefleet.io/acknowledge-deletions=true`.",
@@ -229,8 +233,8 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonEvaluatorUnreachable, On: []string{evaluating, ready},
-		Message: "Prometheus monitoring/k8s: the evaluator did not answer in time: …. Check its pods and their logs in namespace monitoring of" +
-			" the spoke",
+		Message: "Prometheus monitoring/k8s: the evaluator did not answer in time: …. Check the pods of the Prometheus and their logs in" +
+			" namespace monitoring of the spoke",
 		Meaning: "A Prometheus has not answered three polls in a row (two, if they timed out), or its answer is not that of a Prometheus." +
 			" The last known state of its alerts stays. The message describes the failure.",
 		Remedy: "Follow the message. If it does not name a cause, check the pods of the Prometheus in the spoke, and its Service" +
@@ -239,12 +243,15 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonNotGranted, On: []string{evaluating},
-		Message: "Prometheus monitoring/k8s: permission denied: the account needs \"get\" on services/proxy for its Service (HTTP 403): …",
-		Meaning: "Evaluating is Unknown: the account in the spoke is not allowed to query Prometheus, or an address is refused. The furthest" +
-			" phase of rules is Selected.",
+		Message: "Prometheus monitoring/k8s: permission denied: Rulefleet's account in the spoke needs \"get\" on services/proxy for the" +
+			" evaluator's Service (HTTP 403): …",
+		Meaning: "Evaluating is Unknown: Rulefleet is not allowed to query a Prometheus. Its account in the spoke lacks get on" +
+			" `services/proxy`, a proxy in front of the Prometheus denies access, or there is no address that Rulefleet can use. The message" +
+			" says which. The furthest phase of rules is Selected.",
 		Remedy: "Nothing, if this is intended. Otherwise grant [evaluate](../how-to/register.md#the-permission-to-ask-prometheus). If the Service" +
 			" has another name (`spec.serviceName`), allow that name with a ClusterRole of your own. If two Prometheus in a namespace share" +
-			" `prometheus-operated`, give each its own Service, or set its address in `spec.evaluatorRefs[].url`.",
+			" `prometheus-operated`, give each its own Service, or set its address in `spec.evaluatorRefs[].url`. If a proxy denies access, set" +
+			" `url` to an address without the proxy.",
 	},
 	{
 		Name: v1alpha1.ReasonTooManyRules, On: []string{evaluating},

@@ -117,7 +117,7 @@ func replicasMismatch(m metrics) v1alpha1.AlertSpec {
 		For:      "15m",
 		Severity: warning,
 		Annotations: notes(theDeployment+" has fewer replicas available than it should.",
-			"{{ $value }} of the replicas of "+theDeployment+" have not been available for 15 minutes, and no rollout is in progress."+
+			"{{ $value }} of the replicas of "+theDeployment+" are not available, and no rollout is in progress."+
 				" Look for pods that are pending, not ready or restarting, and for quotas or missing nodes that keep pods from being created."),
 	}
 }
@@ -148,7 +148,7 @@ func generationMismatch(m metrics) v1alpha1.AlertSpec {
 		For:      "15m",
 		Severity: warning,
 		Annotations: notes("The deployment controller has not processed a change of "+theDeployment+".",
-			"For 15 minutes, the deployment controller has not processed generation {{ $value }} of "+theDeployment+". The latest change has no effect yet."+
+			"The deployment controller has not processed generation {{ $value }} of "+theDeployment+". The latest change has no effect yet."+
 				" Look at the health and the logs of kube-controller-manager, and for a client that changes the Deployment continuously."),
 	}
 }
@@ -179,7 +179,7 @@ func containerWaiting(m metrics) v1alpha1.AlertSpec {
 		For:      "1h",
 		Severity: warning,
 		Annotations: notes("Container {{ $labels.container }} of "+theDeployment+" does not start.",
-			"Container {{ $labels.container }} in pod {{ $labels.pod }} of "+theDeployment+" has been waiting to start for an hour."+
+			"Container {{ $labels.container }} in pod {{ $labels.pod }} of "+theDeployment+" is still waiting to start."+
 				" Look at the reason and the pod's events (kubectl describe pod): an image that can't be pulled, a missing ConfigMap, Secret or volume,"+
 				" or an init container that does not end."),
 	}
@@ -199,8 +199,8 @@ func hpaMaxedOut(m metrics) v1alpha1.AlertSpec {
 		For:      "15m",
 		Severity: warning,
 		Annotations: notes("The HorizontalPodAutoscaler of "+theDeployment+" is at its limit.",
-			"HorizontalPodAutoscaler {{ $labels.horizontalpodautoscaler }} has run "+theDeployment+
-				" at its maximum of {{ $value }} replicas for 15 minutes. It can't add replicas if the load increases."+
+			"HorizontalPodAutoscaler {{ $labels.horizontalpodautoscaler }} runs "+theDeployment+
+				" at its maximum of {{ $value }} replicas. It can't add replicas if the load increases."+
 				" Look at the load and at the autoscaler's metrics (kubectl describe hpa), and raise maxReplicas if the load is real."),
 	}
 }

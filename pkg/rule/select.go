@@ -15,8 +15,10 @@ import (
 )
 
 // TakesNone describes an evaluator without a ruleSelector, after its name.
-const TakesNone = "selects no PrometheusRule, because it has no spec.ruleSelector, or one that Rulefleet can't use (see status.evaluators of the SpokeCluster);" +
-	" set spec.ruleSelector of that object ({} selects all PrometheusRules)"
+func (e *Evaluator) TakesNone() string {
+	return "selects no PrometheusRule, because it has no spec.ruleSelector, or one that Rulefleet can't use (see status.evaluators of the SpokeCluster);" +
+		" set spec.ruleSelector of that " + e.Kind + " ({} selects all PrometheusRules)"
+}
 
 // Selection lists the evaluators of a spoke that select a PrometheusRule, by their selectors.
 type Selection struct {
@@ -73,7 +75,7 @@ func noEvaluator(c Cluster) Selection {
 		return Selection{Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: c.EvaluatorsUnknown}
 	}
 	if i := slices.IndexFunc(c.Evaluators, func(e Evaluator) bool { return !e.Missing }); i >= 0 {
-		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: c.Evaluators[i].String() + " " + TakesNone}
+		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: c.Evaluators[i].String() + " " + c.Evaluators[i].TakesNone()}
 	}
 	return Selection{Reason: v1alpha1.ReasonNoEvaluator, Message: "the spoke has no Prometheus or ThanosRuler object; Rulefleet can't verify whether anything evaluates the rule"}
 }
@@ -87,14 +89,14 @@ func noSuch(r v1alpha1.EvaluatorReference, spoke string) string {
 // if the evaluator selects it. open contains the causes why labels are not determined.
 func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluster, open map[string]string) string {
 	if e.RuleSelector == nil {
-		return TakesNone
+		return e.TakesNone()
 	}
 	if why := e.skipsNamespace(ns); why != "" {
 		return why
 	}
 	selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
 	if err != nil {
-		return fmt.Sprintf("has an invalid spec.ruleSelector; correct it in that object: %v", err)
+		return fmt.Sprintf("has an invalid spec.ruleSelector; correct it in that %s: %v", e.Kind, err)
 	}
 	requirements, _ := selector.Requirements()
 	unmet := unmet(requirements, o.Labels)
@@ -140,7 +142,7 @@ func (e *Evaluator) skipsNamespace(ns Namespace) string {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(e.RuleNamespaceSelector)
 	if err != nil {
-		return fmt.Sprintf("has an invalid spec.ruleNamespaceSelector; correct it in that object: %v", err)
+		return fmt.Sprintf("has an invalid spec.ruleNamespaceSelector; correct it in that %s: %v", e.Kind, err)
 	}
 	requirements, _ := selector.Requirements()
 	unmet := unmet(requirements, ns.Labels)

@@ -167,7 +167,7 @@ func (w *warnings) droppedLabels(field string, texts map[string]v1alpha1.LabelTe
 		for _, label := range slices.Sorted(maps.Keys(mentionedLabels(parsed))) {
 			w.walks++
 			if w.walks <= maxWalks && !mayHaveLabel(tree, label) {
-				w.add(keyed(field, key), "uses the label %q, which no series of the expression has; keep the label in the expression, or remove it from the text", excerpt(label))
+				w.add(keyed(field, key), "uses the label %q, which the result of the expression does not have; keep it in the result, for example with by (%[1]s), or remove it from the text", excerpt(label))
 			}
 		}
 	}

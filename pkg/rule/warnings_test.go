@@ -90,7 +90,7 @@ func TestWarnings(t *testing.T) {
 	over := func(os ...v1alpha1.Override) func(*v1alpha1.AlertRule) {
 		return func(r *v1alpha1.AlertRule) { r.Spec.Overrides = os }
 	}
-	const dropped = `spec.annotations[a] uses the label "pod", which no series of the expression has`
+	const dropped = `spec.annotations[a] uses the label "pod", which the result of the expression does not have; keep it in the result, for example with by (pod), or remove it from the text`
 	for name, c := range map[string]struct {
 		edit func(*v1alpha1.AlertRule)
 		want []string // prefixes

@@ -113,7 +113,7 @@ func (rs *readings) stuck() error {
 		case stuck:
 			return &stuckError{kind: r.kind}
 		case slow != nil:
-			return fmt.Errorf("listing %ss again: %w", r.kind, slow)
+			return fmt.Errorf("listing %ss another time failed: %w", r.kind, slow)
 		}
 	}
 	return nil
@@ -124,7 +124,7 @@ type stuckError struct{ kind string }
 
 // Error implements error.
 func (e *stuckError) Error() string {
-	return "listing " + e.kind + "s again: a page was not complete within " + pageStuck.String()
+	return e.kind + "s were being listed again, and a page of the list was not complete within " + pageStuck.String()
 }
 
 // Is makes it a timeout.

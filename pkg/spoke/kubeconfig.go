@@ -82,23 +82,33 @@ func currentContext(kubeconfig []byte) (*clientcmdapi.Cluster, *clientcmdapi.Aut
 	}
 	kctx := cfg.Contexts[cfg.CurrentContext]
 	if kctx == nil {
-		return nil, nil, refuse("current-context", "names a context that the kubeconfig does not have; set it with 'kubectl config use-context'")
+		return nil, nil, dangling("current-context", cfg.CurrentContext, "context", "set it with 'kubectl config use-context'")
 	}
 	cluster := cfg.Clusters[kctx.Cluster]
 	if cluster == nil {
-		return nil, nil, refuse("contexts[].context.cluster", "names a cluster that the kubeconfig does not have; correct the context, or add the cluster")
+		return nil, nil, dangling("contexts[].context.cluster", kctx.Cluster, "cluster", "set it to the name of an entry in clusters")
 	}
 	user := cfg.AuthInfos[kctx.AuthInfo]
 	if user == nil {
-		return nil, nil, refuse("contexts[].context.user", "names a user that the kubeconfig does not have; correct the context, or add the user")
+		return nil, nil, dangling("contexts[].context.user", kctx.AuthInfo, "user", "set it to the name of an entry in users")
 	}
 	return cluster, user, nil
+}
+
+// dangling refuses a field whose value is not the name of an entry of the kubeconfig.
+func dangling(field, name, kind, todo string) error {
+	if name == "" {
+		return refuse(field, "is missing; "+todo)
+	}
+	return refuse(field, "names a "+kind+" that the kubeconfig does not have; "+todo)
 }
 
 // checkCluster checks the cluster except its proxy, and returns the server.
 func checkCluster(c *clientcmdapi.Cluster, allow Allowance) (*url.URL, error) {
 	server, err := url.Parse(c.Server)
 	switch {
+	case c.Server == "":
+		return nil, refuse(fieldServer, "is missing; write it as https://host:port")
 	case err != nil || server.Hostname() == "":
 		return nil, refuse(fieldServer, "is not a valid URL; write it as https://host:port")
 	case server.Scheme != "https" && (server.Scheme != "http" || !allow.HTTP):

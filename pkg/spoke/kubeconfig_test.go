@@ -131,7 +131,7 @@ func TestRESTConfigRefused(t *testing.T) {
   clusters: [{name: k, cluster: {%s}}], users: [{name: u, user: {%s}}]}`, current, cluster, user, goodCluster, goodUser)
 	}
 	for name, tc := range map[string]struct {
-		kubeconfig, field string
+		kubeconfig, field, says string
 	}{
 		"nothing":                             {kubeconfig: ""},
 		"more than 256 KiB":                   {kubeconfig: kubeconfig(goodCluster, goodUser) + strings.Repeat("#"+canary+"\n", 40000)},
@@ -148,14 +148,14 @@ func TestRESTConfigRefused(t *testing.T) {
 			kubeconfig: kubeconfig(goodCluster, "client-certificate-data: "+b64(canary)+", client-key-data: '"+canary+"!'"),
 		},
 
-		"no current-context":      {kubeconfig: context("''", "k", "u"), field: "current-context"},
-		"another current-context": {kubeconfig: context(canary, "k", "u"), field: "current-context"},
-		"no cluster":              {kubeconfig: context("c", "''", "u"), field: "contexts[].context.cluster"},
-		"another cluster":         {kubeconfig: context("c", canary, "u"), field: "contexts[].context.cluster"},
-		"no user":                 {kubeconfig: context("c", "k", "''"), field: "contexts[].context.user"},
-		"another user":            {kubeconfig: context("c", "k", canary), field: "contexts[].context.user"},
+		"no current-context":      {kubeconfig: context("''", "k", "u"), field: "current-context", says: "is missing; set it with"},
+		"another current-context": {kubeconfig: context(canary, "k", "u"), field: "current-context", says: "names a context that"},
+		"no cluster":              {kubeconfig: context("c", "''", "u"), field: "contexts[].context.cluster", says: "is missing; set it to"},
+		"another cluster":         {kubeconfig: context("c", canary, "u"), field: "contexts[].context.cluster", says: "names a cluster that"},
+		"no user":                 {kubeconfig: context("c", "k", "''"), field: "contexts[].context.user", says: "is missing; set it to"},
+		"another user":            {kubeconfig: context("c", "k", canary), field: "contexts[].context.user", says: "names a user that"},
 
-		"no server":               {kubeconfig: kubeconfig("tls-server-name: "+canary, goodUser), field: "cluster.server"},
+		"no server":               {kubeconfig: kubeconfig("tls-server-name: "+canary, goodUser), field: "cluster.server", says: "is missing; write it as"},
 		"http":                    {kubeconfig: kubeconfig("server: 'http://"+canary+"'", goodUser), field: "cluster.server"},
 		"a bare host":             {kubeconfig: kubeconfig("server: "+canary, goodUser), field: "cluster.server"},
 		"a bare host and port":    {kubeconfig: kubeconfig("server: '"+canary+":6443'", goodUser), field: "cluster.server"},
@@ -195,6 +195,9 @@ func TestRESTConfigRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg, err := RESTConfig([]byte(tc.kubeconfig), Allowance{})
 			checkRefused(t, err, tc.field)
+			if !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("%q does not say %q", err, tc.says)
+			}
 			if cfg != nil {
 				t.Error("a configuration came with the error")
 			}

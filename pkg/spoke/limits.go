@@ -121,10 +121,16 @@ type TooLargeError struct {
 	Flag string
 	// part means that a request for fewer objects may succeed.
 	part bool
+	// often means that objects change too often. late means that an event did not arrive completely within
+	// eventTime; it has no Value.
+	often, late bool
 }
 
 // Error implements error.
 func (e *TooLargeError) Error() string {
+	if e.late {
+		return e.What + " did not arrive completely within " + eventTime.String()
+	}
 	p := message.NewPrinter(language.English)
 	bound := p.Sprintf("%d", e.Bound)
 	if e.Flag != "" {
@@ -144,16 +150,22 @@ func tooLarge(err error) *TooLargeError {
 
 // tooLargeAdvice says what to do about a spoke that is too large.
 func tooLargeAdvice(e *TooLargeError) string {
-	if e.Flag != "" {
-		return "the rules in the spoke stay unchanged; find out which objects fill the cluster, or raise the limit"
+	todo := "check which server answers at the address in the kubeconfig"
+	switch {
+	case e.late:
+		todo = "check the network link, and which server or proxy answers at the address in the kubeconfig"
+	case e.often:
+		todo = "find out what changes these objects so often in the spoke"
+	case e.Flag != "":
+		todo = "find out which objects fill the cluster, or raise the limit"
 	}
-	return "the rules in the spoke stay unchanged; check which server answers at the address in the kubeconfig"
+	return "the rules in the spoke stay unchanged; " + todo
 }
 
 // answerName names the answer to a request in a message.
-func answerName(req *http.Request) string {
+func answerName(req *http.Request, code int) string {
 	path := req.URL.Path
-	if req.URL.Query().Get("watch") != "" {
+	if req.URL.Query().Get("watch") != "" && code == http.StatusOK {
 		return "an event of " + path
 	}
 	return fmt.Sprintf("the answer to %s %s", req.Method, path)

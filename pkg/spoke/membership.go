@@ -239,17 +239,27 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 	case n.refused > 0:
 		return Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonMaxRulesReached,
-			Message: fmt.Sprintf("%s AlertRules: spec.maxRules (%d) is reached. Existing AlertRules stay."+
-				" To generate fewer, narrow the templates. To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'",
-				deploymentsLack(n.refused), ptr.Deref(sc.Spec.MaxRules, 0), sc.Name, more(ptr.Deref(sc.Spec.MaxRules, 0), n.refused)),
+			Message: deploymentsLack(n.refused) + " AlertRules: " + maxRulesReached(sc.Name, ptr.Deref(sc.Spec.MaxRules, 0), n.refused),
 		}
 	}
 	return Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "the hub manages the rules in the spoke"}
 }
 
+// highestMaxRules is the maximum of spec.maxRules in the API.
+const highestMaxRules = 100_000
+
+// maxRulesReached describes a limit that keeps Deployments from getting AlertRules, and what to do.
+func maxRulesReached(spoke string, limit int32, refused int) string {
+	if limit >= highestMaxRules {
+		return fmt.Sprintf("spec.maxRules (%d, the maximum) is reached. Existing AlertRules stay. To generate fewer, narrow the templates", limit)
+	}
+	return fmt.Sprintf("spec.maxRules (%d) is reached. Existing AlertRules stay. To generate fewer, narrow the templates."+
+		" To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'", limit, spoke, more(limit, refused))
+}
+
 // more suggests a higher limit: room for at least as many AlertRules as Deployments are refused.
 func more(limit int32, refused int) int32 {
-	return min(max(2*limit, limit+2*int32(min(refused, 1<<20))), 100_000)
+	return min(max(2*limit, limit+2*int32(min(refused, 1<<20))), highestMaxRules)
 }
 
 func deploymentsLack(n int) string {

@@ -474,7 +474,19 @@ func TestStatusOf(t *testing.T) {
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
 				message := meta.FindStatusCondition(s.Conditions, ready).Message
-				if !strings.HasPrefix(message, "3 Deployments lack AlertRules: spec.maxRules (5) is reached") {
+				if !strings.HasPrefix(message, "3 Deployments lack AlertRules: spec.maxRules (5) is reached. ") || !strings.HasSuffix(message, `{"spec":{"maxRules":11}}'`) {
+					t.Errorf("the message is %q", message)
+				}
+			},
+		},
+		"more rules are wanted than any spoke may have": {
+			sc: spec(well(), func(s *v1alpha1.SpokeClusterSpec) { s.MaxRules = ptr.To[int32](highestMaxRules) }), seen: good(), refused: 1,
+			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/MaxRulesReached"},
+			moved: []string{ready}, contact: longAgo,
+			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				const want = "1 Deployment lacks AlertRules: spec.maxRules (100000, the maximum) is reached. Existing AlertRules stay. To generate fewer, narrow the templates"
+				if message := meta.FindStatusCondition(s.Conditions, ready).Message; message != want {
 					t.Errorf("the message is %q", message)
 				}
 			},

@@ -103,14 +103,14 @@ func (m *meter) exceeded() *TooLargeError {
 	case m.bytes > 0 && m.read > m.bytes:
 		e.Value, e.Bound, e.Unit, e.Flag = m.read, m.bytes, "bytes", m.flag
 	case m.bounds.values > 0 && m.values > m.bounds.values:
-		e.Value, e.Bound, e.Unit = m.values, m.bounds.values, "values"
+		e.Value, e.Bound, e.Unit = m.values, m.bounds.values, "JSON values"
 	case m.bounds.items > 0 && m.items > m.bounds.items:
 		e.Value, e.Bound, e.Unit = m.items, m.bounds.items, "objects"
 		if e.Bound != maxShort {
 			e.Flag = objectsFlag
 		}
 	case m.bounds.values > 0 && m.deepest > maxNesting: // if it is decoded as JSON
-		e.Value, e.Bound, e.Unit, e.part = int64(m.deepest), maxNesting, "levels", false
+		e.Value, e.Bound, e.Unit, e.part = int64(m.deepest), maxNesting, "levels of JSON", false
 	default:
 		return nil
 	}
@@ -149,7 +149,7 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 		// Without this, the spoke's Content-Type would choose the decoder, such as YAML.
 		resp.Header.Set("Content-Type", "application/json")
 	}
-	m := &meter{bounds: t.limits.answerTo(req, resp.StatusCode), what: answerName(req)}
+	m := &meter{bounds: t.limits.answerTo(req, resp.StatusCode), what: answerName(req, resp.StatusCode)}
 	m.part = pageOf(req) != nil && req.URL.Query().Get("limit") != "1"
 	tell := t.tell
 	if aside || tell == nil || (req.Method != http.MethodGet && resp.StatusCode >= http.StatusBadRequest) {
@@ -285,9 +285,9 @@ func (b *eventBody) add(p []byte, now time.Time) *TooLargeError {
 	within := "within " + eventSpan.String()
 	switch {
 	case b.count > maxEvents:
-		return &TooLargeError{What: b.what, Value: b.count, Bound: maxEvents, Unit: "events " + within}
+		return &TooLargeError{What: b.what, Value: b.count, Bound: maxEvents, Unit: "events " + within, often: true}
 	case b.passed > maxEventBytes:
-		return &TooLargeError{What: b.what, Value: b.passed, Bound: maxEventBytes, Unit: "bytes " + within}
+		return &TooLargeError{What: b.what, Value: b.passed, Bound: maxEventBytes, Unit: "bytes " + within, often: true}
 	}
 	return nil
 }
@@ -305,7 +305,7 @@ type overdue struct {
 
 // newOverdue returns an overdue for a body. It calls tell when it ends the body.
 func newOverdue(what string, body io.Closer, tell func(*TooLargeError)) *overdue {
-	o := &overdue{late: &TooLargeError{What: what, Value: int64(eventTime / time.Second), Bound: int64(eventTime / time.Second), Unit: "seconds without completing"}}
+	o := &overdue{late: &TooLargeError{What: what, late: true}}
 	o.fire = func() {
 		o.mu.Lock()
 		o.fired = true

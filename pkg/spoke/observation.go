@@ -67,7 +67,8 @@ type DuplicateError struct {
 
 // Error implements error.
 func (e *DuplicateError) Error() string {
-	return "this is the same cluster as spoke " + e.Other + ", which stays in use; delete the Secret of one of the two. When the other one is Ready, delete the SpokeCluster that has the name of the deleted Secret"
+	return "this is the same cluster as spoke " + e.Other + ", which stays in use. Decide which of the two to give up, and delete its Secret." +
+		" Wait until the one that you keep is Ready. Then delete the SpokeCluster of the one that you gave up"
 }
 
 // IdentityError says that a spoke's kubeconfig leads to another cluster than before: the UID of namespace

@@ -26,7 +26,7 @@ func (b *Brake) beware(name string, left time.Duration) {
 // beware forgets all released deletions, and holds all deletions until a time, including those that are held
 // already.
 func (l *ledger) beware(until time.Time) {
-	l.wary = until
+	l.wary, l.doubted = until, until
 	if l.tripped() {
 		l.until = l.wary
 	}
@@ -66,4 +66,17 @@ func (a *account) recall(now time.Time, span time.Duration) {
 	for _, hop := range hops {
 		a.ledger(hop, span).wary = now.Add(span)
 	}
+}
+
+// whyAll says why all deletions are held, whatever their number, and what else can be done about it. Both are
+// empty if the number is the cause.
+func (l *ledger) whyAll(now time.Time) (why, remedy string) {
+	switch {
+	case now.Before(l.doubted):
+		return "the spoke became, or may have become, another cluster at status.identityTime",
+			"restore the former kubeconfig if the spoke is the wrong cluster"
+	case now.Before(l.wary):
+		return "the manager was restarted while deletions were held", ""
+	}
+	return "", ""
 }

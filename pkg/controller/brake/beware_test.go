@@ -1,8 +1,12 @@
 package brake
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // After a spoke became another cluster, even the first few deletions are held.
@@ -122,5 +126,42 @@ func TestBewareOff(t *testing.T) {
 	b.Beware("s")
 	if n := b.mass(Generate, "s"); n != 0 || len(b.spokes) != 0 {
 		t.Errorf("%d are held", n)
+	}
+}
+
+// The message says why even a single deletion is held. The kubeconfig is a remedy only if the cluster is the cause.
+func TestWhyAll(t *testing.T) {
+	const (
+		cluster    = "Every deletion is held now, because the spoke became, or may have become, another cluster at status.identityTime."
+		restart    = "Every deletion is held now, because the manager was restarted while deletions were held."
+		kubeconfig = "restore the former kubeconfig"
+	)
+	shown := &spoke.Held{Count: 1, Names: []string{"a/b"}, Message: "held"}
+	for name, tc := range map[string]struct {
+		before func(*braked)
+		says   []string
+	}{
+		"many deletions": {func(*braked) {}, nil},
+		"the cluster":    {func(b *braked) { b.Beware("s") }, []string{cluster, kubeconfig}},
+		"a restart":      {func(b *braked) { b.Recall("s", shown, time.Time{}) }, []string{restart}},
+		"a restart, after the cluster became another one": {func(b *braked) { b.Recall("s", shown, start) }, []string{cluster, kubeconfig}},
+		"a restart, long after that":                      {func(b *braked) { b.Recall("s", shown, at(-span)) }, []string{restart}},
+		"an acknowledgement": {func(b *braked) {
+			b.Beware("s")
+			b.mass(Distribute, "s")
+			b.Acknowledge("s", nil)
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBraked(t, span)
+			tc.before(b)
+			b.mass(Generate, "s")
+			message := b.publish("s", true).is.Message
+			for _, words := range []string{cluster, restart, kubeconfig} {
+				if want := slices.Contains(tc.says, words); strings.Contains(message, words) != want {
+					t.Errorf("%q: want %t: %s", words, want, message)
+				}
+			}
+		})
 	}
 }

@@ -316,15 +316,15 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 	held := &spoke.Held{Count: a.held()}
 	var parts, remedies []string
 	var next time.Duration
-	wary := false
+	why, remedy := "", ""
 	for _, hop := range hops {
 		l := a.ledgers[hop]
 		if l == nil || l.held == 0 {
 			continue
 		}
 		held.Suspects += l.suspects
-		wary = wary || now.Before(l.wary)
 		if n := l.counting(); n > 0 {
+			why, remedy = l.whyAll(now)
 			if left := max(l.until.Sub(now), time.Millisecond); next == 0 || left < next {
 				next = left
 			}
@@ -336,18 +336,24 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 		}
 	}
 	held.Names = a.names()
-	which := "them"
+	if why != "" {
+		parts = append(parts, "Every deletion is held now, because "+why)
+	}
 	if held.Suspects > 0 {
 		parts = append(parts, "A CustomResourceDefinition or the SpokeCluster was created after these rules, so AlertRules, templates or labels may have been lost")
 		remedies = []string{"restore AlertRules, templates, and the labels of SpokeClusters from a backup"}
 	}
-	if wary {
-		remedies = append(remedies, "restore the former kubeconfig if the spoke is the wrong cluster")
+	if remedy != "" {
+		remedies = append(remedies, remedy)
 	}
+	which := "them now"
 	if held.Suspects > maxNames {
-		which = fmt.Sprintf("the %d in status.pendingDeletions", maxNames)
+		which = fmt.Sprintf("now the %d in status.pendingDeletions.names", maxNames)
+		if held.Count > held.Suspects {
+			which += ", and all that are held for a time"
+		}
 	}
-	held.Message = fmt.Sprintf("%s. To keep the rules, %s. To delete %s now: kubectl annotate spoke %s %s=true",
+	held.Message = fmt.Sprintf("%s. To keep the rules, %s. To delete %s: kubectl annotate spoke %s %s=true",
 		strings.Join(parts, ". "), strings.Join(remedies, ", and "), which, name, v1alpha1.AcknowledgeDeletionsAnnotation)
 	return held, next
 }

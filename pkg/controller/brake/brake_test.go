@@ -209,7 +209,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 			// Suspects that are not named can't be acknowledged.
 			b.suspects(Distribute)
 			p = b.publish("s", true)
-			if !strings.Contains(p.is.Message, "To delete the 50 in status.pendingDeletions now") {
+			if !strings.Contains(p.is.Message, "To delete now the 50 in status.pendingDeletions.names: kubectl") {
 				t.Errorf("it does not say how many are named: %s", p.is.Message)
 			}
 			if n := b.Acknowledge("s", p.is.Names); n != 50 || b.woken["distribute s"] != 50 || b.suspects(Distribute) != 10 || b.Brake.suspects("s") != 10 {
@@ -248,6 +248,7 @@ func (b *braked) few(n int) (held []types.NamespacedName) {
 // The longest message fits into an Event.
 func TestMessage(t *testing.T) {
 	b := newBraked(t, span)
+	b.Beware("s")
 	for _, hop := range hops {
 		b.suspects(hop)
 		for n := range 60 {
@@ -259,8 +260,11 @@ func TestMessage(t *testing.T) {
 		}
 	}
 	p := b.publish("s", true)
-	if p.is.Count != 200 || p.is.Suspects != 120 || p.next != span {
+	if p.is.Count != 240 || p.is.Suspects != 120 || p.next != span {
 		t.Errorf("got %+v with %+v", p, p.is)
+	}
+	if !strings.Contains(p.is.Message, "To delete now the 50 in status.pendingDeletions.names, and all that are held for a time: kubectl") {
+		t.Errorf("it does not say what else an acknowledgement releases: %s", p.is.Message)
 	}
 	if len(p.is.Message) > 1000 {
 		t.Errorf("the message has %d bytes: %s", len(p.is.Message), p.is.Message)

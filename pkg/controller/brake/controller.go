@@ -34,6 +34,9 @@ const (
 	// retry is when to retry after a conflicting write, and to check for deletions held before a start.
 	retry = time.Second
 
+	// maxNote is the API's limit for the note of an Event, in bytes, minus the ellipsis.
+	maxNote = 1024 - len("…")
+
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 30 * time.Second
 )
@@ -167,19 +170,19 @@ func (r *Reconciler) acknowledge(ctx context.Context, sc *v1alpha1.SpokeCluster)
 	switch {
 	case n > 0 && left > 0:
 		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsAcknowledged", "Release",
-			"%d held deletions were acknowledged and continue; %d more were not listed in status.pendingDeletions and need another acknowledgement", n, left)
+			"%d held deletions were acknowledged and continue; %d more were not listed in status.pendingDeletions.names and need another acknowledgement", n, left)
 		return 0, nil
 	case n > 0:
 		r.Recorder.Eventf(sc, nil, "Normal", "DeletionsAcknowledged", "Release", "%d held deletions were acknowledged and continue", n)
 		return 0, nil
 	case left > 0:
-		r.Recorder.Eventf(sc, nil, "Warning", "NothingHeld", "Release",
-			"annotation %s was removed and had no effect: %d held deletions were not listed in status.pendingDeletions; set it again when they are listed",
+		r.Recorder.Eventf(sc, nil, "Warning", "NothingReleased", "Release",
+			"annotation %s was removed and had no effect: %d held deletions were not listed in status.pendingDeletions.names; set it again when they are listed",
 			v1alpha1.AcknowledgeDeletionsAnnotation, left)
 		return 0, nil
 	}
 	r.Contests.Wrote(write, next)
-	r.Recorder.Eventf(sc, nil, "Warning", "NothingHeld", "Release",
+	r.Recorder.Eventf(sc, nil, "Warning", "NothingReleased", "Release",
 		"annotation %s was removed and had no effect: no deletion is held; set it only when deletions are held", v1alpha1.AcknowledgeDeletionsAnnotation)
 	return 0, nil
 }
@@ -203,7 +206,7 @@ func (r *Reconciler) tell(ctx context.Context, sc *v1alpha1.SpokeCluster, p publ
 			}
 		}
 		log.Info("holding deletions", "count", p.is.Count, "message", p.is.Message)
-		r.Recorder.Eventf(sc, nil, "Warning", v1alpha1.ReasonDeletionsHeld, "Hold", "%s", p.is.Message)
+		r.Recorder.Eventf(sc, nil, "Warning", v1alpha1.ReasonDeletionsHeld, "Hold", "%s", spoke.Clip(p.is.Message, maxNote))
 	case p.was == nil || p.is != nil:
 	case p.ended == waited:
 		log.Info("held deletions continue: the hold is over")

@@ -71,8 +71,8 @@ type ledger struct {
 	// until is when the deletions held because of the count are released; zero if none is held.
 	until time.Time
 	// wary is until when all deletions are held: before a restart there were held deletions, or the spoke became
-	// another cluster.
-	wary time.Time
+	// another cluster. doubted is until when the cluster is the cause.
+	wary, doubted time.Time
 	// vouched are the vouches, in order of time.
 	vouched []passage
 	// ended is how the last holding ended.
@@ -280,7 +280,7 @@ func (l *ledger) forgetGone() {
 // number.
 func (l *ledger) acknowledge(named sets.Set[string]) int {
 	n := 0
-	l.wary = time.Time{}
+	l.wary, l.doubted = time.Time{}, time.Time{}
 	l.each(func(owner, k key, e *entry) {
 		if e.suspect && !named.Has(k.String()) {
 			return

@@ -248,6 +248,14 @@ func TestNotGranted(t *testing.T) {
 	if told, shown := w.news(); len(told) > 0 || shown > 0 {
 		t.Errorf("again: news of %v, %d shown", told, shown)
 	}
+	// A proxy in front of the Prometheus is another cause, with another remedy.
+	f.set(func() { f.fail = answers(403, "text/plain", "no") })
+	w.once()
+	if told, shown := w.news(); len(told) > 0 || shown != 1 {
+		t.Errorf("by a proxy: news of %v, %d shown", told, shown)
+	}
+	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: the evaluator, or a proxy in front of it, denies access (HTTP 403): no."+
+		" Set spec.evaluatorRefs[].url of SpokeCluster s to an address at which the Prometheus requires no login")
 	f.set(func() { f.fail = nil })
 	w.once()
 	if is := w.says(o); is.Outcome != rule.Evaluates {

@@ -3,14 +3,12 @@ package evaluate
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
-	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -143,7 +141,7 @@ func noneFound(c *rule.Cluster, not func(reason, message string) spoke.Finding) 
 	}
 	for i := range c.Evaluators {
 		if e := &c.Evaluators[i]; !e.Missing {
-			return not(v1alpha1.ReasonNotSelected, e.String()+" "+rule.TakesNone)
+			return not(v1alpha1.ReasonNotSelected, e.String()+" "+e.TakesNone())
 		}
 	}
 	return not(v1alpha1.ReasonNoEvaluator, "the spoke has no Prometheus or ThanosRuler object, so it is unknown whether the rules are evaluated")
@@ -161,9 +159,10 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 		switch {
 		case es.outcome == rule.Unreachable:
 			return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonEvaluatorUnreachable, Message: fmt.Sprintf(
-				"%s: %s%s", e, es.message, advice(c, e, es.kind))}, true
+				"%s: %s%s", e, es.message, advice(c, e, es.fault))}, true
 		case es.outcome == rule.NotGranted:
-			f = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNotGranted, Message: e.String() + ": " + es.message}
+			f = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNotGranted, Message: fmt.Sprintf(
+				"%s: %s%s", e, es.message, advice(c, e, es.fault))}
 		case crowded(es.loaded):
 			crowds = append(crowds, e.String())
 		}
@@ -186,23 +185,6 @@ func together(names []string, one, several string) string {
 		several = one
 	}
 	return strings.Join(names, " and ") + " " + several
-}
-
-// advice says what to do about an evaluator that does not answer. It is empty if the error says it already.
-func advice(c *rule.Cluster, e *rule.Evaluator, kind evaluator.Kind) string {
-	byURL := slices.ContainsFunc(c.EvaluatorRefs, func(r v1alpha1.EvaluatorReference) bool {
-		return r.URL != "" && r.Kind == e.Kind && string(r.Namespace) == e.Namespace && r.Name == e.Name
-	})
-	switch kind {
-	case evaluator.Unreachable, evaluator.Unavailable, evaluator.NotFound:
-		if byURL {
-			return ". Check spec.evaluatorRefs[].url of SpokeCluster " + c.Name + ", and that the hub can reach the " + e.Kind + " there"
-		}
-		return ". Check its pods and their logs in namespace " + e.Namespace + " of the spoke"
-	case evaluator.Unauthorized, evaluator.NotAnEvaluator:
-		return ". Set the address of the " + e.Kind + " in spec.evaluatorRefs[].url of SpokeCluster " + c.Name + ", without a login page in front of it"
-	}
-	return ""
 }
 
 // metricsPresent returns the condition MetricsPresent of a spoke.

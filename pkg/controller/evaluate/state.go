@@ -41,8 +41,8 @@ type evaluatorState struct {
 	// outcome is NotGranted or Unreachable, with a message, or Evaluates after an answer, or Unasked.
 	outcome  rule.Outcome
 	message  string
-	kind     evaluator.Kind // of the error, or ""
-	gist     string         // why it may not be queried, without text of the spoke
+	fault    *evaluator.Error // the error behind the message, or nil
+	gist     string           // why it may not be queried, without text of the spoke
 	failures int
 	// loaded is the number of its alerting rules: only this hub's, if it can filter them.
 	loaded int
@@ -189,7 +189,7 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 	if es.outcome != rule.Evaluates || crowded(es.loaded) != crowded(a.loaded) {
 		s.shown = true
 	}
-	es.outcome, es.message, es.kind, es.gist, es.failures, es.loaded = rule.Evaluates, "", "", "", 0, a.loaded
+	es.outcome, es.message, es.fault, es.gist, es.failures, es.loaded = rule.Evaluates, "", nil, "", 0, a.loaded
 	return s.keepRules(t, es, a, p.Interval)
 }
 
@@ -236,13 +236,18 @@ func (s *spokeState) retain(chosen []*rule.Evaluator) {
 // failed records the error of a poll.
 func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) {
 	outcome, message := rule.Unreachable, spoke.Clip(err.Error(), maxMessage)
+	gist := ""
 	refused, isRefused := errors.AsType[*spoke.RefusedError](err)
 	answered, isAnswer := errors.AsType[*evaluator.Error](err)
 	switch {
 	case isRefused:
 		outcome, message = rule.NotGranted, refused.Error()
+		gist = message // a person may have changed the message
 	case isAnswer && answered.Kind == evaluator.Forbidden:
 		outcome = rule.NotGranted
+		if answered.FromAPIServer {
+			gist = "API server" // its refusal has another remedy than that of a proxy
+		}
 	}
 	es.failures++
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -257,13 +262,9 @@ func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) 
 	if es.outcome != outcome {
 		s.news(t)
 	}
-	gist := ""
-	if isRefused {
-		gist = message // a person may have changed the message
-	}
 	if es.outcome != outcome || es.gist != gist {
 		// The text of the same answer or outage differs between attempts.
-		es.message, es.kind, s.shown = message, evaluator.KindOf(err), true
+		es.message, es.fault, s.shown = message, answered, true
 	}
 	es.outcome, es.gist = outcome, gist
 	if outcome == rule.NotGranted {

@@ -199,7 +199,7 @@ func (s *failing) message() string {
 	for i, reason := range reasons {
 		reasons[i] = fmt.Sprintf("%d %s", counts[reason], reason)
 	}
-	return fmt.Sprintf("the spoke is connected, but %s not in effect there: %s. For example %s: %s. To list them: kubectl get ar -A",
+	return fmt.Sprintf("the spoke is connected, but %s not in effect there: %s. For example %s: %s. To find them, look at columns READY and REASON of: kubectl get ar -A",
 		rulesAre(len(s.rules)), strings.Join(reasons, ", "), first, spoke.Clip(s.rules[first].Message, maxExample))
 }
 

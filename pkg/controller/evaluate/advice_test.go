@@ -1,0 +1,54 @@
+package evaluate
+
+import (
+	"testing"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/evaluator"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// The advice depends on who answered.
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	const (
+		pods  = ". Check the pods of the Prometheus and their logs in namespace monitoring of the spoke"
+		url   = "spec.evaluatorRefs[].url of SpokeCluster eu-1"
+		login = ". Set " + url + " to an address at which the Prometheus requires no login"
+		proxy = ". Set " + url + " to an address at which the Prometheus itself answers"
+		check = ". Check the Prometheus at the address in " + url + ", and any proxy in front of it"
+		busy  = ". Find out what overloads the spoke's API server"
+	)
+	e := rule.EvaluatorOf(&prometheus)
+	for kind, want := range map[evaluator.Kind]struct{ apiServer, behind, byURL string }{
+		evaluator.Unreachable:    {"", pods, ". Check " + url + ", and that the hub can reach the Prometheus there"},
+		evaluator.Unauthorized:   {". Put a kubeconfig with a valid credential into the Secret", login, login},
+		evaluator.Forbidden:      {"", login, login}, // the API server's error names the permission
+		evaluator.NotFound:       {". Check in namespace monitoring of the spoke that the Service exists and that the pods of the Prometheus are ready", "", ". Check the path in " + url},
+		evaluator.Throttled:      {busy, busy, check},
+		evaluator.Unavailable:    {pods, pods, check},
+		evaluator.NotAnEvaluator: {"", proxy, proxy},
+		evaluator.Redirected:     {}, evaluator.Rejected: {}, evaluator.TooMuch: {}, evaluator.Changing: {}, evaluator.Partial: {},
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			through := &rule.Cluster{Name: "eu-1"}
+			direct := &rule.Cluster{Name: "eu-1", EvaluatorRefs: []v1alpha1.EvaluatorReference{{Kind: e.Kind, Namespace: "monitoring", Name: e.Name, URL: "https://p"}}}
+			for name, c := range map[string]struct {
+				cluster   *rule.Cluster
+				apiServer bool
+				want      string
+			}{
+				"by the API server": {through, true, want.apiServer}, "behind it": {through, false, want.behind},
+				"by URL": {direct, false, want.byURL}, "by URL, to an API server": {direct, true, want.byURL},
+			} {
+				if got := advice(c.cluster, &e, &evaluator.Error{Kind: kind, FromAPIServer: c.apiServer}); got != c.want {
+					t.Errorf("%s: got %q, want %q", name, got, c.want)
+				}
+			}
+		})
+	}
+	if got := advice(&rule.Cluster{}, &e, nil); got != "" {
+		t.Errorf("without an error of the evaluator: %q", got)
+	}
+}
