@@ -1,0 +1,182 @@
+// Package model has a model of an API server and of the caches in front of it. It is for tests that explore
+// many schedules in memory: caches lag, lists are old, and watches miss what happened in between.
+package model
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// Ref names an object of a Server.
+type Ref struct {
+	Kind string
+	types.NamespacedName
+}
+
+// RefOf returns the Ref of an object. One that is read as metadata must have its kind.
+func RefOf(o client.Object) Ref {
+	return Ref{kindOf(o), client.ObjectKeyFromObject(o)}
+}
+
+func kindOf(o any) string {
+	if m, ok := o.(*metav1.PartialObjectMetadata); ok {
+		return m.Kind
+	}
+	return reflect.TypeOf(o).Elem().Name()
+}
+
+// Change is an event of a watch.
+type Change struct {
+	Ref
+
+	// Old is nil if the object was created. If it was deleted, New is nil, and Old has the version of the deletion.
+	Old, New client.Object
+}
+
+// Server is a model of an API server. Its objects, also those that it returns, must not be changed.
+type Server struct {
+	now     func() time.Time
+	version int64
+	objects map[Ref]client.Object
+	history []Change
+}
+
+// NewServer returns a Server without objects.
+func NewServer(now func() time.Time) *Server {
+	return &Server{now: now, objects: map[Ref]client.Object{}}
+}
+
+// Length is the number of changes so far.
+func (s *Server) Length() int { return len(s.history) }
+
+// Find returns an object, or nil.
+func (s *Server) Find(r Ref) client.Object { return s.objects[r] }
+
+// Objects returns the objects of a kind, by name.
+func (s *Server) Objects(kind string) map[types.NamespacedName]client.Object {
+	out := map[types.NamespacedName]client.Object{}
+	for r, o := range s.objects {
+		if r.Kind == kind {
+			out[r.NamespacedName] = o
+		}
+	}
+	return out
+}
+
+// Create stores an object, and returns it as stored. It returns AlreadyExists.
+func (s *Server) Create(o client.Object) (client.Object, error) {
+	r := RefOf(o)
+	if s.objects[r] != nil {
+		return nil, apierrors.NewAlreadyExists(resource(r), r.Name)
+	}
+	o = o.DeepCopyObject().(client.Object)
+	s.stamp(o)
+	o.SetUID(types.UID("uid-" + o.GetResourceVersion()))
+	o.SetGeneration(1)
+	o.SetCreationTimestamp(metav1.NewTime(s.now().Truncate(time.Second)))
+	s.record(Change{Ref: r, New: o})
+	return o, nil
+}
+
+// Update replaces an object, and returns it as stored. It returns NotFound or, if the object has a
+// resourceVersion that is not the present one, Conflict.
+func (s *Server) Update(o client.Object) (client.Object, error) {
+	r := RefOf(o)
+	old := s.objects[r]
+	switch {
+	case old == nil:
+		return nil, apierrors.NewNotFound(resource(r), r.Name)
+	case o.GetResourceVersion() != "" && o.GetResourceVersion() != old.GetResourceVersion():
+		return nil, apierrors.NewConflict(resource(r), r.Name, errors.New("the object has been modified"))
+	}
+	o = o.DeepCopyObject().(client.Object)
+	o.SetUID(old.GetUID())
+	o.SetCreationTimestamp(old.GetCreationTimestamp())
+	o.SetGeneration(old.GetGeneration())
+	if !equality.Semantic.DeepEqual(spec(o), spec(old)) {
+		o.SetGeneration(old.GetGeneration() + 1)
+	}
+	o.SetResourceVersion(old.GetResourceVersion())
+	if equality.Semantic.DeepEqual(o, old) {
+		return old, nil
+	}
+	s.stamp(o)
+	s.record(Change{Ref: r, Old: old, New: o})
+	return o, nil
+}
+
+// Delete removes an object. It returns NotFound or, if a precondition is not met, Conflict.
+func (s *Server) Delete(r Ref, p *metav1.Preconditions) error {
+	old := s.objects[r]
+	switch {
+	case old == nil:
+		return apierrors.NewNotFound(resource(r), r.Name)
+	case p != nil && p.UID != nil && *p.UID != old.GetUID(), p != nil && p.ResourceVersion != nil && *p.ResourceVersion != old.GetResourceVersion():
+		return apierrors.NewConflict(resource(r), r.Name, errors.New("a precondition is not met"))
+	}
+	last := old.DeepCopyObject().(client.Object)
+	s.stamp(last)
+	s.record(Change{Ref: r, Old: last})
+	return nil
+}
+
+func (s *Server) stamp(o client.Object) {
+	s.version++
+	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
+}
+
+func (s *Server) record(c Change) {
+	s.history = append(s.history, c)
+	apply(s.objects, c)
+}
+
+func apply(objects map[Ref]client.Object, c Change) {
+	if c.New == nil {
+		delete(objects, c.Ref)
+		return
+	}
+	objects[c.Ref] = c.New
+}
+
+func resource(r Ref) schema.GroupResource {
+	return schema.GroupResource{Resource: strings.ToLower(r.Kind) + "s"}
+}
+
+func spec(o client.Object) any {
+	switch o := o.(type) {
+	case *v1alpha1.AlertRule:
+		return o.Spec
+	case *v1alpha1.AlertRuleTemplate:
+		return o.Spec
+	case *v1alpha1.SpokeCluster:
+		return o.Spec
+	case *monitoringv1.PrometheusRule:
+		return o.Spec
+	default:
+		return nil
+	}
+}
+
+// Get implements client.Reader without a cache.
+func (s *Server) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	return get(s.objects, key, o)
+}
+
+// List implements client.Reader without a cache.
+func (s *Server) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return listObjects(s.objects, nil, list, opts...)
+}
