@@ -224,6 +224,7 @@ func TestSuspects(t *testing.T) {
 	for name, tc := range map[string]struct {
 		member metav1.Time // when the SpokeCluster was made
 		kind   metav1.Time // and the kinds
+		before func(w *world)
 		then   func(w *world)
 		held   bool
 	}{
@@ -245,6 +246,12 @@ func TestSuspects(t *testing.T) {
 		"the placement is seen to change": {member: later, then: func(w *world) {
 			w.change(func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Selector.MatchLabels["env"] = "dev" })
 		}},
+		"the placement was seen to change before the label is lost": {member: later, before: func(w *world) {
+			w.change(func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Selector.MatchLabels = nil })
+			w.change(func(ar *v1alpha1.AlertRule) {
+				ar.Spec.Placement.Selector.MatchLabels = map[string]string{"env": "prod"}
+			})
+		}, then: func(w *world) { member(w, bare) }, held: true},
 		"the placement changes while nobody looks": {member: later, then: func(w *world) {
 			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Selector.MatchLabels["env"] = "dev" })
 		}, held: true},
@@ -347,6 +354,9 @@ func TestSuspects(t *testing.T) {
 				tc.kind = earlier
 			}
 			w.crd = func(o client.Object) error { o.SetCreationTimestamp(tc.kind); return nil }
+			if tc.before != nil {
+				tc.before(w)
+			}
 			// The fake client keeps an object's creation time.
 			w.fallBack(tc.member)
 			tc.then(w)
@@ -371,6 +381,12 @@ func (w *world) fallBack(at metav1.Time) {
 	w.drop(w.hub, sc)
 	sc.ResourceVersion, sc.UID, sc.CreationTimestamp = "", "member", at
 	w.put(w.hub, sc)
+	seen, ar := sc.DeepCopy(), &v1alpha1.AlertRule{}
+	if err := w.hub.Get(w.Context(), types.NamespacedName{Namespace: "shop", Name: "down"}, ar); err != nil {
+		w.Fatal(err)
+	}
+	seen.ResourceVersion = ar.ResourceVersion // the fake client counts those of each object
+	w.onSpokeCluster("", nil).Create(w.Context(), event.TypedCreateEvent[client.Object]{Object: seen}, w.queue)
 }
 
 // change edits the rule, and the Reconciler sees that.
@@ -412,7 +428,9 @@ func (w *world) replace(change func(*v1alpha1.AlertRule)) {
 	}
 	w.drop(w.hub, ar.DeepCopy())
 	h := w.onAlertRule("", nil)
-	h.Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: ar.DeepCopy()}, w.queue)
+	gone := ar.DeepCopy()
+	gone.ResourceVersion += "0" // a deletion has a version of its own, which is later
+	h.Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: gone}, w.queue)
 	ar.UID, ar.ResourceVersion = "anew", ""
 	change(ar)
 	w.put(w.hub, ar)

@@ -133,6 +133,10 @@ func TestUnfounded(t *testing.T) {
 		h.Delete(l.Context(), event.TypedDeleteEvent[client.Object]{Object: gone}, nil)
 		l.templateGone()
 	}
+	created := func(l *losing, sc *v1alpha1.SpokeCluster) {
+		l.Spokes = nobody{}
+		l.onSpokeCluster("", nil).Create(l.Context(), event.TypedCreateEvent[client.Object]{Object: sc.DeepCopy()}, nil)
+	}
 	updated := func(l *losing, h spoke.EventHandler, before, after client.Object) {
 		l.Spokes = nobody{}
 		h.Update(l.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}, nil)
@@ -163,8 +167,18 @@ func TestUnfounded(t *testing.T) {
 			l.member.CreationTimestamp = later
 			before := l.template.DeepCopy()
 			before.Spec.Clusters = nil
+			created(l, l.member)
 			updated(l, l.onTemplate("", nil), before, l.template)
 		}},
+		"and the template was seen to change for a former one": {with: func(l *losing) {
+			l.member.CreationTimestamp = later
+			before := l.template.DeepCopy()
+			before.Spec.Clusters = nil
+			after, again := l.template.DeepCopy(), l.member.DeepCopy()
+			after.ResourceVersion, again.ResourceVersion = "1", "2"
+			updated(l, l.onTemplate("", nil), before, after)
+			created(l, again)
+		}, suspect: true},
 		"the template is disabled": {with: func(l *losing) { l.member.CreationTimestamp, l.template.Spec.State = later, v1alpha1.Disabled }},
 		"the template matches":     {with: func(l *losing) { l.template.Spec.Clusters = nil }, stays: true},
 		"the label is there":       {with: func(l *losing) { l.member.Labels = map[string]string{"tier": "gold"} }, stays: true},

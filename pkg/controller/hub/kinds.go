@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -266,6 +265,5 @@ func (d Defined) Dated(c rule.Cluster) rule.Cluster {
 // version its last resourceVersion, which is higher than that of a later CustomResourceDefinition. Versions
 // are independent of clocks; times are used if versions can't be compared or come from two etcds.
 func (d Defined) Has(made time.Time, version string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, d.version)
-	return !made.Before(d.created) && (err != nil || order > 0)
+	return !made.Before(d.created) && later(version, d.version)
 }

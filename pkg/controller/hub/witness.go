@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -31,9 +32,10 @@ type Witness struct {
 	mu sync.Mutex
 	// deleted has the deleted objects, as deletion by witnessed.
 	deleted *lru.Cache
-	// former has the earlier versions of an object by its UID, as []client.Object with only the fields that
-	// decisions use.
+	// former has the earlier versions of an object by its UID, as []version.
 	former *lru.Cache
+	// since has the resourceVersion with which a SpokeCluster was first seen, by its UID.
+	since *lru.Cache
 	// left has the deleted SpokeClusters, as []departed by identity.
 	left *lru.Cache
 }
@@ -43,7 +45,15 @@ type deletion struct {
 	made    time.Time
 	version string
 	// versions are the versions before the deletion, and the last one; only of an AlertRule.
-	versions []client.Object
+	versions []version
+}
+
+// version is a former version of an object, with only the fields that decisions use.
+type version struct {
+	client.Object
+
+	// until is the resourceVersion of the next one.
+	until string
 }
 
 // departed is a deleted SpokeCluster.
@@ -60,7 +70,7 @@ type witnessed struct {
 
 // NewWitness returns an empty Witness.
 func NewWitness() *Witness {
-	return &Witness{deleted: lru.New(maxWitnessed), former: lru.New(maxWitnessed), left: lru.New(maxWitnessed)}
+	return &Witness{deleted: lru.New(maxWitnessed), former: lru.New(maxWitnessed), since: lru.New(maxWitnessed), left: lru.New(maxWitnessed)}
 }
 
 // Before returns a handler that remembers an event before next handles it, because next may cause a decision
@@ -114,6 +124,9 @@ func (w *Witness) sawCreated(o client.Object) {
 	if !ok {
 		return
 	}
+	if kind == SpokeClusters {
+		w.since.Add(o.GetUID(), o.GetResourceVersion())
+	}
 	id := witnessed{kind, Key(o)}
 	if found, ok := w.deleted.Get(id); ok && len(found.(deletion).versions) > 0 {
 		w.former.Add(o.GetUID(), found.(deletion).versions)
@@ -128,7 +141,7 @@ func (w *Witness) sawDeleted(o client.Object) {
 	}
 	d := deletion{made: o.GetCreationTimestamp().Time, version: o.GetResourceVersion()}
 	if kind == AlertRules {
-		d.versions = latest(append(slices.Clone(w.versions(o.GetUID())), read(o)))
+		d.versions = latest(append(slices.Clone(w.versions(o.GetUID())), version{read(o), d.version}))
 	}
 	w.former.Remove(o.GetUID())
 	w.deleted.Add(witnessed{kind, Key(o)}, d)
@@ -164,10 +177,10 @@ func (w *Witness) sawUpdated(before, after client.Object) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	versions := slices.DeleteFunc(slices.Clone(w.versions(before.GetUID())), func(o client.Object) bool {
-		return equality.Semantic.DeepEqual(o, was) // two controllers report each event
+	versions := slices.DeleteFunc(slices.Clone(w.versions(before.GetUID())), func(v version) bool {
+		return equality.Semantic.DeepEqual(v.Object, was) // two controllers report each event
 	})
-	w.former.Add(before.GetUID(), latest(append(versions, was)))
+	w.former.Add(before.GetUID(), latest(append(versions, version{was, after.GetResourceVersion()})))
 }
 
 // read returns the fields of an object that decisions use, or nil for an irrelevant kind.
@@ -194,9 +207,9 @@ func read(o client.Object) client.Object {
 	return nil
 }
 
-func (w *Witness) versions(uid types.UID) []client.Object {
+func (w *Witness) versions(uid types.UID) []version {
 	if found, ok := w.former.Get(uid); ok {
-		return found.([]client.Object)
+		return found.([]version)
 	}
 	return nil
 }
@@ -212,22 +225,35 @@ func (w *Witness) Deleted(kind Kind, key types.NamespacedName, defined Defined) 
 }
 
 // Seen returns the remembered versions of an AlertRule or a template, by its UID, and of a SpokeCluster.
+//
+// A version that was replaced before the SpokeCluster was created is left out: that change was made while a
+// former SpokeCluster had other labels. It would explain a removal that follows from the loss of these labels.
 func (w *Witness) Seen(uid types.UID, c rule.Cluster) rule.Seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var seen rule.Seen
-	for _, o := range w.versions(uid) {
-		switch o := o.(type) {
+	since, known := w.since.Get(c.UID)
+	for _, v := range w.versions(uid) {
+		if !known || !later(v.until, since.(string)) {
+			continue
+		}
+		switch o := v.Object.(type) {
 		case *v1alpha1.AlertRule:
 			seen.Rules = append(seen.Rules, o)
 		case *v1alpha1.AlertRuleTemplate:
 			seen.Templates = append(seen.Templates, o)
 		}
 	}
-	for _, o := range w.versions(c.UID) {
-		seen.Labels = append(seen.Labels, o.GetLabels())
+	for _, v := range w.versions(c.UID) {
+		seen.Labels = append(seen.Labels, v.GetLabels())
 	}
 	return seen
+}
+
+// later reports whether a resourceVersion is later than another one, or can't be compared with it.
+func later(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err != nil || order > 0
 }
 
 // Left returns the deleted SpokeClusters of other names that were the same cluster, under this definition of

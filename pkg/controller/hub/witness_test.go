@@ -94,12 +94,20 @@ func TestWitnessLabels(t *testing.T) {
 	}
 }
 
+// witnessOf returns a Witness that has seen a SpokeCluster.
+func witnessOf(t *testing.T) (*Witness, rule.Cluster) {
+	t.Helper()
+	w, sc := NewWitness(), member("s", "seen", "gold")
+	w.sawCreated(sc)
+	return w, *ClusterOf(sc)
+}
+
 func TestWitnessRules(t *testing.T) {
-	w := NewWitness()
+	w, c := witnessOf(t)
 	was, is := ruleMade("1", defined), ruleMade("1", defined)
 	is.Spec.Expr = "up == 1"
 	w.sawUpdated(was, is)
-	if seen := w.Seen("1", rule.Cluster{}); len(seen.Rules) != 0 {
+	if seen := w.Seen("1", c); len(seen.Rules) != 0 {
 		t.Errorf("what no decision reads is remembered: %+v", seen.Rules)
 	}
 	is.Spec.Overrides = []v1alpha1.Override{{State: v1alpha1.Disabled}}
@@ -107,14 +115,39 @@ func TestWitnessRules(t *testing.T) {
 	is2 := is.DeepCopy()
 	is2.Spec.State, is2.Spec.Placement.Names = v1alpha1.Disabled, []v1alpha1.ClusterName{"s"}
 	w.sawUpdated(is, is2)
-	if seen := w.Seen("1", rule.Cluster{}); len(seen.Rules) != 2 || len(seen.Rules[1].Spec.Overrides) != 1 || len(seen.Templates) != 0 {
+	if seen := w.Seen("1", c); len(seen.Rules) != 2 || len(seen.Rules[1].Spec.Overrides) != 1 || len(seen.Templates) != 0 {
 		t.Errorf("seen were %+v", seen.Rules)
 	}
 	tpl, changed := &v1alpha1.AlertRuleTemplate{}, &v1alpha1.AlertRuleTemplate{}
 	tpl.UID, changed.UID, changed.Spec.State = "2", "2", v1alpha1.Disabled
 	w.sawUpdated(tpl, changed)
-	if seen := w.Seen("2", rule.Cluster{}); len(seen.Templates) != 1 || len(seen.Rules) != 0 {
+	if seen := w.Seen("2", c); len(seen.Templates) != 1 || len(seen.Rules) != 0 {
 		t.Errorf("seen were %+v", seen)
+	}
+}
+
+// A change of a rule before the SpokeCluster was created again does not explain a removal: the labels of the
+// former one may have placed the rule.
+func TestWitnessRulesOfAFormerSpoke(t *testing.T) {
+	w, c := witnessOf(t)
+	versioned := func(version string, state v1alpha1.State) *v1alpha1.AlertRule {
+		ar := ruleMade("1", defined)
+		ar.ResourceVersion, ar.Spec.State = version, state
+		return ar
+	}
+	w.sawUpdated(versioned("5", v1alpha1.Enabled), versioned("10", v1alpha1.Disabled))
+	if seen := w.Seen("1", c); len(seen.Rules) != 1 {
+		t.Errorf("seen were %+v", seen.Rules)
+	}
+	sc := member("s", "again", "")
+	if seen := w.Seen("1", *ClusterOf(sc)); len(seen.Rules) != 0 {
+		t.Errorf("with a SpokeCluster that was not seen: %+v", seen.Rules)
+	}
+	sc.ResourceVersion = "20"
+	w.sawCreated(sc)
+	w.sawUpdated(versioned("10", v1alpha1.Disabled), versioned("30", v1alpha1.Enabled))
+	if seen := w.Seen("1", *ClusterOf(sc)); len(seen.Rules) != 1 || seen.Rules[0].Spec.State != v1alpha1.Disabled {
+		t.Errorf("seen were %+v", seen.Rules)
 	}
 }
 
@@ -144,16 +177,16 @@ func TestWitnessLeft(t *testing.T) {
 // An AlertRule that is deleted and created again inherits the versions. A SpokeCluster and a template do not,
 // because the manager itself creates these again.
 func TestWitnessReplaced(t *testing.T) {
-	w := NewWitness()
+	w, c := witnessOf(t)
 	was, is := ruleMade("1", defined), ruleMade("1", defined)
 	was.Spec.State = v1alpha1.Disabled
 	w.sawUpdated(was, is)
 	w.sawDeleted(is)
 	w.sawCreated(ruleMade("2", defined))
-	if seen := w.Seen("2", rule.Cluster{}); len(seen.Rules) != 2 || seen.Rules[0].Spec.State != v1alpha1.Disabled || seen.Rules[1].Spec.State != "" {
+	if seen := w.Seen("2", c); len(seen.Rules) != 2 || seen.Rules[0].Spec.State != v1alpha1.Disabled || seen.Rules[1].Spec.State != "" {
 		t.Errorf("seen were %+v", seen.Rules)
 	}
-	if seen := w.Seen("1", rule.Cluster{}); len(seen.Rules) != 0 {
+	if seen := w.Seen("1", c); len(seen.Rules) != 0 {
 		t.Errorf("of the former one: %+v", seen.Rules)
 	}
 	w.sawDeleted(member("s", "5", "gold"))
@@ -166,14 +199,14 @@ func TestWitnessReplaced(t *testing.T) {
 	again := tpl.DeepCopy()
 	again.UID = "4"
 	w.sawCreated(again)
-	if seen := w.Seen("4", rule.Cluster{}); len(seen.Templates) != 0 {
+	if seen := w.Seen("4", c); len(seen.Templates) != 0 {
 		t.Errorf("seen were %+v", seen.Templates)
 	}
 }
 
 // The oldest go first.
 func TestWitnessIsBounded(t *testing.T) {
-	w := NewWitness()
+	w, c := witnessOf(t)
 	for n := range maxWitnessed + 1 {
 		o := ruleMade(types.UID(fmt.Sprint(n)), defined)
 		o.Name = fmt.Sprint(n)
@@ -187,7 +220,7 @@ func TestWitnessIsBounded(t *testing.T) {
 		if got := w.Deleted(AlertRules, key, kindOfTime(defined)); got != want {
 			t.Errorf("deletion %d: %v", n, got)
 		}
-		if got := len(w.Seen(types.UID(fmt.Sprint(n)), rule.Cluster{}).Rules) > 0; got != want {
+		if got := len(w.Seen(types.UID(fmt.Sprint(n)), c).Rules) > 0; got != want {
 			t.Errorf("version %d: %v", n, got)
 		}
 	}
@@ -195,11 +228,11 @@ func TestWitnessIsBounded(t *testing.T) {
 
 // An event is remembered before it is handled.
 func TestWitnessBefore(t *testing.T) {
-	w := NewWitness()
+	w, c := witnessOf(t)
 	var order []string
 	note := func(_ context.Context, _ spoke.WorkQueue, versions ...client.Object) {
 		deleted := w.Deleted(AlertRules, Key(versions[0]), kindOfTime(defined))
-		order = append(order, fmt.Sprint(len(versions), deleted, len(w.Seen("1", rule.Cluster{}).Rules)))
+		order = append(order, fmt.Sprint(len(versions), deleted, len(w.Seen("1", c).Rules)))
 	}
 	h := w.Before(spoke.OnEvent(note))
 	was, is := ruleMade("1", defined), ruleMade("1", defined)
