@@ -169,6 +169,12 @@ test-faults: programs ## Break spokes and the hub in every known way, and print 
 test-measured: programs ## Run the tests that measure time or memory, which run alone.
 	@.ci/step 'tests that measure' $(MEASURE) $(MEASURING)
 
+CHECKS ?= 2000
+
+.PHONY: explore
+explore: ## Run CHECKS (2000) random schedules of operations and faults in memory (SEED=N repeats those of a failure).
+	@.ci/step 'exploring' env SEED=$(or $(SEED),0) go test -count=1 -timeout 0 -run '^TestExplore$$' ./pkg/controller/distribute -rapid.checks $(CHECKS) -v
+
 .PHONY: test-integrations
 test-integrations: ## Test how Argo CD, kstatus and Grafana read what Rulefleet makes.
 	@.ci/step 'tests of integrations' env CGO_ENABLED=0 go -C e2e/integrations test -trimpath ./...

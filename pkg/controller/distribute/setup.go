@@ -196,7 +196,9 @@ func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) s
 			return
 		}
 		r.replay(ctx, name, q)
-		if len(versions) == 2 && versions[0].GetGeneration() != versions[1].GetGeneration() {
+		// While there was no SpokeCluster, nothing was removed.
+		created := len(versions) == 1 || versions[0].GetUID() != versions[1].GetUID()
+		if created || versions[0].GetGeneration() != versions[1].GetGeneration() {
 			r.replayHeld(ctx, s, q)
 			r.Spokes.ChangedSoon(name)
 		}

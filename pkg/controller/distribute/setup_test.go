@@ -106,6 +106,25 @@ func TestReplay(t *testing.T) {
 	if got := w.enqueued(); !slices.Equal(got, want) {
 		t.Errorf("its labels changed: %v, want %v", got, want)
 	}
+	// The rule of this object was deleted while there was no SpokeCluster.
+	left := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "left", Labels: map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: hubID},
+		Annotations: map[string]string{v1alpha1.AlertRuleAnnotation: "shop/left"},
+	}}
+	w.put(w.server, left)
+	w.sync()
+	w.enqueued()
+	all := []string{"both in s", "left in s", "named in s", "selected in s"}
+	w.onSpokeCluster("", nil).Create(t.Context(), event.TypedCreateEvent[client.Object]{Object: sc}, w.queue)
+	if got := w.enqueued(); !slices.Equal(got, all) {
+		t.Errorf("it is created again: %v, want %v", got, all)
+	}
+	again := sc.DeepCopy()
+	again.UID = "again"
+	w.onSpokeCluster("", nil).Update(t.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: sc, ObjectNew: again}, w.queue)
+	if got := w.enqueued(); !slices.Equal(got, all) {
+		t.Errorf("it is replaced: %v, want %v", got, all)
+	}
 	sc.Name = "r"
 	w.onSpokeCluster("", nil).Create(t.Context(), event.TypedCreateEvent[client.Object]{Object: sc}, w.queue)
 	if got := w.enqueued(); len(got) > 0 {
