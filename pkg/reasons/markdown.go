@@ -11,8 +11,9 @@ This page lists every reason that a condition, a row of ` + "`status.clusters`" 
 it. It is generated from the code (` + "`make generate`" + `). Names and numbers in messages are examples, and "…" stands for
 the rest of a message.
 
-A spoke that is not Ready keeps its rules. Rulefleet never removes anything from a spoke, or from the hub, because an
-object could not be read.
+If a spoke cannot be reached or read, it keeps its rules. Rulefleet never removes anything from a spoke, or from the
+hub, because an object could not be read. With the reasons DeletionsHeld, Contested and MaxRulesReached, Rulefleet still
+writes to the spoke. With DeletionsHeld, it deletes the rules when the hold ends. With Leaving, it removes the rules.
 `
 
 // Markdown returns docs/reference/reasons.md.

@@ -37,7 +37,8 @@ func Tables() []Table {
 		{
 			Heading: "AlertRuleTemplate",
 			Intro: "Condition Accepted of a template has the reason Accepted, InvalidExpr, InvalidSpec or Unsupported, as that of an\n" +
-				"AlertRule. Ready and Stalled repeat it.",
+				"AlertRule. If the template is valid, Ready is True with the reason Accepted, and Stalled is False with the reason\n" +
+				"NotStalled. If it is not valid, Ready is False and Stalled is True, both with the reason of Accepted.",
 		},
 		{
 			Heading: "Events",

@@ -144,8 +144,8 @@ var ofSpokes = []Reason{
 		Meaning: "So many rules are to be deleted at once that it may be a mistake. Or rules are to be deleted shortly after the spoke became a" +
 			" different cluster, or after a restart of the manager while deletions were held. The deletions wait until the time in the message." +
 			" If the AlertRules, templates or placement labels of the rules may have been lost on the hub, the deletions wait until you" +
-			" acknowledge them, without a time limit. Of these, an acknowledgement releases only those that `status.pendingDeletions.names`" +
-			" lists. It releases all other held deletions, also if they are not listed" +
+			" acknowledge them, without a time limit. An acknowledgement releases all deletions that are held until a time. Of the deletions" +
+			" without a time limit, it releases only those that `status.pendingDeletions.names` lists" +
 			" ([more](../how-to/backup.md#deletions-that-wait-for-you)).",
 		Remedy: "Restore the objects from which the rules were created, or release the deletions:" +
 			" `kubectl annotate spoke NAME rulefleet.io/acknowledge-deletions=true`.",
@@ -204,7 +204,8 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonEvaluatorsUnknown, On: []string{found},
 		Meaning: "The Prometheus and ThanosRuler objects can't be read. Their last known state stays in use. The reason is also used for five" +
 			" minutes if the chosen object is missing; the rules stay unchanged.",
-		Remedy: "Grant get, list and watch on `prometheuses` and `thanosrulers`" +
+		Remedy: "If the message says that an object is not found, create it again, or wait: after five minutes, Rulefleet chooses again." +
+			" Otherwise grant get, list and watch on `prometheuses` and `thanosrulers`" +
 			" ([spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml)).",
 	},
 	{
