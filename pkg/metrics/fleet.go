@@ -37,7 +37,7 @@ var (
 	readyDesc = atScrape(Metric{
 		Name: "rulefleet_spoke_ready", Labels: []string{"cluster", "reason"},
 		Help: "1 if a SpokeCluster is Ready, else 0, with the reason. There is one series for each spoke.",
-		Use:  "A spoke that stays at 0 needs attention (alert `RulefleetSpokeNotReady`), unless the reason is intended: Suspended or Leaving. Contested and DeletionsHeld have their own alerts (`RulefleetContested`, `RulefleetDeletionsHeld`). A spoke at 1 with another reason than Ready is managed, but has a problem (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`). `kubectl describe spoke NAME` says what to do.",
+		Use:  "A spoke that stays at 0 needs attention (alert `RulefleetSpokeNotReady`), unless the reason is intended: Suspended or Leaving. Contested and DeletionsHeld have their own alerts (`RulefleetContested`, `RulefleetDeletionsHeld`). A spoke at 1 with another reason than Ready is managed, but has a problem: EvaluatorUnreachable, KubeStateMetricsMissing, Ambiguous or RulesFailing (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`, `RulefleetRulesNotEvaluated`, `RulefleetRulesFailing`). `kubectl describe spoke NAME` says what to do.",
 	})
 	rulesDesc = atScrape(Metric{
 		Name: "rulefleet_rules", Labels: []string{"cluster", "phase", "reason"},
@@ -61,7 +61,7 @@ var (
 	})
 	backlogDesc = atScrape(Metric{
 		Name: "rulefleet_queue_backlog_seconds", Labels: []string{"controller"},
-		Help: "How long, in seconds, the queue of a reachable spoke has not been empty, by controller: the longest time of all spokes.",
+		Help: "For each controller, the longest time in seconds for which a reachable spoke has had objects in its queue without interruption.",
 		Use:  "Minutes are normal after Rulefleet has connected to a spoke. If it only grows (alert `RulefleetQueueNotDrained`), a spoke is too slow for its changes, or something changes objects all the time.",
 	})
 )

@@ -94,7 +94,7 @@ rulefleet_alertrules{condition="Accepted",reason="InvalidExpr",status="False"} 5
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="firing"} 2
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="pending"} 1
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="b",state="pending"} 3
-# HELP rulefleet_queue_backlog_seconds How long, in seconds, the queue of a reachable spoke has not been empty, by controller: the longest time of all spokes.
+# HELP rulefleet_queue_backlog_seconds For each controller, the longest time in seconds for which a reachable spoke has had objects in its queue without interruption.
 # TYPE rulefleet_queue_backlog_seconds gauge
 rulefleet_queue_backlog_seconds{controller="distribute"} 90
 rulefleet_queue_backlog_seconds{controller="generate"} 0
