@@ -259,15 +259,15 @@ func (p *process) deliver(h spoke.EventHandler, c model.Change, passes func(even
 	}
 }
 
-// died is what ends a process at a write.
-var died = errors.New("the process died")
+// errDied is what ends a process at a write.
+var errDied = errors.New("the process died")
 
 // run reconciles a request.
 func (p *process) run(req mcreconcile.Request) {
 	delete(p.queue.due, req)
 	defer func() {
 		if got := recover(); got != nil {
-			if got != any(died) {
+			if got != any(errDied) {
 				panic(got)
 			}
 			p.dead = true
@@ -324,7 +324,7 @@ func (p *process) serve(action clienttesting.Action) (bool, runtime.Object, erro
 	case "unanswered":
 		return true, nil, context.DeadlineExceeded
 	case "dies":
-		panic(died)
+		panic(errDied)
 	}
 	return true, o, err
 }
@@ -834,7 +834,8 @@ func (e *exploration) settle() {
 		p.relistIfBehind()
 		e.observe()
 		for _, req := range p.queue.ready() {
-			if runs++; runs > 5000 {
+			runs++
+			if runs > 5000 {
 				e.violation("it reconciles again and again, now %s", req)
 			}
 			before := e.server.Length()
@@ -941,6 +942,7 @@ func TestExplore(t *testing.T) {
 
 // inBubble runs each schedule with a clock of its own. A failure ends the goroutine that rapid runs.
 func inBubble(t *testing.T, property func(*rapid.T)) func(*rapid.T) {
+	t.Helper()
 	return func(rt *rapid.T) {
 		var failure any
 		synctest.Test(t, func(*testing.T) {
