@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -85,9 +86,6 @@ const (
 	SpokeCluster         = "SpokeCluster"
 )
 
-// prometheusRule is the only kind of objects in spokes.
-const prometheusRule = "PrometheusRule"
-
 // message says what happens to an object and what to do. It begins with the client's name, because messages
 // are cut.
 func (d *dispute) message(o Object) string {
@@ -142,7 +140,7 @@ func (w writer) advice(o Object) string {
 		leave = "configure it to ignore the labels and finalizers of SpokeClusters"
 	}
 	server := "the hub's API server"
-	if o.Kind == prometheusRule {
+	if o.Kind == monitoringv1.PrometheusRuleKind { // the only kind of objects in spokes
 		server = "the spoke's API server"
 	}
 	switch {

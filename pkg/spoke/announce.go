@@ -81,12 +81,12 @@ func (r *Registrar) event(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, stat
 	if secret != nil {
 		related = secret
 	}
-	r.Recorder.Eventf(sc, related, eventType(status), reason, "Register", "%s", Clip(note, maxNote))
+	r.Recorder.Eventf(sc, related, eventType(status), reason, "Register", "%s", Clip(note, MaxNote))
 }
 
 func (r *Registrar) eventOnSecret(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status metav1.ConditionStatus, reason, note string) {
 	if secret != nil {
-		r.Recorder.Eventf(secret, sc, eventType(status), reason, "Register", "%s", Clip(note, maxNote))
+		r.Recorder.Eventf(secret, sc, eventType(status), reason, "Register", "%s", Clip(note, MaxNote))
 	}
 }
 
@@ -97,5 +97,5 @@ func eventType(status metav1.ConditionStatus) string {
 	return corev1.EventTypeWarning
 }
 
-// maxNote is the API's limit for the note of an Event, in bytes, minus the ellipsis.
-const maxNote = 1024 - len("…")
+// MaxNote is the API's limit for the note of an Event, in bytes, minus the ellipsis.
+const MaxNote = 1024 - len("…")

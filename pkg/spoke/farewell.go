@@ -140,7 +140,7 @@ func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
 	never := !d.Known && sc.Status.Identity == "" // connected
 	switch {
 	case d.Kept:
-		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "its PrometheusRules stay in the spoke: %s", Clip(d.Why, maxNote/2))
+		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "its PrometheusRules stay in the spoke: %s", Clip(d.Why, MaxNote/2))
 		return
 	case d.Why == "", d.Known && len(d.Left) == 0, never:
 		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "%s removed from the spoke; none is left", prometheusRules(d.Removed))
@@ -155,11 +155,11 @@ func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
 	}
 	// The command comes last so that it can be copied, and must not be cut off.
 	command := fmt.Sprintf(". To remove all PrometheusRules of this hub from the spoke: kubectl delete prometheusrules -A -l %s=%s", v1alpha1.HubLabel, r.Provider.opts.HubID)
-	note := what + ": " + Clip(d.Why, maxNote/3)
+	note := what + ": " + Clip(d.Why, MaxNote/3)
 	if len(d.Left) > 0 {
 		note += ". They belong to these AlertRules: " + strings.Join(d.Left, ", ")
 	}
-	r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, "LeftBehind", "Leave", "%s", Clip(note, maxNote-len(command))+command)
+	r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, "LeftBehind", "Leave", "%s", Clip(note, MaxNote-len(command))+command)
 }
 
 // prometheusRules returns a number of PrometheusRules and its verb.

@@ -34,9 +34,6 @@ const (
 	// retry is when to retry after a conflicting write, and to check for deletions held before a start.
 	retry = time.Second
 
-	// maxNote is the API's limit for the note of an Event, in bytes, minus the ellipsis.
-	maxNote = 1024 - len("…")
-
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 30 * time.Second
 )
@@ -206,7 +203,7 @@ func (r *Reconciler) tell(ctx context.Context, sc *v1alpha1.SpokeCluster, p publ
 			}
 		}
 		log.Info("holding deletions", "count", p.is.Count, "message", p.is.Message)
-		r.Recorder.Eventf(sc, nil, "Warning", v1alpha1.ReasonDeletionsHeld, "Hold", "%s", spoke.Clip(p.is.Message, maxNote))
+		r.Recorder.Eventf(sc, nil, "Warning", v1alpha1.ReasonDeletionsHeld, "Hold", "%s", spoke.Clip(p.is.Message, spoke.MaxNote))
 	case p.was == nil || p.is != nil:
 	case p.ended == waited:
 		log.Info("held deletions continue: the hold is over")

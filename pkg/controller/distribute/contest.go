@@ -16,10 +16,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-const prometheusRule = "PrometheusRule"
-
 func object(t *task, o metav1.Object) contest.Object {
-	return contest.Object{Spoke: t.spoke.Name, Kind: prometheusRule, NamespacedName: hub.Key(o)}
+	return contest.Object{Spoke: t.spoke.Name, Kind: monitoringv1.PrometheusRuleKind, NamespacedName: hub.Key(o)}
 }
 
 // writing and removing are the writes of a plan as the contest package sees them. The intention is the rule as
@@ -70,7 +68,7 @@ func (r *Reconciler) blame(ctx context.Context, t *task, write contest.Write) {
 
 // contested returns the message about contested objects of an AlertRule in the spoke, and when to check again.
 func (r *Reconciler) contested(req mcreconcile.Request) (message string, again time.Duration) {
-	return r.Contests.OfRule(prometheusRule, req.NamespacedName, req.ClusterName.String())
+	return r.Contests.OfRule(monitoringv1.PrometheusRuleKind, req.NamespacedName, req.ClusterName.String())
 }
 
 // whileContested returns when to reconcile a rule again: after this time, or when it should no longer be shown

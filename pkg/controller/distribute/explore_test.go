@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,13 +118,7 @@ func (q *pending) ready() []mcreconcile.Request {
 }
 
 func compareKeys(a, b types.NamespacedName) int {
-	switch as, bs := a.String(), b.String(); {
-	case as < bs:
-		return -1
-	case as > bs:
-		return 1
-	}
-	return 0
+	return strings.Compare(a.String(), b.String())
 }
 
 // Spoke and the following methods implement Spokes.
@@ -715,25 +710,22 @@ func (p *process) name() string {
 
 func (e *exploration) hubEventArrives(*rapid.T) {
 	p := e.some()
-	if p.onHub.Behind() == 0 {
-		e.Skip("none")
-	}
-	n := rapid.IntRange(1, p.onHub.Behind()).Draw(e.T, "events")
-	e.say("%s sees %d events of the hub", p.name(), n)
-	for range n {
-		p.deliverHub(p.onHub.Next())
-	}
+	e.eventsArrive(p, "hub", p.onHub, p.deliverHub)
 }
 
 func (e *exploration) spokeEventArrives(*rapid.T) {
 	p := e.some()
-	if p.inSpoke.Behind() == 0 {
+	e.eventsArrive(p, "spoke", p.inSpoke, p.deliverSpoke)
+}
+
+func (e *exploration) eventsArrive(p *process, where string, from *model.Cache, deliver func(model.Change)) {
+	if from.Behind() == 0 {
 		e.Skip("none")
 	}
-	n := rapid.IntRange(1, p.inSpoke.Behind()).Draw(e.T, "events")
-	e.say("%s sees %d events of the spoke", p.name(), n)
+	n := rapid.IntRange(1, from.Behind()).Draw(e.T, "events")
+	e.say("%s sees %d events of the %s", p.name(), n, where)
 	for range n {
-		p.deliverSpoke(p.inSpoke.Next())
+		deliver(from.Next())
 	}
 }
 

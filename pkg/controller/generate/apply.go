@@ -98,7 +98,7 @@ func (r *Reconciler) applyOne(ctx context.Context, w *rule.Workload, ar, existin
 	if ignored != "" && (existing == nil || existing.Annotations[v1alpha1.IgnoredAnnotation] != ignored) {
 		w := ar.Spec.WorkloadRef
 		note := fmt.Sprintf("Deployment %s/%s in spoke %s: %s", w.Namespace, w.Name, w.Cluster, ignored)
-		r.Recorder.Eventf(u, nil, corev1.EventTypeWarning, "AnnotationIgnored", "Generate", "%s", spoke.Clip(note, maxNote))
+		r.Recorder.Eventf(u, nil, corev1.EventTypeWarning, "AnnotationIgnored", "Generate", "%s", spoke.Clip(note, spoke.MaxNote))
 	}
 	return 0, nil
 }
@@ -130,7 +130,7 @@ func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRu
 		// reconcile.
 		r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, "NotApplied", "Generate", "%s",
 			spoke.Clip(fmt.Sprintf("template %s and the edited fields of this AlertRule (status.overriddenFields) are not valid together; change the template, or reset the fields with annotation %s: %v",
-				existing.Labels[v1alpha1.TemplateLabel], v1alpha1.ResetFieldsAnnotation, err), maxNote))
+				existing.Labels[v1alpha1.TemplateLabel], v1alpha1.ResetFieldsAnnotation, err), spoke.MaxNote))
 		return r.Intervals.Of(refusalRetry), nil
 	}
 	if err := r.remakeNamespace(ctx, err); err != nil {
@@ -142,9 +142,6 @@ func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRu
 // refusalRetry is when to retry after the hub found an AlertRule invalid: a new version of its
 // CustomResourceDefinition may accept it.
 const refusalRetry = 10 * time.Minute
-
-// maxNote is the API's limit for the note of an Event, in bytes, minus the ellipsis.
-const maxNote = 1024 - len("…")
 
 // reset gives fields back to the template, as an annotation requests. The event of this write triggers the
 // reconcile that applies the template's values.
@@ -169,12 +166,12 @@ func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.Aler
 	r.Contests.Wrote(write, next)
 	if len(given) > 0 {
 		r.Recorder.Eventf(next, nil, corev1.EventTypeNormal, "FieldsReset", "Generate", "%s",
-			spoke.Clip("fields reset to the template: "+strings.Join(given, ", "), maxNote))
+			spoke.Clip("fields reset to the template: "+strings.Join(given, ", "), spoke.MaxNote))
 	}
 	if len(unknown) > 0 {
 		r.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "FieldsNotReset", "Generate", "%s",
 			spoke.Clip(fmt.Sprintf("fields not reset, because they are not in status.overriddenFields: %s. Correct the names, and set annotation %s again",
-				strings.Join(unknown, ", "), v1alpha1.ResetFieldsAnnotation), maxNote))
+				strings.Join(unknown, ", "), v1alpha1.ResetFieldsAnnotation), spoke.MaxNote))
 	}
 	return 0, nil
 }

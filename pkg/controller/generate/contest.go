@@ -48,7 +48,7 @@ func resetting(ar *v1alpha1.AlertRule) contest.Write {
 func (r *Reconciler) yield(write contest.Write, existing *v1alpha1.AlertRule) time.Duration {
 	return r.Contests.Yield(write, existing, func(message string) {
 		if existing != nil {
-			r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Generate", "%s", spoke.Clip(message, maxNote))
+			r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Generate", "%s", spoke.Clip(message, spoke.MaxNote))
 		}
 		r.Spokes.ChangedSoon(write.Spoke)
 		if r.Changed != nil {

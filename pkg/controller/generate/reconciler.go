@@ -238,7 +238,7 @@ func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]
 			keep[t.Name] = true
 			count(ctx) // an Event
 			note := fmt.Sprintf("Deployment %s/%s of spoke %s: %v", w.Namespace, w.Name, w.Cluster.Name, err)
-			r.Recorder.Eventf(t, nil, corev1.EventTypeWarning, "NotGenerated", "Generate", "%s", spoke.Clip(note, maxNote))
+			r.Recorder.Eventf(t, nil, corev1.EventTypeWarning, "NotGenerated", "Generate", "%s", spoke.Clip(note, spoke.MaxNote))
 			continue
 		}
 		desired[ar.Name] = ar

@@ -124,7 +124,7 @@ func (w *Witness) sawCreated(o client.Object) {
 	if !ok {
 		return
 	}
-	if kind == SpokeClusters {
+	if _, seen := w.since.Get(o.GetUID()); kind == SpokeClusters && !seen { // two controllers report each event
 		w.since.Add(o.GetUID(), o.GetResourceVersion())
 	}
 	id := witnessed{kind, Key(o)}
@@ -144,6 +144,7 @@ func (w *Witness) sawDeleted(o client.Object) {
 		d.versions = latest(append(slices.Clone(w.versions(o.GetUID())), version{read(o), d.version}))
 	}
 	w.former.Remove(o.GetUID())
+	w.since.Remove(o.GetUID())
 	w.deleted.Add(witnessed{kind, Key(o)}, d)
 	if sc, ok := o.(*v1alpha1.SpokeCluster); ok {
 		w.sawLeave(departed{*ClusterOf(sc), sc.ResourceVersion})
