@@ -84,7 +84,11 @@ func (r *Reconciler) applyOne(ctx context.Context, w *rule.Workload, ar, existin
 	count(ctx)
 	source := ar.Spec.WorkloadRef
 	r.Propagation.RuleMade(string(source.Cluster), types.NamespacedName{Namespace: string(source.Namespace), Name: source.Name}, hub.Key(ar))
-	err = r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
+	options := []client.ApplyOption{client.FieldOwner(v1alpha1.FieldManager)}
+	if existing != nil {
+		options = append(options, client.ForceOwnership)
+	} // else one that the cache does not show yet, such as a restored one with edits, would be overwritten
+	err = r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
 	if err != nil || (existing != nil && existing.Generation == u.GetGeneration()) {
 		r.Propagation.RuleNotMade(hub.Key(ar)) // spokes do not see it
 	}

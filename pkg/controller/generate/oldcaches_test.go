@@ -311,6 +311,31 @@ func TestOldCaches(t *testing.T) {
 		})
 	}
 	t.Run("reads", func(t *testing.T) { testReads(t, f) })
+	t.Run("restored", func(t *testing.T) { testRestored(t, f) })
+}
+
+// testRestored restores an AlertRule with a person's edits. A cache from before it does not overwrite them.
+func testRestored(t *testing.T, f *fleet.Fleet) {
+	t.Helper()
+	s := set(t, f, "restored", everything)
+	var list v1alpha1.AlertRuleList
+	must(t, s.Hub.Client.List(t.Context(), &list, client.InNamespace(fleet.GeneratedNamespace), client.MatchingLabels{v1alpha1.TemplateLabel: s.name}))
+	backup := &list.Items[0]
+	must(t, s.Hub.Client.Delete(t.Context(), backup))
+	old := s.reconciler()
+	backup.ObjectMeta = metav1.ObjectMeta{Namespace: backup.Namespace, Name: backup.Name, Labels: backup.Labels, Annotations: backup.Annotations}
+	backup.Spec.For = "7m"
+	must(t, s.Hub.Client.Create(t.Context(), backup))
+	for _, r := range []*Reconciler{old, s.reconciler()} {
+		if result := s.reconcile(r); r == old && result.RequeueAfter <= 0 {
+			t.Errorf("it does not look again")
+		}
+		now := &v1alpha1.AlertRule{}
+		must(t, s.Hub.Client.Get(t.Context(), client.ObjectKeyFromObject(backup), now))
+		if now.Spec.For != "7m" {
+			t.Errorf("for is %q", now.Spec.For)
+		}
+	}
 }
 
 // testReads counts the reads in the spoke that removals need.
