@@ -8,6 +8,9 @@ SHELL := bash
 # Where tools and control planes are kept once they are built. It may be shared.
 export RULEFLEET_CACHE := $(or $(RULEFLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rulefleet)
 
+# Without its path in what is compiled, a checkout takes from Go's cache what another one has compiled.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 API := ./api/v1alpha1
@@ -34,7 +37,7 @@ help: ## Show this help.
 
 .PHONY: build
 build: ## Build the manager into bin/rulefleet-manager.
-	@.ci/step build env CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/rulefleet-manager ./cmd/manager
+	@.ci/step build env CGO_ENABLED=0 go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/rulefleet-manager ./cmd/manager
 
 # The image of the manager, and what it stands on: see Dockerfile.
 IMAGE ?= rulefleet/manager:$(VERSION)
@@ -71,11 +74,11 @@ chart-docs: $(TOOLS)/helm-docs $(TOOLS)/helm-schema
 
 .PHONY: docs/reference/metrics.md
 docs/reference/metrics.md:
-	@CGO_ENABLED=0 go run -trimpath ./pkg/metrics/document >$@
+	@CGO_ENABLED=0 go run ./pkg/metrics/document >$@
 
 .PHONY: docs/reference/reasons.md
 docs/reference/reasons.md:
-	@CGO_ENABLED=0 go run -trimpath ./pkg/reasons/document >$@
+	@CGO_ENABLED=0 go run ./pkg/reasons/document >$@
 
 .PHONY: images
 images: $(TOOLS)/diagram ## Draw the images that have a text source in docs/images.
@@ -95,7 +98,7 @@ controlplane: ## Build the control planes that tests run against into bin/k8s.
 .PHONY: helm
 helm: ## Build the command helm into bin/tools.
 	@mkdir -p $(TOOLS)
-	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(TOOLS)/helm helm.sh/helm/v3/cmd/helm
+	@CGO_ENABLED=0 go build -ldflags '-s -w' -o $(TOOLS)/helm helm.sh/helm/v3/cmd/helm
 
 .PHONY: promtool
 promtool: ## Build promtool, which tests check rules with, into bin/prometheus.
@@ -108,7 +111,7 @@ pipeline: promtool ## Build what makes alerts of what a cluster does (kube-state
 .PHONY: demo
 demo: controlplane build $(if $(filter lite,$(DEMO)),,pipeline) ## Run a hub and spokes on this machine, with Rulefleet at work (DEMO=lite: no alert fires).
 	@# Built as the manager is, it shares what was compiled for that.
-	CGO_ENABLED=0 go run -trimpath ./e2e/demo
+	CGO_ENABLED=0 go run ./e2e/demo
 
 ##@ Test
 
@@ -125,7 +128,7 @@ WARS := ^TestWar|Restored$$|^TestRotation
 MEASURED := AreBounded|^TestIsolation
 MEASURING := ./pkg/controller/evaluate ./pkg/evaluator ./pkg/rule ./pkg/spoke ./e2e
 # Without the race detector, tests share what 'make build' compiles.
-MEASURE = env CGO_ENABLED=0 go test -trimpath -count=1 -timeout 20m -p 1 -run '$(MEASURED)'
+MEASURE = env CGO_ENABLED=0 go test -count=1 -timeout 20m -p 1 -run '$(MEASURED)'
 
 .PHONY: test
 test: programs test-integrations ## Run the tests of all packages, the main end-to-end paths and one fault of each class: what a change needs.
@@ -177,7 +180,7 @@ explore: ## Run CHECKS (2000) random schedules of operations and faults in memor
 
 .PHONY: test-integrations
 test-integrations: ## Test how Argo CD, kstatus and Grafana read what Rulefleet makes.
-	@.ci/step 'tests of integrations' env CGO_ENABLED=0 go -C e2e/integrations test -trimpath ./...
+	@.ci/step 'tests of integrations' env CGO_ENABLED=0 go -C e2e/integrations test ./...
 
 # On clusters of kind: Docker is needed, and E2E_NODE_IMAGE where kind's own image can't be pulled.
 E2E := E2E_IMAGE=$(IMAGE) e2e/kind.sh
@@ -188,7 +191,7 @@ e2e: e2e-build ## Create a hub and spokes by kind, run the end-to-end tests ther
 
 .PHONY: e2e-build
 e2e-build: controlplane promtool image
-	@.ci/step 'e2e: build' env CGO_ENABLED=0 go test -trimpath -c -o bin/e2e.test ./e2e
+	@.ci/step 'e2e: build' env CGO_ENABLED=0 go test -c -o bin/e2e.test ./e2e
 
 .PHONY: e2e-start
 e2e-start: e2e-build ## Create those clusters, load the image, install the chart, register the spokes.
@@ -263,13 +266,13 @@ verify-lint: ## Test our own linter, apiconventions.
 
 .PHONY: vet
 vet: ## Run go vet.
-	@.ci/step 'go vet' env CGO_ENABLED=0 go vet -trimpath ./...
-	@.ci/step 'go vet: e2e/integrations' env CGO_ENABLED=0 go -C e2e/integrations vet -trimpath ./...
+	@.ci/step 'go vet' env CGO_ENABLED=0 go vet ./...
+	@.ci/step 'go vet: e2e/integrations' env CGO_ENABLED=0 go -C e2e/integrations vet ./...
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run the linters, and check the format.
-	@.ci/step lint env CGO_ENABLED=0 GOFLAGS=-trimpath $(TOOLS)/golangci-lint run ./...
-	@cd e2e/integrations && $(CURDIR)/.ci/step 'lint: e2e/integrations' env CGO_ENABLED=0 GOFLAGS=-trimpath $(CURDIR)/$(TOOLS)/golangci-lint run ./...
+	@.ci/step lint env CGO_ENABLED=0 $(TOOLS)/golangci-lint run ./...
+	@cd e2e/integrations && $(CURDIR)/.ci/step 'lint: e2e/integrations' env CGO_ENABLED=0 $(CURDIR)/$(TOOLS)/golangci-lint run ./...
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## Format the Go files.
