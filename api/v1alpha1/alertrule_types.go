@@ -47,9 +47,9 @@ type AlertRuleList struct {
 	Items []AlertRule `json:"items"`
 }
 
-// AlertRuleSpec defines one alert and the spokes on which it is placed. All texts except the name of
-// the alert can contain the placeholders $(cluster.name) and $(cluster.labels.KEY). Write $$( for a
-// literal $(.
+// AlertRuleSpec defines one alert and the spokes on which it is placed. The expression, and the values of
+// labels and annotations, can contain the placeholders $(cluster.name) and $(cluster.labels.KEY). Write $$(
+// for a literal $(.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="the severity is set twice; set either severity or labels.severity",fieldPath=".severity"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || (has(self.workloadRef) && self.workloadRef == oldSelf.workloadRef)",message="workloadRef is immutable; delete the AlertRule and create another one",fieldPath=".workloadRef"

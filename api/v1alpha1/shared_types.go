@@ -44,9 +44,9 @@ type NamespaceName string
 // +kubebuilder:validation:MaxLength=8192
 type LabelText string
 
-// AlertSpec defines the alert itself. AlertRule and AlertRuleTemplate share its fields. All texts can
-// contain $(…) placeholders, except the name of the alert, because routes match on it. Write $$( for a
-// literal $(.
+// AlertSpec defines the alert itself. AlertRule and AlertRuleTemplate share its fields. The expression, and
+// the values of labels and annotations, can contain $(…) placeholders. The name of the alert can't, because
+// routes match on it. Write $$( for a literal $(.
 type AlertSpec struct {
 	// alert is the name of the alert, the value of its label alertname.
 	// +required

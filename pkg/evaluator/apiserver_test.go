@@ -71,7 +71,7 @@ func TestThroughAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = all(t.Context(), c, "")
-	checkError(t, "no Pods", err, Unavailable, http.StatusServiceUnavailable, `the evaluator is down: the API server can't reach it behind its Service (HTTP 503): no endpoints available for service "prometheus-operated"`)
+	checkError(t, "no Pods", err, Unavailable, http.StatusServiceUnavailable, `the API server can't reach the evaluator behind its Service (HTTP 503): no endpoints available for service "prometheus-operated"`)
 
 	config.CertData, config.KeyData = nil, nil
 	config.BearerToken = "wrong"

@@ -150,7 +150,7 @@ var verdicts = map[int]struct {
 		"the API server, or a proxy in front of the evaluator, answers 'too many requests'",
 	},
 	http.StatusInternalServerError: {
-		Unavailable, "the evaluator is down: the API server can't reach it behind its Service",
+		Unavailable, "the API server can't reach the evaluator behind its Service",
 		"the evaluator is starting, overloaded or broken",
 	},
 }

@@ -27,7 +27,7 @@ func (m *meter) Read(p []byte) (int, error) {
 		return 0, m.fail(&Error{Kind: TooMuch, Message: fmt.Sprintf("the answer has a value of more than %d bytes", maxValue)})
 	}
 	if *m.left < 0 {
-		return 0, m.fail(&Error{Kind: TooMuch, Message: "the answer is larger than the maximum (64 MiB by default); reduce the number of rules there"})
+		return 0, m.fail(&Error{Kind: TooMuch, Message: "the answer is larger than 64 MiB, the maximum; reduce the number of rules there"})
 	}
 	// One byte more than allowed shows whether there are more.
 	p = p[:min(int64(len(p)), *m.left+1)]

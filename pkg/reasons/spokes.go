@@ -61,7 +61,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonThrottled, On: []string{connected, served, ready},
-		Message: "the spoke answers 429 (Too Many Requests); no requests are sent until its Retry-After has passed. …",
+		Message: "the spoke answers 429 (Too Many Requests); until its Retry-After has passed (at most 5 minutes), only health checks are sent. …",
 		Meaning: "The API server answers 429 (Too Many Requests). Until the time in the answer has passed (Retry-After, at most 5 minutes)," +
 			" Rulefleet sends only one probe (health check) every 30 s.",
 		Remedy: "If this continues, give Rulefleet's account its own FlowSchema in the spoke, or find out what overloads the API server.",
@@ -205,8 +205,8 @@ var ofSpokes = []Reason{
 		Meaning: "The Prometheus and ThanosRuler objects can't be read. Their last known state stays in use. The reason is also used for five" +
 			" minutes if the chosen object is missing; the rules stay unchanged.",
 		Remedy: "If the message says that an object is not found, create it again, or wait: after five minutes, Rulefleet chooses again." +
-			" Otherwise grant get, list and watch on `prometheuses` and `thanosrulers`" +
-			" ([spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml)).",
+			" If it says forbidden, grant get, list and watch on `prometheuses` and `thanosrulers`" +
+			" ([spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml)). Otherwise follow the message; Rulefleet tries again.",
 	},
 	{
 		Name: v1alpha1.ReasonAmbiguous, On: []string{found, ready},

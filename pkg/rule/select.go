@@ -113,7 +113,7 @@ func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluste
 	case slices.Contains(ownLabels, key):
 		return what + ", but the hub sets this label itself; change spec.ruleSelector of that " + e.Kind
 	case has && c.RuleLabels[key] != value && slices.Contains(extraLabels(o), key):
-		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s, for another Prometheus or for an earlier selector; if this lasts longer than a minute, set the label in spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, key, value, c.Name)
+		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s, which Rulefleet set for another Prometheus or an earlier selector; wait a minute. If it stays, set the label in spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, key, value, c.Name)
 	case has && c.RuleLabels[key] != value:
 		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s, which the hub did not set; remove that label from it in the spoke", what, key, value)
 	case has:
@@ -123,7 +123,7 @@ func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluste
 	case len(open) > 0:
 		return fmt.Sprintf("%s, but the selectors together don't determine one set of labels; set spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, c.Name)
 	}
-	return fmt.Sprintf("%s; the label is added as soon as the PrometheusRule can be written", what)
+	return fmt.Sprintf("%s; Rulefleet adds the label when it next writes the PrometheusRule. If this lasts, condition Ready of SpokeCluster %s says what prevents writes", what, c.Name)
 }
 
 // skipsNamespace explains why an evaluator selects nothing from a namespace.

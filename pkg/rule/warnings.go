@@ -24,18 +24,21 @@ const (
 	maxAcceptedMessage = 900
 )
 
+// clusterLabelValue describes the value of --cluster-label.
+const clusterLabelValue = "the cluster's name (the external label of the spoke's Prometheus or, without one, the spoke's name)"
+
 // Warnings returns warnings about valid but suspicious input in an AlertRule: one sentence each, which
 // begins with the field and says what to change, sorted, at most 20.
 func Warnings(r *v1alpha1.AlertRule, o ValidateOptions) []string {
 	w := &warnings{stage: sampleStage(false), evaluator: o.Evaluator}
 	w.alert(r.Spec.AlertSpec, r.Spec.Overrides)
 	if o.ClusterLabel != "" {
-		w.overwritten("spec", r.Spec.AlertSpec.Labels, o.ClusterLabel, "the spoke's name")
+		w.overwritten("spec", r.Spec.AlertSpec.Labels, o.ClusterLabel, clusterLabelValue)
 	}
 	for i, override := range r.Spec.Overrides {
 		path := fmt.Sprintf("spec.overrides[%d]", i)
 		if o.ClusterLabel != "" {
-			w.overwritten(path, override.Labels, o.ClusterLabel, "the spoke's name")
+			w.overwritten(path, override.Labels, o.ClusterLabel, clusterLabelValue)
 		}
 		w.override(path, r.Spec, override)
 		w.shadowed(path, override, r.Spec.Overrides[:i])
@@ -48,7 +51,7 @@ func TemplateWarnings(t *v1alpha1.AlertRuleTemplate, o ValidateOptions) []string
 	w := &warnings{stage: sampleStage(true), evaluator: o.Evaluator}
 	w.alert(t.Spec.AlertSpec, nil)
 	for label, value := range map[string]string{
-		o.ClusterLabel: "the spoke's name", namespaceLabel: "the Deployment's namespace", deploymentLabel: "the Deployment's name",
+		o.ClusterLabel: clusterLabelValue, namespaceLabel: "the Deployment's namespace", deploymentLabel: "the Deployment's name",
 	} {
 		if label != "" {
 			w.overwritten("spec", t.Spec.Labels, label, value)
@@ -175,7 +178,7 @@ func (w *warnings) droppedLabels(field string, texts map[string]v1alpha1.LabelTe
 
 func (w *warnings) overwritten(path string, texts map[string]v1alpha1.LabelText, label, with string) {
 	if _, set := texts[label]; set {
-		w.add(keyed(path+".labels", label), "is overwritten with %s; remove it, or use another name", with)
+		w.add(keyed(path+".labels", label), "is overwritten with %s; remove it, or use another label", with)
 	}
 }
 

@@ -152,7 +152,7 @@ func TestWarnings(t *testing.T) {
 		"the cluster's label": {func(r *v1alpha1.AlertRule) {
 			r.Spec.Labels = texts{"cluster": "x"}
 			over(v1alpha1.Override{ClusterSelection: clusters("a"), Labels: texts{"cluster": "y"}})(r)
-		}, []string{"spec.labels[cluster] is overwritten with the spoke's name", "spec.overrides[0].labels[cluster] is overwritten"}},
+		}, []string{"spec.labels[cluster] is overwritten with the cluster's name", "spec.overrides[0].labels[cluster] is overwritten"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := quiet(c.edit)

@@ -172,7 +172,7 @@ func (b *Breaker) update(change func(now time.Time)) {
 var errBlocked = errors.New("request not sent: the spoke does not answer; only probes are sent until it does")
 
 // errThrottled is the error of a request that was not sent to a spoke that throttles.
-var errThrottled = errors.New("request not sent: the spoke answers 429 (Too Many Requests); no requests are sent until its Retry-After has passed")
+var errThrottled = errors.New("request not sent: the spoke answers 429 (Too Many Requests); only probes are sent until its Retry-After has passed")
 
 // pass returns when a request may be sent. A request with a deadline belongs to a worker and fails at once. A
 // request without one belongs to a watch and waits: the watch's own retries would back off too far, and the

@@ -154,7 +154,7 @@ func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
 		what = fmt.Sprintf("the PrometheusRules of up to %d AlertRules were left in the spoke", len(d.Left))
 	}
 	// The command comes last so that it can be copied, and must not be cut off.
-	command := fmt.Sprintf(". To remove all PrometheusRules of this hub from the spoke: kubectl delete prometheusrules -A -l %s=%s", v1alpha1.HubLabel, r.Provider.opts.HubID)
+	command := fmt.Sprintf(". To remove all PrometheusRules of this hub, run in the spoke, not on the hub: kubectl delete prometheusrules -A -l %s=%s", v1alpha1.HubLabel, r.Provider.opts.HubID)
 	note := what + ": " + Clip(d.Why, MaxNote/3)
 	if len(d.Left) > 0 {
 		note += ". They belong to these AlertRules: " + strings.Join(d.Left, ", ")

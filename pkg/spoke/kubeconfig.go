@@ -117,7 +117,7 @@ func checkCluster(c *clientcmdapi.Cluster, allow Allowance) (*url.URL, error) {
 		// Errors quote the address, which must not contain a credential.
 		return nil, refuse(fieldServer, "has more than an address; write it as https://host:port, and put the credential into the user")
 	case c.InsecureSkipTLSVerify && !allow.InsecureTLS:
-		return nil, refuse(fieldInsecure, "is not allowed; put the CA into certificate-authority-data"+orAllow(allowInsecureTLS))
+		return nil, refuse(fieldInsecure, "is not allowed; remove it, and put the CA into certificate-authority-data"+orAllow(allowInsecureTLS))
 	case c.InsecureSkipTLSVerify && len(c.CertificateAuthorityData) > 0:
 		return nil, refuse(fieldInsecure, "contradicts certificate-authority-data; remove one of the two")
 	case c.CertificateAuthority != "":

@@ -223,7 +223,7 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 	for _, kind := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed} {
 		c := meta.FindStatusCondition(conditions, kind)
 		if c == nil {
-			return Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: fmt.Sprintf("%s is not known yet", kind)}
+			return Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "the manager has not set condition " + kind + " yet; wait. If this lasts, check that a manager runs and is the leader"}
 		}
 		if c.Status != metav1.ConditionTrue {
 			return Finding{Status: c.Status, Reason: c.Reason, Message: c.Message}

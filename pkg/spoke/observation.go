@@ -3,6 +3,7 @@ package spoke
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"regexp"
@@ -146,7 +147,7 @@ func disconnected(err error) Finding {
 		f.Message = advise("no answer in time: "+err.Error(), reach)
 	case isUntrusted(err):
 		f.Reason = v1alpha1.ReasonUnreachable
-		f.Message = advise(err.Error(), "put the CA that signed the API server's certificate into certificate-authority-data in the kubeconfig")
+		f.Message = advise(err.Error(), certificateAdvice(err))
 	default:
 		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise(err.Error(), reach)
@@ -165,6 +166,20 @@ func isUntrusted(err error) bool {
 	return ok
 }
 
+// certificateAdvice says what to do about a certificate of the API server that is not valid.
+func certificateAdvice(err error) string {
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return "put the CA that signed the API server's certificate into certificate-authority-data in the kubeconfig"
+	case errors.As(err, new(x509.HostnameError)):
+		return "use a name from the certificate in the server address of the kubeconfig, or as its tls-server-name"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "renew the certificate of the spoke's API server, and check the clocks of hub and spoke"
+	}
+	return "check the certificate of the spoke's API server, and certificate-authority-data in the kubeconfig"
+}
+
 // reach is the advice about a spoke that does not answer.
 const reach = "check that the spoke's API server runs, and that the hub can reach the address in the kubeconfig"
 
@@ -172,7 +187,7 @@ const reach = "check that the spoke's API server runs, and that the hub can reac
 // request.
 var throttled = Finding{
 	Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonThrottled,
-	Message: "the spoke answers 429 (Too Many Requests); no requests are sent until its Retry-After has passed. If this continues, " +
+	Message: "the spoke answers 429 (Too Many Requests); until its Retry-After has passed (at most 5 minutes), only health checks are sent. If this continues, " +
 		"find out what overloads the spoke's API server, or give Rulefleet's account its own FlowSchema there",
 }
 

@@ -38,7 +38,10 @@ func TestDisconnected(t *testing.T) {
 		"no Kubernetes":          {err: errNotKubernetes, reason: v1alpha1.ReasonUnreachable, contains: "leads to", answered: true},
 		"silence":                {err: fmt.Errorf("listing: %w", context.DeadlineExceeded), reason: v1alpha1.ReasonUnreachable, contains: "no answer in time"},
 		"an error of the server": {err: apierrors.NewInternalError(errors.New("etcd")), reason: v1alpha1.ReasonUnreachable, contains: "etcd; see its logs", answered: true},
-		"a certificate":          {err: fmt.Errorf("x: %w", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), reason: v1alpha1.ReasonUnreachable, contains: "certificate-authority-data"},
+		"an unknown CA":          {err: untrusted(x509.UnknownAuthorityError{}), reason: v1alpha1.ReasonUnreachable, contains: "put the CA that signed"},
+		"another name":           {err: untrusted(x509.HostnameError{Certificate: &x509.Certificate{}}), reason: v1alpha1.ReasonUnreachable, contains: "tls-server-name"},
+		"an old certificate":     {err: untrusted(x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}), reason: v1alpha1.ReasonUnreachable, contains: "renew the certificate"},
+		"another certificate":    {err: untrusted(x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.IncompatibleUsage}), reason: v1alpha1.ReasonUnreachable, contains: "check the certificate"},
 		"an error of the net":    {err: errors.New("dial tcp: refused"), reason: v1alpha1.ReasonUnreachable, contains: "refused; check that"},
 		"a lie":                  {err: errors.New("\x1b[2J" + strings.Repeat("x", 1<<14)), reason: v1alpha1.ReasonUnreachable, contains: "xxx"},
 		"a long lie (403)":       {err: apierrors.NewForbidden(resource, "", errors.New(strings.Repeat("\x1bx", 1<<14))), reason: v1alpha1.ReasonForbidden, contains: "x x", answered: true},
@@ -150,3 +153,5 @@ func TestAnswersFitTheAPI(t *testing.T) {
 		}
 	}
 }
+
+func untrusted(why error) error { return fmt.Errorf("x: %w", &tls.CertificateVerificationError{Err: why}) }

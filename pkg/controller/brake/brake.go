@@ -340,7 +340,7 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 		parts = append(parts, "Every deletion is held now, because "+why)
 	}
 	if held.Suspects > 0 {
-		parts = append(parts, "A CustomResourceDefinition or the SpokeCluster was created after these rules, so AlertRules, templates or labels may have been lost")
+		parts = append(parts, "A CustomResourceDefinition or the SpokeCluster is newer than these rules: if it was deleted and created again, AlertRules, templates or labels may have been lost with it")
 		remedies = []string{"restore AlertRules, templates, and the labels of SpokeClusters from a backup"}
 	}
 	if remedy != "" {
@@ -348,9 +348,9 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 	}
 	which := "them now"
 	if held.Suspects > maxNames {
-		which = fmt.Sprintf("now the %d in status.pendingDeletions.names", maxNames)
+		which = fmt.Sprintf("now the %d that status.pendingDeletions.names lists", maxNames)
 		if held.Count > held.Suspects {
-			which += ", and all that are held for a time"
+			which += ", and all that are held until a time"
 		}
 	}
 	held.Message = fmt.Sprintf("%s. To keep the rules, %s. To delete %s: kubectl annotate spoke %s %s=true",

@@ -88,11 +88,11 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 		if t.existing != nil {
 			phase = v1alpha1.PhaseApplied
 		}
-		who := "the AlertRule"
+		message := "the AlertRule is suspended: this rule is not changed in the spoke; to resume, set spec.suspend of the AlertRule to false"
 		if t.cluster.Suspended {
-			who = "SpokeCluster " + t.spoke.Name
+			message = "SpokeCluster " + t.spoke.Name + " is suspended: nothing is written to the spoke; to resume, set spec.suspend of the SpokeCluster to false"
 		}
-		r.report(ctx, t, phase, v1alpha1.ReasonSuspended, who+" is suspended: nothing is written to the spoke; set its spec.suspend to false to resume")
+		r.report(ctx, t, phase, v1alpha1.ReasonSuspended, message)
 	case rule.Mutated:
 		r.mutated(ctx, t)
 	case rule.Terminating:
@@ -121,7 +121,7 @@ func (r *Reconciler) namespaceReady(ctx context.Context, t *task) (bool, error) 
 		r.waiting.drop(key, t.req)
 		return false, fmt.Errorf("reading namespace %s: %w", t.desired.Namespace, err)
 	case !ns.DeletionTimestamp.IsZero():
-		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q is being deleted in the spoke; create it again%s", t.desired.Namespace, r.orElsewhere(t)))
+		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q is being deleted in the spoke; when it is gone, create it again%s", t.desired.Namespace, r.orElsewhere(t)))
 		return false, nil
 	}
 	r.waiting.drop(key, t.req)

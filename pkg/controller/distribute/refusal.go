@@ -60,7 +60,7 @@ var failedWebhook = regexp.MustCompile(`failed calling webhook "([^"]{1,253})"`)
 func explain(reason string, err error) string {
 	switch webhook := failedWebhook.FindStringSubmatch(err.Error()); {
 	case hangs(err):
-		return words(fmt.Errorf("the write timed out; most likely an admission webhook in the spoke hangs for longer than %s. Fix the webhook for PrometheusRules in this namespace, or set its timeoutSeconds to 10, so that the API server's error names the webhook: %w", writeTimeout, err))
+		return words(fmt.Errorf("the write timed out; most likely an admission webhook in the spoke hangs for longer than %s. Fix the webhook for PrometheusRules in this namespace. If it is not known which one hangs, set their timeoutSeconds to 10: then the error names it: %w", writeTimeout, err))
 	case reason == v1alpha1.ReasonQuotaExceeded:
 		return words(fmt.Errorf("a ResourceQuota in the spoke is exceeded; raise it, or delete objects: %w", err))
 	case reason == v1alpha1.ReasonError && webhook != nil:
@@ -86,7 +86,7 @@ func (r *Reconciler) reportBehind(ctx context.Context, hung *task) {
 		}
 		if action := r.plan(t).Action; action == rule.Create || action == rule.Update {
 			r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonError, fmt.Sprintf(
-				"waiting: writes to namespace %q of the spoke time out; most likely an admission webhook for PrometheusRules hangs there. Fix it, or set its timeoutSeconds to 10", t.desired.Namespace))
+				"waiting for another rule: writes to namespace %q of the spoke time out; most likely an admission webhook in the spoke hangs. Fix the webhook for PrometheusRules in this namespace. If it is not known which one hangs, set their timeoutSeconds to 10: then the error names it", t.desired.Namespace))
 		}
 	}
 }

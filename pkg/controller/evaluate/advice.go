@@ -10,11 +10,11 @@ import (
 )
 
 const (
+	checkPath  = "Check in namespace {namespace} of the spoke that the pods of the {kind} are ready, and that no firewall or NetworkPolicy keeps the API server from reaching them"
 	checkPods  = "Check the pods of the {kind} and their logs in namespace {namespace} of the spoke"
 	noLogin    = "Set {url} to an address at which the {kind} requires no login"
 	noProxy    = "Set {url} to an address at which the {kind} itself answers"
 	checkURL   = "Check the {kind} at the address in {url}, and any proxy in front of it"
-	overloaded = "Find out what overloads the spoke's API server"
 )
 
 // The advice depends on who answered: the spoke's API server, a server behind it, or the server at a configured
@@ -23,14 +23,14 @@ var (
 	adviceOnAPIServer = map[evaluator.Kind]string{
 		evaluator.Unauthorized: "Put a kubeconfig with a valid credential into the Secret",
 		evaluator.NotFound:     "Check in namespace {namespace} of the spoke that the Service exists and that the pods of the {kind} are ready",
-		evaluator.Throttled:    overloaded,
-		evaluator.Unavailable:  checkPods,
+		evaluator.Throttled:    "Find out what overloads the spoke's API server",
+		evaluator.Unavailable:  checkPath,
 	}
 	adviceBehindAPIServer = map[evaluator.Kind]string{
 		evaluator.Unreachable:    checkPods,
 		evaluator.Unauthorized:   noLogin,
 		evaluator.Forbidden:      noLogin,
-		evaluator.Throttled:      overloaded, // a Prometheus does not throttle
+		evaluator.Throttled:      "Find out what overloads the spoke's API server, or the proxy in front of the {kind}", // a Prometheus does not throttle
 		evaluator.Unavailable:    checkPods,
 		evaluator.NotAnEvaluator: noProxy,
 	}

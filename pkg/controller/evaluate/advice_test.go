@@ -1,6 +1,7 @@
 package evaluate
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -17,6 +18,7 @@ func TestAdvice(t *testing.T) {
 		login = ". Set " + url + " to an address at which the Prometheus requires no login"
 		proxy = ". Set " + url + " to an address at which the Prometheus itself answers"
 		check = ". Check the Prometheus at the address in " + url + ", and any proxy in front of it"
+		path  = ". Check in namespace monitoring of the spoke that the pods of the Prometheus are ready, and that no firewall or NetworkPolicy keeps the API server from reaching them"
 		busy  = ". Find out what overloads the spoke's API server"
 	)
 	e := rule.EvaluatorOf(&prometheus)
@@ -25,8 +27,8 @@ func TestAdvice(t *testing.T) {
 		evaluator.Unauthorized:   {". Put a kubeconfig with a valid credential into the Secret", login, login},
 		evaluator.Forbidden:      {"", login, login}, // the API server's error names the permission
 		evaluator.NotFound:       {". Check in namespace monitoring of the spoke that the Service exists and that the pods of the Prometheus are ready", "", ". Check the path in " + url},
-		evaluator.Throttled:      {busy, busy, check},
-		evaluator.Unavailable:    {pods, pods, check},
+		evaluator.Throttled:      {busy, busy + ", or the proxy in front of the Prometheus", check},
+		evaluator.Unavailable:    {path, pods, check},
 		evaluator.NotAnEvaluator: {"", proxy, proxy},
 		evaluator.Redirected:     {}, evaluator.Rejected: {}, evaluator.TooMuch: {}, evaluator.Changing: {}, evaluator.Partial: {},
 	} {
@@ -42,6 +44,9 @@ func TestAdvice(t *testing.T) {
 				"by the API server": {through, true, want.apiServer}, "behind it": {through, false, want.behind},
 				"by URL": {direct, false, want.byURL}, "by URL, to an API server": {direct, true, want.byURL},
 			} {
+				if got := other(c.cluster, &e); errors.Is(got, errOtherAtURL) != (c.cluster == direct) {
+					t.Errorf("%s: got %v", name, got)
+				}
 				if got := advice(c.cluster, &e, &evaluator.Error{Kind: kind, FromAPIServer: c.apiServer}); got != c.want {
 					t.Errorf("%s: got %q, want %q", name, got, c.want)
 				}

@@ -124,7 +124,7 @@ func found(c *rule.Cluster, read spoke.Evaluators) spoke.Finding {
 		return not(v1alpha1.ReasonNoSuchEvaluator, fmt.Sprintf("%s %s/%s not found in the spoke; correct spec.evaluatorRefs", missing[0].Kind, missing[0].Namespace, missing[0].Name))
 	case len(gone) > 0:
 		return spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: fmt.Sprintf(
-			"%s not found in the spoke any more; the rules stay as they are for %d minutes in case it comes back", strings.Join(gone, " and "), int(rule.MissingGrace.Minutes()))}
+			"%s not found in the spoke any more; the rules stay as they are for %d minutes in case it comes back. Then Rulefleet chooses another one, if it can", strings.Join(gone, " and "), int(rule.MissingGrace.Minutes()))}
 	case len(names) == 0:
 		return noneFound(c, not)
 	}

@@ -114,7 +114,7 @@ func (p *Poller) Of(name string, e *rule.Evaluator, o *monitoringv1.PrometheusRu
 }
 
 // errGone is the error of an evaluator that has just disappeared.
-var errGone = errors.New("it is gone")
+var errGone = errors.New("the object was deleted in the spoke")
 
 // answer is the result of polling an evaluator.
 type answer struct {
@@ -136,8 +136,18 @@ type comparison struct {
 // PrometheusRule.
 var ofPod = regexp.MustCompile(`/(?:prometheus|thanos-ruler)-([^/]+)-rulefiles-[0-9]+/[^/]*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.yaml$`)
 
-// errOther is the error for an answer of another evaluator.
-var errOther = errors.New("its Service also selects another Prometheus in the same namespace; give each its own Service (spec.serviceName of the Prometheus), or set its address in spec.evaluatorRefs[].url of the SpokeCluster")
+var (
+	errOtherSelected = errors.New("its Service also selects another Prometheus in the same namespace; give each its own Service (spec.serviceName of the Prometheus), or set its address in spec.evaluatorRefs[].url of the SpokeCluster")
+	errOtherAtURL    = errors.New("another one answers at its address in spec.evaluatorRefs[].url of the SpokeCluster; correct the address")
+)
+
+// other returns the error for an answer of another evaluator.
+func other(c *rule.Cluster, e *rule.Evaluator) error {
+	if hasURL(c, e) {
+		return errOtherAtURL
+	}
+	return errOtherSelected
+}
 
 // ask polls one evaluator for the loaded rules of this hub.
 func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *evaluator.Client, match string, problem error) answer {
@@ -162,7 +172,7 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 		}
 	})
 	if err == nil && others > 0 && own == 0 {
-		err = errOther
+		err = other(t.cluster, e)
 	}
 	out.err = err
 	return out

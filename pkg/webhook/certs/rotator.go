@@ -197,7 +197,7 @@ func (r *Rotator) write(ctx context.Context, secret *corev1.Secret, d *Decision)
 	if err != nil {
 		return nil, fmt.Errorf("writing Secret %s/%s: %w", r.Namespace, SecretName, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("wrote the webhook's certificates", "why", strings.Join(d.Why, "; "), "again", d.Again)
+	ctrl.LoggerFrom(ctx).Info("wrote the webhook's certificates", "why", strings.Join(d.Why, "; "), "nextCheck", d.Again)
 	return next, nil
 }
 

@@ -9,9 +9,9 @@ import (
 // AlertRuleSpecApplyConfiguration represents a declarative configuration of the AlertRuleSpec type for use
 // with apply.
 //
-// AlertRuleSpec defines one alert and the spokes on which it is placed. All texts except the name of
-// the alert can contain the placeholders $(cluster.name) and $(cluster.labels.KEY). Write $$( for a
-// literal $(.
+// AlertRuleSpec defines one alert and the spokes on which it is placed. The expression, and the values of
+// labels and annotations, can contain the placeholders $(cluster.name) and $(cluster.labels.KEY). Write $$(
+// for a literal $(.
 type AlertRuleSpecApplyConfiguration struct {
 	AlertSpecApplyConfiguration `json:",inline"`
 	// workloadRef names the workload that the alert is about. It is set on AlertRules that a template
