@@ -144,8 +144,10 @@ func (w writer) advice(o Object) string {
 		server = "the spoke's API server"
 	}
 	switch {
+	case w.ours && o.Kind == monitoringv1.PrometheusRuleKind:
+		return "find and stop the other Rulefleet manager with the same hub id"
 	case w.ours:
-		return "find and stop the other Rulefleet manager with the same --hub-id"
+		return "find and stop the other Rulefleet manager on the hub"
 	case w.name != "":
 		return leave
 	}

@@ -72,7 +72,7 @@ func TestErrors(t *testing.T) {
 		"forbidden":                       {403, "text/html", html, Forbidden, "denies access (HTTP 403): an HTML page"},
 		"not found, by the API server":    {404, "application/json", fmt.Sprintf(kubernetes, `services "x" not found`, 404), NotFound, "no such Service"},
 		"not found":                       {404, "text/plain", "404 page not found\n", NotFound, "route prefix"},
-		"no endpoints":                    {503, "application/json", fmt.Sprintf(kubernetes, `no endpoints available for service "x"`, 503), Unavailable, "is down"},
+		"no endpoints":                    {503, "application/json", fmt.Sprintf(kubernetes, `no endpoints available for service "x"`, 503), Unavailable, "can't reach the evaluator"},
 		"starting":                        {503, "text/plain", "Service Unavailable", Unavailable, "starting"},
 		"a bad gateway":                   {502, "text/html", html, Unavailable, "an HTML page"},
 		"too many requests":               {429, "text/plain", "slow down", Throttled, "the API server, or a proxy in front of the evaluator, answers 'too many requests' (HTTP 429): slow down"},
@@ -328,13 +328,13 @@ func TestAnswersAreBounded(t *testing.T) {
 		"depth":             {start + `{"x":`, "[", "exceeded max depth"},
 		"depth of fields":   {start + `{"x":`, `{"x":`, "exceeded max depth"},
 		"labels":            {inRule + `"labels":{"a":"b"`, `,"a":"b"`, "a value of more than"},
-		"alerts":            {inRule + `"alerts":[{}`, `,{"state":"firing","labels":{"a":"b"}}`, "larger than the maximum"},
+		"alerts":            {inRule + `"alerts":[{}`, `,{"state":"firing","labels":{"a":"b"}}`, "larger than 64 MiB"},
 		"rules":             {start + `{"name":"g","rules":[{"type":"alerting"}`, `,{"type":"alerting","query":"up"}`, "too large"},
 		"records":           {start + `{"name":"g","rules":[{"type":"recording"}`, `,{"type":"recording"}`, "more than 50000 rules"},
 		"groups":            {start + `{}`, `,{"name":"g","rules":[]}`, "more than 50000 groups"},
 		"unknown elements":  {`{"x":[1`, `,1`, "a value of more than"},
 		"warnings":          {`{"warnings":["x"`, `,"x"`, "a value of more than"},
-		"many pages' worth": {start + `{}`, `,{"rules":[{"type":"alerting","query":"` + strings.Repeat("x", 1<<16) + `"}]}`, "larger than the maximum"},
+		"many pages' worth": {start + `{}`, `,{"rules":[{"type":"alerting","query":"` + strings.Repeat("x", 1<<16) + `"}]}`, "larger than 64 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			body := &endless{head: c.head, again: c.again}

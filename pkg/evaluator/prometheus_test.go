@@ -258,7 +258,7 @@ func TestRulesInPagesAreBounded(t *testing.T) {
 	checkError(t, "too many rules", err, TooMuch, 0, "1000 rules")
 	c.MaxRules, c.MaxBytes = 0, 1<<20
 	_, stats, err = all(t.Context(), c, "")
-	checkError(t, "too many bytes", err, TooMuch, 0, "larger than the maximum")
+	checkError(t, "too many bytes", err, TooMuch, 0, "larger than 64 MiB")
 	if stats.Bytes > 1<<20+1 {
 		t.Errorf("%+v", stats)
 	}

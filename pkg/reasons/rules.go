@@ -118,7 +118,8 @@ var ofRules = []Reason{
 		Message: "the spoke changed PrometheusRule shop/web when it was written, most likely by a mutating webhook; …",
 		Meaning: "A mutating webhook changed the rule when it was written. Rulefleet does not write it again until the AlertRule or the" +
 			" PrometheusRule changes.",
-		Remedy: "Exclude objects with the label `app.kubernetes.io/managed-by: rulefleet` from the webhook.",
+		Remedy: "Exclude objects with the label `app.kubernetes.io/managed-by: rulefleet` from the webhook. Then delete the PrometheusRule, so that" +
+			" Rulefleet writes it again.",
 	},
 	{
 		Name: v1alpha1.ReasonContested, On: []string{row, ready},
@@ -162,7 +163,7 @@ var ofRules = []Reason{
 		Message: "the spoke has several Prometheus or ThanosRuler objects, and none is chosen; see the condition EvaluatorsFound of" +
 			" SpokeCluster eu-1",
 		Meaning: "The rule is in the spoke, which has several Prometheus, and none of them is chosen.",
-		Remedy:  "Run the command in the condition EvaluatorsFound of the SpokeCluster.",
+		Remedy:  "Name the one that evaluates the rules: condition EvaluatorsFound of the SpokeCluster has the command.",
 	},
 	{
 		Name: v1alpha1.ReasonNotSelected, On: []string{row, ready, stalled},

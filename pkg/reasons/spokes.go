@@ -100,7 +100,7 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonKubeconfigMissing, On: []string{connected, served, ready},
 		Message: "Secret rulefleet-system/eu-1 with label sigs.k8s.io/multicluster-runtime-kubeconfig=true not found; the rules stay in the" +
-			" spoke, but get no changes. …",
+			" spoke, but this SpokeCluster does not change them any more. …",
 		Meaning: "The Secret, its registration label or its key `kubeconfig` is missing. The rules stay in the spoke. If another spoke is the" +
 			" same cluster, the message names it.",
 		Remedy: "Restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). Without a kubeconfig, the rules stay" +
@@ -108,7 +108,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonDuplicateCluster, On: []string{connected, served, ready},
-		Message: "this is the same cluster as spoke eu-2, which stays in use; …",
+		Message: "this is the same cluster as spoke eu-2, which stays in use. …",
 		Meaning: "The spoke is the same cluster as the spoke that the message names: the UIDs of their namespaces `kube-system` are equal." +
 			" The other spoke remains in use.",
 		Remedy: "Decide which of the two to give up, and delete its Secret. The one that you keep takes over, or remains in use, without a" +
@@ -211,7 +211,7 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonAmbiguous, On: []string{found, ready},
 		Message: "the spoke has several Prometheus or ThanosRuler objects (Prometheus monitoring/a, Prometheus monitoring/b), and none is" +
-			" chosen; existing rules keep their labels and their namespace. Name the one that evaluates them: kubectl patch spokecluster eu-1 …",
+			" chosen; existing rules keep their labels and their namespace. Name the one that evaluates them, for example the first one: kubectl patch spokecluster eu-1 …",
 		Meaning: "The spoke has several Prometheus or ThanosRuler objects, and none of them is chosen. Existing rules keep their labels and" +
 			" their namespace, and new rules get no labels for a selector.",
 		Remedy: "Name one with the command in the message, or limit the namespaces that count (`--evaluator-namespaces`):" +

@@ -53,7 +53,7 @@ func Ambiguity(c Cluster) string {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	e := candidates[0]
-	return fmt.Sprintf("the spoke has several Prometheus or ThanosRuler objects (%s), and none is chosen; existing rules keep their labels and their namespace. Name the one that evaluates them: "+
+	return fmt.Sprintf("the spoke has several Prometheus or ThanosRuler objects (%s), and none is chosen; existing rules keep their labels and their namespace. Name the one that evaluates them, for example the first one: "+
 		`kubectl patch spokecluster %s --type merge -p '{"spec":{"evaluatorRefs":[{"kind":%q,"namespace":%q,"name":%q}]}}'`,
 		strings.Join(names, ", "), c.Name, e.Kind, e.Namespace, e.Name)
 }

@@ -16,7 +16,7 @@ func checkGenerated(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	case w == nil:
 		field, must = "spec.workloadRef", "is required"
 	case p.Selector != nil || len(p.Names) != 1 || p.Names[0] != w.Cluster:
-		field, must = "spec.placement", fmt.Sprintf("must name the cluster of workloadRef (%s) only", w.Cluster)
+		field, must = "spec.placement", fmt.Sprintf("must name only the cluster of workloadRef (%s)", w.Cluster)
 	case r.Spec.RuleNamespace != "" && r.Spec.RuleNamespace != w.Namespace:
 		field, must = "spec.ruleNamespace", fmt.Sprintf("must be the namespace of workloadRef (%s)", w.Namespace)
 	default:

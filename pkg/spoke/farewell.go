@@ -69,7 +69,7 @@ func (r *Registrar) depart(ctx context.Context, sc *v1alpha1.SpokeCluster, secre
 	case ptr.Deref(sc.Spec.Suspend, false):
 		stays = "the SpokeCluster was suspended"
 	case r.Provider.Successor(sc.Name) != "":
-		stays, kept = "SpokeCluster "+r.Provider.Successor(sc.Name)+" is the same cluster and manages them", true
+		stays, kept = managedBy(r.Provider.Successor(sc.Name)), true
 	}
 	placed, err := r.Rules.Placed(ctx, sc.Name)
 	if err != nil {
@@ -81,13 +81,18 @@ func (r *Registrar) depart(ctx context.Context, sc *v1alpha1.SpokeCluster, secre
 	})
 }
 
+// managedBy is the reason to leave rules in a spoke that is also another SpokeCluster.
+func managedBy(other string) string {
+	return "SpokeCluster " + other + " is the same cluster and manages them"
+}
+
 // leavingStatus shows what is still to be removed.
 func leavingStatus(sc *v1alpha1.SpokeCluster, d Departure, now metav1.Time) v1alpha1.SpokeClusterStatus {
 	out := *sc.Status.DeepCopy()
 	out.ObservedGeneration = sc.Generation
 	out.PendingDeletions = nil
 	what := "its rules"
-	if d.Known {
+	if d.Known && !d.Stays {
 		what = fmt.Sprintf("%d rules", len(d.Left))
 		if len(d.Left) == 1 {
 			what = "1 rule"
@@ -97,7 +102,10 @@ func leavingStatus(sc *v1alpha1.SpokeCluster, d Departure, now metav1.Time) v1al
 		}
 	}
 	message := fmt.Sprintf("the SpokeCluster is being deleted: removing %s from the spoke until %s at the latest", what, d.Deadline.UTC().Format(time.RFC3339))
-	if d.Why != "" {
+	switch {
+	case d.Stays:
+		message = "the SpokeCluster is being deleted; its rules stay in the spoke: " + d.Why
+	case d.Why != "":
 		message += ". The removal is stuck: " + d.Why
 	}
 	setCondition(&out, sc.Generation, v1alpha1.ConditionReady,
@@ -142,7 +150,10 @@ func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
 	case d.Kept:
 		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "its PrometheusRules stay in the spoke: %s", Clip(d.Why, MaxNote/2))
 		return
-	case d.Why == "", d.Known && len(d.Left) == 0, never:
+	case never:
+		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "nothing was removed from the spoke, because this SpokeCluster was never connected to it")
+		return
+	case d.Why == "", d.Known && len(d.Left) == 0:
 		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "%s removed from the spoke; none is left", prometheusRules(d.Removed))
 		return
 	}

@@ -292,3 +292,8 @@ func TestOnIdentity(t *testing.T) {
 		}
 	})
 }
+
+func isDuplicate(err error) bool {
+	_, ok := errors.AsType[*DuplicateError](err)
+	return ok
+}

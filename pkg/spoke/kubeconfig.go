@@ -115,7 +115,7 @@ func checkCluster(c *clientcmdapi.Cluster, allow Allowance) (*url.URL, error) {
 		return nil, refuse(fieldServer, "must begin with https://: plain http would send the credential unencrypted"+orAllow(allowHTTP))
 	case server.User != nil || server.RawQuery != "" || server.Fragment != "":
 		// Errors quote the address, which must not contain a credential.
-		return nil, refuse(fieldServer, "has more than an address; write it as https://host:port, and put the credential into the user")
+		return nil, refuse(fieldServer, "contains a credential, a query or a fragment; write it as https://host:port, and put a credential into the user")
 	case c.InsecureSkipTLSVerify && !allow.InsecureTLS:
 		return nil, refuse(fieldInsecure, "is not allowed; remove it, and put the CA into certificate-authority-data"+orAllow(allowInsecureTLS))
 	case c.InsecureSkipTLSVerify && len(c.CertificateAuthorityData) > 0:

@@ -79,7 +79,7 @@ func (a Allowance) checkHost(field, host string) error {
 	case slices.Contains(metadataNames, name):
 		return refuseMetadata(field)
 	case last == "localhost" && !a.Loopback:
-		return refuse(field, "is a loopback address, which leads to the manager itself; use an address at which the hub can reach the server"+orAllow(allowLoopback))
+		return refuse(field, "is, or resolves to, a loopback address, which leads to the manager itself; use an address at which the hub can reach the server"+orAllow(allowLoopback))
 	case isNumber(last):
 		// Resolvers accept 127.1, 0x7f.1 and 2130706433 as addresses.
 		return refuse(field, "has an IP address in a form that is not allowed; write it as four decimal numbers, or as IPv6 in brackets")
@@ -88,7 +88,7 @@ func (a Allowance) checkHost(field, host string) error {
 }
 
 func refuseMetadata(field string) error {
-	return refuse(field, "is the metadata service of a cloud, which hands out credentials of the manager's machine; use an address at which the hub can reach the server")
+	return refuse(field, "is, or resolves to, the metadata service of a cloud, which hands out credentials of the manager's machine; use an address at which the hub can reach the server")
 }
 
 // isNumber reports whether a label is a number in any notation that resolvers accept.
@@ -144,9 +144,9 @@ func (a Allowance) checkPlain(field string, addr netip.Addr, zone bool) error {
 	case slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(addr) }):
 		return refuseMetadata(field)
 	case !a.Loopback && (addr.IsLoopback() || addr.IsUnspecified() || thisNetwork.Contains(addr)):
-		return refuse(field, "is a loopback address, which leads to the manager itself; use an address at which the hub can reach the server"+orAllow(allowLoopback))
+		return refuse(field, "is, or resolves to, a loopback address, which leads to the manager itself; use an address at which the hub can reach the server"+orAllow(allowLoopback))
 	case !a.LinkLocal && (zone || addr.IsLinkLocalUnicast() || addr.IsLinkLocalMulticast() || addr.IsInterfaceLocalMulticast()):
-		return refuse(field, "is a link-local address, where clouds serve credentials; use a routable address"+orAllow(allowLinkLocal))
+		return refuse(field, "is, or resolves to, a link-local address, where clouds serve credentials; use a routable address"+orAllow(allowLinkLocal))
 	}
 	return nil
 }

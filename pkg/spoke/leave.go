@@ -45,8 +45,9 @@ type Departure struct {
 	// those that may be left.
 	Left  []string
 	Known bool
-	// Kept means that another spoke is the same cluster and keeps the rules.
-	Kept bool
+	// Stays means that the rules are left where they are. Kept means that this is because another spoke is the same
+	// cluster and keeps them.
+	Stays, Kept bool
 	// Why is the reason of the last failure, or "".
 	Why string
 	// Deadline ends the removal.
@@ -111,7 +112,7 @@ func (p *Provider) Depart(ctx context.Context, name string, o DepartOptions) (De
 		stays = err.Error()
 	}
 	if stays != "" {
-		d.state.Why, d.state.Kept = stays, o.Kept
+		d.state.Why, d.state.Stays, d.state.Kept = stays, true, o.Kept
 		go p.stay(p.base, name, d)
 		return d.state, nil
 	}
@@ -184,7 +185,7 @@ func (p *Provider) lastConnectionLocked(name string, kubeconfig []byte) (*connec
 		kubeconfig = e.current.kubeconfig
 	}
 	if len(kubeconfig) == 0 {
-		return nil, errors.New("the spoke has no kubeconfig; create its Secret again")
+		return nil, errors.New("the spoke has no kubeconfig")
 	}
 	cfg, err := RESTConfig(kubeconfig, p.opts.Allow.Of(name))
 	if err != nil {
@@ -208,14 +209,15 @@ func (p *Provider) depart(ctx context.Context, name string, c *connection, d *de
 		if p.base.Err() != nil {
 			return // the operator is stopping; its successor continues
 		}
-		if err == nil || ctx.Err() != nil || isDuplicate(err) {
+		duplicate, same := errors.AsType[*DuplicateError](err)
+		if err == nil || ctx.Err() != nil || same {
 			p.progress(name, d, func(s *Departure) {
 				s.Done = true
 				switch {
 				case err == nil:
 					s.Why = ""
-				case isDuplicate(err):
-					s.Why, s.Kept = err.Error(), true
+				case same:
+					s.Why, s.Stays, s.Kept = managedBy(duplicate.Other), true, true
 				case s.Why == "":
 					s.Why = "not all PrometheusRules could be removed in time"
 				}
@@ -230,10 +232,16 @@ func (p *Provider) depart(ctx context.Context, name string, c *connection, d *de
 	}
 }
 
-// whyLeft says why rules are still in a spoke that leaves.
+// whyLeft says why rules are still in a spoke that leaves. A new kubeconfig or an accepted identity would have no
+// effect any more.
 func whyLeft(err error) string {
-	if isEnding(err) {
+	switch {
+	case isEnding(err):
 		return Clip(err.Error(), maxMessage)
+	case isIdentity(err):
+		return "the kubeconfig leads to another cluster"
+	case apierrors.IsUnauthorized(err):
+		return "the spoke rejects the credential (401)"
 	}
 	return disconnected(err).Message
 }

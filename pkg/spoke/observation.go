@@ -94,11 +94,6 @@ func (e *IdentityError) Error() string {
 		e.Is, e.Was, e.Spoke, v1alpha1.AcceptIdentityAnnotation, e.Is)
 }
 
-func isDuplicate(err error) bool {
-	_, ok := errors.AsType[*DuplicateError](err)
-	return ok
-}
-
 func isIdentity(err error) bool {
 	_, ok := errors.AsType[*IdentityError](err)
 	return ok
@@ -157,6 +152,9 @@ func disconnected(err error) Finding {
 
 // isSlow reports whether an answer began, and then came too slowly.
 func isSlow(err error) bool {
+	if _, stuck := errors.AsType[*stuckError](err); stuck {
+		return true
+	}
 	slow, ok := errors.AsType[*slowError](err)
 	return ok && slow.begun
 }
@@ -173,7 +171,7 @@ func certificateAdvice(err error) string {
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return "put the CA that signed the API server's certificate into certificate-authority-data in the kubeconfig"
 	case errors.As(err, new(x509.HostnameError)):
-		return "use a name from the certificate in the server address of the kubeconfig, or as its tls-server-name"
+		return "set the server address or tls-server-name in the kubeconfig to a name that the certificate contains"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "renew the certificate of the spoke's API server, and check the clocks of hub and spoke"
 	}

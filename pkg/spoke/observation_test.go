@@ -28,7 +28,7 @@ func TestDisconnected(t *testing.T) {
 		"a long answer":          {err: &TooLargeError{What: "the answer", Value: 2000, Bound: 1000, Unit: "bytes"}, reason: v1alpha1.ReasonTooLarge, contains: "the answer: 2,000 bytes; the limit is 1,000; the rules in the spoke stay unchanged; check which server"},
 		"many events":            {err: &TooLargeError{What: "the events", Value: 2, Bound: 1, Unit: "events within 5s", often: true}, reason: v1alpha1.ReasonTooLarge, contains: "2 events within 5s; the limit is 1; the rules in the spoke stay unchanged; find out what changes these objects so often"},
 		"a late event":           {err: &TooLargeError{What: "an event", late: true}, reason: v1alpha1.ReasonTooLarge, contains: "an event did not arrive completely within 20s; the rules in the spoke stay unchanged; check the network link"},
-		"a list that is stuck":   {err: &stuckError{kind: "Deployment"}, reason: v1alpha1.ReasonUnreachable, contains: "no answer in time: Deployments were being listed again, and a page of the list was not complete within 15s; check"},
+		"a list that is stuck":   {err: &stuckError{kind: "Deployment"}, reason: v1alpha1.ReasonUnreachable, contains: "Deployments were being listed again, and a page of the list was not complete within 15s; check the network link"},
 		"the credential (401)":   {err: errUnauthorized, reason: v1alpha1.ReasonAuthFailed, contains: "401", answered: true},
 		"the permissions (403)":  {err: errForbidden, reason: v1alpha1.ReasonForbidden, contains: "RBAC", answered: true},
 		"another cluster":        {err: fmt.Errorf("x: %w", &IdentityError{Spoke: "eu-1", Was: "uid-1", Is: "uid-2"}), reason: v1alpha1.ReasonIdentityChanged, contains: "kubectl annotate --overwrite spoke eu-1 rulefleet.io/accept-identity=uid-2"},
@@ -154,4 +154,6 @@ func TestAnswersFitTheAPI(t *testing.T) {
 	}
 }
 
-func untrusted(why error) error { return fmt.Errorf("x: %w", &tls.CertificateVerificationError{Err: why}) }
+func untrusted(why error) error {
+	return fmt.Errorf("x: %w", &tls.CertificateVerificationError{Err: why})
+}

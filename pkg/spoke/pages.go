@@ -104,7 +104,7 @@ func (rs *readings) again() string {
 }
 
 // whyAgain is the reason why a list starts again.
-const whyAgain = "it took too long or was interrupted, and the API server no longer has its version (410 Gone). If this repeats, look for a proxy that ends long requests"
+const whyAgain = "the previous list took too long or was interrupted, and its resourceVersion has expired (410 Gone). If this repeats, look for a proxy that ends long requests"
 
 // reading lists a kind in pages. It retries a page that fails without listing the earlier pages again.
 // client-go would stream a list as events, which is uncompressed, ten times the bytes, and starts from the

@@ -340,7 +340,7 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 		parts = append(parts, "Every deletion is held now, because "+why)
 	}
 	if held.Suspects > 0 {
-		parts = append(parts, "A CustomResourceDefinition or the SpokeCluster is newer than these rules: if it was deleted and created again, AlertRules, templates or labels may have been lost with it")
+		parts = append(parts, "A CustomResourceDefinition or the SpokeCluster is newer than these rules: it may have been lost with AlertRules, templates or labels")
 		remedies = []string{"restore AlertRules, templates, and the labels of SpokeClusters from a backup"}
 	}
 	if remedy != "" {
@@ -348,9 +348,9 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 	}
 	which := "them now"
 	if held.Suspects > maxNames {
-		which = fmt.Sprintf("now the %d that status.pendingDeletions.names lists", maxNames)
+		which = fmt.Sprintf("now the %d in status.pendingDeletions.names", maxNames)
 		if held.Count > held.Suspects {
-			which += ", and all that are held until a time"
+			which += ", and all that have a time limit"
 		}
 	}
 	held.Message = fmt.Sprintf("%s. To keep the rules, %s. To delete %s: kubectl annotate spoke %s %s=true",

@@ -209,7 +209,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 			// Suspects that are not named can't be acknowledged.
 			b.suspects(Distribute)
 			p = b.publish("s", true)
-			if !strings.Contains(p.is.Message, "To delete now the 50 that status.pendingDeletions.names lists: kubectl") {
+			if !strings.Contains(p.is.Message, "To delete now the 50 in status.pendingDeletions.names: kubectl") {
 				t.Errorf("it does not say how many are named: %s", p.is.Message)
 			}
 			if n := b.Acknowledge("s", p.is.Names); n != 50 || b.woken["distribute s"] != 50 || b.suspects(Distribute) != 10 || b.Brake.suspects("s") != 10 {
@@ -263,7 +263,7 @@ func TestMessage(t *testing.T) {
 	if p.is.Count != 240 || p.is.Suspects != 120 || p.next != span {
 		t.Errorf("got %+v with %+v", p, p.is)
 	}
-	if !strings.Contains(p.is.Message, "To delete now the 50 that status.pendingDeletions.names lists, and all that are held until a time: kubectl") {
+	if !strings.Contains(p.is.Message, "To delete now the 50 in status.pendingDeletions.names, and all that have a time limit: kubectl") {
 		t.Errorf("it does not say what else an acknowledgement releases: %s", p.is.Message)
 	}
 	if len(p.is.Message) > 1000 {

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	checkPath  = "Check in namespace {namespace} of the spoke that the pods of the {kind} are ready, and that no firewall or NetworkPolicy keeps the API server from reaching them"
-	checkPods  = "Check the pods of the {kind} and their logs in namespace {namespace} of the spoke"
-	noLogin    = "Set {url} to an address at which the {kind} requires no login"
-	noProxy    = "Set {url} to an address at which the {kind} itself answers"
-	checkURL   = "Check the {kind} at the address in {url}, and any proxy in front of it"
+	checkPath = "Check in namespace {namespace} of the spoke that the pods of the {kind} are ready, and that no firewall or NetworkPolicy keeps the API server from reaching them"
+	checkPods = "Check the pods of the {kind} and their logs in namespace {namespace} of the spoke"
+	noLogin   = "Set {url} to an address at which the {kind} requires no login"
+	noProxy   = "Set {url} to an address at which the {kind} itself answers"
+	checkURL  = "Check the {kind} at the address in {url}, and any proxy in front of it"
 )
 
 // The advice depends on who answered: the spoke's API server, a server behind it, or the server at a configured
