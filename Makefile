@@ -176,7 +176,7 @@ CHECKS ?= 2000
 
 .PHONY: explore
 explore: ## Run CHECKS (2000) random schedules of operations and faults in memory (SEED=N repeats those of a failure).
-	@.ci/step 'exploring' env SEED=$(or $(SEED),0) go test -count=1 -timeout 0 -run '^TestExplore$$' ./pkg/controller/distribute -rapid.checks $(CHECKS) -v
+	@.ci/step 'exploring' env CGO_ENABLED=0 SEED=$(or $(SEED),0) go test -count=1 -timeout 0 -run '^TestExplore$$' ./pkg/controller/generate ./pkg/controller/distribute -rapid.checks $(CHECKS)
 
 .PHONY: test-integrations
 test-integrations: ## Test how Argo CD, kstatus and Grafana read what Rulefleet makes.

@@ -49,6 +49,9 @@ type Change struct {
 
 // Server is a model of an API server. Its objects, also those that it returns, must not be changed.
 type Server struct {
+	// Writer is the field manager of those who create or update AlertRules.
+	Writer string
+
 	now     func() time.Time
 	version int64
 	objects map[Ref]client.Object
@@ -57,7 +60,7 @@ type Server struct {
 
 // NewServer returns a Server without objects.
 func NewServer(now func() time.Time) *Server {
-	return &Server{now: now, objects: map[Ref]client.Object{}}
+	return &Server{Writer: "kubectl", now: now, objects: map[Ref]client.Object{}}
 }
 
 // Length is the number of changes so far.
@@ -83,12 +86,15 @@ func (s *Server) Create(o client.Object) (client.Object, error) {
 	if s.objects[r] != nil {
 		return nil, apierrors.NewAlreadyExists(resource(r), r.Name)
 	}
-	o = o.DeepCopyObject().(client.Object)
+	return s.store(s.manage(nil, o.DeepCopyObject().(client.Object)))
+}
+
+func (s *Server) store(o client.Object) (client.Object, error) {
 	s.stamp(o)
 	o.SetUID(types.UID("uid-" + o.GetResourceVersion()))
 	o.SetGeneration(1)
 	o.SetCreationTimestamp(metav1.NewTime(s.now().Truncate(time.Second)))
-	s.record(Change{Ref: r, New: o})
+	s.record(Change{Ref: RefOf(o), New: o})
 	return o, nil
 }
 
@@ -103,7 +109,12 @@ func (s *Server) Update(o client.Object) (client.Object, error) {
 	case o.GetResourceVersion() != "" && o.GetResourceVersion() != old.GetResourceVersion():
 		return nil, apierrors.NewConflict(resource(r), r.Name, errors.New("the object has been modified"))
 	}
-	o = o.DeepCopyObject().(client.Object)
+	return s.replace(s.manage(old, o.DeepCopyObject().(client.Object)))
+}
+
+func (s *Server) replace(o client.Object) (client.Object, error) {
+	r := RefOf(o)
+	old := s.objects[r]
 	o.SetUID(old.GetUID())
 	o.SetCreationTimestamp(old.GetCreationTimestamp())
 	o.SetGeneration(old.GetGeneration())

@@ -1,0 +1,664 @@
+package generate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/live"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/testing/model"
+)
+
+const (
+	exploredHold      = 10 * time.Minute
+	exploredNamespace = "rulefleet-generated"
+	// crowd is a number of Deployments that the brake counts.
+	crowd = 40
+)
+
+var exploredValidator = rule.NewValidator(rule.ValidateOptions{AdminNamespace: "rulefleet-system", GeneratedNamespace: exploredNamespace})
+
+// exploration is a hub and a spoke, what people do there, and what must hold whatever happens.
+type exploration struct {
+	*model.Schedule
+
+	brake *brake.Brake // of the leader
+
+	// lost are the AlertRules whose template was lost with its kind, by the template. unlabeled are those that
+	// existed when the labels of the SpokeCluster were lost.
+	lost      map[string]map[types.UID]bool
+	unlabeled map[types.UID]bool
+	templates []client.Object // a backup
+	rules     []client.Object // a backup
+	// edited is the value of field for that a person set in an AlertRule, and touched whether kubectl wrote any
+	// field of it.
+	edited  map[types.UID]v1alpha1.Duration
+	touched map[types.UID]bool
+	// unwanted is since when an AlertRule is not wanted.
+	unwanted map[string]time.Time
+	removals map[*model.Process][]time.Time // a new process knows of none
+	writes   map[string][]time.Time
+	edits    int
+	version  int
+}
+
+// hubClient is the client of a process: it reads a cache, and writes to the hub.
+type hubClient struct {
+	client.Client
+
+	e *exploration
+	p *model.Process
+}
+
+func (c *hubClient) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	return c.p.OnHub.Get(ctx, key, o, opts...)
+}
+
+func (c *hubClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return c.p.OnHub.List(ctx, list, opts...)
+}
+
+func (c *hubClient) Apply(_ context.Context, config runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+	o := (&client.ApplyOptions{}).ApplyOptions(opts)
+	text, err := json.Marshal(config)
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{}
+	if err := json.Unmarshal(text, u); err != nil {
+		return err
+	}
+	return c.e.Write(c.p, "applying "+u.GetName(), func() error {
+		if !c.e.Defined("alertrules") {
+			c.e.Disturbed = true
+			return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("alertrules").GroupResource(), "")
+		}
+		c.e.count(u.GetName())
+		out, err := c.e.Hub.Apply(u, o.FieldManager, o.Force != nil && *o.Force)
+		if err != nil {
+			return err
+		}
+		c.e.keepsEdits(out)
+		text, err := json.Marshal(out)
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(text, config)
+	})
+}
+
+// Patch takes the whole object, because the patches have a resourceVersion.
+func (c *hubClient) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	return c.e.Write(c.p, "patching "+o.GetName(), func() error {
+		c.e.count(o.GetName())
+		c.e.Hub.Writer = v1alpha1.FieldManager
+		defer func() { c.e.Hub.Writer = "kubectl" }()
+		out, err := c.e.Hub.Update(o)
+		if err != nil {
+			return err
+		}
+		o.SetResourceVersion(out.GetResourceVersion())
+		return nil
+	})
+}
+
+func (c *hubClient) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
+	options := (&client.DeleteOptions{}).ApplyOptions(opts)
+	return c.e.Write(c.p, "deleting "+o.GetName(), func() error {
+		conditions := options.Preconditions
+		if conditions == nil || conditions.UID == nil || conditions.ResourceVersion == nil {
+			c.e.Violation("%s is deleted, whatever it is by now", o.GetName())
+		}
+		if now := c.e.rule(o.GetName()); now != nil && now.UID == *conditions.UID && now.ResourceVersion == *conditions.ResourceVersion {
+			c.e.removes(c.p, now)
+		}
+		return c.e.Hub.Delete(model.RefOf(o), conditions)
+	})
+}
+
+// noEvents is an EventRecorder.
+type noEvents struct{}
+
+func (noEvents) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+
+// engaged implements Spokes.
+type engaged struct{ *spoke.Spoke }
+
+func (s engaged) Spokes() []*spoke.Spoke { return []*spoke.Spoke{s.Spoke} }
+func (s engaged) ChangedSoon(string)     {}
+
+// onlySpoke returns the spoke, which can't be a method of its own name.
+type onlySpoke struct{ engaged }
+
+func (s onlySpoke) Spoke(name string) *spoke.Spoke {
+	if name != model.SpokeName {
+		return nil
+	}
+	return s.engaged.Spoke
+}
+
+func explore(t *rapid.T) *exploration {
+	e := &exploration{
+		Schedule: model.NewSchedule(t), lost: map[string]map[types.UID]bool{}, edited: map[types.UID]v1alpha1.Duration{},
+		touched: map[types.UID]bool{}, unwanted: map[string]time.Time{}, removals: map[*model.Process][]time.Time{}, writes: map[string][]time.Time{},
+	}
+	ns := spoke.NamespaceMetadata()
+	ns.Name, ns.Labels = "shop", map[string]string{"team": "a"}
+	e.Create(e.Spoke, ns)
+	e.Register(map[string]string{"env": "prod"})
+	e.Start = e.start
+	e.Begin()
+	return e
+}
+
+func (e *exploration) start(p *model.Process) {
+	ctx := context.Background()
+	if err := hub.SetupIndexes(ctx, p.OnHub, "hub", exploredNamespace); err != nil {
+		e.Fatal(err)
+	}
+	e.brake = brake.New(clock.RealClock{}, exploredHold)
+	s := &spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Live: live.New(e.Spoke, clock.RealClock{}), Identity: &identity{}, Since: time.Now()}
+	r := NewReconciler(Options{
+		Hub: &hubClient{e: e, p: p}, Guard: hub.Guard{Live: live.New(e.Hub, clock.RealClock{}), Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{})},
+		Witness: hub.NewWitness(), Brake: e.brake, Spokes: onlySpoke{engaged{s}}, Recorder: noEvents{},
+		Contests: contest.New(clock.RealClock{}, 0), Namespace: exploredNamespace, Validator: exploredValidator,
+	})
+	p.Reconcile = r.Reconcile
+	p.Engaged = func() { r.replay(ctx, model.SpokeName, p.Queue) }
+	content := predicate.Or(hub.Edited, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	p.SawOnHub = func(c model.Change) {
+		switch c.Kind {
+		case "AlertRule":
+			p.Deliver(r.onAlertRule("", nil), c, content.Update)
+		case "AlertRuleTemplate":
+			p.Deliver(r.onTemplate("", nil), c, hub.Edited.Update)
+		case "SpokeCluster":
+			p.Deliver(r.onSpokeCluster("", nil), c, hub.Decided.Update)
+		}
+	}
+	p.SawInSpoke = func(c model.Change) {
+		switch c.Kind {
+		case "Deployment":
+			p.Deliver(r.onDeployment(model.SpokeName, nil), c, read.Update)
+		case "Namespace":
+			p.Deliver(r.onNamespace(model.SpokeName, nil), c, func(e event.UpdateEvent) bool {
+				return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
+			})
+		}
+	}
+}
+
+// What must hold.
+
+func (e *exploration) rule(name string) *v1alpha1.AlertRule {
+	ar, _ := e.Hub.Find(model.Ref{Kind: "AlertRule", NamespacedName: types.NamespacedName{Namespace: exploredNamespace, Name: name}}).(*v1alpha1.AlertRule)
+	return ar
+}
+
+// wanted returns the AlertRules of a Deployment by name. known is false without a SpokeCluster.
+func (e *exploration) wanted(key types.NamespacedName, labels map[string]string) (out map[string]*v1alpha1.AlertRule, known bool) {
+	d, ok := e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: key}).(*metav1.PartialObjectMetadata)
+	if !ok {
+		return nil, true
+	}
+	ns, _ := e.Spoke.Find(model.Ref{Kind: "Namespace", NamespacedName: types.NamespacedName{Name: key.Namespace}}).(*metav1.PartialObjectMetadata)
+	c, err := hub.Cluster(context.Background(), e.Hub, model.SpokeName)
+	if err != nil || c == nil {
+		return nil, false
+	}
+	w := workload(d, ns)
+	w.Cluster = *c
+	if labels != nil {
+		w.Cluster.Labels = labels
+	}
+	templates := e.Hub.Objects("AlertRuleTemplate")
+	for key := range templates {
+		w.Templates = append(w.Templates, key.Name)
+	}
+	out = map[string]*v1alpha1.AlertRule{}
+	for _, o := range templates {
+		t := o.(*v1alpha1.AlertRuleTemplate)
+		if matches, err := rule.Matches(t, *w); err == nil && matches {
+			if ar, err := rule.Generate(t, *w, exploredNamespace); err == nil {
+				out[ar.Name] = ar
+			}
+		}
+	}
+	return out, true
+}
+
+func workloadOf(ar *v1alpha1.AlertRule) types.NamespacedName {
+	w := ar.Spec.WorkloadRef
+	return types.NamespacedName{Namespace: string(w.Namespace), Name: w.Name}
+}
+
+// count checks that an AlertRule is not written again and again.
+func (e *exploration) count(name string) {
+	recent := slices.DeleteFunc(e.writes[name], func(at time.Time) bool { return time.Since(at) >= time.Minute })
+	e.writes[name] = append(recent, time.Now())
+	if n := len(e.writes[name]); n > 12+e.edits {
+		e.Violation("%s is written %d times in a minute", name, n)
+	}
+}
+
+// keepsEdits checks what the operator applied.
+func (e *exploration) keepsEdits(o client.Object) {
+	ar := o.(*v1alpha1.AlertRule)
+	if want, ok := e.edited[ar.UID]; ok && ar.Spec.For != want {
+		e.Violation("a person set for of %s to %s, and it is %q now", ar.Name, want, ar.Spec.For)
+	}
+}
+
+// removes checks the removal of an AlertRule.
+func (e *exploration) removes(p *model.Process, ar *v1alpha1.AlertRule) {
+	if !hub.Generated(ar) {
+		want := false
+		for key := range e.Spoke.Objects("Deployment") {
+			wanted, _ := e.wanted(key, nil)
+			want = want || wanted[ar.Name] != nil
+		}
+		if !want {
+			e.Violation("the foreign AlertRule %s is removed", ar.Name)
+		}
+		return
+	}
+	key, template := workloadOf(ar), ar.Labels[v1alpha1.TemplateLabel]
+	want, known := e.wanted(key, nil)
+	switch {
+	case !known && e.Hub.Find(model.Ref{Kind: "AlertRuleTemplate", NamespacedName: types.NamespacedName{Name: template}}) != nil:
+		e.Violation("%s is removed, and there is no SpokeCluster", ar.Name)
+	case want[ar.Name] != nil && fixed(want[ar.Name], ar):
+		e.Violation("%s is removed, and it is wanted", ar.Name)
+	case e.lost[template][ar.UID] && e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: key}) != nil:
+		e.Violation("%s is removed, and its template was lost", ar.Name)
+	case e.unlabeled[ar.UID]:
+		if before, _ := e.wanted(key, e.Lost); before[ar.Name] != nil {
+			e.Violation("%s is removed, and the labels by which its template selected the spoke were lost", ar.Name)
+		}
+	}
+	now, holds := time.Now(), 0
+	for _, o := range e.Hub.Objects("AlertRule") {
+		if hub.Generated(o.(*v1alpha1.AlertRule)) {
+			holds++
+		}
+	}
+	recent := slices.DeleteFunc(e.removals[p], func(at time.Time) bool { return now.Sub(at) >= exploredHold })
+	if n := len(recent) + 1; n > 20 && n*4 > holds+len(recent) && now.Sub(e.unwanted[ar.Name]) < exploredHold {
+		e.Violation("%s is the %dth AlertRule of %d that is removed within %v", ar.Name, n, holds+len(recent), exploredHold)
+	}
+	e.removals[p] = append(recent, now)
+}
+
+// observe notes since when an AlertRule is unwanted.
+func (e *exploration) observe() {
+	for _, o := range e.Hub.Objects("AlertRule") {
+		ar := o.(*v1alpha1.AlertRule)
+		if !hub.Generated(ar) {
+			continue
+		}
+		if want, known := e.wanted(workloadOf(ar), nil); !known || want[ar.Name] != nil {
+			delete(e.unwanted, ar.Name)
+		} else if _, ok := e.unwanted[ar.Name]; !ok {
+			e.unwanted[ar.Name] = time.Now()
+		}
+	}
+}
+
+// check compares the AlertRules with the templates and the Deployments.
+func (e *exploration) check() {
+	wanted := map[string]bool{}
+	for _, key := range slices.SortedFunc(maps.Keys(e.Spoke.Objects("Deployment")), model.CompareKeys) {
+		want, known := e.wanted(key, nil)
+		if !known {
+			e.Violation("there is no SpokeCluster")
+		}
+		for _, name := range slices.Sorted(maps.Keys(want)) {
+			wanted[name] = true
+			is := e.rule(name)
+			if is == nil {
+				e.Violation("AlertRule %s is missing", name)
+			}
+			e.follows(is, want[name])
+		}
+	}
+	for key, o := range e.Hub.Objects("AlertRule") {
+		ar := o.(*v1alpha1.AlertRule)
+		if hub.Generated(ar) && !wanted[ar.Name] && !slices.Contains(e.brake.Owners(brake.Generate, model.SpokeName), workloadOf(ar)) {
+			e.Violation("AlertRule %s stays", key)
+		}
+	}
+}
+
+// follows checks that an AlertRule has the values of its template, except in fields that people changed.
+func (e *exploration) follows(is, want *v1alpha1.AlertRule) {
+	edited := rule.Overridden(is)
+	if len(edited) > 0 && !e.touched[is.UID] {
+		e.Violation("nobody changed %s, and these fields count as changed: %q", is.Name, edited)
+	}
+	switch {
+	case !fixed(want, is):
+		e.Violation("%s is for another workload", is.Name)
+	case !slices.Contains(edited, "expr") && is.Spec.Expr != want.Spec.Expr:
+		e.Violation("%s has the expression %q, and its template %q", is.Name, is.Spec.Expr, want.Spec.Expr)
+	case !slices.Contains(edited, "for") && is.Spec.For != want.Spec.For:
+		e.Violation("%s has for %q, and its template %q", is.Name, is.Spec.For, want.Spec.For)
+	}
+	if v, ok := e.edited[is.UID]; ok && is.Spec.For != v {
+		e.Violation("a person set for of %s to %s, and it is %q", is.Name, v, is.Spec.For)
+	}
+}
+
+// The operations of people, and of those who deploy to the spoke.
+
+var exploredTemplates = []string{"t1", "t2"}
+
+func (e *exploration) personAppliesATemplate(*rapid.T) {
+	if !e.Defined("alertruletemplates") {
+		e.Skip("the kind is lost")
+	}
+	name := rapid.SampledFrom(exploredTemplates).Draw(e.T, "template")
+	where := rapid.SampledFrom([]string{"everywhere", "by label", "by other label", "by name", "elsewhere"}).Draw(e.T, "clusters")
+	which := rapid.SampledFrom([]string{"all", "app=web", "team=a"}).Draw(e.T, "workloads")
+	state := rapid.SampledFrom([]v1alpha1.State{v1alpha1.Enabled, v1alpha1.Enabled, v1alpha1.Disabled}).Draw(e.T, "state")
+	e.version++
+	e.edits++
+	e.Say("a person applies template %s, version %d, %s, %s Deployments, %s", name, e.version, where, which, state)
+	t := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	t.Spec.AlertSpec = v1alpha1.AlertSpec{Alert: "Down", Expr: fmt.Sprintf("up == %d", e.version), For: "1m", Severity: "warning"}
+	t.Spec.State = state
+	t.Spec.Clusters = map[string]*v1alpha1.ClusterSelection{
+		"by label":       {Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}},
+		"by other label": {Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "dev"}}},
+		"by name":        {Names: []v1alpha1.ClusterName{model.SpokeName}}, "elsewhere": {Names: []v1alpha1.ClusterName{"other"}},
+	}[where]
+	switch which {
+	case "app=web":
+		t.Spec.Workloads = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	case "team=a":
+		t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}}
+	}
+	delete(e.lost, name)
+	e.put(t)
+}
+
+// put creates or replaces a template.
+func (e *exploration) put(t *v1alpha1.AlertRuleTemplate) {
+	if e.Hub.Find(model.RefOf(t)) == nil {
+		e.Create(e.Hub, t)
+		return
+	}
+	if _, err := e.Hub.Update(t); err != nil {
+		e.Fatal(err)
+	}
+}
+
+func (e *exploration) personDeletesATemplate(*rapid.T) {
+	name := rapid.SampledFrom(exploredTemplates).Draw(e.T, "template")
+	r := model.Ref{Kind: "AlertRuleTemplate", NamespacedName: types.NamespacedName{Name: name}}
+	if e.Hub.Find(r) == nil {
+		e.Skip("there is none")
+	}
+	e.Say("a person deletes template %s", name)
+	_ = e.Hub.Delete(r, nil)
+}
+
+// some returns a copy of an AlertRule.
+func (e *exploration) some() *v1alpha1.AlertRule {
+	all := e.Hub.Objects("AlertRule")
+	if len(all) == 0 {
+		e.Skip("there is none")
+	}
+	key := rapid.SampledFrom(slices.SortedFunc(maps.Keys(all), model.CompareKeys)).Draw(e.T, "rule")
+	return all[key].DeepCopyObject().(*v1alpha1.AlertRule)
+}
+
+func (e *exploration) personEditsARule(*rapid.T) {
+	ar := e.some()
+	e.version++
+	e.edits++
+	e.Disturbed = true
+	ar.Spec.For = v1alpha1.Duration(fmt.Sprintf("%ds", e.version))
+	e.Say("a person sets for of %s to %s", ar.Name, ar.Spec.For)
+	if _, err := e.Hub.Update(ar); err != nil {
+		e.Fatal(err)
+	}
+	e.edited[ar.UID], e.touched[ar.UID] = ar.Spec.For, true
+}
+
+func (e *exploration) personResetsARule(*rapid.T) {
+	ar := e.some()
+	e.edits++
+	e.Disturbed = true
+	e.Say("a person resets %s", ar.Name)
+	metav1.SetMetaDataAnnotation(&ar.ObjectMeta, v1alpha1.ResetFieldsAnnotation, rule.AllFields)
+	if _, err := e.Hub.Update(ar); err != nil {
+		e.Fatal(err)
+	}
+	delete(e.edited, ar.UID)
+	delete(e.touched, ar.UID)
+}
+
+func (e *exploration) personDeletesARule(*rapid.T) {
+	ar := e.some()
+	e.edits++
+	e.Disturbed = true
+	e.Say("a person deletes %s", ar.Name)
+	_ = e.Hub.Delete(model.RefOf(ar), nil)
+}
+
+// otherCreates creates an AlertRule in the place of one that a template may generate.
+func (e *exploration) otherCreates(*rapid.T) {
+	template := rapid.SampledFrom(exploredTemplates).Draw(e.T, "template")
+	key := e.pick()
+	name := rule.GeneratedName(template, model.SpokeName, key.Namespace, key.Name)
+	if !e.Defined("alertrules") || e.rule(name) != nil {
+		e.Skip("not now")
+	}
+	e.Disturbed = true
+	e.Say("another client creates an AlertRule with the name %s", name)
+	ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: exploredNamespace, Name: name}}
+	ar.Spec.AlertSpec = v1alpha1.AlertSpec{Alert: "Other", Expr: "vector(1)"}
+	ar.Spec.Placement.Names = []v1alpha1.ClusterName{"other"}
+	e.Create(e.Hub, ar)
+}
+
+func (e *exploration) pick() types.NamespacedName {
+	return types.NamespacedName{Namespace: "shop", Name: rapid.SampledFrom([]string{"a", "b"}).Draw(e.T, "deployment")}
+}
+
+func (e *exploration) deploy(key types.NamespacedName, app string) {
+	d := spoke.DeploymentMetadata()
+	d.Namespace, d.Name, d.Labels = key.Namespace, key.Name, map[string]string{"app": app}
+	if e.Spoke.Find(model.RefOf(d)) == nil {
+		e.Create(e.Spoke, d)
+		return
+	}
+	_, _ = e.Spoke.Update(d)
+}
+
+func (e *exploration) deploymentIsApplied(*rapid.T) {
+	key, app := e.pick(), rapid.SampledFrom([]string{"web", "web", "other"}).Draw(e.T, "app")
+	e.Say("Deployment %s is applied, app=%s", key.Name, app)
+	e.edits++
+	e.deploy(key, app)
+}
+
+func (e *exploration) deploymentIsDeleted(*rapid.T) {
+	r := model.Ref{Kind: "Deployment", NamespacedName: e.pick()}
+	if e.Spoke.Find(r) == nil {
+		e.Skip("there is none")
+	}
+	e.Say("Deployment %s is deleted", r.Name)
+	_ = e.Spoke.Delete(r, nil)
+}
+
+func many(i int) types.NamespacedName {
+	return types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("many-%02d", i)}
+}
+
+func (e *exploration) manyAreApplied(*rapid.T) {
+	if e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: many(0)}) != nil {
+		e.Skip("they are there")
+	}
+	e.Say("%d Deployments are applied", crowd)
+	for i := range crowd {
+		e.deploy(many(i), "web")
+	}
+}
+
+func (e *exploration) manyAreDeleted(*rapid.T) {
+	if e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: many(0)}) == nil {
+		e.Skip("there are none")
+	}
+	e.Say("%d Deployments are deleted", crowd)
+	for i := range crowd {
+		_ = e.Spoke.Delete(model.Ref{Kind: "Deployment", NamespacedName: many(i)}, nil)
+	}
+}
+
+func (e *exploration) namespaceIsLabeled(*rapid.T) {
+	ns := spoke.NamespaceMetadata()
+	ns.Name = "shop"
+	team := rapid.SampledFrom([]string{"a", "b"}).Draw(e.T, "team")
+	e.Say("the namespace is labeled team=%s", team)
+	ns.Labels = map[string]string{"team": team}
+	e.edits++
+	_, _ = e.Spoke.Update(ns)
+}
+
+func (e *exploration) personLabelsTheSpoke(*rapid.T) {
+	sc := e.SpokeCluster()
+	env := rapid.SampledFrom([]string{"prod", "dev"}).Draw(e.T, "env")
+	e.Say("a person labels the spoke env=%s", env)
+	sc.Labels = map[string]string{"env": env}
+	e.unlabeled = nil
+	e.edits++
+	_, _ = e.Hub.Update(sc)
+}
+
+func (e *exploration) hubLosesTemplates(*rapid.T) {
+	if !e.Defined("alertruletemplates") {
+		e.Skip("they are lost")
+	}
+	e.Say("the hub loses the kind AlertRuleTemplate")
+	e.templates = nil
+	e.Lose("alertruletemplates", "AlertRuleTemplate", func(key types.NamespacedName, o client.Object) {
+		e.templates = append(e.templates, o)
+		e.lost[key.Name] = map[types.UID]bool{}
+		for _, ar := range e.Hub.Objects("AlertRule") {
+			if ar.GetLabels()[v1alpha1.TemplateLabel] == key.Name {
+				e.lost[key.Name][ar.GetUID()] = true
+			}
+		}
+	})
+}
+
+func (e *exploration) hubDefinesTemplatesAgain(*rapid.T) { e.DefineAgain("alertruletemplates") }
+
+func (e *exploration) personRestoresTemplates(*rapid.T) {
+	if !e.Defined("alertruletemplates") || e.templates == nil {
+		e.Skip("nothing to restore")
+	}
+	e.Say("a person restores the templates")
+	for _, o := range e.templates {
+		t := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: o.GetName()}, Spec: o.(*v1alpha1.AlertRuleTemplate).Spec}
+		delete(e.lost, t.Name)
+		e.put(t)
+	}
+	e.templates = nil
+	e.edits++
+}
+
+func (e *exploration) hubLosesRules(*rapid.T) {
+	if !e.Defined("alertrules") {
+		e.Skip("they are lost")
+	}
+	e.Say("the hub loses the kind AlertRule")
+	e.rules, e.Disturbed = nil, true
+	e.Lose("alertrules", "AlertRule", func(_ types.NamespacedName, o client.Object) {
+		e.rules = append(e.rules, o)
+	})
+}
+
+func (e *exploration) hubDefinesRulesAgain(*rapid.T) { e.DefineAgain("alertrules") }
+
+// personRestoresRules applies the backup as the documentation says.
+func (e *exploration) personRestoresRules(*rapid.T) {
+	if !e.Defined("alertrules") || e.rules == nil {
+		e.Skip("nothing to restore")
+	}
+	e.Say("a person restores the AlertRules")
+	e.Disturbed = true
+	for _, o := range e.rules {
+		was := o.(*v1alpha1.AlertRule)
+		u := &unstructured.Unstructured{}
+		ar := &v1alpha1.AlertRule{
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "AlertRule"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: was.Namespace, Name: was.Name, Labels: was.Labels, Annotations: was.Annotations}, Spec: was.Spec,
+		}
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(ar)
+		if err != nil {
+			e.Fatal(err)
+		}
+		delete(content, "status")
+		unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
+		u.Object = content
+		now := e.rule(was.Name)
+		if now != nil && !fixed(was, now) {
+			continue // another one took its place
+		}
+		restored, err := e.Hub.Apply(u, "kubectl", true)
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.edited[restored.GetUID()], e.touched[restored.GetUID()] = was.Spec.For, true
+	}
+	e.rules = nil
+	e.edits++
+}
+
+func (e *exploration) hubLosesSpokes(*rapid.T) {
+	e.LoseSpokes()
+	e.unlabeled = map[types.UID]bool{}
+	for _, o := range e.Hub.Objects("AlertRule") {
+		e.unlabeled[o.GetUID()] = true
+	}
+}
+
+// TestExplore runs random schedules of operations and faults, and checks what must hold at any time and after
+// quiet: see model.Explore.
+func TestExplore(t *testing.T) {
+	model.Explore(t, func(t *rapid.T) {
+		e := explore(t)
+		e.Run(map[string]func(*rapid.T){
+			"applyTemplate": e.personAppliesATemplate, "deleteTemplate": e.personDeletesATemplate,
+			"edit": e.personEditsARule, "reset": e.personResetsARule, "delete": e.personDeletesARule, "otherCreates": e.otherCreates,
+			"deploy": e.deploymentIsApplied, "undeploy": e.deploymentIsDeleted, "deployMany": e.manyAreApplied, "undeployMany": e.manyAreDeleted,
+			"labelNamespace": e.namespaceIsLabeled, "label": e.personLabelsTheSpoke, "loseSpokes": e.hubLosesSpokes,
+			"loseTemplates": e.hubLosesTemplates, "defineTemplates": e.hubDefinesTemplatesAgain, "restoreTemplates": e.personRestoresTemplates,
+			"loseRules": e.hubLosesRules, "defineRules": e.hubDefinesRulesAgain, "restoreRules": e.personRestoresRules,
+		}, e.observe)
+		e.check()
+	})
+}

@@ -1,0 +1,130 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// Process is a manager: its caches, its queue, and a Reconciler.
+type Process struct {
+	OnHub, InSpoke *Cache
+	Queue          *Queue
+
+	// SawOnHub and SawInSpoke handle an event as the controller does.
+	SawOnHub, SawInSpoke func(Change)
+	// Engaged is called when the caches have synced.
+	Engaged func()
+	// Reconcile is the Reconciler's.
+	Reconcile func(context.Context, mcreconcile.Request) (reconcile.Result, error)
+
+	dead bool
+}
+
+// errDied is what ends a process at a write.
+var errDied = errors.New("the process died")
+
+// Deliver passes an event to a handler. An update is passed if the controller's predicates pass it.
+func (p *Process) Deliver(h spoke.EventHandler, c Change, passes func(event.UpdateEvent) bool) {
+	ctx := context.Background()
+	switch {
+	case c.New == nil:
+		h.Delete(ctx, event.TypedDeleteEvent[client.Object]{Object: c.Old}, p.Queue)
+	case c.Old == nil:
+		h.Create(ctx, event.TypedCreateEvent[client.Object]{Object: c.New}, p.Queue)
+	case passes(event.UpdateEvent{ObjectOld: c.Old, ObjectNew: c.New}):
+		h.Update(ctx, event.TypedUpdateEvent[client.Object]{ObjectOld: c.Old, ObjectNew: c.New}, p.Queue)
+	}
+}
+
+// run reconciles a request.
+func (p *Process) run(req mcreconcile.Request) {
+	delete(p.Queue.due, req)
+	defer func() {
+		if got := recover(); got != nil {
+			if got != any(errDied) {
+				panic(got)
+			}
+			p.dead = true
+		}
+	}()
+	result, err := p.Reconcile(context.Background(), req)
+	switch {
+	case err != nil:
+		p.Queue.AddAfter(req, 5*time.Second)
+	case result.RequeueAfter > 0:
+		p.Queue.AddAfter(req, result.RequeueAfter)
+	}
+}
+
+func (p *Process) relist() {
+	for _, c := range p.OnHub.Relist() {
+		p.SawOnHub(c)
+	}
+	for _, c := range p.InSpoke.Relist() {
+		p.SawInSpoke(c)
+	}
+}
+
+func (p *Process) catchUp() {
+	for p.OnHub.Behind() > 0 {
+		p.SawOnHub(p.OnHub.Next())
+	}
+	for p.InSpoke.Behind() > 0 {
+		p.SawInSpoke(p.InSpoke.Next())
+	}
+}
+
+// Queue is a queue without goroutines.
+type Queue struct {
+	spoke.WorkQueue
+
+	due map[mcreconcile.Request]time.Time
+}
+
+// Add and AddAfter implement spoke.WorkQueue.
+func (q *Queue) Add(req mcreconcile.Request) { q.AddAfter(req, 0) }
+
+// AddAfter adds a request that is due later.
+func (q *Queue) AddAfter(req mcreconcile.Request, after time.Duration) {
+	at := time.Now().Add(after)
+	if was, ok := q.due[req]; !ok || at.Before(was) {
+		q.due[req] = at
+	}
+}
+
+// ready returns the requests that are due, in a fixed order.
+func (q *Queue) ready() []mcreconcile.Request {
+	var out []mcreconcile.Request
+	for req, at := range q.due {
+		if !at.After(time.Now()) {
+			out = append(out, req)
+		}
+	}
+	slices.SortFunc(out, func(a, b mcreconcile.Request) int { return CompareKeys(a.NamespacedName, b.NamespacedName) })
+	return out
+}
+
+// untilNext returns when the next request is due, at most at a time.
+func (q *Queue) untilNext(end time.Time) time.Duration {
+	next := end
+	for _, at := range q.due {
+		if at.Before(next) {
+			next = at
+		}
+	}
+	return max(time.Until(next), time.Millisecond)
+}
+
+// CompareKeys compares two keys, for a fixed order.
+func CompareKeys(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }

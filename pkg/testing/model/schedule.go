@@ -1,0 +1,396 @@
+package model
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+const (
+	// SpokeName is the name of the spoke.
+	SpokeName = "s"
+	// oldestList is how many changes a first list may be behind.
+	oldestList = 12
+	// maxRuns bounds how often requests are reconciled until there is quiet.
+	maxRuns = 5000
+)
+
+// Schedule is a hub, a spoke, and the processes that manage them, to which things happen in a random order.
+type Schedule struct {
+	*rapid.T
+
+	Hub, Spoke *Server
+	// Start returns a process with these caches.
+	Start func(p *Process)
+	// Leader is the process that leads. Former is one that does not know yet that it no longer leads; it may be
+	// nil.
+	Leader, Former *Process
+	// Disturbed reports whether a write may rightly fail.
+	Disturbed bool
+	// Lost has the labels of the SpokeCluster that were lost with its kind.
+	Lost map[string]string
+
+	fault string // of the next write
+	// hubBegin and spokeBegin are how many changes there were at the start.
+	hubBegin, spokeBegin int
+}
+
+// NewSchedule returns a Schedule whose hub has the kinds of the API.
+func NewSchedule(t *rapid.T) *Schedule {
+	s := &Schedule{T: t, Hub: NewServer(time.Now), Spoke: NewServer(time.Now)}
+	for _, kind := range []string{"alertrules", "alertruletemplates", "spokeclusters"} {
+		s.Define(kind)
+	}
+	return s
+}
+
+// Begin starts the first process.
+func (s *Schedule) Begin() {
+	s.Pass(time.Minute)
+	s.hubBegin, s.spokeBegin = s.Hub.Length(), s.Spoke.Length()
+	s.lead(s.hubBegin, s.spokeBegin)
+}
+
+// lead makes another process the leader. Its caches begin with a number of changes.
+func (s *Schedule) lead(hubAt, spokeAt int) {
+	p := &Process{OnHub: NewCache(s.Hub, hubAt), InSpoke: NewCache(s.Spoke, spokeAt), Queue: &Queue{due: map[mcreconcile.Request]time.Time{}}}
+	s.Leader = p
+	s.Start(p)
+	for _, c := range p.OnHub.First() {
+		p.SawOnHub(c)
+	}
+	for _, c := range p.InSpoke.First() {
+		p.SawInSpoke(c)
+	}
+	p.Engaged()
+}
+
+// Say adds a line to the schedule that is printed when it fails.
+func (s *Schedule) Say(format string, args ...any) {
+	s.Helper()
+	s.Logf(format, args...)
+}
+
+// Violation ends the schedule.
+func (s *Schedule) Violation(format string, args ...any) {
+	s.Fatalf("VIOLATION: "+format, args...)
+}
+
+// Pass lets time pass.
+func (s *Schedule) Pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // of the bubble's clock
+
+// Create creates an object that does not exist.
+func (s *Schedule) Create(on *Server, o client.Object) {
+	if _, err := on.Create(o); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func definition(name string) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{}
+	o.APIVersion, o.Kind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
+	o.Name = name + "." + v1alpha1.Group
+	return o
+}
+
+// Define creates the CustomResourceDefinition of a kind, by its plural.
+func (s *Schedule) Define(plural string) { s.Create(s.Hub, definition(plural)) }
+
+// Defined reports whether a kind is defined.
+func (s *Schedule) Defined(plural string) bool { return s.Hub.Find(RefOf(definition(plural))) != nil }
+
+// Lose deletes a kind with all its objects, and calls each for them.
+func (s *Schedule) Lose(plural, kind string, each func(types.NamespacedName, client.Object)) {
+	terminating := definition(plural)
+	now := metav1.Now()
+	terminating.DeletionTimestamp = &now
+	_, _ = s.Hub.Update(terminating)
+	objects := s.Hub.Objects(kind)
+	for _, key := range slices.SortedFunc(maps.Keys(objects), CompareKeys) {
+		each(key, objects[key])
+		_ = s.Hub.Delete(Ref{Kind: kind, NamespacedName: key}, nil)
+	}
+	_ = s.Hub.Delete(RefOf(terminating), nil)
+}
+
+// DefineAgain defines a lost kind again. It can't be told from objects of the same second.
+func (s *Schedule) DefineAgain(plural string) {
+	if s.Defined(plural) {
+		s.Skip("it is defined")
+	}
+	s.Pass(2 * time.Second)
+	s.Say("the kind %s is defined again", plural)
+	s.Define(plural)
+}
+
+// Register creates the SpokeCluster.
+func (s *Schedule) Register(labels map[string]string) {
+	s.Create(s.Hub, &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: SpokeName, Labels: labels}})
+}
+
+// SpokeCluster returns a copy of the SpokeCluster. It skips the operation if there is none.
+func (s *Schedule) SpokeCluster() *v1alpha1.SpokeCluster {
+	sc, ok := s.Hub.Find(Ref{"SpokeCluster", types.NamespacedName{Name: SpokeName}}).(*v1alpha1.SpokeCluster)
+	if !ok {
+		s.Skip("the kind is lost")
+	}
+	return sc.DeepCopy()
+}
+
+// LoseSpokes deletes the kind SpokeCluster.
+func (s *Schedule) LoseSpokes() {
+	if !s.Defined("spokeclusters") {
+		s.Skip("it is lost")
+	}
+	s.Say("the hub loses the kind SpokeCluster")
+	s.Lose("spokeclusters", "SpokeCluster", func(_ types.NamespacedName, sc client.Object) {
+		if len(sc.GetLabels()) > 0 { // otherwise they were lost before
+			s.Lost = sc.GetLabels()
+		}
+	})
+}
+
+func (s *Schedule) defineSpokesAgain(*rapid.T) {
+	s.DefineAgain("spokeclusters")
+	s.Pass(time.Second)
+	s.Say("the manager creates the SpokeCluster")
+	s.Register(nil)
+}
+
+// Write makes a write of a process, which may fail.
+func (s *Schedule) Write(p *Process, what string, write func() error) error {
+	fault := s.fault
+	s.fault = ""
+	if fault == "refused" {
+		return apierrors.NewInternalError(errors.New("refused"))
+	}
+	err := write()
+	if err != nil && !s.Disturbed && p == s.Leader {
+		s.Violation("nobody else writes, and %s fails: %v", what, err)
+	}
+	switch fault {
+	case "unanswered":
+		return context.DeadlineExceeded
+	case "dies":
+		panic(errDied)
+	}
+	return err
+}
+
+func (s *Schedule) writeFails(*rapid.T) {
+	s.fault = rapid.SampledFrom([]string{"refused", "unanswered", "dies"}).Draw(s.T, "how")
+	s.Disturbed = true
+	s.Say("the next write: %s", s.fault)
+}
+
+func (s *Schedule) timePasses(*rapid.T) {
+	d := rapid.SampledFrom([]time.Duration{time.Second, 10 * time.Second, time.Minute, 11 * time.Minute}).Draw(s.T, "time")
+	s.Say("%v pass", d)
+	s.Pass(d)
+}
+
+// some is a process that runs.
+func (s *Schedule) some() (p *Process, name string) {
+	if s.Former != nil && rapid.Bool().Draw(s.T, "former") {
+		return s.Former, "the former leader"
+	}
+	return s.Leader, "the leader"
+}
+
+func (s *Schedule) hubEventsArrive(*rapid.T) {
+	p, name := s.some()
+	s.eventsArrive(name, "hub", p.OnHub, p.SawOnHub)
+}
+
+func (s *Schedule) spokeEventsArrive(*rapid.T) {
+	p, name := s.some()
+	s.eventsArrive(name, "spoke", p.InSpoke, p.SawInSpoke)
+}
+
+func (s *Schedule) eventsArrive(name, where string, from *Cache, saw func(Change)) {
+	if from.Behind() == 0 {
+		s.Skip("none")
+	}
+	n := rapid.IntRange(1, from.Behind()).Draw(s.T, "events")
+	s.Say("%s sees %d events of the %s", name, n, where)
+	for range n {
+		saw(from.Next())
+	}
+}
+
+func (s *Schedule) watchesExpire(*rapid.T) {
+	p, name := s.some()
+	s.Say("%s lists again", name)
+	p.relist()
+}
+
+func (s *Schedule) reconciles(*rapid.T) {
+	p, name := s.some()
+	ready := p.Queue.ready()
+	if len(ready) == 0 {
+		s.Skip("nothing is due")
+	}
+	n := 1
+	if rapid.Bool().Draw(s.T, "all") {
+		n = len(ready)
+	}
+	first := rapid.IntRange(0, len(ready)-1).Draw(s.T, "first")
+	s.Say("%s reconciles %d of %d, beginning with %s", name, n, len(ready), ready[first].Name)
+	for i := range n {
+		if p.dead {
+			break
+		}
+		p.run(ready[(first+i)%len(ready)])
+	}
+	s.bury()
+}
+
+// bury replaces a process that died.
+func (s *Schedule) bury() {
+	if s.Former != nil && s.Former.dead {
+		s.Former = nil
+	}
+	if s.Leader.dead {
+		s.Say("the leader died; another starts")
+		s.leadSome()
+	}
+}
+
+// leadSome starts a process whose first lists may be old, but not older than the start.
+func (s *Schedule) leadSome() {
+	at := func(on *Server, begin int, label string) int {
+		return on.Length() - rapid.IntRange(0, min(oldestList, on.Length()-begin)).Draw(s.T, label)
+	}
+	s.lead(at(s.Hub, s.hubBegin, "hub list is old"), at(s.Spoke, s.spokeBegin, "spoke list is old"))
+}
+
+func (s *Schedule) leaderChanges(*rapid.T) {
+	s.Disturbed = true
+	was := s.Leader
+	if keep := rapid.Bool().Draw(s.T, "it goes on"); keep {
+		s.Say("another process leads, and the leader goes on for a while")
+		s.Former = was
+	} else {
+		s.Say("the leader ends, and another starts")
+		s.Former = nil
+	}
+	s.leadSome()
+}
+
+func (s *Schedule) formerEnds(*rapid.T) {
+	if s.Former == nil {
+		s.Skip("there is none")
+	}
+	s.Say("the former leader ends")
+	s.Former = nil
+}
+
+// Run runs operations in a random order, beside those of time, faults and processes, and calls after each of
+// them. Then it lets everything arrive and be processed until nothing more is written.
+func (s *Schedule) Run(operations map[string]func(*rapid.T), after func()) {
+	all := map[string]func(*rapid.T){
+		"defineSpokes": s.defineSpokesAgain, "fault": s.writeFails, "time": s.timePasses,
+		"hubEvents": s.hubEventsArrive, "spokeEvents": s.spokeEventsArrive, "relist": s.watchesExpire,
+		"reconcile": s.reconciles, "reconcileMore": s.reconciles, "reconcileAgain": s.reconciles, // the most frequent one
+		"leader": s.leaderChanges, "formerEnds": s.formerEnds,
+	}
+	maps.Copy(all, operations)
+	for name, operation := range all {
+		all[name] = func(t *rapid.T) { s.T = t; operation(t); after() }
+	}
+	s.Repeat(all)
+	s.settle(after)
+}
+
+func (s *Schedule) settle(after func()) {
+	s.Say("nothing is broken any more")
+	s.Former, s.fault = nil, ""
+	for _, kind := range []string{"alertrules", "alertruletemplates", "spokeclusters"} {
+		if !s.Defined(kind) {
+			s.Pass(2 * time.Second)
+			s.Define(kind)
+		}
+	}
+	if len(s.Hub.Objects("SpokeCluster")) == 0 {
+		s.Pass(time.Second)
+		s.Register(nil)
+	}
+	if quiet := time.Since(s.Live(2*time.Hour, after)); quiet < 30*time.Minute {
+		s.Violation("it writes still, %v ago", quiet)
+	}
+}
+
+// Live lets the leader see and process everything as soon as it arrives, and returns the time of its last write.
+func (s *Schedule) Live(d time.Duration, after func()) (last time.Time) {
+	p, end, runs := s.Leader, time.Now().Add(d), 0
+	for time.Now().Before(end) && !p.dead {
+		p.catchUp()
+		after()
+		for _, req := range p.Queue.ready() {
+			if runs++; runs > maxRuns {
+				s.Violation("it reconciles again and again, now %s", req)
+			}
+			before := s.written()
+			p.run(req)
+			if s.written() != before {
+				last = time.Now()
+			}
+			if p.dead {
+				break
+			}
+			p.catchUp()
+		}
+		s.Pass(p.Queue.untilNext(end))
+	}
+	s.bury()
+	return last
+}
+
+func (s *Schedule) written() int { return s.Hub.Length() + s.Spoke.Length() }
+
+// Explore checks a property of random schedules. The environment variable SEED chooses them; with 0 they are new
+// each time. When one fails, the shortest schedule that fails in the same way is printed, with the seed that
+// repeats it.
+func Explore(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
+	if err := flag.Set("rapid.seed", cmp.Or(os.Getenv("SEED"), "1")); err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, inBubble(t, property))
+}
+
+// inBubble runs each schedule with a clock of its own. A failure ends the goroutine that rapid runs.
+func inBubble(t *testing.T, property func(*rapid.T)) func(*rapid.T) {
+	t.Helper()
+	return func(rt *rapid.T) {
+		var failure any
+		synctest.Test(t, func(*testing.T) {
+			defer func() { failure = recover() }()
+			property(rt)
+		})
+		switch {
+		case failure == nil:
+		case fmt.Sprintf("%T", failure) == "rapid.invalidData":
+			panic(failure) // from a place of its own, by which rapid tells one failure from another
+		default:
+			panic(failure)
+		}
+	}
+}
