@@ -1,7 +1,6 @@
 package distribute
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -55,14 +55,15 @@ func (r *Reconciler) act(ctx context.Context, t *task, plan rule.Plan) (reconcil
 		r.done(t)
 	}
 	if !done || wait > 0 {
-		return cmp.Or(result, reconcile.Result{RequeueAfter: wait}), err
+		result.RequeueAfter = interval.Soonest(result.RequeueAfter, wait)
+		return result, err
 	}
 	for _, o := range plan.Delete {
-		if result, err = r.remove(ctx, t, o); err != nil || result.RequeueAfter > 0 {
+		if result, err := r.remove(ctx, t, o); err != nil || result.RequeueAfter > 0 {
 			return result, err
 		}
 	}
-	return reconcile.Result{}, nil
+	return result, nil
 }
 
 // put creates or updates the PrometheusRule. It returns false if that is not complete.
@@ -168,6 +169,10 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 	r.Propagation.Applied(t.spoke.Name, t.req.NamespacedName, func(since time.Time) bool {
 		return r.Spokes.AwaySince(t.spoke.Name, since)
 	})
+	if plan.Action == rule.Create {
+		// If it is deleted before the watch shows it, and the watch breaks, there is never an event.
+		return true, reconcile.Result{RequeueAfter: r.writes.Pending(key)}, nil
+	}
 	return true, reconcile.Result{}, nil
 }
 

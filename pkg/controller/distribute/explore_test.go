@@ -114,13 +114,16 @@ func (e *exploration) start(of *model.Process) {
 	_ = p.InSpoke.IndexField(ctx, &monitoringv1.PrometheusRule{}, ruleIndex, ruleKeys(hubID))
 	rules := &monitoringfake.Clientset{}
 	rules.AddReactor("*", "prometheusrules", p.serve)
-	p.spoke = &spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Rules: rules, RulesServed: true, Live: live.New(e.Spoke, clock.RealClock{}), Since: time.Now()}
+	p.spoke = &spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Rules: rules, RulesServed: true, Since: time.Now()}
 	r := NewReconciler(Options{
-		Hub: p.OnHub, Guard: hub.Guard{Live: live.New(e.Hub, clock.RealClock{}), Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{})},
+		Hub: p.OnHub, Guard: hub.Guard{Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{})},
 		Witness: hub.NewWitness(), Brake: brake.New(clock.RealClock{}, exploredHold), Spokes: p, Reporter: p,
 		Render: exploredRender, Validator: exploredValidator, Generated: "rulefleet-generated", Contests: contest.New(clock.RealClock{}, 0),
 	})
 	p.reconciler, p.SawOnHub, p.SawInSpoke, p.Process.Reconcile = r, p.sawOnHub, p.sawInSpoke, r.Reconcile
+	p.Begins = func() { // an answer would be used for another second, in which people may change anything
+		r.Guard.Live, p.spoke.Live = live.New(e.Hub, clock.RealClock{}), live.New(e.Spoke, clock.RealClock{})
+	}
 	p.Engaged = func() { r.onEngaged(ctx, model.SpokeName, p.Queue) }
 	e.leader = p
 }

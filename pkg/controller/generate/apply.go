@@ -52,6 +52,10 @@ func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[st
 			r.quota.release(w.Cluster.Name, hub.Key(ar))
 		}
 		errs = append(errs, err)
+		if existing == nil && err == nil && left == 0 {
+			// If it is deleted before the watch shows it, and the watch breaks, there is never an event.
+			left = r.writes.Pending(hub.Key(ar))
+		}
 		again = interval.Soonest(again, left)
 	}
 	return unseen, again, refused, errors.Join(errs...)

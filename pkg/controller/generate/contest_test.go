@@ -46,9 +46,14 @@ type contested struct {
 }
 
 // Spoke, Spokes and ChangedSoon implement Spokes.
-func (c *contested) Spoke(string) *spoke.Spoke { return nil }
-func (c *contested) Spokes() []*spoke.Spoke    { return nil }
-func (c *contested) ChangedSoon(name string)   { c.shown = append(c.shown, name) }
+func (c *contested) Spoke(string) *spoke.Spoke {
+	return &spoke.Spoke{Name: "spoke", Live: answering(exists)}
+}
+func (c *contested) Spokes() []*spoke.Spoke  { return nil }
+func (c *contested) ChangedSoon(name string) { c.shown = append(c.shown, name) }
+
+// exists answers each read with an object without labels.
+func exists(client.ObjectKey, client.Object) error { return nil }
 
 func newContested(t *testing.T) *contested {
 	t.Helper()

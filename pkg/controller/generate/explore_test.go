@@ -57,7 +57,7 @@ type exploration struct {
 	touched map[types.UID]bool
 	// unwanted is since when an AlertRule is not wanted.
 	unwanted map[string]time.Time
-	removals map[*model.Process][]time.Time // a new process knows of none
+	removals map[*model.Process]map[string]time.Time // a new process knows of none
 	writes   map[string][]time.Time
 	edits    int
 	version  int
@@ -161,7 +161,7 @@ func (s onlySpoke) Spoke(name string) *spoke.Spoke {
 func explore(t *rapid.T) *exploration {
 	e := &exploration{
 		Schedule: model.NewSchedule(t), lost: map[string]map[types.UID]bool{}, edited: map[types.UID]v1alpha1.Duration{},
-		touched: map[types.UID]bool{}, unwanted: map[string]time.Time{}, removals: map[*model.Process][]time.Time{}, writes: map[string][]time.Time{},
+		touched: map[types.UID]bool{}, unwanted: map[string]time.Time{}, removals: map[*model.Process]map[string]time.Time{}, writes: map[string][]time.Time{},
 	}
 	ns := spoke.NamespaceMetadata()
 	ns.Name, ns.Labels = "shop", map[string]string{"team": "a"}
@@ -178,13 +178,16 @@ func (e *exploration) start(p *model.Process) {
 		e.Fatal(err)
 	}
 	e.brake = brake.New(clock.RealClock{}, exploredHold)
-	s := &spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Live: live.New(e.Spoke, clock.RealClock{}), Identity: &identity{}, Since: time.Now()}
+	s := &spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Identity: &identity{}, Since: time.Now()}
 	r := NewReconciler(Options{
-		Hub: &hubClient{e: e, p: p}, Guard: hub.Guard{Live: live.New(e.Hub, clock.RealClock{}), Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{})},
+		Hub: &hubClient{e: e, p: p}, Guard: hub.Guard{Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{})},
 		Witness: hub.NewWitness(), Brake: e.brake, Spokes: onlySpoke{engaged{s}}, Recorder: noEvents{},
 		Contests: contest.New(clock.RealClock{}, 0), Namespace: exploredNamespace, Validator: exploredValidator,
 	})
 	p.Reconcile = r.Reconcile
+	p.Begins = func() { // an answer would be used for another second, in which people may change anything
+		r.Guard.Live, s.Live = live.New(e.Hub, clock.RealClock{}), live.New(e.Spoke, clock.RealClock{})
+	}
 	p.Engaged = func() { r.replay(ctx, model.SpokeName, p.Queue) }
 	content := predicate.Or(hub.Edited, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	p.SawOnHub = func(c model.Change) {
@@ -303,11 +306,16 @@ func (e *exploration) removes(p *model.Process, ar *v1alpha1.AlertRule) {
 			holds++
 		}
 	}
-	recent := slices.DeleteFunc(e.removals[p], func(at time.Time) bool { return now.Sub(at) >= exploredHold })
+	recent := e.removals[p]
+	if recent == nil {
+		recent = map[string]time.Time{}
+		e.removals[p] = recent
+	}
+	maps.DeleteFunc(recent, func(name string, at time.Time) bool { return now.Sub(at) >= exploredHold || name == ar.Name })
 	if n := len(recent) + 1; n > 20 && n*4 > holds+len(recent) && now.Sub(e.unwanted[ar.Name]) < exploredHold {
 		e.Violation("%s is the %dth AlertRule of %d that is removed within %v", ar.Name, n, holds+len(recent), exploredHold)
 	}
-	e.removals[p] = append(recent, now)
+	recent[ar.Name] = now
 }
 
 // observe notes since when an AlertRule is unwanted.

@@ -101,8 +101,8 @@ func (r *Reconciler) keeps(t *v1alpha1.AlertRuleTemplate, w rule.Workload, ar *v
 	return matches || err != nil || r.Validator.ValidateTemplate(t) != nil
 }
 
-// misplaced confirms with the API server that an AlertRule occupies the place of one that a template
-// generates. If it does not, it returns when to check again.
+// misplaced confirms with the API servers of the hub and the spoke that an AlertRule occupies the place of one
+// that a template generates. If it does not, it returns when to check again.
 func (r *Reconciler) misplaced(ctx context.Context, w *rule.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
 	reader, before := r.Guard.Live.Reading(), "confirming that AlertRule "+hub.Key(existing).String()+" is to be deleted"
 	live, t := &v1alpha1.AlertRule{}, &v1alpha1.AlertRuleTemplate{}
@@ -118,14 +118,22 @@ func (r *Reconciler) misplaced(ctx context.Context, w *rule.Workload, ar, existi
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", before, err)
 	}
-	if cluster != nil && live.UID == existing.UID && !fixed(ar, live) && t.Name != "" {
-		present := *w
-		present.Cluster = *cluster
-		if matches, err := rule.Matches(t, present); err == nil && matches {
+	s := r.Spokes.Spoke(w.Cluster.Name)
+	if s == nil || cluster == nil || live.UID != existing.UID || fixed(ar, live) || t.Name == "" {
+		return reader.Again(r.Intervals), nil
+	}
+	inSpoke := s.Live.Reading()
+	now, err := present(ctx, inSpoke, client.ObjectKey{Namespace: w.Namespace, Name: w.Name})
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", before, err)
+	}
+	if now != nil {
+		now.Cluster = *cluster
+		if matches, err := rule.Matches(t, *now); err == nil && matches {
 			return 0, nil
 		}
 	}
-	return reader.Again(r.Intervals), nil
+	return max(reader.Again(r.Intervals), inSpoke.Again(r.Intervals)), nil
 }
 
 // madeAt returns when an AlertRule was created. If the operator did not apply it, it comes from a backup, and

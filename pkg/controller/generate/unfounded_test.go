@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -244,6 +245,7 @@ func TestMisplaced(t *testing.T) {
 	for name, tc := range map[string]struct {
 		with   func(l *losing, now *v1alpha1.AlertRule)
 		gone   bool // there is no AlertRule any more
+		spoke  func(client.ObjectKey, client.Object) error
 		behind bool
 		fails  bool
 	}{
@@ -255,13 +257,33 @@ func TestMisplaced(t *testing.T) {
 		"the template does not match":      {with: func(l *losing, _ *v1alpha1.AlertRule) { l.template.Spec.State = v1alpha1.Disabled }, behind: true},
 		"the SpokeCluster lacks the label": {with: func(l *losing, _ *v1alpha1.AlertRule) { l.member.Labels = nil }, behind: true},
 		"there is no SpokeCluster":         {with: func(l *losing, _ *v1alpha1.AlertRule) { l.member = &v1alpha1.SpokeCluster{} }, behind: true},
-		"it can't be read":                 {with: func(l *losing, _ *v1alpha1.AlertRule) { l.fails["rule"] = true }, fails: true},
-		"the template can't be read":       {with: func(l *losing, _ *v1alpha1.AlertRule) { l.fails["template"] = true }, fails: true},
-		"the SpokeCluster can't be read":   {with: func(l *losing, _ *v1alpha1.AlertRule) { l.fails["member"] = true }, fails: true},
+		"the namespace lacks the label": {
+			with: func(l *losing, _ *v1alpha1.AlertRule) {
+				l.template.Spec.Namespaces = &v1alpha1.NamespaceSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}}
+			},
+			behind: true,
+		},
+		"the Deployment is gone": {
+			with:   func(*losing, *v1alpha1.AlertRule) {},
+			spoke:  func(client.ObjectKey, client.Object) error { return apierrors.NewNotFound(deployments, "web") },
+			behind: true,
+		},
+		"the spoke can't be read": {
+			with:  func(*losing, *v1alpha1.AlertRule) {},
+			spoke: func(client.ObjectKey, client.Object) error { return context.DeadlineExceeded },
+			fails: true,
+		},
+		"it can't be read":               {with: func(l *losing, _ *v1alpha1.AlertRule) { l.fails["rule"] = true }, fails: true},
+		"the template can't be read":     {with: func(l *losing, _ *v1alpha1.AlertRule) { l.fails["template"] = true }, fails: true},
+		"the SpokeCluster can't be read": {with: func(l *losing, _ *v1alpha1.AlertRule) { l.fails["member"] = true }, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLosing(t)
 			l.member.Labels = map[string]string{"tier": "gold"}
+			if tc.spoke == nil {
+				tc.spoke = exists
+			}
+			l.Spokes = &emptied{one: spoke.Spoke{Name: "spoke", Live: answering(tc.spoke)}}
 			existing, now := theirs(l), theirs(l)
 			tc.with(l, now)
 			l.put()

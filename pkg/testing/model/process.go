@@ -25,6 +25,8 @@ type Process struct {
 	SawOnHub, SawInSpoke func(Change)
 	// Engaged is called when the caches have synced.
 	Engaged func()
+	// Begins is called before each reconcile.
+	Begins func()
 	// Reconcile is the Reconciler's.
 	Reconcile func(context.Context, mcreconcile.Request) (reconcile.Result, error)
 
@@ -58,6 +60,7 @@ func (p *Process) run(req mcreconcile.Request) {
 			p.dead = true
 		}
 	}()
+	p.Begins()
 	result, err := p.Reconcile(context.Background(), req)
 	switch {
 	case err != nil:
