@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -18,7 +20,7 @@ func TestBeware(t *testing.T) {
 			ask := func(spoke string, n int) bool {
 				t.Helper()
 				answer, err := b.Ask(Question{
-					Hop: hop, Spoke: spoke, Owner: name(n), Deletions: []Deletion{{Key: name(n)}}, Holds: func() (int, error) { return 1000, nil },
+					Hop: hop, Spoke: spoke, Owner: name(n), Deletions: []Deletion{{Key: name(n)}}, Holds: func() (sets.Set[key], error) { return keys(1000), nil },
 				})
 				if err != nil {
 					t.Fatal(err)

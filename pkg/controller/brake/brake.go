@@ -70,8 +70,8 @@ type Question struct {
 	// UID is that of the owner's AlertRule, if there is one. A deletion vouched for with this UID is under way,
 	// even if the cache does not show it yet.
 	UID types.UID
-	// Holds counts the rules in the spoke. It is called only when needed, without a lock.
-	Holds func() (int, error)
+	// Holds returns the keys of the rules in the spoke. It is called only when needed, without a lock.
+	Holds func() (sets.Set[types.NamespacedName], error)
 }
 
 // Answer lists the deletions that are held, by key, and when to ask again.
@@ -118,7 +118,7 @@ func (b *Brake) Ask(q Question) (Answer, error) {
 		l.roll(now)
 		toCount = l.toCount(now, q.Owner, q.Deletions)
 	})
-	holds := 0
+	var holds sets.Set[types.NamespacedName]
 	if toCount {
 		var err error
 		if holds, err = q.Holds(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/rulefleet/rulefleet/pkg/spoke"
@@ -45,7 +46,7 @@ func (b *braked) mass(hop Hop, spoke string) int {
 	for n := range 60 {
 		answer, err := b.Ask(Question{
 			Hop: hop, Spoke: spoke, Owner: name(n), Deletions: []Deletion{{Key: name(n)}},
-			Holds: func() (int, error) { b.Held(spoke); return 60, nil },
+			Holds: func() (sets.Set[types.NamespacedName], error) { b.Held(spoke); return keys(60), nil },
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -202,7 +203,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 			}
 
 			// One of them is decided otherwise.
-			answer, err := b.Ask(Question{Hop: Distribute, Spoke: "s", Owner: name(59), Deletions: []Deletion{{Key: name(59)}}, Holds: func() (int, error) { return 60, nil }})
+			answer, err := b.Ask(Question{Hop: Distribute, Spoke: "s", Owner: name(59), Deletions: []Deletion{{Key: name(59)}}, Holds: func() (sets.Set[types.NamespacedName], error) { return keys(60), nil }})
 			if err != nil || answer.Held.Len() != 0 || b.spokes["s"].ledgers[Distribute].ended != decided {
 				t.Errorf("got %+v, %v", answer, err)
 			}
@@ -235,7 +236,7 @@ func (b *braked) few(n int) (held []types.NamespacedName) {
 	for i := range n {
 		key := name(1000 + i)
 		answer, err := b.Ask(Question{
-			Hop: Distribute, Spoke: "s", Owner: key, Deletions: []Deletion{{Key: key}}, Holds: func() (int, error) { return 60, nil },
+			Hop: Distribute, Spoke: "s", Owner: key, Deletions: []Deletion{{Key: key}}, Holds: func() (sets.Set[types.NamespacedName], error) { return keys(60), nil },
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -253,7 +254,7 @@ func TestMessage(t *testing.T) {
 		b.suspects(hop)
 		for n := range 60 {
 			if _, err := b.Ask(Question{
-				Hop: hop, Spoke: "s", Owner: name(100 + n), Deletions: []Deletion{{Key: name(100 + n)}}, Holds: func() (int, error) { return 60, nil },
+				Hop: hop, Spoke: "s", Owner: name(100 + n), Deletions: []Deletion{{Key: name(100 + n)}}, Holds: func() (sets.Set[types.NamespacedName], error) { return keys(60), nil },
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -335,7 +336,7 @@ func TestNames(t *testing.T) {
 func TestHoldsFails(t *testing.T) {
 	b := newBraked(t, span)
 	broken := errors.New("no answer")
-	_, err := b.Ask(Question{Hop: Generate, Spoke: "s", Owner: name(1), Deletions: []Deletion{{Key: name(1)}}, Holds: func() (int, error) { return 0, broken }})
+	_, err := b.Ask(Question{Hop: Generate, Spoke: "s", Owner: name(1), Deletions: []Deletion{{Key: name(1)}}, Holds: func() (sets.Set[types.NamespacedName], error) { return nil, broken }})
 	if !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
@@ -353,7 +354,7 @@ func TestConcurrently(t *testing.T) {
 			for n := worker; n < 60; n += 8 {
 				answer, err := b.Ask(Question{
 					Hop: Generate, Spoke: "s", Owner: name(n), Deletions: []Deletion{{Key: name(n)}},
-					Holds: func() (int, error) { return 60, nil },
+					Holds: func() (sets.Set[types.NamespacedName], error) { return keys(60), nil },
 				})
 				if err == nil && answer.Held.Len() == 0 {
 					mu.Lock()

@@ -118,9 +118,10 @@ func (l *ledger) toCount(now time.Time, owner key, wants []Deletion) bool {
 	return len(l.gone)+l.counting()+n > l.limit(now) && age >= recount
 }
 
-// count records the number of objects in the spoke. Those deleted within the span were there at its start.
-func (l *ledger) count(now time.Time, holds int) {
-	l.base, l.counted = holds+len(l.gone), now
+// count records the number of objects in the spoke. Those deleted within the span were there at its start; the
+// cache may still show them.
+func (l *ledger) count(now time.Time, holds sets.Set[key]) {
+	l.base, l.counted = holds.Union(l.goneKeys).Len(), now
 }
 
 // ask returns the wanted deletions that are held, and when to ask again. It forgets deletions that the owner

@@ -18,6 +18,15 @@ func at(d time.Duration) time.Time { return start.Add(d) }
 
 func name(n int) key { return key{Namespace: "g", Name: fmt.Sprintf("r-%04d", n)} }
 
+// keys returns the first n names.
+func keys(n int) sets.Set[key] {
+	out := sets.New[key]()
+	for i := range n {
+		out.Insert(name(i))
+	}
+	return out
+}
+
 // want wants the deletions from..to-1, each by its own owner, of a spoke with this number of rules. It returns
 // how many are held.
 func want(l *ledger, now time.Time, holds, from, to int) int {
@@ -31,7 +40,7 @@ func want(l *ledger, now time.Time, holds, from, to int) int {
 func ask(l *ledger, now time.Time, holds int, owner key, wants ...Deletion) int {
 	l.roll(now)
 	if l.toCount(now, owner, wants) {
-		l.count(now, holds)
+		l.count(now, keys(holds))
 	}
 	held, _ := l.ask(now, owner, wants, "")
 	return held.Len()
@@ -195,7 +204,7 @@ func TestSpan(t *testing.T) {
 	for n := range 60 {
 		if l.toCount(start, name(n), []Deletion{{Key: name(n)}}) {
 			counts++
-			l.count(start, 1000)
+			l.count(start, keys(1000))
 		}
 		l.ask(start, name(n), []Deletion{{Key: name(n)}}, "")
 	}

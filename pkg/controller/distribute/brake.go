@@ -9,6 +9,7 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -30,7 +31,7 @@ func (r *Reconciler) brake(ctx context.Context, t *task, plan rule.Plan) (time.D
 			return 0, err
 		}
 		q.Deletions = []brake.Deletion{{Key: t.req.NamespacedName, Suspect: suspect}}
-		q.Holds = func() (int, error) { return r.holds(ctx, t) }
+		q.Holds = func() (sets.Set[types.NamespacedName], error) { return r.holds(ctx, t) }
 	}
 	answer, err := r.Brake.Ask(q)
 	if err != nil {
@@ -48,15 +49,15 @@ func (r *Reconciler) anyStands(objects []*monitoringv1.PrometheusRule) bool {
 	})
 }
 
-// holds counts the AlertRules of this hub that have PrometheusRules in a spoke. It ignores objects that name
+// holds returns the AlertRules of this hub that have PrometheusRules in a spoke. It ignores objects that name
 // an AlertRule that does not exist and was not seen to be deleted, because anybody could create those.
-func (r *Reconciler) holds(ctx context.Context, t *task) (int, error) {
+func (r *Reconciler) holds(ctx context.Context, t *task) (sets.Set[types.NamespacedName], error) {
 	var list monitoringv1.PrometheusRuleList
 	err := t.spoke.Reader.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: r.Render.HubID})
 	if err != nil {
-		return 0, fmt.Errorf("listing PrometheusRules: %w", err)
+		return nil, fmt.Errorf("listing PrometheusRules: %w", err)
 	}
-	rules := map[types.NamespacedName]bool{}
+	rules := sets.New[types.NamespacedName]()
 	for i := range list.Items {
 		key, stands := rule.StandsFor(&list.Items[i], r.Render.HubID)
 		if !stands {
@@ -64,10 +65,10 @@ func (r *Reconciler) holds(ctx context.Context, t *task) (int, error) {
 		}
 		switch err := r.Hub.Get(ctx, key, &v1alpha1.AlertRule{}); {
 		case err == nil || r.Witness.Deleted(hub.AlertRules, key, hub.Defined{}):
-			rules[key] = true
+			rules.Insert(key)
 		case !apierrors.IsNotFound(err):
-			return 0, fmt.Errorf("reading AlertRule %s: %w", key, err)
+			return nil, fmt.Errorf("reading AlertRule %s: %w", key, err)
 		}
 	}
-	return len(rules), nil
+	return rules, nil
 }

@@ -9,6 +9,7 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -27,7 +28,7 @@ func (w *world) others(n int) {
 	for i := range n {
 		key := types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("other-%d", i)}
 		_, err := w.Brake.Ask(brake.Question{
-			Hop: brake.Distribute, Spoke: "s", Owner: key, Deletions: []brake.Deletion{{Key: key}}, Holds: func() (int, error) { return 60, nil },
+			Hop: brake.Distribute, Spoke: "s", Owner: key, Deletions: []brake.Deletion{{Key: key}}, Holds: func() (sets.Set[types.NamespacedName], error) { return nil, nil },
 		})
 		if err != nil {
 			w.Fatal(err)
@@ -167,8 +168,8 @@ func TestHolds(t *testing.T) {
 		}
 	}
 	w.sync()
-	if n, err := w.holds(t.Context(), &task{spoke: w.spoke}); n != 2 || err != nil {
-		t.Errorf("got %d, %v", n, err)
+	if keys, err := w.holds(t.Context(), &task{spoke: w.spoke}); keys.Len() != 2 || err != nil {
+		t.Errorf("got %v, %v", keys, err)
 	}
 }
 

@@ -292,7 +292,8 @@ func (e *exploration) byLabel(key types.NamespacedName) bool {
 	return err == nil && placed
 }
 
-// observe notes since when a rule is unwanted.
+// observe notes since when a rule is unwanted. If it is wanted for a while of which the leader does not know, its
+// deletion is held no longer for that.
 func (e *exploration) observe() {
 	for _, o := range e.Spoke.Objects("PrometheusRule") {
 		key, stands := rule.StandsFor(o, hubID)
@@ -300,7 +301,9 @@ func (e *exploration) observe() {
 			continue
 		}
 		if want, known := e.wants(key); !known || want != nil {
-			delete(e.unwanted, key)
+			if e.UpToDate() {
+				delete(e.unwanted, key)
+			}
 		} else if _, ok := e.unwanted[key]; !ok {
 			e.unwanted[key] = time.Now()
 		}

@@ -244,7 +244,7 @@ func TestInherit(t *testing.T) {
 		ask("of-former", 0, true)
 		w.put(w.hub, successor)
 		ask("of-former", 0, true)
-		ask("of-s", 1, false)
+		ask("of-s", 1, true)      // it looks for the event of the creation
 		ask("of-former", 0, true) // the cache does not show it yet
 		w.sync()
 		ask("of-former", 1, false)

@@ -410,7 +410,9 @@ func applied(t *testing.T) *world {
 func (w *world) apply() *world {
 	w.Helper()
 	w.put(w.hub, alertRule())
-	w.want("create shop")
+	if result := w.want("create shop"); result.RequeueAfter <= 0 {
+		w.Error("if the event of the creation does not come, it is not missed")
+	}
 	w.wantRow("Applied")
 	w.sync()
 	w.want()

@@ -318,7 +318,8 @@ func (e *exploration) removes(p *model.Process, ar *v1alpha1.AlertRule) {
 	recent[ar.Name] = now
 }
 
-// observe notes since when an AlertRule is unwanted.
+// observe notes since when an AlertRule is unwanted. If it is wanted for a while of which the leader does not know,
+// its deletion is held no longer for that.
 func (e *exploration) observe() {
 	for _, o := range e.Hub.Objects("AlertRule") {
 		ar := o.(*v1alpha1.AlertRule)
@@ -326,7 +327,9 @@ func (e *exploration) observe() {
 			continue
 		}
 		if want, known := e.wanted(workloadOf(ar), nil); !known || want[ar.Name] != nil {
-			delete(e.unwanted, ar.Name)
+			if e.UpToDate() {
+				delete(e.unwanted, ar.Name)
+			}
 		} else if _, ok := e.unwanted[ar.Name]; !ok {
 			e.unwanted[ar.Name] = time.Now()
 		}
@@ -443,6 +446,9 @@ func (e *exploration) some() *v1alpha1.AlertRule {
 
 func (e *exploration) personEditsARule(*rapid.T) {
 	ar := e.some()
+	if ar.Annotations[v1alpha1.ResetFieldsAnnotation] != "" {
+		e.Skip("it will be reset, with this edit")
+	}
 	e.version++
 	e.edits++
 	e.Disturbed = true

@@ -83,7 +83,9 @@ func set(t *testing.T, f *fleet.Fleet, name string, narrow func(*v1alpha1.AlertR
 	t.Cleanup(func() { // it may match what other tests make
 		must(t, client.IgnoreNotFound(s.Hub.Client.Delete(context.WithoutCancel(t.Context()), s.template(narrow))))
 	})
-	s.reconcile(s.reconciler())
+	if result := s.reconcile(s.reconciler()); result.RequeueAfter <= 0 {
+		t.Error("if the event of the creation does not come, it is not missed")
+	}
 	if n := len(s.rules()); n != 1 {
 		t.Fatalf("there are %d AlertRules", n)
 	}

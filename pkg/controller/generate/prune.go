@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -35,9 +37,13 @@ func (r *Reconciler) prune(ctx context.Context, req mcreconcile.Request, rules [
 	cluster := req.ClusterName.String()
 	q := brake.Question{
 		Hop: brake.Generate, Spoke: cluster, Owner: req.NamespacedName,
-		Holds: func() (int, error) {
+		Holds: func() (sets.Set[types.NamespacedName], error) {
 			all, err := hub.GeneratedOn(ctx, r.Hub, cluster)
-			return len(all), err
+			keys := sets.New[types.NamespacedName]()
+			for i := range all {
+				keys.Insert(hub.Key(&all[i]))
+			}
+			return keys, err
 		},
 	}
 	for _, d := range rules {

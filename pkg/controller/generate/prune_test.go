@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/sets"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -196,7 +197,7 @@ func TestPruneVouches(t *testing.T) {
 				key := types.NamespacedName{Namespace: "rulefleet-generated", Name: fmt.Sprintf("down-%d", n)}
 				answer, err := p.Brake.Ask(brake.Question{
 					Hop: brake.Distribute, Spoke: "spoke", Owner: key, Deletions: []brake.Deletion{{Key: key}},
-					Holds: func() (int, error) { return 40, nil },
+					Holds: func() (sets.Set[types.NamespacedName], error) { return nil, nil },
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -2,6 +2,7 @@ package model
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,7 +36,7 @@ func (s *Server) Apply(config *unstructured.Unstructured, manager string, force 
 		}
 		present = asUnstructured(old)
 	} else if config.GetResourceVersion() != "" {
-		return nil, apierrors.NewConflict(resource(r), r.Name, fmt.Errorf("it does not exist"))
+		return nil, apierrors.NewConflict(resource(r), r.Name, errors.New("it does not exist"))
 	}
 	config = config.DeepCopy()
 	config.SetResourceVersion("")

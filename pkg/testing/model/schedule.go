@@ -344,7 +344,8 @@ func (s *Schedule) Live(d time.Duration, after func()) (last time.Time) {
 		p.catchUp()
 		after()
 		for _, req := range p.Queue.ready() {
-			if runs++; runs > maxRuns {
+			runs++
+			if runs > maxRuns {
 				s.Violation("it reconciles again and again, now %s", req)
 			}
 			before := s.written()
@@ -361,6 +362,12 @@ func (s *Schedule) Live(d time.Duration, after func()) (last time.Time) {
 	}
 	s.bury()
 	return last
+}
+
+// UpToDate reports whether the leader has seen and processed everything.
+func (s *Schedule) UpToDate() bool {
+	p := s.Leader
+	return p.OnHub.Behind() == 0 && p.InSpoke.Behind() == 0 && len(p.Queue.ready()) == 0
 }
 
 func (s *Schedule) written() int { return s.Hub.Length() + s.Spoke.Length() }
