@@ -9,7 +9,7 @@ SHELL := bash
 export RULEFLEET_CACHE := $(or $(RULEFLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rulefleet)
 
 # Without its path in what is compiled, a checkout takes from Go's cache what another one has compiled.
-export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath)
 
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 

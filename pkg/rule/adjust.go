@@ -51,7 +51,7 @@ func adjust(t *v1alpha1.AlertRuleTemplate, w Workload) adjustments {
 		case !known:
 			a.ignore(key, "unknown annotation; use alerts, disable, severity, for or labels")
 		case w.fault != nil && slices.Contains(content, v1alpha1.Adjustment(name)):
-			a.ignore(key, "ignored, as are all of rulefleet.io/severity, rulefleet.io/for and rulefleet.io/labels, because they make the AlertRule invalid: %s", bounded(w.fault.Error(), maxValue/4))
+			a.ignore(key, "ignored, together with the other annotations that change the alert, because the AlertRule is not valid with them: %s", bounded(w.fault.Error(), maxValue/4))
 		case !a.allowed(v1alpha1.Adjustment(name)):
 			a.ignore(key, "template %s does not allow it; remove the annotation, or extend spec.allow of the template", t.Name)
 		default:

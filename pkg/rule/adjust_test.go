@@ -126,7 +126,7 @@ func TestUnadjusted(t *testing.T) {
 	if !reflect.DeepEqual(r.Spec, plain.Spec) {
 		t.Errorf("made %+v", r.Spec)
 	}
-	const not = "ignored, as are all of rulefleet.io/severity, rulefleet.io/for and rulefleet.io/labels, because they make the AlertRule invalid: spec.labels: too much"
+	const not = "ignored, together with the other annotations that change the alert, because the AlertRule is not valid with them: spec.labels: too much"
 	want := `rulefleet.io/disable: template "nowhere" does not exist; correct the name (on the hub: kubectl get alertruletemplates); rulefleet.io/for: ` + not + "; rulefleet.io/labels: " + not + "; rulefleet.io/severity: " + not
 	if got := r.Annotations[v1alpha1.IgnoredAnnotation]; got != want {
 		t.Errorf("told %q", got)

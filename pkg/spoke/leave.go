@@ -236,7 +236,7 @@ func (p *Provider) depart(ctx context.Context, name string, c *connection, d *de
 // effect any more.
 func whyLeft(err error) string {
 	switch {
-	case isEnding(err):
+	case isEnding(err), isUntrusted(err), errors.Is(err, errNotKubernetes):
 		return Clip(err.Error(), maxMessage)
 	case isIdentity(err):
 		return "the kubeconfig leads to another cluster"

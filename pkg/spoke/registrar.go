@@ -386,7 +386,7 @@ func (r *Registrar) missing(name string, secret bool) *Finding {
 	if successor := r.Provider.Successor(name); successor != "" {
 		message += fmt.Sprintf(", and SpokeCluster %s is the same cluster and manages its rules. To remove this SpokeCluster and its generated AlertRules from the hub: kubectl delete spoke %s", successor, name)
 	} else {
-		message += fmt.Sprintf("; the rules stay in the spoke, but this SpokeCluster does not change them any more. To manage them with it again, %s. To give it up and leave the rules in the spoke: kubectl delete spoke %s", restore, name)
+		message += fmt.Sprintf("; the rules stay in the spoke, but this SpokeCluster does not change them any more. To manage them again with this SpokeCluster, %s. To remove it and leave the rules in the spoke: kubectl delete spoke %s", restore, name)
 	}
 	return &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: message}
 }

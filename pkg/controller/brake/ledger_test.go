@@ -468,3 +468,14 @@ func TestVouch(t *testing.T) {
 		t.Errorf("%d are held", l.held)
 	}
 }
+
+// A count while the cache still shows deleted rules does not count them twice.
+func TestCountWithAnOldCache(t *testing.T) {
+	l := newLedger(span)
+	if held := want(l, start, 100, 0, 25); held != 0 {
+		t.Fatalf("%d are held", held)
+	}
+	if held := want(l, start.Add(recount), 100, 25, 26); held != 1 {
+		t.Errorf("%d are held after another count", held)
+	}
+}

@@ -158,10 +158,15 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 	}
 	r.writes.Wrote(key, got.ResourceVersion)
 	r.Contests.Wrote(write, got)
+	var result reconcile.Result
+	if plan.Action == rule.Create {
+		// If it is deleted before the watch shows it, and the watch breaks, there is never an event.
+		result.RequeueAfter = r.writes.Pending(key)
+	}
 	if rule.Digest(got) != rule.Digest(t.desired) {
 		r.remember(t.req, rule.AnswerDigest(t.desired, got))
 		r.mutated(ctx, t)
-		return true, reconcile.Result{}, nil
+		return true, result, nil
 	}
 	r.remember(t.req, "")
 	t.existing = got
@@ -169,11 +174,7 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 	r.Propagation.Applied(t.spoke.Name, t.req.NamespacedName, func(since time.Time) bool {
 		return r.Spokes.AwaySince(t.spoke.Name, since)
 	})
-	if plan.Action == rule.Create {
-		// If it is deleted before the watch shows it, and the watch breaks, there is never an event.
-		return true, reconcile.Result{RequeueAfter: r.writes.Pending(key)}, nil
-	}
-	return true, reconcile.Result{}, nil
+	return true, result, nil
 }
 
 func (r *Reconciler) mutated(ctx context.Context, t *task) {

@@ -292,8 +292,8 @@ func (e *exploration) byLabel(key types.NamespacedName) bool {
 	return err == nil && placed
 }
 
-// observe notes since when a rule is unwanted. If it is wanted for a while of which the leader does not know, its
-// deletion is held no longer for that.
+// observe notes since when a rule is unwanted. If it is wanted for a time that the leader does
+// not notice, that does not prolong the hold.
 func (e *exploration) observe() {
 	for _, o := range e.Spoke.Objects("PrometheusRule") {
 		key, stands := rule.StandsFor(o, hubID)
@@ -553,7 +553,9 @@ func (e *exploration) check() {
 			e.Violation("%s is in the spoke, and the row is %+v", key, row)
 		}
 	}
-	for key, o := range e.Spoke.Objects("PrometheusRule") {
+	all := e.Spoke.Objects("PrometheusRule")
+	for _, key := range slices.SortedFunc(maps.Keys(all), model.CompareKeys) {
+		o := all[key]
 		owner, stands := rule.StandsFor(o, hubID)
 		if !stands {
 			continue

@@ -411,7 +411,7 @@ func (w *world) apply() *world {
 	w.Helper()
 	w.put(w.hub, alertRule())
 	if result := w.want("create shop"); result.RequeueAfter <= 0 {
-		w.Error("if the event of the creation does not come, it is not missed")
+		w.Error("it does not check whether the event of the creation came")
 	}
 	w.wantRow("Applied")
 	w.sync()

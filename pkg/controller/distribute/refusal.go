@@ -60,7 +60,7 @@ var failedWebhook = regexp.MustCompile(`failed calling webhook "([^"]{1,253})"`)
 func explain(reason string, err error) string {
 	switch webhook := failedWebhook.FindStringSubmatch(err.Error()); {
 	case hangs(err):
-		return words(fmt.Errorf("the write timed out; most likely an admission webhook in the spoke hangs for longer than %s. Fix the webhook for PrometheusRules in this namespace. If it is not known which one hangs, set their timeoutSeconds to 10: then the error names it: %w", writeTimeout, err))
+		return words(fmt.Errorf("the write timed out; most likely an admission webhook in the spoke hangs for longer than %s. %s: %w", writeTimeout, fixWebhook, err))
 	case reason == v1alpha1.ReasonQuotaExceeded:
 		return words(fmt.Errorf("a ResourceQuota in the spoke is exceeded; raise it, or delete objects: %w", err))
 	case reason == v1alpha1.ReasonError && webhook != nil:
@@ -68,6 +68,9 @@ func explain(reason string, err error) string {
 	}
 	return words(err)
 }
+
+// fixWebhook is the advice about an admission webhook that hangs.
+const fixWebhook = "Fix the webhook for PrometheusRules in this namespace. If you do not know which one hangs, set timeoutSeconds of all of them to 10; the next error then names it"
 
 // hangs reports whether the spoke did not answer a write but answers other requests.
 func hangs(err error) bool {
@@ -86,7 +89,7 @@ func (r *Reconciler) reportBehind(ctx context.Context, hung *task) {
 		}
 		if action := r.plan(t).Action; action == rule.Create || action == rule.Update {
 			r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonError, fmt.Sprintf(
-				"waiting for another rule: writes to namespace %q of the spoke time out; most likely an admission webhook in the spoke hangs. Fix the webhook for PrometheusRules in this namespace. If it is not known which one hangs, set their timeoutSeconds to 10: then the error names it", t.desired.Namespace))
+				"waiting for another rule: writes to namespace %q of the spoke time out; most likely an admission webhook in the spoke hangs. %s", t.desired.Namespace, fixWebhook))
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -25,8 +26,8 @@ import (
 )
 
 // apply writes the AlertRules that differ from their desired state, each independently of the others. It
-// returns how long to wait for the cache to show an earlier write, when to retry failed writes, and whether
-// the spoke's quota is full.
+// returns how long to wait for the cache to show an earlier write, when to retry failed writes or to check that a
+// creation was seen, and whether the spoke's quota is full.
 func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule) (unseen, again time.Duration, refused bool, err error) {
 	var errs []error
 	for _, ar := range sorted(desired) {
@@ -48,9 +49,6 @@ func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[st
 			continue
 		}
 		left, err := r.applyOne(ctx, w, ar, existing)
-		if (err != nil || left > 0) && existing == nil {
-			r.quota.release(w.Cluster.Name, hub.Key(ar))
-		}
 		errs = append(errs, err)
 		if existing == nil && err == nil && left == 0 {
 			// If it is deleted before the watch shows it, and the watch breaks, there is never an event.
@@ -71,6 +69,12 @@ func (r *Reconciler) applyOne(ctx context.Context, w *rule.Workload, ar, existin
 	case existing.Annotations[v1alpha1.ResetFieldsAnnotation] != "":
 		return r.reset(ctx, ar, existing)
 	}
+	created := false // also by another client
+	defer func() {
+		if existing == nil && !created {
+			r.quota.release(w.Cluster.Name, hub.Key(ar))
+		}
+	}()
 	fields, differs, err := difference(ar, existing)
 	if err != nil {
 		return 0, err
@@ -83,32 +87,44 @@ func (r *Reconciler) applyOne(ctx context.Context, w *rule.Workload, ar, existin
 	if wait := r.yield(write, existing); wait > 0 {
 		return wait, nil
 	}
+	err = r.send(ctx, ar, existing, fields, write)
+	created = err == nil || apierrors.IsConflict(err)
+	if err != nil {
+		return r.refused(ctx, ar, existing, err)
+	}
+	return 0, nil
+}
+
+// send applies the fields of an AlertRule. The error is that of the API server.
+func (r *Reconciler) send(ctx context.Context, ar, existing *v1alpha1.AlertRule, fields map[string]any, write contest.Write) error {
+	// Without force, an AlertRule that the cache does not show yet, such as a restored one, keeps the values that
+	// others set. A field that a person removed has no owner, and returns.
+	options := []client.ApplyOption{client.FieldOwner(v1alpha1.FieldManager)}
+	if existing != nil {
+		options = append(options, client.ForceOwnership)
+	}
 	u := &unstructured.Unstructured{Object: fields}
 	r.writes.Begin(hub.Key(ar))
 	count(ctx)
 	source := ar.Spec.WorkloadRef
-	r.Propagation.RuleMade(string(source.Cluster), types.NamespacedName{Namespace: string(source.Namespace), Name: source.Name}, hub.Key(ar))
-	options := []client.ApplyOption{client.FieldOwner(v1alpha1.FieldManager)}
-	if existing != nil {
-		options = append(options, client.ForceOwnership)
-	} // else one that the cache does not show yet, such as a restored one with edits, would be overwritten
-	err = r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
+	workload := types.NamespacedName{Namespace: string(source.Namespace), Name: source.Name}
+	r.Propagation.RuleMade(string(source.Cluster), workload, hub.Key(ar))
+	err := r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
 	if err != nil || (existing != nil && existing.Generation == u.GetGeneration()) {
 		r.Propagation.RuleNotMade(hub.Key(ar)) // spokes do not see it
 	}
 	if err != nil {
 		r.writes.Failed(hub.Key(ar))
-		return r.refused(ctx, ar, existing, err)
+		return err //nolint:wrapcheck // refused does
 	}
 	r.writes.Wrote(hub.Key(ar), u.GetResourceVersion())
 	r.Contests.Wrote(write, u)
 	ignored := ar.Annotations[v1alpha1.IgnoredAnnotation]
 	if ignored != "" && (existing == nil || existing.Annotations[v1alpha1.IgnoredAnnotation] != ignored) {
-		w := ar.Spec.WorkloadRef
-		note := fmt.Sprintf("Deployment %s/%s in spoke %s: %s", w.Namespace, w.Name, w.Cluster, ignored)
+		note := fmt.Sprintf("Deployment %s in spoke %s: %s", workload, source.Cluster, ignored)
 		r.Recorder.Eventf(u, nil, corev1.EventTypeWarning, "AnnotationIgnored", "Generate", "%s", spoke.Clip(note, spoke.MaxNote))
 	}
-	return 0, nil
+	return nil
 }
 
 // displace deletes an object in the place of an AlertRule, so that the AlertRule can be created. A contest is

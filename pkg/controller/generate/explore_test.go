@@ -318,8 +318,8 @@ func (e *exploration) removes(p *model.Process, ar *v1alpha1.AlertRule) {
 	recent[ar.Name] = now
 }
 
-// observe notes since when an AlertRule is unwanted. If it is wanted for a while of which the leader does not know,
-// its deletion is held no longer for that.
+// observe notes since when an AlertRule is unwanted. If it is wanted for a time that the leader does
+// not notice, that does not prolong the hold.
 func (e *exploration) observe() {
 	for _, o := range e.Hub.Objects("AlertRule") {
 		ar := o.(*v1alpha1.AlertRule)
@@ -353,8 +353,9 @@ func (e *exploration) check() {
 			e.follows(is, want[name])
 		}
 	}
-	for key, o := range e.Hub.Objects("AlertRule") {
-		ar := o.(*v1alpha1.AlertRule)
+	all := e.Hub.Objects("AlertRule")
+	for _, key := range slices.SortedFunc(maps.Keys(all), model.CompareKeys) {
+		ar := all[key].(*v1alpha1.AlertRule)
 		if hub.Generated(ar) && !wanted[ar.Name] && !slices.Contains(e.brake.Owners(brake.Generate, model.SpokeName), workloadOf(ar)) {
 			e.Violation("AlertRule %s stays", key)
 		}

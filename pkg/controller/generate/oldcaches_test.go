@@ -84,7 +84,7 @@ func set(t *testing.T, f *fleet.Fleet, name string, narrow func(*v1alpha1.AlertR
 		must(t, client.IgnoreNotFound(s.Hub.Client.Delete(context.WithoutCancel(t.Context()), s.template(narrow))))
 	})
 	if result := s.reconcile(s.reconciler()); result.RequeueAfter <= 0 {
-		t.Error("if the event of the creation does not come, it is not missed")
+		t.Error("it does not check whether the event of the creation came")
 	}
 	if n := len(s.rules()); n != 1 {
 		t.Fatalf("there are %d AlertRules", n)

@@ -114,7 +114,7 @@ func NewReconciler(o Options) *Reconciler {
 
 // applied reports whether everything that can be applied now is applied and visible in the cache.
 func applied(unseen, waits time.Duration) bool {
-	// A longer wait than that for the cache is for a person or the end of a contest.
+	// A longer wait than that for the cache is for a person, the end of a contest, or an overdue event.
 	return unseen == 0 && (waits == 0 || waits > staleRetry)
 }
 

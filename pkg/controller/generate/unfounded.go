@@ -12,6 +12,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
@@ -130,10 +131,15 @@ func (r *Reconciler) misplaced(ctx context.Context, w *rule.Workload, ar, existi
 	if now != nil {
 		now.Cluster = *cluster
 		if matches, err := rule.Matches(t, *now); err == nil && matches {
+			bounded, cancel := s.Patient(ctx)
+			defer cancel()
+			if err := s.Identity.Confirm(bounded); err != nil { // another cluster has other Deployments
+				return 0, fmt.Errorf("%s: %w", before, err)
+			}
 			return 0, nil
 		}
 	}
-	return max(reader.Again(r.Intervals), inSpoke.Again(r.Intervals)), nil
+	return interval.Soonest(reader.Again(r.Intervals), inSpoke.Again(r.Intervals)), nil
 }
 
 // madeAt returns when an AlertRule was created. If the operator did not apply it, it comes from a backup, and

@@ -243,11 +243,13 @@ func TestMisplaced(t *testing.T) {
 		return existing
 	}
 	for name, tc := range map[string]struct {
-		with   func(l *losing, now *v1alpha1.AlertRule)
-		gone   bool // there is no AlertRule any more
-		spoke  func(client.ObjectKey, client.Object) error
-		behind bool
-		fails  bool
+		with  func(l *losing, now *v1alpha1.AlertRule)
+		gone  bool // there is no AlertRule any more
+		spoke func(client.ObjectKey, client.Object) error
+		// elsewhere is the error of Confirm.
+		elsewhere error
+		behind    bool
+		fails     bool
 	}{
 		"so it is":                         {with: func(*losing, *v1alpha1.AlertRule) {}},
 		"it is as it should be by now":     {with: func(l *losing, now *v1alpha1.AlertRule) { now.Spec = l.rule.Spec }, behind: true},
@@ -263,6 +265,7 @@ func TestMisplaced(t *testing.T) {
 			},
 			behind: true,
 		},
+		"it is another cluster": {with: func(*losing, *v1alpha1.AlertRule) {}, elsewhere: errElsewhere, fails: true},
 		"the Deployment is gone": {
 			with:   func(*losing, *v1alpha1.AlertRule) {},
 			spoke:  func(client.ObjectKey, client.Object) error { return apierrors.NewNotFound(deployments, "web") },
@@ -283,7 +286,7 @@ func TestMisplaced(t *testing.T) {
 			if tc.spoke == nil {
 				tc.spoke = exists
 			}
-			l.Spokes = &emptied{one: spoke.Spoke{Name: "spoke", Live: answering(tc.spoke)}}
+			l.Spokes = &emptied{one: spoke.Spoke{Name: "spoke", Live: answering(tc.spoke), Identity: &identity{confirmed: tc.elsewhere}}}
 			existing, now := theirs(l), theirs(l)
 			tc.with(l, now)
 			l.put()
@@ -293,7 +296,9 @@ func TestMisplaced(t *testing.T) {
 				}
 				existing.ResourceVersion = now.ResourceVersion
 			}
-			wait, err := l.displace(t.Context(), deploymentWeb(), l.rule, existing)
+			w := deploymentWeb()
+			w.NamespaceLabels = map[string]string{"team": "a"} // by the cache
+			wait, err := l.displace(t.Context(), w, l.rule, existing)
 			want := staleRetry
 			if tc.behind {
 				want = live.BehindRetry

@@ -124,14 +124,23 @@ func (w *Witness) sawCreated(o client.Object) {
 	if !ok {
 		return
 	}
-	if _, seen := w.since.Get(o.GetUID()); kind == SpokeClusters && !seen { // two controllers report each event
-		w.since.Add(o.GetUID(), o.GetResourceVersion())
+	if kind == SpokeClusters {
+		w.sawFirst(o)
 	}
 	id := witnessed{kind, Key(o)}
 	if found, ok := w.deleted.Get(id); ok && len(found.(deletion).versions) > 0 {
 		w.former.Add(o.GetUID(), found.(deletion).versions)
 	}
 	w.deleted.Remove(id)
+}
+
+// sawFirst remembers the first version of a SpokeCluster. Two controllers report each event.
+func (w *Witness) sawFirst(o client.Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, seen := w.since.Get(o.GetUID()); !seen {
+		w.since.Add(o.GetUID(), o.GetResourceVersion())
+	}
 }
 
 func (w *Witness) sawDeleted(o client.Object) {

@@ -143,8 +143,10 @@ func TestWitnessRulesOfAFormerSpoke(t *testing.T) {
 	if seen := w.Seen("1", *ClusterOf(sc)); len(seen.Rules) != 0 {
 		t.Errorf("with a SpokeCluster that was not seen: %+v", seen.Rules)
 	}
-	sc.ResourceVersion = "20"
-	w.sawCreated(sc)
+	for _, version := range []string{"20", "40"} { // another controller may see a later one
+		sc.ResourceVersion = version
+		w.sawCreated(sc)
+	}
 	w.sawUpdated(versioned("10", v1alpha1.Disabled), versioned("30", v1alpha1.Enabled))
 	if seen := w.Seen("1", *ClusterOf(sc)); len(seen.Rules) != 1 || seen.Rules[0].Spec.State != v1alpha1.Disabled {
 		t.Errorf("seen were %+v", seen.Rules)

@@ -130,7 +130,8 @@ func (s *Schedule) Lose(plural, kind string, each func(types.NamespacedName, cli
 	_ = s.Hub.Delete(RefOf(terminating), nil)
 }
 
-// DefineAgain defines a lost kind again. It can't be told from objects of the same second.
+// DefineAgain defines a lost kind again. It waits first, because an object of the same second counts as older than
+// the kind.
 func (s *Schedule) DefineAgain(plural string) {
 	if s.Defined(plural) {
 		s.Skip("it is defined")
