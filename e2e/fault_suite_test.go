@@ -108,12 +108,7 @@ func startFaulty(t *testing.T, o fleet.Options) *faulty {
 func (f *faulty) manage(t *testing.T) {
 	t.Helper()
 	f.start(t)
-	t.Cleanup(func() {
-		must(t, f.current().Kill())
-		if t.Failed() {
-			t.Logf("the end of the manager's log:\n%s", lastLines(f.current().Log(), 60))
-		}
-	})
+	endsWell(t, f)
 	f.healthy = f.place(t, healthyName)
 	f.healthy.register(t)
 	f.healthy.settle(t)
@@ -490,9 +485,12 @@ func pause(t *testing.T, d time.Duration) {
 	}
 }
 
-func lastLines(s string, n int) string {
-	lines := strings.Split(s, "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+// endOfLog returns the last lines of a manager's log, without those for debugging. There are few, because the failed
+// checks are printed before them, and CI shows only the end of an output.
+func endOfLog(log string) string {
+	const most = 15
+	lines := slices.DeleteFunc(strings.Split(log, "\n"), func(line string) bool { return strings.HasPrefix(line, `{"level":"debug"`) })
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }
 
 // conditions formats the conditions of a SpokeCluster in one line.

@@ -250,7 +250,7 @@ func endsWell(t *testing.T, f *faulty) {
 	t.Cleanup(func() {
 		must(t, f.current().Kill())
 		if t.Failed() {
-			t.Logf("the end of the manager's log:\n%s", lastLines(f.current().Log(), 60))
+			t.Logf("the end of the manager's log:\n%s", endOfLog(f.current().Log()))
 		}
 	})
 }

@@ -12,12 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
+	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -264,6 +266,38 @@ func TestOldCaches(t *testing.T) {
 		})
 	}
 	t.Run("successor", func(t *testing.T) { testSuccessor(t, f) })
+	t.Run("behind", func(t *testing.T) { testBehind(t, f) })
+}
+
+// testBehind has a cache that never shows what was created: it is not created again while it is in the spoke.
+func testBehind(t *testing.T, f *fleet.Fleet) {
+	t.Helper()
+	s := set(t, f, "behind")
+	must(t, s.Hub.Client.Create(t.Context(), s.rule()))
+	r, now := s.reconciler(), testclock.NewFakeClock(time.Now())
+	one := r.Spokes.Spoke(eu)
+	one.Live = live.New(s.Spoke(eu).Client, now)
+	r.writes = expect.New[objectKey](now)
+	s.reconcile(r, s.rule())
+	made := s.stored(s.rule())
+	if len(made) != 1 {
+		t.Fatalf("the spoke has %q", made)
+	}
+	for range hiddenTries {
+		now.Step(time.Minute)
+		if result := s.reconcile(r, s.rule()); result.RequeueAfter != staleRetry {
+			t.Errorf("it looks again after %v", result.RequeueAfter)
+		}
+	}
+	if len(r.hidden.tries) > 0 {
+		t.Errorf("created again: %v", r.hidden.tries)
+	}
+	now.Step(time.Minute)
+	must(t, s.Spoke(eu).Client.DeleteAllOf(t.Context(), &monitoringv1.PrometheusRule{}, client.InNamespace(s.name)))
+	s.reconcile(r, s.rule())
+	if got := s.stored(s.rule()); len(got) != 1 || got[0] == made[0] {
+		t.Errorf("the spoke has %q, and had %q before it was deleted", got, made)
+	}
 }
 
 // testSuccessor has a spoke whose Secret was renamed. The rules generated under the former name stay until

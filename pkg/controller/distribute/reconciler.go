@@ -14,6 +14,7 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -326,7 +327,9 @@ func (r *Reconciler) find(ctx context.Context, t *task) error {
 	case err == nil:
 		t.existing = existing
 		r.keep(t)
-	case client.IgnoreNotFound(err) != nil:
+	case apierrors.IsNotFound(err):
+		return r.overdue(ctx, t)
+	default:
 		return fmt.Errorf("reading PrometheusRule %s: %w", client.ObjectKeyFromObject(t.desired), err)
 	}
 	return nil
@@ -350,6 +353,26 @@ func (r *Reconciler) unseen(t *task) time.Duration {
 		left = max(left, r.writes.Pending(objectKey{t.spoke.Name, hub.Key(c)}))
 	}
 	return left
+}
+
+// overdue reads the object from the spoke if the cache lacks it long after it was created. If it is there, the cache
+// is still behind; otherwise it was deleted before the cache showed it.
+func (r *Reconciler) overdue(ctx context.Context, t *task) error {
+	name := hub.Key(t.desired)
+	key := objectKey{t.spoke.Name, name}
+	if !r.writes.Overdue(key) {
+		return nil
+	}
+	o := &monitoringv1.PrometheusRule{}
+	switch err := t.spoke.Live.Get(ctx, name, o); {
+	case apierrors.IsNotFound(err):
+		r.writes.Failed(key)
+	case err != nil:
+		return fmt.Errorf("reading PrometheusRule %s, which the cache does not show: %w", name, err)
+	default:
+		r.writes.Wrote(key, o.ResourceVersion)
+	}
+	return nil
 }
 
 // gone confirms, before a removal because the hub's cache lacks the AlertRule, that the AlertRule was deleted.

@@ -59,7 +59,7 @@ func (w *Writes[K]) Deleted(key K, resourceVersion string) {
 	w.end(key, write{version: resourceVersion, deleted: true})
 }
 
-// Failed records that the write failed.
+// Failed records that the write failed, or that there is nothing to wait for.
 func (w *Writes[K]) Failed(key K) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,10 +117,14 @@ func (w *Writes[K]) Pending(key K) time.Duration {
 	if n.until.IsZero() {
 		return patience
 	}
-	left := n.until.Sub(w.clock.Now())
-	if left <= 0 {
-		delete(w.pending, key)
-		return 0
-	}
-	return left
+	return max(n.until.Sub(w.clock.Now()), 0)
+}
+
+// Overdue reports whether the cache should long have shown an object that was written. So if the cache does not
+// have it, that alone does not mean that it was deleted.
+func (w *Writes[K]) Overdue(key K) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, ok := w.pending[key]
+	return ok && !n.deleted && !n.until.IsZero() && !w.clock.Now().Before(n.until)
 }

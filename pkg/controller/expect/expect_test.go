@@ -84,6 +84,34 @@ func TestWrites(t *testing.T) {
 	}
 }
 
+// A write is overdue if it was answered and the cache has not shown it in time.
+func TestOverdue(t *testing.T) {
+	for name, tc := range map[string]struct {
+		do   func(w *Writes[string], late func())
+		want bool
+	}{
+		"nothing was written": {do: func(_ *Writes[string], late func()) { late() }},
+		"not answered":        {do: func(w *Writes[string], late func()) { w.Begin("k"); late() }},
+		"just answered":       {do: func(w *Writes[string], _ func()) { w.Begin("k"); w.Wrote("k", "7") }},
+		"in time":             {do: func(w *Writes[string], late func()) { w.Begin("k"); w.Wrote("k", "7"); w.Seen("k", "7"); late() }},
+		"late":                {do: func(w *Writes[string], late func()) { w.Begin("k"); w.Wrote("k", "7"); late() }, want: true},
+		"late, asked before":  {do: func(w *Writes[string], late func()) { w.Begin("k"); w.Wrote("k", "7"); late(); w.Pending("k") }, want: true},
+		"shown after all":     {do: func(w *Writes[string], late func()) { w.Begin("k"); w.Wrote("k", "7"); late(); w.Seen("k", "8") }},
+		"gone":                {do: func(w *Writes[string], late func()) { w.Begin("k"); w.Wrote("k", "7"); late(); w.Failed("k") }},
+		"there":               {do: func(w *Writes[string], late func()) { w.Begin("k"); w.Wrote("k", "7"); late(); w.Wrote("k", "9") }},
+		"deleted":             {do: func(w *Writes[string], late func()) { w.Begin("k"); w.Deleted("k", "7"); late() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := testclock.NewFakePassiveClock(time.Unix(0, 0))
+			w := New[string](c)
+			tc.do(w, func() { c.SetTime(c.Now().Add(patience)) })
+			if got := w.Overdue("k"); got != tc.want {
+				t.Errorf("Overdue: %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
 // Forget drops the writes of some keys and keeps others.
 func TestForget(t *testing.T) {
 	w := New[string](testclock.NewFakePassiveClock(time.Unix(1e9, 0)))

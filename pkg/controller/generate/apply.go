@@ -44,6 +44,14 @@ func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[st
 			errs = append(errs, fmt.Errorf("reading AlertRule %s: %w", hub.Key(ar), err))
 			continue
 		}
+		if existing == nil && r.writes.Overdue(hub.Key(ar)) {
+			there, err := r.there(ctx, ar)
+			if there || err != nil {
+				unseen = max(unseen, r.writes.Pending(hub.Key(ar)))
+				errs = append(errs, err)
+				continue
+			}
+		}
 		if existing == nil && !r.quota.take(w.Cluster.Name, w.Cluster.MaxRules, hub.Key(ar)) {
 			refused = true
 			continue
@@ -57,6 +65,21 @@ func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[st
 		again = interval.Soonest(again, left)
 	}
 	return unseen, again, refused, errors.Join(errs...)
+}
+
+// there reads an AlertRule from the hub that the cache lacks long after it was created. If it is there, the cache is
+// still behind; otherwise it was deleted before the cache showed it.
+func (r *Reconciler) there(ctx context.Context, ar *v1alpha1.AlertRule) (bool, error) {
+	live := &v1alpha1.AlertRule{}
+	switch err := r.Guard.Live.Get(ctx, hub.Key(ar), live); {
+	case apierrors.IsNotFound(err):
+		r.writes.Failed(hub.Key(ar))
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("reading AlertRule %s, which the cache does not show: %w", hub.Key(ar), err)
+	}
+	r.writes.Wrote(hub.Key(ar), live.ResourceVersion)
+	return true, nil
 }
 
 // applyOne writes an AlertRule if it differs from its desired state. It makes at most one write, because the

@@ -12,15 +12,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
+	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -314,6 +317,46 @@ func TestOldCaches(t *testing.T) {
 	}
 	t.Run("reads", func(t *testing.T) { testReads(t, f) })
 	t.Run("restored", func(t *testing.T) { testRestored(t, f) })
+	t.Run("behind", func(t *testing.T) { testBehind(t, f) })
+}
+
+// applies counts what is applied.
+type applies struct {
+	client.Client
+
+	count int
+}
+
+func (a *applies) Apply(ctx context.Context, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+	a.count++
+	return a.Client.Apply(ctx, o, opts...)
+}
+
+// testBehind has a cache that never shows what was created: it is not created again while it is on the hub.
+func testBehind(t *testing.T, f *fleet.Fleet) {
+	t.Helper()
+	s := set(t, f, "behind", everything)
+	must(t, s.Hub.Client.DeleteAllOf(t.Context(), &v1alpha1.AlertRule{}, client.InNamespace(fleet.GeneratedNamespace), client.MatchingLabels{v1alpha1.TemplateLabel: s.name}))
+	r, now := s.reconciler(), testclock.NewFakeClock(time.Now())
+	written := &applies{Client: r.Hub}
+	r.Hub, r.Guard.Live, r.writes = written, live.New(s.Hub.Client, now), expect.New[types.NamespacedName](now)
+	s.reconcile(r)
+	made := s.rules()
+	for range 3 {
+		now.Step(time.Minute)
+		if result := s.reconcile(r); result.RequeueAfter != staleRetry {
+			t.Errorf("it looks again after %v", result.RequeueAfter)
+		}
+	}
+	if len(made) != 1 || written.count != 1 {
+		t.Errorf("%d AlertRules, applied %d times", len(made), written.count)
+	}
+	now.Step(time.Minute)
+	must(t, s.Hub.Client.DeleteAllOf(t.Context(), &v1alpha1.AlertRule{}, client.InNamespace(fleet.GeneratedNamespace), client.MatchingLabels{v1alpha1.TemplateLabel: s.name}))
+	s.reconcile(r)
+	if got := s.rules(); len(got) != 1 || slices.Equal(got, made) {
+		t.Errorf("the AlertRules are %q, and were %q before they were deleted", got, made)
+	}
 }
 
 // testRestored restores an AlertRule with a person's edits. A cache from before it does not overwrite them.
