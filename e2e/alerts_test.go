@@ -442,6 +442,7 @@ func (e *evaluating) storm(t *testing.T) {
 		}
 		return at
 	}
+	e.metrics(t, key, metav1.ConditionTrue, v1alpha1.ReasonMetricsPresent) // which is another write
 	must(t, e.Hub.Audit().Reset())
 	set(0, 1)
 	e.firing(t, key, spokeB, alerts, alerts)

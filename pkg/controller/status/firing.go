@@ -90,6 +90,15 @@ func (f *firing) wait(key types.NamespacedName, now time.Time, interval time.Dur
 	return 0
 }
 
+// written records when a write was complete, which hold counted at a time: a slow hub does not get two in a row.
+func (f *firing) written(key types.NamespacedName, counted, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if last, known := f.last[key]; known && last.Equal(counted) {
+		f.last[key] = now
+	}
+}
+
 // forget drops a rule that is gone or was not written.
 func (f *firing) forget(key types.NamespacedName) {
 	f.mu.Lock()

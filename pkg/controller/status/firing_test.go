@@ -68,6 +68,11 @@ func TestFiringForgets(t *testing.T) {
 	if f.wait(key, now.Add(firingInterval), firingInterval) != 0 {
 		t.Error("a rule waits for too long")
 	}
+	f.written(key, now.Add(firingInterval), now.Add(firingInterval+2*time.Second)) // it took 2 s
+	f.written(key, now, now.Add(2*firingInterval))                                 // one that was not counted
+	if f.wait(key, now.Add(2*firingInterval), firingInterval) != 2*time.Second {
+		t.Error("the interval does not begin at the end of a write")
+	}
 	f.forget(key)
 	if len(f.last) != 0 || f.wait(key, now.Add(firingInterval), firingInterval) != 0 {
 		t.Error("what was not written counts")

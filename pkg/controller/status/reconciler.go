@@ -220,7 +220,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if equality.Semantic.DeepEqual(status, ar.Status) {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
-	if wait := r.firing.hold(req.NamespacedName, rule.Compare(&ar.Status, &status), time.Now(), r.Intervals.Of(firingInterval)); wait > 0 {
+	now := time.Now()
+	if wait := r.firing.hold(req.NamespacedName, rule.Compare(&ar.Status, &status), now, r.Intervals.Of(firingInterval)); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	next := ar.DeepCopy()
@@ -237,6 +238,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return reconcile.Result{}, fmt.Errorf("writing the status of AlertRule %s: %w", req, err)
 	}
+	r.firing.written(req.NamespacedName, now, time.Now())
 	r.counts.Store(req.NamespacedName, count)
 	r.tell(ar, &status)
 	return reconcile.Result{RequeueAfter: again}, nil

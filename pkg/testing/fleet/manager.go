@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -66,11 +67,14 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 	if err := os.WriteFile(path, o.Kubeconfig, 0o600); err != nil {
 		return nil, fmt.Errorf("writing the manager's kubeconfig: %w", err)
 	}
-	free, err := freeAddresses(2)
+	metrics, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	metrics, health := free[0], free[1]
+	health, err := FreeAddress()
+	if err != nil {
+		return nil, err
+	}
 	m := &Manager{LogPath: filepath.Join(o.Dir, "manager.log"), MetricsURL: "http://" + metrics + "/metrics", ReadyURL: "http://" + health + "/readyz"}
 	flags, err := webhookFlags(o.Webhook)
 	if err != nil {
@@ -155,27 +159,15 @@ func (m *Manager) Log() string {
 	return string(data)
 }
 
-// FreeAddress returns a loopback address that nobody listens on.
+// FreeAddress returns a loopback address that nobody listens on. Its port is reserved within this process, and no
+// outgoing connection gets it.
 func FreeAddress() (string, error) {
-	free, err := freeAddresses(1)
+	const host = "127.0.0.1"
+	port, err := controlplane.TakePort(host)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("finding a free port: %w", err)
 	}
-	return free[0], nil
-}
-
-// freeAddresses returns loopback addresses that nobody listens on.
-func freeAddresses(n int) ([]string, error) {
-	var out []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("finding a free port: %w", err)
-		}
-		defer func() { _ = l.Close() }() //nolint:gocritic // all stay open until all are known
-		out = append(out, l.Addr().String())
-	}
-	return out, nil
+	return net.JoinHostPort(host, strconv.Itoa(port)), nil
 }
 
 // tail returns the last lines of a file.
