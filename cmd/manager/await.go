@@ -61,7 +61,7 @@ func awaitHub(ctx context.Context, o *options, log logr.Logger, prepare func(con
 	for said := ""; err != nil && !isFinal(err); state, err = prepare(ctx) {
 		if why := localPort.ReplaceAllString(err.Error(), ""); why != said {
 			said = why
-			log.Error(err, "hub not available yet; waiting for it")
+			log.Error(err, "the hub is not ready for Rulefleet yet; trying again")
 		}
 		select {
 		case <-ctx.Done():
@@ -96,7 +96,7 @@ func serveWaiting(ctx context.Context, address string) (stop func(), err error) 
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "hub not available yet", http.StatusServiceUnavailable)
+		http.Error(w, "the hub is not ready for Rulefleet yet; the log says why", http.StatusServiceUnavailable)
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: readyTimeout}
 	go func() { _ = server.Serve(l) }() // it ends when it is closed

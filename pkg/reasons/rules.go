@@ -35,7 +35,7 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonDisabled, On: []string{ready},
-		Message: "the rule is disabled and is removed from the spokes; a spoke that is unreachable, or whose deletions are held, keeps it until" +
+		Message: "the rule is disabled and is removed from the spokes; a spoke that is unreachable or suspended, or whose deletions are held, keeps it until" +
 			" that ends",
 		Meaning: "`spec.state` is Disabled, and the rule is removed from the spokes.", Remedy: nothing,
 	},
@@ -115,11 +115,13 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonMutated, On: []string{row, ready},
-		Message: "the spoke changed PrometheusRule shop/web when it was written, most likely by a mutating webhook; …",
-		Meaning: "A mutating webhook changed the rule when it was written. Rulefleet does not write it again until the AlertRule or the" +
+		Message: "the spoke changed PrometheusRule shop/web when it was written: most likely, a mutating webhook did so, or" +
+			" its CustomResourceDefinition is old and lacks a field. …",
+		Meaning: "The PrometheusRule that the spoke stored is not the one that was written. Either a mutating webhook changed it, or the spoke has" +
+			" an old CustomResourceDefinition, which drops fields that it does not know. Rulefleet does not write it again until the AlertRule or the" +
 			" PrometheusRule changes.",
-		Remedy: "Exclude objects with the label `app.kubernetes.io/managed-by: rulefleet` from the webhook. Then delete the PrometheusRule, so that" +
-			" Rulefleet writes it again.",
+		Remedy: "Exclude objects with the label `app.kubernetes.io/managed-by: rulefleet` from the webhook, or update the" +
+			" CustomResourceDefinitions of prometheus-operator in the spoke. Then delete the PrometheusRule, so that Rulefleet writes it again.",
 	},
 	{
 		Name: v1alpha1.ReasonContested, On: []string{row, ready},
@@ -183,17 +185,19 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonPredicted, On: []string{row},
-		Message: "Prometheus monitoring/k8s selects the rule, as computed from its selectors; Rulefleet is not allowed to query it",
-		Meaning: "Rulefleet computed from the selectors that the Prometheus selects the rule. It is not allowed to query the Prometheus. The" +
-			" rule counts as ready.",
-		Remedy: "Nothing. To verify more, grant [evaluate](../how-to/register.md#the-permission-to-ask-prometheus).",
+		Message: "Prometheus monitoring/k8s selects the rule, as computed from its selectors;" +
+			" see the condition Evaluating of the SpokeCluster for why Rulefleet can't query it",
+		Meaning: "Rulefleet computed from the selectors that the Prometheus selects the rule. It can't query the Prometheus: the condition" +
+			" `Evaluating` of the SpokeCluster says why. The rule counts as ready.",
+		Remedy: "Nothing. To verify more, grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus).",
 	},
 	{
 		Name: v1alpha1.ReasonConfirmed, On: []string{row},
-		Message: "prometheus-operator passes the rule to Prometheus monitoring/k8s; Rulefleet is not allowed to query it",
-		Meaning: "prometheus-operator reports in `status.bindings` that it passes the rule to the Prometheus. Rulefleet is not allowed to query" +
-			" the Prometheus. The rule counts as ready.",
-		Remedy: "Nothing. To verify more, grant [evaluate](../how-to/register.md#the-permission-to-ask-prometheus).",
+		Message: "prometheus-operator passes the rule to Prometheus monitoring/k8s;" +
+			" see the condition Evaluating of the SpokeCluster for why Rulefleet can't query it",
+		Meaning: "prometheus-operator reports in `status.bindings` that it passes the rule to the Prometheus. Rulefleet can't query the" +
+			" Prometheus: the condition `Evaluating` of the SpokeCluster says why. The rule counts as ready.",
+		Remedy: "Nothing. To verify more, grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus).",
 	},
 	{
 		Name: v1alpha1.ReasonLoading, On: []string{row, ready},

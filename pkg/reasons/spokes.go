@@ -99,11 +99,11 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonKubeconfigMissing, On: []string{connected, served, ready},
-		Message: "Secret rulefleet-system/eu-1 with label sigs.k8s.io/multicluster-runtime-kubeconfig=true not found; the rules stay in the" +
-			" spoke, but this SpokeCluster does not change them any more. …",
+		Message: "Secret rulefleet-system/eu-1 with label sigs.k8s.io/multicluster-runtime-kubeconfig=true not found. Until it is" +
+			" there, Rulefleet does not manage the spoke: rules that are in it stay. …",
 		Meaning: "The Secret, its registration label or its key `kubeconfig` is missing. The rules stay in the spoke. If another spoke is the" +
 			" same cluster, the message names it.",
-		Remedy: "Restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). Without a kubeconfig, the rules stay" +
+		Remedy: "Create or restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). Without a kubeconfig, the rules stay" +
 			" in a spoke that leaves.",
 	},
 	{
@@ -249,7 +249,7 @@ var ofSpokes = []Reason{
 		Meaning: "Evaluating is Unknown: Rulefleet is not allowed to query a Prometheus. Its account in the spoke lacks get on" +
 			" `services/proxy`, a proxy in front of the Prometheus denies access, or there is no address that Rulefleet can use. The message" +
 			" says which. The furthest phase of rules is Selected.",
-		Remedy: "Nothing, if this is intended. Otherwise grant [evaluate](../how-to/register.md#the-permission-to-ask-prometheus). If the Service" +
+		Remedy: "Nothing, if this is intended. Otherwise grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus). If the Service" +
 			" has another name (`spec.serviceName`), allow that name with a ClusterRole of your own. If two Prometheus in a namespace share" +
 			" `prometheus-operated`, give each its own Service, or set its address in `spec.evaluatorRefs[].url`. If a proxy denies access, set" +
 			" `url` to an address without the proxy.",

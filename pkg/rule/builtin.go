@@ -117,7 +117,7 @@ func replicasMismatch(m metrics) v1alpha1.AlertSpec {
 		For:      "15m",
 		Severity: warning,
 		Annotations: notes(theDeployment+" has fewer replicas available than it should.",
-			"{{ $value }} of the replicas of "+theDeployment+" are not available, and no rollout is in progress."+
+			"{{ $value }} of the replicas of "+theDeployment+" are not available, and no rollout makes progress."+
 				" Look for pods that are pending, not ready or restarting, and for quotas or missing nodes that keep pods from being created."),
 	}
 }

@@ -292,6 +292,16 @@ func TestAmbiguity(t *testing.T) {
 			t.Errorf("%q does not say %s", message, part)
 		}
 	}
+	long := Cluster{Name: strings.Repeat("e", 63)}
+	for name, end := range map[string]string{
+		strings.Repeat("n", 63):  `"name":"` + strings.Repeat("n", 63) + `"}]}}'`,
+		strings.Repeat("n", 250): "in spec.evaluatorRefs: kubectl edit spoke " + long.Name,
+	} {
+		long.Evaluators = []Evaluator{EvaluatorOf(new(seen("a/" + name))), EvaluatorOf(new(seen("b/" + name)))}
+		if message := Ambiguity(long); !strings.HasSuffix(message, end) || len(message) > 512 {
+			t.Errorf("%q does not end with %s", message, end)
+		}
+	}
 	c.Evaluators[4].Chosen = true
 	if message := Ambiguity(c); message != "" {
 		t.Errorf("one is chosen, and it says %q", message)

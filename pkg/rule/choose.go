@@ -89,9 +89,9 @@ func (c *Cluster) Chosen() []*Evaluator {
 // demandedLabels returns the labels that a PrometheusRule needs for the ruleSelectors of all chosen
 // evaluators, in addition to the labels that it has. It returns none unless exactly one set of labels
 // satisfies them. Otherwise why contains the cause for each label.
-func (c *Cluster) demandedLabels(has map[string]string) (needed, why map[string]string) {
+func (c *Cluster) demandedLabels(has map[string]string) (needed map[string]string, why map[string]undetermined) {
 	demands := map[string][]labels.Requirement{}
-	why = map[string]string{}
+	why = map[string]undetermined{}
 	for _, e := range c.Chosen() {
 		selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
 		if err != nil {
@@ -109,7 +109,7 @@ func (c *Cluster) demandedLabels(has map[string]string) (needed, why map[string]
 		}
 		value, needs, problem := solve(key, requirements)
 		switch {
-		case problem != "":
+		case problem.why != "":
 			why[key] = problem
 		case needs:
 			needed[key] = value
@@ -129,13 +129,35 @@ func LabelProblem(c Cluster) string {
 	if len(why) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s; set the label in spec.ruleLabels, or name the Prometheus to use in spec.evaluatorRefs: kubectl edit spoke %s",
-		strings.Join(slices.Sorted(maps.Values(why)), "; "), c.Name)
+	whys := make([]string, 0, len(why))
+	contradiction := false
+	for _, u := range why {
+		whys = append(whys, u.why)
+		contradiction = contradiction || u.contradiction
+	}
+	slices.Sort(whys)
+	return fmt.Sprintf("%s; %s: kubectl edit spoke %s",
+		strings.Join(whys, "; "), undetermined{contradiction: contradiction}.remedy(), c.Name)
+}
+
+// undetermined says why the selectors of the chosen evaluators do not determine the value of a label.
+type undetermined struct {
+	why string
+	// contradiction means that no value satisfies the selectors.
+	contradiction bool
+}
+
+// remedy says what to do. It ends with a field of the SpokeCluster.
+func (u undetermined) remedy() string {
+	if u.contradiction {
+		return "change one of the selectors, or name only one of these Prometheus in spec.evaluatorRefs"
+	}
+	return "set the label in spec.ruleLabels, or name the Prometheus to use in spec.evaluatorRefs"
 }
 
 // solve finds the one value of a label that satisfies all requirements. A label that is not needed is
 // left out.
-func solve(key string, requirements []labels.Requirement) (value string, needed bool, problem string) {
+func solve(key string, requirements []labels.Requirement) (value string, needed bool, problem undetermined) {
 	var allowed sets.Set[string] // nil allows any value
 	denied := sets.New[string]()
 	absent := false
@@ -156,22 +178,22 @@ func solve(key string, requirements []labels.Requirement) (value string, needed 
 		case selection.DoesNotExist:
 			absent = true
 		default:
-			return "", false, fmt.Sprintf("requirement %s is not supported", r)
+			return "", false, undetermined{why: fmt.Sprintf("requirement %s is not supported", r)}
 		}
 	}
 	candidates := allowed.Difference(denied)
 	switch {
 	case !needed:
-		return "", false, ""
+		return "", false, undetermined{}
 	case absent, allowed != nil && len(candidates) == 0:
-		return "", false, "the ruleSelectors of the chosen Prometheus contradict each other for label " + key + " (" + toldLabels(requirements) + ")"
+		return "", false, undetermined{why: "the ruleSelectors of the chosen Prometheus contradict each other for label " + key + " (" + toldLabels(requirements) + ")", contradiction: true}
 	case len(candidates) == 1:
 		value, _ = candidates.PopAny()
-		return value, true, ""
+		return value, true, undetermined{}
 	case allowed == nil:
-		return "", false, "the ruleSelectors of the chosen Prometheus allow any value of label " + key
+		return "", false, undetermined{why: "the ruleSelectors of the chosen Prometheus allow any value of label " + key}
 	}
-	return "", false, fmt.Sprintf("the ruleSelectors of the chosen Prometheus allow several values of label %s (%s)", key, strings.Join(sets.List(candidates), ", "))
+	return "", false, undetermined{why: fmt.Sprintf("the ruleSelectors of the chosen Prometheus allow several values of label %s (%s)", key, strings.Join(sets.List(candidates), ", "))}
 }
 
 // toldLabels returns requirements in the notation of Kubernetes.

@@ -35,8 +35,12 @@ func (c *Cluster) undecided() bool {
 	return len(c.Chosen()) == 0 && (gone || len(c.candidates()) > 0)
 }
 
-// maxCandidates is the number of candidates that a message names.
-const maxCandidates = 3
+const (
+	// maxCandidates is the number of candidates that a message names.
+	maxCandidates = 3
+	// maxAmbiguity bounds that message, in bytes. A longer one would be cut off in a status, with its command.
+	maxAmbiguity = 512
+)
 
 // Ambiguity explains that none of several evaluators is chosen, and how to choose one. It returns ""
 // if that is not the case.
@@ -45,17 +49,28 @@ func Ambiguity(c Cluster) string {
 	if len(c.Chosen()) > 0 || len(candidates) == 0 || len(c.EvaluatorRefs) > 0 {
 		return ""
 	}
-	names := make([]string, 0, maxCandidates+1)
-	for _, e := range candidates[:min(len(candidates), maxCandidates)] {
+	e := candidates[0]
+	command := fmt.Sprintf(`for example the first one: kubectl patch spokecluster %s --type merge -p '{"spec":{"evaluatorRefs":[{"kind":%q,"namespace":%q,"name":%q}]}}'`,
+		c.Name, e.Kind, e.Namespace, e.Name)
+	for named := min(len(candidates), maxCandidates); named >= 0; named-- {
+		if message := ambiguity(candidates, named, command); len(message) <= maxAmbiguity {
+			return message
+		}
+	}
+	return ambiguity(candidates, 0, "in spec.evaluatorRefs: kubectl edit spoke "+c.Name)
+}
+
+// ambiguity names some of the candidates. The command comes last so that it can be copied.
+func ambiguity(candidates []*Evaluator, named int, command string) string {
+	names := make([]string, 0, named+1)
+	for _, e := range candidates[:named] {
 		names = append(names, e.String())
 	}
-	if more := len(candidates) - len(names); more > 0 {
+	if more := len(candidates) - named; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	e := candidates[0]
-	return fmt.Sprintf("the spoke has several Prometheus or ThanosRuler objects (%s), and none is chosen; existing rules keep their labels and their namespace. Name the one that evaluates them, for example the first one: "+
-		`kubectl patch spokecluster %s --type merge -p '{"spec":{"evaluatorRefs":[{"kind":%q,"namespace":%q,"name":%q}]}}'`,
-		strings.Join(names, ", "), c.Name, e.Kind, e.Namespace, e.Name)
+	return fmt.Sprintf("the spoke has several Prometheus or ThanosRuler objects (%s), and none is chosen; existing rules keep their labels and their namespace. Name the one that evaluates them, %s",
+		strings.Join(names, ", "), command)
 }
 
 // KeepLabels keeps the labels that a PrometheusRule has for an evaluator while there is no single

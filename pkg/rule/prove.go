@@ -157,9 +157,9 @@ func conclude(e *Evaluator, is Evaluation, accepted bool) (phase v1alpha1.Phase,
 		return v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluatorUnreachable, e.String() + " does not answer; see the condition Evaluating of the SpokeCluster"
 	case NotGranted:
 		reason = v1alpha1.ReasonPredicted
-		message = e.String() + " selects the rule, as computed from its selectors; Rulefleet is not allowed to query it"
+		message = e.String() + " selects the rule, as computed from its selectors; see the condition Evaluating of the SpokeCluster for why Rulefleet can't query it"
 		if accepted {
-			reason, message = v1alpha1.ReasonConfirmed, "prometheus-operator passes the rule to "+e.String()+"; Rulefleet is not allowed to query it"
+			reason, message = v1alpha1.ReasonConfirmed, "prometheus-operator passes the rule to "+e.String()+"; see the condition Evaluating of the SpokeCluster for why Rulefleet can't query it"
 		}
 		return v1alpha1.PhaseSelected, reason, message
 	}

@@ -87,7 +87,7 @@ func noSuch(r v1alpha1.EvaluatorReference, spoke string) string {
 
 // skips explains why an evaluator does not select a PrometheusRule, and what to change. It returns ""
 // if the evaluator selects it. open contains the causes why labels are not determined.
-func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluster, open map[string]string) string {
+func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluster, open map[string]undetermined) string {
 	if e.RuleSelector == nil {
 		return e.TakesNone()
 	}
@@ -118,8 +118,8 @@ func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluste
 		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s, which the hub did not set; remove that label from it in the spoke", what, key, value)
 	case has:
 		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s; correct spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, key, value, c.Name)
-	case open[key] != "":
-		return fmt.Sprintf("%s, and %s; set the label in spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, open[key], c.Name)
+	case open[key].why != "":
+		return fmt.Sprintf("%s, and %s; %s of SpokeCluster %s", what, open[key].why, open[key].remedy(), c.Name)
 	case len(open) > 0:
 		return fmt.Sprintf("%s, but the selectors together don't determine one set of labels; set spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, c.Name)
 	}

@@ -67,7 +67,7 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	case v.disabled && ptr.Deref(in.Rule.Spec.Suspend, false):
 		return is(false, v1alpha1.ReasonSuspended, "the rule is disabled and suspended; spokes that have it keep it until spec.suspend is false")
 	case v.disabled:
-		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled and is removed from the spokes; a spoke that is unreachable, or whose deletions are held, keeps it until that ends")
+		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled and is removed from the spokes; a spoke that is unreachable or suspended, or whose deletions are held, keeps it until that ends")
 	case all.spokes == 0:
 		return is(false, v1alpha1.ReasonNoClusters, "spec.placement matches no registered spoke; list the spokes and their labels with: kubectl get spokes --show-labels")
 	case all.lagging == 0:

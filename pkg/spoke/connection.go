@@ -419,8 +419,8 @@ func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.
 	if err != nil {
 		// The informer would block every later wait for this cache.
 		_ = cl.GetCache().RemoveInformer(context.WithoutCancel(ctx), o)
-		if slow, ok := errors.AsType[*slowError](context.Cause(ctx)); ok {
-			err = slow
+		if why := context.Cause(ctx); errors.Is(why, context.DeadlineExceeded) {
+			err = why // controller-runtime's looks like an answer of the spoke
 		}
 		return fmt.Errorf("listing %ss: %w", gvk.Kind, err)
 	}

@@ -110,6 +110,9 @@ func (p *Provider) Depart(ctx context.Context, name string, o DepartOptions) (De
 	conn, err := p.lastConnectionLocked(name, o.Kubeconfig)
 	if err != nil && stays == "" {
 		stays = err.Error()
+		if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Field != "" {
+			stays = "the kubeconfig is refused because of its field " + refused.Field // the rest is advice, which has no effect any more
+		}
 	}
 	if stays != "" {
 		d.state.Why, d.state.Stays, d.state.Kept = stays, true, o.Kept

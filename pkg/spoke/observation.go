@@ -85,13 +85,19 @@ type IdentityError struct {
 // Error implements error.
 func (e *IdentityError) Error() string {
 	if e.Other != "" {
-		return fmt.Sprintf("the kubeconfig leads to the former cluster of spoke %s (the UID of kube-system is %s, and was %s); nothing is written to it."+
-			" Restore the former kubeconfig or, if you swapped the kubeconfigs of both spokes on purpose, confirm spoke %s as well: kubectl annotate --overwrite spoke %s %s=%s",
-			e.Other, e.Is, e.Was, e.Other, e.Other, v1alpha1.AcceptIdentityAnnotation, e.OtherIs)
+		return fmt.Sprintf("the kubeconfig leads to the former cluster of spoke %s (the UID of kube-system is %s, and was %s); nothing is written to it", e.Other, e.Is, e.Was)
 	}
-	return fmt.Sprintf("the kubeconfig leads to another cluster (the UID of kube-system is %s, and was %s); nothing is written to either."+
-		" Restore the former kubeconfig, or confirm the new cluster: kubectl annotate --overwrite spoke %s %s=%s",
-		e.Is, e.Was, e.Spoke, v1alpha1.AcceptIdentityAnnotation, e.Is)
+	return fmt.Sprintf("the kubeconfig leads to another cluster (the UID of kube-system is %s, and was %s); nothing is written to either", e.Is, e.Was)
+}
+
+// advice says what to do. It ends with a command, which must not be cut off.
+func (e *IdentityError) advice() string {
+	spoke, is, how := e.Spoke, e.Is, "restore the former kubeconfig, or confirm the new cluster"
+	if e.Other != "" {
+		spoke, is = e.Other, e.OtherIs
+		how = "restore the former kubeconfig or, if you swapped the kubeconfigs of both spokes on purpose, confirm spoke " + spoke + " as well"
+	}
+	return fmt.Sprintf("%s: kubectl annotate --overwrite spoke %s %s=%s", how, spoke, v1alpha1.AcceptIdentityAnnotation, is)
 }
 
 func isIdentity(err error) bool {
@@ -113,6 +119,7 @@ func disconnected(err error) Finding {
 		f.Message = advise(excess.Error(), tooLargeAdvice(excess))
 	case errors.As(err, &identity):
 		f.Reason = v1alpha1.ReasonIdentityChanged
+		f.Message = advise(err.Error(), identity.advice())
 	case errors.As(err, &lacking):
 		f.Reason = v1alpha1.ReasonForbidden
 	case apierrors.IsTooManyRequests(err), errors.Is(err, errThrottled):
@@ -152,7 +159,8 @@ func disconnected(err error) Finding {
 
 // isSlow reports whether an answer began, and then came too slowly.
 func isSlow(err error) bool {
-	if _, stuck := errors.AsType[*stuckError](err); stuck {
+	_, stuck := errors.AsType[*stuckError](err)
+	if _, stalled := errors.AsType[*stalledError](err); stuck || stalled {
 		return true
 	}
 	slow, ok := errors.AsType[*slowError](err)

@@ -104,7 +104,7 @@ func (rs *readings) again() string {
 }
 
 // whyAgain is the reason why a list starts again.
-const whyAgain = "the previous list took too long or was interrupted, and its resourceVersion has expired (410 Gone). If this repeats, look for a proxy that ends long requests"
+const whyAgain = "the list took too long, or the watch was interrupted, and the resourceVersion has expired (410 Gone). If this repeats, look for a proxy that ends long requests"
 
 // reading lists a kind in pages. It retries a page that fails without listing the earlier pages again.
 // client-go would stream a list as events, which is uncompressed, ten times the bytes, and starts from the
@@ -137,7 +137,8 @@ type reading struct {
 	most  int
 	moved time.Time
 	page  *inflow // in flight
-	slow  error   // why a list was given up
+	// slow is why a list was given up, and failed is the error of the last page that failed.
+	slow, failed error
 }
 
 // newReading returns a reading of a kind. link counts the bytes received, and plain means that answers are not
@@ -191,7 +192,7 @@ func (r *reading) end(err error) {
 	close(r.ended)
 	r.began = time.Time{}
 	if err == nil {
-		r.most, r.moved, r.slow, r.again = 0, time.Time{}, nil, false
+		r.most, r.moved, r.slow, r.failed, r.again = 0, time.Time{}, nil, nil, false
 		return
 	}
 	r.again = r.again || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
@@ -259,6 +260,7 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 		if page.body.Load() > 0 { // it was too large for the link or for memory
 			r.limit = max(r.limit/2, leastPage)
 		}
+		r.failed = err
 		return nil, err //nolint:wrapcheck // its caller knows client-go's
 	}
 	n := 0
@@ -339,10 +341,31 @@ func (r *reading) lost() error {
 	defer r.mu.Unlock()
 	sent := r.page != nil && r.page.began.Load() // a slow answer ends by itself
 	if r.slow == nil && !sent && !r.moved.IsZero() && time.Since(r.moved) > syncTimeout {
-		return context.DeadlineExceeded
+		return &stalledError{last: r.failed}
 	}
 	return r.slow
 }
+
+// stalledError says that a first list makes no progress, although its pages are requested again.
+type stalledError struct {
+	// last is the error of the last page; it may be nil.
+	last error
+}
+
+// Error implements error.
+func (e *stalledError) Error() string {
+	text := "no progress for " + syncTimeout.String()
+	if e.last != nil {
+		text += ": " + e.last.Error()
+	}
+	return text
+}
+
+// Is makes it a timeout.
+func (e *stalledError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// Unwrap returns the error of the last page.
+func (e *stalledError) Unwrap() error { return e.last }
 
 // bound returns a context that ends when the first list of a kind makes no progress.
 func (rs *readings) bound(ctx context.Context, gvk schema.GroupVersionKind) (context.Context, context.CancelFunc) {

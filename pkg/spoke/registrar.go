@@ -379,14 +379,14 @@ func (r *Registrar) recollect(ctx context.Context, sc *v1alpha1.SpokeCluster, se
 
 // missing says what is missing, what happens to the spoke, and what to do.
 func (r *Registrar) missing(name string, secret bool) *Finding {
-	message, restore := fmt.Sprintf("Secret %s/%s with label %s=true not found", r.Namespace, name, v1alpha1.RegistrationLabel), "restore the Secret and its label"
+	message, restore := fmt.Sprintf("Secret %s/%s with label %s=true not found", r.Namespace, name, v1alpha1.RegistrationLabel), "Create or restore the Secret and its label"
 	if secret {
-		message, restore = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey), "restore the key"
+		message, restore = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey), "Add the key"
 	}
 	if successor := r.Provider.Successor(name); successor != "" {
 		message += fmt.Sprintf(", and SpokeCluster %s is the same cluster and manages its rules. To remove this SpokeCluster and its generated AlertRules from the hub: kubectl delete spoke %s", successor, name)
 	} else {
-		message += fmt.Sprintf("; the rules stay in the spoke, but this SpokeCluster does not change them any more. To manage them again with this SpokeCluster, %s. To remove it and leave the rules in the spoke: kubectl delete spoke %s", restore, name)
+		message += fmt.Sprintf(". Until it is there, Rulefleet does not manage the spoke: rules that are in it stay. %s, or delete the SpokeCluster, which leaves the rules in the spoke: kubectl delete spoke %s", restore, name)
 	}
 	return &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: message}
 }

@@ -134,8 +134,8 @@ func TestBewareOff(t *testing.T) {
 // The message says why even a single deletion is held. The kubeconfig is a remedy only if the cluster is the cause.
 func TestWhyAll(t *testing.T) {
 	const (
-		cluster    = "Every deletion is held now, because the spoke became, or may have become, another cluster at status.identityTime."
-		restart    = "Every deletion is held now, because the manager was restarted while deletions were held."
+		cluster    = "Every deletion is held, because the spoke became, or may have become, another cluster at status.identityTime."
+		restart    = "Every deletion is held, because the manager was restarted while deletions were held."
 		kubeconfig = "restore the former kubeconfig"
 	)
 	shown := &spoke.Held{Count: 1, Names: []string{"a/b"}, Message: "held"}

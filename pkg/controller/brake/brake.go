@@ -337,11 +337,11 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 	}
 	held.Names = a.names()
 	if why != "" {
-		parts = append(parts, "Every deletion is held now, because "+why)
+		parts = append(parts, "Every deletion is held, because "+why)
 	}
 	if held.Suspects > 0 {
-		parts = append(parts, "A CustomResourceDefinition or the SpokeCluster is newer than these rules: it may have been lost with AlertRules, templates or labels")
-		remedies = []string{"restore AlertRules, templates, and the labels of SpokeClusters from a backup"}
+		parts = append(parts, "A CustomResourceDefinition or the SpokeCluster is newer than these rules: a former one may have been lost, with AlertRules, templates or labels")
+		remedies = []string{"restore AlertRules, templates and labels of SpokeClusters from a backup"}
 	}
 	if remedy != "" {
 		remedies = append(remedies, remedy)

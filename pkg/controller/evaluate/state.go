@@ -3,6 +3,7 @@ package evaluate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"maps"
 	"regexp"
@@ -136,17 +137,14 @@ type comparison struct {
 // PrometheusRule.
 var ofPod = regexp.MustCompile(`/(?:prometheus|thanos-ruler)-([^/]+)-rulefiles-[0-9]+/[^/]*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.yaml$`)
 
-var (
-	errOtherSelected = errors.New("its Service also selects another Prometheus in the same namespace; give each its own Service (spec.serviceName of the Prometheus), or set its address in spec.evaluatorRefs[].url of the SpokeCluster")
-	errOtherAtURL    = errors.New("another one answers at its address in spec.evaluatorRefs[].url of the SpokeCluster; correct the address")
-)
+var errOtherAtURL = errors.New("another one answers at its address in spec.evaluatorRefs[].url of the SpokeCluster; correct the address")
 
 // other returns the error for an answer of another evaluator.
 func other(c *rule.Cluster, e *rule.Evaluator) error {
 	if hasURL(c, e) {
 		return errOtherAtURL
 	}
-	return errOtherSelected
+	return fmt.Errorf("its Service also selects another %[1]s in the same namespace; give each its own Service (spec.serviceName of the %[1]s), or set its address in spec.evaluatorRefs[].url of the SpokeCluster", e.Kind)
 }
 
 // ask polls one evaluator for the loaded rules of this hub.
