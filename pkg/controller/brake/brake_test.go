@@ -58,6 +58,9 @@ func (b *braked) mass(hop Hop, spoke string) int {
 	return held
 }
 
+// sixty says that a spoke has 60 rules.
+func sixty() (sets.Set[key], error) { return keys(60), nil }
+
 // Each spoke and each hop has its own count.
 func TestApart(t *testing.T) {
 	b := newBraked(t, span)
@@ -203,7 +206,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 			}
 
 			// One of them is decided otherwise.
-			answer, err := b.Ask(Question{Hop: Distribute, Spoke: "s", Owner: name(59), Deletions: []Deletion{{Key: name(59)}}, Holds: func() (sets.Set[types.NamespacedName], error) { return keys(60), nil }})
+			answer, err := b.Ask(Question{Hop: Distribute, Spoke: "s", Owner: name(59), Deletions: []Deletion{{Key: name(59)}}, Holds: sixty})
 			if err != nil || answer.Held.Len() != 0 || b.spokes["s"].ledgers[Distribute].ended != decided {
 				t.Errorf("got %+v, %v", answer, err)
 			}
@@ -236,7 +239,7 @@ func (b *braked) few(n int) (held []types.NamespacedName) {
 	for i := range n {
 		key := name(1000 + i)
 		answer, err := b.Ask(Question{
-			Hop: Distribute, Spoke: "s", Owner: key, Deletions: []Deletion{{Key: key}}, Holds: func() (sets.Set[types.NamespacedName], error) { return keys(60), nil },
+			Hop: Distribute, Spoke: "s", Owner: key, Deletions: []Deletion{{Key: key}}, Holds: sixty,
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -254,7 +257,7 @@ func TestMessage(t *testing.T) {
 		b.suspects(hop)
 		for n := range 60 {
 			if _, err := b.Ask(Question{
-				Hop: hop, Spoke: "s", Owner: name(100 + n), Deletions: []Deletion{{Key: name(100 + n)}}, Holds: func() (sets.Set[types.NamespacedName], error) { return keys(60), nil },
+				Hop: hop, Spoke: "s", Owner: name(100 + n), Deletions: []Deletion{{Key: name(100 + n)}}, Holds: sixty,
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -354,7 +357,7 @@ func TestConcurrently(t *testing.T) {
 			for n := worker; n < 60; n += 8 {
 				answer, err := b.Ask(Question{
 					Hop: Generate, Spoke: "s", Owner: name(n), Deletions: []Deletion{{Key: name(n)}},
-					Holds: func() (sets.Set[types.NamespacedName], error) { return keys(60), nil },
+					Holds: sixty,
 				})
 				if err == nil && answer.Held.Len() == 0 {
 					mu.Lock()

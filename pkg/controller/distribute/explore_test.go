@@ -30,12 +30,6 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/model"
 )
 
-const (
-	exploredHold = 10 * time.Minute
-	// crowd is a number of rules that the brake counts.
-	crowd = 40
-)
-
 var exploredRender = rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"}
 
 // exploration is a hub and a spoke, what people and others do there, and what must hold whatever happens.
@@ -44,18 +38,12 @@ type exploration struct {
 
 	leader *process
 
-	// lost are the AlertRules that were lost with their kind, and unlabeled the objects in the spoke when the
-	// SpokeCluster's labels were: nobody asked for the removal of what was in the spoke then.
-	lost      map[types.NamespacedName]types.UID
-	backup    []*v1alpha1.AlertRule
-	unlabeled map[types.UID]bool
-	// unwanted is since when the hub does not want a rule in the spoke.
-	unwanted map[types.NamespacedName]time.Time
-	removals map[*process][]time.Time // a new process knows of none
-	writes   map[types.NamespacedName][]time.Time
-	edits    int
-	version  int
-	undo     func() // called after each write, unless it is nil
+	// lost are the AlertRules that were lost with their kind: nobody asked for the removal of what was in the spoke
+	// then.
+	lost    map[types.NamespacedName]types.UID
+	backup  []*v1alpha1.AlertRule
+	version int
+	undo    func() // called after each write, unless it is nil
 }
 
 // process is a manager with the Reconciler.
@@ -89,10 +77,7 @@ func (p *process) Forget(key types.NamespacedName, _ string)                   {
 
 // explore starts a hub with a spoke.
 func explore(t *rapid.T) *exploration {
-	e := &exploration{
-		Schedule: model.NewSchedule(t),
-		lost:     map[types.NamespacedName]types.UID{}, unwanted: map[types.NamespacedName]time.Time{}, removals: map[*process][]time.Time{}, writes: map[types.NamespacedName][]time.Time{},
-	}
+	e := &exploration{Schedule: model.NewSchedule(t), lost: map[types.NamespacedName]types.UID{}}
 	for _, ns := range []string{"shop", "monitoring"} {
 		o := spoke.NamespaceMetadata()
 		o.Name = ns
@@ -100,6 +85,7 @@ func explore(t *rapid.T) *exploration {
 	}
 	e.Register(map[string]string{"env": "prod"})
 	e.Start = e.start
+	e.Managed = func() map[types.NamespacedName]client.Object { return e.Spoke.Objects("PrometheusRule") }
 	e.Begin()
 	return e
 }
@@ -117,7 +103,7 @@ func (e *exploration) start(of *model.Process) {
 	p.spoke = &spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Rules: rules, RulesServed: true, Since: time.Now()}
 	r := NewReconciler(Options{
 		Hub: p.OnHub, Guard: hub.Guard{Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{})},
-		Witness: hub.NewWitness(), Brake: brake.New(clock.RealClock{}, exploredHold), Spokes: p, Reporter: p,
+		Witness: hub.NewWitness(), Brake: brake.New(clock.RealClock{}, model.Hold), Spokes: p, Reporter: p,
 		Render: exploredRender, Validator: exploredValidator, Generated: "rulefleet-generated", Contests: contest.New(clock.RealClock{}, 0),
 	})
 	p.reconciler, p.SawOnHub, p.SawInSpoke, p.Process.Reconcile = r, p.sawOnHub, p.sawInSpoke, r.Reconcile
@@ -196,7 +182,7 @@ func (p *process) write(action clienttesting.Action) (runtime.Object, error) {
 	switch a := action.(type) {
 	case clienttesting.CreateActionImpl:
 		o := a.GetObject().(*monitoringv1.PrometheusRule)
-		e.count(o)
+		e.CountWrite(hub.Key(o).String())
 		return asRule(e.Spoke.Create(o))
 	case clienttesting.UpdateActionImpl:
 		o := a.GetObject().(*monitoringv1.PrometheusRule)
@@ -206,7 +192,7 @@ func (p *process) write(action clienttesting.Action) (runtime.Object, error) {
 		if o.ResourceVersion == "" {
 			e.Violation("%s is written whatever was written meanwhile", hub.Key(o))
 		}
-		e.count(o)
+		e.CountWrite(hub.Key(o).String())
 		return asRule(e.Spoke.Update(o))
 	case clienttesting.GetActionImpl:
 		if o := find(e.Spoke, a.Namespace, a.Name); o != nil {
@@ -235,16 +221,6 @@ func asRule(o client.Object, err error) (runtime.Object, error) {
 	return o.DeepCopyObject(), nil
 }
 
-// count checks that an object is not written again and again.
-func (e *exploration) count(o *monitoringv1.PrometheusRule) {
-	key := hub.Key(o)
-	recent := slices.DeleteFunc(e.writes[key], func(at time.Time) bool { return time.Since(at) >= time.Minute })
-	e.writes[key] = append(recent, time.Now())
-	if n := len(e.writes[key]); n > 12+e.edits {
-		e.Violation("%s is written %d times in a minute", key, n)
-	}
-}
-
 // removes checks the removal of a PrometheusRule.
 func (e *exploration) removes(p *process, o *monitoringv1.PrometheusRule) {
 	if !rule.Owned(o, hubID) {
@@ -262,24 +238,19 @@ func (e *exploration) removes(p *process, o *monitoringv1.PrometheusRule) {
 		e.Violation("%s is removed, and the hub wants it", key)
 	case want == nil && e.lost[key] == o.UID:
 		e.Violation("%s is removed, and its AlertRule was lost with its kind", key)
-	case want == nil && e.unlabeled[o.UID] && e.byLabel(key):
+	case want == nil && e.Unlabeled[o.UID] && e.byLabel(key):
 		e.Violation("%s is removed, and the labels that placed it were lost", key)
 	}
 	if want != nil {
 		return
 	}
-	now := time.Now()
-	recent := slices.DeleteFunc(e.removals[p], func(at time.Time) bool { return now.Sub(at) >= exploredHold })
 	holds := 0
 	for _, o := range e.Spoke.Objects("PrometheusRule") {
 		if _, stands := rule.StandsFor(o, hubID); stands {
 			holds++
 		}
 	}
-	if n := len(recent) + 1; n > 20 && n*4 > holds+len(recent) && now.Sub(e.unwanted[key]) < exploredHold {
-		e.Violation("%s is the %dth rule of %d that is removed within %v", key, n, holds+len(recent), exploredHold)
-	}
-	e.removals[p] = append(recent, now)
+	e.CountRemoval(p.Process, string(o.UID), key.String(), holds)
 }
 
 // byLabel reports whether the lost labels would place a rule in the spoke.
@@ -292,22 +263,18 @@ func (e *exploration) byLabel(key types.NamespacedName) bool {
 	return err == nil && placed
 }
 
-// observe notes since when a rule is unwanted. If it is wanted for a time that the leader does
-// not notice, that does not prolong the hold.
+// observe notes which rules in the spoke are wanted.
 func (e *exploration) observe() {
+	wanted := map[string]bool{}
 	for _, o := range e.Spoke.Objects("PrometheusRule") {
 		key, stands := rule.StandsFor(o, hubID)
 		if !stands {
 			continue
 		}
-		if want, known := e.wants(key); !known || want != nil {
-			if e.UpToDate() {
-				delete(e.unwanted, key)
-			}
-		} else if _, ok := e.unwanted[key]; !ok {
-			e.unwanted[key] = time.Now()
-		}
+		want, known := e.wants(key)
+		wanted[key.String()] = !known || want != nil
 	}
+	e.Observe(wanted)
 }
 
 // The operations of people, of others in the spoke, of time, and of what is between the processes.
@@ -351,7 +318,7 @@ func (e *exploration) personAppliesARule(*rapid.T) {
 	where := rapid.SampledFrom(slices.Sorted(maps.Keys(exploredPlacements))).Draw(e.T, "placement")
 	state := rapid.SampledFrom([]v1alpha1.State{v1alpha1.Enabled, v1alpha1.Enabled, v1alpha1.Disabled}).Draw(e.T, "state")
 	e.version++
-	e.edits++
+	e.Edits++
 	e.Say("a person applies rule %s, version %d, placed %s, %s", key.Name, e.version, where, state)
 	e.apply(key, exploredPlacements[where], state, fmt.Sprintf("up == %d", e.version))
 }
@@ -365,38 +332,24 @@ func (e *exploration) personDeletesARule(*rapid.T) {
 	_ = e.Hub.Delete(model.Ref{Kind: "AlertRule", NamespacedName: key}, nil)
 }
 
-func many(i int) types.NamespacedName {
-	return types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("many-%02d", i)}
-}
-
 func (e *exploration) personAppliesMany(*rapid.T) {
-	if !e.Defined("alertrules") || e.rules()[many(0)] != nil {
+	if !e.Defined("alertrules") || e.rules()[model.Many(0)] != nil {
 		e.Skip("not now")
 	}
-	e.Say("a person applies %d rules", crowd)
-	for i := range crowd {
-		e.apply(many(i), exploredPlacements["by label"], v1alpha1.Enabled, "up == 0")
+	e.Say("a person applies %d rules", model.Crowd)
+	for i := range model.Crowd {
+		e.apply(model.Many(i), exploredPlacements["by label"], v1alpha1.Enabled, "up == 0")
 	}
 }
 
 func (e *exploration) personDeletesMany(*rapid.T) {
-	if e.rules()[many(0)] == nil {
+	if e.rules()[model.Many(0)] == nil {
 		e.Skip("there are none")
 	}
-	e.Say("a person deletes %d rules", crowd)
-	for i := range crowd {
-		_ = e.Hub.Delete(model.Ref{Kind: "AlertRule", NamespacedName: many(i)}, nil)
+	e.Say("a person deletes %d rules", model.Crowd)
+	for i := range model.Crowd {
+		_ = e.Hub.Delete(model.Ref{Kind: "AlertRule", NamespacedName: model.Many(i)}, nil)
 	}
-}
-
-func (e *exploration) personLabelsTheSpoke(*rapid.T) {
-	sc := e.SpokeCluster()
-	env := rapid.SampledFrom([]string{"prod", "dev"}).Draw(e.T, "env")
-	e.Say("a person labels the spoke env=%s", env)
-	sc.Labels = map[string]string{"env": env}
-	e.unlabeled = nil
-	e.edits++
-	_, _ = e.Hub.Update(sc)
 }
 
 func (e *exploration) personSuspendsTheSpoke(*rapid.T) {
@@ -404,7 +357,7 @@ func (e *exploration) personSuspendsTheSpoke(*rapid.T) {
 	on := sc.Spec.Suspend == nil || !*sc.Spec.Suspend
 	e.Say("a person suspends the spoke: %v", on)
 	sc.Spec.Suspend = &on
-	e.edits++
+	e.Edits++
 	_, _ = e.Hub.Update(sc)
 }
 
@@ -440,15 +393,7 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 		delete(e.lost, hub.Key(was))
 	}
 	e.backup = nil
-	e.edits++
-}
-
-func (e *exploration) hubLosesSpokes(*rapid.T) {
-	e.LoseSpokes()
-	e.unlabeled = map[types.UID]bool{}
-	for _, o := range e.Spoke.Objects("PrometheusRule") {
-		e.unlabeled[o.GetUID()] = true
-	}
+	e.Edits++
 }
 
 // ours picks an object of a rule in the spoke.
@@ -560,7 +505,7 @@ func (e *exploration) check() {
 		if !stands {
 			continue
 		}
-		if want, known := e.wants(owner); known && want == nil && e.lost[owner] != o.GetUID() && !(e.unlabeled[o.GetUID()] && e.byLabel(owner)) && !e.suspected(owner) {
+		if want, known := e.wants(owner); known && want == nil && e.lost[owner] != o.GetUID() && !(e.Unlabeled[o.GetUID()] && e.byLabel(owner)) && !e.suspected(owner) {
 			e.Violation("%s stays in the spoke", key)
 		}
 	}
@@ -579,9 +524,8 @@ func TestExplore(t *testing.T) {
 		e.Run(map[string]func(*rapid.T){
 			"apply": e.personAppliesARule, "delete": e.personDeletesARule,
 			"applyMany": e.personAppliesMany, "deleteMany": e.personDeletesMany,
-			"label": e.personLabelsTheSpoke, "suspend": e.personSuspendsTheSpoke,
+			"suspend":   e.personSuspendsTheSpoke,
 			"loseRules": e.hubLosesRules, "defineRules": e.hubDefinesRulesAgain, "restore": e.personRestoresRules,
-			"loseSpokes":  e.hubLosesSpokes,
 			"otherWrites": e.otherWrites, "otherDeletes": e.otherDeletes, "otherInsists": e.otherInsists, "otherCreates": e.otherCreates,
 		}, e.observe)
 		e.check()

@@ -126,9 +126,14 @@ func TestConfirmed(t *testing.T) {
 // emptied is one engaged spoke whose cache lists nothing.
 type emptied struct{ one spoke.Spoke }
 
-func (e *emptied) Spoke(string) *spoke.Spoke { return &e.one }
-func (e *emptied) Spokes() []*spoke.Spoke    { return []*spoke.Spoke{&e.one} }
-func (e *emptied) ChangedSoon(string)        {}
+func (e *emptied) Spoke(name string) *spoke.Spoke {
+	if name != e.one.Name {
+		return nil
+	}
+	return &e.one
+}
+func (e *emptied) Spokes() []*spoke.Spoke { return []*spoke.Spoke{&e.one} }
+func (e *emptied) ChangedSoon(string)     {}
 
 // An empty list with status 200 deletes nothing: each Deployment must be gone according to the spoke's API
 // server, and the brake applies as well.

@@ -30,12 +30,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/model"
 )
 
-const (
-	exploredHold      = 10 * time.Minute
-	exploredNamespace = "rulefleet-generated"
-	// crowd is a number of Deployments that the brake counts.
-	crowd = 40
-)
+const exploredNamespace = "rulefleet-generated"
 
 var exploredValidator = rule.NewValidator(rule.ValidateOptions{AdminNamespace: "rulefleet-system", GeneratedNamespace: exploredNamespace})
 
@@ -45,22 +40,15 @@ type exploration struct {
 
 	brake *brake.Brake // of the leader
 
-	// lost are the AlertRules whose template was lost with its kind, by the template. unlabeled are those that
-	// existed when the labels of the SpokeCluster were lost.
+	// lost are the AlertRules whose template was lost with its kind, by the template.
 	lost      map[string]map[types.UID]bool
-	unlabeled map[types.UID]bool
 	templates []client.Object // a backup
 	rules     []client.Object // a backup
 	// edited is the value of field for that a person set in an AlertRule, and touched whether kubectl wrote any
 	// field of it.
 	edited  map[types.UID]v1alpha1.Duration
 	touched map[types.UID]bool
-	// unwanted is since when an AlertRule is not wanted.
-	unwanted map[string]time.Time
-	removals map[*model.Process]map[string]time.Time // a new process knows of none
-	writes   map[string][]time.Time
-	edits    int
-	version  int
+	version int
 }
 
 // hubClient is the client of a process: it reads a cache, and writes to the hub.
@@ -94,7 +82,7 @@ func (c *hubClient) Apply(_ context.Context, config runtime.ApplyConfiguration, 
 			c.e.Disturbed = true
 			return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("alertrules").GroupResource(), "")
 		}
-		c.e.count(u.GetName())
+		c.e.CountWrite(u.GetName())
 		out, err := c.e.Hub.Apply(u, o.FieldManager, o.Force != nil && *o.Force)
 		if err != nil {
 			return err
@@ -111,7 +99,7 @@ func (c *hubClient) Apply(_ context.Context, config runtime.ApplyConfiguration, 
 // Patch takes the whole object, because the patches have a resourceVersion.
 func (c *hubClient) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 	return c.e.Write(c.p, "patching "+o.GetName(), func() error {
-		c.e.count(o.GetName())
+		c.e.CountWrite(o.GetName())
 		c.e.Hub.Writer = v1alpha1.FieldManager
 		defer func() { c.e.Hub.Writer = "kubectl" }()
 		out, err := c.e.Hub.Update(o)
@@ -142,32 +130,16 @@ type noEvents struct{}
 
 func (noEvents) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
-// engaged implements Spokes.
-type engaged struct{ *spoke.Spoke }
-
-func (s engaged) Spokes() []*spoke.Spoke { return []*spoke.Spoke{s.Spoke} }
-func (s engaged) ChangedSoon(string)     {}
-
-// onlySpoke returns the spoke, which can't be a method of its own name.
-type onlySpoke struct{ engaged }
-
-func (s onlySpoke) Spoke(name string) *spoke.Spoke {
-	if name != model.SpokeName {
-		return nil
-	}
-	return s.engaged.Spoke
-}
-
 func explore(t *rapid.T) *exploration {
 	e := &exploration{
-		Schedule: model.NewSchedule(t), lost: map[string]map[types.UID]bool{}, edited: map[types.UID]v1alpha1.Duration{},
-		touched: map[types.UID]bool{}, unwanted: map[string]time.Time{}, removals: map[*model.Process]map[string]time.Time{}, writes: map[string][]time.Time{},
+		Schedule: model.NewSchedule(t), lost: map[string]map[types.UID]bool{}, edited: map[types.UID]v1alpha1.Duration{}, touched: map[types.UID]bool{},
 	}
 	ns := spoke.NamespaceMetadata()
 	ns.Name, ns.Labels = "shop", map[string]string{"team": "a"}
 	e.Create(e.Spoke, ns)
 	e.Register(map[string]string{"env": "prod"})
 	e.Start = e.start
+	e.Managed = func() map[types.NamespacedName]client.Object { return e.Hub.Objects("AlertRule") }
 	e.Begin()
 	return e
 }
@@ -177,16 +149,16 @@ func (e *exploration) start(p *model.Process) {
 	if err := hub.SetupIndexes(ctx, p.OnHub, "hub", exploredNamespace); err != nil {
 		e.Fatal(err)
 	}
-	e.brake = brake.New(clock.RealClock{}, exploredHold)
-	s := &spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Identity: &identity{}, Since: time.Now()}
+	e.brake = brake.New(clock.RealClock{}, model.Hold)
+	only := &emptied{one: spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Identity: &identity{}, Since: time.Now()}}
 	r := NewReconciler(Options{
 		Hub: &hubClient{e: e, p: p}, Guard: hub.Guard{Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{})},
-		Witness: hub.NewWitness(), Brake: e.brake, Spokes: onlySpoke{engaged{s}}, Recorder: noEvents{},
+		Witness: hub.NewWitness(), Brake: e.brake, Spokes: only, Recorder: noEvents{},
 		Contests: contest.New(clock.RealClock{}, 0), Namespace: exploredNamespace, Validator: exploredValidator,
 	})
 	p.Reconcile = r.Reconcile
 	p.Begins = func() { // an answer would be used for another second, in which people may change anything
-		r.Guard.Live, s.Live = live.New(e.Hub, clock.RealClock{}), live.New(e.Spoke, clock.RealClock{})
+		r.Guard.Live, only.one.Live = live.New(e.Hub, clock.RealClock{}), live.New(e.Spoke, clock.RealClock{})
 	}
 	p.Engaged = func() { r.replay(ctx, model.SpokeName, p.Queue) }
 	content := predicate.Or(hub.Edited, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
@@ -256,15 +228,6 @@ func workloadOf(ar *v1alpha1.AlertRule) types.NamespacedName {
 	return types.NamespacedName{Namespace: string(w.Namespace), Name: w.Name}
 }
 
-// count checks that an AlertRule is not written again and again.
-func (e *exploration) count(name string) {
-	recent := slices.DeleteFunc(e.writes[name], func(at time.Time) bool { return time.Since(at) >= time.Minute })
-	e.writes[name] = append(recent, time.Now())
-	if n := len(e.writes[name]); n > 12+e.edits {
-		e.Violation("%s is written %d times in a minute", name, n)
-	}
-}
-
 // keepsEdits checks what the operator applied.
 func (e *exploration) keepsEdits(o client.Object) {
 	ar := o.(*v1alpha1.AlertRule)
@@ -295,45 +258,32 @@ func (e *exploration) removes(p *model.Process, ar *v1alpha1.AlertRule) {
 		e.Violation("%s is removed, and it is wanted", ar.Name)
 	case e.lost[template][ar.UID] && e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: key}) != nil:
 		e.Violation("%s is removed, and its template was lost", ar.Name)
-	case e.unlabeled[ar.UID]:
+	case e.Unlabeled[ar.UID]:
 		if before, _ := e.wanted(key, e.Lost); before[ar.Name] != nil {
 			e.Violation("%s is removed, and the labels by which its template selected the spoke were lost", ar.Name)
 		}
 	}
-	now, holds := time.Now(), 0
+	holds := 0
 	for _, o := range e.Hub.Objects("AlertRule") {
 		if hub.Generated(o.(*v1alpha1.AlertRule)) {
 			holds++
 		}
 	}
-	recent := e.removals[p]
-	if recent == nil {
-		recent = map[string]time.Time{}
-		e.removals[p] = recent
-	}
-	maps.DeleteFunc(recent, func(name string, at time.Time) bool { return now.Sub(at) >= exploredHold || name == ar.Name })
-	if n := len(recent) + 1; n > 20 && n*4 > holds+len(recent) && now.Sub(e.unwanted[ar.Name]) < exploredHold {
-		e.Violation("%s is the %dth AlertRule of %d that is removed within %v", ar.Name, n, holds+len(recent), exploredHold)
-	}
-	recent[ar.Name] = now
+	e.CountRemoval(p, ar.Name, ar.Name, holds)
 }
 
-// observe notes since when an AlertRule is unwanted. If it is wanted for a time that the leader does
-// not notice, that does not prolong the hold.
+// observe notes which AlertRules are wanted.
 func (e *exploration) observe() {
+	wanted := map[string]bool{}
 	for _, o := range e.Hub.Objects("AlertRule") {
 		ar := o.(*v1alpha1.AlertRule)
 		if !hub.Generated(ar) {
 			continue
 		}
-		if want, known := e.wanted(workloadOf(ar), nil); !known || want[ar.Name] != nil {
-			if e.UpToDate() {
-				delete(e.unwanted, ar.Name)
-			}
-		} else if _, ok := e.unwanted[ar.Name]; !ok {
-			e.unwanted[ar.Name] = time.Now()
-		}
+		want, known := e.wanted(workloadOf(ar), nil)
+		wanted[ar.Name] = !known || want[ar.Name] != nil
 	}
+	e.Observe(wanted)
 }
 
 // check compares the AlertRules with the templates and the Deployments.
@@ -394,7 +344,7 @@ func (e *exploration) personAppliesATemplate(*rapid.T) {
 	which := rapid.SampledFrom([]string{"all", "app=web", "team=a"}).Draw(e.T, "workloads")
 	state := rapid.SampledFrom([]v1alpha1.State{v1alpha1.Enabled, v1alpha1.Enabled, v1alpha1.Disabled}).Draw(e.T, "state")
 	e.version++
-	e.edits++
+	e.Edits++
 	e.Say("a person applies template %s, version %d, %s, %s Deployments, %s", name, e.version, where, which, state)
 	t := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	t.Spec.AlertSpec = v1alpha1.AlertSpec{Alert: "Down", Expr: fmt.Sprintf("up == %d", e.version), For: "1m", Severity: "warning"}
@@ -451,7 +401,7 @@ func (e *exploration) personEditsARule(*rapid.T) {
 		e.Skip("it will be reset, with this edit")
 	}
 	e.version++
-	e.edits++
+	e.Edits++
 	e.Disturbed = true
 	ar.Spec.For = v1alpha1.Duration(fmt.Sprintf("%ds", e.version))
 	e.Say("a person sets for of %s to %s", ar.Name, ar.Spec.For)
@@ -463,7 +413,7 @@ func (e *exploration) personEditsARule(*rapid.T) {
 
 func (e *exploration) personResetsARule(*rapid.T) {
 	ar := e.some()
-	e.edits++
+	e.Edits++
 	e.Disturbed = true
 	e.Say("a person resets %s", ar.Name)
 	metav1.SetMetaDataAnnotation(&ar.ObjectMeta, v1alpha1.ResetFieldsAnnotation, rule.AllFields)
@@ -476,7 +426,7 @@ func (e *exploration) personResetsARule(*rapid.T) {
 
 func (e *exploration) personDeletesARule(*rapid.T) {
 	ar := e.some()
-	e.edits++
+	e.Edits++
 	e.Disturbed = true
 	e.Say("a person deletes %s", ar.Name)
 	_ = e.Hub.Delete(model.RefOf(ar), nil)
@@ -515,7 +465,7 @@ func (e *exploration) deploy(key types.NamespacedName, app string) {
 func (e *exploration) deploymentIsApplied(*rapid.T) {
 	key, app := e.pick(), rapid.SampledFrom([]string{"web", "web", "other"}).Draw(e.T, "app")
 	e.Say("Deployment %s is applied, app=%s", key.Name, app)
-	e.edits++
+	e.Edits++
 	e.deploy(key, app)
 }
 
@@ -528,27 +478,23 @@ func (e *exploration) deploymentIsDeleted(*rapid.T) {
 	_ = e.Spoke.Delete(r, nil)
 }
 
-func many(i int) types.NamespacedName {
-	return types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("many-%02d", i)}
-}
-
 func (e *exploration) manyAreApplied(*rapid.T) {
-	if e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: many(0)}) != nil {
+	if e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: model.Many(0)}) != nil {
 		e.Skip("they are there")
 	}
-	e.Say("%d Deployments are applied", crowd)
-	for i := range crowd {
-		e.deploy(many(i), "web")
+	e.Say("%d Deployments are applied", model.Crowd)
+	for i := range model.Crowd {
+		e.deploy(model.Many(i), "web")
 	}
 }
 
 func (e *exploration) manyAreDeleted(*rapid.T) {
-	if e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: many(0)}) == nil {
+	if e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: model.Many(0)}) == nil {
 		e.Skip("there are none")
 	}
-	e.Say("%d Deployments are deleted", crowd)
-	for i := range crowd {
-		_ = e.Spoke.Delete(model.Ref{Kind: "Deployment", NamespacedName: many(i)}, nil)
+	e.Say("%d Deployments are deleted", model.Crowd)
+	for i := range model.Crowd {
+		_ = e.Spoke.Delete(model.Ref{Kind: "Deployment", NamespacedName: model.Many(i)}, nil)
 	}
 }
 
@@ -558,18 +504,8 @@ func (e *exploration) namespaceIsLabeled(*rapid.T) {
 	team := rapid.SampledFrom([]string{"a", "b"}).Draw(e.T, "team")
 	e.Say("the namespace is labeled team=%s", team)
 	ns.Labels = map[string]string{"team": team}
-	e.edits++
+	e.Edits++
 	_, _ = e.Spoke.Update(ns)
-}
-
-func (e *exploration) personLabelsTheSpoke(*rapid.T) {
-	sc := e.SpokeCluster()
-	env := rapid.SampledFrom([]string{"prod", "dev"}).Draw(e.T, "env")
-	e.Say("a person labels the spoke env=%s", env)
-	sc.Labels = map[string]string{"env": env}
-	e.unlabeled = nil
-	e.edits++
-	_, _ = e.Hub.Update(sc)
 }
 
 func (e *exploration) hubLosesTemplates(*rapid.T) {
@@ -602,7 +538,7 @@ func (e *exploration) personRestoresTemplates(*rapid.T) {
 		e.put(t)
 	}
 	e.templates = nil
-	e.edits++
+	e.Edits++
 }
 
 func (e *exploration) hubLosesRules(*rapid.T) {
@@ -650,15 +586,7 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 		e.edited[restored.GetUID()], e.touched[restored.GetUID()] = was.Spec.For, true
 	}
 	e.rules = nil
-	e.edits++
-}
-
-func (e *exploration) hubLosesSpokes(*rapid.T) {
-	e.LoseSpokes()
-	e.unlabeled = map[types.UID]bool{}
-	for _, o := range e.Hub.Objects("AlertRule") {
-		e.unlabeled[o.GetUID()] = true
-	}
+	e.Edits++
 }
 
 // TestExplore runs random schedules of operations and faults, and checks what must hold at any time and after
@@ -670,8 +598,8 @@ func TestExplore(t *testing.T) {
 			"applyTemplate": e.personAppliesATemplate, "deleteTemplate": e.personDeletesATemplate,
 			"edit": e.personEditsARule, "reset": e.personResetsARule, "delete": e.personDeletesARule, "otherCreates": e.otherCreates,
 			"deploy": e.deploymentIsApplied, "undeploy": e.deploymentIsDeleted, "deployMany": e.manyAreApplied, "undeployMany": e.manyAreDeleted,
-			"labelNamespace": e.namespaceIsLabeled, "label": e.personLabelsTheSpoke, "loseSpokes": e.hubLosesSpokes,
-			"loseTemplates": e.hubLosesTemplates, "defineTemplates": e.hubDefinesTemplatesAgain, "restoreTemplates": e.personRestoresTemplates,
+			"labelNamespace": e.namespaceIsLabeled,
+			"loseTemplates":  e.hubLosesTemplates, "defineTemplates": e.hubDefinesTemplatesAgain, "restoreTemplates": e.personRestoresTemplates,
 			"loseRules": e.hubLosesRules, "defineRules": e.hubDefinesRulesAgain, "restoreRules": e.personRestoresRules,
 		}, e.observe)
 		e.check()

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,7 +74,7 @@ func (c *Cache) Relist() []Change {
 		switch now := c.objects[r]; {
 		case now == nil: // its last state is unknown
 			out = append(out, Change{Ref: r, Old: before[r]})
-		case !equality.Semantic.DeepEqual(now.GetResourceVersion(), before[r].GetResourceVersion()):
+		case now.GetResourceVersion() != before[r].GetResourceVersion():
 			out = append(out, Change{Ref: r, Old: before[r], New: now})
 		}
 	}

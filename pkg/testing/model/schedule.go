@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,6 +37,7 @@ const (
 // Schedule is a hub, a spoke, and the processes that manage them, to which things happen in a random order.
 type Schedule struct {
 	*rapid.T
+	oracle
 
 	Hub, Spoke *Server
 	// Start returns a process with these caches.
@@ -42,10 +45,14 @@ type Schedule struct {
 	// Leader is the process that leads. Former is one that does not know yet that it no longer leads; it may be
 	// nil.
 	Leader, Former *Process
+	// Managed returns the objects that the processes manage, and possibly others.
+	Managed func() map[types.NamespacedName]client.Object
 	// Disturbed reports whether a write may rightly fail.
 	Disturbed bool
-	// Lost has the labels of the SpokeCluster that were lost with its kind.
-	Lost map[string]string
+	// Lost has the labels of the SpokeCluster that were lost with its kind, and Unlabeled the managed objects of
+	// that time: nobody asked for the removal of those that are not wanted without the labels.
+	Lost      map[string]string
+	Unlabeled map[types.UID]bool
 
 	fault string // of the next write
 	// hubBegin and spokeBegin are how many changes there were at the start.
@@ -54,7 +61,7 @@ type Schedule struct {
 
 // NewSchedule returns a Schedule whose hub has the kinds of the API.
 func NewSchedule(t *rapid.T) *Schedule {
-	s := &Schedule{T: t, Hub: NewServer(time.Now), Spoke: NewServer(time.Now)}
+	s := &Schedule{T: t, oracle: newOracle(), Hub: NewServer(time.Now), Spoke: NewServer(time.Now)}
 	for _, kind := range []string{"alertrules", "alertruletemplates", "spokeclusters"} {
 		s.Define(kind)
 	}
@@ -155,8 +162,17 @@ func (s *Schedule) SpokeCluster() *v1alpha1.SpokeCluster {
 	return sc.DeepCopy()
 }
 
-// LoseSpokes deletes the kind SpokeCluster.
-func (s *Schedule) LoseSpokes() {
+func (s *Schedule) personLabelsTheSpoke(*rapid.T) {
+	sc := s.SpokeCluster()
+	env := rapid.SampledFrom([]string{"prod", "dev"}).Draw(s.T, "env")
+	s.Say("a person labels the spoke env=%s", env)
+	sc.Labels = map[string]string{"env": env}
+	s.Unlabeled = nil
+	s.Edits++
+	_, _ = s.Hub.Update(sc)
+}
+
+func (s *Schedule) hubLosesSpokes(*rapid.T) {
 	if !s.Defined("spokeclusters") {
 		s.Skip("it is lost")
 	}
@@ -166,6 +182,10 @@ func (s *Schedule) LoseSpokes() {
 			s.Lost = sc.GetLabels()
 		}
 	})
+	s.Unlabeled = map[types.UID]bool{}
+	for _, o := range s.Managed() {
+		s.Unlabeled[o.GetUID()] = true
+	}
 }
 
 func (s *Schedule) defineSpokesAgain(*rapid.T) {
@@ -303,18 +323,25 @@ func (s *Schedule) formerEnds(*rapid.T) {
 	s.Former = nil
 }
 
-// Run runs operations in a random order, beside those of time, faults and processes, and calls after each of
+// Run runs operations in a random order, beside those of the SpokeCluster, time, faults and processes, and calls after each of
 // them. Then it lets everything arrive and be processed until nothing more is written.
 func (s *Schedule) Run(operations map[string]func(*rapid.T), after func()) {
 	all := map[string]func(*rapid.T){
-		"defineSpokes": s.defineSpokesAgain, "fault": s.writeFails, "time": s.timePasses,
+		"label": s.personLabelsTheSpoke, "loseSpokes": s.hubLosesSpokes, "defineSpokes": s.defineSpokesAgain, "fault": s.writeFails, "time": s.timePasses,
 		"hubEvents": s.hubEventsArrive, "spokeEvents": s.spokeEventsArrive, "relist": s.watchesExpire,
 		"reconcile": s.reconciles, "reconcileMore": s.reconciles, "reconcileAgain": s.reconciles, // the most frequent one
 		"leader": s.leaderChanges, "formerEnds": s.formerEnds,
 	}
 	maps.Copy(all, operations)
 	for name, operation := range all {
-		all[name] = func(t *rapid.T) { s.T = t; operation(t); after() }
+		all[name] = func(t *rapid.T) {
+			s.T = t
+			operation(t)
+			after()
+			if s.Former == nil && s.fault == "" && s.UpToDate() {
+				s.Disturbed = false // what was written meanwhile is known
+			}
+		}
 	}
 	s.Repeat(all)
 	s.settle(after)
@@ -390,13 +417,18 @@ func inBubble(t *testing.T, property func(*rapid.T)) func(*rapid.T) {
 	return func(rt *rapid.T) {
 		var failure any
 		synctest.Test(t, func(*testing.T) {
-			defer func() { failure = recover() }()
+			defer func() {
+				failure = recover()
+				if failure != nil && !strings.HasPrefix(fmt.Sprintf("%T", failure), "rapid.") {
+					rt.Logf("%s", debug.Stack())
+				}
+			}()
 			property(rt)
 		})
 		switch {
 		case failure == nil:
 		case fmt.Sprintf("%T", failure) == "rapid.invalidData":
-			panic(failure) // from a place of its own, by which rapid tells one failure from another
+			panic(failure) // from another place: when rapid shrinks, it takes what ends in the same place for the same failure
 		default:
 			panic(failure)
 		}
