@@ -133,6 +133,30 @@ func TestAsk(t *testing.T) {
 			f.InSpoke("")
 			f.pass(sweepInterval / 2)
 		}},
+		"another contest after that, and what is forgotten was looked for shortly before": {
+			play: func(f *front) {
+				f.again(write)
+				f.again(write)
+				f.again(write)
+				f.pass(memory - sweepInterval/2)
+				f.InSpoke("")
+				f.pass(sweepInterval / 2)
+				f.again(write)
+				f.again(write)
+			},
+			want: Turn{Wait: time.Second, News: true},
+		},
+		"an undo shortly before the write would be forgotten": {
+			play: func(f *front) {
+				f.again(write)
+				f.again(write)
+				f.again(write)
+				f.pass(memory - time.Second)
+				f.Ask(write)
+				f.pass(time.Second)
+			},
+			want: Turn{Wait: time.Second},
+		},
 		"the write before stood for a while": {
 			play: func(f *front) { f.again(write); f.again(write); f.again(write); f.pass(memory - time.Second) },
 			want: Turn{Wait: 2 * time.Second, News: true},
@@ -538,6 +562,35 @@ func TestMemory(t *testing.T) {
 	f.InSpoke("")
 	if len(f.peaceful) != 0 || len(f.disputes) != 0 || len(f.byRule) != 0 {
 		t.Errorf("it still remembers %d, %d and %d", len(f.peaceful), len(f.disputes), len(f.byRule))
+	}
+}
+
+// A caller that has the object is told of each revert to wait for, with the client that made it, unless the object is
+// gone.
+func TestYield(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gone bool
+		want string
+	}{
+		"changed": {want: `field manager "argocd-controller"`},
+		"deleted": {gone: true, want: "an unknown client"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFront(t)
+			f.again(write)
+			f.again(write)
+			w := write
+			w.Gone = tc.gone
+			var told []string
+			for range 2 {
+				if turn := f.Yield(w, theirs, func(message string) { told = append(told, message) }); turn.Wait != time.Second {
+					t.Errorf("got %+v", turn)
+				}
+			}
+			if len(told) != 1 || !strings.Contains(told[0], tc.want) {
+				t.Errorf("told %q", told)
+			}
+		})
 	}
 }
 

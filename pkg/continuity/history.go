@@ -103,15 +103,7 @@ func (h *history) read(floor, version string) *RestoredError {
 		h.raise(version)
 		return nil
 	}
-	h.reset(version)
 	return &RestoredError{Why: fmt.Sprintf("the resourceVersion of kind %s went back from %s to %s", h.kind, floor, version)}
-}
-
-// reset starts another history at a resourceVersion.
-func (h *history) reset(version string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.highest, h.witnesses = version, nil
 }
 
 // seen returns when the objects of the newest events were written or deleted.
@@ -191,7 +183,6 @@ func (s *survey) restored() *RestoredError {
 	if s.back.version == "" {
 		return nil
 	}
-	h.reset(h.floor())
 	return &RestoredError{Why: fmt.Sprintf("%s %s went back from resourceVersion %s to %s", h.kind, s.back.object, s.seen[s.back.object], s.back.version)}
 }
 

@@ -292,7 +292,6 @@ func (s *stream) first(e watch.Event) *apierrors.StatusError {
 		s.kind.history.continued()
 		return nil
 	case is.version != "":
-		s.kind.history.reset(is.version)
 		s.kind.guard.found(&RestoredError{Why: fmt.Sprintf(
 			"its history no longer has the write of %s %s at resourceVersion %s", s.kind.history.kind, s.expected.object, s.expected.version)})
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -172,6 +173,8 @@ func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRu
 	switch {
 	case apierrors.IsConflict(err):
 		return max(r.Contests.Lost(object(ar)), staleRetry), nil // it was changed meanwhile, so the fields of others have to be determined again
+	case existing != nil && len(nulled(err)) > 0:
+		return staleRetry, r.empty(ctx, existing, nulled(err))
 	case apierrors.IsInvalid(err) && existing != nil:
 		// The fields that others have changed conflict with the template. A change of either triggers another
 		// reconcile.
@@ -184,6 +187,50 @@ func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRu
 		return 0, err
 	}
 	return 0, fmt.Errorf("applying AlertRule %s: %w", hub.Key(ar), err)
+}
+
+// nulled returns the fields of the spec that an apply would make null, so that it is refused. That happens when it
+// removes the last key of a map, and other managers own the map, but none of its keys (kubernetes/kubernetes#135841).
+func nulled(err error) []string {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || !apierrors.IsInvalid(err) || status.ErrStatus.Details == nil {
+		return nil
+	}
+	var out []string
+	for _, c := range status.ErrStatus.Details.Causes {
+		for _, name := range []string{"labels", "annotations"} {
+			if c.Type == metav1.CauseType(field.ErrorTypeTypeInvalid) && c.Field == "spec."+name {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}
+
+// empty removes maps that have no keys any more, because an apply can't. The event of this write triggers the
+// reconcile that applies the rest.
+func (r *Reconciler) empty(ctx context.Context, existing *v1alpha1.AlertRule, maps []string) error {
+	next := existing.DeepCopy()
+	for _, name := range maps {
+		switch name {
+		case "labels":
+			next.Spec.Labels = nil
+		case "annotations":
+			next.Spec.Annotations = nil
+		}
+	}
+	patch := client.MergeFromWithOptions(existing, client.MergeFromWithOptimisticLock{})
+	r.writes.Begin(hub.Key(existing))
+	count(ctx)
+	if err := r.Hub.Patch(ctx, next, patch, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
+		r.writes.Failed(hub.Key(existing))
+		if apierrors.IsConflict(err) {
+			return nil // it is tried again
+		}
+		return fmt.Errorf("removing empty fields of AlertRule %s: %w", hub.Key(existing), err)
+	}
+	r.writes.Wrote(hub.Key(existing), next.ResourceVersion)
+	return nil
 }
 
 // refusalRetry is when to retry after the hub found an AlertRule invalid: a new version of its

@@ -326,6 +326,9 @@ func (e *exploration) follows(is, want *v1alpha1.AlertRule) {
 	case !slices.Contains(edited, "for") && is.Spec.For != want.Spec.For:
 		e.Violation("%s has for %q, and its template %q", is.Name, is.Spec.For, want.Spec.For)
 	}
+	if len(want.Spec.Annotations) == 0 && len(is.Spec.Annotations) > 0 && !e.touched[is.UID] {
+		e.Violation("%s has the annotations %v, and its template none", is.Name, is.Spec.Annotations)
+	}
 	if v, ok := e.edited[is.UID]; ok && is.Spec.For != v {
 		e.Violation("a person set for of %s to %s, and it is %q", is.Name, v, is.Spec.For)
 	}
@@ -349,6 +352,9 @@ func (e *exploration) personAppliesATemplate(*rapid.T) {
 	t := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	t.Spec.AlertSpec = v1alpha1.AlertSpec{Alert: "Down", Expr: fmt.Sprintf("up == %d", e.version), For: "1m", Severity: "warning"}
 	t.Spec.State = state
+	if rapid.Bool().Draw(e.T, "with an annotation") {
+		t.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "it is down"}
+	}
 	t.Spec.Clusters = map[string]*v1alpha1.ClusterSelection{
 		"by label":       {Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}},
 		"by other label": {Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "dev"}}},

@@ -3,6 +3,7 @@ package generate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -318,6 +319,52 @@ func TestOldCaches(t *testing.T) {
 	t.Run("reads", func(t *testing.T) { testReads(t, f) })
 	t.Run("restored", func(t *testing.T) { testRestored(t, f) })
 	t.Run("behind", func(t *testing.T) { testBehind(t, f) })
+	for _, reset := range []bool{false, true} {
+		t.Run(fmt.Sprintf("last-label-%v", reset), func(t *testing.T) { testLastLabel(t, f, reset) })
+	}
+}
+
+// testLastLabel has an AlertRule that kubectl created, with the labels of its template. If the template has no labels
+// any more, the AlertRule loses them, unless they count as a person's.
+func testLastLabel(t *testing.T, f *fleet.Fleet, reset bool) {
+	t.Helper()
+	s := set(t, f, fmt.Sprintf("last-label-%v", reset), func(spec *v1alpha1.AlertRuleTemplateSpec) {
+		spec.Labels, spec.Annotations = map[string]v1alpha1.LabelText{"x": "1"}, map[string]v1alpha1.LabelText{"y": "1"}
+	})
+	var list v1alpha1.AlertRuleList
+	must(t, s.Hub.Client.List(t.Context(), &list, client.InNamespace(fleet.GeneratedNamespace), client.MatchingLabels{v1alpha1.TemplateLabel: s.name}))
+	backup := &list.Items[0]
+	must(t, s.Hub.Client.Delete(t.Context(), backup))
+	backup.ObjectMeta = metav1.ObjectMeta{Namespace: backup.Namespace, Name: backup.Name, Labels: backup.Labels, Annotations: backup.Annotations}
+	must(t, s.Hub.Client.Create(t.Context(), backup))
+	for range 2 {
+		s.reconcile(s.reconciler())
+	}
+	edit(s, s.Hub, backup.DeepCopy(), func(o *v1alpha1.AlertRule) {
+		if reset {
+			metav1.SetMetaDataAnnotation(&o.ObjectMeta, v1alpha1.ResetFieldsAnnotation, "*")
+		}
+	})
+	for range 2 {
+		s.reconcile(s.reconciler())
+	}
+	s.onTemplate(func(spec *v1alpha1.AlertRuleTemplateSpec) {
+		spec.Labels, spec.Annotations = nil, nil
+	})
+	for i, most := range []time.Duration{staleRetry, staleRetry, 0} { // the maps, the rest, nothing
+		if result := s.reconcile(s.reconciler()); result.RequeueAfter > most {
+			t.Errorf("reconcile %d: it tries again after %v", i, result.RequeueAfter)
+		}
+	}
+	now := &v1alpha1.AlertRule{}
+	must(t, s.Hub.Client.Get(t.Context(), client.ObjectKeyFromObject(backup), now))
+	_, labeled := now.Spec.Labels["x"]
+	if _, annotated := now.Spec.Annotations["y"]; labeled == reset || annotated == reset {
+		t.Errorf("the labels are %v, and the annotations %v", now.Spec.Labels, now.Spec.Annotations)
+	}
+	if len(now.Spec.Labels) < 2 {
+		t.Errorf("the labels are %v", now.Spec.Labels) // the template's own stay
+	}
 }
 
 // applies counts what is applied.

@@ -4,28 +4,62 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"sync"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/managedfields/managedfieldstest"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// fields has the field managers of the kinds that are applied.
-var fields = map[string]*managedfields.FieldManager{
-	"AlertRule": managedfieldstest.NewFakeFieldManager(managedfields.NewDeducedTypeConverter(), v1alpha1.GroupVersion.WithKind("AlertRule")),
+// definitionPath is the CustomResourceDefinition of AlertRules, from the folder of a package whose tests use the model.
+const definitionPath = "../../../charts/rulefleet/files/crds/rulefleet.io_alertrules.yaml"
+
+// fields returns the field manager of a kind, or nil for those that are not applied.
+func fields(kind string) *managedfields.FieldManager {
+	if kind != "AlertRule" {
+		return nil
+	}
+	return ofAlertRules()
 }
+
+// ofAlertRules knows the schema, by which an API server merges. It panics if the definition can't be read.
+var ofAlertRules = sync.OnceValue(func() *managedfields.FieldManager {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	data, err := os.ReadFile(definitionPath)
+	if err == nil {
+		err = yaml.UnmarshalStrict(data, crd)
+	}
+	if err != nil {
+		panic(err)
+	}
+	api, err := builder.BuildOpenAPIV3(crd, v1alpha1.GroupVersion.Version, builder.Options{})
+	if err != nil {
+		panic(err)
+	}
+	types, err := managedfields.NewTypeConverter(api.Components.Schemas, false)
+	if err != nil {
+		panic(err)
+	}
+	return managedfieldstest.NewFakeFieldManager(types, v1alpha1.GroupVersion.WithKind("AlertRule"))
+})
 
 // Apply makes a server-side apply of an AlertRule, and returns the result. It returns Conflict if another manager
 // has another value of a field and force is false, or if the configuration has a resourceVersion that is not the
-// present one.
+// present one. It returns Invalid if it removes the last key of a map that another manager owns, as API servers do
+// (kubernetes/kubernetes#135841).
 func (s *Server) Apply(config *unstructured.Unstructured, manager string, force bool) (client.Object, error) {
 	r := Ref{config.GetKind(), client.ObjectKeyFromObject(config)}
-	fm := fields[r.Kind]
+	fm := fields(r.Kind)
 	if fm == nil {
 		return nil, fmt.Errorf("kind %s can't be applied", r.Kind)
 	}
@@ -44,6 +78,14 @@ func (s *Server) Apply(config *unstructured.Unstructured, manager string, force 
 	if err != nil {
 		return nil, err
 	}
+	content := &unstructured.Unstructured{}
+	convert(merged, content)
+	for _, name := range []string{"labels", "annotations"} {
+		if left, found, _ := unstructured.NestedMap(content.Object, "spec", name); found && len(left) == 0 {
+			null := field.TypeInvalid(field.NewPath("spec", name), "null", "must be of type object")
+			return nil, apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind(r.Kind).GroupKind(), r.Name, field.ErrorList{null})
+		}
+	}
 	out := &v1alpha1.AlertRule{}
 	convert(merged, out)
 	if s.objects[r] == nil {
@@ -55,7 +97,7 @@ func (s *Server) Apply(config *unstructured.Unstructured, manager string, force 
 // manage records in a new version of an object which of its fields the present Writer has changed.
 func (s *Server) manage(old, o client.Object) client.Object {
 	r := RefOf(o)
-	fm := fields[r.Kind]
+	fm := fields(r.Kind)
 	if fm == nil {
 		return o
 	}

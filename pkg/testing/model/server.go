@@ -99,7 +99,8 @@ func (s *Server) store(o client.Object) (client.Object, error) {
 }
 
 // Update replaces an object, and returns it as stored. It returns NotFound or, if the object has a
-// resourceVersion that is not the present one, Conflict.
+// resourceVersion that is not the present one, Conflict. One without a resourceVersion, which an API server refuses,
+// stands for one that was just read.
 func (s *Server) Update(o client.Object) (client.Object, error) {
 	r := RefOf(o)
 	old := s.objects[r]
