@@ -98,6 +98,14 @@ func TestScaledDelays(t *testing.T) {
 func TestAsk(t *testing.T) {
 	other := write
 	other.Meant = "b"
+	forgotten := func(f *front) {
+		f.again(write)
+		f.again(write)
+		f.again(write)
+		f.pass(memory - sweepInterval/2)
+		f.InSpoke("")
+		f.pass(sweepInterval / 2)
+	}
 	for name, tc := range map[string]struct {
 		play func(f *front)
 		want Turn
@@ -125,25 +133,9 @@ func TestAsk(t *testing.T) {
 			want: Turn{Wait: 2 * time.Second, News: true},
 		},
 		"the write before stood for long": {play: func(f *front) { f.again(write); f.again(write); f.again(write); f.pass(memory) }},
-		"the write before stood for long, and what is forgotten was looked for shortly before": {play: func(f *front) {
-			f.again(write)
-			f.again(write)
-			f.again(write)
-			f.pass(memory - sweepInterval/2)
-			f.InSpoke("")
-			f.pass(sweepInterval / 2)
-		}},
+		"the write before stood for long, and what is forgotten was looked for shortly before": {play: forgotten},
 		"another contest after that, and what is forgotten was looked for shortly before": {
-			play: func(f *front) {
-				f.again(write)
-				f.again(write)
-				f.again(write)
-				f.pass(memory - sweepInterval/2)
-				f.InSpoke("")
-				f.pass(sweepInterval / 2)
-				f.again(write)
-				f.again(write)
-			},
+			play: func(f *front) { forgotten(f); f.again(write); f.again(write) },
 			want: Turn{Wait: time.Second, News: true},
 		},
 		"an undo shortly before the write would be forgotten": {

@@ -160,11 +160,9 @@ func disconnected(err error) Finding {
 // isSlow reports whether an answer began, and then came too slowly.
 func isSlow(err error) bool {
 	_, stuck := errors.AsType[*stuckError](err)
-	if _, stalled := errors.AsType[*stalledError](err); stuck || stalled {
-		return true
-	}
+	_, stalled := errors.AsType[*stalledError](err)
 	slow, ok := errors.AsType[*slowError](err)
-	return ok && slow.begun
+	return stuck || stalled || (ok && slow.begun)
 }
 
 func isUntrusted(err error) bool {

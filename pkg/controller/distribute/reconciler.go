@@ -355,22 +355,17 @@ func (r *Reconciler) unseen(t *task) time.Duration {
 	return left
 }
 
-// overdue reads the object from the spoke if the cache lacks it long after it was created. If it is there, the cache
-// is still behind; otherwise it was deleted before the cache showed it.
+// overdue reads the object from the spoke if the cache lacks it long after it was created; then unseen tells whether
+// it is there.
 func (r *Reconciler) overdue(ctx context.Context, t *task) error {
 	name := hub.Key(t.desired)
-	key := objectKey{t.spoke.Name, name}
-	if !r.writes.Overdue(key) {
-		return nil
-	}
-	o := &monitoringv1.PrometheusRule{}
-	switch err := t.spoke.Live.Get(ctx, name, o); {
-	case apierrors.IsNotFound(err):
-		r.writes.Failed(key)
-	case err != nil:
+	err := r.writes.Confirm(objectKey{t.spoke.Name, name}, func() (string, error) {
+		o := &monitoringv1.PrometheusRule{}
+		err := t.spoke.Live.Get(ctx, name, o)
+		return o.ResourceVersion, err
+	})
+	if err != nil {
 		return fmt.Errorf("reading PrometheusRule %s, which the cache does not show: %w", name, err)
-	default:
-		r.writes.Wrote(key, o.ResourceVersion)
 	}
 	return nil
 }

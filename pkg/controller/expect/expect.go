@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/clock"
 )
@@ -120,9 +121,26 @@ func (w *Writes[K]) Pending(key K) time.Duration {
 	return max(n.until.Sub(w.clock.Now()), 0)
 }
 
-// Overdue reports whether the cache should long have shown an object that was written. So if the cache does not
-// have it, that alone does not mean that it was deleted.
-func (w *Writes[K]) Overdue(key K) bool {
+// Confirm reads an object that the cache lacks although it was written and should long have been shown. read returns
+// its resourceVersion, or NotFound. If it is there, the cache is still behind, and the key is pending again; otherwise
+// it was deleted before the cache showed it. Confirm returns the other errors of read.
+func (w *Writes[K]) Confirm(key K, read func() (resourceVersion string, err error)) error {
+	if !w.overdue(key) {
+		return nil
+	}
+	version, err := read()
+	switch {
+	case apierrors.IsNotFound(err):
+		w.Failed(key)
+	case err != nil:
+		return err
+	default:
+		w.Wrote(key, version)
+	}
+	return nil
+}
+
+func (w *Writes[K]) overdue(key K) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, ok := w.pending[key]

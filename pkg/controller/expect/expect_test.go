@@ -105,8 +105,8 @@ func TestOverdue(t *testing.T) {
 			c := testclock.NewFakePassiveClock(time.Unix(0, 0))
 			w := New[string](c)
 			tc.do(w, func() { c.SetTime(c.Now().Add(patience)) })
-			if got := w.Overdue("k"); got != tc.want {
-				t.Errorf("Overdue: %v, want %v", got, tc.want)
+			if got := w.overdue("k"); got != tc.want {
+				t.Errorf("overdue: %v, want %v", got, tc.want)
 			}
 		})
 	}

@@ -45,11 +45,10 @@ func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[st
 			errs = append(errs, fmt.Errorf("reading AlertRule %s: %w", hub.Key(ar), err))
 			continue
 		}
-		if existing == nil && r.writes.Overdue(hub.Key(ar)) {
-			there, err := r.there(ctx, ar)
-			if there || err != nil {
-				unseen = max(unseen, r.writes.Pending(hub.Key(ar)))
-				errs = append(errs, err)
+		if existing == nil {
+			err, left := r.overdue(ctx, ar), r.writes.Pending(hub.Key(ar))
+			if err != nil || left > 0 {
+				unseen, errs = max(unseen, left), append(errs, err)
 				continue
 			}
 		}
@@ -68,19 +67,18 @@ func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[st
 	return unseen, again, refused, errors.Join(errs...)
 }
 
-// there reads an AlertRule from the hub that the cache lacks long after it was created. If it is there, the cache is
-// still behind; otherwise it was deleted before the cache showed it.
-func (r *Reconciler) there(ctx context.Context, ar *v1alpha1.AlertRule) (bool, error) {
-	live := &v1alpha1.AlertRule{}
-	switch err := r.Guard.Live.Get(ctx, hub.Key(ar), live); {
-	case apierrors.IsNotFound(err):
-		r.writes.Failed(hub.Key(ar))
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("reading AlertRule %s, which the cache does not show: %w", hub.Key(ar), err)
+// overdue reads an AlertRule from the hub that the cache lacks, if that is long after it was created; then its write is
+// pending if it is there.
+func (r *Reconciler) overdue(ctx context.Context, ar *v1alpha1.AlertRule) error {
+	err := r.writes.Confirm(hub.Key(ar), func() (string, error) {
+		live := &v1alpha1.AlertRule{}
+		err := r.Guard.Live.Get(ctx, hub.Key(ar), live)
+		return live.ResourceVersion, err
+	})
+	if err != nil {
+		return fmt.Errorf("reading AlertRule %s, which the cache does not show: %w", hub.Key(ar), err)
 	}
-	r.writes.Wrote(hub.Key(ar), live.ResourceVersion)
-	return true, nil
+	return nil
 }
 
 // applyOne writes an AlertRule if it differs from its desired state. It makes at most one write, because the
@@ -170,11 +168,12 @@ func (r *Reconciler) displace(ctx context.Context, w *rule.Workload, ar, existin
 
 // refused handles a failed write, and returns when to retry.
 func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRule, err error) (time.Duration, error) {
+	if maps := nulled(err); existing != nil && len(maps) > 0 {
+		return staleRetry, r.empty(ctx, existing, maps)
+	}
 	switch {
 	case apierrors.IsConflict(err):
 		return max(r.Contests.Lost(object(ar)), staleRetry), nil // it was changed meanwhile, so the fields of others have to be determined again
-	case existing != nil && len(nulled(err)) > 0:
-		return staleRetry, r.empty(ctx, existing, nulled(err))
 	case apierrors.IsInvalid(err) && existing != nil:
 		// The fields that others have changed conflict with the template. A change of either triggers another
 		// reconcile.
@@ -219,15 +218,21 @@ func (r *Reconciler) empty(ctx context.Context, existing *v1alpha1.AlertRule, ma
 			next.Spec.Annotations = nil
 		}
 	}
+	if err := r.patch(ctx, existing, next); err != nil && !apierrors.IsConflict(err) { // a conflict is tried again
+		return fmt.Errorf("removing empty fields of AlertRule %s: %w", hub.Key(existing), err)
+	}
+	return nil
+}
+
+// patch writes an AlertRule if it is unchanged since it was read. The error is that of the API server.
+func (r *Reconciler) patch(ctx context.Context, existing, next *v1alpha1.AlertRule) error {
+	// The lock is not only for order: a patch of managedFields replaces all of them.
 	patch := client.MergeFromWithOptions(existing, client.MergeFromWithOptimisticLock{})
 	r.writes.Begin(hub.Key(existing))
 	count(ctx)
 	if err := r.Hub.Patch(ctx, next, patch, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
 		r.writes.Failed(hub.Key(existing))
-		if apierrors.IsConflict(err) {
-			return nil // it is tried again
-		}
-		return fmt.Errorf("removing empty fields of AlertRule %s: %w", hub.Key(existing), err)
+		return err //nolint:wrapcheck // its callers do
 	}
 	r.writes.Wrote(hub.Key(existing), next.ResourceVersion)
 	return nil
@@ -245,18 +250,12 @@ func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.Aler
 		return wait, nil
 	}
 	next, given, unknown := rule.Reset(existing, desired)
-	// The lock is not only for order: the patch replaces all of managedFields.
-	patch := client.MergeFromWithOptions(existing, client.MergeFromWithOptimisticLock{})
-	r.writes.Begin(hub.Key(existing))
-	count(ctx)
-	if err := r.Hub.Patch(ctx, next, patch, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
-		r.writes.Failed(hub.Key(existing))
-		if apierrors.IsConflict(err) {
-			return staleRetry, nil
-		}
+	switch err := r.patch(ctx, existing, next); {
+	case apierrors.IsConflict(err):
+		return staleRetry, nil
+	case err != nil:
 		return 0, fmt.Errorf("resetting fields of AlertRule %s: %w", hub.Key(existing), err)
 	}
-	r.writes.Wrote(hub.Key(existing), next.ResourceVersion)
 	r.Contests.Wrote(write, next)
 	if len(given) > 0 {
 		r.Recorder.Eventf(next, nil, corev1.EventTypeNormal, "FieldsReset", "Generate", "%s",

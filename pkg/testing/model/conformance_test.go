@@ -47,21 +47,24 @@ func (w *twins) pick() types.NamespacedName {
 	return types.NamespacedName{Namespace: w.namespace, Name: rapid.SampledFrom(names).Draw(w.T, "name")}
 }
 
-// pickVersion returns a version that a request is conditional on. ok is false if there is no such version.
-func (w *twins) pickVersion(name string) (v version, kind string, ok bool) {
+// pickVersion returns a version that a request is conditional on, which is zero for "none". It skips the request if there
+// is no such version.
+func (w *twins) pickVersion(name string) (v version, kind string) {
 	kind = rapid.SampledFrom(versions).Draw(w.T, "version")
 	past := w.past[name]
 	switch {
 	case kind == "present" && len(past) > 0:
-		return past[len(past)-1], kind, true
+		v = past[len(past)-1]
 	case kind == "stale" && len(past) > 1:
-		return past[len(past)-2], kind, true
+		v = past[len(past)-2]
+	case kind != "none":
+		w.Skip("no such version")
 	}
-	return v, kind, kind == "none"
+	return v, kind
 }
 
-// draw returns some fields of an AlertRule. Those of a configuration to apply are a part of them. The model does not
-// know the schema, so it has no defaults: all fields with one are set.
+// draw returns some fields of an AlertRule. Those of a configuration to apply are a part of them. The model has no
+// defaults, so all fields with one are set.
 func (w *twins) draw(key types.NamespacedName, part bool) *unstructured.Unstructured {
 	some := func(value string) bool { return !part || rapid.Bool().Draw(w.T, "with "+value) }
 	number := rapid.IntRange(1, 2)
@@ -105,8 +108,8 @@ func (w *twins) create(*rapid.T) {
 
 func (w *twins) update(*rapid.T) {
 	key := w.pick()
-	v, kind, _ := w.pickVersion(key.Name)
-	if v.real == nil {
+	v, kind := w.pickVersion(key.Name)
+	if kind == "none" {
 		w.Skip("an update needs a version")
 	}
 	u := w.draw(key, false)
@@ -122,10 +125,7 @@ func (w *twins) update(*rapid.T) {
 
 func (w *twins) remove(*rapid.T) {
 	key := w.pick()
-	v, kind, ok := w.pickVersion(key.Name)
-	if !ok {
-		w.Skip("no such version")
-	}
+	v, kind := w.pickVersion(key.Name)
 	var inReal, inModel *metav1.Preconditions
 	if v.real != nil {
 		by := rapid.SampledFrom([]string{"uid", "version", "both"}).Draw(w.T, "precondition")
@@ -155,10 +155,7 @@ func (w *twins) remove(*rapid.T) {
 
 func (w *twins) apply(*rapid.T) {
 	key := w.pick()
-	v, kind, ok := w.pickVersion(key.Name)
-	if !ok {
-		w.Skip("no such version")
-	}
+	v, kind := w.pickVersion(key.Name)
 	u := w.draw(key, true)
 	manager, force := rapid.SampledFrom([]string{v1alpha1.FieldManager, "kubectl"}).Draw(w.T, "manager"), rapid.Bool().Draw(w.T, "force")
 	w.Logf("apply %s by %s, force %v, version %s", key.Name, manager, force, kind)
@@ -222,11 +219,7 @@ func (w *twins) essence(o client.Object) string {
 	ar := o.(*v1alpha1.AlertRule)
 	managed := map[string]any{}
 	for _, m := range ar.ManagedFields {
-		var fields map[string]any
-		if err := json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields); err != nil {
-			w.Fatal(err)
-		}
-		managed[fmt.Sprintf("%s %s", m.Manager, m.Operation)] = fields
+		managed[fmt.Sprintf("%s %s", m.Manager, m.Operation)] = m.FieldsV1
 	}
 	spec, annotations := ar.Spec.DeepCopy(), maps.Clone(ar.Annotations)
 	if len(annotations) == 0 {

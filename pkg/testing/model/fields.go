@@ -34,24 +34,28 @@ func fields(kind string) *managedfields.FieldManager {
 
 // ofAlertRules knows the schema, by which an API server merges. It panics if the definition can't be read.
 var ofAlertRules = sync.OnceValue(func() *managedfields.FieldManager {
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	data, err := os.ReadFile(definitionPath)
-	if err == nil {
-		err = yaml.UnmarshalStrict(data, crd)
-	}
-	if err != nil {
-		panic(err)
-	}
-	api, err := builder.BuildOpenAPIV3(crd, v1alpha1.GroupVersion.Version, builder.Options{})
-	if err != nil {
-		panic(err)
-	}
-	types, err := managedfields.NewTypeConverter(api.Components.Schemas, false)
+	types, err := readTypes()
 	if err != nil {
 		panic(err)
 	}
 	return managedfieldstest.NewFakeFieldManager(types, v1alpha1.GroupVersion.WithKind("AlertRule"))
 })
+
+func readTypes() (managedfields.TypeConverter, error) {
+	data, err := os.ReadFile(definitionPath)
+	if err != nil {
+		return nil, err
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(data, crd); err != nil {
+		return nil, err
+	}
+	api, err := builder.BuildOpenAPIV3(crd, v1alpha1.GroupVersion.Version, builder.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return managedfields.NewTypeConverter(api.Components.Schemas, false)
+}
 
 // Apply makes a server-side apply of an AlertRule, and returns the result. It returns Conflict if another manager
 // has another value of a field and force is false, or if the configuration has a resourceVersion that is not the

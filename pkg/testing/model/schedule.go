@@ -349,11 +349,12 @@ func (s *Schedule) formerEnds(*rapid.T) {
 	s.Former = nil
 }
 
-// Run runs operations in a random order, beside those of the SpokeCluster, time, faults and processes, and calls after each of
-// them. Then it lets everything arrive and be processed until nothing more is written.
+// Run runs operations in a random order, beside those of the SpokeCluster, time, faults and processes, and calls
+// after each of them. Then it lets everything arrive and be processed until nothing more is written.
 func (s *Schedule) Run(operations map[string]func(*rapid.T), after func()) {
 	all := map[string]func(*rapid.T){
-		"label": s.personLabelsTheSpoke, "loseSpokes": s.hubLosesSpokes, "defineSpokes": s.defineSpokesAgain, "fault": s.writeFails, "time": s.timePasses, "live": s.allArrives,
+		"label": s.personLabelsTheSpoke, "loseSpokes": s.hubLosesSpokes, "defineSpokes": s.defineSpokesAgain,
+		"fault": s.writeFails, "time": s.timePasses, "live": s.allArrives,
 		"hubEvents": s.hubEventsArrive, "spokeEvents": s.spokeEventsArrive, "relist": s.watchesExpire,
 		"reconcile": s.reconciles, "reconcileMore": s.reconciles, "hubNews": s.hubNews, "spokeNews": s.spokeNews,
 		"leader": s.leaderChanges, "formerEnds": s.formerEnds,
