@@ -18,6 +18,9 @@ import (
 // complete, so the rest depends only on the link.
 const beginTimeout = 10 * time.Second
 
+// askWindow is how long the answer may then be slower than leastRate.
+const askWindow = 8 * time.Second
+
 // asideKey marks a context whose requests go to a server behind the spoke's API server.
 type asideKey struct{}
 
@@ -37,7 +40,7 @@ func (a asker) WrappedRoundTripper() http.RoundTripper { return a.next }
 
 // RoundTrip implements http.RoundTripper.
 func (a asker) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx := context.WithValue(aside(req.Context()), inflowKey{}, &inflow{window: stallWindow, link: a.link, begins: beginTimeout})
+	ctx := context.WithValue(aside(req.Context()), inflowKey{}, &inflow{window: askWindow, link: a.link, begins: beginTimeout})
 	return a.next.RoundTrip(req.WithContext(ctx)) //nolint:wrapcheck // a transport is transparent
 }
 
@@ -78,7 +81,7 @@ func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastRe
 // direct is a transport to a server that the spec names. It keeps no connections, because it sends one request
 // in 30 s.
 func (a Allowance) direct(field string, server *url.URL) http.RoundTripper {
-	t := &http.Transport{DisableKeepAlives: true, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true}
+	t := &http.Transport{DisableKeepAlives: true, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxHeader}
 	t.Proxy, t.DialContext = a.route(server, nil)
 	if own, err := fromEnvironment(&http.Request{URL: server}); err != nil || own == nil {
 		t.DialContext = a.dialer(field)

@@ -107,6 +107,7 @@ func trimMetadata(in any) (any, error) {
 		return nil, fmt.Errorf("trimming %T for the cache: %w", in, err)
 	}
 	o.SetManagedFields(nil)
+	o.SetSelfLink("") // API servers no longer send it
 	o.SetOwnerReferences(nil)
 	o.SetFinalizers(nil)
 	annotations := o.GetAnnotations()
@@ -135,6 +136,7 @@ func trimRule(hubID string) func(any) (any, error) {
 			return in, nil
 		}
 		r.SetManagedFields(nil)
+		r.SetSelfLink("")
 		if r.Labels[v1alpha1.HubLabel] == hubID {
 			return r, nil
 		}

@@ -22,7 +22,6 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
-	"k8s.io/client-go/discovery"
 	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -124,6 +123,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	// There is no client-side rate limit: the queue bounds the requests in flight, and API priority and fairness
 	// in the spoke does the rest.
 	cfg.QPS = -1
+	cfg.WarningHandlerWithContext = rest.NoWarnings{} // they would be logged, however large
 	cfg.UserAgent = p.opts.UserAgent
 	c.conns = connrotation.NewDialer(counted(cfg.Dial, &c.received))
 	cfg.Dial = c.conns.DialContext
@@ -134,16 +134,14 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	cfg = c.observed(cfg, c.gate)
 	cfg.Dial = c.gate.dialer(cfg.Dial)
 	c.cfg = cfg
-	if c.http, err = newHTTPClient(cfg); err != nil {
+	if c.http, err = newHTTPClient(cfg, true); err != nil {
 		return nil, refuse("", "the credential or the CA in the kubeconfig is not valid; create the kubeconfig again")
 	}
 	// A redirect would send the credential to a server of the spoke's choice.
 	c.http.CheckRedirect = noRedirect
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, c.http)
-	if err != nil {
+	if c.probes, err = newRESTClient(cfg, c.http); err != nil {
 		return nil, refuse("cluster.server", "is not a valid address; write it as https://host:port")
 	}
-	c.probes = d.RESTClient()
 	if c.server, err = serverOf(cfg); err != nil {
 		return nil, refuse("cluster.server", "is not a valid address; write it as https://host:port")
 	}

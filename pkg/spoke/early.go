@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -26,9 +27,21 @@ const (
 // would start again, endlessly.
 type earlyWatch struct {
 	inner toolscache.ListerWatcherWithContext
+	// trim trims the objects of events that wait, and bounds limit them. Both may be nil.
+	trim   func(runtime.Object) error
+	bounds *listBounds
 
 	mu      sync.Mutex
 	waiting *backlog
+}
+
+// keeps trims an event, and reports whether events of this amount may wait.
+func (a *earlyWatch) keeps(e watch.Event, all amount) bool {
+	if e.Type != watch.Error && a.trim != nil && a.trim(e.Object) != nil {
+		return false // it is not of this kind
+	}
+	all.add(e.Object, 1)
+	return a.bounds.waits(all)
 }
 
 // listWatch returns a ListerWatcher that uses the watch that was opened early.
@@ -49,7 +62,7 @@ func (a *earlyWatch) open(ctx context.Context, version string, ended <-chan stru
 	if err != nil {
 		return // the watch that follows the list shows the error
 	}
-	b := newBacklog(version, w)
+	b := newBacklog(version, w, a.keeps)
 	context.AfterFunc(ctx, b.Stop) // the reader may have ended
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,17 +100,20 @@ func (a *earlyWatch) watch(ctx context.Context, options metav1.ListOptions) (wat
 	return a.inner.WatchWithContext(ctx, options) //nolint:wrapcheck // its caller knows client-go's
 }
 
-// backlog is a watch that keeps its events until they are read: the last one of each object.
+// backlog is a watch that keeps its events until they are read: the last one of each object. If too many wait, it ends,
+// and what follows the list is watched from its beginning.
 type backlog struct {
 	version string
 	inner   watch.Interface
-	out     chan watch.Event
-	done    chan struct{}
-	stop    sync.Once
+	// keeps reports whether an event may wait beside others.
+	keeps func(e watch.Event, others amount) bool
+	out   chan watch.Event
+	done  chan struct{}
+	stop  sync.Once
 }
 
-func newBacklog(version string, w watch.Interface) *backlog {
-	b := &backlog{version: version, inner: w, out: make(chan watch.Event), done: make(chan struct{})}
+func newBacklog(version string, w watch.Interface, keeps func(watch.Event, amount) bool) *backlog {
+	b := &backlog{version: version, inner: w, keeps: keeps, out: make(chan watch.Event), done: make(chan struct{})}
 	go b.run()
 	return b
 }
@@ -115,12 +131,12 @@ func (b *backlog) Stop() {
 
 func (b *backlog) run() {
 	defer close(b.out)
-	var events []watch.Event
-	for from := b.inner.ResultChan(); from != nil || len(events) > 0; {
+	w := waitingEvents{last: map[eventKey]*watch.Event{}}
+	for from := b.inner.ResultChan(); from != nil || w.first() != nil; {
 		var out chan<- watch.Event
 		var next watch.Event
-		if len(events) > 0 {
-			out, next = b.out, events[0]
+		if first := w.first(); first != nil {
+			out, next = b.out, *first
 		}
 		select {
 		case e, ok := <-from:
@@ -128,9 +144,13 @@ func (b *backlog) run() {
 				from = nil
 				continue
 			}
-			events = append(slices.DeleteFunc(events, func(old watch.Event) bool { return supersedes(e, old) }), e)
+			if !b.keeps(e, w.beside(e)) {
+				b.Stop()
+				continue
+			}
+			w.add(e)
 		case out <- next:
-			events = events[1:]
+			w.drop(w.events[0])
 		case <-b.done:
 			for from != nil { // it may still be sending an event
 				if _, ok := <-from; !ok {
@@ -142,21 +162,69 @@ func (b *backlog) run() {
 	}
 }
 
-// supersedes reports whether an event replaces an earlier one: one of the same object, or an earlier bookmark.
-func supersedes(e, old watch.Event) bool {
-	if (e.Type == watch.Bookmark) != (old.Type == watch.Bookmark) {
-		return false
-	}
-	is, ok := uidOf(e)
-	was, wasOK := uidOf(old)
-	return ok && wasOK && is == was
+// eventKey identifies the object of an event. It is empty for errors.
+type eventKey struct {
+	uid      types.UID
+	bookmark bool
 }
 
-// uidOf returns the UID of an event's object, which is empty for a bookmark. It returns false for an error.
-func uidOf(e watch.Event) (types.UID, bool) {
+// waitingEvents are events in order, with the last one of each object, and the last bookmark. Those that a later one
+// replaced are empty.
+type waitingEvents struct {
+	events []*watch.Event
+	last   map[eventKey]*watch.Event
+	size   amount
+}
+
+// beside returns the amount of the events that an event does not replace.
+func (w *waitingEvents) beside(e watch.Event) amount {
+	size := w.size
+	if old := w.last[keyOf(e)]; old != nil {
+		size.add(old.Object, -1)
+	}
+	return size
+}
+
+// add appends an event.
+func (w *waitingEvents) add(e watch.Event) {
+	key := keyOf(e)
+	if key != (eventKey{}) {
+		if old := w.last[key]; old != nil {
+			w.drop(old)
+		}
+		w.last[key] = &e
+	}
+	w.events = append(w.events, &e)
+	w.size.add(e.Object, 1)
+	if len(w.events) > 100 && len(w.events) > 2*int(w.size.objects) {
+		w.events = slices.DeleteFunc(w.events, func(e *watch.Event) bool { return e.Object == nil })
+	}
+}
+
+// drop removes an event that waits.
+func (w *waitingEvents) drop(e *watch.Event) {
+	if key := keyOf(*e); w.last[key] == e {
+		delete(w.last, key)
+	}
+	w.size.add(e.Object, -1)
+	*e = watch.Event{}
+}
+
+// first returns the first event, or nil.
+func (w *waitingEvents) first() *watch.Event {
+	for len(w.events) > 0 && w.events[0].Object == nil {
+		w.events = w.events[1:]
+	}
+	if len(w.events) == 0 {
+		return nil
+	}
+	return w.events[0]
+}
+
+func keyOf(e watch.Event) eventKey {
 	o, err := meta.Accessor(e.Object)
 	if err != nil || e.Type == watch.Error {
-		return "", false
+		return eventKey{}
 	}
-	return o.GetUID(), true
+	return eventKey{uid: o.GetUID(), bookmark: e.Type == watch.Bookmark}
 }

@@ -197,7 +197,7 @@ func newDone(fn func()) <-chan struct{} {
 func TestBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch.NewFake()
-		b := newBacklog("5", w)
+		b := newBacklog("5", w, (&earlyWatch{}).keeps)
 		f := &forgetful{}
 		bookmark := func(version string) {
 			o := DeploymentMetadata()
@@ -228,7 +228,7 @@ func TestBacklog(t *testing.T) {
 
 		// Nobody reads it, and it ends with what it has.
 		w = watch.NewFake()
-		b = newBacklog("5", w)
+		b = newBacklog("5", w, (&earlyWatch{}).keeps)
 		w.Add(f.object(1, 6))
 		b.Stop()
 		b.Stop()
@@ -237,6 +237,52 @@ func TestBacklog(t *testing.T) {
 			t.Error("it goes on")
 		}
 	})
+}
+
+// Events are trimmed before they wait. If there are too many, the watch ends, and nothing of it is read.
+func TestBacklogIsBounded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limits Limits
+		events int
+		over   bool
+	}{
+		"as many as are allowed": {limits: Limits{Objects: 300, Memory: 1 << 20}, events: 300},
+		"too many objects":       {limits: Limits{Objects: 300, Memory: 1 << 20}, events: 301, over: true},
+		"too many bytes":         {limits: Limits{Objects: 3000, Memory: 20 * objectSize}, events: 21, over: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, f := watch.NewFake(), &forgetful{}
+				a := &earlyWatch{bounds: &listBounds{holdings: &holdings{limits: tc.limits}}, trim: trimListed("hub")}
+				b := newBacklog("5", w, a.keeps)
+				for i := range tc.events {
+					for version := range 3 { // one object counts once
+						o := f.object(i, 3*i+version)
+						o.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: strings.Repeat("x", 1<<20)}})
+						synctest.Wait()
+						if !w.IsStopped() {
+							w.Modify(o)
+						}
+					}
+				}
+				synctest.Wait()
+				if w.IsStopped() != tc.over {
+					t.Fatalf("it has ended: %v", w.IsStopped())
+				}
+				w.Stop()
+				n := 0
+				for e := range b.ResultChan() {
+					n++
+					if o, err := meta.Accessor(e.Object); err != nil || len(o.GetManagedFields()) > 0 {
+						t.Fatalf("it is not trimmed: %+v", e.Object)
+					}
+				}
+				if want := map[bool]int{false: tc.events}[tc.over]; n != want {
+					t.Errorf("there are %d events, want %d", n, want)
+				}
+			})
+		})
+	}
 }
 
 // An early watch is used only for its own list, and stops with a failed one.

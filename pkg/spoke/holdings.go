@@ -100,17 +100,22 @@ const (
 	objectSize = 700
 	entrySize  = 56
 	ruleSize   = 200
+	refSize    = 112
+	stringSize = 16
 )
 
 // sizeOf estimates the size of an object in the cache, in bytes.
 func sizeOf(in any) int64 {
 	switch o := in.(type) {
 	case *metav1.PartialObjectMetadata:
-		return sizeOfMetadata(&o.ObjectMeta)
+		return sizeOfMetadata(&o.ObjectMeta) + int64(len(o.APIVersion)+len(o.Kind))
 	case *monitoringv1.PrometheusRule:
-		size := sizeOfMetadata(&o.ObjectMeta)
+		size := sizeOfMetadata(&o.ObjectMeta) + int64(len(o.APIVersion)+len(o.Kind))
 		for i := range o.Spec.Groups {
 			size += sizeOfGroup(&o.Spec.Groups[i])
+		}
+		for i := range o.Status.Bindings {
+			size += sizeOfBinding(&o.Status.Bindings[i])
 		}
 		return size
 	}
@@ -119,16 +124,39 @@ func sizeOf(in any) int64 {
 
 func sizeOfMetadata(o *metav1.ObjectMeta) int64 {
 	size := objectSize + len(o.Namespace) + 2*len(o.Name) + len(o.GenerateName) + len(o.UID) + len(o.ResourceVersion)
+	for i := range o.OwnerReferences {
+		r := &o.OwnerReferences[i]
+		size += refSize + len(r.APIVersion) + len(r.Kind) + len(r.Name) + len(r.UID)
+	}
+	for _, f := range o.Finalizers {
+		size += stringSize + len(f)
+	}
 	return int64(size) + sizeOfMap(o.Labels) + sizeOfMap(o.Annotations)
 }
 
 func sizeOfGroup(g *monitoringv1.RuleGroup) int64 {
-	size := int64(ruleSize+len(g.Name)) + sizeOfMap(g.Labels)
+	size := int64(ruleSize+len(g.Name)+len(g.PartialResponseStrategy)) + sizeOfMap(g.Labels) + sizeOfText(g.Interval) + sizeOfText(g.QueryOffset)
 	for i := range g.Rules {
 		r := &g.Rules[i]
-		size += int64(ruleSize+len(r.Record)+len(r.Alert)+len(r.Expr.StrVal)) + sizeOfMap(r.Labels) + sizeOfMap(r.Annotations)
+		size += int64(ruleSize+len(r.Record)+len(r.Alert)+len(r.Expr.StrVal)) + sizeOfMap(r.Labels) + sizeOfMap(r.Annotations) + sizeOfText(r.For) + sizeOfText(r.KeepFiringFor)
 	}
 	return size
+}
+
+func sizeOfBinding(b *monitoringv1.WorkloadBinding) int64 {
+	size := refSize + len(b.Group) + len(b.Resource) + len(b.Namespace) + len(b.Name)
+	for i := range b.Conditions {
+		c := &b.Conditions[i]
+		size += refSize + len(c.Type) + len(c.Status) + len(c.Reason) + len(c.Message)
+	}
+	return int64(size)
+}
+
+func sizeOfText[T ~string](s *T) int64 {
+	if s == nil {
+		return 0
+	}
+	return int64(stringSize + len(*s))
 }
 
 func sizeOfMap(m map[string]string) int64 {

@@ -9,6 +9,7 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	toolscache "k8s.io/client-go/tools/cache"
 )
@@ -33,6 +34,30 @@ func TestSizes(t *testing.T) {
 		"bare":       func(i int) any { return kept(i, 0, 0) },
 		"labels":     func(i int) any { return kept(i, 6, 0) },
 		"annotation": func(i int) any { return kept(i, 2, 1000) },
+		"owners": func(i int) any {
+			r := &monitoringv1.PrometheusRule{ObjectMeta: kept(i, 2, 0).ObjectMeta}
+			for j := range 50 {
+				r.OwnerReferences = append(r.OwnerReferences, metav1.OwnerReference{
+					APIVersion: "example.com/v1", Kind: "Owner", Name: fmt.Sprintf("owner-%d-%d", i, j), UID: types.UID(fmt.Sprintf("uid-%d-%d", i, j)),
+				})
+			}
+			return r
+		},
+		"status": func(i int) any {
+			r := &monitoringv1.PrometheusRule{ObjectMeta: kept(i, 2, 0).ObjectMeta}
+			for j := range 20 {
+				r.Status.Bindings = append(r.Status.Bindings, monitoringv1.WorkloadBinding{Namespace: fmt.Sprint(i), Name: fmt.Sprint(j), Conditions: []monitoringv1.ConfigResourceCondition{
+					{Type: "Accepted", Status: "True", Message: fmt.Sprintf("by %d of %d, as far as is known to the operator of both", i, j)},
+				}})
+			}
+			return r
+		},
+		"durations": func(i int) any {
+			r := &monitoringv1.PrometheusRule{ObjectMeta: kept(i, 2, 0).ObjectMeta}
+			long := monitoringv1.Duration(strings.Repeat(fmt.Sprint(i%10), 4000))
+			r.Spec.Groups = []monitoringv1.RuleGroup{{Interval: &long, Rules: []monitoringv1.Rule{{Alert: "Down"}}}}
+			return r
+		},
 		"rule": func(i int) any {
 			r := &monitoringv1.PrometheusRule{ObjectMeta: kept(i, 4, 100).ObjectMeta}
 			r.Spec.Groups = []monitoringv1.RuleGroup{{Name: fmt.Sprintf("group-%d", i), Rules: []monitoringv1.Rule{{

@@ -334,12 +334,17 @@ func (c *connection) ownRules(rules monitoring.Interface) *reading {
 		options.LabelSelector = selector
 		return rules.MonitoringV1().PrometheusRules(metav1.NamespaceAll).List(ctx, options)
 	}}
-	return newReading(ruleKind.Kind, lw, func(o runtime.Object) error {
+	own := newReading(ruleKind.Kind, lw, func(o runtime.Object) error {
 		if rule, ok := o.(*monitoringv1.PrometheusRule); ok {
-			rule.Spec = monitoringv1.PrometheusRuleSpec{}
+			*rule = monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
+				Namespace: rule.Namespace, Name: rule.Name, UID: rule.UID, ResourceVersion: rule.ResourceVersion,
+				DeletionTimestamp: rule.DeletionTimestamp, Annotations: keep(rule.Annotations, v1alpha1.AlertRuleAnnotation),
+			}}
 		}
 		return nil
 	}, &c.received, c.cfg.DisableCompression)
+	own.bounds = &listBounds{holdings: &holdings{limits: c.p.opts.Limits}, pages: c.p.pages}
+	return own
 }
 
 // listOwn lists this hub's PrometheusRules. It returns none if the spoke does not serve the kind.

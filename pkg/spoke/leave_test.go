@@ -69,6 +69,21 @@ func TestPruneAll(t *testing.T) {
 	}
 }
 
+// The rules of a spoke that leaves are bounded as those of others are.
+func TestLeavingIsBounded(t *testing.T) {
+	var objects []runtime.Object
+	for i := range 11 {
+		objects = append(objects, ruleOf("hub", fmt.Sprintf("own-%d", i)))
+	}
+	for most, want := range map[int]error{10: errTooLarge, 11: nil} {
+		c := &connection{cfg: &rest.Config{}, p: NewProvider(Options{HubID: "hub", Limits: Limits{Objects: most}})}
+		list, err := listOwn(t.Context(), c.ownRules(monitoringfake.NewClientset(objects...)))
+		if !errors.Is(err, want) || (want == nil && len(list) != len(objects)) {
+			t.Errorf("at most %d: got %d objects, %v", most, len(list), err)
+		}
+	}
+}
+
 // An object that waits for its finalizers is deleted again later, not continuously.
 func TestPruneAllWaitsForFinalizers(t *testing.T) {
 	ending := ruleOf("hub", "ending")

@@ -22,7 +22,7 @@ const (
 // Bounds that nobody should have to raise.
 const (
 	// maxHeader bounds the header of an answer.
-	maxHeader = 256 << 10
+	maxHeader = 64 << 10
 	// maxVersionAnswer bounds the answer to GET /version, which has a few hundred bytes.
 	maxVersionAnswer = 16 << 10
 	// maxRefusal bounds the answer to a refused read. The error page of a proxy is smaller.

@@ -39,6 +39,11 @@ func (b *listBounds) fits(r *reading, page runtime.Object) error {
 	return nil
 }
 
+// waits reports whether events of this amount may wait for the end of a list.
+func (b *listBounds) waits(events amount) bool {
+	return b == nil || (events.objects <= b.limits.objects() && events.bytes <= b.limits.memory())
+}
+
 // smaller reports whether to ask again for a page with fewer objects. If the page is too large even so, it
 // reports that to the connection.
 func (r *reading) smaller(err error) bool {

@@ -142,12 +142,11 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || resp.Body == nil {
 		return resp, err //nolint:wrapcheck // a transport is transparent
 	}
-	if !aside && resp.StatusCode < http.StatusMultipleChoices {
+	if !aside {
 		if resp.Header == nil {
 			resp.Header = http.Header{}
 		}
-		// Without this, the spoke's Content-Type would choose the decoder, such as YAML.
-		resp.Header.Set("Content-Type", "application/json")
+		resp.Header.Set("Content-Type", contentType(resp))
 	}
 	m := &meter{bounds: t.limits.answerTo(req, resp.StatusCode), what: answerName(req, resp.StatusCode)}
 	m.part = pageOf(req) != nil && req.URL.Query().Get("limit") != "1"
@@ -167,6 +166,17 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 		body.slow.start()
 	}
 	return resp, nil
+}
+
+// contentType returns how an answer is read. The spoke's Content-Type would choose another decoder: in YAML, 64 KiB can
+// stand for gigabytes. A refusal that is not JSON, such as that of a proxy, is read as text.
+func contentType(resp *http.Response) string {
+	const asJSON = "application/json"
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if resp.StatusCode < http.StatusMultipleChoices || (err == nil && media == asJSON) {
+		return asJSON
+	}
+	return "text/plain"
 }
 
 // asJSON returns a request that accepts only JSON, because memory is estimated only for JSON.

@@ -8,12 +8,16 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 )
 
 // Every answer of an API server has bounds that depend on the request, and ends when it exceeds one.
@@ -92,8 +96,15 @@ func TestAnswersAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = resp.Body.Close() }()
-			if got, want := resp.Header.Get("Content-Type") == "application/json", tc.code == 0 && !tc.aside; got != want {
-				t.Errorf("it is read as %s", resp.Header.Get("Content-Type"))
+			want := "application/json"
+			switch {
+			case tc.aside:
+				want = "application/yaml" // nobody decodes it by its type
+			case tc.code >= 400:
+				want = "text/plain"
+			}
+			if got := resp.Header.Get("Content-Type"); got != want {
+				t.Errorf("it is read as %s, want %s", got, want)
 			}
 			read, err := io.Copy(io.Discard, resp.Body)
 			excess := tooLarge(err)
@@ -195,6 +206,115 @@ func TestCompressedAnswersAreBounded(t *testing.T) {
 			}
 			if f := disconnected(fmt.Errorf("asking: %w", err)); f.Reason != "TooLarge" || f.Status != metav1.ConditionFalse || !strings.Contains(f.Message, "the limit is") {
 				t.Errorf("it is shown as %+v", f)
+			}
+		})
+	}
+}
+
+// A refusal is decoded only if it is JSON. In YAML, references would make it thousands of times as large.
+func TestRefusalsAreJSONOrText(t *testing.T) {
+	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not now","reason":"Forbidden","code":403}`
+	yaml := "kind: Status\napiVersion: v1\nstatus: Failure\nreason: Forbidden\ncode: 403\nmessage: &a not now\n"
+	for name, tc := range map[string]struct {
+		contentType, body string
+		decoded           bool
+	}{
+		"JSON":               {contentType: "application/json", body: status, decoded: true},
+		"JSON in UTF-8":      {contentType: "application/json; charset=utf-8", body: status, decoded: true},
+		"YAML":               {contentType: "application/yaml", body: yaml},
+		"YAML with a suffix": {contentType: "Application/YAML; charset=utf-8", body: yaml},
+		"protobuf":           {contentType: "application/vnd.kubernetes.protobuf", body: "k8s\x00"},
+		"a proxy's page":     {contentType: "text/html", body: "<html>no entry</html>"},
+		"no type":            {body: yaml},
+		"a broken type":      {contentType: ";;;", body: yaml},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header()["Content-Type"] = []string{tc.contentType}
+				w.WriteHeader(http.StatusForbidden)
+				_, _ = io.WriteString(w, tc.body)
+			}))
+			defer server.Close()
+			cfg := &rest.Config{Host: server.URL, WrapTransport: func(next http.RoundTripper) http.RoundTripper { return metered{next: next} }}
+			c, err := newHTTPClient(cfg, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			probes, err := newRESTClient(cfg, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = probes.Get().AbsPath("/version").Do(t.Context()).Error()
+			var refusal apierrors.APIStatus
+			if !errors.As(err, &refusal) || refusal.Status().Code != http.StatusForbidden {
+				t.Fatalf("got %v", err)
+			}
+			if got := refusal.Status().Message == "not now"; got != tc.decoded {
+				t.Errorf("it is read as %+v", refusal.Status())
+			}
+		})
+	}
+}
+
+// An answer that would hand over the connection is refused, and its body is closed.
+func TestProtocolsAreNotSwitched(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn) // until the client closes it
+		_ = conn.Close()
+	}))
+	defer server.Close() // it waits for the connections
+	for name, sender := range map[string]http.RoundTripper{
+		"an API server":           metered{next: paced{http.DefaultTransport}},
+		"an evaluator behind it":  asker{next: metered{next: paced{http.DefaultTransport}}, link: &atomic.Int64{}},
+		"an evaluator of its own": asker{next: paced{http.DefaultTransport}, link: &atomic.Int64{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resp, err := sender.RoundTrip(get(t.Context(), t, server.URL)) //nolint:bodyclose // there is none
+			if !errors.Is(err, errSwitched) {
+				t.Errorf("got %v, %v", resp, err)
+			}
+		})
+	}
+}
+
+// Headers are bounded on each connection.
+func TestHeadersAreBounded(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for i := range 2000 {
+			w.Header().Set(fmt.Sprintf("X-%d", i), strings.Repeat("x", 100))
+		}
+	}))
+	defer server.Close()
+	cfg := &rest.Config{Host: server.URL}
+	look, err := newLookout(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := newHTTPClient(cfg, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, sender := range map[string]http.RoundTripper{
+		"the probe's": look.http.Transport, "the others'": other.Transport, "an evaluator's": Allowance{Loopback: true}.direct("url", u),
+	} {
+		t.Run(name, func(t *testing.T) {
+			resp, err := sender.RoundTrip(get(t.Context(), t, server.URL))
+			if err == nil {
+				_ = resp.Body.Close()
+				t.Fatal("it is read")
+			}
+			if !strings.Contains(err.Error(), "header") {
+				t.Errorf("got %v", err)
 			}
 		})
 	}

@@ -10,8 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
@@ -21,6 +22,8 @@ const (
 	leastRate = 1000
 	// stallWindow is how long the answer to a list may be slower than leastRate.
 	stallWindow = 30 * time.Second
+	// leastBody is how many bytes of an answer must arrive within two stallWindows, however busy the link is.
+	leastBody = 100
 	// readTimeout bounds a single read while data arrive. Without data, requestTimeout applies.
 	readTimeout = 30 * time.Second
 	// paceBeat is the interval at which the received bytes are checked.
@@ -74,8 +77,8 @@ func (p *pace) keeps(total int64) bool {
 }
 
 // inflow tracks the answer to one request. The transport fills it in, and ends the request when the answer is
-// too slow: when less than leastRate arrives over the link for a window, or nothing of the answer itself for
-// two windows.
+// too slow: when less than leastRate arrives over the link for a window, or less than leastBody of the answer itself
+// for two stallWindows.
 //
 // The answer itself can't be compared with leastRate. It may be compressed, and at that rate an HTTP/2 frame
 // in two TLS records takes half a minute.
@@ -85,7 +88,8 @@ type inflow struct {
 	link *atomic.Int64
 	// single means that the answer is small, and may wait for others on a slow link.
 	single bool
-	// begins is the time within which the answer must begin, however busy the link is; 0 means no limit.
+	// begins is the time within which the answer must begin, however busy the link is. Until then, its speed does
+	// not count. 0 means no limit.
 	begins time.Duration
 	// share is the page's share of the memory for all pages, or nil.
 	share *share
@@ -121,8 +125,11 @@ func (i *inflow) watch(ctx context.Context) (watched context.Context, done conte
 	watched, cancel := context.WithCancelCause(ctx)
 	i.began.Store(true)
 	link := newPace(i.window, int64(leastRate*i.window/time.Second))
-	body := newPace(2*i.window, 1)
+	body := newPace(2*stallWindow, leastBody)
 	alive := func() bool {
+		if i.begins > 0 && !i.answered.Load() {
+			return true
+		}
 		moves := body.keeps(i.body.Load())
 		return link.keeps(i.link.Load()) && (moves || i.single)
 	}
@@ -157,13 +164,14 @@ func (i *inflow) watch(ctx context.Context) (watched context.Context, done conte
 // send sends a request and watches its answer.
 func (i *inflow) send(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	ctx, done := i.watch(req.Context())
-	resp, err := next.RoundTrip(req.WithContext(ctx))
+	resp, err := unswitched(next.RoundTrip(req.WithContext(ctx)))
 	if err != nil {
 		done()
 		return nil, whyEnded(ctx, err)
 	}
 	i.answered.Store(true)
 	i.compressed.Store(resp.Uncompressed)
+	resp.Request = req // the end of ctx is not the end of the caller's context
 	resp.Body = &measured{ReadCloser: resp.Body, inflow: i, ctx: ctx, done: done}
 	return resp, nil
 }
@@ -233,9 +241,9 @@ const (
 	pingTimeout = 5 * time.Second
 )
 
-// newHTTPClient is rest.HTTPClientFor with pings that suit a slow link; rest's own are configured only by
+// newHTTPClient is rest.HTTPClientFor with a bound on headers, and with pings that suit a slow link; rest's own are configured only by
 // environment variables.
-func newHTTPClient(cfg *rest.Config) (*http.Client, error) {
+func newHTTPClient(cfg *rest.Config, http2 bool) (*http.Client, error) {
 	tls, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("reading the CA and the credential: %w", err)
@@ -246,7 +254,7 @@ func newHTTPClient(cfg *rest.Config) (*http.Client, error) {
 		TLSClientConfig:     tls,
 		MaxIdleConnsPerHost: maxIdle,
 		DisableCompression:  cfg.DisableCompression,
-		ForceAttemptHTTP2:   true,
+		ForceAttemptHTTP2:   http2,
 
 		MaxResponseHeaderBytes: maxHeader,
 
@@ -271,14 +279,26 @@ type lookout struct {
 func newLookout(cfg *rest.Config) (*lookout, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.NextProtos = []string{"http/1.1"}
-	c, err := rest.HTTPClientFor(cfg)
+	c, err := newHTTPClient(cfg, false)
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for probes: %w", err)
 	}
 	c.CheckRedirect = noRedirect
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, c)
+	r, err := newRESTClient(cfg, c)
+	if err != nil {
+		return nil, err
+	}
+	return &lookout{Interface: r, http: c}, nil
+}
+
+// newRESTClient returns a client for probes. That of client-go's discovery would decode a refusal in any format,
+// whatever its Content-Type.
+func newRESTClient(cfg *rest.Config, c *http.Client) (rest.Interface, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.GroupVersion, cfg.NegotiatedSerializer = &schema.GroupVersion{}, scheme.Codecs.WithoutConversion()
+	r, err := rest.UnversionedRESTClientForConfigAndClient(cfg, c)
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for probes: %w", err)
 	}
-	return &lookout{Interface: d.RESTClient(), http: c}, nil
+	return r, nil
 }

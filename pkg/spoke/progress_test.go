@@ -109,7 +109,10 @@ func TestInflow(t *testing.T) {
 		"an evaluator without an answer":         {aside: true, silent: true, ends: beginTimeout, slow: true},
 		"an evaluator that hangs on a busy link": {aside: true, silent: true, beside: 5000, ends: beginTimeout, slow: true},
 		"an evaluator's answer, slowly":          {aside: true, rate: 1000, total: 120_000, ends: 2 * minute},
-		"an evaluator's answer that hangs":       {aside: true, total: 1, ends: 30 * time.Second, slow: true},
+		"an evaluator's answer that hangs":       {aside: true, total: 1, ends: askWindow, slow: true},
+		"an evaluator's answer in drips":         {aside: true, rate: 1, total: 600_000, ends: askWindow, slow: true},
+		"that beside events":                     {aside: true, rate: 1, total: 600_000, beside: 5000, ends: minute, slow: true},
+		"a list in drips beside events":          {rate: 1, total: 600_000, beside: 5000, ends: minute, slow: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -137,7 +140,7 @@ func TestInflow(t *testing.T) {
 						<-req.Context().Done()
 						return nil, req.Context().Err()
 					}
-					return &http.Response{StatusCode: 200, Body: &dripping{ctx: req.Context(), rate: tc.rate, link: &c.received, left: tc.total}}, nil
+					return &http.Response{StatusCode: 200, Request: req, Body: &dripping{ctx: req.Context(), rate: tc.rate, link: &c.received, left: tc.total}}, nil
 				})
 				var sender http.RoundTripper = &observer{next: next, breaker: NewBreaker(func() {}), count: func(_, _ string) {}}
 				if tc.aside {
@@ -152,6 +155,9 @@ func TestInflow(t *testing.T) {
 				if err == nil {
 					_, err = io.Copy(io.Discard, resp.Body)
 					_ = resp.Body.Close()
+					if over := resp.Request.Context().Err(); over != nil {
+						t.Errorf("the context of the answer's request: %v", over)
+					}
 				}
 				took := time.Since(began)
 				if took < tc.ends-time.Second || took > tc.ends+time.Second {

@@ -85,7 +85,20 @@ func (b paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	if a, ok := req.Context().Value(inflowKey{}).(*inflow); ok {
 		return a.send(b.next, req)
 	}
-	return b.next.RoundTrip(req) //nolint:wrapcheck // a transport is transparent
+	return unswitched(b.next.RoundTrip(req))
+}
+
+// errSwitched says that a server answers with another protocol, for which nobody asked.
+var errSwitched = errors.New("the answer is 101 (Switching Protocols), and Rulefleet did not ask for another protocol; check which server answers")
+
+// unswitched refuses an answer that would hand over the connection: the context of the request no longer ends the
+// reading of its body.
+func unswitched(resp *http.Response, err error) (*http.Response, error) {
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		return resp, err //nolint:wrapcheck // a transport is transparent
+	}
+	_ = resp.Body.Close()
+	return nil, errSwitched
 }
 
 // answered reports an answer to the circuit.

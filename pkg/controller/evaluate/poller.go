@@ -37,8 +37,10 @@ const (
 	// retry is the time until the next poll after a failure, until the evaluator counts as unreachable, and
 	// until metrics that seem to be missing are queried again.
 	retry = 6 * time.Second
+	// retryLate is the time until the next poll after one that timed out.
+	retryLate = time.Second
 	// patience is the number of consecutive failures until an evaluator counts as unreachable. A poll that timed
-	// out counts twice, so that an evaluator that hangs is detected within a minute.
+	// out counts twice, so that an evaluator that hangs is detected within a minute: the second one soon follows.
 	patience = 3
 	// pollTimeout bounds a poll, with all its pages, while data arrive (see spoke.Asker). It is for a Prometheus
 	// whose answer never ends.

@@ -186,10 +186,13 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 		s.evaluators[e.String()] = es
 	}
 	if a.err != nil {
-		if s.failed(t, es, a.err) {
-			return retry
+		if !s.failed(t, es, a.err) {
+			return p.Interval
 		}
-		return p.Interval
+		if errors.Is(a.err, context.DeadlineExceeded) {
+			return retryLate
+		}
+		return retry
 	}
 	if es.outcome != rule.Evaluates {
 		s.news(t)
