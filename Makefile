@@ -155,7 +155,7 @@ test-units: programs ## Run the tests of all packages but the end-to-end tests.
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
 	@# Most of them keep the cores busy, as control planes do. With more side by side, each only takes longer.
-	@.ci/step 'tests (end to end)' $(GO_TEST) -parallel 6 -skip '^TestFault|$(WARS)|$(MEASURED)' ./e2e
+	@.ci/step 'tests (end to end)' $(GO_TEST) -parallel 6 -skip '^TestFault|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
 
 .PHONY: test-wars
 test-wars: programs ## Have another client undo what the manager writes, and restore etcd of the hub and of spokes.
@@ -174,9 +174,15 @@ test-measured: programs ## Run the tests that measure time or memory, which run 
 
 CHECKS ?= 2000
 
+TIME ?= 2m
+
 .PHONY: explore
-explore: ## Run CHECKS (2000) random schedules of operations and faults in memory (SEED=N repeats those of a failure).
-	@.ci/step 'exploring' env CGO_ENABLED=0 SEED=$(or $(SEED),0) go test -count=1 -timeout 0 -run '^TestExplore$$' ./pkg/controller/generate ./pkg/controller/distribute -rapid.checks $(CHECKS)
+explore: programs ## Change and break a fleet of processes at random for TIME (2m), and compare it with what must hold (SEED=N repeats the choices of a run).
+	@.ci/step 'exploring' env CGO_ENABLED=0 SEED=$(or $(SEED),0) TIME=$(TIME) go test -count=1 -timeout 0 -v -run '^TestExplore$$' ./e2e
+
+.PHONY: explore-memory
+explore-memory: ## Run CHECKS (2000) random schedules of operations and faults in memory (SEED=N repeats those of a failure).
+	@.ci/step 'exploring in memory' env CGO_ENABLED=0 SEED=$(or $(SEED),0) go test -count=1 -timeout 0 -run '^TestExplore$$' ./pkg/controller/generate ./pkg/controller/distribute -rapid.checks $(CHECKS)
 
 .PHONY: test-integrations
 test-integrations: ## Test how Argo CD, kstatus and Grafana read what Rulefleet makes.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/testing/model"
+	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
 )
 
 var exploredRender = rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"}
@@ -144,15 +146,9 @@ func (e *exploration) wants(key types.NamespacedName) (o *monitoringv1.Prometheu
 	if err != nil || c == nil || c.Suspended {
 		return nil, false
 	}
-	ar, ok := e.Hub.Find(model.Ref{Kind: "AlertRule", NamespacedName: key}).(*v1alpha1.AlertRule)
-	if !ok || !rule.MaybeEnabled(ar) {
-		return nil, true
-	}
+	ar, _ := e.Hub.Find(model.Ref{Kind: "AlertRule", NamespacedName: key}).(*v1alpha1.AlertRule)
 	hub.WithEvaluators(c, nil, "")
-	if placed, err := rule.PlacedIn(ar, *c); err != nil || !placed {
-		return nil, err == nil
-	}
-	o, err = rule.Render(ar, *c, exploredRender)
+	o, err = oracle.Wanted(ar, *c, exploredRender)
 	return o, err == nil
 }
 
@@ -318,7 +314,7 @@ func (e *exploration) personAppliesARule(*rapid.T) {
 	where := rapid.SampledFrom(slices.Sorted(maps.Keys(exploredPlacements))).Draw(e.T, "placement")
 	state := rapid.SampledFrom([]v1alpha1.State{v1alpha1.Enabled, v1alpha1.Enabled, v1alpha1.Disabled}).Draw(e.T, "state")
 	e.version++
-	e.Edits++
+	e.Budget.Edits++
 	e.Say("a person applies rule %s, version %d, placed %s, %s", key.Name, e.version, where, state)
 	e.apply(key, exploredPlacements[where], state, fmt.Sprintf("up == %d", e.version))
 }
@@ -357,7 +353,7 @@ func (e *exploration) personSuspendsTheSpoke(*rapid.T) {
 	on := sc.Spec.Suspend == nil || !*sc.Spec.Suspend
 	e.Say("a person suspends the spoke: %v", on)
 	sc.Spec.Suspend = &on
-	e.Edits++
+	e.Budget.Edits++
 	_, _ = e.Hub.Update(sc)
 }
 
@@ -383,7 +379,7 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 	}
 	whole := rapid.Bool().Draw(e.T, "whole")
 	e.Say("a person restores the backup of rules, whole: %v", whole)
-	slices.SortFunc(e.backup, func(a, b *v1alpha1.AlertRule) int { return model.CompareKeys(hub.Key(a), hub.Key(b)) })
+	slices.SortFunc(e.backup, func(a, b *v1alpha1.AlertRule) int { return oracle.CompareKeys(hub.Key(a), hub.Key(b)) })
 	for i, was := range e.backup {
 		if (!whole && i%2 == 1) || e.rules()[hub.Key(was)] != nil {
 			continue
@@ -393,7 +389,7 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 		delete(e.lost, hub.Key(was))
 	}
 	e.backup = nil
-	e.Edits++
+	e.Budget.Edits++
 }
 
 // ours picks an object of a rule in the spoke.
@@ -474,40 +470,29 @@ func (e *exploration) otherCreates(*rapid.T) {
 
 // check compares the spoke with the hub.
 func (e *exploration) check() {
-	sc, _ := hub.Cluster(context.Background(), e.Hub, "s")
+	sc, err := hub.Cluster(context.Background(), e.Hub, "s")
+	if err != nil {
+		e.Fatal(err)
+	}
 	if sc.Suspended {
 		return
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(e.rules()), model.CompareKeys) {
-		want, known := e.wants(key)
-		if !known || want == nil {
-			continue
-		}
-		is := find(e.Spoke, want.Namespace, want.Name)
-		row := e.leader.reports[key]
-		switch {
-		case is == nil:
-			e.Violation("%s is missing in the spoke: %+v", key, row)
-		case !rule.Owned(is, hubID):
-			if row == nil || row.Reason != v1alpha1.ReasonConflict {
-				e.Violation("%s is somebody else's, and the row is %+v", key, row)
-			}
-		case rule.Digest(is) != rule.Digest(want):
-			e.Violation("%s is not what the hub wants: %+v", key, is.Spec)
-		case row == nil || row.Phase != v1alpha1.PhaseApplied:
-			e.Violation("%s is in the spoke, and the row is %+v", key, row)
-		}
+	hub.WithEvaluators(sc, nil, "")
+	state := &oracle.Spoke{
+		Cluster: *sc, Options: exploredRender, Rules: map[types.NamespacedName]*v1alpha1.AlertRule{}, Holds: map[types.NamespacedName]*monitoringv1.PrometheusRule{},
+		Row: func(key types.NamespacedName) *v1alpha1.ClusterStatus { return e.leader.reports[key] },
+		Excused: func(key types.NamespacedName, o *monitoringv1.PrometheusRule) bool {
+			return e.lost[key] == o.UID || e.Unlabeled[o.UID] && e.byLabel(key) || e.suspected(key)
+		},
 	}
-	all := e.Spoke.Objects("PrometheusRule")
-	for _, key := range slices.SortedFunc(maps.Keys(all), model.CompareKeys) {
-		o := all[key]
-		owner, stands := rule.StandsFor(o, hubID)
-		if !stands {
-			continue
-		}
-		if want, known := e.wants(owner); known && want == nil && e.lost[owner] != o.GetUID() && !(e.Unlabeled[o.GetUID()] && e.byLabel(owner)) && !e.suspected(owner) {
-			e.Violation("%s stays in the spoke", key)
-		}
+	for key, o := range e.rules() {
+		state.Rules[key] = o.(*v1alpha1.AlertRule)
+	}
+	for key, o := range e.Spoke.Objects("PrometheusRule") {
+		state.Holds[key] = o.(*monitoringv1.PrometheusRule)
+	}
+	if faults := state.Faults(); len(faults) > 0 {
+		e.Violation("%s", strings.Join(faults, "; "))
 	}
 }
 

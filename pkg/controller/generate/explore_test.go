@@ -28,6 +28,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/testing/model"
+	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
 )
 
 const exploredNamespace = "rulefleet-generated"
@@ -192,7 +193,7 @@ func (e *exploration) rule(name string) *v1alpha1.AlertRule {
 }
 
 // wanted returns the AlertRules of a Deployment by name. known is false without a SpokeCluster.
-func (e *exploration) wanted(key types.NamespacedName, labels map[string]string) (out map[string]*v1alpha1.AlertRule, known bool) {
+func (e *exploration) wanted(key types.NamespacedName, labels map[string]string) (_ map[string]*v1alpha1.AlertRule, known bool) {
 	d, ok := e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: key}).(*metav1.PartialObjectMetadata)
 	if !ok {
 		return nil, true
@@ -207,20 +208,11 @@ func (e *exploration) wanted(key types.NamespacedName, labels map[string]string)
 	if labels != nil {
 		w.Cluster.Labels = labels
 	}
-	templates := e.Hub.Objects("AlertRuleTemplate")
-	for key := range templates {
-		w.Templates = append(w.Templates, key.Name)
+	var templates []*v1alpha1.AlertRuleTemplate
+	for _, o := range e.Hub.Objects("AlertRuleTemplate") {
+		templates = append(templates, o.(*v1alpha1.AlertRuleTemplate))
 	}
-	out = map[string]*v1alpha1.AlertRule{}
-	for _, o := range templates {
-		t := o.(*v1alpha1.AlertRuleTemplate)
-		if matches, err := rule.Matches(t, *w); err == nil && matches {
-			if ar, err := rule.Generate(t, *w, exploredNamespace); err == nil {
-				out[ar.Name] = ar
-			}
-		}
-	}
-	return out, true
+	return oracle.Generated(*w, templates, exploredNamespace), true
 }
 
 func workloadOf(ar *v1alpha1.AlertRule) types.NamespacedName {
@@ -289,7 +281,7 @@ func (e *exploration) observe() {
 // check compares the AlertRules with the templates and the Deployments.
 func (e *exploration) check() {
 	wanted := map[string]bool{}
-	for _, key := range slices.SortedFunc(maps.Keys(e.Spoke.Objects("Deployment")), model.CompareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(e.Spoke.Objects("Deployment")), oracle.CompareKeys) {
 		want, known := e.wanted(key, nil)
 		if !known {
 			e.Violation("there is no SpokeCluster")
@@ -304,7 +296,7 @@ func (e *exploration) check() {
 		}
 	}
 	all := e.Hub.Objects("AlertRule")
-	for _, key := range slices.SortedFunc(maps.Keys(all), model.CompareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(all), oracle.CompareKeys) {
 		ar := all[key].(*v1alpha1.AlertRule)
 		if hub.Generated(ar) && !wanted[ar.Name] && !slices.Contains(e.brake.Owners(brake.Generate, model.SpokeName), workloadOf(ar)) {
 			e.Violation("AlertRule %s stays", key)
@@ -347,7 +339,7 @@ func (e *exploration) personAppliesATemplate(*rapid.T) {
 	which := rapid.SampledFrom([]string{"all", "app=web", "team=a"}).Draw(e.T, "workloads")
 	state := rapid.SampledFrom([]v1alpha1.State{v1alpha1.Enabled, v1alpha1.Enabled, v1alpha1.Disabled}).Draw(e.T, "state")
 	e.version++
-	e.Edits++
+	e.Budget.Edits++
 	e.Say("a person applies template %s, version %d, %s, %s Deployments, %s", name, e.version, where, which, state)
 	t := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	t.Spec.AlertSpec = v1alpha1.AlertSpec{Alert: "Down", Expr: fmt.Sprintf("up == %d", e.version), For: "1m", Severity: "warning"}
@@ -397,7 +389,7 @@ func (e *exploration) some() *v1alpha1.AlertRule {
 	if len(all) == 0 {
 		e.Skip("there is none")
 	}
-	key := rapid.SampledFrom(slices.SortedFunc(maps.Keys(all), model.CompareKeys)).Draw(e.T, "rule")
+	key := rapid.SampledFrom(slices.SortedFunc(maps.Keys(all), oracle.CompareKeys)).Draw(e.T, "rule")
 	return all[key].DeepCopyObject().(*v1alpha1.AlertRule)
 }
 
@@ -407,7 +399,7 @@ func (e *exploration) personEditsARule(*rapid.T) {
 		e.Skip("it will be reset, with this edit")
 	}
 	e.version++
-	e.Edits++
+	e.Budget.Edits++
 	e.Disturbed = true
 	ar.Spec.For = v1alpha1.Duration(fmt.Sprintf("%ds", e.version))
 	e.Say("a person sets for of %s to %s", ar.Name, ar.Spec.For)
@@ -419,7 +411,7 @@ func (e *exploration) personEditsARule(*rapid.T) {
 
 func (e *exploration) personResetsARule(*rapid.T) {
 	ar := e.some()
-	e.Edits++
+	e.Budget.Edits++
 	e.Disturbed = true
 	e.Say("a person resets %s", ar.Name)
 	metav1.SetMetaDataAnnotation(&ar.ObjectMeta, v1alpha1.ResetFieldsAnnotation, rule.AllFields)
@@ -432,7 +424,7 @@ func (e *exploration) personResetsARule(*rapid.T) {
 
 func (e *exploration) personDeletesARule(*rapid.T) {
 	ar := e.some()
-	e.Edits++
+	e.Budget.Edits++
 	e.Disturbed = true
 	e.Say("a person deletes %s", ar.Name)
 	_ = e.Hub.Delete(model.RefOf(ar), nil)
@@ -471,7 +463,7 @@ func (e *exploration) deploy(key types.NamespacedName, app string) {
 func (e *exploration) deploymentIsApplied(*rapid.T) {
 	key, app := e.pick(), rapid.SampledFrom([]string{"web", "web", "other"}).Draw(e.T, "app")
 	e.Say("Deployment %s is applied, app=%s", key.Name, app)
-	e.Edits++
+	e.Budget.Edits++
 	e.deploy(key, app)
 }
 
@@ -510,7 +502,7 @@ func (e *exploration) namespaceIsLabeled(*rapid.T) {
 	team := rapid.SampledFrom([]string{"a", "b"}).Draw(e.T, "team")
 	e.Say("the namespace is labeled team=%s", team)
 	ns.Labels = map[string]string{"team": team}
-	e.Edits++
+	e.Budget.Edits++
 	_, _ = e.Spoke.Update(ns)
 }
 
@@ -544,7 +536,7 @@ func (e *exploration) personRestoresTemplates(*rapid.T) {
 		e.put(t)
 	}
 	e.templates = nil
-	e.Edits++
+	e.Budget.Edits++
 }
 
 func (e *exploration) hubLosesRules(*rapid.T) {
@@ -592,7 +584,7 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 		e.edited[restored.GetUID()], e.touched[restored.GetUID()] = was.Spec.For, true
 	}
 	e.rules = nil
-	e.Edits++
+	e.Budget.Edits++
 }
 
 // TestExplore runs random schedules of operations and faults, and checks what must hold at any time and after

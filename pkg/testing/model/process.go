@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
 )
 
 // Process is a manager: its caches, its queue, and a Reconciler.
@@ -114,7 +113,7 @@ func (q *Queue) ready() []mcreconcile.Request {
 			out = append(out, req)
 		}
 	}
-	slices.SortFunc(out, func(a, b mcreconcile.Request) int { return CompareKeys(a.NamespacedName, b.NamespacedName) })
+	slices.SortFunc(out, func(a, b mcreconcile.Request) int { return oracle.CompareKeys(a.NamespacedName, b.NamespacedName) })
 	return out
 }
 
@@ -128,6 +127,3 @@ func (q *Queue) untilNext(end time.Time) time.Duration {
 	}
 	return max(time.Until(next), time.Millisecond)
 }
-
-// CompareKeys compares two keys, for a fixed order.
-func CompareKeys(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }

@@ -22,6 +22,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
 )
 
 const (
@@ -36,7 +37,8 @@ const (
 // Schedule is a hub, a spoke, and the processes that manage them, to which things happen in a random order.
 type Schedule struct {
 	*rapid.T
-	oracle
+	// Budget bounds what the processes write.
+	Budget *oracle.Budget
 
 	Hub, Spoke *Server
 	// Start returns a process with these caches.
@@ -60,7 +62,7 @@ type Schedule struct {
 
 // NewSchedule returns a Schedule whose hub has the kinds of the API.
 func NewSchedule(t *rapid.T) *Schedule {
-	s := &Schedule{T: t, oracle: newOracle(), Hub: NewServer(time.Now), Spoke: NewServer(time.Now)}
+	s := &Schedule{T: t, Budget: oracle.NewBudget(Hold), Hub: NewServer(time.Now), Spoke: NewServer(time.Now)}
 	for _, kind := range []string{"alertrules", "alertruletemplates", "spokeclusters"} {
 		s.Define(kind)
 	}
@@ -129,7 +131,7 @@ func (s *Schedule) Lose(plural, kind string, each func(types.NamespacedName, cli
 	terminating.DeletionTimestamp = &now
 	_, _ = s.Hub.Update(terminating)
 	objects := s.Hub.Objects(kind)
-	for _, key := range slices.SortedFunc(maps.Keys(objects), CompareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(objects), oracle.CompareKeys) {
 		each(key, objects[key])
 		_ = s.Hub.Delete(Ref{Kind: kind, NamespacedName: key}, nil)
 	}
@@ -167,7 +169,7 @@ func (s *Schedule) personLabelsTheSpoke(*rapid.T) {
 	s.Say("a person labels the spoke env=%s", env)
 	sc.Labels = map[string]string{"env": env}
 	s.Unlabeled = nil
-	s.Edits++
+	s.Budget.Edits++
 	_, _ = s.Hub.Update(sc)
 }
 

@@ -1,0 +1,276 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
+)
+
+// breakage chooses a fault.
+func (x *exploration) breakage() breakage {
+	switch x.rnd.IntN(4) {
+	case 0:
+		return x.ofTheHub()
+	case 1:
+		return x.ofTheManager()
+	}
+	s := x.spoke(x.one("one", "two"))
+	if x.rnd.IntN(2) == 0 {
+		return x.ofALink(s)
+	}
+	return x.ofASpoke(s)
+}
+
+func nothing() error { return nil }
+
+func (x *exploration) ofTheHub() breakage {
+	return x.ofACluster("hub", x.Hub, func() { x.touched["all"] = true })
+}
+
+func (x *exploration) ofASpoke(s *explored) breakage {
+	if x.rnd.IntN(4) == 0 {
+		h := serveHook(x.t, fmt.Sprintf("deny-%d", x.rounds), func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "not now"}}
+		})
+		config := h.validating()
+		return breakage{
+			what: "an admission webhook denies", at: s.name,
+			inject: func() error { return s.m.Client.Create(x.t.Context(), config) },
+			heal:   func() error { return s.m.Client.Delete(x.t.Context(), config) },
+		}
+	}
+	return x.ofACluster(s.name, s.m, func() { s.replaced, x.touched["all"] = true, true })
+}
+
+// ofACluster chooses a fault of an API server or of etcd.
+func (x *exploration) ofACluster(name string, m *fleet.Member, restored func()) breakage {
+	ctx := context.WithoutCancel(x.t.Context())
+	switch x.rnd.IntN(3) {
+	case 0:
+		return breakage{what: "killed", at: name, dead: true, inject: m.Kill, heal: func() error { return m.Restart(ctx) }}
+	case 1:
+		return breakage{what: "frozen", at: name, dead: true, inject: m.Pause, heal: m.Resume}
+	}
+	return breakage{
+		what: "etcd is restored", at: name,
+		inject: func() error {
+			if err := m.Save(); err != nil {
+				return err
+			}
+			x.operate(1 + x.rnd.IntN(4))
+			pause(x.t, time.Duration(x.rnd.Int64N(int64(3*time.Second))))
+			restored()
+			return m.Restore(ctx)
+		},
+		heal: nothing,
+	}
+}
+
+func (x *exploration) ofALink(s *explored) breakage {
+	b := breakage{at: s.name}
+	var f faultproxy.Fault
+	switch x.rnd.IntN(8) {
+	case 0:
+		b.what, f = "connections are reset", faultproxy.Reset(0.4, x.rnd.Uint64())
+	case 1:
+		b.what, b.dead, f = "500 and 503", true, faultproxy.Storm(x.rnd.Uint64())
+	case 2:
+		b.what, b.dead, f = "429", true, faultproxy.TooManyRequests(2*time.Second)
+	case 3:
+		b.what, f = "410", faultproxy.Gone
+	case 4:
+		b.what, f = "slow", faultproxy.Latency(2*time.Second)
+	case 5:
+		b.what, b.dead, f = "truncated answers", true, faultproxy.Truncated
+	case 6:
+		b.what, f = "empty lists", faultproxy.EmptyLists
+	case 7:
+		b.what, b.dead = "hangs", true
+		f = func(_ http.ResponseWriter, r *http.Request, _ http.Handler) { <-r.Context().Done() }
+	}
+	b.inject = func() error { s.proxy.Set(f); s.proxy.EndWatches(); return nil }
+	b.heal = func() error { s.proxy.Set(faultproxy.Pass); s.proxy.Sever(); return nil }
+	return b
+}
+
+func (x *exploration) ofTheManager() breakage {
+	r := x.replicas[x.rnd.IntN(len(x.replicas))]
+	m := r.current()
+	if x.rnd.IntN(2) == 0 {
+		return breakage{what: "a replica is killed", inject: m.Kill, heal: nothing}
+	}
+	// Another one leads meanwhile, or soon, and the first does not know it when it goes on.
+	return breakage{what: "a replica is frozen", inject: m.Pause, heal: m.Resume}
+}
+
+// operate makes changes.
+func (x *exploration) operate(n int) {
+	operations := []func() string{
+		x.appliesRule, x.appliesRule, x.appliesRule, x.deletesRule, x.labels, x.editsTemplate, x.deploys, x.deploys, x.undeploys, x.drifts, x.drifts,
+	}
+	for range n {
+		if what := operations[x.rnd.IntN(len(operations))](); what != "" {
+			x.counts[what]++
+		}
+		pause(x.t, time.Duration(x.rnd.Int64N(int64(500*time.Millisecond))))
+	}
+}
+
+// target chooses a spoke that answers an administrator. Faults of links are not met by administrators.
+func (x *exploration) target() *explored {
+	s := x.spokes[x.rnd.IntN(len(x.spokes))]
+	if x.broken[s.name] && !x.answers(s.m) {
+		return nil
+	}
+	return s
+}
+
+func (x *exploration) answers(m *fleet.Member) bool {
+	ctx, cancel := context.WithTimeout(x.t.Context(), time.Second)
+	defer cancel()
+	return m.Client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}) == nil
+}
+
+func (x *exploration) hubAnswers() bool { return !x.broken["hub"] || x.answers(x.Hub) }
+
+func (x *exploration) appliesRule() string {
+	name, where, n := fmt.Sprintf("explored-%d", x.rnd.IntN(6)), x.one("one", "two", healthyName, "prod", "dev", "all"), x.rnd.IntN(1000)
+	state := v1alpha1.State(x.one(string(v1alpha1.Enabled), string(v1alpha1.Enabled), string(v1alpha1.Disabled)))
+	if !x.hubAnswers() {
+		return ""
+	}
+	ar := alertRule(name, exploredNamespace, onNamed(v1alpha1.ClusterName(where)))
+	switch where {
+	case "prod", "dev":
+		ar.Spec.Placement = onLabeled("env", where)
+	case "all":
+		ar.Spec.Placement = onEvery()
+	}
+	ar.Spec.Expr, ar.Spec.State = fmt.Sprintf("up == %d", n), state
+	x.say("a person applies %s: up == %d on %s, %s", name, n, where, state)
+	x.touched[client.ObjectKeyFromObject(ar).String()] = true
+	now := &v1alpha1.AlertRule{}
+	if err := read(x.t.Context(), x.Hub, client.ObjectKeyFromObject(ar), now); err == nil {
+		update(x.t, x.Hub, now, func(now *v1alpha1.AlertRule) { now.Spec = ar.Spec })
+		return "apply a rule"
+	}
+	must(x.t, x.Hub.Client.Create(x.t.Context(), ar))
+	return "apply a rule"
+}
+
+func (x *exploration) deletesRule() string {
+	name := fmt.Sprintf("explored-%d", x.rnd.IntN(6))
+	if !x.hubAnswers() {
+		return ""
+	}
+	ar := alertRule(name, "", v1alpha1.ClusterSelection{})
+	x.touched[client.ObjectKeyFromObject(ar).String()] = true
+	if err := x.Hub.Client.Delete(x.t.Context(), ar); client.IgnoreNotFound(err) != nil {
+		x.t.Fatal(err)
+	} else if err != nil {
+		return ""
+	}
+	x.say("a person deletes %s", name)
+	return "delete a rule"
+}
+
+func (x *exploration) labels() string {
+	s, env := x.spokes[x.rnd.IntN(len(x.spokes))], x.one("prod", "dev")
+	if !x.hubAnswers() {
+		return ""
+	}
+	x.say("a person labels %s env=%s", s.name, env)
+	x.touched["all"] = true
+	update(x.t, x.Hub, membership(s.name), func(sc *v1alpha1.SpokeCluster) { metav1.SetMetaDataLabel(&sc.ObjectMeta, "env", env) })
+	return "label a spoke"
+}
+
+func (x *exploration) editsTemplate() string {
+	n := x.rnd.IntN(1000)
+	if !x.hubAnswers() {
+		return ""
+	}
+	x.say("a person edits the template: %d", n)
+	x.touched["all"] = true
+	update(x.t, x.Hub, template("explored"), func(t *v1alpha1.AlertRuleTemplate) {
+		t.Spec.Expr = fmt.Sprintf(`up{deployment="$(deployment.name)"} == %d`, n)
+	})
+	return "edit the template"
+}
+
+func (x *exploration) deploys() string {
+	s, name, off := x.target(), fmt.Sprintf("explored-%d", x.rnd.IntN(4)), x.rnd.IntN(4) == 0
+	if s == nil {
+		return ""
+	}
+	d := deployment(exploredNamespace, name)
+	err := read(x.t.Context(), s.m, client.ObjectKeyFromObject(d), &appsv1.Deployment{})
+	if err != nil {
+		x.say("Deployment %s is created in %s", name, s.name)
+		must(x.t, s.m.Client.Create(x.t.Context(), d))
+		return "create a Deployment"
+	}
+	value := map[bool]string{true: "disabled", false: "enabled"}[off]
+	x.say("Deployment %s in %s wants its alerts: %s", name, s.name, value)
+	x.touched["all"] = true
+	update(x.t, s.m, d, func(d *appsv1.Deployment) {
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AdjustmentPrefix+"alerts", value)
+	})
+	return "annotate a Deployment"
+}
+
+func (x *exploration) undeploys() string {
+	s, name := x.target(), fmt.Sprintf("explored-%d", x.rnd.IntN(4))
+	if s == nil || s.m.Client.Delete(x.t.Context(), deployment(exploredNamespace, name)) != nil {
+		return ""
+	}
+	x.say("Deployment %s is deleted in %s", name, s.name)
+	x.touched["all"] = true
+	return "delete a Deployment"
+}
+
+// drifts has somebody change or delete a PrometheusRule in a spoke.
+func (x *exploration) drifts() string {
+	s, deletes, n := x.target(), x.rnd.IntN(2) == 0, x.rnd.IntN(1000)
+	if s == nil {
+		return ""
+	}
+	held, err := x.held(x.t.Context(), s)
+	must(x.t, err)
+	var keys []types.NamespacedName
+	for key := range held {
+		if was, ok := x.drifted[s.name+key.String()]; !ok || x.rounds-was > driftedRounds {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return ""
+	}
+	slices.SortFunc(keys, oracle.CompareKeys)
+	key := keys[n%len(keys)]
+	x.drifted[s.name+key.String()] = x.rounds
+	o := held[key]
+	x.touched[o.Annotations[v1alpha1.AlertRuleAnnotation]] = true
+	if deletes {
+		x.say("somebody deletes PrometheusRule %s in %s", key, s.name)
+		_ = s.m.Client.Delete(x.t.Context(), o)
+		return "delete a PrometheusRule in a spoke"
+	}
+	x.say("somebody changes PrometheusRule %s in %s", key, s.name)
+	o.Spec.Groups[0].Rules[0].Alert = "Changed"
+	_ = s.m.Client.Update(x.t.Context(), o) // it may have been written meanwhile
+	return "change a PrometheusRule in a spoke"
+}
