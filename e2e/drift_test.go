@@ -124,6 +124,9 @@ func TestForeignMetadataIsKept(t *testing.T) {
 		t.Error("nothing was written")
 	}
 	expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	// It goes before its owner does: the garbage collector would otherwise delete it, which counts as a second undo.
+	must(t, shared().Hub.Client.Delete(t.Context(), ar))
+	expectPushed(t, a, key, 0)
 }
 
 // TestDisownedRuleIsLeftAlone removes this hub's label from a PrometheusRule: it is no longer ours until the

@@ -167,16 +167,17 @@ type WorkloadReference struct {
 type Phase string
 
 const (
-	// PhasePending means that the spoke is not known to hold the present version of the rule. It can hold
+	// PhasePending means that the spoke is not known to hold the current version of the rule. It can hold
 	// an earlier version.
 	PhasePending Phase = "Pending"
-	// PhaseApplied means that the spoke's API server holds the present version of the rule.
+	// PhaseApplied means that the spoke's API server holds the current version of the rule or, with reason
+	// Suspended, an earlier one.
 	PhaseApplied Phase = "Applied"
 	// PhaseSelected means that a Prometheus or ThanosRuler of the spoke selects the rule. This was computed
 	// from its selectors (reason Predicted), or reported by prometheus-operator (reason Confirmed) or by
 	// the Prometheus or ThanosRuler itself.
 	PhaseSelected Phase = "Selected"
-	// PhaseEvaluating means that the present version of the rule is loaded and evaluated without an error:
+	// PhaseEvaluating means that the current version of the rule is loaded and evaluated without an error:
 	// by each Prometheus and ThanosRuler in spec.evaluatorRefs of the SpokeCluster or, if that list is
 	// empty, by a chosen one.
 	PhaseEvaluating Phase = "Evaluating"
@@ -238,7 +239,7 @@ type RuleSummary struct {
 	// +kubebuilder:validation:Minimum=0
 	Desired int32 `json:"desired"`
 
-	// applied is the number of spokes whose API server holds the present version of the rule.
+	// applied is the number of spokes whose API server holds the current version of the rule.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Applied int32 `json:"applied"`

@@ -49,7 +49,7 @@ const (
 	// ReasonAllApplied is Ready=True: the rule has reached the furthest state that can be verified in
 	// every spoke.
 	ReasonAllApplied = "AllApplied"
-	// ReasonProgressing is Ready=False: the rule is not ready in some spokes, because its present version
+	// ReasonProgressing is Ready=False: the rule is not ready in some spokes, because its current version
 	// was not written there yet, or for different reasons in different spokes.
 	ReasonProgressing = "Progressing"
 	// ReasonNoClusters is Ready=False: the placement matches no registered spoke.
@@ -86,8 +86,9 @@ const (
 	// ReasonRejected means that the rule was rejected: by the spoke's API server, by an admission webhook
 	// there, or by prometheus-operator.
 	ReasonRejected = "Rejected"
-	// ReasonMutated means that a mutating webhook of the spoke changed the rule. Rulefleet does not write
-	// the rule again until the AlertRule or the PrometheusRule changes.
+	// ReasonMutated means that the spoke stored another rule than the one that was written: a mutating
+	// webhook changed it, or an old CustomResourceDefinition dropped a field. Rulefleet does not write the
+	// rule again until the AlertRule or the PrometheusRule changes.
 	ReasonMutated = "Mutated"
 	// ReasonContested means that another client reverts, deletes or recreates the PrometheusRule after
 	// each write of Rulefleet. The message names the client if it is known. Rulefleet waits longer before
@@ -95,7 +96,7 @@ const (
 	// SpokeCluster: Ready=False, and the message names one of the objects.
 	ReasonContested = "Contested"
 	// ReasonSuspended means that the AlertRule or the spoke is suspended, so that the spoke does not hold
-	// the present version of the rule. On a SpokeCluster: spec.suspend is true, and nothing is written to
+	// the current version of the rule. On a SpokeCluster: spec.suspend is true, and nothing is written to
 	// the spoke.
 	ReasonSuspended = "Suspended"
 	// ReasonUnsupported means that the spoke's Prometheus, with its version and features, can't parse the
@@ -113,7 +114,7 @@ const (
 	ReasonNoEvaluator = "NoEvaluator"
 	// ReasonAmbiguous means that the spoke has several Prometheus or ThanosRuler objects and none of them is
 	// chosen. Name one in spec.evaluatorRefs. Until then, existing rules in the spoke keep their labels and
-	// their namespace, and new rules get no labels for a ruleSelector.
+	// their namespace, and new rules are written without the labels that a ruleSelector may require.
 	ReasonAmbiguous = "Ambiguous"
 	// ReasonEvaluatorsUnknown means that the Prometheus and ThanosRuler objects of the spoke can't be read.
 	// Applied is the furthest phase that can be verified, so the rule counts as ready.
@@ -132,10 +133,10 @@ const (
 	// status of the PrometheusRule. Rulefleet is not allowed to query that Prometheus, so the rule counts
 	// as ready.
 	ReasonConfirmed = "Confirmed"
-	// ReasonLoading means that the Prometheus that selects the rule has not loaded its present version
+	// ReasonLoading means that the Prometheus that selects the rule has not loaded its current version
 	// yet. This takes a minute or two.
 	ReasonLoading = "Loading"
-	// ReasonNotLoaded means that the Prometheus that selects the rule has not loaded its present version
+	// ReasonNotLoaded means that the Prometheus that selects the rule has not loaded its current version
 	// after five minutes.
 	ReasonNotLoaded = "NotLoaded"
 	// ReasonEvaluationFailed means that the evaluation of the rule ends with an error.

@@ -108,7 +108,7 @@ func unreachable(what string, err error) *Error {
 		err = inner.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		what = "the evaluator did not answer in time"
+		what = "it did not answer in time"
 	}
 	return &Error{Kind: Unreachable, Message: what + ": " + clip(err.Error(), maxSaid), cause: err}
 }

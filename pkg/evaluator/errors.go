@@ -163,7 +163,7 @@ func judge(res *http.Response, s said) (Kind, string) {
 		return Redirected, "the answer is a redirect" + destination(res) + ", which is not followed because it would pass the credential on; " +
 			"check for a login page in front of the evaluator, and for a missing route prefix"
 	case s.ErrorType == "timeout" || s.ErrorType == "canceled" || s.ErrorType == "execution":
-		return Rejected, "the evaluator gave up on the query"
+		return Rejected, "the query was canceled or failed"
 	}
 	verdict, known := verdicts[min(code, http.StatusInternalServerError)]
 	switch {

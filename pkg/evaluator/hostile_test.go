@@ -76,7 +76,7 @@ func TestErrors(t *testing.T) {
 		"starting":                        {503, "text/plain", "Service Unavailable", Unavailable, "starting"},
 		"a bad gateway":                   {502, "text/html", html, Unavailable, "an HTML page"},
 		"too many requests":               {429, "text/plain", "slow down", Throttled, "the API server, or a proxy in front of the evaluator, answers 'too many requests' (HTTP 429): slow down"},
-		"a timeout of a query":            {503, "application/json", `{"status":"error","errorType":"timeout","error":"query timed out"}`, Rejected, "gave up on the query (HTTP 503): timeout: query timed out"},
+		"a timeout of a query":            {503, "application/json", `{"status":"error","errorType":"timeout","error":"query timed out"}`, Rejected, "the query was canceled or failed (HTTP 503): timeout: query timed out"},
 		"refused":                         {400, "application/json", `{"status":"error","errorType":"bad_data","error":"no"}`, Rejected, "rejects the query (HTTP 400): bad_data: no"},
 		"refused, by something else":      {400, "text/plain", "no", NotAnEvaluator, "(HTTP 400): no"},
 		"created":                         {201, "application/json", string(realAnswer(t)), NotAnEvaluator, "(HTTP 201)"},
@@ -205,7 +205,7 @@ func TestAnswersThatBreakOff(t *testing.T) {
 		_, _ = w.Write(body[:len(body)/2])
 	})
 	_, _, err := all(t.Context(), client, "")
-	checkError(t, "a length that is a lie", err, Unreachable, 0, "broke off: unexpected EOF")
+	checkError(t, "a length that is a lie", err, Unreachable, 0, "ended early: unexpected EOF")
 	client = answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(body)
 		panic(http.ErrAbortHandler)

@@ -49,7 +49,7 @@ func (m *meter) Read(p []byte) (int, error) {
 		if m.ctx.Err() != nil {
 			err = m.ctx.Err() // the error of the connection varies
 		}
-		err = m.fail(unreachable("the answer of the evaluator broke off", err))
+		err = m.fail(unreachable("the answer ended early", err))
 	}
 	return n, err
 }

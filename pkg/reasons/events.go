@@ -26,7 +26,7 @@ var ofEvents = []Reason{
 		Message: "12 PrometheusRules were left in the spoke: …. They belong to these AlertRules: …",
 		Meaning: "The spoke has left, but PrometheusRules are still in it or, if the spoke could not be read, may be. The message names their" +
 			" AlertRules.",
-		Remedy: "Remove them with the command in the message.",
+		Remedy: "If the rules were meant to stay, nothing: the spoke was suspended, or its deletionPolicy was Orphan. Otherwise, remove them with the command in the message.",
 	},
 	{
 		Name: "Deregistered", On: []string{kindSecret},

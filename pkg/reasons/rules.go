@@ -24,7 +24,7 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonProgressing, On: []string{ready},
 		Message: "ready in 1/3 spokes; eu-1: Rejected: …; eu-2: Waiting: the rule has not been processed for this spoke yet",
-		Meaning: "The rule is not ready in some spokes, because its present version was not written there yet, or for different reasons in" +
+		Meaning: "The rule is not ready in some spokes, because its current version was not written there yet, or for different reasons in" +
 			" different spokes. The message lists the first three spokes.",
 		Remedy: "Wait. If it lasts, look up the reasons in the message.",
 	},
@@ -102,10 +102,10 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonConflict, On: []string{row, ready, stalled},
-		Message: "PrometheusRule shop/web in the spoke does not belong to this hub (it lacks the hub's labels) and is left as it is; delete it" +
-			" there. If you still need it, first create it again under another name",
+		Message: "PrometheusRule shop/web in the spoke does not belong to this hub (it lacks the hub's labels), so Rulefleet does not" +
+			" change it. If you need it, create a copy under another name. Then delete it in the spoke",
 		Meaning: "A PrometheusRule of the same name exists that does not belong to this hub. Rulefleet leaves it unchanged.",
-		Remedy:  "Delete it in the spoke. If you still need it, create it under another name first.",
+		Remedy:  "If you need it, create a copy under another name. Then delete it in the spoke.",
 	},
 	{
 		Name: v1alpha1.ReasonRejected, On: []string{row, ready, stalled},
@@ -125,14 +125,14 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonContested, On: []string{row, ready},
-		Meaning: "Another client reverts or deletes the PrometheusRule after each write, or recreates it after each deletion. If it is on Ready" +
-			" of a generated AlertRule and on no row, another client does this to the AlertRule itself. The message names the client if it is known.",
+		Meaning: "Another client reverts or deletes the PrometheusRule after each write, or recreates it after each deletion. If the" +
+			" condition Ready of a generated AlertRule has this reason and no row has it, another client changes the AlertRule on the hub. The message names the client if it is known.",
 		Remedy: "See [Contested objects](../how-to/contested-objects.md).",
 	},
 	{
 		Name: v1alpha1.ReasonSuspended, On: []string{row, ready},
-		Meaning: "The AlertRule or the spoke is suspended, and the spoke does not hold the present version of the rule.",
-		Remedy:  "Set `spec.suspend` of the object that the message names to false.",
+		Meaning: "The AlertRule or the spoke is suspended, and the spoke does not hold the current version of the rule.",
+		Remedy:  "Nothing, if this is intended. To resume, set `spec.suspend` of the object that the message names to false.",
 	},
 	{
 		Name: v1alpha1.ReasonUnsupported, On: []string{accepted, row, ready, stalled},
@@ -201,14 +201,14 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonLoading, On: []string{row, ready},
-		Message: "Prometheus monitoring/k8s selects the rule, but has not loaded and evaluated its present version yet; this takes a minute or two",
-		Meaning: "A Prometheus selects the rule, but has not loaded and evaluated its present version yet.",
+		Message: "Prometheus monitoring/k8s selects the rule, but has not loaded and evaluated its current version yet; this takes a minute or two",
+		Meaning: "A Prometheus selects the rule, but has not loaded and evaluated its current version yet.",
 		Remedy:  "Wait. It takes a minute or two.",
 	},
 	{
 		Name: v1alpha1.ReasonNotLoaded, On: []string{row, ready, stalled},
-		Message: "Prometheus monitoring/k8s selects the rule, but has not loaded its present version for more than 5 minutes; …",
-		Meaning: "A Prometheus selects the rule, but has not loaded its present version for 5 minutes.",
+		Message: "Prometheus monitoring/k8s selects the rule, but has not loaded its current version for more than 5 minutes; …",
+		Meaning: "A Prometheus selects the rule, but has not loaded its current version for 5 minutes.",
 		Remedy: "Check the log of prometheus-operator and the Events of the PrometheusRule, and then the log of the container" +
 			" `config-reloader` of the Prometheus pod: one invalid rule, of any owner, makes the reload of all rules fail.",
 	},

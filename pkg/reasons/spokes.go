@@ -39,15 +39,15 @@ var ofSpokes = []Reason{
 		Message: "waiting for the first answer of the spoke",
 		Meaning: "The spoke has not answered yet, or its objects are being read for the first time. In the second case, the message" +
 			" shows every 10 s how many have been read.",
-		Remedy: "Wait. After at most 25 s it is known whether the spoke answers. Reading takes as long as the link needs: about 0.1 KB for" +
-			" each Deployment, and ten times that if a proxy or `disable-compression` in the kubeconfig prevents compression. A link on which" +
+		Remedy: "Wait. After at most 25 s it is known whether the spoke answers. How long reading takes depends on the link: Rulefleet reads" +
+			" about 0.1 KB for each Deployment, or 1 KB if a proxy or `disable-compression` in the kubeconfig prevents compression. A link on which" +
 			" less than 1 KB/s arrives for 30 s counts as broken. If the message says that the list started again, Rulefleet's watch was" +
 			" interrupted before the list was complete: look for a load balancer that closes long requests.",
 	},
 	{
 		Name: v1alpha1.ReasonRulesFailing, On: []string{ready},
 		Message: "the spoke is connected, but 2 rules are not in effect there: 1 Conflict, 1 Mutated. For example …",
-		Meaning: "Ready is True, but some rules are not in effect in the spoke: their present version is not in it, or a Prometheus that" +
+		Meaning: "Ready is True, but some rules are not in effect in the spoke: their current version is not in it, or a Prometheus that" +
 			" should evaluate it does not. The message counts them by reason and names one of them.",
 		Remedy: "Find the rules by the columns READY and REASON of `kubectl get alertrules -A`, and look up their reasons" +
 			" [below](#alertrule).",
@@ -81,7 +81,7 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonAuthFailed, On: []string{connected, served, ready},
 		Message: "the spoke rejects the credential (401); put a kubeconfig with a valid credential into the Secret",
 		Meaning: "The spoke rejects the credential (401). It has expired or was revoked.",
-		Remedy:  "Put a new kubeconfig into the Secret.",
+		Remedy:  "[Register the spoke again](../how-to/register.md#renew-tokens) with the same options, or put a kubeconfig with a valid credential into the Secret.",
 	},
 	{
 		Name: v1alpha1.ReasonForbidden, On: []string{connected, served, ready},
@@ -89,13 +89,14 @@ var ofSpokes = []Reason{
 		Meaning: "The account lacks the permissions that the message names, as verbs and resources. If reading Deployments or namespaces is" +
 			" forbidden, the reason is on Connected. If reading PrometheusRules is forbidden, it is on PrometheusRuleServed. If only writing" +
 			" PrometheusRules is forbidden, it is on Ready.",
-		Remedy: "Add the permissions to the account's ClusterRole in the spoke. Rulefleet notices it within 30 s.",
+		Remedy: "Run `kind/register` again with the same options, or apply [spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml) again. If the" +
+			" account has other ClusterRoles, add the permissions there. Rulefleet notices it within 30 s.",
 	},
 	{
 		Name: v1alpha1.ReasonInvalidKubeconfig, On: []string{connected, served, ready},
 		Meaning: "The kubeconfig is refused. The message names the field and says what to write instead.",
 		Remedy: "Change that field. If your fleet needs a feature that is refused by default, such as a spoke on the loopback address, allow it" +
-			" with `--allow-kubeconfig` ([what a kubeconfig may contain](kubeconfig.md)).",
+			" with the chart value `allowKubeconfig` (`--allow-kubeconfig`; [what a kubeconfig may contain](kubeconfig.md)).",
 	},
 	{
 		Name: v1alpha1.ReasonKubeconfigMissing, On: []string{connected, served, ready},
@@ -103,8 +104,8 @@ var ofSpokes = []Reason{
 			" there, Rulefleet does not manage the spoke: rules that are in it stay. …",
 		Meaning: "The Secret, its registration label or its key `kubeconfig` is missing. The rules stay in the spoke. If another spoke is the" +
 			" same cluster, the message names it.",
-		Remedy: "Create or restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). Without a kubeconfig, the rules stay" +
-			" in a spoke that leaves.",
+		Remedy: "Create or restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). If you delete the" +
+			" SpokeCluster while it has no kubeconfig, its rules stay in the spoke.",
 	},
 	{
 		Name: v1alpha1.ReasonDuplicateCluster, On: []string{connected, served, ready},
@@ -116,7 +117,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonIdentityChanged, On: []string{connected, served, ready},
-		Message: "the kubeconfig leads to another cluster (the UID of kube-system is …, and was …); nothing is written to either. …",
+		Message: "the kubeconfig leads to another cluster (the UID of namespace kube-system was …, and is …); nothing is written to either cluster. …",
 		Meaning: "The kubeconfig leads to a different cluster than before: the kubeconfigs were mixed up, or the cluster was rebuilt. Nothing is" +
 			" written to either cluster.",
 		Remedy: "Restore the former kubeconfig, or confirm the new cluster with the command in the message. If you exchanged the Secrets of" +
@@ -138,11 +139,11 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonDeletionsHeld, On: []string{ready},
-		Message: "60 of 80 deletions of AlertRules are held until 2026-01-01T12:00:00Z, as a possible mistake: their Deployment or template is" +
+		Message: "60 of 80 deletions of AlertRules are held until 2026-01-01T12:00:00Z, in case of a mistake: their Deployment or template is" +
 			" gone or no longer matches. To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
 			" rulefleet.io/acknowledge-deletions=true",
 		Meaning: "So many rules are to be deleted at once that it may be a mistake. Or rules are to be deleted shortly after the spoke became a" +
-			" different cluster, or after a restart of the manager while deletions were held. The deletions wait until the time in the message." +
+			" different cluster, or after a restart of the manager while deletions were held. The deletions wait until the time in the message, and then continue." +
 			" If the AlertRules, templates or placement labels of the rules may have been lost on the hub, the deletions wait until you" +
 			" acknowledge them, without a time limit. An acknowledgement releases all deletions that are held until a time. Of the deletions" +
 			" without a time limit, it releases only those that `status.pendingDeletions.names` lists" +
@@ -170,7 +171,7 @@ var ofSpokes = []Reason{
 		Message: "the SpokeCluster is suspended: nothing is written to the spoke. To resume: kubectl patch spoke eu-1 --type=merge" +
 			" -p '{\"spec\":{\"suspend\":false}}'",
 		Meaning: "`spec.suspend` is true: nothing is written to the spoke.",
-		Remedy:  "To resume: `kubectl patch spoke NAME --type=merge -p '{\"spec\":{\"suspend\":false}}'`.",
+		Remedy:  "Nothing, if this is intended. Before you resume, check the deletions in `status.pendingDeletions`. To resume: `kubectl patch spoke NAME --type=merge -p '{\"spec\":{\"suspend\":false}}'`.",
 	},
 	{
 		Name: v1alpha1.ReasonLeaving, On: []string{ready},
@@ -213,8 +214,8 @@ var ofSpokes = []Reason{
 		Message: "the spoke has several Prometheus or ThanosRuler objects (Prometheus monitoring/a, Prometheus monitoring/b), and none is" +
 			" chosen; existing rules keep their labels and their namespace. Name the one that evaluates them, for example the first one: kubectl patch spokecluster eu-1 …",
 		Meaning: "The spoke has several Prometheus or ThanosRuler objects, and none of them is chosen. Existing rules keep their labels and" +
-			" their namespace, and new rules get no labels for a selector.",
-		Remedy: "Name one with the command in the message, or limit the namespaces that count (`--evaluator-namespaces`):" +
+			" their namespace, and new rules are written without the labels that a `ruleSelector` may require, so Prometheus may not load them.",
+		Remedy: "Name one with the command in the message, or limit the namespaces that count (chart value `evaluatorNamespaces`):" +
 			" [choose the Prometheus](../how-to/choose-prometheus.md).",
 	},
 	{
@@ -234,7 +235,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonEvaluatorUnreachable, On: []string{evaluating, ready},
-		Message: "Prometheus monitoring/k8s: the evaluator did not answer in time: …. Check the pods of the Prometheus and their logs in" +
+		Message: "Prometheus monitoring/k8s: it did not answer in time: …. Check the pods of the Prometheus and their logs in" +
 			" namespace monitoring of the spoke",
 		Meaning: "A Prometheus has not answered three polls in a row (two, if they timed out), or its answer is not that of a Prometheus." +
 			" The last known state of its alerts stays. The message describes the failure.",

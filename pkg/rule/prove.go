@@ -27,7 +27,7 @@ const (
 	NotGranted
 	// Unreachable means that the evaluator did not answer, or not as a Prometheus does.
 	Unreachable
-	// Absent means that the evaluator has not loaded the present version of the rule.
+	// Absent means that the evaluator has not loaded the current version of the rule.
 	Absent
 	// Waiting means that the rule was loaded but not evaluated yet.
 	Waiting
@@ -59,7 +59,7 @@ type Evaluation struct {
 // usually brings a changed ConfigMap into a pod within 60 to 90 s.
 const LoadingTime = 5 * time.Minute
 
-// Prove determines the phase of a rule in a spoke that holds its present version, given the evaluators
+// Prove determines the phase of a rule in a spoke that holds its current version, given the evaluators
 // that select it and their evaluations. It sets phase, reason, message, evaluators, firing and missing
 // metrics of the row. If all is true, every evaluator counts; otherwise the best result is enough.
 func Prove(o *monitoringv1.PrometheusRule, s Selection, of func(*Evaluator) Evaluation, all bool) v1alpha1.ClusterStatus {
@@ -149,10 +149,10 @@ func conclude(e *Evaluator, is Evaluation, accepted bool) (phase v1alpha1.Phase,
 	case Absent, Waiting:
 		if is.Outcome == Absent && is.Late {
 			return v1alpha1.PhaseSelected, v1alpha1.ReasonNotLoaded, fmt.Sprintf(
-				"%s selects the rule, but has not loaded its present version for more than %d minutes; see the events of the PrometheusRule, and the logs of prometheus-operator and of that %s's config-reloader",
+				"%s selects the rule, but has not loaded its current version for more than %d minutes; see the events of the PrometheusRule, and the logs of prometheus-operator and of that %s's config-reloader; one invalid rule of any owner makes the reload of all rules fail",
 				e, int(LoadingTime.Minutes()), e.Kind)
 		}
-		return v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, e.String() + " selects the rule, but has not loaded and evaluated its present version yet; this takes a minute or two"
+		return v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, e.String() + " selects the rule, but has not loaded and evaluated its current version yet; this takes a minute or two"
 	case Unreachable:
 		return v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluatorUnreachable, e.String() + " does not answer; see the condition Evaluating of the SpokeCluster"
 	case NotGranted:

@@ -131,7 +131,7 @@ type view struct {
 }
 
 // atTop reports whether a row has reached the furthest phase that can be verified: the spoke holds the
-// present version, and the rule is evaluated or nothing more can be found out.
+// current version, and the rule is evaluated or nothing more can be found out.
 func atTop(r *v1alpha1.ClusterStatus, generation int64) bool {
 	return r.ObservedGeneration == generation && (r.Reason == "" && r.Phase != v1alpha1.PhasePending ||
 		slices.Contains(topReasons[r.Phase], r.Reason))

@@ -85,9 +85,9 @@ type IdentityError struct {
 // Error implements error.
 func (e *IdentityError) Error() string {
 	if e.Other != "" {
-		return fmt.Sprintf("the kubeconfig leads to the former cluster of spoke %s (the UID of kube-system is %s, and was %s); nothing is written to it", e.Other, e.Is, e.Was)
+		return fmt.Sprintf("the kubeconfig leads to the former cluster of spoke %s (the UID of namespace kube-system was %s, and is %s); nothing is written to it", e.Other, e.Was, e.Is)
 	}
-	return fmt.Sprintf("the kubeconfig leads to another cluster (the UID of kube-system is %s, and was %s); nothing is written to either", e.Is, e.Was)
+	return fmt.Sprintf("the kubeconfig leads to another cluster (the UID of namespace kube-system was %s, and is %s); nothing is written to either cluster", e.Was, e.Is)
 }
 
 // advice says what to do. It ends with a command, which must not be cut off.

@@ -73,7 +73,7 @@ func (a *account) recall(now time.Time, span time.Duration) {
 func (l *ledger) whyAll(now time.Time) (why, remedy string) {
 	switch {
 	case now.Before(l.doubted):
-		return "the spoke became, or may have become, another cluster at status.identityTime",
+		return "the identity of the cluster changed or was recorded again",
 			"restore the former kubeconfig if the spoke is the wrong cluster"
 	case now.Before(l.wary):
 		return "the manager was restarted while deletions were held", ""

@@ -134,7 +134,7 @@ func TestBewareOff(t *testing.T) {
 // The message says why even a single deletion is held. The kubeconfig is a remedy only if the cluster is the cause.
 func TestWhyAll(t *testing.T) {
 	const (
-		cluster    = "Every deletion is held, because the spoke became, or may have become, another cluster at status.identityTime."
+		cluster    = "Every deletion is held, because the identity of the cluster changed or was recorded again."
 		restart    = "Every deletion is held, because the manager was restarted while deletions were held."
 		kubeconfig = "restore the former kubeconfig"
 	)

@@ -328,7 +328,7 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 			if left := max(l.until.Sub(now), time.Millisecond); next == 0 || left < next {
 				next = left
 			}
-			parts = append(parts, fmt.Sprintf("%d of %d deletions of %s are held until %s, as a possible mistake: %s", n, n+len(l.gone), what[hop], l.until.UTC().Format(time.RFC3339), cause[hop]))
+			parts = append(parts, fmt.Sprintf("%d of %d deletions of %s are held until %s, in case of a mistake: %s", n, n+len(l.gone), what[hop], l.until.UTC().Format(time.RFC3339), cause[hop]))
 			remedies = append(remedies, restore[hop])
 		}
 		if l.suspects > 0 {
@@ -340,7 +340,7 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 		parts = append(parts, "Every deletion is held, because "+why)
 	}
 	if held.Suspects > 0 {
-		parts = append(parts, "A CustomResourceDefinition or the SpokeCluster is newer than these rules: a former one may have been lost, with AlertRules, templates or labels")
+		parts = append(parts, "These rules are older than a CustomResourceDefinition or the SpokeCluster: a former one was probably deleted, with AlertRules, templates or labels")
 		remedies = []string{"restore AlertRules, templates and labels of SpokeClusters from a backup"}
 	}
 	if remedy != "" {

@@ -82,7 +82,7 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 	case rule.Conflict:
 		// It is left as it is. Its next event triggers another reconcile.
 		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
-			"PrometheusRule %s in the spoke does not belong to this hub (it lacks the hub's labels) and is left as it is; delete it there. If you still need it, first create it again under another name", hub.Key(t.desired)))
+			"PrometheusRule %s in the spoke does not belong to this hub (it lacks the hub's labels), so Rulefleet does not change it. If you need it, create a copy under another name. Then delete it in the spoke", hub.Key(t.desired)))
 		return false, reconcile.Result{}, nil
 	case rule.Suspended:
 		phase := v1alpha1.PhasePending

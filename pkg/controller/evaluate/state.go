@@ -137,7 +137,7 @@ type comparison struct {
 // PrometheusRule.
 var ofPod = regexp.MustCompile(`/(?:prometheus|thanos-ruler)-([^/]+)-rulefiles-[0-9]+/[^/]*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.yaml$`)
 
-var errOtherAtURL = errors.New("another one answers at its address in spec.evaluatorRefs[].url of the SpokeCluster; correct the address")
+var errOtherAtURL = errors.New("another Prometheus or ThanosRuler answers at the address in spec.evaluatorRefs[].url of the SpokeCluster; correct the address")
 
 // other returns the error for an answer of another evaluator.
 func other(c *rule.Cluster, e *rule.Evaluator) error {

@@ -9,7 +9,7 @@ package v1alpha1
 type RuleSummaryApplyConfiguration struct {
 	// desired is the number of spokes on which the rule is placed.
 	Desired *int32 `json:"desired,omitempty"`
-	// applied is the number of spokes whose API server holds the present version of the rule.
+	// applied is the number of spokes whose API server holds the current version of the rule.
 	Applied *int32 `json:"applied,omitempty"`
 	// selected is the number of spokes in which a Prometheus or ThanosRuler selects the rule.
 	Selected *int32 `json:"selected,omitempty"`
