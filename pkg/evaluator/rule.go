@@ -66,8 +66,8 @@ func (r *Rule) count(s *stream) error {
 	return nil
 }
 
-// size estimates the rule's size in memory, in bytes.
-func (r *Rule) size() int {
+// Size estimates the rule's size in memory, in bytes.
+func (r *Rule) Size() int {
 	out := ruleOverhead + len(r.Name) + len(r.Query) + len(r.LastError)
 	for _, m := range []map[string]string{r.Labels, r.Annotations} {
 		for k, v := range m {

@@ -193,7 +193,7 @@ func (r *reading) group(s *stream) error {
 					return err
 				}
 				rules = append(rules, rule)
-				if held += rule.size(); held > maxHeld {
+				if held += rule.Size(); held > maxHeld {
 					return &Error{Kind: TooMuch, Message: "it has a group of rules that is too large; split the group"}
 				}
 				return nil

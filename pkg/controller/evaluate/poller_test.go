@@ -349,6 +349,36 @@ func TestThanosRuler(t *testing.T) {
 	}
 }
 
+// An answer may not fill the memory with rules that are named like those of this hub.
+func TestAnswersThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	labels := map[string]string{}
+	for i := range 55_000 { // a group with more is refused by itself
+		labels[fmt.Sprintf("l%d", i)] = ""
+	}
+	var objects []*monitoringv1.PrometheusRule
+	for i := range 7 {
+		objects = append(objects, object(i+1, "up == 0"))
+	}
+	w, f := newWorld(t, objects...)
+	for n := 6; n <= 7; n++ {
+		refused := n == 7
+		f.set(func() {
+			f.rules = nil
+			for i, o := range objects {
+				if i < n {
+					f.rules = append(f.rules, loads("k", o, with("labels", labels)))
+				}
+			}
+		})
+		w.once()
+		if is := w.says(objects[6]); (is.Outcome == rule.Unreachable) != refused {
+			t.Errorf("with %d of them, it is %+v", n, is)
+		}
+	}
+	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable+": Prometheus monitoring/k: the rules that Rulefleet wrote take more than 48 MiB")
+}
+
 // The Service of an evaluator may lead to another one in the same namespace.
 func TestAnotherPrometheusAnswers(t *testing.T) {
 	t.Parallel()

@@ -133,6 +133,9 @@ type comparison struct {
 	postponed bool
 }
 
+// maxAnswer bounds the rules of this hub in an answer, in bytes of memory. 10,000 usual ones take half of it.
+const maxAnswer = 48 << 20
+
 // ofPod matches the file of a PrometheusRule in a pod of prometheus-operator: the owner, and the UID of the
 // PrometheusRule.
 var ofPod = regexp.MustCompile(`/(?:prometheus|thanos-ruler)-([^/]+)-rulefiles-[0-9]+/[^/]*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.yaml$`)
@@ -153,7 +156,7 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 		return answer{err: problem}
 	}
 	out := answer{rules: map[types.UID]*evaluator.Rule{}}
-	own, others := 0, 0
+	own, others, held := 0, 0, 0
 	_, err := c.Rules(ctx, match, func(r *evaluator.Rule) {
 		out.loaded++
 		o := t.groups[r.Group]
@@ -165,10 +168,18 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 			}
 			own++
 		}
-		if o != nil {
-			out.rules[o.UID] = r
+		if o == nil {
+			return
 		}
+		if held += r.Size(); held > maxAnswer {
+			clear(out.rules)
+			return
+		}
+		out.rules[o.UID] = r
 	})
+	if err == nil && held > maxAnswer {
+		err = &evaluator.Error{Kind: evaluator.TooMuch, Message: fmt.Sprintf("the rules that Rulefleet wrote take more than %d MiB in its answer; check which server answers", maxAnswer>>20)}
+	}
 	if err == nil && others > 0 && own == 0 {
 		err = other(t.cluster, e)
 	}
