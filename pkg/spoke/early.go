@@ -145,20 +145,26 @@ func (b *backlog) run() {
 				continue
 			}
 			if !b.keeps(e, w.beside(e)) {
-				b.Stop()
-				continue
+				b.Stop() // nothing that is newer than this event may be read
+				drain(from)
+				return
 			}
 			w.add(e)
 		case out <- next:
 			w.drop(w.events[0])
 		case <-b.done:
-			for from != nil { // it may still be sending an event
-				if _, ok := <-from; !ok {
-					from = nil
-				}
-			}
+			drain(from)
 			return
 		}
+	}
+}
+
+// drain reads what a stopped watch still sends. from may be nil.
+func drain(from <-chan watch.Event) {
+	if from == nil {
+		return
+	}
+	for range from {
 	}
 }
 
