@@ -172,13 +172,13 @@ test-faults: programs ## Break spokes and the hub in every known way, and print 
 test-measured: programs ## Run the tests that measure time or memory, which run alone.
 	@.ci/step 'tests that measure' $(MEASURE) $(MEASURING)
 
-CHECKS ?= 2000
-
 TIME ?= 2m
 
 .PHONY: explore
 explore: programs ## Change and break a fleet of processes at random for TIME (2m), and compare it with what must hold (SEED=N repeats the choices of a run).
 	@.ci/step 'exploring' env CGO_ENABLED=0 SEED=$(or $(SEED),0) TIME=$(TIME) go test -count=1 -timeout 0 -v -run '^TestExplore$$' ./e2e
+
+CHECKS ?= 2000
 
 .PHONY: explore-memory
 explore-memory: ## Run CHECKS (2000) random schedules of operations and faults in memory (SEED=N repeats those of a failure).

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,8 +62,7 @@ type exploration struct {
 
 // explored is a spoke.
 type explored struct {
-	name  string
-	m     *fleet.Member
+	*place
 	proxy *faultproxy.Proxy
 	kept  map[types.NamespacedName]keptRule
 	// replaced means that its objects are not those of the beginning of the round.
@@ -88,13 +88,16 @@ type breakage struct {
 // TestExplore lets random things happen to a fleet for TIME, and compares it with the oracle after each round. SEED
 // repeats the choices of an earlier run.
 func TestExplore(t *testing.T) {
-	limit, err := time.ParseDuration(os.Getenv("TIME"))
-	if err != nil {
+	span := os.Getenv("TIME")
+	if span == "" {
 		t.Skip("make explore runs it, for TIME")
 	}
+	limit, err := time.ParseDuration(span)
+	must(t, err)
 	end := time.Now().Add(limit)
-	seed, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
-	if err != nil || seed == 0 {
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SEED"), "0"), 10, 64)
+	must(t, err)
+	if seed == 0 {
 		seed = rand.Uint64()
 	}
 	t.Logf("repeat it by SEED=%d", seed)
@@ -128,7 +131,7 @@ func startExploration(t *testing.T, seed uint64) *exploration {
 	x.replicas = []*faulty{f, standby}
 	for _, name := range []string{healthyName, "one", "two"} {
 		at := f.place(t, name)
-		s := &explored{name: name, m: at.m}
+		s := &explored{place: at}
 		namespace(t, exploredNamespace, at.m)
 		if name == healthyName {
 			f.healthy = at
@@ -233,13 +236,13 @@ func (x *exploration) kept() error {
 
 // held returns this hub's PrometheusRules in a spoke.
 func (x *exploration) held(ctx context.Context, s *explored) (map[types.NamespacedName]*monitoringv1.PrometheusRule, error) {
-	var list monitoringv1.PrometheusRuleList
-	if err := s.m.Client.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: hubID}); err != nil {
+	rules, err := s.rules(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("listing the PrometheusRules of %s: %w", s.name, err)
 	}
 	out := map[types.NamespacedName]*monitoringv1.PrometheusRule{}
-	for i := range list.Items {
-		out[client.ObjectKeyFromObject(&list.Items[i])] = &list.Items[i]
+	for i := range rules {
+		out[client.ObjectKeyFromObject(&rules[i])] = &rules[i]
 	}
 	return out, nil
 }

@@ -349,7 +349,7 @@ func (c *connection) probeOn(ctx context.Context, s *session) error {
 // cluster creates the clients and the cache of a session.
 func (c *connection) cluster(g *continuity.Guard) (cluster.Cluster, error) {
 	c.reads = newReadings()
-	c.reads.bounds = &listBounds{holdings: &holdings{limits: c.p.opts.Limits, tell: c.tooMuch}, pages: c.p.pages}
+	c.reads.bounds = c.listBounds(c.tooMuch)
 	cl, err := cluster.New(c.cfg, func(o *cluster.Options) {
 		o.Scheme = Scheme
 		o.HTTPClient = c.http

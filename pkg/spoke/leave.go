@@ -343,7 +343,7 @@ func (c *connection) ownRules(rules monitoring.Interface) *reading {
 		}
 		return nil
 	}, &c.received, c.cfg.DisableCompression)
-	own.bounds = &listBounds{holdings: &holdings{limits: c.p.opts.Limits}, pages: c.p.pages}
+	own.bounds = c.listBounds(nil)
 	return own
 }
 

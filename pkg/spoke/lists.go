@@ -11,6 +11,11 @@ type listBounds struct {
 	pages *pageBudget
 }
 
+// listBounds returns the bounds of the lists that are read together. tell is called on an excess; it may be nil.
+func (c *connection) listBounds(tell func(*TooLargeError)) *listBounds {
+	return &listBounds{holdings: &holdings{limits: c.p.opts.Limits, tell: tell}, pages: c.p.pages}
+}
+
 // page starts a page of a list, and the list if it is the first page. End the share when the page has been
 // trimmed.
 func (b *listBounds) page(r *reading, from string) *share {

@@ -241,8 +241,8 @@ const (
 	pingTimeout = 5 * time.Second
 )
 
-// newHTTPClient is rest.HTTPClientFor with a bound on headers, and with pings that suit a slow link; rest's own are configured only by
-// environment variables.
+// newHTTPClient is rest.HTTPClientFor with a bound on headers, and with pings that suit a slow link; rest's own are
+// configured only by environment variables.
 func newHTTPClient(cfg *rest.Config, http2 bool) (*http.Client, error) {
 	tls, err := rest.TLSConfigFor(cfg)
 	if err != nil {
