@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/leader"
@@ -301,4 +302,76 @@ func (at *place) wrote(t *testing.T, m *fleet.Member, since time.Time) map[strin
 		}
 	}
 	return out
+}
+
+// TestRestoredHubKeepsNewerRules restores a state of the hub without the latest decisions of people: an AlertRule is
+// missing, another one is disabled again, and a third one is placed elsewhere again. Nobody decided to remove their
+// rules, so these stay until a person acknowledges it.
+func TestRestoredHubKeepsNewerRules(t *testing.T) {
+	t.Parallel()
+	f := startFaulty(t, fleet.Options{})
+	f.up()
+	f.options.LeaderElect = true
+	stop := f.keepRunning(t)
+	endsWell(t, f)
+	at := f.place(t, healthyName)
+	f.healthy = at
+	at.register(t)
+	at.settle(t)
+	l := &losing{faulty: f, spoke: at.m}
+	// The manager notices the restore itself.
+	at.restoreNewer(t, "running", func() {})
+	l.expectWaiting(t, 3)
+	at.hasNewer(t, "running")
+	// The next process knows it from the record.
+	must(t, f.current().Kill())
+	l.expectWaiting(t, 3)
+	at.hasNewer(t, "running")
+	at.acknowledge(t, l)
+	// No manager runs meanwhile, so only the lease shows that its last leader has written to the spoke.
+	must(t, f.Hub.Client.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "rulefleet-hub"}}))
+	at.restoreNewer(t, "stopped", func() {
+		stop()
+		must(t, f.current().Kill())
+	})
+	f.start(t)
+	l.expectWaiting(t, 3)
+	at.hasNewer(t, "stopped")
+	at.acknowledge(t, l)
+}
+
+// restoreNewer saves the hub, decides that three rules are to be in the spoke, and restores the hub.
+func (at *place) restoreNewer(t *testing.T, name string, before func()) {
+	t.Helper()
+	disabled, elsewhere := alertRule(at.name+"-disabled-"+name, at.name, onNamed(healthyName)), alertRule(at.name+"-elsewhere-"+name, at.name, onNamed("other"))
+	disabled.Spec.State = v1alpha1.Disabled
+	must(t, at.Hub.Client.Create(t.Context(), disabled))
+	must(t, at.Hub.Client.Create(t.Context(), elsewhere))
+	must(t, at.Hub.Save())
+	pause(t, leader.RenewDeadline+2*time.Second) // until then, the last known leader could write
+	at.rule(t, "newer-"+name)
+	update(t, at.Hub, disabled, func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Enabled })
+	update(t, at.Hub, elsewhere, func(ar *v1alpha1.AlertRule) { ar.Spec.Placement = onNamed(healthyName) })
+	at.hasNewer(t, name)
+	before()
+	must(t, at.Hub.Kill())
+	must(t, at.Hub.Restore(t.Context()))
+}
+
+// hasNewer expects the rules of restoreNewer in the spoke.
+func (at *place) hasNewer(t *testing.T, name string) {
+	t.Helper()
+	for _, of := range []string{"newer-", "disabled-", "elsewhere-"} {
+		expectPushed(t, at.m, client.ObjectKey{Namespace: fleet.Namespace, Name: at.name + "-" + of + name}, 1)
+	}
+}
+
+// acknowledge acknowledges the deletions that wait, and expects that nothing else is removed.
+func (at *place) acknowledge(t *testing.T, l *losing) {
+	t.Helper()
+	update(t, at.Hub, membership(at.name), func(sc *v1alpha1.SpokeCluster) {
+		metav1.SetMetaDataAnnotation(&sc.ObjectMeta, v1alpha1.AcknowledgeDeletionsAnnotation, "true")
+	})
+	l.expectWaiting(t, 0)
+	at.settle(t)
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -55,6 +56,13 @@ const readyTimeout = time.Second
 
 // releaseTimeout limits the time for which a replica that exits by itself tries to release the Lease.
 const releaseTimeout = 5 * time.Second
+
+// recordRetry is how often a replica tries to record that the hub was restored, and recordTimeout limits the time
+// for that.
+const (
+	recordRetry   = time.Second
+	recordTimeout = 20 * time.Second
+)
 
 // leaseName is the name of the Lease for leader election.
 const leaseName = "rulefleet-manager"
@@ -95,6 +103,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	unfenced := rest.CopyConfig(cfg)
 	cfg.Wrap(fence.Wrap) // from here on, only the leader writes
 	propagation := metrics.NewPropagation(clock.RealClock{})
 	provider := spoke.NewProvider(spoke.Options{
@@ -111,7 +120,7 @@ func run(ctx context.Context, o *options) error {
 	if err := setupWebhook(ctx, mgr.GetLocalManager(), keeper, informer, o); err != nil {
 		return err
 	}
-	if err := setup(ctx, mgr, provider, propagation, state, o); err != nil {
+	if err := setup(ctx, mgr, fence, provider, propagation, state, o); err != nil {
 		return err
 	}
 	local := mgr.GetLocalManager()
@@ -123,7 +132,8 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the built-in templates: %w", err)
 	}
-	if err := work(ctx, mgr, fence, guard); err != nil {
+	record := func(ctx context.Context) error { return recordRestore(ctx, unfenced, scheme, o) }
+	if err := work(ctx, mgr, fence, guard, record); err != nil {
 		return err
 	}
 	log.Info("stopped")
@@ -144,25 +154,29 @@ func election(cfg *rest.Config, identity string, guard *continuity.Guard, o *opt
 
 // work runs the manager until ctx ends, the Lease is lost, or the hub was restored from a backup. When
 // the Lease is lost, it does not wait for work in progress, which may not write any more. The same is
-// true when the hub was restored, but then the Lease is released, because this replica or another one
-// has to become the leader soon.
-func work(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, guard *continuity.Guard) error {
+// true when the hub was restored, but then the restore is recorded for the next leader, and the Lease is
+// released, because this replica or another one has to become the leader soon.
+func work(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, guard *continuity.Guard, record func(context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	select {
 	case <-fence.Lost():
+		if guard.Err() != nil { // another replica may already work with the restored hub
+			return errors.Join(leader.ErrLost, record(ctx))
+		}
 		return leader.ErrLost
 	case <-guard.Restored():
 		fence.Close()
+		unrecorded := record(ctx)
 		stop()
 		var err error
 		select {
 		case err = <-ended:
 		case <-time.After(releaseTimeout):
 		}
-		return errors.Join(fmt.Errorf("this replica exits, and reads the whole hub when it is started again: %w", guard.Err()), err)
+		return errors.Join(fmt.Errorf("this replica exits, and reads the whole hub when it is started again: %w", guard.Err()), unrecorded, err)
 	case err := <-ended:
 		if err != nil {
 			return fmt.Errorf("running: %w", err)
@@ -171,8 +185,26 @@ func work(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, guard
 	}
 }
 
+// recordRestore records that the hub was restored from a backup. It tries again for some time, because a hub that
+// was restored may not be stable yet.
+func recordRestore(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o *options) error {
+	c, err := client.New(impatient(cfg), client.Options{Scheme: scheme, Mapper: hubMapper()})
+	if err != nil {
+		return fmt.Errorf("connecting to the hub to record that it was restored: %w", err)
+	}
+	kinds := hub.NewKinds(c, c, o.recordKeys(), clock.RealClock{})
+	ended := wait.PollUntilContextTimeout(ctx, recordRetry, recordTimeout, true, func(ctx context.Context) (bool, error) {
+		err = kinds.RecordRestore(ctx)
+		return err == nil, nil
+	})
+	if ended != nil {
+		return err
+	}
+	return nil
+}
+
 // setup adds the controllers, in the order of the data flow.
-func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider, propagation *metrics.Propagation, state *corev1.ConfigMap, o *options) error {
+func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, provider *spoke.Provider, propagation *metrics.Propagation, state *corev1.ConfigMap, o *options) error {
 	local, hubID := mgr.GetLocalManager(), o.hubIDOf(state)
 	if err := hub.SetupIndexes(ctx, local.GetFieldIndexer(), hubID, o.generatedNamespace); err != nil {
 		return fmt.Errorf("setting up the hub's indexes: %w", err)
@@ -181,6 +213,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, provider *spoke.Provider,
 		Live:  live.New(local.GetAPIReader(), clock.RealClock{}),
 		Kinds: hub.NewKinds(local.GetAPIReader(), local.GetClient(), o.recordKeys(), clock.RealClock{}),
 	}
+	guard.Kinds.Former = fence.Former
 	if err := local.Add(guard.Kinds); err != nil {
 		return fmt.Errorf("setting up the tracking of CustomResourceDefinitions: %w", err)
 	}

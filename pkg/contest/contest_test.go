@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,13 +30,20 @@ type front struct {
 	*testing.T
 	*Writes
 
-	clock *testingclock.FakePassiveClock
+	clock   *testingclock.FakePassiveClock
+	version int
 }
 
 func newFront(t *testing.T) *front {
 	t.Helper()
 	c := testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
 	return &front{T: t, Writes: New(c, 0), clock: c}
+}
+
+// lost has a write refused, because the object has a new version each time.
+func (f *front) lost() time.Duration {
+	f.version++
+	return f.Lost(write, strconv.Itoa(f.version)).Wait
 }
 
 func (f *front) pass(d time.Duration) { f.clock.SetTime(f.clock.Now().Add(d)) }
@@ -195,25 +203,90 @@ func TestAsk(t *testing.T) {
 func TestLost(t *testing.T) {
 	f := newFront(t)
 	f.Ask(write)
-	if d := f.Lost(object); d != 0 {
+	if d := f.lost(); d != 0 {
 		t.Errorf("a write that was refused once waits %v", d)
 	}
 	f.again(write)
 	f.Ask(write)
-	if d := f.Lost(object); d != 0 {
+	if d := f.lost(); d != 0 {
 		t.Errorf("a write that was undone once waits %v", d)
 	}
 	f.Wrote(write, ours)
 	f.pass(f.Ask(write).Wait)
 	for _, want := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second} {
-		if d := f.Lost(object); d != want || f.Ask(write).Wait != want {
+		if d := f.lost(); d != want || f.Ask(write).Wait != want {
 			t.Errorf("it waits %v, want %v", d, want)
 		}
 		f.pass(want)
 	}
 	f.Wrote(write, ours)
-	if d := f.Lost(object); d != 0 {
+	if d := f.lost(); d != 0 {
 		t.Errorf("after a write that was not undone, it waits %v", d)
+	}
+}
+
+// TestNeverFirst has another client that is always faster, so that no write succeeds.
+func TestNeverFirst(t *testing.T) {
+	other := write
+	other.Meant = "b"
+	for name, tc := range map[string]struct {
+		// between is called before each refused write. It returns the version on which the write is based.
+		between func(f *front, n int) string
+		want    bool
+	}{
+		"from the start":                {want: true},
+		"after a write that stands":     {between: func(f *front, n int) string { f.once(n == 0, func() { f.Wrote(other, ours) }); return "" }, want: true},
+		"after a contest of another":    {between: func(f *front, n int) string { f.once(n == 0, func() { f.again(other); f.again(other) }); return "" }, want: true},
+		"the cache is behind":           {between: func(*front, int) string { return "same" }},
+		"a write succeeds meanwhile":    {between: func(f *front, n int) string { f.once(n == 2, func() { f.Wrote(other, ours) }); return "" }},
+		"it is as intended meanwhile":   {between: func(f *front, n int) string { f.once(n == 2, func() { f.Stands(object) }); return "" }},
+		"the spoke leaves meanwhile":    {between: func(f *front, n int) string { f.once(n == 2, func() { f.ForgetSpoke("eu-1") }); return "" }},
+		"now and then":                  {between: func(f *front, _ int) string { f.pass(refusedWithin); return "" }},
+		"the intention changed in time": {between: func(f *front, n int) string { f.once(n == 2, func() { f.Ask(other) }); return "" }, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFront(t)
+			for n := range refusedFrom {
+				base := ""
+				if tc.between != nil {
+					base = tc.between(f, n)
+				}
+				if base == "" {
+					f.version++
+					base = strconv.Itoa(f.version)
+				}
+				turn := f.Lost(write, base)
+				contested := n == refusedFrom-1 && tc.want
+				if (turn != Turn{}) != contested || contested && (turn.Wait != firstDelay || !turn.News) {
+					t.Errorf("refusal %d: %+v", n, turn)
+				}
+			}
+			if message, _ := f.shown(); (message != "") != tc.want {
+				t.Errorf("shown is %q", message)
+			}
+			if !tc.want {
+				return
+			}
+			for want := 2 * firstDelay; want < maxDelay; want *= 2 {
+				f.pass(f.Ask(write).Wait)
+				if d := f.lost(); d != want {
+					t.Errorf("it waits %v, want %v", d, want)
+				}
+			}
+			f.pass(f.Ask(write).Wait)
+			f.Wrote(write, ours)
+			f.pass(settled)
+			if message, _ := f.shown(); message != "" {
+				t.Errorf("after its end it shows %q", message)
+			}
+		})
+	}
+}
+
+// once calls a function if it is time.
+func (f *front) once(now bool, fn func()) {
+	if now {
+		fn()
 	}
 }
 

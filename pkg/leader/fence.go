@@ -37,6 +37,8 @@ type Fence struct {
 	renewed *moment
 	// term is the number of transitions of the lease when it was acquired.
 	term int
+	// former is when a former leader renewed the lease for the last time, and acquired when this replica took it.
+	former, acquired time.Time
 	// closed is permanent: the lease was released, or another replica has it.
 	closed bool
 }
@@ -82,6 +84,26 @@ func (f *Fence) held() (term int, ever bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.term, f.renewed != nil
+}
+
+// Former returns when a former leader renewed or released the lease for the last time, according to the lease,
+// and when this replica acquired it. Both are zero before that, and if there was no lease.
+func (f *Fence) Former() (renewed, acquired time.Time) {
+	if f == nil {
+		return time.Time{}, time.Time{}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.former, f.acquired
+}
+
+// succeed records the last renewal by a former leader when the lease is acquired.
+func (f *Fence) succeed(former time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !former.IsZero() {
+		f.former, f.acquired = former, f.now().wall
+	}
 }
 
 // renew records that the lease was acquired or renewed by a request sent at that time.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -122,6 +123,38 @@ func TestFenceFollowsTheLease(t *testing.T) {
 	expect(t, f, true, false)
 	c.SetTime(begin.Add(2 * deadline))
 	expect(t, f, false, false) // a failed renewal does not count
+}
+
+// The last renewal before this replica's own is the former leader's.
+func TestFormer(t *testing.T) {
+	c, f, r, l := setup()
+	last := begin.Add(-time.Hour)
+	r.lease.record = &resourcelock.LeaderElectionRecord{HolderIdentity: "b", RenewTime: metav1.NewTime(last)}
+	for i := range 3 { // acquired, renewed, and read and renewed
+		if _, ever := f.held(); !ever || i == 2 {
+			_, _, err := l.Get(t.Context())
+			must(t, err)
+		}
+		if i == 0 {
+			if renewed, acquired := f.Former(); !renewed.IsZero() || !acquired.IsZero() {
+				t.Errorf("a standby says %v, %v", renewed, acquired)
+			}
+		}
+		must(t, l.Update(t.Context(), term(1)))
+		if renewed, acquired := f.Former(); !renewed.Equal(last) || !acquired.Equal(begin) {
+			t.Errorf("%d: got %v, %v", i, renewed, acquired)
+		}
+		c.SetTime(c.Now().Add(time.Second))
+	}
+	_, f, r, l = setup()
+	r.lease.record = nil
+	must(t, l.Create(t.Context(), term(0)))
+	if renewed, acquired := f.Former(); !renewed.IsZero() || !acquired.IsZero() {
+		t.Errorf("without a former leader: %v, %v", renewed, acquired)
+	}
+	if renewed, acquired := (*Fence)(nil).Former(); !renewed.IsZero() || !acquired.IsZero() {
+		t.Errorf("without leader election: %v, %v", renewed, acquired)
+	}
 }
 
 // The time when a renewal was sent counts, because its answer may be late.

@@ -84,8 +84,9 @@ type lock struct {
 	fence *Fence
 	// pod is the UID of this replica's pod, or "".
 	pod string
-	// holder is the last known holder of the lease.
-	holder string
+	// holder is the last known holder of the lease, and renewed its last known renewal by anyone.
+	holder  string
+	renewed time.Time
 	// current returns an error if this replica's state is outdated.
 	current func(context.Context) error
 }
@@ -96,7 +97,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if err != nil {
 		return nil, nil, err
 	}
-	l.holder = record.HolderIdentity
+	l.holder, l.renewed = record.HolderIdentity, record.RenewTime.Time
 	if _, ever := l.fence.held(); ever && l.holder != "" && l.holder != l.Identity() {
 		l.fence.lose()
 	}
@@ -131,7 +132,8 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 // write acquires or renews the lease. The time when it was sent counts, because others count from when they
 // see it.
 func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
-	if _, ever := l.fence.held(); !ever {
+	_, ever := l.fence.held()
+	if !ever {
 		if err := l.current(ctx); err != nil {
 			return fmt.Errorf("this replica does not hold the lease yet: %w", err)
 		}
@@ -141,6 +143,9 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 		return err
 	}
 	l.holder = record.HolderIdentity
+	if !ever {
+		l.fence.succeed(l.renewed)
+	}
 	l.fence.renew(sent, record.LeaderTransitions)
 	return nil
 }

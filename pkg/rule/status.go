@@ -45,6 +45,9 @@ type StatusInput struct {
 	// Verdicts are the latest rows that were reported since the operator started, by the spoke's name.
 	// Any of them may be missing.
 	Verdicts map[string]v1alpha1.ClusterStatus
+	// Leftovers are the rows of spokes that still have the rule although it does not belong there, by the
+	// spoke's name.
+	Leftovers map[string]v1alpha1.ClusterStatus
 	// Metrics is true if evaluators are queried for the series that expressions select.
 	Metrics bool
 	// Memory is the result of the previous derivation in this process. It is nil after a restart.

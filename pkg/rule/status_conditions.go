@@ -2,6 +2,7 @@ package rule
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -64,6 +65,8 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 		return is(false, in.Invalid.Reason, "the spec is not valid; see condition Accepted")
 	case in.Contested != "":
 		return is(false, v1alpha1.ReasonContested, in.Contested)
+	case len(in.Leftovers) > 0 && (v.disabled || all.lagging == 0):
+		return is(false, reasonOf(in.leftovers()), in.tellLeftovers())
 	case v.disabled && ptr.Deref(in.Rule.Spec.Suspend, false):
 		return is(false, v1alpha1.ReasonSuspended, "the rule is disabled and suspended; spokes that have it keep it until spec.suspend is false")
 	case v.disabled:
@@ -73,7 +76,33 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	case all.lagging == 0:
 		return is(true, v1alpha1.ReasonAllApplied, spokes)
 	}
-	return is(false, in.commonReason(v), spokes+"; "+tell(in.lagging(v.listed), int(all.lagging), "and"))
+	message := spokes + "; " + tell(in.lagging(v.listed), int(all.lagging), "and")
+	if len(in.Leftovers) > 0 {
+		message += "; " + in.tellLeftovers()
+	}
+	return is(false, in.commonReason(v), message)
+}
+
+// leftovers returns the rows of spokes in which the rule does not belong, by name.
+func (in *StatusInput) leftovers() []v1alpha1.ClusterStatus {
+	var out []v1alpha1.ClusterStatus
+	for _, name := range slices.Sorted(maps.Keys(in.Leftovers)) {
+		out = append(out, in.fit(name, in.Leftovers[name]))
+	}
+	return out
+}
+
+func (in *StatusInput) tellLeftovers() string {
+	return "the rule could not be removed from spokes in which it does not belong: " + tell(in.leftovers(), len(in.Leftovers), "and")
+}
+
+// reasonOf returns the reason of rows, or Progressing if they have several reasons.
+func reasonOf(rows []v1alpha1.ClusterStatus) string {
+	reason := rows[0].Reason
+	if reason == "" || slices.ContainsFunc(rows, func(r v1alpha1.ClusterStatus) bool { return r.Reason != reason }) {
+		return v1alpha1.ReasonProgressing
+	}
+	return reason
 }
 
 // commonReason returns the reason of the rows that lag behind, or Progressing if they have several
@@ -83,10 +112,7 @@ func (in *StatusInput) commonReason(v view) string {
 	if len(lagging) == 0 {
 		return v1alpha1.ReasonProgressing
 	}
-	reason := lagging[0].Reason
-	if reason == "" || slices.ContainsFunc(lagging, func(r v1alpha1.ClusterStatus) bool { return r.Reason != reason }) {
-		return v1alpha1.ReasonProgressing
-	}
+	reason := reasonOf(lagging)
 	was := meta.FindStatusCondition(in.Rule.Status.Conditions, v1alpha1.ConditionReady)
 	if v.crowd.lagging > 0 && (was == nil || was.Reason != reason) {
 		return v1alpha1.ReasonProgressing
@@ -101,13 +127,19 @@ func (in *StatusInput) stalled(v view) metav1.Condition {
 		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, "the spec is not valid; see condition Accepted")
 	}
 	stalling := slices.DeleteFunc(slices.Clone(v.listed), func(r v1alpha1.ClusterStatus) bool { return !stalls(&r) })
-	if len(stalling) == 0 {
-		return condition(v1alpha1.ConditionStalled, false, v1alpha1.ReasonNotStalled, "the rule is not stalled")
-	}
 	and := "and"
 	if len(stalling) == len(v.listed) && v.unlisted > 0 {
 		and = "and at least"
 	}
+	for _, r := range in.leftovers() {
+		if stalls(&r) {
+			stalling = append(stalling, r)
+		}
+	}
+	if len(stalling) == 0 {
+		return condition(v1alpha1.ConditionStalled, false, v1alpha1.ReasonNotStalled, "the rule is not stalled")
+	}
+	worstFirst(stalling)
 	return condition(v1alpha1.ConditionStalled, true, stalling[0].Reason, tell(stalling, len(stalling), and))
 }
 

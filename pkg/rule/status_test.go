@@ -84,6 +84,7 @@ func TestStatus(t *testing.T) {
 		spokes   []SpokeState
 		before   rows
 		verdicts verdicts
+		left     verdicts
 
 		rows         rows // without messages
 		summary      v1alpha1.RuleSummary
@@ -307,6 +308,43 @@ func TestStatus(t *testing.T) {
 			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
 			accepted: "True/Accepted", ready: "True/Disabled", stalled: "False/NotStalled",
 		},
+		"disabled, and still somewhere": {
+			edit:     disable,
+			spokes:   spokes("a", "b"),
+			before:   rows{applied("a", 1, 10)},
+			left:     verdicts{"a": pending("a", "Rejected", 2, 0)},
+			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
+			accepted: "True/Accepted", ready: "False/Rejected", stalled: "True/Rejected",
+			readyTells: "the rule could not be removed from spokes in which it does not belong: a: Rejected", stalledTells: "a: Rejected",
+		},
+		"placed elsewhere, and still somewhere": {
+			edit:     named("c"),
+			spokes:   spokes("a", "b", "c"),
+			verdicts: verdicts{"c": applied("c", 2, 0)},
+			left:     verdicts{"a": pending("a", "Rejected", 2, 0), "b": pending("b", "Error", 2, 0)},
+			rows:     rows{applied("c", 2, 100)},
+			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Ready: "1/1"},
+			accepted: "True/Accepted", ready: "False/Progressing", stalled: "True/Rejected",
+			readyTells: "the rule could not be removed from spokes in which it does not belong: a: Rejected; b: Error", stalledTells: "a: Rejected",
+		},
+		"placed nowhere, and still somewhere": {
+			edit:     named(),
+			spokes:   spokes("a"),
+			left:     verdicts{"a": pending("a", "Error", 2, 0)},
+			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
+			accepted: "True/Accepted", ready: "False/Error", stalled: "False/NotStalled",
+			readyTells: "the rule could not be removed from spokes in which it does not belong: a: Error",
+		},
+		"lagging, and still somewhere": {
+			edit:     named("c"),
+			spokes:   spokes("a", "c"),
+			verdicts: verdicts{"c": pending("c", "Conflict", 2, 0)},
+			left:     verdicts{"a": pending("a", "Rejected", 2, 0)},
+			rows:     rows{pending("c", "Conflict", 2, 100)},
+			summary:  v1alpha1.RuleSummary{Desired: 1, Failing: 1, Ready: "0/1"},
+			accepted: "True/Accepted", ready: "False/Conflict", stalled: "True/Rejected",
+			readyTells: "ready in 0/1 spokes; c: Conflict; the rule could not be removed from spokes in which it does not belong: a: Rejected", stalledTells: "a: Rejected; c: Conflict",
+		},
 		"disabled and suspended": {
 			edit:     func(r *v1alpha1.AlertRule) { disable(r); r.Spec.Suspend = new(true) },
 			spokes:   spokes("a"),
@@ -343,7 +381,7 @@ func TestStatus(t *testing.T) {
 			if c.edit != nil {
 				c.edit(r)
 			}
-			in := StatusInput{Rule: r, Invalid: c.invalid, Contested: c.undone, Clusters: c.spokes, Verdicts: c.verdicts, Now: at(100)}
+			in := StatusInput{Rule: r, Invalid: c.invalid, Contested: c.undone, Clusters: c.spokes, Verdicts: c.verdicts, Leftovers: c.left, Now: at(100)}
 			got, _ := Status(in)
 			if !reflect.DeepEqual(*got.Summary, c.summary) {
 				t.Errorf("%s: the summary is %+v, want %+v", name, *got.Summary, c.summary)

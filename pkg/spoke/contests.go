@@ -63,7 +63,7 @@ func (r *Registrar) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, label
 		}
 		return nil, 0, nil
 	case apierrors.IsConflict(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict):
-		return nil, r.Contests.Lost(write.Object), nil // its event triggers the next reconcile
+		return nil, r.Contests.Lost(write, sc.ResourceVersion).Wait, nil // its event triggers the next reconcile
 	}
 	return nil, 0, fmt.Errorf("applying SpokeCluster %s: %w", sc.Name, err)
 }
@@ -84,7 +84,7 @@ func (r *Registrar) accepted(ctx context.Context, sc *v1alpha1.SpokeCluster) (ti
 	case err == nil:
 		r.Contests.Wrote(write, next)
 	case apierrors.IsConflict(err):
-		return r.Contests.Lost(write.Object), nil
+		return r.Contests.Lost(write, sc.ResourceVersion).Wait, nil
 	case !apierrors.IsNotFound(err):
 		return 0, fmt.Errorf("removing the identity confirmation from SpokeCluster %s: %w", sc.Name, err)
 	}

@@ -340,8 +340,8 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 		parts = append(parts, "Every deletion is held, because "+why)
 	}
 	if held.Suspects > 0 {
-		parts = append(parts, "These rules are older than a CustomResourceDefinition or the SpokeCluster: a former one was probably deleted, with AlertRules, templates or labels")
-		remedies = []string{"restore AlertRules, templates and labels of SpokeClusters from a backup"}
+		parts = append(parts, "AlertRules, templates or labels for these rules were probably lost: the hub was restored, or a CustomResourceDefinition or the SpokeCluster was created again")
+		remedies = []string{"restore or recreate the AlertRules, templates and labels of SpokeClusters"}
 	}
 	if remedy != "" {
 		remedies = append(remedies, remedy)

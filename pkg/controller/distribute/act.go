@@ -46,6 +46,7 @@ const (
 
 // act carries out a plan: it writes first, and deletes only when the write is complete.
 func (r *Reconciler) act(ctx context.Context, t *task, plan rule.Plan) (reconcile.Result, error) {
+	r.noteTerminating(t, plan)
 	wait, err := r.brake(ctx, t, plan)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -97,6 +98,7 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 	case rule.Mutated:
 		r.mutated(ctx, t)
 	case rule.Terminating:
+		r.report(ctx, t, v1alpha1.PhaseApplied, "", "")
 		return false, reconcile.Result{}, nil // its deletion triggers another reconcile
 	case rule.Keep:
 		r.Contests.Stands(object(t, t.desired))
@@ -150,7 +152,7 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 	}
 	if err != nil {
 		r.writes.Failed(key)
-		if wait := r.lost(write, err); wait > 0 {
+		if wait := r.lost(ctx, t, write, plan.Object.ResourceVersion, err); wait > 0 {
 			return false, reconcile.Result{RequeueAfter: wait}, nil
 		}
 		result, err := r.refused(ctx, t, fmt.Errorf("%s PrometheusRule %s: %w", strings.ToLower(string(plan.Action)), hub.Key(plan.Object), err))
@@ -213,16 +215,13 @@ func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.Promet
 	}
 	r.writes.Failed(key)
 	switch {
-	case apierrors.IsNotFound(err):
+	case absent(err):
 		r.Contests.Stands(write.Object)
 		return reconcile.Result{}, nil
-	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: max(r.lost(write, err), staleRetry)}, nil
-	case apierrors.IsForbidden(err):
-		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonForbidden, words(err))
-		return reconcile.Result{RequeueAfter: r.Intervals.Of(worldRetry), Priority: new(spoke.Behind)}, nil
+	case apierrors.IsConflict(err) && !denied(err.Error()):
+		return reconcile.Result{RequeueAfter: max(r.lost(ctx, t, write, o.ResourceVersion, err), staleRetry)}, nil
 	}
-	return reconcile.Result{}, fmt.Errorf("deleting PrometheusRule %s: %w", hub.Key(o), err)
+	return r.unremoved(ctx, t, o, err)
 }
 
 // refused handles a failed write: it reports the reason and returns when to retry.

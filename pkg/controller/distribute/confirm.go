@@ -1,6 +1,7 @@
 package distribute
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
@@ -86,12 +88,20 @@ func sameVersion(a, b *monitoringv1.PrometheusRule) bool {
 func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool, error) {
 	made := oldest(plan.Delete)
 	if t.rule == nil {
-		witnessed := r.Witness.Deleted(hub.AlertRules, t.req.NamespacedName, t.kind)
-		return rule.SuspectAbsent(made, t.kind.Since, witnessed), nil
+		if r.Witness.Deleted(hub.AlertRules, t.req.NamespacedName, t.kind) {
+			return false, nil
+		}
+		if rule.SuspectAbsent(made, t.kind.Since, false) {
+			return true, nil
+		}
+		return r.undone(ctx, t, plan)
 	}
 	seen := r.Witness.Seen(t.rule.UID, t.cluster)
 	if seen.Placed(t.rule, t.cluster) {
 		return false, nil
+	}
+	if undone, err := r.undone(ctx, t, plan); err != nil || undone {
+		return undone, err
 	}
 	// The kind is read after the SpokeCluster, and each time, because both may be new.
 	kind, served, err := r.Guard.Kinds.Defined(ctx, hub.SpokeClusters)
@@ -136,6 +146,30 @@ func (r *Reconciler) lacksPredecessor(ctx context.Context, t *task, made time.Ti
 		}
 	}
 	return false, nil
+}
+
+// undone reports whether a removal may follow from a restore of the hub's etcd, which has brought back an older
+// AlertRule, older labels of the SpokeCluster, or none.
+func (r *Reconciler) undone(ctx context.Context, t *task, plan rule.Plan) (bool, error) {
+	var made []time.Time
+	for _, o := range plan.Delete {
+		made = append(made, o.CreationTimestamp.Time)
+	}
+	return r.Guard.Kinds.Undone(ctx, specified(t.rule), made...) //nolint:wrapcheck // it says all
+}
+
+// specified returns when the spec of an AlertRule was last changed, or zero without one.
+func specified(ar *v1alpha1.AlertRule) time.Time {
+	var last time.Time
+	if ar == nil {
+		return last
+	}
+	for _, e := range ar.ManagedFields {
+		if e.Subresource == "" && e.Time != nil && e.Time.After(last) && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.Raw, []byte(`"f:spec"`)) {
+			last = e.Time.Time
+		}
+	}
+	return last
 }
 
 // oldest returns the earliest creation time of the objects.

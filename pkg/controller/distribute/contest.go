@@ -43,12 +43,19 @@ func (r *Reconciler) yield(ctx context.Context, t *task, write contest.Write) ti
 	return turn.Wait
 }
 
-// lost returns how long to wait after a write was refused because the other client was faster, or 0.
-func (r *Reconciler) lost(write contest.Write, err error) time.Duration {
+// lost returns how long to wait after a write that is based on a version was refused because the other client was
+// faster, or 0. If the object is contested, it reports that.
+func (r *Reconciler) lost(ctx context.Context, t *task, write contest.Write, base string, err error) time.Duration {
 	if !apierrors.IsConflict(err) {
 		return 0
 	}
-	return r.Contests.Lost(write.Object)
+	turn := r.Contests.Lost(write, base)
+	if turn.News {
+		r.blame(ctx, t, write)
+		r.Spokes.ChangedSoon(t.spoke.Name)
+		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonContested, r.Contests.Message(write.Object))
+	}
+	return turn.Wait
 }
 
 // blame finds the client that reverted the last write of an object. The cache has no managedFields, so the

@@ -121,6 +121,24 @@ func TestContest(t *testing.T) {
 				w.Errorf("%d writes in a minute", writes)
 			}
 		},
+		"they are always faster": func(w *world) {
+			for range 4 {
+				w.spoil()
+				w.touch(func(o *monitoringv1.PrometheusRule) { o.Annotations["again"] += "x" })
+				w.wantWait(w.want("update shop"), staleRetry)
+				w.wantRow("")
+				w.sync()
+			}
+			w.touch(func(o *monitoringv1.PrometheusRule) { o.Annotations["again"] += "x" })
+			w.wantWait(w.want("update shop", "get shop"), time.Second)
+			w.wantWords(w.wantRow(contested), `field manager "argocd-controller" changes PrometheusRule shop/`+objectName)
+			w.sync()
+			w.pass(time.Second / 2)
+			w.wantWait(w.want(), time.Second/2)
+			w.pass(time.Second / 2)
+			w.want("update shop")
+			w.wantRow(contested)
+		},
 		"the rule is edited": func(w *world) {
 			w.spoil()
 			w.want("update shop")

@@ -73,8 +73,9 @@ func (p *process) AwaySince(string, time.Time) bool   { return false }
 func (p *process) ChangedSoon(string)                 {}
 func (p *process) Evaluators(string) spoke.Evaluators { return spoke.Evaluators{Known: true} }
 
-// Report and Forget implement Reporter.
+// Report and the following methods implement Reporter.
 func (p *process) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) { p.reports[key] = &row }
+func (p *process) Leftover(types.NamespacedName, v1alpha1.ClusterStatus)       {}
 func (p *process) Forget(key types.NamespacedName, _ string)                   { delete(p.reports, key) }
 
 // explore starts a hub with a spoke.

@@ -13,6 +13,7 @@ func (r *Reconciler) Forget(name string) {
 	r.writes.Forget(func(key objectKey) bool { return key.spoke == name })
 	r.waiting.forget(of)
 	r.hidden.forgetAll(of)
+	r.leftovers.forgetAll(of)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.answers, func(req mcreconcile.Request, _ string) bool { return of(req) })

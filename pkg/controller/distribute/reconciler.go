@@ -66,7 +66,9 @@ type Evaluations interface {
 type Reporter interface {
 	// Report records the latest verdict of a rule in the row's spoke.
 	Report(key types.NamespacedName, row v1alpha1.ClusterStatus)
-	// Forget drops the verdict, because the rule does not belong in that spoke.
+	// Leftover records that the row's spoke still has a rule that does not belong there, and why.
+	Leftover(key types.NamespacedName, row v1alpha1.ClusterStatus)
+	// Forget drops the verdict, because the rule does not belong in that spoke and is not there.
 	Forget(key types.NamespacedName, spoke string)
 }
 
@@ -107,6 +109,8 @@ type Reconciler struct {
 	writes  *expect.Writes[objectKey]
 	waiting waiting
 	hidden  hidden
+
+	leftovers leftovers
 
 	lives hub.Lives
 
@@ -415,7 +419,12 @@ func (r *Reconciler) report(ctx context.Context, t *task, phase v1alpha1.Phase, 
 	if phase == v1alpha1.PhasePending && reason != "" && reason != v1alpha1.ReasonError {
 		r.done(t) // for now, because a person has to act
 	}
-	if !t.placed {
+	leftover, left := r.leftovers.of(t.req)
+	switch {
+	case !t.placed && left:
+		r.Reporter.Leftover(t.req.NamespacedName, leftover)
+		return
+	case !t.placed:
 		r.Reporter.Forget(t.req.NamespacedName, t.spoke.Name)
 		return
 	}
@@ -425,6 +434,8 @@ func (r *Reconciler) report(ctx context.Context, t *task, phase v1alpha1.Phase, 
 		message = row.Message
 		if contested, _ := r.contested(t.req); contested != "" {
 			row, message = v1alpha1.ClusterStatus{Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonContested}, contested
+		} else if left {
+			row, message = leftover, leftover.Message
 		}
 	}
 	row.Name, row.Message, row.ObservedGeneration = v1alpha1.ClusterName(t.spoke.Name), clip(message), t.rule.Generation

@@ -106,6 +106,11 @@ func (w *world) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
 	w.reports[key.Name+" in "+string(row.Name)] = &row
 }
 
+func (w *world) Leftover(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+	row.Reason = "left: " + row.Reason
+	w.reports[key.Name+" in "+string(row.Name)] = &row
+}
+
 func (w *world) Forget(key types.NamespacedName, spoke string) {
 	w.reports[key.Name+" in "+spoke] = nil
 }
@@ -650,6 +655,68 @@ func TestReconcile(t *testing.T) {
 			if got := w.want("delete shop"); got.RequeueAfter != worldRetry {
 				w.Errorf("got %+v", got)
 			}
+			if row := w.wantRow("Pending/left: Forbidden"); !strings.Contains(row.Message, "to be removed") || !strings.Contains(row.Message, "RBAC") {
+				w.Errorf("the message is %q", row.Message)
+			}
+			clear(w.refuse)
+			w.want("delete shop")
+			w.sync()
+			w.want()
+			w.wantRow("forgotten")
+		},
+		"a webhook refuses the deletion, and the AlertRule is gone": func(w *world) {
+			w.drop(w.hub, alertRule())
+			for reason, err := range map[string]error{
+				"Rejected": answer(409, metav1.StatusReasonConflict, `admission webhook "x" denied the request: no`, nil),
+				"Error":    apierrors.NewInternalError(errors.New("x")),
+			} {
+				w.refuse["delete"] = err
+				if _, err := w.reconcile("delete shop"); (err != nil) != (reason == "Error") {
+					w.Errorf("%s: %v", reason, err)
+				}
+				w.wantRow("Pending/left: " + reason)
+			}
+		},
+		"a finalizer keeps it": func(w *world) {
+			w.touch(func(o *monitoringv1.PrometheusRule) { o.Finalizers = []string{"example.com/keep"} })
+			w.sync()
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+			w.want("delete shop")
+			w.sync()
+			w.want()
+			if row := w.wantRow("Pending/left: Error"); !strings.Contains(row.Message, "finalizers keep it (example.com/keep)") {
+				w.Errorf("the message is %q", row.Message)
+			}
+			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Enabled })
+			w.want()
+			w.wantRow("Pending/Error")
+			w.touch(func(o *monitoringv1.PrometheusRule) { o.Finalizers = nil })
+			w.sync()
+			w.want("create shop")
+			w.wantRow("Applied")
+		},
+		"another server answers the deletion": func(w *world) {
+			w.drop(w.hub, alertRule())
+			w.refuse["delete"] = answer(404, metav1.StatusReasonNotFound, "the server could not find the requested resource", nil)
+			if got := w.want("delete shop"); got.RequeueAfter != worldRetry {
+				w.Errorf("got %+v", got)
+			}
+			w.wantRow("Pending/left: CRDMissing")
+		},
+		"it moves to another namespace, and the former one keeps it": func(w *world) {
+			w.moveToMonitoring()
+			w.refuse["delete"] = apierrors.NewBadRequest("no")
+			w.want("create monitoring", "delete shop")
+			w.wantRow("Pending/Rejected")
+			w.sync()
+			w.reports = map[string]*v1alpha1.ClusterStatus{}
+			w.want("delete shop") // and never reports that it is complete
+			w.wantRow("Pending/Rejected")
+			clear(w.refuse)
+			w.want("delete shop")
+			w.sync()
+			w.want()
+			w.wantRow("Applied")
 		},
 		"the deletion is not answered": func(w *world) {
 			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
@@ -805,7 +872,7 @@ func TestReconcile(t *testing.T) {
 			w.sync()
 			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up < 1" })
 			w.want()
-			w.wantRow("")
+			w.wantRow("Pending/Error")
 			w.enqueued()
 			w.touch(func(o *monitoringv1.PrometheusRule) { o.Finalizers = nil })
 			w.sync()

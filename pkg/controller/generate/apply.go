@@ -112,7 +112,7 @@ func (r *Reconciler) applyOne(ctx context.Context, w *rule.Workload, ar, existin
 	err = r.send(ctx, ar, existing, fields, write)
 	created = err == nil || apierrors.IsConflict(err)
 	if err != nil {
-		return r.refused(ctx, ar, existing, err)
+		return r.refused(ctx, ar, existing, write, err)
 	}
 	return 0, nil
 }
@@ -167,13 +167,13 @@ func (r *Reconciler) displace(ctx context.Context, w *rule.Workload, ar, existin
 }
 
 // refused handles a failed write, and returns when to retry.
-func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRule, err error) (time.Duration, error) {
+func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRule, write contest.Write, err error) (time.Duration, error) {
 	if maps := nulled(err); existing != nil && len(maps) > 0 {
 		return staleRetry, r.empty(ctx, existing, maps)
 	}
 	switch {
 	case apierrors.IsConflict(err):
-		return max(r.Contests.Lost(object(ar)), staleRetry), nil // it was changed meanwhile, so the fields of others have to be determined again
+		return max(r.lost(write, existing), staleRetry), nil // it was changed meanwhile, so the fields of others have to be determined again
 	case apierrors.IsInvalid(err) && existing != nil:
 		// The fields that others have changed conflict with the template. A change of either triggers another
 		// reconcile.

@@ -43,16 +43,31 @@ func resetting(ar *v1alpha1.AlertRule) contest.Write {
 	return write
 }
 
+// lost returns how long to delay a write after another client was faster.
+func (r *Reconciler) lost(write contest.Write, existing *v1alpha1.AlertRule) time.Duration {
+	if existing == nil {
+		return 0 // the cache was behind
+	}
+	turn := r.Contests.Lost(write, existing.ResourceVersion)
+	if turn.News {
+		r.Contests.Blame(write.Object, existing)
+		r.tellContested(existing, write, r.Contests.Message(write.Object))
+	}
+	return turn.Wait
+}
+
 // yield returns how long to delay a write that another client keeps reverting, and reports that. An edit by
 // people is not a contest; it takes precedence.
 func (r *Reconciler) yield(write contest.Write, existing *v1alpha1.AlertRule) time.Duration {
-	return r.Contests.Yield(write, existing, func(message string) {
-		if existing != nil {
-			r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Generate", "%s", spoke.Clip(message, spoke.MaxNote))
-		}
-		r.Spokes.ChangedSoon(write.Spoke)
-		if r.Changed != nil {
-			r.Changed(write.Rule)
-		}
-	}).Wait
+	return r.Contests.Yield(write, existing, func(message string) { r.tellContested(existing, write, message) }).Wait
+}
+
+func (r *Reconciler) tellContested(existing *v1alpha1.AlertRule, write contest.Write, message string) {
+	if existing != nil {
+		r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Generate", "%s", spoke.Clip(message, spoke.MaxNote))
+	}
+	r.Spokes.ChangedSoon(write.Spoke)
+	if r.Changed != nil {
+		r.Changed(write.Rule)
+	}
 }

@@ -31,6 +31,10 @@ var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v
 // CustomResourceDefinition: a different UID means that the kind was deleted and defined again, whatever its
 // creationTimestamp is. Use NewKinds to create one.
 type Kinds struct {
+	// Former returns when a former leader renewed the lease for the last time, and when this one acquired it. It
+	// may be nil.
+	Former func() (renewed, acquired time.Time)
+
 	reader client.Reader
 	writer client.Writer
 	keys   RecordKeys
@@ -45,6 +49,8 @@ type Kinds struct {
 
 	mu    sync.Mutex
 	known map[Kind]known
+	// restored is when a restore of the hub was noticed, or zero; nil until it was read.
+	restored *time.Time
 }
 
 // RecordKeys are the objects on the hub that record earlier processes.

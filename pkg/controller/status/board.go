@@ -20,43 +20,72 @@ const debounce = time.Second
 // rows where a verdict is missing.
 type Board struct {
 	mu       sync.Mutex
-	verdicts map[types.NamespacedName]map[string]v1alpha1.ClusterStatus
-	notify   func(types.NamespacedName)
+	verdicts verdicts
+	// leftovers are the rows of spokes that still have a rule that does not belong there.
+	leftovers verdicts
+	notify    func(types.NamespacedName)
+}
+
+// verdicts are rows by rule and spoke.
+type verdicts map[types.NamespacedName]map[string]v1alpha1.ClusterStatus
+
+// put reports whether a row is new.
+func (v verdicts) put(key types.NamespacedName, row v1alpha1.ClusterStatus) bool {
+	rows := v[key]
+	if rows == nil {
+		rows = map[string]v1alpha1.ClusterStatus{}
+		v[key] = rows
+	}
+	old, known := rows[string(row.Name)]
+	rows[string(row.Name)] = row
+	return !known || !equality.Semantic.DeepEqual(old, row)
+}
+
+// remove reports whether there was a row.
+func (v verdicts) remove(key types.NamespacedName, spoke string) bool {
+	_, known := v[key][spoke]
+	delete(v[key], spoke)
+	if len(v[key]) == 0 {
+		delete(v, key)
+	}
+	return known
 }
 
 // NewBoard returns an empty Board.
 func NewBoard() *Board {
-	return &Board{verdicts: map[types.NamespacedName]map[string]v1alpha1.ClusterStatus{}, notify: func(types.NamespacedName) {}}
+	return &Board{verdicts: verdicts{}, leftovers: verdicts{}, notify: func(types.NamespacedName) {}}
 }
 
 // Report records the latest verdict on a rule in the row's spoke.
 func (b *Board) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
-	b.mu.Lock()
-	rows := b.verdicts[key]
-	if rows == nil {
-		rows = map[string]v1alpha1.ClusterStatus{}
-		b.verdicts[key] = rows
-	}
-	old, known := rows[string(row.Name)]
-	rows[string(row.Name)] = row
-	notify := b.notify
-	b.mu.Unlock()
-	if !known || !equality.Semantic.DeepEqual(old, row) {
-		notify(key)
-	}
+	b.record(key, func() bool {
+		left := b.leftovers.remove(key, string(row.Name))
+		return b.verdicts.put(key, row) || left
+	})
+}
+
+// Leftover records that the row's spoke still has a rule that does not belong there.
+func (b *Board) Leftover(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+	b.record(key, func() bool {
+		known := b.verdicts.remove(key, string(row.Name))
+		return b.leftovers.put(key, row) || known
+	})
 }
 
 // Forget drops the verdict on a rule that does not belong in a spoke.
 func (b *Board) Forget(key types.NamespacedName, spoke string) {
+	b.record(key, func() bool {
+		left := b.leftovers.remove(key, spoke)
+		return b.verdicts.remove(key, spoke) || left
+	})
+}
+
+// record requests an update of a rule's status if its rows change.
+func (b *Board) record(key types.NamespacedName, change func() bool) {
 	b.mu.Lock()
-	_, known := b.verdicts[key][spoke]
-	delete(b.verdicts[key], spoke)
-	if len(b.verdicts[key]) == 0 {
-		delete(b.verdicts, key)
-	}
-	notify := b.notify
+	changed, notify := change(), b.notify
 	b.mu.Unlock()
-	if known {
+	if changed {
 		notify(key)
 	}
 }
@@ -73,10 +102,9 @@ func (b *Board) Notify(key types.NamespacedName) {
 func (b *Board) forgetSpoke(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for key, rows := range b.verdicts {
-		delete(rows, name)
-		if len(rows) == 0 {
-			delete(b.verdicts, key)
+	for _, v := range []verdicts{b.verdicts, b.leftovers} {
+		for key := range v {
+			v.remove(key, name)
 		}
 	}
 }
@@ -86,6 +114,7 @@ func (b *Board) drop(key types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.verdicts, key)
+	delete(b.leftovers, key)
 }
 
 // rows returns the verdicts on a rule, by spoke.
@@ -93,6 +122,13 @@ func (b *Board) rows(key types.NamespacedName) map[string]v1alpha1.ClusterStatus
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return maps.Clone(b.verdicts[key])
+}
+
+// leftover returns the rows of the spokes that still have a rule that does not belong there, by spoke.
+func (b *Board) leftover(key types.NamespacedName) map[string]v1alpha1.ClusterStatus {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.leftovers[key])
 }
 
 // onNews sets the function that is called for changed rules.

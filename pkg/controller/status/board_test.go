@@ -21,10 +21,12 @@ func TestBoard(t *testing.T) {
 	a, b := types.NamespacedName{Namespace: "ns", Name: "a"}, types.NamespacedName{Namespace: "ns", Name: "b"}
 	applied := row("s", v1alpha1.PhaseApplied, "")
 	pending := row("s", v1alpha1.PhasePending, v1alpha1.ReasonForbidden)
+	left := row("s", v1alpha1.PhasePending, v1alpha1.ReasonRejected)
 	for name, tc := range map[string]struct {
 		do   func(board *Board)
 		news []types.NamespacedName
 		rows map[string]v1alpha1.ClusterStatus // of a
+		left map[string]v1alpha1.ClusterStatus
 	}{
 		"nothing was reported": {do: func(*Board) {}},
 		"the first verdict": {
@@ -75,6 +77,30 @@ func TestBoard(t *testing.T) {
 			do:   func(board *Board) { board.Report(a, applied); board.Forget(a, "s"); board.Report(a, applied) },
 			news: []types.NamespacedName{a, a, a}, rows: map[string]v1alpha1.ClusterStatus{"s": applied},
 		},
+		"left where it does not belong": {
+			do: func(board *Board) {
+				board.Report(a, applied)
+				board.Leftover(a, left)
+				board.Leftover(a, left)
+			},
+			news: []types.NamespacedName{a, a}, left: map[string]v1alpha1.ClusterStatus{"s": left},
+		},
+		"left, and removed": {
+			do:   func(board *Board) { board.Leftover(a, left); board.Forget(a, "s") },
+			news: []types.NamespacedName{a, a},
+		},
+		"left, and placed again": {
+			do:   func(board *Board) { board.Leftover(a, left); board.Report(a, applied) },
+			news: []types.NamespacedName{a, a}, rows: map[string]v1alpha1.ClusterStatus{"s": applied},
+		},
+		"left, and the rule is gone": {
+			do:   func(board *Board) { board.Leftover(a, left); board.drop(a) },
+			news: []types.NamespacedName{a},
+		},
+		"left, and the spoke is gone": {
+			do:   func(board *Board) { board.Leftover(a, left); board.forgetSpoke("s") },
+			news: []types.NamespacedName{a},
+		},
 		"dropped, which is no news: the rule is gone": {
 			do:   func(board *Board) { board.Report(a, applied); board.drop(a) },
 			news: []types.NamespacedName{a},
@@ -98,10 +124,13 @@ func TestBoard(t *testing.T) {
 			if got := board.rows(a); !maps.EqualFunc(got, tc.rows, func(a, b v1alpha1.ClusterStatus) bool { return reflect.DeepEqual(a, b) }) {
 				t.Errorf("the rows are %v, want %v", got, tc.rows)
 			}
-			if len(tc.rows) == 0 {
+			if got := board.leftover(a); !reflect.DeepEqual(got, tc.left) {
+				t.Errorf("left are %v, want %v", got, tc.left)
+			}
+			if len(tc.rows)+len(tc.left) == 0 {
 				board.drop(b)
-				if len(board.verdicts) > 0 {
-					t.Errorf("something is left: %v", board.verdicts)
+				if len(board.verdicts)+len(board.leftovers) > 0 {
+					t.Errorf("something is left: %v, %v", board.verdicts, board.leftovers)
 				}
 			}
 		})

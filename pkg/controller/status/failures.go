@@ -43,6 +43,8 @@ type Failures struct {
 // failing is the state of one spoke.
 type failing struct {
 	rules map[types.NamespacedName]v1alpha1.ClusterStatus
+	// leftovers are rules that could not be removed. Their AlertRules may be gone.
+	leftovers map[types.NamespacedName]v1alpha1.ClusterStatus
 	// settled means that the verdicts are practically complete. told is the last message since then.
 	settled bool
 	told    string
@@ -64,6 +66,7 @@ func (f *Failures) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) 
 	defer f.mu.Unlock()
 	s := f.spokeLocked(string(row.Name))
 	s.last = time.Now()
+	f.removedLocked(string(row.Name), s, key)
 	was, failed := s.rules[key]
 	switch fails := failure(&row); {
 	case fails && equality.Semantic.DeepEqual(was, row), !fails && !failed:
@@ -76,12 +79,36 @@ func (f *Failures) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) 
 	f.lookLaterLocked(string(row.Name), s, failuresInterval)
 }
 
+// Leftover records that the row's spoke still has a rule that does not belong there.
+func (f *Failures) Leftover(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+	f.board.Leftover(key, row)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.spokeLocked(string(row.Name))
+	s.last = time.Now()
+	delete(s.rules, key)
+	if was, known := s.leftovers[key]; known && equality.Semantic.DeepEqual(was, row) {
+		return
+	}
+	s.leftovers[key] = row
+	f.lookLaterLocked(string(row.Name), s, failuresInterval)
+}
+
+// removedLocked forgets that a rule could not be removed.
+func (f *Failures) removedLocked(spoke string, s *failing, key types.NamespacedName) {
+	if _, left := s.leftovers[key]; left {
+		delete(s.leftovers, key)
+		f.lookLaterLocked(spoke, s, failuresInterval)
+	}
+}
+
 // Forget drops the verdict on a rule that does not belong in a spoke.
 func (f *Failures) Forget(key types.NamespacedName, spoke string) {
 	f.board.Forget(key, spoke)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s := f.spokes[spoke]; s != nil {
+		f.removedLocked(spoke, s, key)
 		f.dropLocked(spoke, s, key)
 	}
 }
@@ -131,7 +158,9 @@ func (f *Failures) Failing(name string) (message string, known bool) {
 func (f *Failures) spokeLocked(name string) *failing {
 	s, ok := f.spokes[name]
 	if !ok {
-		s = &failing{rules: map[types.NamespacedName]v1alpha1.ClusterStatus{}, began: time.Now()}
+		s = &failing{
+			rules: map[types.NamespacedName]v1alpha1.ClusterStatus{}, leftovers: map[types.NamespacedName]v1alpha1.ClusterStatus{}, began: time.Now(),
+		}
 		f.spokes[name] = s
 		f.lookLaterLocked(name, s, failuresInterval)
 	}
@@ -182,13 +211,25 @@ func failure(row *v1alpha1.ClusterStatus) bool {
 // message describes the failures, or is "". It depends only on the failures, so that a restart does not change
 // it.
 func (s *failing) message() string {
-	if len(s.rules) == 0 {
+	var parts []string
+	if len(s.rules) > 0 {
+		parts = append(parts, fmt.Sprintf("%s not in effect there: %s. To find them, look at columns READY and REASON of: kubectl get ar -A", rulesAre(len(s.rules)), summarize(s.rules)))
+	}
+	if len(s.leftovers) > 0 {
+		parts = append(parts, fmt.Sprintf("%s to be removed and still there: %s", rulesAre(len(s.leftovers)), summarize(s.leftovers)))
+	}
+	if len(parts) == 0 {
 		return ""
 	}
+	return "the spoke is connected, but " + strings.Join(parts, ". Moreover, ")
+}
+
+// summarize counts rows by reason, and quotes one of them.
+func summarize(rows map[types.NamespacedName]v1alpha1.ClusterStatus) string {
 	counts := map[string]int{}
 	var first types.NamespacedName
-	for key := range s.rules {
-		counts[s.rules[key].Reason]++
+	for key := range rows {
+		counts[rows[key].Reason]++
 		if first.Name == "" || key.String() < first.String() {
 			first = key
 		}
@@ -199,8 +240,7 @@ func (s *failing) message() string {
 	for i, reason := range reasons {
 		reasons[i] = fmt.Sprintf("%d %s", counts[reason], reason)
 	}
-	return fmt.Sprintf("the spoke is connected, but %s not in effect there: %s. For example %s: %s. To find them, look at columns READY and REASON of: kubectl get ar -A",
-		rulesAre(len(s.rules)), strings.Join(reasons, ", "), first, spoke.Clip(s.rules[first].Message, maxExample))
+	return fmt.Sprintf("%s. For example %s: %s", strings.Join(reasons, ", "), first, spoke.Clip(rows[first].Message, maxExample))
 }
 
 func rulesAre(n int) string {

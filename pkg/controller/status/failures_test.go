@@ -78,6 +78,33 @@ func (h *told) want(spoke string, known bool, parts ...string) {
 	}
 }
 
+// Rules that could not be removed are reported, also if their AlertRules are gone.
+func TestFailuresToRemove(t *testing.T) {
+	withFailures(t, func(h *told) {
+		key := types.NamespacedName{Namespace: "shop", Name: "web"}
+		left := v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonRejected, Message: "still there"}
+		h.Leftover(key, left)
+		h.wait(failuresInterval, "a")
+		h.drop(key)
+		h.Leftover(key, left)
+		h.wait(time.Minute)
+		h.want("a", true, "but 1 rule is to be removed and still there: 1 Rejected. For example shop/web: still there")
+		h.report("a", "api", v1alpha1.ReasonQuotaExceeded, "no room")
+		h.wait(failuresInterval, "a")
+		h.want("a", true, "but 1 rule is not in effect there: 1 QuotaExceeded", "Moreover, 1 rule is to be removed")
+		h.report("a", "api", "", "")
+		h.Forget(key, "a")
+		h.wait(failuresInterval, "a")
+		h.want("a", true)
+		// It is placed there again.
+		h.Leftover(key, left)
+		h.wait(failuresInterval, "a")
+		h.report("a", "web", "", "")
+		h.wait(failuresInterval, "a")
+		h.want("a", true)
+	})
+}
+
 func TestFailures(t *testing.T) {
 	withFailures(t, func(h *told) {
 		key := types.NamespacedName{Namespace: "shop", Name: "web"}

@@ -252,7 +252,7 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 	}
 	in := rule.StatusInput{
 		Rule: ar, Invalid: r.Validator.Validate(ar),
-		Verdicts: r.Board.rows(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()), Metrics: r.Metrics,
+		Verdicts: r.Board.rows(hub.Key(ar)), Leftovers: r.Board.leftover(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()), Metrics: r.Metrics,
 	}
 	if in.Invalid == nil {
 		in.Warnings = r.Validator.Warnings(ar)

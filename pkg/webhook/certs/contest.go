@@ -45,7 +45,7 @@ func (r *Rotator) keep(ctx context.Context, secret *corev1.Secret, d *Decision) 
 	}
 	next, err := r.write(ctx, secret, d)
 	if err != nil {
-		return r.lost(write, err), err
+		return r.lost(write, versionOf(secret), err), err
 	}
 	r.wrote = next.ResourceVersion
 	r.Contests.Wrote(write, next)
@@ -65,11 +65,18 @@ func (r *Rotator) yield(ctx context.Context, write contest.Write, found client.O
 	}).Wait
 }
 
-// lost returns the time to wait after a write was refused because a client that undoes it was faster,
-// or 0.
-func (r *Rotator) lost(write contest.Write, err error) time.Duration {
+// lost returns the time to wait after a write that is based on a resourceVersion was refused because a
+// client that undoes it was faster, or 0.
+func (r *Rotator) lost(write contest.Write, base string, err error) time.Duration {
 	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 		return 0
 	}
-	return r.Contests.Lost(write.Object)
+	return r.Contests.Lost(write, base).Wait
+}
+
+func versionOf(secret *corev1.Secret) string {
+	if secret == nil {
+		return ""
+	}
+	return secret.ResourceVersion
 }
