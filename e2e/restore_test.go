@@ -325,9 +325,12 @@ func TestRestoredHubKeepsNewerRules(t *testing.T) {
 	at.hasNewer(t, "running")
 	// The next process knows it from the record.
 	must(t, f.current().Kill())
-	l.expectWaiting(t, 3)
+	eventually(t, "the next process has found them", func(ctx context.Context) error {
+		return metricIs(ctx, f.current(), `rulefleet_held_deletions{cluster="`+healthyName+`",hop="distribute"}`, 3)
+	})
 	at.hasNewer(t, "running")
-	at.acknowledge(t, l)
+	l.expectWaiting(t, 3)
+	at.acknowledge(t, l, "running")
 	// No manager runs meanwhile, so only the lease shows that its last leader has written to the spoke.
 	must(t, f.Hub.Client.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "rulefleet-hub"}}))
 	at.restoreNewer(t, "stopped", func() {
@@ -337,8 +340,11 @@ func TestRestoredHubKeepsNewerRules(t *testing.T) {
 	f.start(t)
 	l.expectWaiting(t, 3)
 	at.hasNewer(t, "stopped")
-	at.acknowledge(t, l)
+	at.acknowledge(t, l, "stopped")
 }
+
+// newerRules begin the names of rules that restoreNewer creates in the spoke.
+var newerRules = []string{"newer-", "disabled-", "elsewhere-"}
 
 // restoreNewer saves the hub, decides that three rules are to be in the spoke, and restores the hub.
 func (at *place) restoreNewer(t *testing.T, name string, before func()) {
@@ -361,17 +367,22 @@ func (at *place) restoreNewer(t *testing.T, name string, before func()) {
 // hasNewer expects the rules of restoreNewer in the spoke.
 func (at *place) hasNewer(t *testing.T, name string) {
 	t.Helper()
-	for _, of := range []string{"newer-", "disabled-", "elsewhere-"} {
+	for _, of := range newerRules {
 		expectPushed(t, at.m, client.ObjectKey{Namespace: fleet.Namespace, Name: at.name + "-" + of + name}, 1)
 	}
 }
 
 // acknowledge acknowledges the deletions that wait, and expects that nothing else is removed.
-func (at *place) acknowledge(t *testing.T, l *losing) {
+func (at *place) acknowledge(t *testing.T, l *losing, name string) {
 	t.Helper()
 	update(t, at.Hub, membership(at.name), func(sc *v1alpha1.SpokeCluster) {
 		metav1.SetMetaDataAnnotation(&sc.ObjectMeta, v1alpha1.AcknowledgeDeletionsAnnotation, "true")
 	})
 	l.expectWaiting(t, 0)
+	for _, of := range newerRules {
+		expectPushed(t, at.m, client.ObjectKey{Namespace: fleet.Namespace, Name: at.name + "-" + of + name}, 0)
+	}
+	must(t, at.Hub.Client.Delete(t.Context(), alertRule(at.name+"-disabled-"+name, at.name, onEvery())))
+	must(t, at.Hub.Client.Delete(t.Context(), alertRule(at.name+"-elsewhere-"+name, at.name, onEvery())))
 	at.settle(t)
 }

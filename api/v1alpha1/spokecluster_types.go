@@ -234,7 +234,7 @@ type PendingDeletions struct {
 
 	// suspect is the number of held rules whose deletion waits until you acknowledge it, without a time
 	// limit. The CustomResourceDefinition or the SpokeCluster on which these rules depend was created after
-	// them. It was probably deleted and created again, and objects on the hub may have been lost.
+	// them, or the hub was restored from a backup. Objects on the hub may have been lost.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Suspect int32 `json:"suspect,omitempty"`

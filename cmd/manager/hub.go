@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,6 +42,7 @@ func hubMapper() meta.RESTMapper {
 		corev1.SchemeGroupVersion.WithKind("Namespace"):                           meta.RESTScopeRoot,
 		corev1.SchemeGroupVersion.WithKind("Secret"):                              meta.RESTScopeNamespace,
 		admissionv1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration"): meta.RESTScopeRoot,
+		coordinationv1.SchemeGroupVersion.WithKind("Lease"):                       meta.RESTScopeNamespace,
 		definition().GroupVersionKind():                                           meta.RESTScopeRoot,
 	} {
 		m.Add(kind, scope)

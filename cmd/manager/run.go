@@ -98,8 +98,9 @@ func run(ctx context.Context, o *options) error {
 	countSelf(cfg)
 	log.Info("starting", "version", version, "hub", hubID, "namespace", o.namespace, "replica", identity)
 
-	guard := continuity.NewGuard(nil, nil)
-	fence, lock, err := election(cfg, identity, guard, o)
+	fence := o.fence()
+	guard := continuity.NewGuard(fence.Close, nil) // what the caches show next is not to be acted on
+	lock, err := election(cfg, identity, fence, guard, o)
 	if err != nil {
 		return err
 	}
@@ -140,16 +141,21 @@ func run(ctx context.Context, o *options) error {
 	return nil
 }
 
-// election returns the lock for leader election, and the fence that blocks the writes of a replica
-// that is not the leader. Both are nil without leader election. A standby whose cache may be from
-// before a restore does not take the Lease.
-func election(cfg *rest.Config, identity string, guard *continuity.Guard, o *options) (*leader.Fence, resourcelock.Interface, error) {
+// fence returns the fence that blocks the writes of a replica that is not the leader.
+func (o *options) fence() *leader.Fence {
 	if !o.leaderElect {
-		return nil, nil, nil
+		return leader.NewOpenFence()
 	}
-	fence := leader.NewFence(clock.RealClock{}, leader.RenewDeadline)
-	lock, err := leader.NewLock(cfg, client.ObjectKey{Namespace: o.namespace, Name: leaseName}, identity, os.Getenv(podEnv), fence, guard.Current)
-	return fence, lock, err
+	return leader.NewFence(clock.RealClock{}, leader.RenewDeadline)
+}
+
+// election returns the lock for leader election, or nil without leader election. A standby whose cache
+// may be from before a restore does not take the Lease.
+func election(cfg *rest.Config, identity string, fence *leader.Fence, guard *continuity.Guard, o *options) (resourcelock.Interface, error) {
+	if !o.leaderElect {
+		return nil, nil
+	}
+	return leader.NewLock(cfg, client.ObjectKey{Namespace: o.namespace, Name: leaseName}, identity, os.Getenv(podEnv), fence, guard.Current)
 }
 
 // work runs the manager until ctx ends, the Lease is lost, or the hub was restored from a backup. When
@@ -168,7 +174,6 @@ func work(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, guard
 		}
 		return leader.ErrLost
 	case <-guard.Restored():
-		fence.Close()
 		unrecorded := record(ctx)
 		stop()
 		var err error

@@ -23,14 +23,15 @@ var ErrNotLeading = errors.New("write not sent: this replica does not hold the l
 var ErrLost = errors.New("this replica lost the lease to another one; it exits, and starts again as a standby")
 
 // Fence controls every write of a replica, to the hub and to spokes. It is open once the lease has been
-// acquired, while the last renewal is younger than the deadline, which is shorter than the lease. A nil Fence
-// is always open, for operation without leader election.
+// acquired, while the last renewal is younger than the deadline, which is shorter than the lease.
 type Fence struct {
 	// clock is the monotonic clock, and wall the one that people set. The former stops while a machine is
 	// suspended, and the latter may be set back.
 	clock, wall clock.PassiveClock
 	deadline    time.Duration
-	lost        chan struct{}
+	// open means that there is no lease.
+	open bool
+	lost chan struct{}
 
 	mu sync.Mutex
 	// renewed is when the last successful renewal was sent; nil before the first.
@@ -48,21 +49,23 @@ func NewFence(c clock.PassiveClock, deadline time.Duration) *Fence {
 	return &Fence{clock: c, wall: c, deadline: deadline, lost: make(chan struct{})}
 }
 
+// NewOpenFence returns a fence that is open until Close, for operation without leader election.
+func NewOpenFence() *Fence {
+	return &Fence{open: true, lost: make(chan struct{})}
+}
+
 // Lost returns a channel that is closed when another replica has taken the lease from this one.
 func (f *Fence) Lost() <-chan struct{} {
-	if f == nil {
-		return nil
-	}
 	return f.lost
 }
 
 // Check returns an error if writes may not be sent now.
 func (f *Fence) Check() error {
-	if f == nil {
-		return nil
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.open && !f.closed {
+		return nil
+	}
 	if f.closed || f.renewed == nil || f.now().since(*f.renewed) >= f.deadline {
 		return ErrNotLeading
 	}
@@ -89,9 +92,6 @@ func (f *Fence) held() (term int, ever bool) {
 // Former returns when a former leader renewed or released the lease for the last time, according to the lease,
 // and when this replica acquired it. Both are zero before that, and if there was no lease.
 func (f *Fence) Former() (renewed, acquired time.Time) {
-	if f == nil {
-		return time.Time{}, time.Time{}
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.former, f.acquired
@@ -115,13 +115,6 @@ func (f *Fence) renew(sent moment, term int) {
 
 // Close closes the fence permanently.
 func (f *Fence) Close() {
-	if f != nil {
-		f.release()
-	}
-}
-
-// release closes the fence permanently.
-func (f *Fence) release() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
@@ -141,9 +134,6 @@ func (f *Fence) lose() {
 
 // Wrap returns a transport that sends writes only while the fence is open. Other requests always pass.
 func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper {
-	if f == nil {
-		return next
-	}
 	return &transport{fence: f, next: next}
 }
 

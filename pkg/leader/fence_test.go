@@ -152,9 +152,6 @@ func TestFormer(t *testing.T) {
 	if renewed, acquired := f.Former(); !renewed.IsZero() || !acquired.IsZero() {
 		t.Errorf("without a former leader: %v, %v", renewed, acquired)
 	}
-	if renewed, acquired := (*Fence)(nil).Former(); !renewed.IsZero() || !acquired.IsZero() {
-		t.Errorf("without leader election: %v, %v", renewed, acquired)
-	}
 }
 
 // The time when a renewal was sent counts, because its answer may be late.
@@ -388,9 +385,13 @@ func TestFenceClosesBeforeTheBody(t *testing.T) {
 	}
 }
 
-func TestNoFence(t *testing.T) {
-	var f *Fence
-	if f.Check() != nil || f.Lost() != nil || f.Wrap(http.DefaultTransport) != http.DefaultTransport {
-		t.Error("it stands in the way")
+// Without leader election, only Close stops writes.
+func TestOpenFence(t *testing.T) {
+	f := NewOpenFence()
+	expect(t, f, true, false)
+	if renewed, acquired := f.Former(); !renewed.IsZero() || !acquired.IsZero() {
+		t.Errorf("a former leader: %v, %v", renewed, acquired)
 	}
+	f.Close()
+	expect(t, f, false, false)
 }

@@ -153,7 +153,7 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 // giveUp releases the lease; nothing is written afterwards. client-go would also release the lease of another
 // replica if the one that stops has not noticed that it lost its own.
 func (l *lock) giveUp(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	l.fence.release()
+	l.fence.Close()
 	if l.holder != l.Identity() {
 		return errForeign
 	}

@@ -15,7 +15,7 @@ type PendingDeletionsApplyConfiguration struct {
 	Held *int32 `json:"held,omitempty"`
 	// suspect is the number of held rules whose deletion waits until you acknowledge it, without a time
 	// limit. The CustomResourceDefinition or the SpokeCluster on which these rules depend was created after
-	// them. It was probably deleted and created again, and objects on the hub may have been lost.
+	// them, or the hub was restored from a backup. Objects on the hub may have been lost.
 	Suspect *int32 `json:"suspect,omitempty"`
 	// names lists the AlertRules of the first 50 of these rules, as namespace/name.
 	Names []string `json:"names,omitempty"`
