@@ -240,7 +240,7 @@ func (g *gate) send(req *http.Request, next http.RoundTripper, aside bool) (resp
 		if unsent := h.unsent.Load(); unsent != nil {
 			return nil, began, unsent
 		}
-		if req.Context().Err() == nil {
+		if !abandoned(req.Context(), aside) {
 			g.doubt()
 		}
 		return nil, began, err //nolint:wrapcheck // a transport is transparent
@@ -248,8 +248,17 @@ func (g *gate) send(req *http.Request, next http.RoundTripper, aside bool) (resp
 	if !aside && unavailable(resp.StatusCode) {
 		g.doubt()
 	}
-	resp.Body = &answerBody{ReadCloser: resp.Body, ctx: req.Context(), broke: sync.OnceFunc(g.doubt), done: cancel}
+	resp.Body = &answerBody{ReadCloser: resp.Body, abandoned: func() bool { return abandoned(req.Context(), aside) }, broke: sync.OnceFunc(g.doubt), done: cancel}
 	return resp, began, nil
+}
+
+// abandoned reports whether the caller ended a request for a reason of its own. A timeout is not one: the API server
+// did not answer, and another one may do so next. Only of requests that go aside, the server behind may be the cause.
+func abandoned(ctx context.Context, aside bool) bool {
+	if aside {
+		return ctx.Err() != nil
+	}
+	return errors.Is(context.Cause(ctx), context.Canceled)
 }
 
 // handling tracks the connection of a request.
@@ -296,16 +305,16 @@ func writes(req *http.Request) bool {
 type answerBody struct {
 	io.ReadCloser
 
-	ctx    context.Context //nolint:containedctx // the request's
-	closed atomic.Bool
-	broke  func()
-	done   func()
+	abandoned func() bool
+	closed    atomic.Bool
+	broke     func()
+	done      func()
 }
 
 // Read implements io.Reader.
 func (a *answerBody) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) && a.ctx.Err() == nil && !a.closed.Load() {
+	if err != nil && !errors.Is(err, io.EOF) && !a.abandoned() && !a.closed.Load() {
 		a.broke()
 	}
 	return n, err //nolint:wrapcheck // a body is transparent

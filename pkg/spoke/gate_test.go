@@ -467,6 +467,65 @@ func TestGateHidesAnswers(t *testing.T) {
 	}
 }
 
+// A request that the caller gives up is no reason for doubt. One that gets no answer in time is, although its
+// connection stays in use, unless something behind the API server has to answer it.
+func TestGateAfterATimeout(t *testing.T) {
+	for name, tc := range map[string]struct {
+		end   func(context.Context) (context.Context, context.CancelFunc)
+		reads int
+	}{
+		"timeout": {end: func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, time.Second) }, reads: 1},
+		"stalled": {end: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancelCause(ctx)
+			timer := time.AfterFunc(time.Second, func() { cancel(errors.New("stalled")) })
+			return ctx, func() { timer.Stop(); cancel(nil) }
+		}, reads: 1},
+		"given up": {end: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			timer := time.AfterFunc(time.Second, cancel)
+			return ctx, func() { timer.Stop(); cancel() }
+		}},
+		"behind the API server": {end: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(aside(ctx), time.Second)
+		}},
+	} {
+		for when, begins := range map[string]bool{"no answer": false, "no end": true} {
+			t.Run(name+"/"+when, func(t *testing.T) {
+				x := newCrossing(t, true)
+				x.here.answerBy(func(w http.ResponseWriter, r *http.Request) {
+					if begins {
+						_, _ = w.Write([]byte("{"))
+						_ = http.NewResponseController(w).Flush()
+					}
+					<-r.Context().Done()
+				})
+				ctx, cancel := tc.end(t.Context())
+				defer cancel()
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, x.cfg.Host+"/hangs", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := x.http.Do(req)
+				if err == nil {
+					_, err = io.ReadAll(resp.Body)
+					_ = resp.Body.Close()
+				}
+				if err == nil {
+					t.Fatal("it was answered")
+				}
+				x.here.answerBy(nil)
+				x.here.seen()
+				if err := x.write(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if reads, writes, conns := x.here.seen(); reads != tc.reads || len(writes) != 1 || conns != 1 {
+					t.Errorf("the identity was read %d times, and %d times written, over %d connections", reads, len(writes), conns)
+				}
+			})
+		}
+	}
+}
+
 // A write never waits longer than its own context lasts.
 func TestGateIsBounded(t *testing.T) {
 	for protocol, http2 := range protocols {
