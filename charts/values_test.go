@@ -101,6 +101,7 @@ var effects = map[string]effect{
 	"allowKubeconfigOfSpokes":  {value: map[string]any{"edge-1": []any{"http", "proxy-url"}, "edge-2": []any{"http"}}, want: "--allow-kubeconfig=edge-1=http,edge-1=proxy-url,edge-2=http\n"},
 	"deletionHold":             {value: "1h", want: "--deletion-hold=1h"},
 	"leaveTimeout":             {value: "5m", want: "--leave-timeout=5m"},
+	"trackingLabels":           {value: []any{"example.com/app", "example.org"}, want: "--tracking-labels=example.com/app,example.org"},
 	"releaseSpokesOnUninstall": {value: false, gone: "--release-spokes"},
 	"log.format":               {value: "console", want: "--log-format=console"},
 	"log.level":                {value: "debug", want: "--log-level=debug"},

@@ -54,6 +54,7 @@ type options struct {
 	checkMetrics       bool
 	intervals          interval.Scale
 	leaveTimeout       time.Duration
+	trackingLabels     string
 	webhookPort        int
 	webhookService     string
 	webhookConfig      string
@@ -118,6 +119,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.BoolVar(&o.checkMetrics, "check-metrics", true, "check whether a spoke's Prometheus has series for every selector of the rules' expressions, and report selectors without series")
 	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "`duration` for which deletions are held if more than 20 rules and more than a quarter of a spoke's rules are to be deleted within that duration; after the cluster of a spoke has changed, every deletion there is held for this duration. 0 disables both. Deletions that may be caused by a loss of objects on the hub always wait for an acknowledgement")
 	f.DurationVar(&o.leaveTimeout, "leave-timeout", 2*time.Minute, "`duration` for which the manager tries to reach a spoke to remove its rules after its SpokeCluster was deleted; rules that are left after that stay in the spoke")
+	f.StringVar(&o.trackingLabels, "tracking-labels", "", "comma-separated `labels` and domains of labels that are not copied from the Secret of a spoke to its SpokeCluster, because a tool recognizes its objects by them and would delete the SpokeCluster."+
+		" Those of Kubernetes, Argo CD, Flux, kapp and Rancher Fleet are never copied")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "`port` of the admission webhook; 0 disables it")
 	f.StringVar(&o.webhookService, "webhook-service", "rulefleet-webhook", "`name` of the Service in the manager's namespace through which the hub's API server calls the webhook")
 	f.StringVar(&o.webhookConfig, "webhook-config", "rulefleet", "`name` of the ValidatingWebhookConfiguration whose caBundle the manager maintains; it does not have to exist")

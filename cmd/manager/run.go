@@ -245,7 +245,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard}
 	registrar := &spoke.Registrar{
 		Client: local.GetClient(), Live: local.GetAPIReader(), Provider: provider, Namespace: o.namespace, Deletions: held, Rules: rules, Failures: failures,
-		Evaluation: poller, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout,
+		Evaluation: poller, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout, TrackingLabels: fields(o.trackingLabels),
 	}
 	if err := registrar.SetupWithManager(local); err != nil {
 		return err

@@ -136,6 +136,8 @@ func (w writer) advice(o Object) string {
 		leave = "remove the annotation from the manifest that it applies"
 	case o.Kind == WebhookConfiguration:
 		leave = "configure it to ignore webhooks[].clientConfig.caBundle"
+	case o.Kind == SpokeCluster && o.Spoke == "": // the whole object
+		leave = "configure it not to delete SpokeClusters; if it finds them by a label that it has set on the Secret, add the label to --tracking-labels (chart value trackingLabels)"
 	case o.Kind == SpokeCluster:
 		leave = "configure it to ignore the labels and finalizers of SpokeClusters"
 	}

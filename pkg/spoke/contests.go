@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,6 +29,22 @@ func membership(name, annotation string) contest.Object {
 // Removing is the removal of an annotation that the operator has acted on.
 func Removing(sc *v1alpha1.SpokeCluster, annotation string) contest.Write {
 	return contest.Write{Object: membership(sc.Name, annotation), Meant: sc.Annotations[annotation], Base: sc.ResourceVersion}
+}
+
+// creation is the creation of a SpokeCluster. A tool may delete the SpokeCluster again each time, and register its
+// Secret again. Each time, the rules are removed from the spoke. What is known of it survives the SpokeCluster.
+func creation(name string) contest.Write {
+	o := contest.Object{Kind: contest.SpokeCluster}
+	o.Name = name
+	return contest.Write{Object: o, Meant: "registered", Gone: true}
+}
+
+// recreate returns how long to wait before a SpokeCluster is created that another client keeps deleting, and reports
+// that with an Event on the Secret.
+func (r *Registrar) recreate(secret *corev1.Secret) time.Duration {
+	return r.Contests.Yield(creation(secret.Name), nil, func(message string) {
+		r.Recorder.Eventf(secret, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Register", "%s", Clip(message, MaxNote))
+	}).Wait
 }
 
 // silent is the callback of a caller that shows contests in another way.
@@ -60,6 +77,9 @@ func (r *Registrar) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, label
 	case err == nil:
 		if u.GetResourceVersion() != sc.ResourceVersion { // otherwise the API server found no change
 			r.Contests.Wrote(write, u)
+		}
+		if sc.ResourceVersion == "" {
+			r.Contests.Wrote(creation(sc.Name), u)
 		}
 		return nil, 0, nil
 	case apierrors.IsConflict(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict):

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -143,6 +144,37 @@ func TestContestOfMembership(t *testing.T) {
 			d.want(1, 0)
 		})
 	}
+}
+
+// TestContestOfCreation has another client that deletes the SpokeCluster, and registers its Secret again each time.
+func TestContestOfCreation(t *testing.T) {
+	d := newDisputed(t)
+	prune := func() {
+		d.Helper()
+		d.edit(func(sc *v1alpha1.SpokeCluster) { sc.Finalizers = nil })
+		if err := d.Client.Delete(d.Context(), d.read()); err != nil {
+			d.Fatal(err)
+		}
+	}
+	notes := d.Recorder.(*events.FakeRecorder).Events
+	d.want(1, 0)
+	prune()
+	d.want(1, 0)
+	if len(notes) > 0 {
+		t.Errorf("it says %s", <-notes)
+	}
+	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		prune()
+		d.want(0, wait)
+		if note := <-notes; !strings.Contains(note, "deletes SpokeCluster s after each write") || !strings.Contains(note, "--tracking-labels") {
+			t.Errorf("it says %s", note)
+		}
+		d.pass(wait)
+		d.want(1, 0)
+	}
+	d.pass(30 * time.Minute)
+	prune()
+	d.want(1, 0)
 }
 
 // What the cache does not show yet was not undone.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,11 +18,11 @@ import (
 
 // mirrored returns the labels that a SpokeCluster takes from its Secret, and whether they differ from those it
 // took before. A label that another client has changed on the SpokeCluster is left to that client.
-func mirrored(secret map[string]string, sc *v1alpha1.SpokeCluster) (labels map[string]string, changed bool) {
+func mirrored(secret map[string]string, sc *v1alpha1.SpokeCluster, tracking []string) (labels map[string]string, changed bool) {
 	ours := ownLabels(sc)
 	labels = map[string]string{}
 	for key, value := range secret {
-		if !mirrors(key) {
+		if !mirrors(key, tracking) {
 			continue
 		}
 		current, exists := sc.Labels[key]
@@ -49,12 +50,23 @@ func alters(labels map[string]string, sc *v1alpha1.SpokeCluster) bool {
 	return false
 }
 
-// mirrors reports whether a Secret's label is used for placement. The registration label and the labels of
-// Kubernetes and its tools are not.
-func mirrors(key string) bool {
+// trackingDomains are the domains of labels by which tools recognize the objects that they have applied: those of
+// Kubernetes itself, Argo CD, Flux, kapp, Rancher Fleet and wrangler. A tool that finds its label on a SpokeCluster,
+// which it has not applied, deletes the SpokeCluster, and with it the rules in the spoke.
+var trackingDomains = []string{
+	"kubernetes.io", "argocd.argoproj.io", "toolkit.fluxcd.io", "kapp.k14s.io", "fleet.cattle.io", "objectset.rio.cattle.io",
+}
+
+// mirrors reports whether a Secret's label is used for placement. The registration label and those by which tools
+// track objects are not. tracking has further ones: a label, or a domain with its subdomains.
+func mirrors(key string, tracking []string) bool {
+	if key == v1alpha1.RegistrationLabel || slices.Contains(tracking, key) {
+		return false
+	}
 	domain, _, found := strings.Cut(key, "/")
-	return key != v1alpha1.RegistrationLabel &&
-		!(found && (domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io")))
+	return !found || !slices.ContainsFunc(slices.Concat(trackingDomains, tracking), func(of string) bool {
+		return domain == of || strings.HasSuffix(domain, "."+of)
+	})
 }
 
 // ownLabels returns the labels that the mirror applied, from managedFields.

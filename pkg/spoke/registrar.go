@@ -55,6 +55,9 @@ type Registrar struct {
 	Recorder events.EventRecorder
 	// LeaveTimeout bounds the removal of rules from a spoke that leaves.
 	LeaveTimeout time.Duration
+	// TrackingLabels are labels, or domains of labels, that are not copied from a Secret to its SpokeCluster, in
+	// addition to trackingDomains.
+	TrackingLabels []string
 
 	mu      sync.Mutex
 	learned bool
@@ -297,7 +300,7 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 	if !missing && (secret == nil || !sc.DeletionTimestamp.IsZero()) {
 		return sc, 0, nil
 	}
-	labels, due := wanted(secret, sc)
+	labels, due := r.wanted(secret, sc)
 	if !missing && !due {
 		r.Contests.Stands(membership(name, ""))
 		return sc, 0, nil
@@ -308,8 +311,13 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 		if err != nil {
 			return nil, 0, fmt.Errorf("confirming the labels of SpokeCluster %s before they change: %w", name, err)
 		}
-		if labels, due = wanted(now, sc); !due {
+		if labels, due = r.wanted(now, sc); !due {
 			return sc, live.BehindRetry, nil // the missing event triggers the next reconcile
+		}
+	}
+	if missing {
+		if wait := r.recreate(secret); wait > 0 {
+			return nil, wait, nil
 		}
 	}
 	return r.mirror(ctx, sc, labels)
@@ -317,11 +325,11 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 
 // wanted returns the labels that a SpokeCluster takes from its Secret, and whether to write it. Without a
 // Secret it is not written.
-func wanted(secret *corev1.Secret, sc *v1alpha1.SpokeCluster) (labels map[string]string, due bool) {
+func (r *Registrar) wanted(secret *corev1.Secret, sc *v1alpha1.SpokeCluster) (labels map[string]string, due bool) {
 	if secret == nil {
 		return nil, false
 	}
-	labels, due = mirrored(secret.Labels, sc)
+	labels, due = mirrored(secret.Labels, sc, r.TrackingLabels)
 	return labels, due || !controllerutil.ContainsFinalizer(sc, v1alpha1.LeaveFinalizer)
 }
 
