@@ -32,13 +32,17 @@ type mark struct {
 	fields uint64
 }
 
-// entries are the managedFields of an object, without those of the status.
+// entries are the managedFields of an object, either those of the status or the others.
 type entries struct{ own, others []metav1.ManagedFieldsEntry }
 
-func entriesOf(o metav1.Object) (out entries) {
+func entriesOf(o metav1.Object, status bool) (out entries) {
+	part := ""
+	if status {
+		part = "status"
+	}
 	for _, e := range o.GetManagedFields() {
 		switch {
-		case e.Subresource != "" || e.Time == nil:
+		case e.Subresource != part || e.Time == nil:
 		case e.Manager == Manager, e.Manager == MirrorManager, e.Manager == v1alpha1.FieldManager:
 			out.own = append(out.own, e)
 		default:
@@ -57,11 +61,11 @@ func latest(entries []metav1.ManagedFieldsEntry) (last metav1.ManagedFieldsEntry
 	return last
 }
 
-func (w *Writes) markOf(o metav1.Object) mark {
+func (w *Writes) markOf(of Object, o metav1.Object) mark {
 	if o == nil {
 		return mark{}
 	}
-	e := entriesOf(o)
+	e := entriesOf(o, of.Status)
 	m := mark{fields: w.fields(e.own)}
 	for _, last := range []metav1.ManagedFieldsEntry{latest(e.own), latest(e.others)} {
 		if last.Time != nil && m.at.Before(last.Time) {
@@ -85,8 +89,8 @@ func (w *Writes) fields(own []metav1.ManagedFieldsEntry) uint64 {
 // blame returns the client that wrote an object after the operator: another field manager whose entry is as
 // new as the operator's write, or a client of the same name if the operator's entry still has all its fields.
 // A client that only removes fields gets no entry, and removes fields from the operator's.
-func (w *Writes) blame(since mark, o metav1.Object) writer {
-	e := entriesOf(o)
+func (w *Writes) blame(of Object, since mark, o metav1.Object) writer {
+	e := entriesOf(o, of.Status)
 	if last := latest(e.others); last.Time != nil && !last.Time.Before(&since.at) {
 		return writer{name: printable(last.Manager)}
 	}

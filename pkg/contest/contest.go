@@ -66,6 +66,8 @@ type Object struct {
 	// Annotation is an annotation that the operator removes from the object, or "" for all other fields. An
 	// opponent may contest only one of the two.
 	Annotation string
+	// Status means the status of the object, which other clients may contest alone.
+	Status bool
 }
 
 // Write is a write of an object.
@@ -207,7 +209,7 @@ func (w *Writes) Blame(o Object, found metav1.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if d := w.disputes[o]; d != nil {
-		d.by = w.blame(d.mark, found)
+		d.by = w.blame(o, d.mark, found)
 	}
 }
 
@@ -227,7 +229,7 @@ func (w *Writes) Wrote(write Write, answer metav1.Object) {
 		w.peaceful[of][w.key(write.Object)] = peaceful{meant: meant, base: w.hash(write.Base), at: now}
 		return
 	}
-	d.meant, d.base, d.lost, d.wrote, d.mark = meant, w.hash(write.Base), false, now, w.markOf(answer)
+	d.meant, d.base, d.lost, d.wrote, d.mark = meant, w.hash(write.Base), false, now, w.markOf(write.Object, answer)
 	d.until = now + w.quiet(d)
 }
 

@@ -693,11 +693,11 @@ func TestBlame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFront(t)
 			answer := &metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{wrote, entry("kubectl", "", 8, part)}}
-			since := f.markOf(answer)
+			since := f.markOf(object, answer)
 			if tc.deleted {
-				since = f.markOf(nil)
+				since = f.markOf(object, nil)
 			}
-			if got := f.blame(since, &metav1.ObjectMeta{ManagedFields: tc.found}); got != tc.want {
+			if got := f.blame(object, since, &metav1.ObjectMeta{ManagedFields: tc.found}); got != tc.want {
 				t.Errorf("it is %+v, want %+v", got, tc.want)
 			}
 		})

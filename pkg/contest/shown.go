@@ -97,6 +97,8 @@ func (d *dispute) message(o Object) string {
 	switch {
 	case o.Annotation != "":
 		how = "sets annotation " + o.Annotation + " of %s again each time that Rulefleet has removed it"
+	case o.Status:
+		how = "changes the status of %s back after each write"
 	case d.absent:
 		how = "creates %s again after each deletion"
 	case d.gone:
@@ -134,6 +136,8 @@ func (w writer) advice(o Object) string {
 	switch {
 	case o.Annotation != "":
 		leave = "remove the annotation from the manifest that it applies"
+	case o.Status:
+		leave = "configure it to ignore the status"
 	case o.Kind == WebhookConfiguration:
 		leave = "configure it to ignore webhooks[].clientConfig.caBundle"
 	case o.Kind == SpokeCluster && o.Spoke == "": // the whole object

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	testingclock "k8s.io/utils/clock/testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/live"
 )
 
 // noRules are on the hub.
@@ -142,6 +144,65 @@ func TestContestOfMembership(t *testing.T) {
 			d.gone("s")
 			d.edit(undo)
 			d.want(1, 0)
+		})
+	}
+}
+
+// TestContestOfStatus has another client that changes the status of a SpokeCluster back.
+func TestContestOfStatus(t *testing.T) {
+	d := newDisputed(t)
+	d.want(1, 0)
+	before := d.read().Status
+	undo := func() {
+		d.Helper()
+		sc := d.read()
+		sc.Status = before
+		if err := d.Client.Status().Update(d.Context(), sc); err != nil {
+			d.Fatal(err)
+		}
+	}
+	shown := func(is bool, again time.Duration) {
+		d.Helper()
+		d.want(0, again)
+		if got := len(d.read().Status.Conditions) > 0; got != is {
+			d.Fatalf("the status is shown: %v", got)
+		}
+	}
+	shown(true, 0)
+	undo()
+	shown(true, 0)
+	notes := d.Recorder.(*events.FakeRecorder).Events
+	for len(notes) > 0 {
+		<-notes // of transitions
+	}
+	for _, wait := range []time.Duration{time.Second, 2 * time.Second} {
+		undo()
+		shown(false, wait)
+		if note := <-notes; !strings.Contains(note, "changes the status of SpokeCluster s back after each write") || !strings.Contains(note, "ignore the status") {
+			t.Errorf("it says %s", note)
+		}
+		d.pass(wait)
+		shown(true, 0)
+		for len(notes) > 0 {
+			<-notes
+		}
+	}
+}
+
+// A spoke does not leave because of an old cache.
+func TestLeaveByAnOldCache(t *testing.T) {
+	for name, change := range map[string]func(*v1alpha1.SpokeCluster){
+		"a former one": func(sc *v1alpha1.SpokeCluster) { sc.UID = "former" },
+		"not deleted":  func(*v1alpha1.SpokeCluster) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisputed(t)
+			d.want(1, 0)
+			sc := d.read()
+			sc.DeletionTimestamp = new(metav1.Now())
+			change(sc)
+			d.cached = sc // Depart would wait for the controllers
+			d.want(0, live.BehindRetry)
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/live"
 )
 
 const (
@@ -34,6 +35,9 @@ func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 		r.Provider.Remove(sc.Name) // the finalizers of others remain
 		return reconcile.Result{}, nil
 	}
+	if leaves, err := r.leaves(ctx, sc); err != nil || !leaves {
+		return reconcile.Result{RequeueAfter: live.BehindRetry}, err
+	}
 	served, err := r.Rules.Served(ctx)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("checking the CustomResourceDefinitions before SpokeCluster %s leaves: %w", sc.Name, err)
@@ -48,7 +52,8 @@ func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 		return reconcile.Result{}, err
 	}
 	if !d.Done {
-		return reconcile.Result{}, r.show(ctx, sc, secret, leavingStatus(sc, d, metav1.Now()))
+		wait, err := r.show(ctx, sc, secret, leavingStatus(sc, d, metav1.Now()))
+		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	if left, err := r.deleteGenerated(ctx, sc.Name); err != nil || left {
 		return reconcile.Result{RequeueAfter: leaveRetry}, err
@@ -58,6 +63,19 @@ func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 	}
 	r.farewell(sc, d)
 	return reconcile.Result{}, Free(ctx, r.Client, sc)
+}
+
+// leaves reports whether a SpokeCluster is being deleted according to the API server. An old cache may show a former
+// one.
+func (r *Registrar) leaves(ctx context.Context, sc *v1alpha1.SpokeCluster) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, live.Timeout)
+	defer cancel()
+	now := &v1alpha1.SpokeCluster{}
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(sc), now)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("confirming that SpokeCluster %s is being deleted: %w", sc.Name, err)
+	}
+	return err == nil && now.UID == sc.UID && !now.DeletionTimestamp.IsZero(), nil
 }
 
 // depart removes the rules from the spoke, unless they are to stay.

@@ -474,7 +474,9 @@ func TestGateAfterATimeout(t *testing.T) {
 		end   func(context.Context) (context.Context, context.CancelFunc)
 		reads int
 	}{
-		"timeout": {end: func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, time.Second) }, reads: 1},
+		"timeout": {end: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Second)
+		}, reads: 1},
 		"stalled": {end: func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancelCause(ctx)
 			timer := time.AfterFunc(time.Second, func() { cancel(errors.New("stalled")) })

@@ -31,6 +31,8 @@ const (
 	// pruneStep of them.
 	pruneAtOnce = 4
 	pruneStep   = 100
+	// pruneAgain is the first pause before objects are removed that were created again.
+	pruneAgain = time.Second
 	// idlePoll is the interval at which awaitIdle checks for busy workers.
 	idlePoll = 20 * time.Millisecond
 )
@@ -312,12 +314,17 @@ func isEnding(err error) bool {
 }
 
 // pruneAll removes all PrometheusRules of the hub. It returns an error for those that it could not remove, and
-// removes the others.
+// removes the others. If another client creates some again, it pauses longer and longer.
 func pruneAll(ctx context.Context, own *reading, rules monitoring.Interface, told func(removed int, left []string)) error {
-	for {
+	for pause := time.Duration(0); ; pause = 2*pause + pruneAgain {
 		objects, err := listOwn(ctx, own)
 		if err != nil || len(objects) == 0 {
 			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting to remove PrometheusRules that another client created again: %w", context.Cause(ctx))
+		case <-time.After(pause):
 		}
 		if err := removeAll(ctx, rules, objects, told); err != nil {
 			return err

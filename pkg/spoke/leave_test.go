@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -110,6 +111,23 @@ func TestPruneAllIsRefused(t *testing.T) {
 	if err := pruneAll(t.Context(), ownOf(gone), gone, func(int, []string) {}); err != nil {
 		t.Errorf("without the kind: %v", err)
 	}
+}
+
+// Another client that creates an object again and again causes few deletions.
+func TestPruneAllPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rules, deletions := monitoringfake.NewClientset(ruleOf("hub", "own")), 0
+		rules.PrependReactor("delete", "prometheusrules", func(clienttesting.Action) (bool, runtime.Object, error) {
+			deletions++
+			return true, nil, nil // and there is another one
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		err := pruneAll(ctx, ownOf(rules), rules, func(int, []string) {})
+		if !errors.Is(err, context.DeadlineExceeded) || deletions < 3 || deletions > 7 {
+			t.Errorf("%d deletions: %v", deletions, err)
+		}
+	})
 }
 
 // A refused deletion does not stop the others, and only what is left is reported.

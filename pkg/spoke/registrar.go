@@ -155,31 +155,45 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	status := statusOf(sc, n, metav1.Now())
 	tellFailing(&status, failing(r.Failures, sc, n.seen))
 	r.tellEvaluation(&status, sc, n)
-	return reconcile.Result{RequeueAfter: interval.Soonest(wait, again)}, r.show(ctx, sc, secret, status)
+	later, err := r.show(ctx, sc, secret, status)
+	return reconcile.Result{RequeueAfter: interval.Soonest(wait, again, later)}, err
 }
 
-// show writes a status if it differs, and emits Events about transitions. If the cache is behind, it writes
+// show writes a status if it differs, and emits Events about transitions. It returns how long to wait if another client
+// keeps changing the status back. If the cache is behind, it writes
 // nothing, because the write would conflict and Events would repeat. The next event from the cache triggers
 // another reconcile.
-func (r *Registrar) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status v1alpha1.SpokeClusterStatus) error {
+func (r *Registrar) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status v1alpha1.SpokeClusterStatus) (time.Duration, error) {
 	if equality.Semantic.DeepEqual(status, sc.Status) || r.isOutdated(sc) {
-		return nil
+		return 0, nil
+	}
+	write := contest.OfStatus(contest.SpokeCluster, sc, &status)
+	if turn := r.yieldStatus(write, sc); turn.Behind || turn.Wait > 0 {
+		return turn.Wait, nil
 	}
 	next := sc.DeepCopy()
 	next.Status = status
 	err := r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		r.setOutdated(sc)
-		return nil
+		return 0, nil
 	}
 	if err != nil {
-		return fmt.Errorf("writing the status of SpokeCluster %s: %w", sc.Name, err)
+		return 0, fmt.Errorf("writing the status of SpokeCluster %s: %w", sc.Name, err)
 	}
 	if next.ResourceVersion != sc.ResourceVersion { // otherwise the API server found no change and sends no event
 		r.setOutdated(sc)
+		r.Contests.Wrote(write, next)
 	}
 	r.announce(sc, secret, status.Conditions)
-	return nil
+	return 0, nil
+}
+
+// yieldStatus returns whether to write a status now, or later because another client keeps changing it back.
+func (r *Registrar) yieldStatus(write contest.Write, sc *v1alpha1.SpokeCluster) contest.Turn {
+	return r.Contests.Yield(write, sc, func(message string) {
+		r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Status", "%s", Clip(message, MaxNote))
+	})
 }
 
 // learn reads all statuses before the first spoke is registered. It restores the known identities, because the

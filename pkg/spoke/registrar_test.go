@@ -204,7 +204,7 @@ func TestShowWithAnOldCache(t *testing.T) {
 	show := func(sc *v1alpha1.SpokeCluster, message string, wantWrites, wantEvents int) {
 		t.Helper()
 		finding.Message = message
-		if err := r.show(t.Context(), sc, nil, statusOf(sc, news{finding: finding}, metav1.Now())); err != nil {
+		if _, err := r.show(t.Context(), sc, nil, statusOf(sc, news{finding: finding}, metav1.Now())); err != nil {
 			t.Fatal(err)
 		}
 		if writes != wantWrites || len(recorder.Events) != wantEvents {

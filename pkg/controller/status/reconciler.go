@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -30,6 +31,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 const (
@@ -220,6 +222,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if equality.Semantic.DeepEqual(status, ar.Status) {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
+	write := contest.OfStatus("AlertRule", ar, &status)
+	if turn := r.yield(write, ar); turn.Behind || turn.Wait > 0 {
+		return reconcile.Result{RequeueAfter: max(turn.Wait, debounce)}, nil
+	}
 	now := time.Now()
 	if wait := r.firing.hold(req.NamespacedName, rule.Compare(&ar.Status, &status), now, r.Intervals.Of(firingInterval)); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
@@ -239,9 +245,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("writing the status of AlertRule %s: %w", req, err)
 	}
 	r.firing.written(req.NamespacedName, now, time.Now())
+	if r.Contests != nil && next.ResourceVersion != ar.ResourceVersion {
+		r.Contests.Wrote(write, next)
+	}
 	r.counts.Store(req.NamespacedName, count)
 	r.tell(ar, &status)
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// yield returns whether to write a status now, or later because another client keeps changing it back.
+func (r *Reconciler) yield(write contest.Write, ar *v1alpha1.AlertRule) contest.Turn {
+	if r.Contests == nil {
+		return contest.Turn{}
+	}
+	return r.Contests.Yield(write, ar, func(message string) {
+		r.Recorder.Eventf(ar, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Status", "%s", spoke.Clip(message, spoke.MaxNote))
+	})
 }
 
 // input collects the input of a rule's status.

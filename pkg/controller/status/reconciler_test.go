@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
@@ -34,6 +36,7 @@ func TestReconcile(t *testing.T) {
 		"gone":      testGone,
 		"outage":    testOutage,
 		"template":  testTemplate,
+		"contest":   testContest,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, h) })
 	}
@@ -91,6 +94,42 @@ func testRestart(t *testing.T, h *fleet.Member) {
 	r.Board.Report(hub.Key(ar), applied("a"))
 	if after := reconcileRule(t, r, ar); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("the same verdict after a restart made a write: %+v", after.Status)
+	}
+}
+
+// testContest has another client that changes the status back.
+func testContest(t *testing.T, h *fleet.Member) {
+	t.Helper()
+	r, c := newReconciler(h.Client), clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
+	recorder := events.NewFakeRecorder(10)
+	r.Recorder, r.Contests = recorder, contest.New(c, 0)
+	ar := alertRule("contest", "a")
+	must(t, h.Client.Create(t.Context(), ar))
+	r.Board.Report(hub.Key(ar), applied("a"))
+	written := reconcileRule(t, r, ar)
+	undo := func() {
+		t.Helper()
+		must(t, h.Client.Get(t.Context(), hub.Key(ar), ar))
+		ar.Status.Clusters = nil
+		must(t, h.Client.Status().Update(t.Context(), ar))
+	}
+	undo()
+	if got := reconcileRule(t, r, ar); !equality.Semantic.DeepEqual(got.Status, written.Status) {
+		t.Errorf("the first time, the status is %+v", got.Status)
+	}
+	for _, wait := range []time.Duration{time.Second, 2 * time.Second} {
+		undo()
+		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: hub.Key(ar)})
+		if err != nil || result.RequeueAfter != wait {
+			t.Fatalf("Reconcile returned %v, %v", result, err)
+		}
+		if note := <-recorder.Events; !strings.Contains(note, "changes the status of AlertRule default/contest back after each write") {
+			t.Errorf("it says %s", note)
+		}
+		c.SetTime(c.Now().Add(wait))
+		if got := reconcileRule(t, r, ar); !equality.Semantic.DeepEqual(got.Status, written.Status) {
+			t.Errorf("after %v, the status is %+v", wait, got.Status)
+		}
 	}
 }
 
