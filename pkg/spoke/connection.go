@@ -70,6 +70,8 @@ type connection struct {
 	conns   *connrotation.Dialer
 	// received is the number of bytes received over all connections.
 	received atomic.Int64
+	// ahead is what is known of the spoke's clock.
+	ahead clockLead
 	// reads are the lists of the latest session.
 	reads   *readings
 	server  *url.URL
@@ -159,7 +161,7 @@ func (c *connection) observed(cfg *rest.Config, g *gate) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	secrets := secretsOf(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &observer{next: next, breaker: c.breaker, gate: g, base: basePath(cfg.Host), secrets: secrets, limits: c.p.opts.Limits, tooLarge: c.tooMuch, count: func(verb, code string) {
+		return &observer{next: next, breaker: c.breaker, gate: g, base: basePath(cfg.Host), secrets: secrets, limits: c.p.opts.Limits, tooLarge: c.tooMuch, ahead: &c.ahead, count: func(verb, code string) {
 			metrics.SpokeRequests.WithLabelValues(verb, code).Inc()
 		}}
 	})

@@ -41,8 +41,9 @@ func creation(name string) contest.Write {
 
 // recreate returns how long to wait before a SpokeCluster is created that another client keeps deleting, and reports
 // that with an Event on the Secret.
-func (r *Registrar) recreate(secret *corev1.Secret) time.Duration {
-	return r.Contests.Yield(creation(secret.Name), nil, func(message string) {
+func (r *Registrar) recreate(name string) time.Duration {
+	return r.Contests.Yield(creation(name), nil, func(message string) {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name}}
 		r.Recorder.Eventf(secret, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Register", "%s", Clip(message, MaxNote))
 	}).Wait
 }
@@ -62,7 +63,11 @@ func (r *Registrar) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, label
 	}
 	u.SetResourceVersion(sc.ResourceVersion) // the next version in the cache is not older than this write
 	write := contest.Write{Object: membership(sc.Name, ""), Meant: string(meant), Base: sc.ResourceVersion}
-	if sc.ResourceVersion != "" {
+	if sc.ResourceVersion == "" {
+		if wait := r.recreate(sc.Name); wait > 0 {
+			return nil, wait, nil
+		}
+	} else {
 		switch turn := r.Contests.Yield(write, sc, silent); {
 		case turn.Behind:
 			return nil, 0, nil

@@ -503,7 +503,7 @@ func TestGateAfterATimeout(t *testing.T) {
 				})
 				ctx, cancel := tc.end(t.Context())
 				defer cancel()
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, x.cfg.Host+"/hangs", nil)
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, x.cfg.Host+"/hangs", http.NoBody)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -80,6 +80,7 @@ type Spoke struct {
 
 	allow   Allowance
 	patient func(context.Context) (context.Context, context.CancelFunc)
+	ahead   *clockLead
 }
 
 // Provider is the multicluster.Provider of registered spokes. Each spoke has its own goroutine, rooted in the
@@ -410,7 +411,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	e.cluster, e.evaluators = s.cluster, c.seen.Evaluators
 	e.spoke = &Spoke{
 		Name: c.name, Reader: s.cluster.GetClient(), Live: live.New(s.cluster.GetAPIReader(), clock.RealClock{}).Within(c.patient), Identity: c.gate, Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
-		Behind: newAsker(c.http, &c.received), Server: c.server, allow: p.opts.Allow.Of(c.name), patient: c.patient,
+		Behind: newAsker(c.http, &c.received), Server: c.server, allow: p.opts.Allow.Of(c.name), patient: c.patient, ahead: &c.ahead,
 	}
 	p.mu.Unlock()
 

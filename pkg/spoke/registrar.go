@@ -329,11 +329,6 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 			return sc, live.BehindRetry, nil // the missing event triggers the next reconcile
 		}
 	}
-	if missing {
-		if wait := r.recreate(secret); wait > 0 {
-			return nil, wait, nil
-		}
-	}
 	return r.mirror(ctx, sc, labels)
 }
 

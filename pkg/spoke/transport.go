@@ -31,6 +31,8 @@ type observer struct {
 	// limits bound the answers. tooLarge is called for an answer above them; it may be nil.
 	limits   Limits
 	tooLarge func(*TooLargeError)
+	// ahead is what is known of the spoke's clock; it may be nil.
+	ahead *clockLead
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -111,6 +113,9 @@ func (o *observer) answered(resp *http.Response, probe bool) {
 	resp.Header.Del("Retry-After")
 	switch code := resp.StatusCode; {
 	case probe:
+		if o.ahead != nil && code == http.StatusOK {
+			o.ahead.saw(resp.Header, time.Now())
+		}
 	case unavailable(code):
 		o.breaker.Observe(false)
 	case code == http.StatusTooManyRequests, code == http.StatusUnauthorized, code >= http.StatusInternalServerError:

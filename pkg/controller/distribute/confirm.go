@@ -81,12 +81,10 @@ func sameVersion(a, b *monitoringv1.PrometheusRule) bool {
 }
 
 // suspect reports whether a removal follows from something that may have been lost, and needs an
-// acknowledgement. The times of the hub and the spoke come from two API servers. A difference between their
-// clocks is allowed for only if a kind is known to be defined anew. An object slips through only if it was
-// created within that difference, and the count still applies. Otherwise all rules of a new hub would be
-// suspects for that long.
+// acknowledgement. The times of the hub and the spoke come from two API servers. If the spoke's clock is ahead, that
+// is taken into account.
 func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool, error) {
-	made := oldest(plan.Delete)
+	made := t.spoke.Made(oldest(plan.Delete))
 	if t.rule == nil {
 		if r.Witness.Deleted(hub.AlertRules, t.req.NamespacedName, t.kind) {
 			return false, nil
@@ -153,7 +151,7 @@ func (r *Reconciler) lacksPredecessor(ctx context.Context, t *task, made time.Ti
 func (r *Reconciler) undone(ctx context.Context, t *task, plan rule.Plan) (bool, error) {
 	var made []time.Time
 	for _, o := range plan.Delete {
-		made = append(made, o.CreationTimestamp.Time)
+		made = append(made, t.spoke.Made(o.CreationTimestamp.Time))
 	}
 	return r.Guard.Kinds.Undone(ctx, specified(t.rule), made...) //nolint:wrapcheck // it says all
 }
@@ -165,7 +163,7 @@ func specified(ar *v1alpha1.AlertRule) time.Time {
 		return last
 	}
 	for _, e := range ar.ManagedFields {
-		if e.Subresource == "" && e.Time != nil && e.Time.After(last) && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.Raw, []byte(`"f:spec"`)) {
+		if e.Subresource == "" && e.Time != nil && e.Time.After(last) && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:spec"`)) {
 			last = e.Time.Time
 		}
 	}

@@ -1,0 +1,64 @@
+package spoke
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+// A clock that is ahead makes objects older, and another one changes nothing.
+func TestAhead(t *testing.T) {
+	now := time.Now()
+	created := now.Add(-time.Minute)
+	for name, tc := range map[string]struct {
+		dates []string
+		want  time.Duration
+	}{
+		"no answer yet":     {},
+		"no date":           {dates: []string{""}},
+		"not a date":        {dates: []string{"tomorrow"}},
+		"the same":          {dates: []string{httpDate(now)}},
+		"a second ahead":    {dates: []string{httpDate(now.Add(time.Second))}},
+		"behind":            {dates: []string{httpDate(now.Add(-time.Hour))}},
+		"ahead":             {dates: []string{httpDate(now.Add(time.Hour))}, want: time.Hour},
+		"set right later":   {dates: []string{httpDate(now.Add(time.Hour)), httpDate(now)}},
+		"ahead, and silent": {dates: []string{httpDate(now.Add(time.Hour)), ""}, want: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Spoke{ahead: &clockLead{}}
+			for _, date := range tc.dates {
+				s.ahead.saw(http.Header{"Date": {date}}, now)
+			}
+			if got := created.Sub(s.Made(created)); got.Round(time.Second) > tc.want || got < tc.want-time.Second {
+				t.Errorf("an object is older by %v, want %v", got, tc.want)
+			}
+		})
+	}
+	if got := (&Spoke{}).Made(created); !got.Equal(created) {
+		t.Errorf("without a connection, an object was created at %v", got)
+	}
+}
+
+func httpDate(t time.Time) string { return t.UTC().Format(http.TimeFormat) }
+
+// The answer to a probe tells the spoke's time. Those to other requests may come from behind its API server.
+func TestAheadByAProbe(t *testing.T) {
+	x := newCrossing(t, true)
+	x.here.answerBy(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Date", httpDate(time.Now().Add(time.Hour)))
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"gitVersion":"v1.36.3"}`))
+	})
+	created := time.Now()
+	s := &Spoke{ahead: &x.connection.ahead}
+	_ = x.write(t.Context())
+	if !s.Made(created).Equal(created) {
+		t.Error("another answer counts")
+	}
+	if err := x.get(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := created.Sub(s.Made(created)).Round(time.Minute); got != time.Hour {
+		t.Errorf("it is ahead by %v", got)
+	}
+}
