@@ -308,6 +308,7 @@ func (at *place) wrote(t *testing.T, m *fleet.Member, since time.Time) map[strin
 // missing, another one is disabled again, and a third one is placed elsewhere again. Nobody decided to remove their
 // rules, so these stay until a person acknowledges it.
 func TestRestoredHubKeepsNewerRules(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})
 	f.up()
@@ -320,7 +321,7 @@ func TestRestoredHubKeepsNewerRules(t *testing.T) {
 	at.settle(t)
 	l := &losing{faulty: f, spoke: at.m}
 	// The manager notices the restore itself.
-	at.restoreNewer(t, "running", func() {})
+	at.restoreNewer(t, "running", 0, func() {})
 	l.expectWaiting(t, 3)
 	at.hasNewer(t, "running")
 	// The next process knows it from the record.
@@ -333,7 +334,7 @@ func TestRestoredHubKeepsNewerRules(t *testing.T) {
 	at.acknowledge(t, l, "running")
 	// No manager runs meanwhile, so only the lease shows that its last leader has written to the spoke.
 	must(t, f.Hub.Client.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "rulefleet-hub"}}))
-	at.restoreNewer(t, "stopped", func() {
+	at.restoreNewer(t, "stopped", leader.RenewDeadline+2*time.Second, func() { // until then, the last known leader could write
 		stop()
 		must(t, f.current().Kill())
 	})
@@ -346,15 +347,15 @@ func TestRestoredHubKeepsNewerRules(t *testing.T) {
 // newerRules begin the names of rules that restoreNewer creates in the spoke.
 var newerRules = []string{"newer-", "disabled-", "elsewhere-"}
 
-// restoreNewer saves the hub, decides that three rules are to be in the spoke, and restores the hub.
-func (at *place) restoreNewer(t *testing.T, name string, before func()) {
+// restoreNewer saves the hub, decides some time later that three rules are to be in the spoke, and restores the hub.
+func (at *place) restoreNewer(t *testing.T, name string, later time.Duration, before func()) {
 	t.Helper()
 	disabled, elsewhere := alertRule(at.name+"-disabled-"+name, at.name, onNamed(healthyName)), alertRule(at.name+"-elsewhere-"+name, at.name, onNamed("other"))
 	disabled.Spec.State = v1alpha1.Disabled
 	must(t, at.Hub.Client.Create(t.Context(), disabled))
 	must(t, at.Hub.Client.Create(t.Context(), elsewhere))
 	must(t, at.Hub.Save())
-	pause(t, leader.RenewDeadline+2*time.Second) // until then, the last known leader could write
+	pause(t, later)
 	at.rule(t, "newer-"+name)
 	update(t, at.Hub, disabled, func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Enabled })
 	update(t, at.Hub, elsewhere, func(ar *v1alpha1.AlertRule) { ar.Spec.Placement = onNamed(healthyName) })
