@@ -312,7 +312,7 @@ func TestRestoredHubKeepsNewerRules(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})
 	f.up()
-	f.options.LeaderElect = true
+	f.options.LeaderElect, f.options.Pod = true, "pod" // a process that ended has no lease
 	stop := f.keepRunning(t)
 	endsWell(t, f)
 	at := f.place(t, healthyName)
