@@ -123,7 +123,7 @@ export GORACE := atexit_sleep_ms=50
 # Tests on API servers wait, most of the time: packages and tests run side by side.
 GO_TEST = go test $(RACE) -count=1 -timeout 20m -parallel 8
 # Tests of long waits, which a busy machine would prolong.
-WARS := ^TestWar|Restored|^TestRotation
+WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
 # Tests that measure time or memory run alone, without the race detector.
 MEASURED := AreBounded|^TestIsolation
 MEASURING := ./pkg/controller/evaluate ./pkg/evaluator ./pkg/rule ./pkg/spoke ./e2e

@@ -226,7 +226,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	recorder := local.GetEventRecorder("rulefleet")
 	validator := rule.NewValidator(o.validateOptions())
 	board := status.NewBoard()
-	failures := status.NewFailures(board, o.intervals, provider.Changed)
+	failures := status.NewFailures(board, o.intervals, o.spokeMaxWrites, provider.Changed)
 	held := brake.New(clock.RealClock{}, o.deletionHold)
 	contests := contest.New(clock.RealClock{}, o.intervals)
 	provider.OnRemoved(contests.ForgetSpoke)

@@ -70,6 +70,8 @@ type connection struct {
 	conns   *connrotation.Dialer
 	// received is the number of bytes received over all connections.
 	received atomic.Int64
+	// together bounds the answers that are read at the same time.
+	together *together
 	// ahead is what is known of the spoke's clock.
 	ahead clockLead
 	// reads are the lists of the latest session.
@@ -115,7 +117,7 @@ type session struct {
 func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, error) {
 	c := &connection{
 		name: name, p: p, cfg: cfg, kick: make(chan struct{}, 1),
-		log: p.log.WithValues("cluster", name), restores: newRestores(), reads: newReadings(),
+		log: p.log.WithValues("cluster", name), restores: newRestores(), reads: newReadings(), together: newTogether(p.opts.Limits),
 	}
 	c.breaker = NewBreaker(func() {
 		p.circuit(c)
@@ -161,7 +163,7 @@ func (c *connection) observed(cfg *rest.Config, g *gate) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	secrets := secretsOf(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &observer{next: next, breaker: c.breaker, gate: g, base: basePath(cfg.Host), secrets: secrets, limits: c.p.opts.Limits, tooLarge: c.tooMuch, ahead: &c.ahead, count: func(verb, code string) {
+		return &observer{next: next, breaker: c.breaker, gate: g, base: basePath(cfg.Host), secrets: secrets, limits: c.p.opts.Limits, together: c.together, tooLarge: c.tooMuch, ahead: &c.ahead, count: func(verb, code string) {
 			metrics.SpokeRequests.WithLabelValues(verb, code).Inc()
 		}}
 	})

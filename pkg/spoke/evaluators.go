@@ -207,27 +207,66 @@ func (s *session) evaluators(ctx context.Context, o *Options, named []v1alpha1.E
 
 // listEvaluators adds the evaluators of a namespace, or of all namespaces, to a Sighting.
 func (s *session) listEvaluators(ctx context.Context, namespace string, seen *Sighting) error {
-	options := metav1.ListOptions{Limit: maxListed}
-	prometheuses, err := s.rules.MonitoringV1().Prometheuses(namespace).List(ctx, options)
-	if err != nil && !apierrors.IsNotFound(err) {
+	err := seen.add(ctx, func(ctx context.Context, o metav1.ListOptions) (page []v1alpha1.Evaluator, next string, err error) {
+		list, err := s.rules.MonitoringV1().Prometheuses(namespace).List(ctx, o)
+		if err != nil {
+			return nil, "", err //nolint:wrapcheck // below
+		}
+		return evaluatorsOf(list.Items, prometheusOf), list.Continue, nil
+	})
+	if err != nil {
 		return fmt.Errorf("listing Prometheuses: %w", err)
 	}
-	if err == nil {
-		seen.More = seen.More || prometheuses.Continue != "" || len(prometheuses.Items) > maxListed
-		for i := range prometheuses.Items[:min(len(prometheuses.Items), maxListed)] {
-			seen.List = append(seen.List, prometheusOf(&prometheuses.Items[i]))
+	err = seen.add(ctx, func(ctx context.Context, o metav1.ListOptions) (page []v1alpha1.Evaluator, next string, err error) {
+		list, err := s.rules.MonitoringV1().ThanosRulers(namespace).List(ctx, o)
+		if err != nil {
+			return nil, "", err //nolint:wrapcheck // below
 		}
-	}
-	rulers, err := s.rules.MonitoringV1().ThanosRulers(namespace).List(ctx, options)
-	if err != nil && !apierrors.IsNotFound(err) {
+		return evaluatorsOf(list.Items, rulerOf), list.Continue, nil
+	})
+	if err != nil {
 		return fmt.Errorf("listing ThanosRulers: %w", err)
 	}
-	if err == nil {
-		seen.More = seen.More || rulers.Continue != "" || len(rulers.Items) > maxListed
-		for i := range rulers.Items[:min(len(rulers.Items), maxListed)] {
-			seen.List = append(seen.List, rulerOf(&rulers.Items[i]))
-		}
+	return nil
+}
+
+// evaluatorsOf returns the relevant parts of objects.
+func evaluatorsOf[T any](items []T, of func(*T) v1alpha1.Evaluator) []v1alpha1.Evaluator {
+	out := make([]v1alpha1.Evaluator, 0, min(len(items), maxListed))
+	for i := range items[:min(len(items), maxListed+1)] {
+		out = append(out, of(&items[i]))
 	}
+	return out
+}
+
+// maxEvaluatorPages bounds the requests for one list of evaluators.
+const maxEvaluatorPages = 8
+
+// add adds a list of evaluators, up to maxListed of them. Anyone who can create such objects can make them large, so a
+// page that is too large is requested again with fewer objects.
+func (s *Sighting) add(ctx context.Context, list func(context.Context, metav1.ListOptions) (page []v1alpha1.Evaluator, next string, err error)) error {
+	options, found := metav1.ListOptions{Limit: maxListed}, 0
+	for range maxEvaluatorPages {
+		page, next, err := list(ctx, options)
+		excess := tooLarge(err)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case excess != nil && excess.part:
+			options.Limit = max(1, options.Limit/16)
+			continue
+		case err != nil:
+			return err
+		}
+		room := maxListed - found
+		s.List = append(s.List, page[:min(len(page), room)]...)
+		if found += len(page); next == "" || found >= maxListed {
+			s.More = s.More || next != "" || found > maxListed
+			return nil
+		}
+		options.Continue = next
+	}
+	s.More = true
 	return nil
 }
 

@@ -32,8 +32,10 @@ const (
 	// maxNesting is the depth of JSON. The managedFields of a Deployment have less than 20 levels.
 	maxNesting = 256
 	// maxValues and maxPageValues bound the JSON values in an object and in a page of a list: a value of two
-	// bytes, such as {}, can become a struct of several hundred bytes.
-	maxValues, maxPageValues = 1 << 17, 1 << 18
+	// bytes, such as {}, can become a struct of several hundred bytes. etcd's limit of 1.5 MiB for an object is
+	// reached first by everything that an API server accepts: otherwise, anyone who can create a PrometheusRule
+	// there could end the session.
+	maxValues, maxPageValues = 1 << 19, 1 << 19
 	// maxShort bounds the objects in lists that are read in one answer, such as those of evaluators.
 	maxShort = 1000
 	// fleetPages bounds the total size of the pages that are read concurrently, in bytes.

@@ -127,6 +127,8 @@ func (m *meter) next() {
 type metered struct {
 	next   http.RoundTripper
 	limits Limits
+	// together bounds the answers that are read at the same time; it may be nil.
+	together *together
 	// tell is called for an answer that is too large, unless the caller can ask for a smaller one. It may be
 	// nil.
 	tell func(*TooLargeError)
@@ -149,7 +151,7 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Header.Set("Content-Type", contentType(resp))
 	}
 	m := &meter{bounds: t.limits.answerTo(req, resp.StatusCode), what: answerName(req, resp.StatusCode)}
-	m.part = pageOf(req) != nil && req.URL.Query().Get("limit") != "1"
+	m.part = canBeSmaller(req)
 	tell := t.tell
 	if aside || tell == nil || (req.Method != http.MethodGet && resp.StatusCode >= http.StatusBadRequest) {
 		tell = func(*TooLargeError) {} // only this request is affected
@@ -157,6 +159,9 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	body := &meteredBody{ReadCloser: resp.Body, meter: m, page: pageOf(req), tell: tell}
 	resp.Body = body
 	if req.URL.Query().Get("watch") == "" {
+		if !aside && body.page == nil {
+			body.together = t.together
+		}
 		return resp, nil
 	}
 	body.slow = newOverdue(m.what, body.ReadCloser, tell) // the context of a watch does not end
@@ -166,6 +171,12 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 		body.slow.start()
 	}
 	return resp, nil
+}
+
+// canBeSmaller reports whether a list can be requested with fewer objects.
+func canBeSmaller(req *http.Request) bool {
+	limit := req.URL.Query().Get("limit")
+	return limit != "" && limit != "1" && req.URL.Query().Get("watch") == ""
 }
 
 // contentType returns how an answer is read. The spoke's Content-Type would choose another decoder: in YAML, 64 KiB can
@@ -203,7 +214,10 @@ type meteredBody struct {
 	meter *meter
 	// page is the page of a list in the body, or nil.
 	page *inflow
-	tell func(*TooLargeError)
+	// together bounds it with the others; held is its part.
+	together *together
+	held     partOf
+	tell     func(*TooLargeError)
 	// slow ends a body that does not complete; nil if the context of the request does that.
 	slow *overdue
 	// over is the error that ended the body.
@@ -223,6 +237,14 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 		}
 		rest = rest[used:]
 	}
+	if b.together != nil && n > 0 {
+		more := partOf{int64(n), b.meter.values - b.held.values}
+		b.held.bytes += more.bytes
+		b.held.values += more.values
+		if excess := b.together.add(more); excess != nil {
+			return 0, b.end(excess)
+		}
+	}
 	if b.page != nil {
 		if busy := b.page.share.take(int64(n)); busy != nil {
 			b.over = busy
@@ -235,13 +257,15 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (b *meteredBody) Close() error {
 	b.slow.stop()
+	b.together.add(partOf{-b.held.bytes, -b.held.values})
+	b.held = partOf{}
 	return b.ReadCloser.Close() //nolint:wrapcheck // a body is transparent
 }
 
 // end ends the answer with an error.
 func (b *meteredBody) end(excess *TooLargeError) error {
 	b.over = excess
-	if b.page == nil { // otherwise a smaller page can be requested
+	if b.page == nil && !excess.part { // otherwise a smaller page can be requested
 		b.tell(excess)
 	}
 	return excess

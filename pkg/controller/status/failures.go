@@ -35,6 +35,7 @@ type Failures struct {
 	board     *Board
 	intervals interval.Scale
 	changed   func(spoke string)
+	flaps     *flaps
 
 	mu     sync.Mutex
 	spokes map[string]*failing
@@ -54,13 +55,22 @@ type failing struct {
 }
 
 // NewFailures returns Failures that pass all verdicts on to a Board. intervals scales the check interval.
-// changed is called without a lock when a spoke's message changes.
-func NewFailures(board *Board, intervals interval.Scale, changed func(spoke string)) *Failures {
-	return &Failures{board: board, intervals: intervals, changed: changed, spokes: map[string]*failing{}}
+// changed is called without a lock when a spoke's message changes. perSecond is how many rows of a spoke per second may
+// change back and forth.
+func NewFailures(board *Board, intervals interval.Scale, perSecond int, changed func(spoke string)) *Failures {
+	f := &Failures{board: board, intervals: intervals, changed: changed, spokes: map[string]*failing{}}
+	f.flaps = newFlaps(perSecond, f.report)
+	return f
 }
 
 // Report records the latest verdict on a rule in the row's spoke.
 func (f *Failures) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+	if f.flaps.admit(key, &row) {
+		f.report(key, row)
+	}
+}
+
+func (f *Failures) report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
 	f.board.Report(key, row)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,6 +91,7 @@ func (f *Failures) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) 
 
 // Leftover records that the row's spoke still has a rule that does not belong there.
 func (f *Failures) Leftover(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+	f.flaps.forget(key, string(row.Name))
 	f.board.Leftover(key, row)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,6 +115,7 @@ func (f *Failures) removedLocked(spoke string, s *failing, key types.NamespacedN
 
 // Forget drops the verdict on a rule that does not belong in a spoke.
 func (f *Failures) Forget(key types.NamespacedName, spoke string) {
+	f.flaps.forget(key, spoke)
 	f.board.Forget(key, spoke)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,6 +130,7 @@ func (f *Failures) drop(key types.NamespacedName) {
 	if f == nil {
 		return
 	}
+	f.flaps.forget(key, "")
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, s := range f.spokes {
@@ -137,6 +150,7 @@ func (f *Failures) forgetSpoke(name string) {
 	if f == nil {
 		return
 	}
+	f.flaps.forgetSpoke(name)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s := f.spokes[name]; s != nil && s.timer != nil {

@@ -27,7 +27,7 @@ func withFailures(t *testing.T, fn func(t *told)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h := &told{T: t}
-		h.Failures = NewFailures(NewBoard(), 0, func(spoke string) {
+		h.Failures = NewFailures(NewBoard(), 0, 10, func(spoke string) {
 			h.Failing(spoke) // would never return if the lock were held
 			h.mu.Lock()
 			defer h.mu.Unlock()

@@ -39,7 +39,7 @@ func newRenewals(t *testing.T) *renewals {
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(ar).WithStatusSubresource(&v1alpha1.AlertRule{}, &v1alpha1.SpokeCluster{})
 	must(t, hub.SetupIndexes(t.Context(), indexer{builder}, "hub", "generated"))
 	r := newReconciler(builder.Build())
-	r.Failures = NewFailures(r.Board, 1, func(string) {})
+	r.Failures = NewFailures(r.Board, 1, 10, func(string) {})
 	t.Cleanup(func() { r.Failures.forgetSpoke("a") })
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	r.damper.clock = clock

@@ -1,0 +1,166 @@
+package status
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+const (
+	// freeReturns is how often a row may return to a former state within flapMemory before that is limited: a
+	// Prometheus is restarted, or a namespace is labeled by mistake.
+	freeReturns = 2
+	flapMemory  = time.Hour
+	// flapBurst is the burst of a spoke, in seconds.
+	flapBurst = 10
+	// flapRetry is when the rows that wait are looked at again.
+	flapRetry = time.Second
+)
+
+// flaps limits how often a spoke changes the rows of rules back and forth, for example by the labels of a namespace,
+// because each change is a write on the hub. The states of a rule on its way, and changes of the rule, are not limited.
+// Of a row that waits, only the newest version is reported.
+type flaps struct {
+	// rate is the number of such changes per second and spoke.
+	rate int
+	// release reports a row that has waited. It is called with the lock, so that a newer row is reported after it, and
+	// returns at once.
+	release func(types.NamespacedName, v1alpha1.ClusterStatus)
+
+	mu     sync.Mutex
+	spokes map[string]*flapping
+}
+
+// flapping is one spoke.
+type flapping struct {
+	bucket *rate.Limiter
+	rows   map[types.NamespacedName]*flappingRow
+	timer  *time.Timer // nil unless rows wait
+}
+
+// flappingRow is the history of a row in one generation of its rule.
+type flappingRow struct {
+	generation int64
+	// states are those that were reported, the last one at the end.
+	states  []rowState
+	message string
+	// returns is the number of changes since then that were not new.
+	returns int
+	since   time.Time
+	// held waits.
+	held *v1alpha1.ClusterStatus
+}
+
+type rowState struct {
+	phase  v1alpha1.Phase
+	reason string
+}
+
+func newFlaps(perSecond int, release func(types.NamespacedName, v1alpha1.ClusterStatus)) *flaps {
+	return &flaps{rate: perSecond, release: release, spokes: map[string]*flapping{}}
+}
+
+// admit reports whether a row may be reported now. Otherwise it is released later.
+func (f *flaps) admit(key types.NamespacedName, row *v1alpha1.ClusterStatus) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.spokes[string(row.Name)]
+	if s == nil {
+		s = &flapping{bucket: rate.NewLimiter(rate.Limit(f.rate), flapBurst*f.rate), rows: map[types.NamespacedName]*flappingRow{}}
+		f.spokes[string(row.Name)] = s
+	}
+	r := s.rows[key]
+	if r == nil || r.generation != row.ObservedGeneration {
+		r = &flappingRow{generation: row.ObservedGeneration}
+		s.rows[key] = r
+	}
+	now := time.Now()
+	if r.isReturn(row) && !r.mayReturn(s.bucket, now) {
+		held := *row
+		r.held = &held
+		if s.timer == nil {
+			s.timer = time.AfterFunc(flapRetry, func() { f.again(string(row.Name), s) })
+		}
+		return false
+	}
+	r.reported(row)
+	return true
+}
+
+// isReturn reports whether a row returns to a former state, or changes only its message.
+func (r *flappingRow) isReturn(row *v1alpha1.ClusterStatus) bool {
+	state := rowState{row.Phase, row.Reason}
+	if len(r.states) > 0 && r.states[len(r.states)-1] == state {
+		return row.Message != r.message
+	}
+	return slices.Contains(r.states, state)
+}
+
+// mayReturn reports whether a return may be reported now, and counts it.
+func (r *flappingRow) mayReturn(bucket *rate.Limiter, now time.Time) bool {
+	if now.Sub(r.since) >= flapMemory {
+		r.returns, r.since = 0, now
+	}
+	if r.returns >= freeReturns && !bucket.AllowN(now, 1) {
+		return false
+	}
+	r.returns++
+	return true
+}
+
+func (r *flappingRow) reported(row *v1alpha1.ClusterStatus) {
+	state := rowState{row.Phase, row.Reason}
+	r.states = append(slices.DeleteFunc(r.states, func(s rowState) bool { return s == state }), state)
+	r.message, r.held = row.Message, nil
+}
+
+// again releases the rows that may be reported now.
+func (f *flaps) again(name string, s *flapping) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.spokes[name] != s {
+		return // it is gone
+	}
+	s.timer = nil
+	now, waits := time.Now(), false
+	for key, r := range s.rows {
+		switch {
+		case r.held == nil:
+		case r.mayReturn(s.bucket, now):
+			row := *r.held
+			r.reported(&row)
+			f.release(key, row)
+		default:
+			waits = true
+		}
+	}
+	if waits {
+		s.timer = time.AfterFunc(flapRetry, func() { f.again(name, s) })
+	}
+}
+
+// forget drops a rule in a spoke, or in all of them if spoke is "".
+func (f *flaps) forget(key types.NamespacedName, spoke string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, s := range f.spokes {
+		if spoke == "" || spoke == name {
+			delete(s.rows, key)
+		}
+	}
+}
+
+// forgetSpoke drops a spoke.
+func (f *flaps) forgetSpoke(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.spokes[name]; s != nil && s.timer != nil {
+		s.timer.Stop()
+	}
+	delete(f.spokes, name)
+}

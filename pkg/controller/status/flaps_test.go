@@ -1,0 +1,137 @@
+package status
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// flapper counts the changed rows that are reported.
+type flapper struct {
+	*flaps
+
+	mu      sync.Mutex
+	reports int
+	latest  map[types.NamespacedName]v1alpha1.ClusterStatus
+}
+
+func newFlapper() *flapper {
+	f := &flapper{latest: map[types.NamespacedName]v1alpha1.ClusterStatus{}}
+	f.flaps = newFlaps(10, f.saw)
+	return f
+}
+
+func (f *flapper) saw(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if last, known := f.latest[key]; !known || !equality.Semantic.DeepEqual(last, row) {
+		f.reports++
+	}
+	f.latest[key] = row
+}
+
+func (f *flapper) report(name string, row v1alpha1.ClusterStatus) {
+	key := types.NamespacedName{Namespace: "shop", Name: name}
+	if f.admit(key, &row) {
+		f.saw(key, row)
+	}
+}
+
+func flapRow(reason, message string, generation int64) v1alpha1.ClusterStatus {
+	row := v1alpha1.ClusterStatus{Name: "s", Phase: v1alpha1.PhaseEvaluating, Reason: reason, Message: message, ObservedGeneration: generation}
+	if reason != "" {
+		row.Phase = v1alpha1.PhaseApplied
+	}
+	return row
+}
+
+// A spoke that changes all its rows all the time causes a limited number of writes, and the newest state is reported.
+func TestFlaps(t *testing.T) {
+	for name, other := range map[string]func(n int) v1alpha1.ClusterStatus{
+		"two states": func(int) v1alpha1.ClusterStatus { return flapRow(v1alpha1.ReasonNotSelected, "no", 1) },
+		"other words each time": func(n int) v1alpha1.ClusterStatus {
+			return flapRow(v1alpha1.ReasonNotSelected, fmt.Sprintf("the label is %d", n), 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFlapper()
+				const rules, minutes = 500, 10
+				for n := range minutes * 60 {
+					row := flapRow("", "", 1)
+					if n%2 == 1 {
+						row = other(n)
+					}
+					for i := range rules {
+						f.report(fmt.Sprintf("rule-%d", i), row)
+					}
+					time.Sleep(time.Second) //nolint:forbidigo // the test's own time
+				}
+				// Each rule gets its first states and free returns, then the spoke its rate.
+				if most := rules*(2+freeReturns) + 10*(minutes*60+flapBurst); f.reports > most || f.reports < most/2 {
+					t.Errorf("%d reports, at most %d are expected", f.reports, most)
+				}
+				for i := range rules {
+					f.report(fmt.Sprintf("rule-%d", i), flapRow("", "", 1))
+				}
+				time.Sleep(rules / 10 * time.Second) //nolint:forbidigo // the test's own time
+				synctest.Wait()
+				for key, row := range f.latest {
+					if row.Reason != "" {
+						t.Errorf("%s stays at %s", key, row.Reason)
+					}
+				}
+				f.forgetSpoke("s")
+			})
+		})
+	}
+}
+
+// What is new is reported at once.
+func TestFlapsOfNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFlapper()
+		f.spokes["s"] = &flapping{bucket: rate.NewLimiter(0, 0), rows: map[types.NamespacedName]*flappingRow{}}
+		expect := func(what string, reports int, row v1alpha1.ClusterStatus) {
+			t.Helper()
+			f.reports = 0
+			f.report("web", row)
+			if f.reports != reports {
+				t.Errorf("%s: %d reports, want %d", what, f.reports, reports)
+			}
+		}
+		for i, reason := range []string{v1alpha1.ReasonNamespaceMissing, v1alpha1.ReasonNotSelected, v1alpha1.ReasonLoading, ""} {
+			expect(fmt.Sprintf("state %d on the way", i), 1, flapRow(reason, "", 1))
+		}
+		expect("no change", 0, flapRow("", "", 1))
+		firing := flapRow("", "", 1)
+		firing.Firing = 3
+		expect("a firing alert, which is limited elsewhere", 1, firing)
+		expect("the first return", 1, flapRow(v1alpha1.ReasonNotSelected, "", 1))
+		expect("the second", 1, flapRow("", "", 1))
+		expect("the third", 0, flapRow(v1alpha1.ReasonNotSelected, "", 1))
+		expect("back before it was reported", 0, flapRow("", "", 1))
+		expect("the third again", 0, flapRow(v1alpha1.ReasonNotSelected, "", 1))
+		expect("a change on the hub", 1, flapRow(v1alpha1.ReasonNotSelected, "", 2))
+		expect("and its first return", 1, flapRow(v1alpha1.ReasonNotSelected, "other words", 2))
+		expect("the second", 1, flapRow(v1alpha1.ReasonNotSelected, "", 2))
+		expect("the third", 0, flapRow(v1alpha1.ReasonNotSelected, "other words", 2))
+		time.Sleep(flapMemory) //nolint:forbidigo // the test's own time
+		synctest.Wait()
+		if got := f.latest[types.NamespacedName{Namespace: "shop", Name: "web"}].Message; got != "other words" {
+			t.Errorf("after an hour it says %q", got)
+		}
+		f.forget(types.NamespacedName{Namespace: "shop", Name: "web"}, "s")
+		clear(f.latest)
+		expect("placed again", 1, flapRow(v1alpha1.ReasonNotSelected, "other words", 2))
+		f.forgetSpoke("s")
+	})
+}
