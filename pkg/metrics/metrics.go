@@ -55,9 +55,9 @@ var (
 		Use:  "If it is above 0, decide before the hold ends (alert `RulefleetDeletionsHeld`): restore the missing objects, or acknowledge the deletions.",
 	})
 
-	// BrakeFirings counts how often the brake started to hold deletions of a spoke, by hop.
-	BrakeFirings = counter(Metric{
-		Name: "rulefleet_brake_firings_total", Labels: []string{"hop"},
+	// DeletionHolds counts how often the brake started to hold deletions of a spoke, by hop.
+	DeletionHolds = counter(Metric{
+		Name: "rulefleet_deletion_holds_total", Labels: []string{"hop"},
 		Help: "Number of times that Rulefleet began to hold deletions for a spoke, by the kind of the objects: hop is generate for AlertRules on the hub, and distribute for PrometheusRules in the spoke.",
 		Use:  "Each time, an Event DeletionsHeld is created on a SpokeCluster. If this happens regularly, some process deletes many objects at once: make it delete fewer at a time.",
 	})
@@ -96,7 +96,7 @@ var (
 
 func init() {
 	metrics.Registry.MustRegister(
-		buildInfo, SpokeRequests, ParkedKeys, OpenCircuits, EngagedSpokes, HeldDeletions, BrakeFirings, EvaluatorPolls, EvaluatorPollDuration, propagated,
+		buildInfo, SpokeRequests, ParkedKeys, OpenCircuits, EngagedSpokes, HeldDeletions, DeletionHolds, EvaluatorPolls, EvaluatorPollDuration, propagated,
 		WebhookCertificateExpiry, certificateBegin, TheFleet,
 	)
 }

@@ -238,7 +238,7 @@ func TestOwn(t *testing.T) {
 	SpokeRequests.WithLabelValues("get", "200")
 	ParkedKeys.WithLabelValues("distribute")
 	HeldDeletions.WithLabelValues("a", "generate")
-	BrakeFirings.WithLabelValues("generate")
+	DeletionHolds.WithLabelValues("generate")
 	EvaluatorPolls.WithLabelValues("answered")
 	EvaluatorPollDuration.WithLabelValues()
 	propagated.WithLabelValues(fromAlertRule, "false")

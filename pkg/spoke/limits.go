@@ -87,7 +87,7 @@ func (l Limits) answerTo(req *http.Request, code int) bounds {
 	switch {
 	case req.Context().Value(asideKey{}) != nil:
 		return bounds{bytes: maxBehind}
-	case code >= http.StatusBadRequest:
+	case code >= http.StatusMultipleChoices:
 		return bounds{bytes: maxRefusal}
 	case pageOf(req) != nil:
 		return bounds{bytes: l.memory() / 3, values: maxPageValues, items: l.objects(), flag: pageFlag}

@@ -199,7 +199,7 @@ func (r *Reconciler) tell(ctx context.Context, sc *v1alpha1.SpokeCluster, p publ
 	case p.was == nil && p.is != nil:
 		for hop, n := range p.held {
 			if n > 0 {
-				metrics.BrakeFirings.WithLabelValues(string(hop)).Inc()
+				metrics.DeletionHolds.WithLabelValues(string(hop)).Inc()
 			}
 		}
 		log.Info("holding deletions", "count", p.is.Count, "message", p.is.Message)

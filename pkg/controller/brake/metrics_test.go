@@ -15,7 +15,7 @@ import (
 func TestFirings(t *testing.T) {
 	r := &Reconciler{Recorder: events.NewFakeRecorder(10)}
 	held, more := &spoke.Held{Count: 2, Message: "2 wait"}, &spoke.Held{Count: 5, Message: "5 wait"}
-	count := func(hop Hop) float64 { return testutil.ToFloat64(metrics.BrakeFirings.WithLabelValues(string(hop))) }
+	count := func(hop Hop) float64 { return testutil.ToFloat64(metrics.DeletionHolds.WithLabelValues(string(hop))) }
 	before := map[Hop]float64{Generate: count(Generate), Distribute: count(Distribute)}
 	for _, p := range []publication{
 		{},
