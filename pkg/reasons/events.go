@@ -95,7 +95,7 @@ var ofEvents = []Reason{
 		Remedy:  "Correct the names, and set the annotation again.",
 	},
 	{
-		Name: v1alpha1.ReasonContested, On: []string{kindRule, "ValidatingWebhookConfiguration", "Secret of the webhook"},
+		Name: v1alpha1.ReasonContested, On: []string{kindRule, kindSpoke, "ValidatingWebhookConfiguration", "Secret of the webhook", "Secret of a spoke"},
 		Meaning: "Another client undoes what Rulefleet writes.",
 		Remedy:  "See [Contested objects](../how-to/contested-objects.md).",
 	},
