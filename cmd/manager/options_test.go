@@ -130,7 +130,7 @@ func TestAllowKubeconfig(t *testing.T) {
 	if o, err := parse(nil, io.Discard); err != nil || o.allow.Of("s") != (spoke.Allowance{}) {
 		t.Errorf("with no flag: %+v, %v", o, err)
 	}
-	if _, err := parse([]string{"--allow-kubeconfig=exec"}, io.Discard); err == nil || !strings.Contains(err.Error(), `--allow-kubeconfig: "exec" is not a known allowance; use one of http, insecure-tls`) {
+	if _, err := parse([]string{"--allow-kubeconfig=exec"}, io.Discard); err == nil || !strings.Contains(err.Error(), `--allow-kubeconfig: "exec" is not a feature that can be allowed; use one of http, insecure-tls`) {
 		t.Errorf("exec: %v", err)
 	}
 }

@@ -13,7 +13,8 @@ the rest of a message.
 
 If a spoke cannot be reached or read, it keeps its rules. Rulefleet never removes anything from a spoke, or from the
 hub, because an object could not be read. With the reasons DeletionsHeld, Contested and MaxRulesReached, Rulefleet still
-writes to the spoke. With DeletionsHeld, it deletes the rules when the hold ends. With Leaving, it removes the rules.
+writes to the spoke. With DeletionsHeld, deletions with a time limit continue when it
+ends; the others wait until you acknowledge them. With Leaving, it removes the rules.
 `
 
 // Markdown returns docs/reference/reasons.md.

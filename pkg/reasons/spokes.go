@@ -27,7 +27,8 @@ var ofSpokes = []Reason{
 		Message: "the spoke answers",
 		Meaning: "The spoke's API server answers. If the message begins with \"the last good kubeconfig stays in use\", the new kubeconfig" +
 			" in the Secret does not work.",
-		Remedy: "Nothing. If the new kubeconfig does not work, correct it.",
+		Remedy: "Nothing. If the message begins with \"the last good kubeconfig\", correct the Secret soon: after a restart of the manager, the" +
+			" spoke cannot be managed.",
 	},
 	{
 		Name: v1alpha1.ReasonServed, On: []string{served},
@@ -95,8 +96,8 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonInvalidKubeconfig, On: []string{connected, served, ready},
 		Meaning: "The kubeconfig is refused. The message names the field and says what to write instead.",
-		Remedy: "Change that field. If your fleet needs a feature that is refused by default, such as a spoke on the loopback address, allow it" +
-			" with the chart value `allowKubeconfig` (`--allow-kubeconfig`; [what a kubeconfig may contain](kubeconfig.md)).",
+		Remedy: "Change that field. If a spoke needs a feature that is refused by default, allow it for that spoke with the chart value" +
+			" `allowKubeconfigOfSpokes`, or for all spokes with `allowKubeconfig` ([what a kubeconfig may contain](kubeconfig.md)).",
 	},
 	{
 		Name: v1alpha1.ReasonKubeconfigMissing, On: []string{connected, served, ready},
@@ -240,8 +241,8 @@ var ofSpokes = []Reason{
 		Meaning: "A Prometheus has not answered three polls in a row (two, if they timed out), or its answer is not that of a Prometheus." +
 			" The last known state of its alerts stays. The message describes the failure.",
 		Remedy: "Follow the message. If it does not name a cause, check the pods of the Prometheus in the spoke, and its Service" +
-			" (`prometheus-operated`). If the Prometheus is behind a login or has its own path prefix, set its address in" +
-			" `spec.evaluatorRefs[].url`.",
+			" (`prometheus-operated`). If the Prometheus is behind a login, set `spec.evaluatorRefs[].url` to an" +
+			" address that requires no login. If it has its own path prefix, include the prefix in that address.",
 	},
 	{
 		Name: v1alpha1.ReasonNotGranted, On: []string{evaluating},
@@ -258,9 +259,9 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonTooManyRules, On: []string{evaluating},
 		Message: "Prometheus monitoring/k8s has more than 1600 alerting rules; at most 2000 are supported. Narrow the templates or" +
-			" placements, or add a Prometheus",
+			" placements, or lower spec.maxRules of the SpokeCluster",
 		Meaning: "Evaluating is True, but a Prometheus has more than 1,600 of the 2,000 alerting rules that are supported for each.",
-		Remedy:  "Narrow templates or placements, or add a Prometheus.",
+		Remedy:  "Narrow templates or placements. A second Prometheus does not help, because Rulefleet does not divide the rules.",
 	},
 	{
 		Name: v1alpha1.ReasonKubeStateMetricsMissing, On: []string{metricsPresent, ready},

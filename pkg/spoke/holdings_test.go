@@ -111,7 +111,7 @@ func TestHoldings(t *testing.T) {
 		t.Fatalf("three are too many: %v", told)
 	}
 	deployments.OnAdd(kept(3, 0, 0), false)
-	if len(told) != 1 || !errors.Is(told[0], errTooLarge) || !strings.Contains(told[0].Error(), "too many Deployments: 4 objects; the limit is 3 (--spoke-max-objects)") {
+	if len(told) != 1 || !errors.Is(told[0], errTooLarge) || !strings.Contains(told[0].Error(), "too many Deployments: 4 objects; the limit is 3 (chart value spokeLimits.objects, --spoke-max-objects)") {
 		t.Errorf("four: %v", told)
 	}
 	deployments.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: kept(3, 0, 0)})
@@ -121,7 +121,7 @@ func TestHoldings(t *testing.T) {
 		t.Errorf("it does not count what goes: %v", told)
 	}
 	namespaces.OnUpdate(kept(0, 0, 0), kept(0, 0, 3000))
-	if len(told) != 2 || !strings.Contains(told[1].Error(), "the limit is 4,000 (--spoke-max-memory)") {
+	if len(told) != 2 || !strings.Contains(told[1].Error(), "the limit is 4,000 (chart value spokeLimits.memory, --spoke-max-memory)") {
 		t.Errorf("a large one: %v", told)
 	}
 	namespaces.OnUpdate(kept(0, 0, 3000), kept(0, 0, 0))

@@ -133,7 +133,7 @@ func checkProxy(text string, allow Allowance) (*url.URL, error) {
 		return nil, nil
 	}
 	if !allow.ProxyURL {
-		return nil, refuse(fieldProxy, "is not allowed; reach the spoke without a proxy, or set HTTPS_PROXY for the manager"+orAllow(allowProxyURL))
+		return nil, refuse(fieldProxy, "is not allowed; remove it, and reach the spoke without a proxy"+orAllow(allowProxyURL))
 	}
 	proxy, err := url.Parse(text)
 	if err != nil || proxy.Hostname() == "" || !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) {

@@ -138,7 +138,7 @@ func TestRESTConfigAllowed(t *testing.T) {
 			*tc.of(&others) = false
 			_, err := RESTConfig(text, others)
 			checkRefused(t, err, tc.field)
-			if !strings.Contains(err.Error(), "--allow-kubeconfig="+tc.flag) {
+			if !strings.Contains(err.Error(), "--allow-kubeconfig=SPOKE="+tc.flag) {
 				t.Errorf("%q does not say how to allow it", err)
 			}
 			if _, err := RESTConfig(text, all); err != nil {

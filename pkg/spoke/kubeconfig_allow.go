@@ -84,7 +84,7 @@ func (a *Allowance) add(name string) error {
 	}
 	allow, known := names[name]
 	if !known {
-		return fmt.Errorf("%q is not a known allowance; use one of %s", name, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+		return fmt.Errorf("%q is not a feature that can be allowed; use one of %s", name, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
 	}
 	*allow = true
 	return nil
@@ -92,5 +92,5 @@ func (a *Allowance) add(name string) error {
 
 // orAllow says how to allow a refused feature.
 func orAllow(name string) string {
-	return fmt.Sprintf("; if this is intended, start the manager with --allow-kubeconfig=%s, or --allow-kubeconfig=SPOKE=%[1]s for one spoke only", name)
+	return fmt.Sprintf("; if this is intended, allow it for this spoke with the chart value allowKubeconfigOfSpokes, {SPOKE: [%s]} (--allow-kubeconfig=SPOKE=%[1]s)", name)
 }

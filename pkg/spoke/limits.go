@@ -67,8 +67,8 @@ func (l Limits) memory() int64 {
 
 // The flags that raise limits, as messages name them. A page and an object can have a part of the memory.
 const (
-	objectsFlag = "--spoke-max-objects"
-	memoryFlag  = "--spoke-max-memory"
+	objectsFlag = "chart value spokeLimits.objects, --spoke-max-objects"
+	memoryFlag  = "chart value spokeLimits.memory, --spoke-max-memory"
 	pageFlag    = "a third of " + memoryFlag
 	objectFlag  = "a twelfth of " + memoryFlag
 )
@@ -159,7 +159,7 @@ func tooLargeAdvice(e *TooLargeError) string {
 	case e.often:
 		todo = "find out what changes these objects so often in the spoke"
 	case e.Flag != "":
-		todo = "find out which objects fill the cluster, or raise the limit"
+		todo = "find out which objects fill the cluster. If they belong there, raise the limit, and resources.limits.memory by three times as much"
 	}
 	return "the rules in the spoke stay unchanged; " + todo
 }

@@ -130,7 +130,7 @@ func statusOf(sc *v1alpha1.SpokeCluster, n news, now metav1.Time) v1alpha1.Spoke
 	case n.finding == nil:
 	case connected.Status == metav1.ConditionTrue:
 		// The last good connection stays in use.
-		connected.Message = Clip(lastGood+"the new one is not valid: "+n.finding.Message, maxMessage)
+		connected.Message = Clip(lastGood+n.finding.Message, maxMessage)
 	default:
 		connected = *n.finding
 	}
@@ -170,7 +170,7 @@ func whileConnected(serves, connected Finding, conditions []metav1.Condition) Fi
 }
 
 // lastGood begins the message of Connected while a new kubeconfig is not in use. refusal depends on it.
-const lastGood = "the last good kubeconfig stays in use; "
+const lastGood = "the last good kubeconfig stays in use, but only until the manager restarts or another replica becomes the leader; correct the new one: "
 
 func setCondition(s *v1alpha1.SpokeClusterStatus, generation int64, kind string, f Finding, now metav1.Time) {
 	meta.SetStatusCondition(&s.Conditions, metav1.Condition{

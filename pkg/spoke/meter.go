@@ -108,6 +108,8 @@ func (m *meter) exceeded() *TooLargeError {
 		e.Value, e.Bound, e.Unit = m.items, m.bounds.items, "objects"
 		if e.Bound != maxShort {
 			e.Flag = objectsFlag
+		} else {
+			e.part = false // the limit was ignored
 		}
 	case m.bounds.values > 0 && m.deepest > maxNesting: // if it is decoded as JSON
 		e.Value, e.Bound, e.Unit, e.part = int64(m.deepest), maxNesting, "levels of JSON", false

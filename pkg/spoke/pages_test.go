@@ -282,7 +282,7 @@ func TestPagesWithoutAnEnd(t *testing.T) {
 		limits Limits
 		says   string
 	}{
-		"objects": {Limits{Objects: 1000}, "the spoke holds too many Deployments: 1,200 objects; the limit is 1,000 (--spoke-max-objects)"},
+		"objects": {Limits{Objects: 1000}, "the spoke holds too many Deployments: 1,200 objects; the limit is 1,000 (chart value spokeLimits.objects, --spoke-max-objects)"},
 		"memory":  {Limits{Memory: 500_000}, "the cache of the spoke is too large: 856,"},
 	} {
 		t.Run(name, func(t *testing.T) {

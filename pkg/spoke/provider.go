@@ -424,7 +424,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	}
 	if err != nil {
 		p.withdraw(c.name, s)
-		return true, fmt.Errorf("engaging the spoke: %w", err)
+		return true, fmt.Errorf("starting the controllers for the spoke: %w", err)
 	}
 	return true, nil
 }
@@ -449,7 +449,7 @@ func (e *entry) observation() *Observation {
 	switch {
 	case e.fault == "":
 	case seen.Connected.Status == metav1.ConditionTrue:
-		seen.Connected.Message = Clip(lastGood+"the new one does not work: "+e.fault, maxMessage)
+		seen.Connected.Message = Clip(lastGood+e.fault, maxMessage)
 	default:
 		seen.Connected.Message = Clip(seen.Connected.Message+"; the new kubeconfig does not work either: "+e.fault, maxMessage)
 	}

@@ -114,7 +114,7 @@ func (r *Registrar) SetupWithManager(mgr manager.Manager) error {
 		}).
 		Complete(r)
 	if err != nil {
-		return fmt.Errorf("setting up the registrar: %w", err)
+		return fmt.Errorf("setting up the controller for SpokeClusters: %w", err)
 	}
 	return nil
 }

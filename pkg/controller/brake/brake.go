@@ -340,7 +340,7 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 		parts = append(parts, "Every deletion is held, because "+why)
 	}
 	if held.Suspects > 0 {
-		parts = append(parts, "AlertRules, templates or labels for these rules were probably lost: the hub was restored, or a CustomResourceDefinition or the SpokeCluster was created again")
+		parts = append(parts, "AlertRules, templates or labels for these rules may have been lost: the hub was restored, or a CustomResourceDefinition or the SpokeCluster was created again")
 		remedies = []string{"restore or recreate the AlertRules, templates and labels of SpokeClusters"}
 	}
 	if remedy != "" {

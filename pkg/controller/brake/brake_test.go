@@ -175,7 +175,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 				t.Fatalf("got %+v with %+v", p, p.is)
 			}
 			for _, words := range []string{
-				"60 deletions of PrometheusRules need your acknowledgement", "were probably lost", "restore or recreate the AlertRules, templates and labels of SpokeClusters",
+				"60 deletions of PrometheusRules need your acknowledgement", "may have been lost", "restore or recreate the AlertRules, templates and labels of SpokeClusters",
 				"kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
 			} {
 				if !strings.Contains(p.is.Message, words) {

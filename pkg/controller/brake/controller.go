@@ -87,7 +87,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 		}).
 		Complete(r)
 	if err != nil {
-		return fmt.Errorf("setting up the brake: %w", err)
+		return fmt.Errorf("setting up the controller that holds deletions: %w", err)
 	}
 	return nil
 }

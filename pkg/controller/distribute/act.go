@@ -182,7 +182,7 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 func (r *Reconciler) mutated(ctx context.Context, t *task) {
 	r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonMutated, fmt.Sprintf(
 		"the spoke changed PrometheusRule %s when it was written: most likely, a mutating webhook did so, or its CustomResourceDefinition is old and lacks a field."+
-			" Exclude objects with label %s=%s from the webhook, or update the CustomResourceDefinition. Then delete the PrometheusRule, so that Rulefleet writes it again",
+			" Exclude PrometheusRules with label %s=%s from the webhook, or update the CustomResourceDefinition. Then delete the PrometheusRule, so that Rulefleet writes it again",
 		hub.Key(t.desired), v1alpha1.ManagedByLabel, v1alpha1.ManagedByValue))
 }
 

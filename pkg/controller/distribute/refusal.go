@@ -64,7 +64,7 @@ func explain(reason string, err error) string {
 	case reason == v1alpha1.ReasonQuotaExceeded:
 		return words(fmt.Errorf("a ResourceQuota in the spoke is exceeded; raise it, or delete objects: %w", err))
 	case reason == v1alpha1.ReasonError && webhook != nil:
-		return words(fmt.Errorf("the spoke's admission webhook %s can't be called; fix it, or set its failurePolicy to Ignore: %w", webhook[1], err))
+		return words(fmt.Errorf("the spoke's admission webhook %s can't be called; repair it, or exclude PrometheusRules from it: %w", webhook[1], err))
 	}
 	return words(err)
 }

@@ -65,7 +65,7 @@ func TestExplain(t *testing.T) {
 		},
 		"a webhook that can't be asked": {
 			err:    apierrors.NewInternalError(errors.New(`failed calling webhook "check.example.com": failed to call webhook: context deadline exceeded`)),
-			reason: v1alpha1.ReasonError, words: []string{"admission webhook check.example.com", "failurePolicy", "deadline exceeded"},
+			reason: v1alpha1.ReasonError, words: []string{"admission webhook check.example.com", "exclude PrometheusRules from it", "deadline exceeded"},
 		},
 		"another error": {err: apierrors.NewInternalError(errors.New("etcd")), reason: v1alpha1.ReasonError, words: []string{"etcd"}},
 		"the account":   {err: apierrors.NewForbidden(resource, "web", errors.New("RBAC")), reason: v1alpha1.ReasonForbidden, words: []string{"RBAC"}},
