@@ -154,6 +154,8 @@ type dispute struct {
 	until  time.Duration
 	absent bool
 	gone   bool
+	// faster means that no write succeeded, because the opponent was always faster.
+	faster bool
 	// mark describes the object after the last write, and by is the author of the last revert.
 	mark mark
 	by   writer
@@ -229,7 +231,7 @@ func (w *Writes) Wrote(write Write, answer metav1.Object) {
 		w.peaceful[of][w.key(write.Object)] = peaceful{meant: meant, base: w.hash(write.Base), at: now}
 		return
 	}
-	d.meant, d.base, d.lost, d.wrote, d.mark = meant, w.hash(write.Base), false, now, w.markOf(write.Object, answer)
+	d.meant, d.base, d.lost, d.faster, d.wrote, d.mark = meant, w.hash(write.Base), false, false, now, w.markOf(write.Object, answer)
 	d.until = now + w.quiet(d)
 }
 
@@ -247,10 +249,11 @@ func (w *Writes) Lost(write Write, base string) Turn {
 			return Turn{}
 		}
 		if d == nil {
-			d = &dispute{wrote: now}
+			// Only clients that have written it since count.
+			d = &dispute{wrote: now, mark: mark{at: metav1.NewTime(w.clock.Now().Add(-w.intervals.Of(refusedWithin)))}}
 			w.disputes[write.Object] = d
 		}
-		d.meant, d.undos = w.hash(write.Meant), max(d.undos, shownFrom-1)
+		d.meant, d.undos, d.faster = w.hash(write.Meant), max(d.undos, shownFrom-1), true
 	}
 	w.undoneLocked(d, now)
 	if !contested {
@@ -277,6 +280,19 @@ func (w *Writes) alwaysLocked(o Object, base uint64, now time.Duration) bool {
 	}
 	delete(w.refused, o)
 	return true
+}
+
+// LostTo is Lost for callers that have the object with its managedFields. tell is called with a message when the object
+// begins to count as contested.
+func (w *Writes) LostTo(write Write, base string, found metav1.Object, tell func(message string)) time.Duration {
+	turn := w.Lost(write, base)
+	if turn.News {
+		if found != nil {
+			w.Blame(write.Object, found)
+		}
+		tell(w.Message(write.Object))
+	}
+	return turn.Wait
 }
 
 // Stands records that an object has its intended state although the operator did not write it.

@@ -95,6 +95,9 @@ func (d *dispute) message(o Object) string {
 	}
 	how := "changes %s back after each write"
 	switch {
+	case d.faster:
+		return fmt.Sprintf("%s changes %s so often that no write succeeds; %s. Rulefleet waits longer before each retry, up to %d minutes",
+			d.by.who(), name, d.by.advice(o), int(maxDelay.Minutes()))
 	case o.Annotation != "":
 		how = "sets annotation " + o.Annotation + " of %s again each time that Rulefleet has removed it"
 	case o.Status:

@@ -84,7 +84,7 @@ type lock struct {
 	fence *Fence
 	// pod is the UID of this replica's pod, or "".
 	pod string
-	// holder is the last known holder of the lease, and renewed its last known renewal by anyone.
+	// holder is the last known holder of the lease, and renewed is when another replica last renewed it.
 	holder  string
 	renewed time.Time
 	// current returns an error if this replica's state is outdated.
@@ -97,7 +97,10 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if err != nil {
 		return nil, nil, err
 	}
-	l.holder, l.renewed = record.HolderIdentity, record.RenewTime.Time
+	l.holder = record.HolderIdentity
+	if l.holder != l.Identity() { // the answer to its own first write may be lost
+		l.renewed = record.RenewTime.Time
+	}
 	if _, ever := l.fence.held(); ever && l.holder != "" && l.holder != l.Identity() {
 		l.fence.lose()
 	}

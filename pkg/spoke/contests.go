@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -33,17 +34,16 @@ func Removing(sc *v1alpha1.SpokeCluster, annotation string) contest.Write {
 
 // creation is the creation of a SpokeCluster. A tool may delete the SpokeCluster again each time, and register its
 // Secret again. Each time, the rules are removed from the spoke. What is known of it survives the SpokeCluster.
-func creation(name string) contest.Write {
+func creation(name string, secret types.UID) contest.Write {
 	o := contest.Object{Kind: contest.SpokeCluster}
 	o.Name = name
-	return contest.Write{Object: o, Meant: "registered", Gone: true}
+	return contest.Write{Object: o, Meant: string(secret), Gone: true}
 }
 
 // recreate returns how long to wait before a SpokeCluster is created that another client keeps deleting, and reports
 // that with an Event on the Secret.
-func (r *Registrar) recreate(name string) time.Duration {
-	return r.Contests.Yield(creation(name), nil, func(message string) {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name}}
+func (r *Registrar) recreate(secret *corev1.Secret) time.Duration {
+	return r.Contests.Yield(creation(secret.Name, secret.UID), nil, func(message string) {
 		r.Recorder.Eventf(secret, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Register", "%s", Clip(message, MaxNote))
 	}).Wait
 }
@@ -54,7 +54,7 @@ func silent(string) {}
 // mirror writes the labels and the finalizer of a SpokeCluster, or creates it. If another client keeps
 // reverting that, mirror returns the SpokeCluster as it is and the time until the next attempt. Otherwise it
 // returns nil, and the event of the write triggers the next reconcile.
-func (r *Registrar) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, labels map[string]string) (*v1alpha1.SpokeCluster, time.Duration, error) {
+func (r *Registrar) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, labels map[string]string) (*v1alpha1.SpokeCluster, time.Duration, error) {
 	apply := applyv1alpha1.SpokeCluster(sc.Name).WithLabels(labels).WithFinalizers(v1alpha1.LeaveFinalizer)
 	meant, err := json.Marshal(apply) // which sorts the labels
 	u := &unstructured.Unstructured{}
@@ -64,7 +64,7 @@ func (r *Registrar) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, label
 	u.SetResourceVersion(sc.ResourceVersion) // the next version in the cache is not older than this write
 	write := contest.Write{Object: membership(sc.Name, ""), Meant: string(meant), Base: sc.ResourceVersion}
 	if sc.ResourceVersion == "" {
-		if wait := r.recreate(sc.Name); wait > 0 {
+		if wait := r.recreate(secret); wait > 0 {
 			return nil, wait, nil
 		}
 	} else {
@@ -84,11 +84,11 @@ func (r *Registrar) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, label
 			r.Contests.Wrote(write, u)
 		}
 		if sc.ResourceVersion == "" {
-			r.Contests.Wrote(creation(sc.Name), u)
+			r.Contests.Wrote(creation(sc.Name, secret.UID), u)
 		}
 		return nil, 0, nil
 	case apierrors.IsConflict(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict):
-		return nil, r.Contests.Lost(write, sc.ResourceVersion).Wait, nil // its event triggers the next reconcile
+		return nil, r.Contests.LostTo(write, sc.ResourceVersion, sc, silent), nil // its event triggers the next reconcile
 	}
 	return nil, 0, fmt.Errorf("applying SpokeCluster %s: %w", sc.Name, err)
 }
@@ -109,7 +109,7 @@ func (r *Registrar) accepted(ctx context.Context, sc *v1alpha1.SpokeCluster) (ti
 	case err == nil:
 		r.Contests.Wrote(write, next)
 	case apierrors.IsConflict(err):
-		return r.Contests.Lost(write, sc.ResourceVersion).Wait, nil
+		return r.Contests.LostTo(write, sc.ResourceVersion, sc, silent), nil
 	case !apierrors.IsNotFound(err):
 		return 0, fmt.Errorf("removing the identity confirmation from SpokeCluster %s: %w", sc.Name, err)
 	}

@@ -329,7 +329,7 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 			return sc, live.BehindRetry, nil // the missing event triggers the next reconcile
 		}
 	}
-	return r.mirror(ctx, sc, labels)
+	return r.mirror(ctx, sc, secret, labels)
 }
 
 // wanted returns the labels that a SpokeCluster takes from its Secret, and whether to write it. Without a

@@ -34,7 +34,7 @@ func (t *together) add(a partOf) *TooLargeError {
 	case a.bytes <= 0:
 		return nil
 	case t.held.bytes > t.bytes:
-		e.Value, e.Bound, e.Unit, e.Flag = t.held.bytes, t.bytes, "bytes", "two thirds of " + memoryFlag
+		e.Value, e.Bound, e.Unit, e.Flag = t.held.bytes, t.bytes, "bytes", "two thirds of "+memoryFlag
 	case t.held.values > t.values:
 		e.Value, e.Bound, e.Unit = t.held.values, t.values, "JSON values"
 	default:

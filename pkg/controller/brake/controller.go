@@ -158,7 +158,7 @@ func (r *Reconciler) acknowledge(ctx context.Context, sc *v1alpha1.SpokeCluster)
 	case apierrors.IsNotFound(err):
 		return 0, nil
 	case apierrors.IsConflict(err):
-		return max(retry, r.Contests.Lost(write, sc.ResourceVersion).Wait), nil
+		return max(retry, r.Contests.LostTo(write, sc.ResourceVersion, sc, func(string) { r.Changed(sc.Name) })), nil
 	case err != nil:
 		return 0, fmt.Errorf("removing the acknowledgement from SpokeCluster %s: %w", sc.Name, err)
 	}

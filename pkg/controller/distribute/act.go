@@ -98,7 +98,9 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 	case rule.Mutated:
 		r.mutated(ctx, t)
 	case rule.Terminating:
-		r.report(ctx, t, v1alpha1.PhaseApplied, "", "")
+		if row, left := r.leftovers.of(t.req); left {
+			r.report(ctx, t, v1alpha1.PhasePending, row.Reason, row.Message)
+		}
 		return false, reconcile.Result{}, nil // its deletion triggers another reconcile
 	case rule.Keep:
 		r.Contests.Stands(object(t, t.desired))
@@ -165,13 +167,13 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 		// If it is deleted before the watch shows it, and the watch breaks, there is never an event.
 		result.RequeueAfter = r.writes.Pending(key)
 	}
+	t.existing = got
 	if rule.Digest(got) != rule.Digest(t.desired) {
 		r.remember(t.req, rule.AnswerDigest(t.desired, got))
 		r.mutated(ctx, t)
 		return true, result, nil
 	}
 	r.remember(t.req, "")
-	t.existing = got
 	r.report(ctx, t, v1alpha1.PhaseApplied, "", "")
 	r.Propagation.Applied(t.spoke.Name, t.req.NamespacedName, func(since time.Time) bool {
 		return r.Spokes.AwaySince(t.spoke.Name, since)
@@ -180,6 +182,7 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 }
 
 func (r *Reconciler) mutated(ctx context.Context, t *task) {
+	t.mutated = true
 	r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonMutated, fmt.Sprintf(
 		"the spoke changed PrometheusRule %s when it was written: most likely, a mutating webhook did so, or its CustomResourceDefinition is old and lacks a field."+
 			" Exclude PrometheusRules with label %s=%s from the webhook, or update the CustomResourceDefinition. Then delete the PrometheusRule, so that Rulefleet writes it again",

@@ -1,7 +1,6 @@
 package distribute
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
@@ -98,9 +96,6 @@ func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool
 	if seen.Placed(t.rule, t.cluster) {
 		return false, nil
 	}
-	if undone, err := r.undone(ctx, t, plan); err != nil || undone {
-		return undone, err
-	}
 	// The kind is read after the SpokeCluster, and each time, because both may be new.
 	kind, served, err := r.Guard.Kinds.Defined(ctx, hub.SpokeClusters)
 	if err != nil || !served {
@@ -109,6 +104,9 @@ func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool
 	seen.Left = r.Witness.Left(t.cluster, kind)
 	if seen.Placed(t.rule, t.cluster) {
 		return false, nil
+	}
+	if undone, err := r.undone(ctx, t, plan); err != nil || undone {
+		return undone, err
 	}
 	if rule.SuspectUnplaced(made, t.rule, kind.Dated(t.cluster), seen) {
 		return true, nil
@@ -153,21 +151,7 @@ func (r *Reconciler) undone(ctx context.Context, t *task, plan rule.Plan) (bool,
 	for _, o := range plan.Delete {
 		made = append(made, t.spoke.Made(o.CreationTimestamp.Time))
 	}
-	return r.Guard.Kinds.Undone(ctx, specified(t.rule), made...) //nolint:wrapcheck // it says all
-}
-
-// specified returns when the spec of an AlertRule was last changed, or zero without one.
-func specified(ar *v1alpha1.AlertRule) time.Time {
-	var last time.Time
-	if ar == nil {
-		return last
-	}
-	for _, e := range ar.ManagedFields {
-		if e.Subresource == "" && e.Time != nil && e.Time.After(last) && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:spec"`)) {
-			last = e.Time.Time
-		}
-	}
-	return last
+	return r.Guard.Kinds.Undone(ctx, made...) //nolint:wrapcheck // it says all
 }
 
 // oldest returns the earliest creation time of the objects.

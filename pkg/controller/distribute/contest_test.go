@@ -131,7 +131,7 @@ func TestContest(t *testing.T) {
 			}
 			w.touch(func(o *monitoringv1.PrometheusRule) { o.Annotations["again"] += "x" })
 			w.wantWait(w.want("update shop", "get shop"), time.Second)
-			w.wantWords(w.wantRow(contested), `field manager "argocd-controller" changes PrometheusRule shop/`+objectName)
+			w.wantWords(w.wantRow(contested), `field manager "argocd-controller" changes PrometheusRule shop/`+objectName+" so often that no write succeeds")
 			w.sync()
 			w.pass(time.Second / 2)
 			w.wantWait(w.want(), time.Second/2)

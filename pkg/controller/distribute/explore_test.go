@@ -247,7 +247,7 @@ func (e *exploration) removes(p *process, o *monitoringv1.PrometheusRule) {
 			holds++
 		}
 	}
-	e.CountRemoval(p.Process, string(o.UID), key.String(), holds)
+	e.CountRemoval(p.Process, key.String(), holds)
 }
 
 // byLabel reports whether the lost labels would place a rule in the spoke.

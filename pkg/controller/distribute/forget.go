@@ -4,6 +4,8 @@ import (
 	"maps"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
@@ -13,7 +15,10 @@ func (r *Reconciler) Forget(name string) {
 	r.writes.Forget(func(key objectKey) bool { return key.spoke == name })
 	r.waiting.forget(of)
 	r.hidden.forgetAll(of)
-	r.leftovers.forgetAll(of)
+	for _, key := range r.leftovers.in(name) {
+		r.leftovers.forget(mcreconcile.Request{ClusterName: multicluster.ClusterName(name), Request: reconcile.Request{NamespacedName: key}})
+		r.Reporter.Forget(key, name)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.answers, func(req mcreconcile.Request, _ string) bool { return of(req) })

@@ -3,12 +3,12 @@ package distribute
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
@@ -33,26 +33,35 @@ func (l *leftovers) of(req mcreconcile.Request) (row v1alpha1.ClusterStatus, fou
 	return row, found
 }
 
+// set remembers a row. Other words for the same reason are not news: a spoke could change them with each attempt.
 func (l *leftovers) set(req mcreconcile.Request, row v1alpha1.ClusterStatus) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if was, known := l.rows[req]; known && was.Reason == row.Reason && was.Rule == row.Rule {
+		return
+	}
 	if l.rows == nil {
 		l.rows = map[mcreconcile.Request]v1alpha1.ClusterStatus{}
 	}
 	l.rows[req] = row
 }
 
+// in returns the AlertRules of which something could not be deleted in a spoke.
+func (l *leftovers) in(name string) (keys []types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for req := range l.rows {
+		if req.ClusterName.String() == name {
+			keys = append(keys, req.NamespacedName)
+		}
+	}
+	return keys
+}
+
 func (l *leftovers) forget(req mcreconcile.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.rows, req)
-}
-
-// forgetAll drops keys.
-func (l *leftovers) forgetAll(meant func(mcreconcile.Request) bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	maps.DeleteFunc(l.rows, func(req mcreconcile.Request, _ v1alpha1.ClusterStatus) bool { return meant(req) })
 }
 
 // noteTerminating remembers an object that is being deleted, but that finalizers keep. Prometheus still loads it. If
@@ -81,19 +90,24 @@ func leftoverRow(t *task, o *monitoringv1.PrometheusRule, reason, message string
 func (r *Reconciler) unremoved(ctx context.Context, t *task, o *monitoringv1.PrometheusRule, err error) (reconcile.Result, error) {
 	reason, retry := verdict(err)
 	err = fmt.Errorf("deleting PrometheusRule %s: %w", hub.Key(o), err)
-	if reason == v1alpha1.ReasonUnreachable {
+	switch reason {
+	case v1alpha1.ReasonUnreachable:
 		return reconcile.Result{}, err // the spoke's own condition shows it
+	case "": // no answer to a deletion
+		reason, retry = v1alpha1.ReasonError, 0
 	}
 	r.leftovers.set(t.req, leftoverRow(t, o, reason, "the spoke still has a rule that is to be removed: "+explain(reason, err)))
-	r.report(ctx, t, v1alpha1.PhaseApplied, "", "")
+	if !t.mutated { // otherwise that is reported
+		r.report(ctx, t, v1alpha1.PhaseApplied, "", "")
+	}
 	if retry == 0 {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: r.Intervals.Of(retry), Priority: new(spoke.Behind)}, nil
 }
 
-// absent reports whether an answer says that an object does not exist. Another 404 comes from something else than the
-// API of PrometheusRules, such as a proxy.
+// absent reports whether an answer says that an object does not exist. Another 404 comes from something other than
+// the API of PrometheusRules, such as a proxy.
 func absent(err error) bool {
 	if !apierrors.IsNotFound(err) {
 		return false

@@ -158,6 +158,8 @@ type task struct {
 	successor *monitoringv1.PrometheusRule
 	// kind is the state of the AlertRules' CustomResourceDefinition if the AlertRule is gone.
 	kind hub.Defined
+	// mutated means that the spoke changed what was written, which is reported.
+	mutated bool
 	// renewed means that the status may concern a former spoke of the same name.
 	renewed bool
 }
@@ -435,7 +437,7 @@ func (r *Reconciler) report(ctx context.Context, t *task, phase v1alpha1.Phase, 
 		if contested, _ := r.contested(t.req); contested != "" {
 			row, message = v1alpha1.ClusterStatus{Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonContested}, contested
 		} else if left {
-			row, message = leftover, leftover.Message
+			row.Reason, message = leftover.Reason, leftover.Message // what is known of the rule itself stays
 		}
 	}
 	row.Name, row.Message, row.ObservedGeneration = v1alpha1.ClusterName(t.spoke.Name), clip(message), t.rule.Generation

@@ -707,16 +707,28 @@ func TestReconcile(t *testing.T) {
 			w.moveToMonitoring()
 			w.refuse["delete"] = apierrors.NewBadRequest("no")
 			w.want("create monitoring", "delete shop")
-			w.wantRow("Pending/Rejected")
+			w.wantRow("Applied/Rejected")
 			w.sync()
 			w.reports = map[string]*v1alpha1.ClusterStatus{}
 			w.want("delete shop") // and never reports that it is complete
-			w.wantRow("Pending/Rejected")
+			w.wantRow("Applied/Rejected")
 			clear(w.refuse)
 			w.want("delete shop")
 			w.sync()
 			w.want()
 			w.wantRow("Applied")
+		},
+		"it moves to another namespace, is changed there, and the former one keeps it": func(w *world) {
+			w.moveToMonitoring()
+			w.mutate = func(o *monitoringv1.PrometheusRule) { o.Spec.Groups[0].Name = "another" }
+			w.refuse["delete"] = apierrors.NewBadRequest("no")
+			w.want("create monitoring", "delete shop")
+			w.wantRow("Pending/Mutated")
+			w.sync()
+			w.want("delete shop")
+			if row := w.wantRow("Pending/Mutated"); row.AnswerDigest == "" {
+				w.Error("the answer is lost")
+			}
 		},
 		"the deletion is not answered": func(w *world) {
 			w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })

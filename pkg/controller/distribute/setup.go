@@ -65,13 +65,16 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 	return nil
 }
 
-// onEngaged enqueues the AlertRules that may be placed on a newly engaged spoke, and those whose deletions the
-// brake held: their objects may be gone by now, without an event.
+// onEngaged enqueues the AlertRules that may be placed on a newly engaged spoke, those whose deletions the brake held,
+// and those that could not be removed: their objects may be gone by now, without an event.
 func (r *Reconciler) onEngaged(ctx context.Context, name string, q spoke.WorkQueue) {
 	r.Propagation.Forget(name)
 	r.replay(ctx, name, q)
 	for _, owner := range r.Brake.Owners(brake.Distribute, name) {
 		spoke.Enqueue(q, handler.LowPriority, name, owner)
+	}
+	for _, key := range r.leftovers.in(name) {
+		spoke.Enqueue(q, handler.LowPriority, name, key)
 	}
 }
 

@@ -48,12 +48,7 @@ func (r *Reconciler) lost(write contest.Write, existing *v1alpha1.AlertRule) tim
 	if existing == nil {
 		return 0 // the cache was behind
 	}
-	turn := r.Contests.Lost(write, existing.ResourceVersion)
-	if turn.News {
-		r.Contests.Blame(write.Object, existing)
-		r.tellContested(existing, write, r.Contests.Message(write.Object))
-	}
-	return turn.Wait
+	return r.Contests.LostTo(write, existing.ResourceVersion, existing, func(message string) { r.tellContested(existing, write, message) })
 }
 
 // yield returns how long to delay a write that another client keeps reverting, and reports that. An edit by

@@ -261,7 +261,7 @@ func (e *exploration) removes(p *model.Process, ar *v1alpha1.AlertRule) {
 			holds++
 		}
 	}
-	e.CountRemoval(p, ar.Name, ar.Name, holds)
+	e.CountRemoval(p, ar.Name, holds)
 }
 
 // observe notes which AlertRules are wanted.

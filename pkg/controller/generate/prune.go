@@ -75,7 +75,7 @@ func (r *Reconciler) prune(ctx context.Context, req mcreconcile.Request, rules [
 		if left == 0 {
 			r.Contests.Wrote(write, nil)
 		} else {
-			left = max(left, r.Contests.Lost(write, d.rule.ResourceVersion).Wait)
+			left = max(left, r.lost(write, d.rule))
 		}
 		wait = interval.Soonest(wait, left)
 	}

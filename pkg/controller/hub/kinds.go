@@ -49,8 +49,8 @@ type Kinds struct {
 
 	mu    sync.Mutex
 	known map[Kind]known
-	// restored is when a restore of the hub was noticed, or zero; nil until it was read.
-	restored *time.Time
+	// past is what is recorded of restores; nil until it was read.
+	past *past
 }
 
 // RecordKeys are the objects on the hub that record earlier processes.
@@ -99,9 +99,17 @@ func (k *Kinds) Learn(ctx context.Context) (all bool, err error) {
 	return true, nil
 }
 
-// Start records a kind that was gone as soon as it is back: an early record dates its objects more precisely.
+// Start records the time without a leader, and then a kind that was gone as soon as it is back: an early record dates its
+// objects more precisely.
 // It returns when ctx ends.
 func (k *Kinds) Start(ctx context.Context) error {
+	for err := k.RecordGap(ctx); err != nil && ctx.Err() == nil; err = k.RecordGap(ctx) {
+		log.FromContext(ctx).Error(err, "recording the time without a leader failed; retrying")
+		select {
+		case <-ctx.Done():
+		case <-time.After(lostRetry):
+		}
+	}
 	for {
 		all, err := k.Learn(ctx)
 		if err != nil && ctx.Err() == nil {

@@ -4,19 +4,34 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/rulefleet/rulefleet/pkg/leader"
 )
 
-// restoredKey is the key of the hub's ConfigMap that has the time at which a restore of the hub was noticed.
-const restoredKey = "restored"
+// Keys of the hub's ConfigMap.
+const (
+	// restoredKey has the time at which a manager noticed that the hub was restored.
+	restoredKey = "restored"
+	// gapsKey has the times in which no leader could write, according to the Lease: "from/to", separated by spaces.
+	gapsKey = "without-leader"
+	// maxGaps bounds them; the oldest ones are dropped.
+	maxGaps = 32
+)
+
+// past is what is recorded of restores of the hub's etcd.
+type past struct {
+	restored time.Time
+	gaps     []gap
+}
+
+// gap is a time in which no leader could write, according to the Lease.
+type gap struct{ from, to time.Time }
 
 // RecordRestore records that the hub's etcd was restored from a backup, for all later processes: objects that
 // a former leader pushed to the spokes may have been made from objects that are lost.
@@ -25,70 +40,125 @@ func (k *Kinds) RecordRestore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cm := &corev1.ConfigMap{}
-	if err := k.reader.Get(ctx, k.keys.ConfigMap, cm); err != nil {
-		return fmt.Errorf("reading ConfigMap %s to record the restore of the hub: %w", k.keys.ConfigMap, err)
+	return k.rewrite(ctx, func(p *past) { p.restored = now })
+}
+
+// RecordGap records the time in which no leader could write before this process acquired the Lease. Before a backup
+// of etcd is restored, a leader may have written in that time: its renewals are lost with the restore.
+func (k *Kinds) RecordGap(ctx context.Context) error {
+	g := k.ownGap()
+	if k.writer == nil || !g.to.After(g.from) {
+		return nil
 	}
+	return k.rewrite(ctx, func(p *past) {
+		p.gaps = append(p.gaps, g)
+		p.gaps = p.gaps[max(0, len(p.gaps)-maxGaps):]
+	})
+}
+
+// ownGap is the gap before this process acquired the Lease. It is empty if there is none.
+func (k *Kinds) ownGap() gap {
+	if k.Former == nil {
+		return gap{}
+	}
+	former, acquired := k.Former()
+	if former.IsZero() {
+		return gap{}
+	}
+	return gap{former.Add(leader.RenewDeadline).UTC().Truncate(time.Second), acquired.UTC().Truncate(time.Second)}
+}
+
+// Undone reports whether objects in a spoke, created at these times, may have been made from objects that a restore of
+// the hub's etcd has changed or removed. That is the case for objects from before a restore that a manager noticed. It
+// is also the case for objects from a time without a leader: a leader of which this hub has no record made them.
+func (k *Kinds) Undone(ctx context.Context, made ...time.Time) (bool, error) {
+	p, err := k.recallPast(ctx)
+	if err != nil {
+		return false, err
+	}
+	gaps := append(slices.Clone(p.gaps), k.ownGap())
+	return slices.ContainsFunc(made, func(t time.Time) bool {
+		return !p.restored.IsZero() && !t.After(p.restored) ||
+			slices.ContainsFunc(gaps, func(g gap) bool { return t.After(g.from) && t.Before(g.to) })
+	}), nil
+}
+
+// rewrite changes what is recorded. Without the ConfigMap, nothing is recorded; the manager creates it at its next
+// start.
+func (k *Kinds) rewrite(ctx context.Context, change func(*past)) error {
+	cm := &corev1.ConfigMap{}
+	switch err := k.reader.Get(ctx, k.keys.ConfigMap, cm); {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading ConfigMap %s to record a restore of the hub: %w", k.keys.ConfigMap, err)
+	}
+	p := pastOf(cm)
+	change(&p)
 	next := cm.DeepCopy()
 	if next.Data == nil {
 		next.Data = map[string]string{}
 	}
-	next.Data[restoredKey] = now.Format(time.RFC3339)
+	p.into(next.Data)
 	if err := k.writer.Patch(ctx, next, client.MergeFrom(cm)); err != nil {
-		return fmt.Errorf("recording the restore of the hub in ConfigMap %s: %w", k.keys.ConfigMap, err)
+		return fmt.Errorf("recording a restore of the hub in ConfigMap %s: %w", k.keys.ConfigMap, err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.restored = &now
+	k.past = &p
 	return nil
 }
 
-// Undone reports whether the removal of an object from a spoke may follow from a restore of the hub's etcd, which
-// changed or removed what the object was made from. made has the times at which the object may have been created.
-// That is the case for objects from before a recorded restore. It is also the case for objects from a time between
-// two leaders, this one and the former one according to the Lease: a leader that this hub does not know has made
-// them. The restore is then recorded. decided is when the decision to remove the object was made, or zero if that
-// is unknown: a decision that was made later is none of the restore's.
-func (k *Kinds) Undone(ctx context.Context, decided time.Time, made ...time.Time) (bool, error) {
-	restored, err := k.recallRestore(ctx)
-	if err != nil {
-		return false, err
-	}
-	if !restored.IsZero() && !decided.After(restored) && slices.ContainsFunc(made, func(t time.Time) bool { return !t.After(restored) }) {
-		return true, nil
-	}
-	if k.writer == nil || k.Former == nil || !k.between(decided, made) {
-		return false, nil
-	}
-	log.FromContext(ctx).Info("a spoke has rules that were written when no leader is known to have run, so the hub's etcd" +
-		" was restored from a backup; removals that may follow from it wait for an acknowledgement")
-	return true, k.RecordRestore(ctx)
-}
-
-// between reports whether any of the times is after the former leader's last write, and before this leader's first.
-func (k *Kinds) between(decided time.Time, made []time.Time) bool {
-	former, acquired := k.Former()
-	last := former.Add(leader.RenewDeadline)
-	return !former.IsZero() && !decided.After(last) && slices.ContainsFunc(made, func(t time.Time) bool {
-		return t.After(last) && t.Before(acquired)
-	})
-}
-
-// recallRestore returns when a restore of the hub was noticed, or zero. The record is read once.
-func (k *Kinds) recallRestore(ctx context.Context) (time.Time, error) {
+// recallPast returns what is recorded. It is read once.
+func (k *Kinds) recallPast(ctx context.Context) (past, error) {
 	k.mu.Lock()
-	restored := k.restored
+	known := k.past
 	k.mu.Unlock()
-	if restored != nil || k.writer == nil {
-		return ptr.Deref(restored, time.Time{}), nil
+	switch {
+	case known != nil:
+		return *known, nil
+	case k.writer == nil:
+		return past{}, nil
 	}
 	cm := &corev1.ConfigMap{}
 	if err := k.reader.Get(ctx, k.keys.ConfigMap, cm); err != nil && !apierrors.IsNotFound(err) {
-		return time.Time{}, fmt.Errorf("reading from ConfigMap %s whether the hub was restored: %w", k.keys.ConfigMap, err)
+		return past{}, fmt.Errorf("reading from ConfigMap %s whether the hub was restored: %w", k.keys.ConfigMap, err)
 	}
-	at, _ := time.Parse(time.RFC3339, cm.Data[restoredKey])
+	p := pastOf(cm)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.restored = &at
-	return at, nil
+	if k.past == nil { // it may have been recorded meanwhile
+		k.past = &p
+	}
+	return *k.past, nil
+}
+
+// pastOf reads a record. Parts that can't be read are left out.
+func pastOf(cm *corev1.ConfigMap) past {
+	var p past
+	p.restored, _ = time.Parse(time.RFC3339, cm.Data[restoredKey])
+	for _, text := range strings.Fields(cm.Data[gapsKey]) {
+		from, to, _ := strings.Cut(text, "/")
+		var g gap
+		var errs [2]error
+		g.from, errs[0] = time.Parse(time.RFC3339, from)
+		g.to, errs[1] = time.Parse(time.RFC3339, to)
+		if errs == [2]error{} {
+			p.gaps = append(p.gaps, g)
+		}
+	}
+	return p
+}
+
+func (p *past) into(data map[string]string) {
+	if !p.restored.IsZero() {
+		data[restoredKey] = p.restored.Format(time.RFC3339)
+	}
+	var gaps []string
+	for _, g := range p.gaps {
+		gaps = append(gaps, g.from.Format(time.RFC3339)+"/"+g.to.Format(time.RFC3339))
+	}
+	if len(gaps) > 0 {
+		data[gapsKey] = strings.Join(gaps, " ")
+	}
 }

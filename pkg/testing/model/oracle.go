@@ -27,10 +27,10 @@ func (s *Schedule) Observe(wanted map[string]bool) {
 	s.Budget.Observe(wanted, s.UpToDate(), time.Now())
 }
 
-// CountRemoval checks that a process does not remove too many objects at once. id distinguishes removals, and holds
+// CountRemoval checks that a process does not remove too many objects at once. holds
 // is how many managed objects there are, with this one.
-func (s *Schedule) CountRemoval(p *Process, id, name string, holds int) {
-	s.must(s.Budget.Remove(p, id, name, holds, time.Now()))
+func (s *Schedule) CountRemoval(p *Process, name string, holds int) {
+	s.must(s.Budget.Remove(p, name, holds, time.Now()))
 }
 
 func (s *Schedule) must(err error) {

@@ -52,17 +52,17 @@ func (b *Budget) Observe(wanted map[string]bool, noticed bool, at time.Time) {
 	}
 }
 
-// Remove counts a removal by a process. It returns an error if the process removes too many objects at once. id
-// distinguishes removals, and holds is how many managed objects there are, with this one.
-func (b *Budget) Remove(by any, id, name string, holds int, at time.Time) error {
+// Remove counts a removal by a process. It returns an error if the process removes too many objects at once. An object
+// that came back, and is removed once more, counts once. holds is how many managed objects there are, with this one.
+func (b *Budget) Remove(by any, name string, holds int, at time.Time) error {
 	recent := b.removals[by]
 	if recent == nil {
 		recent = map[string]time.Time{}
 		b.removals[by] = recent
 	}
-	maps.DeleteFunc(recent, func(other string, then time.Time) bool { return at.Sub(then) >= b.Hold || other == id })
+	maps.DeleteFunc(recent, func(other string, then time.Time) bool { return at.Sub(then) >= b.Hold || other == name })
 	n, all := len(recent)+1, holds+len(recent)
-	recent[id] = at
+	recent[name] = at
 	if n > 20 && n*4 > all && at.Sub(b.unwanted[name]) < b.Hold {
 		return fmt.Errorf("%s is the %dth object of %d that is removed within %v", name, n, all, b.Hold)
 	}

@@ -45,7 +45,7 @@ func (r *Rotator) keep(ctx context.Context, secret *corev1.Secret, d *Decision) 
 	}
 	next, err := r.write(ctx, secret, d)
 	if err != nil {
-		return r.lost(write, versionOf(secret), err), err
+		return r.lost(ctx, write, secret, err), err
 	}
 	r.wrote = next.ResourceVersion
 	r.Contests.Wrote(write, next)
@@ -54,29 +54,28 @@ func (r *Rotator) keep(ctx context.Context, secret *corev1.Secret, d *Decision) 
 
 // yield returns the time to wait with a write because another client undoes it, and reports that.
 func (r *Rotator) yield(ctx context.Context, write contest.Write, found client.Object) time.Duration {
-	return r.Contests.Yield(write, found, func(message string) {
-		ctrl.LoggerFrom(ctx).Info("another client undoes the writes to an object", "why", message)
-		if write.Gone {
-			found = &corev1.Secret{}
-			found.SetNamespace(write.Namespace)
-			found.SetName(write.Name)
-		}
-		r.Recorder.Eventf(found, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Write", "%s", message)
-	}).Wait
+	return r.Contests.Yield(write, found, func(message string) { r.tell(ctx, write, found, message) }).Wait
 }
 
-// lost returns the time to wait after a write that is based on a resourceVersion was refused because a
-// client that undoes it was faster, or 0.
-func (r *Rotator) lost(write contest.Write, base string, err error) time.Duration {
+// tell reports that another client undoes a write.
+func (r *Rotator) tell(ctx context.Context, write contest.Write, found client.Object, message string) {
+	ctrl.LoggerFrom(ctx).Info("another client undoes the writes to an object", "why", message)
+	if write.Gone {
+		found = &corev1.Secret{}
+		found.SetNamespace(write.Namespace)
+		found.SetName(write.Name)
+	}
+	r.Recorder.Eventf(found, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Write", "%s", message)
+}
+
+// lost returns the time to wait after a write was refused because a client that undoes it was faster,
+// or 0.
+func (r *Rotator) lost(ctx context.Context, write contest.Write, found client.Object, err error) time.Duration {
 	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 		return 0
 	}
-	return r.Contests.Lost(write, base).Wait
-}
-
-func versionOf(secret *corev1.Secret) string {
-	if secret == nil {
-		return ""
+	if write.Gone {
+		return 0 // there is no version that others have changed
 	}
-	return secret.ResourceVersion
+	return r.Contests.LostTo(write, found.GetResourceVersion(), found, func(message string) { r.tell(ctx, write, found, message) })
 }

@@ -237,7 +237,7 @@ func (r *Rotator) inject(ctx context.Context, config *admissionv1.ValidatingWebh
 		return wait, nil
 	}
 	if err := r.patch(ctx, config, next); err != nil {
-		return r.lost(write, config.ResourceVersion, err), err
+		return r.lost(ctx, write, config, err), err
 	}
 	r.Contests.Wrote(write, next)
 	r.trust.observe(next, r.Webhooks, r.Clock.Now())
