@@ -254,6 +254,11 @@ func (o *options) validateLimits() error {
 	if o.limits.Objects < 1 {
 		errs = append(errs, fmt.Errorf("--spoke-max-objects: %d is too small; use at least 1", o.limits.Objects))
 	}
+	for _, label := range fields(o.trackingLabels) {
+		if bad := validation.IsQualifiedName(label); len(bad) > 0 {
+			errs = append(errs, fmt.Errorf("--tracking-labels: %q is neither a label nor a domain such as example.com: %s", label, strings.Join(bad, "; ")))
+		}
+	}
 	if o.spokeMaxWrites < 1 {
 		errs = append(errs, fmt.Errorf("--spoke-max-writes: %d is too small; use at least 1", o.spokeMaxWrites))
 	}

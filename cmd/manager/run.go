@@ -99,7 +99,7 @@ func run(ctx context.Context, o *options) error {
 	log.Info("starting", "version", version, "hub", hubID, "namespace", o.namespace, "replica", identity)
 
 	fence := o.fence()
-	guard := continuity.NewGuard(fence.Close, nil) // what the caches show next is not to be acted on
+	guard := continuity.NewGuard(fence.Close, nil) // nothing may be written because of what the caches show next
 	lock, err := election(cfg, identity, fence, guard, o)
 	if err != nil {
 		return err

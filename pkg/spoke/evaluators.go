@@ -242,15 +242,23 @@ func evaluatorsOf[T any](items []T, of func(*T) v1alpha1.Evaluator) []v1alpha1.E
 // maxEvaluatorPages bounds the requests for one list of evaluators.
 const maxEvaluatorPages = 8
 
+// partialKey marks requests for a list that may be read in part.
+type partialKey struct{}
+
 // add adds a list of evaluators, up to maxListed of them. Anyone who can create such objects can make them large, so a
-// page that is too large is requested again with fewer objects.
+// page that is too large is requested again with fewer objects. An object that is too large hides those after it; the
+// session goes on.
 func (s *Sighting) add(ctx context.Context, list func(context.Context, metav1.ListOptions) (page []v1alpha1.Evaluator, next string, err error)) error {
+	ctx = context.WithValue(ctx, partialKey{}, true)
 	options, found := metav1.ListOptions{Limit: maxListed}, 0
 	for range maxEvaluatorPages {
 		page, next, err := list(ctx, options)
 		excess := tooLarge(err)
 		switch {
 		case apierrors.IsNotFound(err):
+			return nil
+		case excess != nil && excess.part && options.Limit == 1:
+			s.More = true
 			return nil
 		case excess != nil && excess.part:
 			options.Limit = max(1, options.Limit/16)

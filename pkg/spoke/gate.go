@@ -59,7 +59,7 @@ type gate struct {
 const attempts = 3
 
 // errUnsettled is the error of a write that was not sent.
-var errUnsettled = errors.New("connections to the spoke are lost too often to verify that it is still the same cluster")
+var errUnsettled = errors.New("connections to the spoke are lost, or requests to it time out, too often to verify that it is still the same cluster")
 
 // errUnserved is the error of a write that was not sent.
 var errUnserved = errors.New("the identity of the spoke's cluster is not known yet")
@@ -253,7 +253,8 @@ func (g *gate) send(req *http.Request, next http.RoundTripper, aside bool) (resp
 }
 
 // abandoned reports whether the caller ended a request for a reason of its own. A timeout is not one: the API server
-// did not answer, and another one may do so next. Only of requests that go aside, the server behind may be the cause.
+// did not answer, and another one may do so next. A timeout of a request to a server behind the API server says nothing
+// about the API server.
 func abandoned(ctx context.Context, aside bool) bool {
 	if aside {
 		return ctx.Err() != nil

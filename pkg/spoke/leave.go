@@ -31,8 +31,8 @@ const (
 	// pruneStep of them.
 	pruneAtOnce = 4
 	pruneStep   = 100
-	// pruneAgain is the first pause before objects are removed that were created again.
-	pruneAgain = time.Second
+	// pruneAgain is the first pause before objects are removed that were created again, and maxPruneAgain the longest.
+	pruneAgain, maxPruneAgain = time.Second, 15 * time.Second
 	// idlePoll is the interval at which awaitIdle checks for busy workers.
 	idlePoll = 20 * time.Millisecond
 )
@@ -316,15 +316,20 @@ func isEnding(err error) bool {
 // pruneAll removes all PrometheusRules of the hub. It returns an error for those that it could not remove, and
 // removes the others. If another client creates some again, it pauses longer and longer.
 func pruneAll(ctx context.Context, own *reading, rules monitoring.Interface, told func(removed int, left []string)) error {
-	for pause := time.Duration(0); ; pause = 2*pause + pruneAgain {
+	for pause := time.Duration(0); ; pause = min(2*pause+pruneAgain, maxPruneAgain) {
 		objects, err := listOwn(ctx, own)
 		if err != nil || len(objects) == 0 {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting to remove PrometheusRules that another client created again: %w", context.Cause(ctx))
-		case <-time.After(pause):
+		if pause > 0 {
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("another client creates PrometheusRule %s/%s again after each deletion: %w", objects[0].namespace, objects[0].name, context.Cause(ctx))
+			case <-time.After(pause):
+			}
+			if objects, err = listOwn(ctx, own); err != nil { // as they are now
+				return err
+			}
 		}
 		if err := removeAll(ctx, rules, objects, told); err != nil {
 			return err

@@ -38,6 +38,8 @@ const (
 	maxValues, maxPageValues = 1 << 19, 1 << 19
 	// maxShort bounds the objects in lists that are read in one answer, such as those of evaluators.
 	maxShort = 1000
+	// maxShortValues bounds the JSON values in them. An element of two bytes can become a container of a pod.
+	maxShortValues = 1 << 17
 	// fleetPages bounds the total size of the pages that are read concurrently, in bytes.
 	fleetPages = 128 << 20
 )
@@ -96,7 +98,9 @@ func (l Limits) answerTo(req *http.Request, code int) bounds {
 	case query.Get("watch") != "":
 		return object // for each event
 	case query.Get("limit") != "" && query.Get("limit") != "1":
-		return bounds{bytes: l.memory() / 3, values: maxValues, items: maxShort, flag: pageFlag}
+		return bounds{bytes: l.memory() / 3, values: maxShortValues, items: maxShort, flag: pageFlag}
+	case req.Context().Value(partialKey{}) != nil:
+		return bounds{bytes: l.memory() / 12, values: maxShortValues, items: maxShort, flag: objectFlag}
 	}
 	return object
 }

@@ -65,7 +65,8 @@ func mirrors(key string, tracking []string) bool {
 	}
 	domain, _, found := strings.Cut(key, "/")
 	return !found || !slices.ContainsFunc(slices.Concat(trackingDomains, tracking), func(of string) bool {
-		return domain == of || strings.HasSuffix(domain, "."+of)
+		isDomain := strings.Contains(of, ".") && !strings.Contains(of, "/") // otherwise it is a label
+		return isDomain && (domain == of || strings.HasSuffix(domain, "."+of))
 	})
 }
 

@@ -96,10 +96,10 @@ func TestMirrored(t *testing.T) {
 			secret: map[string]string{
 				"app.kubernetes.io/instance": "x", "argocd.argoproj.io/instance": "x", "kustomize.toolkit.fluxcd.io/name": "x", "kapp.k14s.io/app": "x",
 				"objectset.rio.cattle.io/hash": "x", "fleet.cattle.io/bundle-id": "x", "example.com/app": "x", "example.org/app": "x", "a.example.org/app": "x",
-				"example.com/env": "prod", "argoproj.io": "x", "notexample.org/env": "prod", "management.cattle.io/env": "prod",
+				"app": "x", "a.app/env": "prod", "example.com/env": "prod", "argoproj.io": "x", "notexample.org/env": "prod", "management.cattle.io/env": "prod",
 			},
-			want:    map[string]string{"example.com/env": "prod", "argoproj.io": "x", "notexample.org/env": "prod", "management.cattle.io/env": "prod"},
-			changed: true, after: map[string]string{"example.com/env": "prod", "argoproj.io": "x", "notexample.org/env": "prod", "management.cattle.io/env": "prod"},
+			want:    map[string]string{"a.app/env": "prod", "example.com/env": "prod", "argoproj.io": "x", "notexample.org/env": "prod", "management.cattle.io/env": "prod"},
+			changed: true, after: map[string]string{"a.app/env": "prod", "example.com/env": "prod", "argoproj.io": "x", "notexample.org/env": "prod", "management.cattle.io/env": "prod"},
 		},
 		"one removed from the Secret": {
 			secret: map[string]string{"env": "prod"}, labels: map[string]string{"env": "prod", "team": "shop"},
@@ -148,7 +148,7 @@ func TestMirrored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Labels: tc.labels, ManagedFields: tc.managed}}
 			before := sc.DeepCopy()
-			got, changed := mirrored(tc.secret, sc, []string{"example.com/app", "example.org"})
+			got, changed := mirrored(tc.secret, sc, []string{"example.com/app", "example.org", "app"})
 			if !maps.Equal(got, tc.want) || changed != tc.changed {
 				t.Errorf("got %v, %v, want %v, %v", got, changed, tc.want, tc.changed)
 			}
@@ -159,7 +159,7 @@ func TestMirrored(t *testing.T) {
 			if !maps.Equal(after.Labels, tc.after) {
 				t.Errorf("the SpokeCluster has %v, want %v", after.Labels, tc.after)
 			}
-			if again, changed := mirrored(tc.secret, after, []string{"example.com/app", "example.org"}); changed || !maps.Equal(again, got) {
+			if again, changed := mirrored(tc.secret, after, []string{"example.com/app", "example.org", "app"}); changed || !maps.Equal(again, got) {
 				t.Errorf("the second time: %v, %v", again, changed)
 			}
 		})

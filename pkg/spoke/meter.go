@@ -177,6 +177,9 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // canBeSmaller reports whether a list can be requested with fewer objects.
 func canBeSmaller(req *http.Request) bool {
+	if req.Context().Value(partialKey{}) != nil {
+		return true
+	}
 	limit := req.URL.Query().Get("limit")
 	return limit != "" && limit != "1" && req.URL.Query().Get("watch") == ""
 }
@@ -259,7 +262,7 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (b *meteredBody) Close() error {
 	b.slow.stop()
-	b.together.add(partOf{-b.held.bytes, -b.held.values})
+	_ = b.together.add(partOf{-b.held.bytes, -b.held.values}) // less is never too much
 	b.held = partOf{}
 	return b.ReadCloser.Close() //nolint:wrapcheck // a body is transparent
 }

@@ -33,6 +33,7 @@ func TestSightingAdd(t *testing.T) {
 		"large ones":                {objects: 20, fits: 12, requests: 3, listed: 20},
 		"many large ones":           {objects: maxListed, fits: 12, requests: maxEvaluatorPages, listed: 7 * 12, more: true},
 		"very large ones":           {objects: 5, fits: 1, requests: 2 + 5, listed: 5},
+		"one that is too large":     {objects: 5, fits: -1, requests: 3, more: true},
 		"many very large ones":      {objects: maxListed, fits: 1, requests: maxEvaluatorPages, listed: maxEvaluatorPages - 2, more: true},
 		"one that is never read":    {err: tooMuch(false), requests: 1, failed: true},
 		"an answer that is no list": {err: errors.New("no"), requests: 1, failed: true},
@@ -45,7 +46,7 @@ func TestSightingAdd(t *testing.T) {
 				switch {
 				case tc.err != nil:
 					return nil, "", tc.err
-				case tc.fits > 0 && o.Limit > tc.fits:
+				case tc.fits != 0 && o.Limit > tc.fits:
 					return nil, "", tooMuch(true)
 				}
 				from, _ := strconv.Atoi(o.Continue)

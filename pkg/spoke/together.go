@@ -17,7 +17,7 @@ type partOf struct{ bytes, values int64 }
 
 // newTogether returns the bound of a connection.
 func newTogether(l Limits) *together {
-	return &together{bounds: bounds{bytes: 2 * l.memory() / 3, values: maxPageValues}}
+	return &together{bounds: bounds{bytes: 2 * l.memory() / 3, values: 3 * maxValues / 2}}
 }
 
 // add adds an amount, which is negative when an answer was read, and returns the bound that is exceeded, or nil.

@@ -19,7 +19,7 @@ func TestTogether(t *testing.T) {
 		apart func(context.Context) context.Context
 	}{
 		"bytes":                 {body: large, limit: 10, unit: "bytes"},
-		"values":                {body: many, limit: 5, unit: "JSON values"},
+		"values":                {body: many, limit: 7, unit: "JSON values"},
 		"small ones":            {body: `{"a":"b"}`, limit: 1000},
 		"pages of lists":        {body: large, limit: 20, apart: func(ctx context.Context) context.Context { return context.WithValue(ctx, inflowKey{}, &inflow{}) }},
 		"behind the API server": {body: large, limit: 20, apart: aside},

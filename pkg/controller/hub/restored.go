@@ -137,7 +137,7 @@ func (k *Kinds) recallPast(ctx context.Context) (past, error) {
 func pastOf(cm *corev1.ConfigMap) past {
 	var p past
 	p.restored, _ = time.Parse(time.RFC3339, cm.Data[restoredKey])
-	for _, text := range strings.Fields(cm.Data[gapsKey]) {
+	for text := range strings.FieldsSeq(cm.Data[gapsKey]) {
 		from, to, _ := strings.Cut(text, "/")
 		var g gap
 		var errs [2]error

@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -117,7 +116,7 @@ func TestGaps(t *testing.T) {
 	if got := strings.Fields(r.data()["without-leader"]); len(got) != maxGaps || !r.undone(k, at((2*maxGaps-1)*time.Hour+30*time.Second)) {
 		t.Errorf("the record is %q", got)
 	}
-	if err := r.Delete(context.Background(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: recordKey.Namespace, Name: recordKey.Name}}); err != nil {
+	if err := r.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: recordKey.Namespace, Name: recordKey.Name}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.start().RecordRestore(t.Context()); err != nil || r.undone(r.start(), at(0)) {

@@ -226,16 +226,18 @@ func failure(row *v1alpha1.ClusterStatus) bool {
 // it.
 func (s *failing) message() string {
 	var parts []string
+	if n := len(s.leftovers); n == 1 {
+		parts = append(parts, "1 rule could not be removed: "+summarize(s.leftovers))
+	} else if n > 1 {
+		parts = append(parts, fmt.Sprintf("%d rules could not be removed: %s", n, summarize(s.leftovers)))
+	}
 	if len(s.rules) > 0 {
 		parts = append(parts, fmt.Sprintf("%s not in effect there: %s. To find them, look at columns READY and REASON of: kubectl get ar -A", rulesAre(len(s.rules)), summarize(s.rules)))
-	}
-	if len(s.leftovers) > 0 {
-		parts = append(parts, fmt.Sprintf("%s to be removed and still there: %s", rulesAre(len(s.leftovers)), summarize(s.leftovers)))
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return "the spoke is connected, but " + strings.Join(parts, ". Moreover, ")
+	return "the spoke is connected, but " + strings.Join(parts, ". And ")
 }
 
 // summarize counts rows by reason, and quotes one of them.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -46,9 +47,9 @@ type flapping struct {
 // flappingRow is the history of a row in one generation of its rule.
 type flappingRow struct {
 	generation int64
-	// states are those that were reported, the last one at the end.
-	states  []rowState
-	message string
+	// states are those that were reported, the last one at the end, and last is the row.
+	states []rowState
+	last   v1alpha1.ClusterStatus
 	// returns is the number of changes since then that were not new.
 	returns int
 	since   time.Time
@@ -80,7 +81,8 @@ func (f *flaps) admit(key types.NamespacedName, row *v1alpha1.ClusterStatus) boo
 		s.rows[key] = r
 	}
 	now := time.Now()
-	if r.isReturn(row) && !r.mayReturn(s.bucket, now) {
+	// Rows that wait have their turn first.
+	if r.isReturn(row) && (s.timer != nil && r.returns >= freeReturns || !r.mayReturn(s.bucket, now)) {
 		held := *row
 		r.held = &held
 		if s.timer == nil {
@@ -92,11 +94,14 @@ func (f *flaps) admit(key types.NamespacedName, row *v1alpha1.ClusterStatus) boo
 	return true
 }
 
-// isReturn reports whether a row returns to a former state, or changes only its message.
+// isReturn reports whether a row returns to a former state, or changes within a state. The number of firing alerts is
+// limited elsewhere.
 func (r *flappingRow) isReturn(row *v1alpha1.ClusterStatus) bool {
 	state := rowState{row.Phase, row.Reason}
 	if len(r.states) > 0 && r.states[len(r.states)-1] == state {
-		return row.Message != r.message
+		now, last := *row, r.last
+		now.Firing, last.Firing = 0, 0
+		return !equality.Semantic.DeepEqual(now, last)
 	}
 	return slices.Contains(r.states, state)
 }
@@ -116,7 +121,7 @@ func (r *flappingRow) mayReturn(bucket *rate.Limiter, now time.Time) bool {
 func (r *flappingRow) reported(row *v1alpha1.ClusterStatus) {
 	state := rowState{row.Phase, row.Reason}
 	r.states = append(slices.DeleteFunc(r.states, func(s rowState) bool { return s == state }), state)
-	r.message, r.held = row.Message, nil
+	r.last, r.held = *row, nil
 }
 
 // again releases the rows that may be reported now.
@@ -142,6 +147,22 @@ func (f *flaps) again(name string, s *flapping) {
 	if waits {
 		s.timer = time.AfterFunc(flapRetry, func() { f.again(name, s) })
 	}
+}
+
+// renew forgets what is known of a spoke that was changed on the hub, and releases the rows that wait.
+func (f *flaps) renew(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.spokes[name]
+	if s == nil {
+		return
+	}
+	for key, r := range s.rows {
+		if r.held != nil {
+			f.release(key, *r.held)
+		}
+	}
+	clear(s.rows)
 }
 
 // forget drops a rule in a spoke, or in all of them if spoke is "".

@@ -98,6 +98,9 @@ func (r *Reconciler) onSpokeCluster() handler.EventHandler {
 			r.onSpoke(ctx, q, e.Object.GetName(), everyRule)
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			if r.Failures != nil && (e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())) {
+				r.Failures.flaps.renew(e.ObjectNew.GetName())
+			}
 			switch {
 			case r.saw(e.ObjectNew):
 				r.onSpoke(ctx, q, e.ObjectNew.GetName(), everyRule)
