@@ -242,12 +242,12 @@ func evaluatorsOf[T any](items []T, of func(*T) v1alpha1.Evaluator) []v1alpha1.E
 // maxEvaluatorPages bounds the requests for one list of evaluators.
 const maxEvaluatorPages = 8
 
-// partialKey marks requests for a list that may be read in part.
+// partialKey marks requests for a list that may be read in part, if an object has too many values.
 type partialKey struct{}
 
 // add adds a list of evaluators, up to maxListed of them. Anyone who can create such objects can make them large, so a
-// page that is too large is requested again with fewer objects. An object that is too large hides those after it; the
-// session goes on.
+// page that is too large is requested again with fewer objects. An object with too many values, which etcd accepts, hides
+// those after it, and the session goes on. One with too many bytes does not come from etcd.
 func (s *Sighting) add(ctx context.Context, list func(context.Context, metav1.ListOptions) (page []v1alpha1.Evaluator, next string, err error)) error {
 	ctx = context.WithValue(ctx, partialKey{}, true)
 	options, found := metav1.ListOptions{Limit: maxListed}, 0

@@ -28,8 +28,9 @@ const (
 type meter struct {
 	bounds
 	what string
-	// part means that a request for fewer objects is possible.
-	part bool
+	// part means that a request for fewer objects is possible. dense means that the caller can do without an object that
+	// has too many values.
+	part, dense bool
 
 	read, values, items int64
 	depth, deepest      int
@@ -103,7 +104,7 @@ func (m *meter) exceeded() *TooLargeError {
 	case m.bytes > 0 && m.read > m.bytes:
 		e.Value, e.Bound, e.Unit, e.Flag = m.read, m.bytes, "bytes", m.flag
 	case m.bounds.values > 0 && m.values > m.bounds.values:
-		e.Value, e.Bound, e.Unit = m.values, m.bounds.values, "JSON values"
+		e.Value, e.Bound, e.Unit, e.part = m.values, m.bounds.values, "JSON values", m.part || m.dense
 	case m.bounds.items > 0 && m.items > m.bounds.items:
 		e.Value, e.Bound, e.Unit = m.items, m.bounds.items, "objects"
 		if e.Bound != maxShort {
@@ -121,7 +122,7 @@ func (m *meter) exceeded() *TooLargeError {
 
 // next starts the next value.
 func (m *meter) next() {
-	*m = meter{bounds: m.bounds, what: m.what, part: m.part}
+	*m = meter{bounds: m.bounds, what: m.what, part: m.part, dense: m.dense}
 }
 
 // metered is a transport that counts the decompressed bytes of every answer, and ends the answer when it
@@ -153,7 +154,7 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Header.Set("Content-Type", contentType(resp))
 	}
 	m := &meter{bounds: t.limits.answerTo(req, resp.StatusCode), what: answerName(req, resp.StatusCode)}
-	m.part = canBeSmaller(req)
+	m.part, m.dense = canBeSmaller(req), req.Context().Value(partialKey{}) != nil
 	tell := t.tell
 	if aside || tell == nil || (req.Method != http.MethodGet && resp.StatusCode >= http.StatusBadRequest) {
 		tell = func(*TooLargeError) {} // only this request is affected
@@ -177,9 +178,6 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // canBeSmaller reports whether a list can be requested with fewer objects.
 func canBeSmaller(req *http.Request) bool {
-	if req.Context().Value(partialKey{}) != nil {
-		return true
-	}
 	limit := req.URL.Query().Get("limit")
 	return limit != "" && limit != "1" && req.URL.Query().Get("watch") == ""
 }

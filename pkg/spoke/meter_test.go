@@ -35,10 +35,12 @@ func TestAnswersAreBounded(t *testing.T) {
 		code   int  // 0 is 200
 		page   bool // of a list
 		aside  bool
-		body   io.Reader
-		value  int64 // that passes the bound; 0 when none does
-		unit   string
-		quiet  bool // nobody is told
+		// partial means that the caller can do without an object.
+		partial bool
+		body    io.Reader
+		value   int64 // that passes the bound; 0 when none does
+		unit    string
+		quiet   bool // nobody is told
 	}{
 		"a version":                        {path: "/version", body: strings.NewReader(`{"gitVersion":"v1"}`)},
 		"a version without an end":         {path: "/version", body: endless("a"), value: maxVersionAnswer, unit: "bytes"},
@@ -52,6 +54,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		"a page of too many":               {path: "/api/v1/namespaces", query: "limit=250", page: true, body: io.MultiReader(strings.NewReader(`{"items":[`), endless(`{},`)), value: DefaultMaxObjects, unit: "objects", quiet: true},
 		"a page of too many that are none": {path: "/api/v1/namespaces", query: "limit=250", page: true, body: io.MultiReader(strings.NewReader(`{"items":[`), endless(`0,`)), value: DefaultMaxObjects, unit: "objects", quiet: true},
 		"a page of too many values":        {path: "/api/v1/namespaces", query: "limit=250", page: true, body: io.MultiReader(strings.NewReader(`{"items":[{"metadata":{"managedFields":[`), endless(`{},`)), value: maxPageValues, unit: "JSON values", quiet: true},
+		"a dense evaluator":                {path: "/apis/x/prometheuses", query: "limit=1", partial: true, body: io.MultiReader(strings.NewReader(`{"items":[{"spec":{"tolerations":[`), endless(`{},`)), value: maxShortValues, unit: "JSON values", quiet: true},
+		"a long evaluator":                 {path: "/apis/x/prometheuses", query: "limit=1", partial: true, body: endless("x"), value: object, unit: "bytes"},
 		"a short list of too many":         {path: "/apis/m/prometheuses", query: "limit=200", body: io.MultiReader(strings.NewReader(`{"items":[`), endless(`{},`)), value: maxShort, unit: "objects"},
 		"too many values":                  {path: "/api/v1/namespaces/a", body: io.MultiReader(strings.NewReader(`{"a":[`), endless(`{},`)), value: maxValues, unit: "JSON values"},
 		"deep":                             {path: "/api/v1/namespaces/a", body: strings.NewReader(deep)},
@@ -88,6 +92,9 @@ func TestAnswersAreBounded(t *testing.T) {
 			if tc.page {
 				req = req.WithContext(context.WithValue(req.Context(), inflowKey{}, &inflow{}))
 			}
+			if tc.partial {
+				req = req.WithContext(context.WithValue(req.Context(), partialKey{}, true))
+			}
 			if tc.aside {
 				req = req.WithContext(aside(req.Context()))
 			}
@@ -117,7 +124,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			if excess == nil || excess.Bound != tc.value || excess.Value <= tc.value || excess.Value > tc.value+(1<<20)+100 || excess.Unit != tc.unit {
 				t.Fatalf("got %v (%+v)", err, excess)
 			}
-			if part := tc.page && tc.query == "limit=250"; excess.part != part {
+			if part := tc.page && tc.query == "limit=250" || tc.partial && tc.quiet; excess.part != part {
 				t.Errorf("fewer can be asked for: %v", excess.part)
 			}
 			if (told == nil) != tc.quiet {
