@@ -99,9 +99,8 @@ func (k *Kinds) Learn(ctx context.Context) (all bool, err error) {
 	return true, nil
 }
 
-// Start records the time without a leader, and then a kind that was gone as soon as it is back: an early record dates its
-// objects more precisely.
-// It returns when ctx ends.
+// Start records the time without a leader, and then a kind that was gone as soon as it is back: an early record dates
+// its objects more precisely. It returns when ctx ends.
 func (k *Kinds) Start(ctx context.Context) error {
 	for err := k.RecordGap(ctx); err != nil && ctx.Err() == nil; err = k.RecordGap(ctx) {
 		log.FromContext(ctx).Error(err, "recording the time without a leader failed; retrying")
@@ -215,12 +214,9 @@ func (k *Kinds) record(ctx context.Context, kind Kind, uid types.UID) (anew time
 	if k.writer == nil {
 		return time.Time{}, nil
 	}
-	cm := &corev1.ConfigMap{}
-	switch err := k.reader.Get(ctx, k.keys.ConfigMap, cm); {
-	case apierrors.IsNotFound(err):
-		return time.Time{}, nil
-	case err != nil:
-		return time.Time{}, fmt.Errorf("reading from ConfigMap %s the record of CustomResourceDefinition %s: %w", k.keys.ConfigMap, kind.crd, err)
+	cm, err := k.readRecord(ctx, "CustomResourceDefinition "+kind.crd)
+	if err != nil || cm == nil {
+		return time.Time{}, err
 	}
 	was, at, _ := strings.Cut(cm.Data[kind.crd], " ")
 	if was == string(uid) {
@@ -234,15 +230,35 @@ func (k *Kinds) record(ctx context.Context, kind Kind, uid types.UID) (anew time
 		}
 		value += " " + anew.Format(time.RFC3339)
 	}
+	if err := k.writeRecord(ctx, cm, "CustomResourceDefinition "+kind.crd, func(data map[string]string) { data[kind.crd] = value }); err != nil {
+		return time.Time{}, err
+	}
+	return anew, nil
+}
+
+// readRecord returns the ConfigMap with the record, or nil if it does not exist. what is the part that is of interest.
+func (k *Kinds) readRecord(ctx context.Context, what string) (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{}
+	switch err := k.reader.Get(ctx, k.keys.ConfigMap, cm); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading from ConfigMap %s the record of %s: %w", k.keys.ConfigMap, what, err)
+	}
+	return cm, nil
+}
+
+// writeRecord changes the ConfigMap with the record.
+func (k *Kinds) writeRecord(ctx context.Context, cm *corev1.ConfigMap, what string, change func(data map[string]string)) error {
 	next := cm.DeepCopy()
 	if next.Data == nil {
 		next.Data = map[string]string{}
 	}
-	next.Data[kind.crd] = value
+	change(next.Data)
 	if err := k.writer.Patch(ctx, next, client.MergeFrom(cm)); err != nil {
-		return time.Time{}, fmt.Errorf("recording in ConfigMap %s the CustomResourceDefinition %s: %w", k.keys.ConfigMap, kind.crd, err)
+		return fmt.Errorf("recording in ConfigMap %s the %s: %w", k.keys.ConfigMap, what, err)
 	}
-	return anew, nil
+	return nil
 }
 
 // now returns the latest of the clock's time, the time since the process started, and the leader's last

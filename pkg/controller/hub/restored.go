@@ -2,14 +2,11 @@ package hub
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/pkg/leader"
 )
@@ -23,6 +20,9 @@ const (
 	// maxGaps bounds them; the oldest ones are dropped.
 	maxGaps = 32
 )
+
+// restores names this part of the record in errors.
+const restores = "restores of the hub"
 
 // past is what is recorded of restores of the hub's etcd.
 type past struct {
@@ -86,22 +86,14 @@ func (k *Kinds) Undone(ctx context.Context, made ...time.Time) (bool, error) {
 // rewrite changes what is recorded. Without the ConfigMap, nothing is recorded; the manager creates it at its next
 // start.
 func (k *Kinds) rewrite(ctx context.Context, change func(*past)) error {
-	cm := &corev1.ConfigMap{}
-	switch err := k.reader.Get(ctx, k.keys.ConfigMap, cm); {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("reading ConfigMap %s to record a restore of the hub: %w", k.keys.ConfigMap, err)
+	cm, err := k.readRecord(ctx, restores)
+	if err != nil || cm == nil {
+		return err
 	}
 	p := pastOf(cm)
 	change(&p)
-	next := cm.DeepCopy()
-	if next.Data == nil {
-		next.Data = map[string]string{}
-	}
-	p.into(next.Data)
-	if err := k.writer.Patch(ctx, next, client.MergeFrom(cm)); err != nil {
-		return fmt.Errorf("recording a restore of the hub in ConfigMap %s: %w", k.keys.ConfigMap, err)
+	if err := k.writeRecord(ctx, cm, restores, p.into); err != nil {
+		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -120,11 +112,14 @@ func (k *Kinds) recallPast(ctx context.Context) (past, error) {
 	case k.writer == nil:
 		return past{}, nil
 	}
-	cm := &corev1.ConfigMap{}
-	if err := k.reader.Get(ctx, k.keys.ConfigMap, cm); err != nil && !apierrors.IsNotFound(err) {
-		return past{}, fmt.Errorf("reading from ConfigMap %s whether the hub was restored: %w", k.keys.ConfigMap, err)
+	cm, err := k.readRecord(ctx, restores)
+	if err != nil {
+		return past{}, err
 	}
-	p := pastOf(cm)
+	p := past{}
+	if cm != nil {
+		p = pastOf(cm)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.past == nil { // it may have been recorded meanwhile

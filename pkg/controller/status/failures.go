@@ -76,7 +76,7 @@ func (f *Failures) report(key types.NamespacedName, row v1alpha1.ClusterStatus) 
 	defer f.mu.Unlock()
 	s := f.spokeLocked(string(row.Name))
 	s.last = time.Now()
-	f.removedLocked(string(row.Name), s, key)
+	f.dropLocked(string(row.Name), s, s.leftovers, key)
 	was, failed := s.rules[key]
 	switch fails := failure(&row); {
 	case fails && equality.Semantic.DeepEqual(was, row), !fails && !failed:
@@ -105,14 +105,6 @@ func (f *Failures) Leftover(key types.NamespacedName, row v1alpha1.ClusterStatus
 	f.lookLaterLocked(string(row.Name), s, failuresInterval)
 }
 
-// removedLocked forgets that a rule could not be removed.
-func (f *Failures) removedLocked(spoke string, s *failing, key types.NamespacedName) {
-	if _, left := s.leftovers[key]; left {
-		delete(s.leftovers, key)
-		f.lookLaterLocked(spoke, s, failuresInterval)
-	}
-}
-
 // Forget drops the verdict on a rule that does not belong in a spoke.
 func (f *Failures) Forget(key types.NamespacedName, spoke string) {
 	f.flaps.forget(key, spoke)
@@ -120,8 +112,8 @@ func (f *Failures) Forget(key types.NamespacedName, spoke string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s := f.spokes[spoke]; s != nil {
-		f.removedLocked(spoke, s, key)
-		f.dropLocked(spoke, s, key)
+		f.dropLocked(spoke, s, s.leftovers, key)
+		f.dropLocked(spoke, s, s.rules, key)
 	}
 }
 
@@ -134,13 +126,14 @@ func (f *Failures) drop(key types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, s := range f.spokes {
-		f.dropLocked(name, s, key)
+		f.dropLocked(name, s, s.rules, key)
 	}
 }
 
-func (f *Failures) dropLocked(spoke string, s *failing, key types.NamespacedName) {
-	if _, failed := s.rules[key]; failed {
-		delete(s.rules, key)
+// dropLocked deletes a rule from the rules or the leftovers of a spoke.
+func (f *Failures) dropLocked(spoke string, s *failing, from map[types.NamespacedName]v1alpha1.ClusterStatus, key types.NamespacedName) {
+	if _, known := from[key]; known {
+		delete(from, key)
 		f.lookLaterLocked(spoke, s, failuresInterval)
 	}
 }
