@@ -103,11 +103,12 @@ type session struct {
 	identity string
 	// refused is the reason why Deployments or Namespaces could not be read at the last recheck.
 	refused error
-	// lacked reports that a watched kind could not be read at the last recheck. A refused watch backs off for up
-	// to a minute, so a new session is faster.
+	// lacked reports that a watched kind could not be read at the last recheck.
 	lacked bool
 	stop   context.CancelFunc
-	tally  tally
+	// disengage ends the present engagement.
+	disengage context.CancelFunc
+	tally     tally
 	// guard detects that the spoke was restored and the cache must not be used any more.
 	guard *continuity.Guard
 	// left has the flags of each prometheus-operator as they were last read.
@@ -176,48 +177,31 @@ func (c *connection) observed(cfg *rest.Config, g *gate) *rest.Config {
 func (c *connection) run(ctx context.Context) {
 	defer c.disconnect()
 	defer c.breaker.Stop()
-	var live *session
-	defer func() {
-		if live != nil {
-			live.stop()
-		}
-	}()
-	backoff := c.backoff()
-	for ctx.Err() == nil {
-		next, err := c.open(ctx)
-		if err == nil {
-			var wanted bool
-			if wanted, err = c.p.publish(ctx, c, next); !wanted {
-				next.stop()
-				return
-			}
-		}
+	for backoff := c.backoff(); ctx.Err() == nil; {
+		s, err := c.open(ctx)
 		if err != nil {
-			if next != nil {
-				next.stop()
-			}
-			if ctx.Err() != nil {
-				return
-			}
-			if live != nil && (isIdentity(err) || tooLarge(err) != nil) {
-				c.end(live)
-				live = nil
-			}
 			c.failed(ctx, err, backoff)
 			continue
 		}
-		if live != nil {
-			live.stop()
+		wanted, err := c.p.publish(ctx, c, s)
+		if !wanted {
+			s.stop()
+			return
 		}
-		live, backoff = next, c.backoff()
-		c.seen.Counts = live.tally.first(time.Now())
+		if err != nil {
+			s.stop()
+			c.failed(ctx, err, backoff)
+			continue
+		}
+		backoff = c.backoff()
+		c.seen.Counts = s.tally.first(time.Now())
 		c.connected()
-		if err := c.tend(ctx, live); err != nil {
-			c.end(live)
-			live = nil
-			if c.anew(ctx, err) {
-				continue
-			}
+		if err = c.tend(ctx, s); err == nil { // the connection ends
+			s.stop()
+			return
+		}
+		c.end(s)
+		if !c.anew(ctx, err) {
 			c.failed(ctx, err, backoff)
 		}
 	}
@@ -237,6 +221,9 @@ func (c *connection) disconnect() {
 
 // failed shows why there is no session, and waits until the next attempt.
 func (c *connection) failed(ctx context.Context, err error, backoff *wait.Backoff) {
+	if ctx.Err() != nil {
+		return
+	}
 	finding := disconnected(err)
 	switch finding.Reason {
 	case v1alpha1.ReasonDuplicateCluster:
@@ -286,7 +273,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	c.breaker.Close()
 	sctx, stop := context.WithCancel(ctx)
 	s := &session{ctx: sctx, cluster: cl, rules: rules, identity: c.seen.Identity, stop: stop, guard: guard}
-	if err := c.syncProbed(s); err != nil {
+	if err := c.syncProbed(s, c.sync); err != nil {
 		stop()
 		return nil, err
 	}
@@ -300,9 +287,9 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// syncProbed is sync, which it cancels when three consecutive probes fail. An informer would retry its first
-// list for a minute, and an outage must show sooner.
-func (c *connection) syncProbed(s *session) error {
+// syncProbed calls a function that fills caches, and cancels it when three consecutive probes fail. An informer would
+// retry its first list for a minute, and an outage must show sooner.
+func (c *connection) syncProbed(s *session, fill func(context.Context, *session) error) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer c.excess.during(cancel)()
 	var probing sync.WaitGroup
@@ -312,7 +299,7 @@ func (c *connection) syncProbed(s *session) error {
 		}
 	})
 	probing.Go(func() { c.tellProgress(ctx) })
-	err := c.sync(ctx, s)
+	err := fill(ctx, s)
 	cause := context.Cause(ctx)
 	cancel(nil)
 	probing.Wait()
@@ -322,8 +309,8 @@ func (c *connection) syncProbed(s *session) error {
 	return err
 }
 
-// probeOn probes the spoke until ctx ends. It returns an IdentityError, or the error of the third consecutive
-// probe that failed.
+// probeOn probes the spoke until ctx ends. It returns an IdentityError, the error of the third consecutive probe that
+// failed, or a RestoredError if the session is served.
 func (c *connection) probeOn(ctx context.Context, s *session) error {
 	delay, failed := c.every(probeInterval), 0
 	for {
@@ -337,6 +324,8 @@ func (c *connection) probeOn(ctx context.Context, s *session) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the caller no longer waits
+		case s.disengage != nil && s.guard.Err() != nil: // it is served, but must not be any more
+			return s.guard.Err()
 		case err == nil || apierrors.IsTooManyRequests(err):
 			delay, failed = c.every(probeInterval), 0
 			continue
@@ -391,9 +380,16 @@ func (c *connection) sync(ctx context.Context, s *session) error {
 	if err := c.syncKind(ctx, s.cluster, NamespaceMetadata(), nil); err != nil {
 		return err
 	}
-	if err = granted.lack(readsRules); err == nil {
-		err = c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{}, s.tally.rules(c.p.opts))
+	if err := granted.lack(readsRules); err != nil {
+		c.seen.Served = served(err)
+		return nil
 	}
+	return c.syncRules(ctx, s)
+}
+
+// syncRules starts the informer of PrometheusRules, if the spoke serves them.
+func (c *connection) syncRules(ctx context.Context, s *session) error {
+	err := c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{}, s.tally.rules(c.p.opts))
 	// An informer that did not sync in time looks like a timeout of the API server.
 	if err != nil && (!answered(err) || apierrors.IsTimeout(err)) {
 		return err
@@ -454,8 +450,7 @@ func (c *connection) listOne(ctx context.Context, cl cluster.Cluster, gvk schema
 	return list.ResourceVersion, nil
 }
 
-// tend maintains a session until its context ends or a better session is possible. An error means that the
-// session must not be served any more.
+// tend maintains a session until its context ends. An error means that the session must not be served any more.
 func (c *connection) tend(ctx context.Context, s *session) error {
 	backoff := c.backoff()
 	delay, probed, recheck := wait.Jitter(c.every(probeInterval/2), 0.1), time.Now(), time.Now().Add(c.every(recheckInterval))
@@ -481,12 +476,13 @@ func (c *connection) tend(ctx context.Context, s *session) error {
 		if now := time.Now(); (!s.served || now.After(recheck)) && !c.breaker.Blocked() {
 			recheck = now.Add(c.every(recheckInterval))
 			better, err := c.recheck(ctx, s)
+			if better {
+				err = c.renew(ctx, s)
+			}
 			switch {
-			case better:
-				return nil
 			case ctx.Err() != nil:
 				continue // ends
-			case isIdentity(err):
+			case err != nil:
 				return err
 			}
 		}
@@ -561,8 +557,8 @@ func (c *connection) await(ctx context.Context, delay time.Duration) bool {
 }
 
 // recheck detects changes in a spoke that answers: whether it is still the same cluster, and whether the
-// watched kinds may still be read, because a refused watch retries silently. better means that a new session
-// would be better. The error is an IdentityError.
+// watched kinds may still be read, because a refused watch retries silently. better means that more can be read than
+// before. The error is an IdentityError.
 func (c *connection) recheck(ctx context.Context, s *session) (better bool, err error) {
 	switch err := c.identify(ctx, s.identity); {
 	case isIdentity(err):
@@ -595,6 +591,22 @@ func (c *connection) recheck(ctx context.Context, s *session) (better bool, err 
 		s.lacked = true
 	}
 	return false, nil
+}
+
+// renew engages a session again after more can be read. What its cache holds already is not read again.
+func (c *connection) renew(ctx context.Context, s *session) error {
+	if !s.served {
+		err := c.syncProbed(s, c.syncRules)
+		if isIdentity(err) || tooLarge(err) != nil || s.guard.Err() != nil {
+			return err
+		}
+		if err != nil || !s.served {
+			return nil //nolint:nilerr // Served shows it, or the next probe; the session is served as before
+		}
+	}
+	s.lacked = false
+	_, err := c.p.publish(ctx, c, s)
+	return err
 }
 
 // mayRead reports whether Deployments and Namespaces may be read: from the granted permissions or, if the

@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net"
@@ -13,11 +14,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/continuity"
@@ -32,7 +36,7 @@ type standIn struct {
 	refuse  map[string]int // path → code
 	version string         // of lists
 	last    string         // the path after whose first answer there is none but 500
-	asked   []string
+	asked   []string       // but for watches
 }
 
 func (s *standIn) set(change func(s *standIn)) {
@@ -43,6 +47,10 @@ func (s *standIn) set(change func(s *standIn)) {
 
 // ServeHTTP implements http.Handler.
 func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("watch") != "" {
+		s.watch(w, r)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, r.Method+" "+r.URL.Path)
@@ -59,6 +67,11 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ListMeta: metav1.ListMeta{ResourceVersion: s.version},
 	}
 	switch {
+	case r.URL.Path == pathRules && !strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata"):
+		out = &monitoringv1.PrometheusRuleList{
+			TypeMeta: metav1.TypeMeta{APIVersion: ruleKind.GroupVersion().String(), Kind: ruleKind.Kind + "List"},
+			ListMeta: metav1.ListMeta{ResourceVersion: s.version},
+		}
 	case r.URL.Path == "/version":
 		out = map[string]string{"gitVersion": "v1.36.3"}
 	case strings.HasSuffix(r.URL.Path, "/namespaces/kube-system"):
@@ -76,6 +89,34 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(out)
 }
 
+// watch answers a watch without events.
+func (s *standIn) watch(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	code := s.refuse[r.URL.Path]
+	s.mu.Unlock()
+	if code != 0 {
+		w.WriteHeader(code)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	_ = http.NewResponseController(w).Flush()
+	<-r.Context().Done()
+}
+
+// lists returns how often a path was read.
+func (s *standIn) lists(path string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, asked := range s.asked {
+		if asked == http.MethodGet+" "+path {
+			n++
+		}
+	}
+	return n
+}
+
 const (
 	pathVersion     = "/version"
 	pathSystem      = "/api/v1/namespaces/kube-system"
@@ -84,6 +125,72 @@ const (
 	pathRules       = "/apis/monitoring.coreos.com/v1/prometheusrules"
 	pathReview      = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 )
+
+// engagedWith sends whether the spoke serves PrometheusRules when it is engaged.
+type engagedWith struct {
+	p      *Provider
+	served chan bool
+}
+
+// Engage implements multicluster.Aware.
+func (e *engagedWith) Engage(ctx context.Context, name multicluster.ClusterName, _ cluster.Cluster) error {
+	select {
+	case e.served <- e.p.Spoke(name.String()).RulesServed:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// A kind that is served or allowed later is added to the session. The others are not listed again.
+func TestRenew(t *testing.T) {
+	s := &standIn{uid: "uid", version: "100", refuse: map[string]int{pathRules: 404}, grants: []authorizationv1.ResourceRule{allowed("*", "*", "*")}}
+	server := httptest.NewServer(s)
+	defer server.Close()
+	p := NewProvider(Options{Intervals: 0.01})
+	engaged := &engagedWith{p: p, served: make(chan bool)}
+	p.aware = engaged
+	c, err := p.newConnection("s", &rest.Config{Host: server.URL, Dial: (&net.Dialer{}).DialContext})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	p.entries["s"] = &entry{current: &registration{conn: c, cancel: cancel}}
+	done := make(chan struct{})
+	go func() { c.run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	expect := func(what string, want bool) {
+		t.Helper()
+		select {
+		case got := <-engaged.served:
+			if got != want {
+				t.Fatalf("%s: PrometheusRules are served: %v", what, got)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s: the spoke was not engaged", what)
+		}
+	}
+	expect("without the kind", false)
+	lists := s.lists(pathDeployments)
+	s.set(func(s *standIn) { delete(s.refuse, pathRules) })
+	expect("with the kind", true)
+	first := s.lists(pathRules)
+
+	s.set(func(s *standIn) { s.refuse[pathRules] = 403 })
+	for p.Observation("s").Served.Reason != v1alpha1.ReasonForbidden {
+		if err := t.Context().Err(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond) //nolint:forbidigo // until the next recheck
+	}
+	s.set(func(s *standIn) { delete(s.refuse, pathRules) })
+	expect("allowed again", true)
+	if again := s.lists(pathDeployments); again != lists {
+		t.Errorf("Deployments were listed %d times before, and %d times afterwards", lists, again)
+	}
+	if p.Spoke("s") == nil || first == 0 {
+		t.Error("the session ended")
+	}
+}
 
 // connectTo returns a connection to a healthy and identified stand-in, with a session that was never started.
 func connectTo(t *testing.T) (*standIn, *connection, *session) {

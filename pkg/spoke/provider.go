@@ -388,7 +388,8 @@ func (e *entry) uncount() {
 	}
 }
 
-// publish engages a session. It returns false if the connection is no longer wanted.
+// publish engages a session, and ends its former engagement, if there is one. It returns false if the connection is no
+// longer wanted.
 func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool, error) {
 	p.mu.Lock()
 	e, ok := p.entries[c.name]
@@ -417,8 +418,13 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 
 	p.tellPredecessors(c.name)
 	p.circuit(c)
-	// All caches have synced, so Engage returns soon. The session's own context ends what it starts.
-	err := p.aware.Engage(s.ctx, multicluster.ClusterName(c.name), s.cluster)
+	if s.disengage != nil {
+		s.disengage()
+	}
+	var engaged context.Context
+	engaged, s.disengage = context.WithCancel(s.ctx)
+	// All caches have synced, so Engage returns soon. The engagement's own context ends what it starts.
+	err := p.aware.Engage(engaged, multicluster.ClusterName(c.name), s.cluster)
 	if old != nil {
 		old.cancel()
 	}

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,26 +19,32 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
-// runInformer runs an informer of newInformer over watches that are opened by open.
-func runInformer(t *testing.T, open func() (watch.Interface, error)) (stop func()) {
+// runInformer runs an informer of newInformer over watches that are opened by open. lists
+// returns how often it listed.
+func runInformer(t *testing.T, open func() (watch.Interface, error)) (lists func() int32, stop func()) {
 	t.Helper()
+	var listed atomic.Int32
 	o := &metav1.PartialObjectMetadata{}
-	informer := newInformer(continuity.NewGuard(nil, nil).ListerWatcher(&toolscache.ListWatch{
-		ListWithContextFunc: func(context.Context, metav1.ListOptions) (kruntime.Object, error) {
-			return &metav1.PartialObjectMetadataList{}, nil
+	lw := continuity.NewGuard(nil, nil).ListerWatcher(&toolscache.ListWatch{
+		ListWithContextFunc: func(_ context.Context, options metav1.ListOptions) (kruntime.Object, error) {
+			if options.Limit != 1 { // that reads the version
+				listed.Add(1)
+			}
+			return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
 		},
 		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return open() },
-	}, o), o, 0, toolscache.Indexers{})
+	}, o)
+	informer := newInformer(toolscache.ToListWatcherWithWatchListSemantics(lw, unstreamed{}), o, 0, toolscache.Indexers{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { informer.RunWithContext(ctx); close(done) }()
-	return func() { cancel(); <-done }
+	return listed.Load, func() { cancel(); <-done }
 }
 
 func TestRefusedWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		watches := 0
-		stop := runInformer(t, func() (watch.Interface, error) {
+		_, stop := runInformer(t, func() (watch.Interface, error) {
 			watches++
 			return nil, apierrors.NewResourceExpired("too old")
 		})
@@ -45,6 +52,30 @@ func TestRefusedWatches(t *testing.T) {
 		stop()
 		if limit := int(10*60*watchesPerSecond) + watchesAtOnce + 1; watches < 2 || watches > limit {
 			t.Errorf("there were %d watches, of at most %d", watches, limit)
+		}
+	})
+}
+
+// A watch that the API server refuses continues where it was. The kind is not listed again.
+func TestForbiddenWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const refused = 5 * time.Minute
+		began, attempts, opened := time.Now(), 0, time.Duration(0)
+		lists, stop := runInformer(t, func() (watch.Interface, error) {
+			attempts++
+			if time.Since(began) < refused {
+				return nil, apierrors.NewForbidden(rulesResource, "", nil)
+			}
+			opened = time.Since(began)
+			return watch.NewFake(), nil
+		})
+		time.Sleep(2 * refused) //nolint:forbidigo // of the bubble's clock
+		stop()
+		if late := opened - refused; opened == 0 || late > refusedRetry*12/10 || lists() != 1 {
+			t.Errorf("it was watched again %v after it was allowed, and listed %d times", late, lists())
+		}
+		if most := int(refused/refusedRetry)*13/10 + 10; attempts > most {
+			t.Errorf("there were %d attempts, at most %d are expected", attempts, most)
 		}
 	})
 }
@@ -68,7 +99,7 @@ func (p *parting) Stop() {
 
 func TestStoppedWatchLeavesNothing(t *testing.T) {
 	opened := make(chan bool, 10)
-	stop := runInformer(t, func() (watch.Interface, error) {
+	_, stop := runInformer(t, func() (watch.Interface, error) {
 		w := watch.Filter(&parting{events: make(chan watch.Event)}, func(in watch.Event) (watch.Event, bool) { return in, true })
 		opened <- true
 		return w, nil
