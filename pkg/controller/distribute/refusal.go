@@ -65,6 +65,14 @@ func explain(reason string, err error) string {
 		return words(fmt.Errorf("a ResourceQuota in the spoke is exceeded; raise it, or delete objects: %w", err))
 	case reason == v1alpha1.ReasonError && webhook != nil:
 		return words(fmt.Errorf("the spoke's admission webhook %s can't be called; repair it, or exclude PrometheusRules from it: %w", webhook[1], err))
+	case reason == v1alpha1.ReasonForbidden:
+		return words(fmt.Errorf("the spoke's RBAC denies the write; grant the permission to Rulefleet's account in the spoke: %w", err))
+	case reason == v1alpha1.ReasonCRDMissing:
+		return words(fmt.Errorf("the spoke does not serve PrometheusRules; install the CRDs of prometheus-operator there: %w", err))
+	case reason == v1alpha1.ReasonRejected && denied(err.Error()):
+		return words(fmt.Errorf("an admission webhook or policy of the spoke denies the rule; change the rule, or the webhook or policy: %w", err))
+	case reason == v1alpha1.ReasonRejected:
+		return words(fmt.Errorf("the spoke's API server rejects the rule; compare the version of the PrometheusRule CRD there with the fields that the rule uses: %w", err))
 	}
 	return words(err)
 }

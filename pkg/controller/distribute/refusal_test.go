@@ -68,10 +68,12 @@ func TestExplain(t *testing.T) {
 			reason: v1alpha1.ReasonError, words: []string{"admission webhook check.example.com", "exclude PrometheusRules from it", "deadline exceeded"},
 		},
 		"another error": {err: apierrors.NewInternalError(errors.New("etcd")), reason: v1alpha1.ReasonError, words: []string{"etcd"}},
-		"the account":   {err: apierrors.NewForbidden(resource, "web", errors.New("RBAC")), reason: v1alpha1.ReasonForbidden, words: []string{"RBAC"}},
+		"the account":   {err: apierrors.NewForbidden(resource, "web", errors.New("RBAC")), reason: v1alpha1.ReasonForbidden, words: []string{"grant the permission", "RBAC"}},
+		"no kind":       {err: generic(404, "404 page not found"), reason: v1alpha1.ReasonCRDMissing, words: []string{"install the CRDs", "requested resource"}},
+		"not valid":     {err: apierrors.NewBadRequest("unknown field"), reason: v1alpha1.ReasonRejected, words: []string{"rejects the rule", "unknown field"}},
 		"a webhook's denial": {
 			err:    answer(403, "Forbidden", `admission webhook "x" denied the request: exceeded quota: of patience`, nil),
-			reason: v1alpha1.ReasonRejected, words: []string{"denied the request"},
+			reason: v1alpha1.ReasonRejected, words: []string{"change the rule", "denied the request"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
