@@ -26,9 +26,10 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonConnected, On: []string{connected},
 		Message: "the spoke answers",
 		Meaning: "The spoke's API server answers. If the message begins with \"the last good kubeconfig stays in use\", the new kubeconfig" +
-			" in the Secret does not work.",
+			" in the Secret does not work. If it says that changes arrive late, more objects change in the spoke than Rulefleet reads" +
+			" (10,000 changes or 32 MiB of them within 5 s). Nothing is lost, but Rulefleet reacts late to changes in this spoke.",
 		Remedy: "Nothing. If the message begins with \"the last good kubeconfig\", correct the Secret soon: after a restart of the manager, the" +
-			" spoke cannot be managed.",
+			" spoke cannot be managed. If changes arrive late, find out what changes the objects that the message names so often.",
 	},
 	{
 		Name: v1alpha1.ReasonServed, On: []string{served},
@@ -70,13 +71,12 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonTooLarge, On: []string{connected, served, ready},
 		Message: "the cache of the spoke is too large: 60,000,000 bytes; the limit is 50,331,648 …",
-		Meaning: "An answer of the spoke's API server, the number or size of the spoke's objects, or the number of their changes within 5 s" +
-			" exceeds a limit. Or an event of a watch did not arrive completely within 20 s. The message gives the value, the limit and, if" +
+		Meaning: "An answer of the spoke's API server, or the number or size of the spoke's objects, exceeds a limit." +
+			" Or an event of a watch did not arrive completely within 20 s. The message gives the value, the limit and, if" +
 			" there is one, the flag that raises the limit. The rules in the spoke stay unchanged, and nothing is written to it. Rulefleet tries" +
 			" again after at most 20 s.",
 		Remedy: "If the spoke really is that large, raise `spokeLimits` and `resources.limits.memory` ([limits](limits.md))." +
-			" Otherwise find out what fills the cluster or changes its objects so often, or which server answers at the address in the" +
-			" kubeconfig.",
+			" Otherwise find out what fills the cluster, or which server answers at the address in the kubeconfig.",
 	},
 	{
 		Name: v1alpha1.ReasonAuthFailed, On: []string{connected, served, ready},

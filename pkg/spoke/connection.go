@@ -72,6 +72,8 @@ type connection struct {
 	received atomic.Int64
 	// together bounds the answers that are read at the same time.
 	together *together
+	// paces bounds how fast the watches are read.
+	paces paces
 	// ahead is what is known of the spoke's clock.
 	ahead clockLead
 	// reads are the lists of the latest session.
@@ -164,7 +166,7 @@ func (c *connection) observed(cfg *rest.Config, g *gate) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	secrets := secretsOf(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &observer{next: next, breaker: c.breaker, gate: g, base: basePath(cfg.Host), secrets: secrets, limits: c.p.opts.Limits, together: c.together, tooLarge: c.tooMuch, ahead: &c.ahead, count: func(verb, code string) {
+		return &observer{next: next, breaker: c.breaker, gate: g, base: basePath(cfg.Host), secrets: secrets, limits: c.p.opts.Limits, together: c.together, paces: &c.paces, tooLarge: c.tooMuch, ahead: &c.ahead, count: func(verb, code string) {
 			metrics.SpokeRequests.WithLabelValues(verb, code).Inc()
 		}}
 	})
@@ -668,6 +670,9 @@ func (c *connection) connected() {
 	text := "the spoke answers"
 	if again := c.reads.again(); again != "" {
 		text += "; " + again
+	}
+	if late := c.paces.late(time.Now()); late != "" {
+		text += "; " + late
 	}
 	c.observe(Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected, Message: text})
 }

@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	// probation is how long a spoke that was too large is watched before it is served again. It is longer than
-	// eventSpan. Without it, a spoke that repeatedly sends too much would be served, and shown as connected, for
-	// a moment each time.
+	// probation is how long a spoke that was too large is watched before it is served again. Without it, a spoke
+	// that repeatedly sends too much would be served, and shown as connected, for a moment each time.
 	probation = 8 * time.Second
 	// pageStuck is how long a page may take while the spoke is served from the cache that the page will renew.
 	pageStuck = 15 * time.Second

@@ -127,9 +127,8 @@ type TooLargeError struct {
 	Flag string
 	// part means that a request for fewer objects may succeed.
 	part bool
-	// often means that objects change too often. late means that an event did not arrive completely within
-	// eventTime; it has no Value.
-	often, late bool
+	// late means that an event did not arrive completely within eventTime; it has no Value.
+	late bool
 }
 
 // Error implements error.
@@ -160,8 +159,6 @@ func tooLargeAdvice(e *TooLargeError) string {
 	switch {
 	case e.late:
 		todo = "check the network link, and which server or proxy answers at the address in the kubeconfig"
-	case e.often:
-		todo = "find out what changes these objects so often in the spoke"
 	case e.Flag != "":
 		todo = "find out which objects fill the cluster. If they belong there, raise the limit, and resources.limits.memory by three times as much"
 	}

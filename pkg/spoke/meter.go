@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"mime"
 	"net/http"
@@ -13,15 +14,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-const (
-	// eventSpan is the time over which the events of a watch are counted. maxEvents and maxEventBytes are the
-	// limits within it. A rollout of all Deployments of a large spoke stays below them.
-	eventSpan     = 5 * time.Second
-	maxEvents     = 10_000
-	maxEventBytes = 32 << 20
-	// eventTime is how long an event of a watch may take. An API server sends it at once.
-	eventTime = 20 * time.Second
-)
+// eventTime is how long an event of a watch may take. An API server sends it at once.
+const eventTime = 20 * time.Second
 
 // meter counts JSON while it is read. It does not parse, and takes the same time for any input. It counts what
 // determines the memory of the decoded objects.
@@ -132,6 +126,8 @@ type metered struct {
 	limits Limits
 	// together bounds the answers that are read at the same time; it may be nil.
 	together *together
+	// paces bounds how fast watches are read; it may be nil.
+	paces *paces
 	// tell is called for an answer that is too large, unless the caller can ask for a smaller one. It may be
 	// nil.
 	tell func(*TooLargeError)
@@ -169,7 +165,7 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	body.slow = newOverdue(m.what, body.ReadCloser, tell) // the context of a watch does not end
 	if resp.StatusCode == http.StatusOK {
-		resp.Body = &eventBody{meteredBody: body, what: "the events of " + req.URL.Path}
+		resp.Body = newEventBody(req, body, t.paces)
 	} else {
 		body.slow.start()
 	}
@@ -274,13 +270,20 @@ func (b *meteredBody) end(excess *TooLargeError) error {
 	return excess
 }
 
-// eventBody is the body of a watch. It bounds each event and the number of events.
+// eventBody is the body of a watch. It bounds each event, and how fast they are read.
 type eventBody struct {
 	*meteredBody
-	what string
+	pace *eventPace
+	// next is when the next read may begin. ctx ends when the body is closed.
+	next  time.Time
+	ctx   context.Context
+	close context.CancelFunc
+}
 
-	since         time.Time
-	count, passed int64
+func newEventBody(req *http.Request, body *meteredBody, ps *paces) *eventBody {
+	b := &eventBody{meteredBody: body, pace: ps.of(req.URL.Path)}
+	b.ctx, b.close = context.WithCancel(req.Context())
+	return b
 }
 
 // Read implements io.Reader.
@@ -288,12 +291,16 @@ func (b *eventBody) Read(p []byte) (int, error) {
 	if b.over != nil {
 		return 0, b.over
 	}
-	n, err := b.ReadCloser.Read(p)
-	before := b.count
-	if excess := b.add(p[:n], time.Now()); excess != nil {
+	if err := pause(b.ctx, b.next); err != nil {
+		return 0, b.slow.why(err)
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), eventStep)])
+	events, values, excess := b.add(p[:n])
+	if excess != nil {
 		return 0, b.end(excess)
 	}
-	if b.count != before {
+	b.next = b.pace.read(time.Now(), events, int64(n), values)
+	if events > 0 {
 		b.slow.stop()
 	}
 	if b.meter.depth > 0 {
@@ -302,31 +309,28 @@ func (b *eventBody) Read(p []byte) (int, error) {
 	return n, b.slow.why(err)
 }
 
-// add counts bytes that were read at time now.
-func (b *eventBody) add(p []byte, now time.Time) *TooLargeError {
-	if now.Sub(b.since) >= eventSpan {
-		b.since, b.count, b.passed = now, 0, 0
-	}
-	b.passed += int64(len(p))
+// add counts bytes that were read. It returns the number of events that ended with them, and of JSON values.
+func (b *eventBody) add(p []byte) (events, values int64, excess *TooLargeError) {
 	for len(p) > 0 {
+		before := b.meter.values
 		n, ended, excess := b.meter.add(p)
 		if excess != nil {
-			return excess
+			return 0, 0, excess
 		}
+		values += b.meter.values - before
 		if ended {
-			b.count++
+			events++
 			b.meter.next()
 		}
 		p = p[n:]
 	}
-	within := "within " + eventSpan.String()
-	switch {
-	case b.count > maxEvents:
-		return &TooLargeError{What: b.what, Value: b.count, Bound: maxEvents, Unit: "events " + within, often: true}
-	case b.passed > maxEventBytes:
-		return &TooLargeError{What: b.what, Value: b.passed, Bound: maxEventBytes, Unit: "bytes " + within, often: true}
-	}
-	return nil
+	return events, values, nil
+}
+
+// Close implements io.Closer.
+func (b *eventBody) Close() error {
+	b.close()
+	return b.meteredBody.Close()
 }
 
 // overdue ends an answer or an event of a watch that has begun and does not complete in time. A nil overdue

@@ -31,6 +31,7 @@ type observer struct {
 	// limits bound the answers. tooLarge is called for an answer above them; it may be nil.
 	limits   Limits
 	together *together
+	paces    *paces
 	tooLarge func(*TooLargeError)
 	// ahead is what is known of the spoke's clock; it may be nil.
 	ahead *clockLead
@@ -54,7 +55,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case !probe:
 		verb = metrics.Verb(req, o.base)
 	}
-	resp, began, err := o.gate.send(req, metered{next: paced{o.next}, limits: o.limits, together: o.together, tell: o.tooLarge}, aside)
+	resp, began, err := o.gate.send(req, metered{next: paced{o.next}, limits: o.limits, together: o.together, paces: o.paces, tell: o.tooLarge}, aside)
 	if !probe { // a read of the identity has the context of the write that waits for it
 		ended(req.Context(), began, resp, err)
 	}

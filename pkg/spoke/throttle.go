@@ -1,0 +1,130 @@
+package spoke
+
+import (
+	"context"
+	"path"
+	"sync"
+	"time"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// eventSpan is the time over which the events of a watch are counted. maxEvents, maxEventBytes and
+	// maxEventValues are read within it at most. A rollout of all Deployments of a large spoke stays below them.
+	eventSpan      = 5 * time.Second
+	maxEvents      = 10_000
+	maxEventBytes  = 32 << 20
+	maxEventValues = 1 << 21
+	// eventStep is how many bytes of a watch are read at a time. They are never more events than maxEvents.
+	eventStep = 16 << 10
+	// lateShown is how long a watch has to be slowed down before the status says so, and lateOver how long it must
+	// not be slowed down before the status is silent again. Each change is a write to the hub.
+	lateShown, lateOver = 10 * time.Second, time.Minute
+)
+
+// paces bounds how fast the watches of a spoke are read, by path. Anyone who can write objects in a spoke can change
+// them as often as they like, so a watch that is too fast is read more slowly, and does not end: the API server keeps
+// the rest. The watches of a path share a pace, so that a new watch is not faster. A nil paces has no bounds.
+type paces struct {
+	mu     sync.Mutex
+	byPath map[string]*eventPace
+}
+
+// of returns the pace of a path.
+func (ps *paces) of(path string) *eventPace {
+	if ps == nil {
+		return nil
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.byPath[path]
+	if p == nil {
+		per := func(most int) *rate.Limiter {
+			return rate.NewLimiter(rate.Limit(float64(most)/eventSpan.Seconds()), most)
+		}
+		p = &eventPace{events: per(maxEvents), bytes: per(maxEventBytes), values: per(maxEventValues)}
+		if ps.byPath == nil {
+			ps.byPath = map[string]*eventPace{}
+		}
+		ps.byPath[path] = p
+	}
+	return p
+}
+
+// late returns a message about a watch that has been slowed down for some time, or "".
+func (ps *paces) late(now time.Time) string {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	first := ""
+	for at, p := range ps.byPath {
+		if kind := path.Base(at); p.late(now) && (first == "" || kind < first) {
+			first = kind
+		}
+	}
+	if first == "" {
+		return ""
+	}
+	return message.NewPrinter(language.English).Sprintf("changes of %s arrive late, because they are too many: at most %d of them, %d MiB and %d JSON values are read within %v; find out what changes these objects so often in the spoke",
+		first, maxEvents, maxEventBytes>>20, maxEventValues, eventSpan)
+}
+
+// eventPace bounds how fast the watches of one path are read.
+type eventPace struct {
+	events, bytes, values *rate.Limiter
+
+	mu sync.Mutex
+	// since is when the watches began to be slowed down, and last is when they were slowed down last.
+	since, last time.Time
+}
+
+// read notes what was read, and returns when the next read may begin.
+func (p *eventPace) read(now time.Time, events, bytes, values int64) time.Time {
+	if p == nil {
+		return now
+	}
+	var delay time.Duration
+	for _, of := range []struct {
+		limiter *rate.Limiter
+		n       int64
+	}{{p.events, events}, {p.bytes, bytes}, {p.values, values}} {
+		delay = max(delay, of.limiter.ReserveN(now, int(of.n)).DelayFrom(now))
+	}
+	if delay > 0 {
+		p.slowed(now)
+	}
+	return now.Add(delay)
+}
+
+func (p *eventPace) slowed(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.last) > lateOver {
+		p.since = now
+	}
+	p.last = now
+}
+
+func (p *eventPace) late(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last.Sub(p.since) >= lateShown && now.Sub(p.last) < lateOver
+}
+
+// pause returns at a time, or with an error when ctx ends.
+func pause(ctx context.Context, until time.Time) error {
+	delay := time.Until(until)
+	if delay <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err() //nolint:wrapcheck // it is the context's
+	case <-timer.C:
+		return nil
+	}
+}
