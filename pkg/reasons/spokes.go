@@ -249,7 +249,8 @@ var ofSpokes = []Reason{
 		Message: "Prometheus monitoring/k8s: permission denied: Rulefleet's account in the spoke needs \"get\" on services/proxy for the" +
 			" evaluator's Service (HTTP 403): …",
 		Meaning: "Evaluating is Unknown: Rulefleet is not allowed to query a Prometheus. Its account in the spoke lacks get on" +
-			" `services/proxy`, a proxy in front of the Prometheus denies access, or there is no address that Rulefleet can use. The message" +
+			" `services/proxy`, a proxy in front of the Prometheus denies access, or there is no address that Rulefleet can use. Or another" +
+			" Prometheus has the same Service, and for five minutes no answer was that of the chosen one. The message" +
 			" says which. The furthest phase of rules is Selected.",
 		Remedy: "Nothing, if this is intended. Otherwise grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus). If the Service" +
 			" has another name (`spec.serviceName`), allow that name with a ClusterRole of your own. If two Prometheus in a namespace share" +

@@ -44,7 +44,7 @@ func TestAdvice(t *testing.T) {
 				"by the API server": {through, true, want.apiServer}, "behind it": {through, false, want.behind},
 				"by URL": {direct, false, want.byURL}, "by URL, to an API server": {direct, true, want.byURL},
 			} {
-				if got := other(c.cluster, &e); errors.Is(got, errOtherAtURL) != (c.cluster == direct) {
+				if got := (&task{cluster: c.cluster}).strangers(&e, 1); errors.Is(got, errOtherAtURL) != (c.cluster == direct) {
 					t.Errorf("%s: got %v", name, got)
 				}
 				if got := advice(c.cluster, &e, &evaluator.Error{Kind: kind, FromAPIServer: c.apiServer}); got != c.want {

@@ -101,7 +101,7 @@ func TestPollsAreCounted(t *testing.T) {
 		{&spoke.RefusedError{Message: "no"}, pollRefused},
 		{fmt.Errorf("asking: %w", &evaluator.Error{Kind: evaluator.Forbidden}), pollRefused},
 		{&evaluator.Error{Kind: evaluator.Unavailable}, pollFailed},
-		{other(&rule.Cluster{}, &rule.Evaluator{}), pollFailed},
+		{&strangerError{}, pollFailed},
 		{context.DeadlineExceeded, pollFailed},
 		{fmt.Errorf("asking: %w", context.Canceled), ""},
 	} {

@@ -8,8 +8,6 @@ package evaluate
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -294,12 +292,7 @@ func (p *Poller) evaluators(ctx context.Context, name string) ([]v1alpha1.Evalua
 
 // client returns the client for an evaluator. The error says why there is none.
 func (p *Poller) client(t *task, e *rule.Evaluator) (*evaluator.Client, error) {
-	var object *v1alpha1.Evaluator
-	for i := range t.evaluators {
-		if o := &t.evaluators[i]; o.Kind == e.Kind && o.Namespace == e.Namespace && o.Name == e.Name {
-			object = o
-		}
-	}
+	object := t.object(e)
 	if object == nil {
 		return nil, errGone
 	}
@@ -309,11 +302,6 @@ func (p *Poller) client(t *task, e *rule.Evaluator) (*evaluator.Client, error) {
 			ref = r
 		}
 	}
-	if other := t.sharing(object); (ref == nil || ref.URL == "") && other != "" {
-		return nil, &spoke.RefusedError{Message: fmt.Sprintf(
-			"it has the same Service as %s %s/%s (%s); give each its own Service (spec.serviceName of the %[1]s), or set its address in spec.evaluatorRefs[].url of SpokeCluster %[5]s",
-			object.Kind, object.Namespace, other, object.Service, t.cluster.Name)}
-	}
 	sender, base, err := t.spoke.Asker(object, ref)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the field to change
@@ -321,14 +309,12 @@ func (p *Poller) client(t *task, e *rule.Evaluator) (*evaluator.Client, error) {
 	return &evaluator.Client{HTTP: sender, Base: base, Timeout: pollTimeout}, nil
 }
 
-// sharing returns the name of another evaluator with the same Service, or "". The Service would lead to either of
-// them, and rules that one has not loaded would seem to be missing at every other poll.
-func (t *task) sharing(e *v1alpha1.Evaluator) string {
-	i := slices.IndexFunc(t.evaluators, func(o v1alpha1.Evaluator) bool {
-		return e.Service != "" && o.Kind == e.Kind && o.Namespace == e.Namespace && o.Name != e.Name && o.Service == e.Service
-	})
-	if i < 0 {
-		return ""
+// object returns an evaluator as last read, or nil.
+func (t *task) object(e *rule.Evaluator) *v1alpha1.Evaluator {
+	for i := range t.evaluators {
+		if o := &t.evaluators[i]; o.Kind == e.Kind && o.Namespace == e.Namespace && o.Name == e.Name {
+			return o
+		}
 	}
-	return t.evaluators[i].Name
+	return nil
 }

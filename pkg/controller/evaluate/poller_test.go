@@ -379,61 +379,6 @@ func TestAnswersThatAreTooLarge(t *testing.T) {
 	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable+": Prometheus monitoring/k: the rules that Rulefleet wrote take more than 48 MiB")
 }
 
-// The Service of an evaluator may lead to another one in the same namespace.
-func TestAnotherPrometheusAnswers(t *testing.T) {
-	t.Parallel()
-	o := object(1, "up == 0")
-	w, f := newWorld(t, o)
-	w.once()
-	w.news()
-	f.set(func() { f.rules = []loaded{loads("other", o, firing(5))} })
-	for range patience {
-		w.once()
-	}
-	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable+": Prometheus monitoring/k: its Service also selects another")
-	if is := w.says(o); is.Outcome != rule.Unreachable || is.Firing != 0 {
-		t.Errorf("it is %+v", is)
-	}
-	// An evaluator without own rules is not affected by rules of plain files.
-	f.set(func() { f.rules = []loaded{{file: "/etc/own.yaml", group: "own", rule: loads("k", o).rule}} })
-	for range agreeFirst {
-		w.once()
-	}
-	if is := w.says(o); is.Outcome != rule.Absent {
-		t.Errorf("it is %+v", is)
-	}
-}
-
-// If two evaluators share a Service, it leads to either by chance: neither is polled, and the status says what
-// to change. An evaluator with a configured address is polled.
-func TestSharedService(t *testing.T) {
-	t.Parallel()
-	o := object(1, "up == 0")
-	w, f := newWorld(t, o)
-	f.rules = []loaded{loads("apart", o)}
-	other, apart := prometheus, prometheus
-	other.Name, other.RuleSelector, other.Chosen = "other", nil, false
-	apart.Name, apart.Service = "apart", "http:apart:web"
-	w.read.List = []v1alpha1.Evaluator{prometheus, apart, other}
-	w.once()
-	if is := w.says(o); is.Outcome != rule.NotGranted {
-		t.Errorf("it is %+v", is)
-	}
-	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: ")
-	if got := w.shows()[v1alpha1.ConditionEvaluating]; !strings.Contains(got, "give each its own Service") {
-		t.Errorf("it says %q", got)
-	}
-	if asked, _ := w.asked(); slices.ContainsFunc(asked, func(r string) bool { return strings.Contains(r, "prometheus-operated") }) || len(asked) == 0 {
-		t.Errorf("asked are %v", asked)
-	}
-	w.read.List = []v1alpha1.Evaluator{prometheus, apart}
-	f.set(func() { f.rules = []loaded{loads("k", o)} })
-	w.once()
-	if is := w.says(o); is.Outcome != rule.Evaluates {
-		t.Errorf("with a Service of its own, it is %+v", is)
-	}
-}
-
 // The Prometheus objects can't be read at present: those in the status are polled.
 func TestEvaluatorsThatCannotBeRead(t *testing.T) {
 	t.Parallel()

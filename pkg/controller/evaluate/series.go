@@ -136,15 +136,15 @@ func present(ctx context.Context, clients []*evaluator.Client, selectors []strin
 }
 
 // answering returns the clients of the Prometheus objects of the spoke that answer. ThanosRulers have no
-// series.
+// series. At a Service that others share, it is not known who answers.
 func (p *Poller) answering(t *task, s *spokeState) []*evaluator.Client {
 	var out []*evaluator.Client
 	for _, e := range t.cluster.Chosen() {
 		s.mu.Lock()
 		es := s.evaluators[e.String()]
-		answers := es != nil && es.outcome == rule.Evaluates && es.failures == 0
+		answers := es != nil && es.outcome == rule.Evaluates && es.failures == 0 && es.strangers.IsZero()
 		s.mu.Unlock()
-		if !answers || e.Kind != rule.KindPrometheus {
+		if !answers || e.Kind != rule.KindPrometheus || t.sharing(e) != "" {
 			continue
 		}
 		if c, err := p.client(t, e); err == nil {

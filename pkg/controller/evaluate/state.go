@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -45,6 +44,8 @@ type evaluatorState struct {
 	fault    *evaluator.Error // the error behind the message, or nil
 	gist     string           // why it may not be queried, without text of the spoke
 	failures int
+	// strangers is since when only others answer at its Service.
+	strangers time.Time
 	// loaded is the number of its alerting rules: only this hub's, if it can filter them.
 	loaded int
 	rules  map[types.UID]*ruleState
@@ -123,6 +124,8 @@ type answer struct {
 	rules    map[types.UID]*evaluator.Rule
 	compared map[types.UID]comparison
 	loaded   int
+	// mixed means that another evaluator answered a part, so that a missing rule says nothing.
+	mixed bool
 }
 
 // comparison is the result of comparing a PrometheusRule with the loaded one.
@@ -136,20 +139,6 @@ type comparison struct {
 // maxAnswer bounds the rules of this hub in an answer, in bytes of memory. 10,000 usual ones take half of it.
 const maxAnswer = 48 << 20
 
-// ofPod matches the file of a PrometheusRule in a pod of prometheus-operator: the owner, and the UID of the
-// PrometheusRule.
-var ofPod = regexp.MustCompile(`/(?:prometheus|thanos-ruler)-([^/]+)-rulefiles-[0-9]+/[^/]*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.yaml$`)
-
-var errOtherAtURL = errors.New("another Prometheus or ThanosRuler answers at the address in spec.evaluatorRefs[].url of the SpokeCluster; correct the address")
-
-// other returns the error for an answer of another evaluator.
-func other(c *rule.Cluster, e *rule.Evaluator) error {
-	if hasURL(c, e) {
-		return errOtherAtURL
-	}
-	return fmt.Errorf("its Service also selects another %[1]s in the same namespace; give each its own Service (spec.serviceName of the %[1]s), or set its address in spec.evaluatorRefs[].url of the SpokeCluster", e.Kind)
-}
-
 // ask polls one evaluator for the loaded rules of this hub.
 func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *evaluator.Client, match string, problem error) answer {
 	if problem != nil {
@@ -158,16 +147,16 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 	out := answer{rules: map[types.UID]*evaluator.Rule{}}
 	own, others, held := 0, 0, 0
 	_, err := c.Rules(ctx, match, func(r *evaluator.Rule) {
-		out.loaded++
 		o := t.groups[r.Group]
-		if parts := ofPod.FindStringSubmatch(r.File); parts != nil {
-			o = t.objects[types.UID(parts[2])]
-			if parts[1] != e.Name {
+		if uid, isOwn, known := ownerOf(e, r); known {
+			if !isOwn {
 				others++
 				return
 			}
+			o = t.objects[types.UID(uid)]
 			own++
 		}
+		out.loaded++
 		if o == nil {
 			return
 		}
@@ -180,10 +169,10 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 	if err == nil && held > maxAnswer {
 		err = &evaluator.Error{Kind: evaluator.TooMuch, Message: fmt.Sprintf("the rules that Rulefleet wrote take more than %d MiB in its answer; check which server answers", maxAnswer>>20)}
 	}
-	if err == nil && others > 0 && own == 0 {
-		err = other(t.cluster, e)
+	if err == nil && own == 0 {
+		err = t.strangers(e, others)
 	}
-	out.err = err
+	out.err, out.mixed = err, others > 0
 	return out
 }
 
@@ -197,6 +186,9 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 		s.evaluators[e.String()] = es
 	}
 	if a.err != nil {
+		if strange, ok := errors.AsType[*strangerError](a.err); ok {
+			return p.estrange(t, s, es, strange)
+		}
 		if !s.failed(t, es, a.err) {
 			return p.Interval
 		}
@@ -212,6 +204,7 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 		s.shown = true
 	}
 	es.outcome, es.message, es.fault, es.gist, es.failures, es.loaded = rule.Evaluates, "", nil, "", 0, a.loaded
+	es.strangers = time.Time{}
 	return s.keepRules(t, es, a, p.Interval)
 }
 
@@ -221,7 +214,7 @@ func (s *spokeState) keepRules(t *task, es *evaluatorState, a answer, interval t
 	contradicts, doubts := false, false
 	for uid, o := range t.objects {
 		was := es.rules[uid]
-		if a.compared[uid].postponed {
+		if a.compared[uid].postponed || a.mixed && a.rules[uid] == nil {
 			if was == nil || was.generation != o.Generation {
 				es.rules[uid] = unasked(o)
 			}
@@ -281,18 +274,36 @@ func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) 
 	if outcome == rule.Unreachable && es.failures < patience {
 		return true // one failure may be chance
 	}
+	s.fell(t, es, outcome, message, gist, answered)
+	if outcome == rule.NotGranted {
+		es.failures = 0
+	}
+	return false
+}
+
+// estrange records an answer that came from another evaluator, or may have. It returns when to poll again.
+func (p *Poller) estrange(t *task, s *spokeState, es *evaluatorState, strange *strangerError) time.Duration {
+	now := time.Now()
+	if es.strangers.IsZero() {
+		es.strangers = now
+	}
+	if now.Sub(es.strangers) < p.Intervals.Of(strangersFor) {
+		return retry
+	}
+	s.fell(t, es, strange.outcome, spoke.Clip(strange.message, maxMessage), strange.message, nil)
+	return p.Interval
+}
+
+// fell records that an evaluator can't be queried.
+func (s *spokeState) fell(t *task, es *evaluatorState, outcome rule.Outcome, message, gist string, fault *evaluator.Error) {
 	if es.outcome != outcome {
 		s.news(t)
 	}
 	if es.outcome != outcome || es.gist != gist {
 		// The text of the same answer or outage differs between attempts.
-		es.message, es.fault, s.shown = message, answered, true
+		es.message, es.fault, s.shown = message, fault, true
 	}
 	es.outcome, es.gist = outcome, gist
-	if outcome == rule.NotGranted {
-		es.failures = 0
-	}
-	return false
 }
 
 // news marks all rules of a spoke as changed.
