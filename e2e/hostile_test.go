@@ -89,7 +89,7 @@ func hostileRows() []hostileRow {
 		{name: "Prometheus, endless, gzipped", about: rulesAPI, lie: gzipped(rules), evaluator: true},
 		{name: "Prometheus, endless text", about: rulesAPI, lie: endless, evaluator: true},
 		{name: "Prometheus, a million deep", about: rulesAPI, lie: spokelies.Deep, evaluator: true},
-		{name: "Prometheus, in drips", about: rulesAPI, lie: spokelies.Drip, evaluator: true},
+		{name: "Prometheus, in drips", about: rulesAPI, lie: spokelies.Drip, shown: []string{v1alpha1.ReasonEvaluatorUnreachable}, evaluator: true},
 	}
 }
 
@@ -202,7 +202,10 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 	case row.late != "":
 		status, reasons = metav1.ConditionTrue, []string{v1alpha1.ReasonConnected}
 	case row.evaluator:
-		condition, reasons = v1alpha1.ConditionEvaluating, nil
+		condition = v1alpha1.ConditionEvaluating
+		if reasons == nil {
+			reasons = []string{v1alpha1.ReasonTooLarge}
+		}
 	case reasons == nil:
 		reasons = []string{v1alpha1.ReasonTooLarge}
 	}

@@ -210,7 +210,8 @@ const (
 	ReasonThrottled = "Throttled"
 	// ReasonTooLarge is Connected=False: an answer of the spoke, or the number or size of its objects,
 	// exceeds a limit. The message gives the value and the limit. The rules in the spoke stay unchanged,
-	// and Rulefleet tries again with increasing delays of up to 20 seconds.
+	// and Rulefleet tries again with increasing delays of up to 20 seconds. On Evaluating=False, an answer of
+	// a Prometheus exceeds a limit.
 	ReasonTooLarge = "TooLarge"
 	// ReasonMaxRulesReached is Ready=False: the templates would generate more AlertRules for the spoke than
 	// spec.maxRules allows. Existing AlertRules stay, and no more are generated.

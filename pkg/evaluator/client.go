@@ -82,7 +82,8 @@ func (c *Client) address(endpoint string, query url.Values) string {
 // of type *Error.
 func (c *call) get(ctx context.Context, address string) (*http.Response, error) {
 	if c.requestsLeft <= 0 {
-		return nil, &Error{Kind: TooMuch, Message: fmt.Sprintf("the answer needs more than %d requests, which is the maximum; reduce the number of groups of rules there", cmp.Or(c.client.MaxRequests, defaultRequests))}
+		most := int64(cmp.Or(c.client.MaxRequests, defaultRequests))
+		return nil, NewTooMuch("the answer", most+1, most, "requests", "reduce the number of groups of rules there")
 	}
 	c.requestsLeft--
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)

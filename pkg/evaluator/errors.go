@@ -12,6 +12,9 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 const (
@@ -42,7 +45,7 @@ const (
 	Rejected Kind = "Rejected"
 	// NotAnEvaluator: the answer is not from the Prometheus API.
 	NotAnEvaluator Kind = "NotAnEvaluator"
-	// TooMuch: the answer or the query exceeds a limit.
+	// TooMuch: the answer or the query exceeds a limit. The message gives the value and the limit.
 	TooMuch Kind = "TooMuch"
 	// Changing: the rules kept changing while they were read.
 	Changing Kind = "Changing"
@@ -74,6 +77,14 @@ func (e *Error) Error() string { return e.Message }
 
 // Unwrap returns the cause if it was an error, such as that of a context.
 func (e *Error) Unwrap() error { return e.cause }
+
+// NewTooMuch returns the error for something with more units than a limit allows. todo says what to change.
+func NewTooMuch(what string, value, limit int64, unit, todo string) *Error {
+	return &Error{Kind: TooMuch, Message: message.NewPrinter(language.English).Sprintf("%s: %d %s; the limit is %d; %s", what, value, unit, limit, todo)}
+}
+
+// checkServer is what to do about an answer that no Prometheus sends.
+const checkServer = "check which server answers"
 
 // KindOf returns the kind of an error of this package, or "" for any other.
 func KindOf(err error) Kind {

@@ -244,7 +244,7 @@ func TestPagesWithoutEnd(t *testing.T) {
 	})
 	client.MaxRequests = 20
 	found, stats, err := all(t.Context(), client, "")
-	checkError(t, "a circle", err, TooMuch, 0, "20 requests")
+	checkError(t, "a circle", err, TooMuch, 0, "the answer: 21 requests; the limit is 20; reduce")
 	if len(found) != 1 || stats.Requests != 20 || n != 20 {
 		t.Errorf("%d rules, %d requests, %+v", len(found), n, stats)
 	}
@@ -319,22 +319,22 @@ func TestAnswersAreBounded(t *testing.T) {
 		head, again string
 		says        string
 	}{
-		"spaces":            {"", " ", "a value of more than"},
-		"spaces inside":     {start, " \n", "a value of more than"},
-		"a text":            {inRule + `"lastError":"`, "x", "a value of more than"},
-		"a field's name":    {inRule + `"`, "x", "a value of more than"},
-		"a number":          {inRule + `"duration":1`, "0", "a value of more than"},
-		"an unknown field":  {start + `{"x":"`, "x", "a value of more than"},
-		"depth":             {start + `{"x":`, "[", "exceeded max depth"},
-		"depth of fields":   {start + `{"x":`, `{"x":`, "exceeded max depth"},
-		"labels":            {inRule + `"labels":{"a":"b"`, `,"a":"b"`, "a value of more than"},
-		"alerts":            {inRule + `"alerts":[{}`, `,{"state":"firing","labels":{"a":"b"}}`, "larger than 64 MiB"},
-		"rules":             {start + `{"name":"g","rules":[{"type":"alerting"}`, `,{"type":"alerting","query":"up"}`, "too large"},
-		"records":           {start + `{"name":"g","rules":[{"type":"recording"}`, `,{"type":"recording"}`, "more than 50000 rules"},
-		"groups":            {start + `{}`, `,{"name":"g","rules":[]}`, "more than 50000 groups"},
-		"unknown elements":  {`{"x":[1`, `,1`, "a value of more than"},
-		"warnings":          {`{"warnings":["x"`, `,"x"`, "a value of more than"},
-		"many pages' worth": {start + `{}`, `,{"rules":[{"type":"alerting","query":"` + strings.Repeat("x", 1<<16) + `"}]}`, "larger than 64 MiB"},
+		"spaces":            {"", " ", " bytes; the limit is 1,048,576; check which server answers"},
+		"spaces inside":     {start, " \n", " bytes; the limit is 1,048,576; check which server answers"},
+		"a text":            {inRule + `"lastError":"`, "x", " bytes; the limit is 1,048,576; check which server answers"},
+		"a field's name":    {inRule + `"`, "x", " bytes; the limit is 1,048,576; check which server answers"},
+		"a number":          {inRule + `"duration":1`, "0", " bytes; the limit is 1,048,576; check which server answers"},
+		"an unknown field":  {start + `{"x":"`, "x", " bytes; the limit is 1,048,576; check which server answers"},
+		"depth":             {start + `{"x":`, "[", " levels of JSON; the limit is 256; check which server answers"},
+		"depth of fields":   {start + `{"x":`, `{"x":`, " levels of JSON; the limit is 256; check which server answers"},
+		"labels":            {inRule + `"labels":{"a":"b"`, `,"a":"b"`, " bytes; the limit is 1,048,576; check which server answers"},
+		"alerts":            {inRule + `"alerts":[{}`, `,{"state":"firing","labels":{"a":"b"}}`, "the answer: 4,194,305 bytes; the limit is 4,194,304; reduce"},
+		"rules":             {start + `{"name":"g","rules":[{"type":"alerting"}`, `,{"type":"alerting","query":"up"}`, " bytes; the limit is 8,388,608; split the group"},
+		"records":           {start + `{"name":"g","rules":[{"type":"recording"}`, `,{"type":"recording"}`, "the answer: 50,001 rules; the limit is 50,000; reduce"},
+		"groups":            {start + `{}`, `,{"name":"g","rules":[]}`, "the answer: 50,001 groups without rules; the limit is 50,000; reduce"},
+		"unknown elements":  {`{"x":[1`, `,1`, " bytes; the limit is 1,048,576; check which server answers"},
+		"warnings":          {`{"warnings":["x"`, `,"x"`, " bytes; the limit is 1,048,576; check which server answers"},
+		"many pages' worth": {start + `{}`, `,{"rules":[{"type":"alerting","query":"` + strings.Repeat("x", 1<<16) + `"}]}`, "the answer: 4,194,305 bytes; the limit is 4,194,304; reduce"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			body := &endless{head: c.head, again: c.again}

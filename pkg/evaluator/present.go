@@ -91,9 +91,11 @@ var anyPromQL = parser.NewParser(parser.Options{})
 // question creates a query for a selector, and refuses any other expression. It does not parse a selector that
 // is too long for a URL.
 func (a *asking) question(index int, selector string) (question, error) {
-	tooLong := &Error{Kind: TooMuch, Message: fmt.Sprintf("the selector %q is too long for a query", clip(selector, maxSaid))}
+	tooLong := func(size int) *Error {
+		return NewTooMuch(fmt.Sprintf("the query for the selector %q", clip(selector, maxSaid)), int64(size), maxURL, "bytes", "shorten the selector")
+	}
 	if len(selector) > maxURL {
-		return question{}, tooLong
+		return question{}, tooLong(len(selector))
 	}
 	expr, err := anyPromQL.ParseExpr(selector)
 	if err != nil {
@@ -105,8 +107,8 @@ func (a *asking) question(index int, selector string) (question, error) {
 	}
 	// Formatting the parsed selector ensures that nothing else is sent.
 	q := question{index, fmt.Sprintf(`label_replace(group(%s),%q,"%d","","")`, s, indexLabel, index)}
-	if len(a.address([]question{q})) > maxURL {
-		return question{}, tooLong
+	if size := len(a.address([]question{q})); size > maxURL {
+		return question{}, tooLong(size)
 	}
 	return q, nil
 }
@@ -168,7 +170,7 @@ func (a *asking) askOnce(ctx context.Context, questions []question) error {
 		asked[strconv.Itoa(q.index)] = q.index
 	}
 	found := map[int]bool{}
-	s := newStream(res, &a.bytesLeft)
+	s := a.stream(res)
 	warnings, err := s.answer(func() error { return series(s, asked, found) })
 	if err != nil {
 		return err

@@ -249,16 +249,16 @@ func TestRulesInPagesAreBounded(t *testing.T) {
 	}
 	c.PageSize, c.MaxRequests = 100, 10
 	_, stats, err := all(t.Context(), c, "")
-	checkError(t, "too many pages", err, TooMuch, 0, "10 requests")
+	checkError(t, "too many pages", err, TooMuch, 0, "the answer: 11 requests; the limit is 10; reduce")
 	if stats.Rules != 1000 {
 		t.Errorf("%+v", stats)
 	}
 	c.MaxRequests, c.MaxRules = 0, 1000
 	_, _, err = all(t.Context(), c, "")
-	checkError(t, "too many rules", err, TooMuch, 0, "1000 rules")
+	checkError(t, "too many rules", err, TooMuch, 0, "the answer: 1,001 rules; the limit is 1,000; reduce")
 	c.MaxRules, c.MaxBytes = 0, 1<<20
 	_, stats, err = all(t.Context(), c, "")
-	checkError(t, "too many bytes", err, TooMuch, 0, "larger than 64 MiB")
+	checkError(t, "too many bytes", err, TooMuch, 0, "the answer: 1,048,577 bytes; the limit is 1,048,576; reduce")
 	if stats.Bytes > 1<<20+1 {
 		t.Errorf("%+v", stats)
 	}
@@ -386,14 +386,14 @@ func TestPresentOfMany(t *testing.T) {
 
 	long := fmt.Sprintf("up{x=%q}", strings.Repeat("x", maxURL))
 	got, err := c.Present(t.Context(), []string{long, selectors[0]})
-	checkError(t, "a long selector", err, TooMuch, 0, "too long")
+	checkError(t, "a long selector", err, TooMuch, 0, "bytes; the limit is 8,192; shorten the selector")
 	if !slices.Equal(got, []Presence{Unknown, Present}) {
 		t.Errorf("a long selector: %v", got)
 	}
 
 	c.MaxRequests = 2
 	got, err = c.Present(t.Context(), selectors)
-	checkError(t, "too many requests", err, TooMuch, 0, "2 requests")
+	checkError(t, "too many requests", err, TooMuch, 0, "the answer: 3 requests; the limit is 2; reduce")
 	if got[0] != Present || got[499] != Unknown {
 		t.Errorf("too many requests: %v", got)
 	}

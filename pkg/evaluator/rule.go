@@ -2,7 +2,6 @@ package evaluator
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"time"
 )
@@ -12,7 +11,7 @@ const maxToken = 1 << 10 // bytes; Prometheus' have 40
 // rule reads a rule. It returns nil if it is not an alerting rule.
 func (r *reading) rule(s *stream) (*Rule, error) {
 	if limit := cmp.Or(r.client.MaxRules, defaultRules); r.found >= limit {
-		return nil, &Error{Kind: TooMuch, Message: fmt.Sprintf("it has more than %d rules, which is the maximum; reduce the number of rules there", limit)}
+		return nil, NewTooMuch("the answer", int64(r.found+1), int64(limit), "rules", "reduce the number of rules there")
 	}
 	r.found++
 	var (

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"net/url"
 	"strconv"
@@ -134,7 +133,7 @@ func (r *reading) page(ctx context.Context, token string) (next string, err erro
 		return "", err
 	}
 	defer func() { _ = res.Body.Close() }()
-	s := newStream(res, &r.bytesLeft)
+	s := r.stream(res)
 	_, err = s.answer(func() error {
 		next, err = r.data(s)
 		return err
@@ -169,7 +168,7 @@ func (r *reading) data(s *stream) (next string, err error) {
 // group reads a group. Its rules are kept until its end, because its common fields may follow them.
 func (r *reading) group(s *stream) error {
 	if most := cmp.Or(r.client.MaxRules, defaultRules); r.groups-r.found >= most {
-		return &Error{Kind: TooMuch, Message: fmt.Sprintf("it has more than %d groups without rules, which is the maximum; reduce the number of groups there", most)}
+		return NewTooMuch("the answer", int64(r.groups-r.found+1), int64(most), "groups without rules", "reduce the number of groups there")
 	}
 	r.groups++
 	var (
@@ -194,7 +193,7 @@ func (r *reading) group(s *stream) error {
 				}
 				rules = append(rules, rule)
 				if held += rule.Size(); held > maxHeld {
-					return &Error{Kind: TooMuch, Message: "it has a group of rules that is too large; split the group"}
+					return NewTooMuch("the rules of a group", int64(held), maxHeld, "bytes", "split the group")
 				}
 				return nil
 			})

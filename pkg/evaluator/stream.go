@@ -1,6 +1,7 @@
 package evaluator
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +15,8 @@ type stream struct {
 	meter *meter
 }
 
-func newStream(res *http.Response, left *int64) *stream {
-	m := &meter{ctx: res.Request.Context(), from: res.Body, left: left}
+func (c *call) stream(res *http.Response) *stream {
+	m := &meter{ctx: res.Request.Context(), from: res.Body, most: cmp.Or(c.client.MaxBytes, defaultBytes), left: &c.bytesLeft}
 	s := &stream{meter: m, dec: json.NewDecoder(m)}
 	m.decoded = s.dec.InputOffset
 	return s

@@ -221,8 +221,8 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonEvaluatorUnreachable, On: []string{row, ready},
-		Message: "Prometheus monitoring/k8s does not answer; see the condition Evaluating of the SpokeCluster",
-		Meaning: "The rule is selected, but its Prometheus does not answer.", Remedy: "See the [SpokeCluster](#spokecluster).",
+		Message: "Prometheus monitoring/k8s gives no answer that Rulefleet can use; see the condition Evaluating of the SpokeCluster",
+		Meaning: "The rule is selected, but its Prometheus does not answer, or its answer is not valid or too large.", Remedy: "See the [SpokeCluster](#spokecluster).",
 	},
 	{
 		Name: v1alpha1.ReasonMetricsPresent, On: []string{metricsPresent},

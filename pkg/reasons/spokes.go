@@ -69,14 +69,16 @@ var ofSpokes = []Reason{
 		Remedy: "If this continues, give Rulefleet's account its own FlowSchema in the spoke, or find out what overloads the API server.",
 	},
 	{
-		Name: v1alpha1.ReasonTooLarge, On: []string{connected, served, ready},
+		Name: v1alpha1.ReasonTooLarge, On: []string{connected, served, evaluating, ready},
 		Message: "the cache of the spoke is too large: 60,000,000 bytes; the limit is 50,331,648 …",
 		Meaning: "An answer of the spoke's API server, or the number or size of the spoke's objects, exceeds a limit." +
 			" Or an event of a watch did not arrive completely within 20 s. The message gives the value, the limit and, if" +
 			" there is one, the flag that raises the limit. The rules in the spoke stay unchanged, and nothing is written to it. Rulefleet tries" +
-			" again after at most 20 s.",
+			" again after at most 20 s. On Evaluating, an answer of the Prometheus exceeds a limit. Then rules are still written, but" +
+			" it is unknown whether they are evaluated.",
 		Remedy: "If the spoke really is that large, raise `spokeLimits` and `resources.limits.memory` ([limits](limits.md))." +
-			" Otherwise find out what fills the cluster, or which server answers at the address in the kubeconfig.",
+			" Otherwise find out what fills the cluster, or which server answers at the address in the kubeconfig." +
+			" On Evaluating, follow the message.",
 	},
 	{
 		Name: v1alpha1.ReasonAuthFailed, On: []string{connected, served, ready},

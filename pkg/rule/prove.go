@@ -154,7 +154,7 @@ func conclude(e *Evaluator, is Evaluation, accepted bool) (phase v1alpha1.Phase,
 		}
 		return v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, e.String() + " selects the rule, but has not loaded and evaluated its current version yet; this takes a minute or two"
 	case Unreachable:
-		return v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluatorUnreachable, e.String() + " does not answer; see the condition Evaluating of the SpokeCluster"
+		return v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluatorUnreachable, e.String() + " gives no answer that Rulefleet can use; see the condition Evaluating of the SpokeCluster"
 	case NotGranted:
 		reason = v1alpha1.ReasonPredicted
 		message = e.String() + " selects the rule, as computed from its selectors; see the condition Evaluating of the SpokeCluster for why Rulefleet can't query it"

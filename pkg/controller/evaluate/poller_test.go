@@ -376,7 +376,10 @@ func TestAnswersThatAreTooLarge(t *testing.T) {
 			t.Errorf("with %d of them, it is %+v", n, is)
 		}
 	}
-	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable+": Prometheus monitoring/k: the rules that Rulefleet wrote take more than 48 MiB")
+	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonTooLarge+": Prometheus monitoring/k: the rules in the answer that Rulefleet wrote: ")
+	if got := w.shows()[v1alpha1.ConditionEvaluating]; !strings.Contains(got, " bytes; the limit is 50,331,648; check which server answers") {
+		t.Errorf("it names no value and limit: %s", got)
+	}
 }
 
 // The Prometheus objects can't be read at present: those in the status are polled.
@@ -574,4 +577,27 @@ func TestCostOfPolls(t *testing.T) {
 	if told, _ := w.news(); len(slices.Compact(told)) != 5000 {
 		t.Errorf("news of %d", len(told))
 	}
+}
+
+// An answer that the transport finds too large is shown as such at once, and another failure after it as what it is.
+func TestAnswersThatAreCutOff(t *testing.T) {
+	t.Parallel()
+	w, f := newWorld(t, object(1, "up == 0"))
+	w.once()
+	s := w.state("s")
+	task, err := w.task(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := rule.EvaluatorOf(&prometheus)
+	cut := fmt.Errorf("the answer ended early: %w", &spoke.TooLargeError{What: "the answer to GET /rules", Value: 2000, Bound: 1000, Unit: "bytes"})
+	if delay := w.keep(task, s, &e, answer{err: cut}); delay != w.Interval {
+		t.Errorf("it is asked again in %v", delay)
+	}
+	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonTooLarge+": Prometheus monitoring/k: the answer to GET /rules: 2,000 bytes; the limit is 1,000; check which server answers")
+	f.fail = answers(503, "text/plain", "no")
+	for range patience {
+		w.once()
+	}
+	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable)
 }

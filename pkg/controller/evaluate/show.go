@@ -158,7 +158,11 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 		names = append(names, e.String())
 		switch {
 		case es.outcome == rule.Unreachable:
-			return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonEvaluatorUnreachable, Message: fmt.Sprintf(
+			reason := v1alpha1.ReasonEvaluatorUnreachable
+			if es.gist == tooLarge {
+				reason = v1alpha1.ReasonTooLarge
+			}
+			return spoke.Finding{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(
 				"%s: %s%s", e, es.message, advice(c, e, es.fault))}, true
 		case es.outcome == rule.NotGranted:
 			f = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNotGranted, Message: fmt.Sprintf(

@@ -3,7 +3,6 @@ package evaluate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"maps"
 	"slices"
@@ -42,7 +41,7 @@ type evaluatorState struct {
 	outcome  rule.Outcome
 	message  string
 	fault    *evaluator.Error // the error behind the message, or nil
-	gist     string           // why it may not be queried, without text of the spoke
+	gist     string           // why it can't be queried, without text of the spoke
 	failures int
 	// strangers is since when only others answer at its Service.
 	strangers time.Time
@@ -167,7 +166,7 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 		out.rules[o.UID] = r
 	})
 	if err == nil && held > maxAnswer {
-		err = &evaluator.Error{Kind: evaluator.TooMuch, Message: fmt.Sprintf("the rules that Rulefleet wrote take more than %d MiB in its answer; check which server answers", maxAnswer>>20)}
+		err = evaluator.NewTooMuch("the rules in the answer that Rulefleet wrote", int64(held), maxAnswer, "bytes", "check which server answers")
 	}
 	if err == nil && own == 0 {
 		err = t.strangers(e, others)
@@ -248,13 +247,21 @@ func (s *spokeState) retain(chosen []*rule.Evaluator) {
 	maps.DeleteFunc(s.evaluators, func(name string, _ *evaluatorState) bool { return !names[name] })
 }
 
+// tooLarge is the gist of an answer that is too large.
+const tooLarge = "too large"
+
 // failed records the error of a poll.
 func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) {
 	outcome, message := rule.Unreachable, spoke.Clip(err.Error(), maxMessage)
 	gist := ""
 	refused, isRefused := errors.AsType[*spoke.RefusedError](err)
 	answered, isAnswer := errors.AsType[*evaluator.Error](err)
+	excess, isExcess := errors.AsType[*spoke.TooLargeError](err) // of the transport
 	switch {
+	case isExcess:
+		message, gist, answered = spoke.Clip(excess.Error(), maxMessage)+"; check which server answers", tooLarge, nil
+	case isAnswer && answered.Kind == evaluator.TooMuch:
+		gist = tooLarge
 	case isRefused:
 		outcome, message = rule.NotGranted, refused.Error()
 		gist = message // a person may have changed the message
@@ -268,7 +275,7 @@ func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) 
 	if errors.Is(err, context.DeadlineExceeded) {
 		es.failures++
 	}
-	if isAnswer && answered.Kind == evaluator.TooMuch {
+	if gist == tooLarge {
 		es.failures = max(es.failures, patience) // an answer is not too large by chance
 	}
 	if outcome == rule.Unreachable && es.failures < patience {
