@@ -1,7 +1,9 @@
 package status
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,7 +27,8 @@ const (
 
 // flaps limits how often a spoke changes the rows of rules back and forth, for example by the labels of a namespace,
 // because each change is a write on the hub. The states of a rule on its way, and changes of the rule, are not limited.
-// Of a row that waits, only the newest version is reported.
+// Of a row that waits, only the newest version is reported. The namespaces of the spoke take turns, so that one that
+// changes all the time delays the rows of no other.
 type flaps struct {
 	// rate is the number of such changes per second and spoke.
 	rate int
@@ -42,6 +45,10 @@ type flapping struct {
 	bucket *rate.Limiter
 	rows   map[types.NamespacedName]*flappingRow
 	timer  *time.Timer // nil unless rows wait
+	// turn counts the rows that waited and were released. last is the turn of each namespace that still has rows that
+	// wait.
+	turn int
+	last map[string]int
 }
 
 // flappingRow is the history of a row in one generation of its rule.
@@ -53,8 +60,9 @@ type flappingRow struct {
 	// returns is the number of changes since then that were not new.
 	returns int
 	since   time.Time
-	// held waits.
-	held *v1alpha1.ClusterStatus
+	// held waits since a time.
+	held    *v1alpha1.ClusterStatus
+	heldFor time.Time
 }
 
 type rowState struct {
@@ -72,7 +80,7 @@ func (f *flaps) admit(key types.NamespacedName, row *v1alpha1.ClusterStatus) boo
 	defer f.mu.Unlock()
 	s := f.spokes[string(row.Name)]
 	if s == nil {
-		s = &flapping{bucket: rate.NewLimiter(rate.Limit(f.rate), flapBurst*f.rate), rows: map[types.NamespacedName]*flappingRow{}}
+		s = &flapping{bucket: rate.NewLimiter(rate.Limit(f.rate), flapBurst*f.rate), rows: map[types.NamespacedName]*flappingRow{}, last: map[string]int{}}
 		f.spokes[string(row.Name)] = s
 	}
 	r := s.rows[key]
@@ -83,6 +91,9 @@ func (f *flaps) admit(key types.NamespacedName, row *v1alpha1.ClusterStatus) boo
 	now := time.Now()
 	// Rows that wait have their turn first.
 	if r.isReturn(row) && (s.timer != nil && r.returns >= freeReturns || !r.mayReturn(s.bucket, now)) {
+		if r.held == nil {
+			r.heldFor = now
+		}
 		held := *row
 		r.held = &held
 		if s.timer == nil {
@@ -132,21 +143,62 @@ func (f *flaps) again(name string, s *flapping) {
 		return // it is gone
 	}
 	s.timer = nil
-	now, waits := time.Now(), false
-	for key, r := range s.rows {
-		switch {
-		case r.held == nil:
-		case r.mayReturn(s.bucket, now):
-			row := *r.held
-			r.reported(&row)
-			f.release(key, row)
-		default:
-			waits = true
+	now, last := time.Now(), map[string]int{}
+	for _, w := range s.waiting() {
+		if !w.mayReturn(s.bucket, now) {
+			last[w.namespace] = s.last[w.namespace]
+			continue
 		}
+		s.turn++
+		s.last[w.namespace] = s.turn
+		row := *w.held
+		w.reported(&row)
+		f.release(w.key, row)
 	}
-	if waits {
+	s.last = last
+	if len(last) > 0 {
 		s.timer = time.AfterFunc(flapRetry, func() { f.again(name, s) })
 	}
+}
+
+// waitingRow is a row that waits.
+type waitingRow struct {
+	*flappingRow
+	key       types.NamespacedName
+	namespace string
+	// round is how many rows of its namespace are before it.
+	round int
+}
+
+// waiting returns the rows that wait in the order of their turns: one of each namespace after the other, beginning with
+// the namespace that was served the longest ago, and the row of it that has waited the longest.
+func (s *flapping) waiting() []waitingRow {
+	var out []waitingRow
+	for key, r := range s.rows {
+		if r.held != nil {
+			out = append(out, waitingRow{flappingRow: r, key: key, namespace: namespaceIn(key, r.held)})
+		}
+	}
+	slices.SortFunc(out, func(a, b waitingRow) int {
+		return cmp.Or(a.heldFor.Compare(b.heldFor), cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
+	})
+	rounds := map[string]int{}
+	for i := range out {
+		out[i].round = rounds[out[i].namespace]
+		rounds[out[i].namespace]++
+	}
+	slices.SortStableFunc(out, func(a, b waitingRow) int {
+		return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(s.last[a.namespace], s.last[b.namespace]), cmp.Compare(a.namespace, b.namespace))
+	})
+	return out
+}
+
+// namespaceIn returns the namespace of a rule in the spoke, or that of its AlertRule if it has none there.
+func namespaceIn(key types.NamespacedName, row *v1alpha1.ClusterStatus) string {
+	if namespace, _, ok := strings.Cut(row.Rule, "/"); ok {
+		return namespace
+	}
+	return key.Namespace
 }
 
 // renew forgets what is known of a spoke that was changed on the hub, and releases the rows that wait.

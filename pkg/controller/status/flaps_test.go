@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -100,7 +101,7 @@ func TestFlaps(t *testing.T) {
 func TestFlapsOfNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFlapper()
-		f.spokes["s"] = &flapping{bucket: rate.NewLimiter(0, 0), rows: map[types.NamespacedName]*flappingRow{}}
+		f.spokes["s"] = &flapping{bucket: rate.NewLimiter(0, 0), rows: map[types.NamespacedName]*flappingRow{}, last: map[string]int{}}
 		expect := func(what string, reports int, row v1alpha1.ClusterStatus) {
 			t.Helper()
 			f.reports = 0
@@ -134,5 +135,131 @@ func TestFlapsOfNews(t *testing.T) {
 		clear(f.latest)
 		expect("placed again", 1, flapRow(v1alpha1.ReasonNotSelected, "other words", 2))
 		f.forgetSpoke("s")
+	})
+}
+
+// A namespace that changes all its rows all the time delays no row of another one, whichever namespaces their AlertRules
+// have on the hub. The bound of the spoke stays.
+func TestFlapsOfANamespace(t *testing.T) {
+	const noisy, minutes = 1000, 5
+	for name, tc := range map[string]struct {
+		key  func(rule string) types.NamespacedName
+		rule func(namespace, rule string) string
+	}{
+		"by the rule in the spoke": {
+			key: func(rule string) types.NamespacedName {
+				return types.NamespacedName{Namespace: "generated", Name: rule}
+			},
+			rule: func(namespace, rule string) string { return namespace + "/" + rule },
+		},
+		"by the AlertRule": {
+			key: func(rule string) types.NamespacedName {
+				namespace, _, _ := strings.Cut(rule, "-")
+				return types.NamespacedName{Namespace: namespace, Name: rule}
+			},
+			rule: func(string, string) string { return "" },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFlapper()
+				defer f.forgetSpoke("s")
+				report := func(namespace, rule string, n int) {
+					row := flapRow("", "", 1)
+					if n%2 == 1 {
+						row = flapRow(v1alpha1.ReasonNotSelected, fmt.Sprint(n), 1)
+					}
+					row.Rule = tc.rule(namespace, rule)
+					key := tc.key(rule)
+					if f.admit(key, &row) {
+						f.saw(key, row)
+					}
+				}
+				quiet, late := tc.key("quiet-0"), 0
+				for n := range minutes * 60 {
+					for i := range noisy {
+						report("noisy", fmt.Sprintf("noisy-%d", i), n)
+					}
+					if n%20 == 0 {
+						report("quiet", "quiet-0", n/20)
+						want := fmt.Sprint(n / 20)
+						if n/20%2 == 0 {
+							want = ""
+						}
+						for f.message(quiet) != want {
+							late++
+							time.Sleep(100 * time.Millisecond) //nolint:forbidigo // the test's own time
+							synctest.Wait()
+							if late > 1000 {
+								t.Fatal("it is not reported")
+							}
+						}
+					}
+					time.Sleep(time.Second) //nolint:forbidigo // the test's own time
+				}
+				synctest.Wait()
+				if most := minutes * 60 / 20 * 11; late > most {
+					t.Errorf("the other namespace waited for %d tenths of a second, at most %d are expected", late, most)
+				}
+				if most := (noisy+1)*(2+freeReturns) + 10*(minutes*60+late/10+flapBurst); f.reports > most {
+					t.Errorf("%d reports, at most %d are expected", f.reports, most)
+				}
+			})
+		})
+	}
+}
+
+// message returns the message that was reported last.
+func (f *flapper) message(key types.NamespacedName) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.latest[key].Message
+}
+
+// Namespaces take turns, and of each the row that has waited the longest is first.
+func TestTurnsOfNamespaces(t *testing.T) {
+	began := time.Now()
+	s := &flapping{rows: map[types.NamespacedName]*flappingRow{}, last: map[string]int{"a": 7, "b": 3}}
+	for i, name := range []string{"a/4", "a/2", "b/3", "a/1", "c/5", "b/6"} {
+		s.rows[types.NamespacedName{Namespace: "x", Name: name}] = &flappingRow{held: &v1alpha1.ClusterStatus{Rule: name}, heldFor: began.Add(time.Duration(i))}
+	}
+	s.rows[types.NamespacedName{Name: "reported"}] = &flappingRow{}
+	var got []string
+	for _, w := range s.waiting() {
+		got = append(got, w.key.Name)
+	}
+	if want := "c/5 b/3 a/4 b/6 a/2 a/1"; strings.Join(got, " ") != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
+// Namespaces that all change their rows all the time get equal shares.
+func TestFlapsOfManyNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		released := map[string]int{}
+		var mu sync.Mutex
+		f := newFlaps(1, func(key types.NamespacedName, _ v1alpha1.ClusterStatus) {
+			mu.Lock()
+			defer mu.Unlock()
+			released[key.Namespace]++
+		})
+		defer f.forgetSpoke("s")
+		for n := range 600 {
+			for i := range 5 {
+				for rule := range 10 * (i + 1) {
+					row := flapRow(v1alpha1.ReasonNotSelected, fmt.Sprint(n), 1)
+					f.admit(types.NamespacedName{Namespace: fmt.Sprint("namespace-", i), Name: fmt.Sprint(rule)}, &row)
+				}
+			}
+			time.Sleep(time.Second) //nolint:forbidigo // the test's own time
+		}
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range 5 {
+			if n := released[fmt.Sprint("namespace-", i)]; n < 110 || n > 130 {
+				t.Errorf("namespace %d got %d of 600: %v", i, n, released)
+			}
+		}
 	})
 }
