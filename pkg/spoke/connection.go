@@ -113,6 +113,9 @@ type session struct {
 	tally     tally
 	// guard detects that the spoke was restored and the cache must not be used any more.
 	guard *continuity.Guard
+	// catalog is the discovery of the spoke. unserved are the resources that it lacks.
+	catalog  catalog
+	unserved map[string]bool
 	// left has the flags of each prometheus-operator as they were last read.
 	left map[types.UID]left
 }
@@ -274,7 +277,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	c.gate.serve(c.seen.Identity)
 	c.breaker.Close()
 	sctx, stop := context.WithCancel(ctx)
-	s := &session{ctx: sctx, cluster: cl, rules: rules, identity: c.seen.Identity, stop: stop, guard: guard}
+	s := &session{ctx: sctx, cluster: cl, rules: rules, identity: c.seen.Identity, stop: stop, guard: guard, catalog: c.catalog()}
 	if err := c.syncProbed(s, c.sync); err != nil {
 		stop()
 		return nil, err
@@ -391,7 +394,7 @@ func (c *connection) sync(ctx context.Context, s *session) error {
 
 // syncRules starts the informer of PrometheusRules, if the spoke serves them.
 func (c *connection) syncRules(ctx context.Context, s *session) error {
-	err := c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{}, s.tally.rules(c.p.opts))
+	err := s.confirm(ctx, monitoringv1.PrometheusRuleName, c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{}, s.tally.rules(c.p.opts)))
 	// An informer that did not sync in time looks like a timeout of the API server.
 	if err != nil && (!answered(err) || apierrors.IsTimeout(err)) {
 		return err
@@ -582,7 +585,7 @@ func (c *connection) recheck(ctx context.Context, s *session) (better bool, err 
 		return false, nil
 	}
 	if err = granted.lack(readsRules); err == nil {
-		err = c.tryRules(ctx, s)
+		err = s.confirm(ctx, monitoringv1.PrometheusRuleName, c.tryRules(ctx, s))
 	}
 	switch {
 	case err == nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -36,6 +37,7 @@ type standIn struct {
 	refuse  map[string]int // path → code
 	version string         // of lists
 	last    string         // the path after whose first answer there is none but 500
+	bare    bool           // it serves no kinds of prometheus-operator
 	asked   []string       // but for watches
 }
 
@@ -72,6 +74,17 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			TypeMeta: metav1.TypeMeta{APIVersion: ruleKind.GroupVersion().String(), Kind: ruleKind.Kind + "List"},
 			ListMeta: metav1.ListMeta{ResourceVersion: s.version},
 		}
+	case r.URL.Path == pathGroup && s.bare:
+		http.NotFound(w, r)
+		return
+	case r.URL.Path == pathGroup, r.URL.Path == "/apis":
+		names := []string{"prometheusrules", "prometheuses", "thanosrulers"}
+		if s.bare {
+			names = nil
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, discovered(r.URL.Path, names...))
+		return
 	case r.URL.Path == "/version":
 		out = map[string]string{"gitVersion": "v1.36.3"}
 	case strings.HasSuffix(r.URL.Path, "/namespaces/kube-system"):
@@ -123,6 +136,7 @@ const (
 	pathNamespaces  = "/api/v1/namespaces"
 	pathDeployments = "/apis/apps/v1/deployments"
 	pathRules       = "/apis/monitoring.coreos.com/v1/prometheusrules"
+	pathGroup       = "/apis/monitoring.coreos.com/v1"
 	pathReview      = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 )
 
@@ -143,7 +157,7 @@ func (e *engagedWith) Engage(ctx context.Context, name multicluster.ClusterName,
 
 // A kind that is served or allowed later is added to the session. The others are not listed again.
 func TestRenew(t *testing.T) {
-	s := &standIn{uid: "uid", version: "100", refuse: map[string]int{pathRules: 404}, grants: []authorizationv1.ResourceRule{allowed("*", "*", "*")}}
+	s := &standIn{uid: "uid", version: "100", bare: true, refuse: map[string]int{pathRules: 404}, grants: []authorizationv1.ResourceRule{allowed("*", "*", "*")}}
 	server := httptest.NewServer(s)
 	defer server.Close()
 	p := NewProvider(Options{Intervals: 0.01})
@@ -171,7 +185,7 @@ func TestRenew(t *testing.T) {
 	}
 	expect("without the kind", false)
 	lists := s.lists(pathDeployments)
-	s.set(func(s *standIn) { delete(s.refuse, pathRules) })
+	s.set(func(s *standIn) { delete(s.refuse, pathRules); s.bare = false })
 	expect("with the kind", true)
 	first := s.lists(pathRules)
 
@@ -222,7 +236,7 @@ func connectTo(t *testing.T) (*standIn, *connection, *session) {
 	}
 	c.gate.serve("uid")
 	c.seen, s.asked = Observation{}, nil
-	return s, c, &session{cluster: cl, rules: rules, identity: "uid", served: true, guard: guard}
+	return s, c, &session{cluster: cl, rules: rules, identity: "uid", served: true, guard: guard, catalog: c.catalog()}
 }
 
 // A session that ended because of the spoke's state lets no request pass any more.
@@ -352,7 +366,10 @@ func TestRecheck(t *testing.T) {
 			set: func(*standIn) {}, unserved: true, better: true, served: v1alpha1.ReasonServed,
 		},
 		"no CRD": {
-			set: func(s *standIn) { s.refuse[pathRules] = 404 }, served: v1alpha1.ReasonCRDMissing,
+			set: func(s *standIn) { s.refuse[pathRules], s.bare = 404, true }, served: v1alpha1.ReasonCRDMissing,
+		},
+		"a proxy's 404": {
+			set: func(s *standIn) { s.refuse[pathRules] = 404 }, served: v1alpha1.ReasonUnreachable,
 		},
 		"another cluster": {set: func(s *standIn) { s.uid = "another" }, identity: true},
 		"no reading": {
@@ -412,6 +429,7 @@ func TestRecheck(t *testing.T) {
 			}
 			// After the repair, a new session is better than watches that back off.
 			s.set(func(s *standIn) {
+				s.bare = false
 				s.refuse, s.partial, s.grants = map[string]int{}, false, []authorizationv1.ResourceRule{allowed("*", "*", "*")}
 			})
 			again, err := c.recheck(t.Context(), session)

@@ -209,8 +209,8 @@ func (s *session) evaluators(ctx context.Context, o *Options, named []v1alpha1.E
 func (s *session) listEvaluators(ctx context.Context, namespace string, seen *Sighting) error {
 	err := seen.add(ctx, func(ctx context.Context, o metav1.ListOptions) (page []v1alpha1.Evaluator, next string, err error) {
 		list, err := s.rules.MonitoringV1().Prometheuses(namespace).List(ctx, o)
-		if err != nil {
-			return nil, "", err //nolint:wrapcheck // below
+		if err = s.confirm(ctx, monitoringv1.PrometheusName, err); err != nil {
+			return nil, "", err
 		}
 		return evaluatorsOf(list.Items, prometheusOf), list.Continue, nil
 	})
@@ -219,8 +219,8 @@ func (s *session) listEvaluators(ctx context.Context, namespace string, seen *Si
 	}
 	err = seen.add(ctx, func(ctx context.Context, o metav1.ListOptions) (page []v1alpha1.Evaluator, next string, err error) {
 		list, err := s.rules.MonitoringV1().ThanosRulers(namespace).List(ctx, o)
-		if err != nil {
-			return nil, "", err //nolint:wrapcheck // below
+		if err = s.confirm(ctx, monitoringv1.ThanosRulerName, err); err != nil {
+			return nil, "", err
 		}
 		return evaluatorsOf(list.Items, rulerOf), list.Continue, nil
 	})
@@ -281,6 +281,7 @@ func (s *Sighting) add(ctx context.Context, list func(context.Context, metav1.Li
 // readEvaluator adds a named evaluator to a Sighting, if it exists.
 func (s *session) readEvaluator(ctx context.Context, ref v1alpha1.EvaluatorReference, seen *Sighting) error {
 	var err error
+	resource := monitoringv1.PrometheusName
 	switch ref.Kind {
 	case monitoringv1.PrometheusesKind:
 		var p *monitoringv1.Prometheus
@@ -288,12 +289,16 @@ func (s *session) readEvaluator(ctx context.Context, ref v1alpha1.EvaluatorRefer
 			seen.List = append(seen.List, prometheusOf(p))
 		}
 	case monitoringv1.ThanosRulerKind:
+		resource = monitoringv1.ThanosRulerName
 		var r *monitoringv1.ThanosRuler
 		if r, err = s.rules.MonitoringV1().ThanosRulers(string(ref.Namespace)).Get(ctx, ref.Name, metav1.GetOptions{}); err == nil {
 			seen.List = append(seen.List, rulerOf(r))
 		}
 	}
-	if err != nil && !apierrors.IsNotFound(err) {
+	if Absent(err, resource, ref.Name) {
+		return nil
+	}
+	if err = s.confirm(ctx, resource, err); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading %s %s/%s: %w", ref.Kind, ref.Namespace, ref.Name, err)
 	}
 	return nil

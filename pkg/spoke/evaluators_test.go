@@ -130,7 +130,7 @@ func TestDiscover(t *testing.T) {
 		err := refusals[a.GetResource().Resource]
 		return err != nil, nil, err
 	})
-	c, s := &connection{p: NewProvider(Options{})}, &session{rules: client, cluster: holding()}
+	c, s := &connection{p: NewProvider(Options{})}, &session{rules: client, cluster: holding(), catalog: without("prometheuses", "thanosrulers")}
 	kinds := func(what string, want int, known bool, whyNot string) {
 		t.Helper()
 		c.discover(t.Context(), s)

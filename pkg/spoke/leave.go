@@ -288,7 +288,7 @@ func (c *connection) prune(ctx context.Context, identity string, told func(remov
 	if err != nil {
 		return fmt.Errorf("creating a client for PrometheusRules: %w", err)
 	}
-	return pruneAll(ctx, c.ownRules(rules), rules, told)
+	return pruneAll(ctx, c.ownRules(rules, c.catalog()), rules, told)
 }
 
 // ownRule is a PrometheusRule of this hub, as listed.
@@ -338,13 +338,14 @@ func pruneAll(ctx context.Context, own *reading, rules monitoring.Interface, tol
 }
 
 // ownRules lists this hub's PrometheusRules in pages that suit the link.
-func (c *connection) ownRules(rules monitoring.Interface) *reading {
+func (c *connection) ownRules(rules monitoring.Interface, served catalog) *reading {
 	selector := metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: map[string]string{
 		v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: c.p.opts.HubID,
 	}})
 	lw := &toolscache.ListWatch{ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		options.LabelSelector = selector
-		return rules.MonitoringV1().PrometheusRules(metav1.NamespaceAll).List(ctx, options)
+		list, err := rules.MonitoringV1().PrometheusRules(metav1.NamespaceAll).List(ctx, options)
+		return list, served.confirm(ctx, monitoringv1.PrometheusRuleName, err)
 	}}
 	own := newReading(ruleKind.Kind, lw, func(o runtime.Object) error {
 		if rule, ok := o.(*monitoringv1.PrometheusRule); ok {
@@ -442,8 +443,8 @@ func (o ownRule) remove(ctx context.Context, rules monitoring.Interface) error {
 	err := rules.MonitoringV1().PrometheusRules(o.namespace).Delete(ctx, o.name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &o.uid, ResourceVersion: &o.resourceVersion},
 	})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting PrometheusRule %s/%s: %w", o.namespace, o.name, err)
+	if err != nil && !Absent(err, monitoringv1.PrometheusRuleName, o.name) {
+		return fmt.Errorf("deleting PrometheusRule %s/%s: %w", o.namespace, o.name, Genuine(err, monitoringv1.PrometheusRuleName, o.name))
 	}
 	return nil
 }

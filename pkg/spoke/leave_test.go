@@ -34,7 +34,7 @@ func ruleOf(hub, name string) *monitoringv1.PrometheusRule {
 // ownOf reads the rules of hub.
 func ownOf(rules *monitoringfake.Clientset) *reading {
 	c := &connection{cfg: &rest.Config{}, p: NewProvider(Options{HubID: "hub"})}
-	return c.ownRules(rules)
+	return c.ownRules(rules, without(monitoringv1.PrometheusRuleName))
 }
 
 // pruned removes hub's rules from a spoke, and returns what is left there and what was told.
@@ -78,7 +78,7 @@ func TestLeavingIsBounded(t *testing.T) {
 	}
 	for most, want := range map[int]error{10: errTooLarge, 11: nil} {
 		c := &connection{cfg: &rest.Config{}, p: NewProvider(Options{HubID: "hub", Limits: Limits{Objects: most}})}
-		list, err := listOwn(t.Context(), c.ownRules(monitoringfake.NewClientset(objects...)))
+		list, err := listOwn(t.Context(), c.ownRules(monitoringfake.NewClientset(objects...), nil))
 		if !errors.Is(err, want) || (want == nil && len(list) != len(objects)) {
 			t.Errorf("at most %d: got %d objects, %v", most, len(list), err)
 		}

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // place gives the desired PrometheusRule the name of the existing object of a former hub, which was adopted or
@@ -56,7 +57,7 @@ func (r *Reconciler) formers(ctx context.Context, t *task, former string) (*moni
 	defer cancel()
 	o, err := t.spoke.Rules.MonitoringV1().PrometheusRules(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case spoke.Absent(err, monitoringv1.PrometheusRuleName, key.Name):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading PrometheusRule %s to adopt it from hub %s: %w", key, former, err)

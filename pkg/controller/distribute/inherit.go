@@ -12,6 +12,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // successorRetry is when to check again whether a rule of a spoke's predecessor has a successor, because no
@@ -95,7 +96,7 @@ func (r *Reconciler) stands(ctx context.Context, t *task) (bool, error) {
 	}
 	o, key := &monitoringv1.PrometheusRule{}, hub.Key(t.successor)
 	switch err := t.spoke.Live.Get(ctx, key, o); {
-	case apierrors.IsNotFound(err):
+	case spoke.Absent(err, monitoringv1.PrometheusRuleName, key.Name):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("reading PrometheusRule %s, the replacement: %w", key, err)

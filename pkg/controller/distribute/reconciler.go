@@ -368,7 +368,7 @@ func (r *Reconciler) overdue(ctx context.Context, t *task) error {
 	err := r.writes.Confirm(objectKey{t.spoke.Name, name}, func() (string, error) {
 		o := &monitoringv1.PrometheusRule{}
 		err := t.spoke.Live.Get(ctx, name, o)
-		return o.ResourceVersion, err
+		return o.ResourceVersion, spoke.Genuine(err, monitoringv1.PrometheusRuleName, name.Name)
 	})
 	if err != nil {
 		return fmt.Errorf("reading PrometheusRule %s, which the cache does not show: %w", name, err)

@@ -2,13 +2,10 @@ package generate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -83,7 +80,7 @@ func (r *Reconciler) confirm(ctx context.Context, reader *live.Reading, key type
 func present(ctx context.Context, reader *live.Reading, key types.NamespacedName) (*rule.Workload, error) {
 	d, ns := spoke.DeploymentMetadata(), spoke.NamespaceMetadata()
 	switch err := reader.Get(ctx, key, d); {
-	case err == nil && !d.DeletionTimestamp.IsZero(), absent(err, "deployments", key.Name):
+	case err == nil && !d.DeletionTimestamp.IsZero(), spoke.Absent(err, "deployments", key.Name):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading the Deployment: %w", err)
@@ -92,16 +89,4 @@ func present(ctx context.Context, reader *live.Reading, key types.NamespacedName
 		return nil, fmt.Errorf("reading namespace %s: %w", key.Namespace, err)
 	}
 	return workload(d, ns), nil
-}
-
-// absent reports whether an error is an API server's statement that an object does not exist. Any other 404
-// may come from a proxy, or from a server that does not know the resource.
-func absent(err error, resource, name string) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || !apierrors.IsNotFound(err) {
-		return false
-	}
-	d := status.Status().Details
-	return d != nil && d.Kind == resource && d.Name == name &&
-		!slices.ContainsFunc(d.Causes, func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
 }
