@@ -41,7 +41,7 @@ func TestGrantToAskPrometheus(t *testing.T) {
 	if code := asks(http.MethodGet, "services/http:prometheus-operated:web/proxy/api/v1/rules"); code != http.StatusForbidden {
 		t.Errorf("without the grant, the answer is %d", code)
 	}
-	apply("-l", "app.kubernetes.io/component!=") // as kind/register says that nothing is left out
+	apply()
 	var code int
 	err = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
 		code = asks(http.MethodGet, "services/http:prometheus-operated:web/proxy/api/v1/rules")

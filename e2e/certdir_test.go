@@ -3,8 +3,12 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,8 +23,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// TestCertificateOfSomebodyElse serves the webhook with a certificate from a folder, as with cert-manager: the
-// manager creates none, and does not change the configuration.
+// TestCertificateOfSomebodyElse serves the webhook and the metrics with a certificate from a folder, as with
+// cert-manager: the manager creates none, and does not change the configuration.
 func TestCertificateOfSomebodyElse(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -37,7 +41,7 @@ func TestCertificateOfSomebodyElse(t *testing.T) {
 		config.Webhooks[i].ClientConfig.CABundle = certificate
 	}
 	must(t, f.Hub.Client.Create(t.Context(), config))
-	m := startManagerWith(t, f, fleet.ManagerOptions{Dir: t.TempDir(), Webhook: address, Args: []string{"--webhook-cert-dir=" + dir}})
+	m := startManagerWith(t, f, fleet.ManagerOptions{Dir: t.TempDir(), Webhook: address, Args: []string{"--webhook-cert-dir=" + dir, "--metrics-secure"}})
 	eventually(t, "the manager is ready", func(ctx context.Context) error {
 		ok, body, err := readyz(ctx, m)
 		if err == nil && !ok {
@@ -45,6 +49,8 @@ func TestCertificateOfSomebodyElse(t *testing.T) {
 		}
 		return err
 	})
+
+	must(t, verifiesMetrics(t.Context(), m, certificate))
 
 	bad := alertRule("bad", "shop", onEvery())
 	bad.Spec.Expr = "up =="
@@ -64,4 +70,25 @@ func TestCertificateOfSomebodyElse(t *testing.T) {
 			t.Errorf("webhook %s has another authority now", is.Webhooks[i].Name)
 		}
 	}
+}
+
+// verifiesMetrics returns an error unless metrics are served with a certificate that an authority has issued.
+func verifiesMetrics(ctx context.Context, m *fleet.Manager, authority []byte) error {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(authority) {
+		return errors.New("the authority has no certificate")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.Replace(m.MetricsURL, "http:", "https:", 1), http.NoBody)
+	if err != nil {
+		return fmt.Errorf("asking for metrics: %w", err)
+	}
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	resp, err := c.Do(req)
+	if err != nil {
+		return fmt.Errorf("asking for metrics: %w", err)
+	}
+	if resp.StatusCode != http.StatusUnauthorized {
+		return fmt.Errorf("metrics for a stranger: %s", resp.Status)
+	}
+	return resp.Body.Close()
 }

@@ -158,6 +158,10 @@ func startSharedFleet(ctx context.Context) (_ *sharedFleet, err error) {
 			err = errors.Join(err, f.Stop())
 		}
 	}()
+	// In the other one, the manager's own checks are all that protects the objects of others.
+	if err := f.InstallSpokePolicy(ctx, f.Spoke(spokeB)); err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "rulefleet-e2e-")
 	if err != nil {
 		return nil, fmt.Errorf("making a work folder: %w", err)

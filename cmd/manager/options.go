@@ -126,7 +126,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.webhookConfig, "webhook-config", "rulefleet", "`name` of the ValidatingWebhookConfiguration whose caBundle the manager maintains; it does not have to exist")
 	f.StringVar(&o.webhookHosts, "webhook-hosts", "", "comma-separated additional host `names` and addresses of the webhook, if the API server calls it by URL")
 	f.DurationVar(&o.webhookLifetime, "webhook-cert-lifetime", 90*24*time.Hour, "`duration` for which the webhook's serving certificate is valid; it is replaced after about two thirds of that time, and its authority is valid four times as long")
-	f.StringVar(&o.webhookCertDir, "webhook-cert-dir", "", "`directory` with tls.crt and tls.key for the webhook, if another program such as cert-manager maintains them and the caBundle; if empty, the manager maintains them")
+	f.StringVar(&o.webhookCertDir, "webhook-cert-dir", "", "`directory` with tls.crt and tls.key for the webhook and, with --metrics-secure, the metrics, if another program such as cert-manager maintains them and the caBundle; if empty, the manager maintains them")
 	f.StringVar(&o.logFormat, "log-format", "json", "`format` of the log: json or console")
 	f.StringVar(&o.logLevel, "log-level", "info", "minimum `level` of log entries: debug, info, warn or error")
 	f.BoolVar(&o.releaseSpokes, "release-spokes", false, "remove Rulefleet's finalizer from every SpokeCluster and exit; for use after Rulefleet was uninstalled. Nothing is changed in the spokes")

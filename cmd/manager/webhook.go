@@ -24,14 +24,15 @@ func webhookServer(keeper *certs.Keeper, o *options) webhookserver.Server {
 }
 
 // metricsOptions configures the serving of metrics. With https, they require a credential and the
-// permission to get /metrics. Without a certificate of the keeper, the server creates a self-signed
-// one, which nothing can verify.
+// permission to get /metrics. They are served with the certificate of the webhook: that of the keeper, or
+// the files in a directory. Without either, the server creates a self-signed one, which nothing can verify.
 func metricsOptions(keeper *certs.Keeper, o *options) metricsserver.Options {
 	if !o.metricsSecure {
 		return metricsserver.Options{BindAddress: o.metricsAddress}
 	}
 	return metricsserver.Options{
-		BindAddress: o.metricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization, TLSOpts: servedBy(keeper, o),
+		BindAddress: o.metricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
+		CertDir: o.webhookCertDir, TLSOpts: servedBy(keeper, o),
 	}
 }
 

@@ -56,6 +56,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.webhook.enabled (not .Values.webhook.certManager.enabled) }}true{{ end -}}
 {{- end -}}
 
+{{/* Whether ValidatingAdmissionPolicies limit the account of the manager. */}}
+{{- define "rulefleet.admissionPolicies" -}}
+{{- $served := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
+{{- if or (eq .Values.admissionPolicies "Enabled") (and (eq .Values.admissionPolicies "Auto") $served) }}true{{ end -}}
+{{- end -}}
+
 {{/* The security context of every pod and container: the restricted Pod Security Standard, and a read-only root. */}}
 {{- define "rulefleet.podSecurityContext" -}}
 runAsNonRoot: true
@@ -82,6 +88,9 @@ capabilities:
 {{- end -}}
 {{- if and (not .Values.metrics.enabled) (or .Values.metrics.serviceMonitor.enabled .Values.metrics.prometheusRule.enabled .Values.metrics.dashboard.enabled) -}}
 {{- fail "metrics.serviceMonitor, metrics.prometheusRule and metrics.dashboard need metrics.enabled" -}}
+{{- end -}}
+{{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.secure (not .Values.rbac.create) (not .Values.metrics.serviceMonitor.tokenSecret.name) -}}
+{{- fail "rbac.create is false, so this chart creates no account for scraping; set metrics.serviceMonitor.tokenSecret.name" -}}
 {{- end -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "rulefleet.fullname" .)) -}}
 {{- fail (printf "%q is not valid as the beginning of a Service name; set fullnameOverride to a name of a-z, 0-9 and - that begins with a letter" (include "rulefleet.fullname" .)) -}}

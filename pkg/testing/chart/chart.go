@@ -29,7 +29,12 @@ type Release struct {
 	Name, Namespace string
 	// Values override the chart's own.
 	Values map[string]any
+	// APIVersions are what the API server serves. nil means what the API servers of the tests serve.
+	APIVersions chartutil.VersionSet
 }
+
+// served has what a chart looks for in an API server of the tests.
+var served = append(slices.Clone(chartutil.DefaultVersionSet), "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy")
 
 // Rendered is a rendered chart.
 type Rendered struct {
@@ -55,7 +60,12 @@ func Check(c *helmchart.Chart, r Release) error {
 }
 
 func renderValues(c *helmchart.Chart, r Release) (chartutil.Values, error) {
-	values, err := chartutil.ToRenderValues(c, r.Values, chartutil.ReleaseOptions{Name: r.Name, Namespace: r.Namespace, IsInstall: true, Revision: 1}, nil)
+	capabilities := chartutil.DefaultCapabilities.Copy()
+	capabilities.APIVersions = served
+	if r.APIVersions != nil {
+		capabilities.APIVersions = r.APIVersions
+	}
+	values, err := chartutil.ToRenderValues(c, r.Values, chartutil.ReleaseOptions{Name: r.Name, Namespace: r.Namespace, IsInstall: true, Revision: 1}, capabilities)
 	if err != nil {
 		return nil, fmt.Errorf("checking the values: %w", err)
 	}

@@ -1,17 +1,22 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/rulefleet/rulefleet/pkg/testing/chart"
 )
@@ -32,7 +37,8 @@ const (
 const tokenLifetime = 24 * time.Hour
 
 // hubObjects returns the objects of the chart that the manager needs on the hub: the
-// CustomResourceDefinitions, its account and its permissions, without those that run or call the manager.
+// CustomResourceDefinitions, its account, its permissions and the policies that limit them, without those that run
+// or call the manager.
 func hubObjects(root string) (crds, access []client.Object, err error) {
 	c, err := chart.Load(root)
 	if err != nil {
@@ -50,7 +56,8 @@ func hubObjects(root string) (crds, access []client.Object, err error) {
 		switch o.GetKind() {
 		case "CustomResourceDefinition":
 			crds = append(crds, o)
-		case "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding":
+		case "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding",
+			"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
 			access = append(access, o)
 		}
 	}
@@ -105,6 +112,27 @@ func spokeAccess() []client.Object {
 		},
 		Verbs: []string{"get"},
 	})...)
+}
+
+// InstallSpokePolicy limits the manager's account in a spoke by the policy that kind/register applies.
+func (f *Fleet) InstallSpokePolicy(ctx context.Context, spoke *Member) error {
+	path := filepath.Join(f.root, "charts", "rulefleet", "files", "spoke-policy.yaml")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("reading the policy of spokes: %w", err)
+	}
+	// In the tests, the account is a user.
+	account := []byte("system:serviceaccount:" + Namespace + ":" + SpokeUser)
+	for doc := range bytes.SplitSeq(bytes.ReplaceAll(data, account, []byte(SpokeUser)), []byte("\n---\n")) {
+		o := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict(doc, &o.Object); err != nil {
+			return fmt.Errorf("reading the policy %s: %w", path, err)
+		}
+		if err := spoke.create(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // clusterAccess returns a ClusterRole and a binding to a user.
