@@ -1,6 +1,7 @@
 package charts
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -8,6 +9,8 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"helm.sh/helm/v3/pkg/chartutil"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
@@ -99,5 +102,81 @@ func TestServiceMonitorVerifies(t *testing.T) {
 				t.Error("the account of the token may not read the metrics")
 			}
 		})
+	}
+}
+
+// TestPodsAreForAnyUser checks the pods by what OpenShift's security context constraint restricted-v2 demands beyond the
+// restricted Pod Security Standard: the platform selects the user and the groups.
+func TestPodsAreForAnyUser(t *testing.T) {
+	pods := 0
+	for _, o := range render(t, load(t), readValues(t, filepath.Join("testdata", "openshift.yaml"))).Objects {
+		template, found, err := unstructured.NestedMap(o.Object, "spec", "template")
+		if err != nil || !found {
+			continue
+		}
+		pods++
+		var pod corev1.PodTemplateSpec
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &pod); err != nil {
+			t.Fatal(err)
+		}
+		s := pod.Spec.SecurityContext
+		if s == nil || s.RunAsUser != nil || s.RunAsGroup != nil || s.FSGroup != nil || s.SupplementalGroups != nil || s.SELinuxOptions != nil ||
+			s.RunAsNonRoot == nil || !*s.RunAsNonRoot {
+			t.Errorf("%s %s: the security context is %+v", o.GetKind(), o.GetName(), s)
+		}
+		for i := range pod.Spec.Containers {
+			c := &pod.Spec.Containers[i]
+			if s := c.SecurityContext; s.RunAsUser != nil || s.RunAsGroup != nil || s.SELinuxOptions != nil {
+				t.Errorf("%s %s: the security context of container %s is %+v", o.GetKind(), o.GetName(), c.Name, s)
+			}
+			for _, port := range c.Ports {
+				if port.HostPort != 0 {
+					t.Errorf("%s %s: container %s takes port %d of the node", o.GetKind(), o.GetName(), c.Name, port.HostPort)
+				}
+			}
+		}
+		for _, v := range pod.Spec.Volumes {
+			if v.Secret == nil && v.ConfigMap == nil {
+				t.Errorf("%s %s: volume %s is %+v", o.GetKind(), o.GetName(), v.Name, v.VolumeSource)
+			}
+		}
+	}
+	if pods != 2 {
+		t.Errorf("there are %d pods", pods)
+	}
+}
+
+// TestHostNetwork runs the pods in the network of the nodes, where two of them cannot share a node during an upgrade.
+func TestHostNetwork(t *testing.T) {
+	var d appsv1.Deployment
+	o := render(t, load(t), at("webhook.hostNetwork", true)).Kind("Deployment")[0]
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d); err != nil {
+		t.Fatal(err)
+	}
+	if spec := d.Spec.Template.Spec; !spec.HostNetwork || spec.DNSPolicy != corev1.DNSClusterFirstWithHostNet {
+		t.Errorf("hostNetwork is %v, and the DNS policy is %s", spec.HostNetwork, spec.DNSPolicy)
+	}
+	if r := d.Spec.Strategy.RollingUpdate; r.MaxSurge.IntValue() != 0 || r.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("the strategy is %+v", r)
+	}
+}
+
+// TestCommonLabels are on every object and on the pods, and change none of the chart's own labels.
+func TestCommonLabels(t *testing.T) {
+	with := render(t, load(t), at("commonLabels", values{"team": "a", "app.kubernetes.io/name": "b", "app.kubernetes.io/component": "c"}))
+	without := render(t, load(t), nil)
+	for i, o := range with.Objects {
+		want := maps.Clone(without.Objects[i].GetLabels())
+		want["team"] = "a"
+		if !maps.Equal(o.GetLabels(), want) {
+			t.Errorf("%s %s has labels %v, want %v", o.GetKind(), o.GetName(), o.GetLabels(), want)
+		}
+		if pod, found, _ := unstructured.NestedStringMap(o.Object, "spec", "template", "metadata", "labels"); found && pod["team"] != "a" {
+			t.Errorf("the pods of %s %s have labels %v", o.GetKind(), o.GetName(), pod)
+		}
+	}
+	selector, _, _ := unstructured.NestedStringMap(with.Kind("Deployment")[0].Object, "spec", "selector", "matchLabels")
+	if selector["team"] != "" {
+		t.Errorf("the selector of the Deployment, which is immutable, has the label: %v", selector)
 	}
 }

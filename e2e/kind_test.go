@@ -36,6 +36,8 @@ const (
 	each = 20
 	// rollout is the number of AlertRules under way when the leader is killed.
 	rollout = 200
+	// anyUser is one that a platform may select.
+	anyUser = 1_000_680_000
 )
 
 // installed is the operator, installed by the chart in kind clusters.
@@ -227,6 +229,7 @@ func (f *installed) upgrade(t *testing.T) {
 	values, err := defaultValues()
 	must(t, err)
 	values["log"] = map[string]any{"level": "debug"}
+	values["runAsUser"] = anyUser
 	_, err = f.release.Upgrade(t.Context(), values)
 	must(t, err)
 	within(t, minutes, "the pods are new ones", func(ctx context.Context) error {
@@ -299,6 +302,9 @@ func (f *installed) restricted(t *testing.T) {
 		return err
 	})
 	for i := range pods {
+		if s := pods[i].Spec.SecurityContext; s.RunAsUser == nil || *s.RunAsUser != anyUser {
+			t.Errorf("%s runs as another user: %+v", pods[i].Name, s)
+		}
 		for _, c := range pods[i].Spec.Containers {
 			if s := c.SecurityContext; s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
 				t.Errorf("container %s of %s may write to its root", c.Name, pods[i].Name)

@@ -126,7 +126,9 @@ func TestHubPolicies(t *testing.T) {
 	}
 	meta := func(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
 	made := func(o client.Object) func(context.Context, client.Client) error {
-		return func(ctx context.Context, c client.Client) error { return c.Create(ctx, o.DeepCopyObject().(client.Object)) }
+		return func(ctx context.Context, c client.Client) error {
+			return c.Create(ctx, o.DeepCopyObject().(client.Object))
+		}
 	}
 	patched := func(o client.Object, patch string) func(context.Context, client.Client) error {
 		return func(ctx context.Context, c client.Client) error {
@@ -187,7 +189,9 @@ func TestHubPolicies(t *testing.T) {
 		{"change the spec of a SpokeCluster", true, patched(sc, `{"spec":{"suspend":true}}`)},
 		{"label a SpokeCluster", false, patched(sc, `{"metadata":{"labels":{"env":"prod"},"finalizers":["rulefleet.io/leave"]}}`)},
 
-		{"change the failure policy", true, injected(func(c *admissionv1.ValidatingWebhookConfiguration) { c.Webhooks[0].FailurePolicy = new(admissionv1.Fail) })},
+		{"change the failure policy", true, injected(func(c *admissionv1.ValidatingWebhookConfiguration) {
+			c.Webhooks[0].FailurePolicy = new(admissionv1.Fail)
+		})},
 		{"let the webhook see other objects", true, injected(func(c *admissionv1.ValidatingWebhookConfiguration) { c.Webhooks[0].Rules[0].Resources = []string{"*"} })},
 		{"exempt namespaces from the webhook", true, injected(func(c *admissionv1.ValidatingWebhookConfiguration) {
 			c.Webhooks[0].NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}

@@ -24,6 +24,9 @@ app.kubernetes.io/component: manager
 
 {{/* The labels of every object. */}}
 {{- define "rulefleet.labels" -}}
+{{- with omit .Values.commonLabels "helm.sh/chart" "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/version" "app.kubernetes.io/part-of" "app.kubernetes.io/managed-by" "app.kubernetes.io/component" -}}
+{{ toYaml . }}
+{{ end -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/name: {{ include "rulefleet.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
@@ -65,8 +68,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* The security context of every pod and container: the restricted Pod Security Standard, and a read-only root. */}}
 {{- define "rulefleet.podSecurityContext" -}}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
+{{- if ne (toString .Values.runAsUser) "" }}
+runAsUser: {{ .Values.runAsUser | int64 }}
+runAsGroup: {{ .Values.runAsUser | int64 }}
+{{- end }}
 seccompProfile:
   type: RuntimeDefault
 {{- end -}}
