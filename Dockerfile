@@ -20,7 +20,7 @@
 # The legacy builder builds all stages that stand before its target, so what needs BuildKit
 # is last.
 ARG BASE=scratch
-ARG GOLANG=golang:1.26
+ARG GOLANG=golang:1.26.8
 
 FROM ${BASE} AS base
 ARG VERSION=dev

@@ -25,6 +25,7 @@ MODULES := $(MODULES:go.mod=.)
 TOOLS := bin/tools
 CHART_TOOL_SOURCES := $(wildcard .ci/chart-tools/go.*)
 DOC_TOOL_SOURCES := $(filter-out %_test.go,$(wildcard .ci/doc-tools/go.mod .ci/doc-tools/*/*.go))
+SUPPLY_TOOL_SOURCES := $(filter-out %_test.go,$(wildcard .ci/supply-tools/go.* .ci/supply-tools/*/*.go))
 TOOL_SOURCES := $(filter-out %_test.go,$(wildcard .ci/tools/go.* .ci/tools/*/*.go .ci/tools/*/*/*.go))
 
 ##@ Build
@@ -40,12 +41,17 @@ build: ## Build the manager into bin/rulefleet-manager.
 	@.ci/step build env CGO_ENABLED=0 go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/rulefleet-manager ./cmd/manager
 
 # The image of the manager, and what it stands on: see Dockerfile.
-IMAGE ?= rulefleet/manager:$(VERSION)
+IMAGE ?= ghcr.io/rulefleet/manager:$(VERSION)
 BASE ?= scratch
 
 .PHONY: image
-image: ## Build the image IMAGE (rulefleet/manager:VERSION) from a program built here, on BASE (scratch).
+image: ## Build the image IMAGE (ghcr.io/rulefleet/manager:VERSION) from a program built here, on BASE (scratch).
 	@.ci/step image .ci/image $(IMAGE) $(VERSION) $(BASE)
+
+.PHONY: sbom
+sbom: build $(TOOLS)/sbom ## List the modules in bin/rulefleet-manager and their licences as CycloneDX: bin/rulefleet-manager.cdx.json.
+	@$(TOOLS)/sbom write $(VERSION) bin/rulefleet-manager >bin/rulefleet-manager.cdx.json
+	@echo 'the software bill of materials is in bin/rulefleet-manager.cdx.json'
 
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Generate code, CRDs and their reference, the webhook configuration, the lists of metrics and reasons, the chart's schema and README, and images.
@@ -238,7 +244,7 @@ note-race:
 ##@ Verify
 
 .PHONY: verify
-verify: verify-files verify-scripts verify-modules verify-generated verify-docs vet lint verify-lint ## Check all that can be checked without running it.
+verify: verify-files verify-scripts verify-modules verify-licences verify-vulnerabilities verify-generated verify-docs vet lint verify-lint ## Check all that can be checked without running it.
 
 .PHONY: verify-files
 verify-files: ## Check that no binary or other large file is in git.
@@ -261,6 +267,15 @@ verify-docs: $(TOOLS)/prose $(TOOLS)/links ## Check that links resolve, that no 
 .PHONY: verify-modules
 verify-modules: ## Check that every go.mod and go.sum is tidy.
 	@for module in $(MODULES); do .ci/step "go mod tidy: $$module" go -C "$$module" mod tidy -diff; done
+
+.PHONY: verify-licences
+verify-licences: build $(TOOLS)/sbom ## Check that .ci/licences.txt allows the licences of all modules in the manager.
+	@.ci/step 'tests of supply-tools' env CGO_ENABLED=0 go -C .ci/supply-tools test ./...
+	@.ci/step licences $(TOOLS)/sbom check .ci/licences.txt bin/rulefleet-manager
+
+.PHONY: verify-vulnerabilities
+verify-vulnerabilities: $(TOOLS)/vulnerabilities ## Look for known vulnerabilities that the manager's code reaches, if their database can be reached.
+	@.ci/step vulnerabilities env CGO_ENABLED=0 $(TOOLS)/vulnerabilities $(if $(REQUIRE_VULNERABILITIES),-require) ./cmd/manager
 
 .PHONY: verify-scripts
 verify-scripts: ## Check the syntax of shell scripts.
@@ -314,6 +329,12 @@ $(TOOLS)/helm-docs: .ci/tool $(CHART_TOOL_SOURCES)
 
 $(TOOLS)/helm-schema: .ci/tool $(CHART_TOOL_SOURCES)
 	@.ci/step 'tool helm-schema' .ci/tool helm-schema github.com/losisin/helm-values-schema-json/v2 chart-tools
+
+$(TOOLS)/sbom: .ci/tool $(SUPPLY_TOOL_SOURCES)
+	@.ci/step 'tool sbom' .ci/tool sbom ./sbom supply-tools
+
+$(TOOLS)/vulnerabilities: .ci/tool $(SUPPLY_TOOL_SOURCES)
+	@.ci/step 'tool vulnerabilities' .ci/tool vulnerabilities ./vulnerabilities supply-tools
 
 $(TOOLS)/prose: .ci/tool $(DOC_TOOL_SOURCES)
 	@.ci/step 'tool prose' .ci/tool prose ./prose doc-tools

@@ -47,8 +47,8 @@ var effects = map[string]effect{
 
 	"image.registry":   {value: "mirror.example", with: at("global.imageRegistry", "unused.example"), want: "image: mirror.example/rulefleet/manager:"},
 	"image.repository": {value: "team/manager", want: "image: team/manager:"},
-	"image.tag":        {value: "v7", want: "image: rulefleet/manager:v7"},
-	"image.digest":     {value: digest, want: "image: rulefleet/manager@" + digest},
+	"image.tag":        {value: "v7", want: "image: ghcr.io/rulefleet/manager:v7"},
+	"image.digest":     {value: digest, want: "image: ghcr.io/rulefleet/manager@" + digest},
 	"image.pullPolicy": {value: "Always", want: "imagePullPolicy: Always"},
 	"imagePullSecrets": {value: []any{values{"name": "pull"}}, want: "imagePullSecrets:\n      - name: pull"},
 
@@ -400,4 +400,21 @@ func objects(v values, prefix string) []string {
 		}
 	}
 	return out
+}
+
+// TestImage replaces the registry in the name of an image, and keeps a name without one.
+func TestImage(t *testing.T) {
+	for repository, want := range map[string]string{
+		"ghcr.io/rulefleet/manager":   "mirror.example/rulefleet/manager:v1",
+		"localhost:5000/team/manager": "mirror.example/team/manager:v1",
+		"team/manager":                "mirror.example/team/manager:v1",
+		"manager":                     "mirror.example/manager:v1",
+	} {
+		v := values{"image": values{"registry": "mirror.example/", "repository": repository, "tag": "v1"}}
+		o := render(t, load(t), v).Kind("Deployment")[0]
+		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		if image := containers[0].(map[string]any)["image"]; image != want {
+			t.Errorf("%s: the image is %v, want %s", repository, image, want)
+		}
+	}
 }

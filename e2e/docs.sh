@@ -51,8 +51,8 @@ done
 # the machine, and ends when its clusters are deleted.
 say "docs/tutorial.md"
 for name in hub eu-1; do kubectl --kubeconfig "$(kubeconfig_of "$name")" config view --raw --flatten >"$work/tutorial-$name"; done
-docker tag "$E2E_IMAGE" rulefleet/manager:tutorial
-kind load docker-image --quiet --name "$prefix-hub" rulefleet/manager:tutorial
+docker tag "$E2E_IMAGE" ghcr.io/rulefleet/manager:tutorial
+kind load docker-image --quiet --name "$prefix-hub" ghcr.io/rulefleet/manager:tutorial
 on eu-1 delete namespace shop --ignore-not-found --wait >/dev/null
 # An assignment, and not an argument, fails with what is missing.
 script=$(commands docs/tutorial.md |

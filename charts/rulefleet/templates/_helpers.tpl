@@ -45,8 +45,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{- define "rulefleet.image" -}}
 {{- $registry := default .Values.global.imageRegistry .Values.image.registry -}}
-{{- with $registry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{- if $registry -}}
+{{- trimSuffix "/" $registry }}/{{ regexReplaceAll "^[^/]*[.:][^/]*/" .Values.image.repository "" -}}
+{{- else -}}
 {{- .Values.image.repository -}}
+{{- end -}}
 {{- if .Values.image.digest -}}
 @{{ .Values.image.digest }}
 {{- else -}}
