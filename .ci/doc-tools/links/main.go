@@ -1,5 +1,6 @@
 // Command links checks the documentation without network access: relative links and anchors
-// in Markdown files resolve, other files name only pages that exist, and no page is too long.
+// in Markdown files resolve, the tests that they name exist, other files name only pages that
+// exist, and no page is too long.
 //
 //	links ROOT
 //
@@ -63,9 +64,19 @@ func run(root string) ([]string, error) {
 
 // check returns the problems in the named files of a tree, in order.
 func check(tree fs.FS, names []string) ([]string, error) {
-	c := &checker{tree: tree, anchors: map[string]map[string]bool{}}
+	c := &checker{tree: tree, anchors: map[string]map[string]bool{}, tests: map[string]bool{}}
 
 	slices.Sort(names)
+
+	// Pages name tests, so the tests are read first.
+	for _, name := range names {
+		data, err := fs.ReadFile(tree, name)
+		if strings.HasSuffix(name, "_test.go") && err == nil {
+			for _, found := range test.FindAllStringSubmatch(string(data), -1) {
+				c.tests[found[1]] = true
+			}
+		}
+	}
 
 	for _, name := range names {
 		data, err := fs.ReadFile(tree, name)
@@ -94,6 +105,7 @@ func check(tree fs.FS, names []string) ([]string, error) {
 type checker struct {
 	tree     fs.FS
 	anchors  map[string]map[string]bool // by page
+	tests    map[string]bool
 	links    int
 	problems []string
 }
@@ -108,14 +120,23 @@ var (
 	codeSpan   = regexp.MustCompile("``.+?``|`[^`]+`")
 	inlineLink = regexp.MustCompile(`\]\(\s*<?([^)\s>]*)>?(?:\s+"[^"]*")?\s*\)`)
 	definition = regexp.MustCompile(`(?m)^ {0,3}\[[^\]]+\]:\s*<?([^\s>]+)`)
+	testName   = regexp.MustCompile("`(Test[A-Z]\\w*)(?:/[^`]*)?`")
+	test       = regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(`)
 	scheme     = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9+.-]*:|//)`)
 )
 
-// page checks the links of a Markdown file, and its length.
+// page checks the links of a Markdown file, the tests that it names, and its length.
 func (c *checker) page(name, text string) {
 	c.length(name, text)
 
-	prose := codeSpan.ReplaceAllString(comment.ReplaceAllString(fence.ReplaceAllString(text, ""), ""), "code")
+	text = comment.ReplaceAllString(fence.ReplaceAllString(text, ""), "")
+	for _, found := range testName.FindAllStringSubmatch(text, -1) {
+		if !c.tests[found[1]] {
+			c.report(name, "there is no test %s", found[1])
+		}
+	}
+
+	prose := codeSpan.ReplaceAllString(text, "code")
 	for _, expression := range []*regexp.Regexp{inlineLink, definition} {
 		for _, found := range expression.FindAllStringSubmatch(prose, -1) {
 			if !scheme.MatchString(found[1]) {

@@ -46,6 +46,11 @@ func TestCheck(t *testing.T) {
 			"main.go":      "// docs/gone.md, docs/page.md#gone",
 			"alerts.yaml":  "runbook_url: docs/page.md#twice",
 		}, []string{"main.go: docs/gone.md: there is no file", "main.go: docs/page.md#gone: docs/page.md has no heading"}},
+		{"tests", map[string]string{
+			"README.md": "[a](README.md) `TestThere` `TestThere/row` `TestGone` `TestGone2/row` `Testing`\n\n```\n`TestFenced`\n```\n",
+			"a_test.go": "package a\n\nfunc TestThere(t *testing.T) {}\n// func TestGone2(\n",
+			"b.go":      "func TestGone(t *testing.T) {}\n",
+		}, []string{"README.md: there is no test TestGone", "README.md: there is no test TestGone2"}},
 		{"long pages", map[string]string{
 			"README.md":         "[a](docs/page.md)\n" + strings.Repeat("line\n", 150),
 			"CONTRIBUTING.md":   long,
