@@ -79,8 +79,8 @@ func (p *process) Leftover(types.NamespacedName, v1alpha1.ClusterStatus)       {
 func (p *process) Forget(key types.NamespacedName, _ string)                   { delete(p.reports, key) }
 
 // explore starts a hub with a spoke.
-func explore(t *rapid.T) *exploration {
-	e := &exploration{Schedule: model.NewSchedule(t), lost: map[types.NamespacedName]types.UID{}}
+func explore(s *model.Schedule) *exploration {
+	e := &exploration{Schedule: s, lost: map[types.NamespacedName]types.UID{}}
 	for _, ns := range []string{"shop", "monitoring"} {
 		o := spoke.NamespaceMetadata()
 		o.Name = ns
@@ -90,6 +90,13 @@ func explore(t *rapid.T) *exploration {
 	e.Start = e.start
 	e.Managed = func() map[types.NamespacedName]client.Object { return e.Spoke.Objects("PrometheusRule") }
 	e.Begin()
+	if rapid.Bool().Draw(e.T, "with rules") {
+		e.Say("a person has applied rules, and they have arrived")
+		for _, name := range exploredRules {
+			e.apply(types.NamespacedName{Namespace: "shop", Name: name}, exploredPlacements["by label"], v1alpha1.Enabled, "up == 0")
+		}
+		e.Live(time.Minute, e.observe)
+	}
 	return e
 }
 
@@ -281,8 +288,10 @@ func (e *exploration) rules() map[types.NamespacedName]client.Object {
 }
 
 func (e *exploration) pick(label string) types.NamespacedName {
-	return types.NamespacedName{Namespace: "shop", Name: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(e.T, label)}
+	return types.NamespacedName{Namespace: "shop", Name: rapid.SampledFrom(exploredRules).Draw(e.T, label)}
 }
+
+var exploredRules = []string{"a", "b", "c"}
 
 func (e *exploration) apply(key types.NamespacedName, placement v1alpha1.ClusterSelection, state v1alpha1.State, expr string) {
 	ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
@@ -505,8 +514,8 @@ func (e *exploration) suspected(key types.NamespacedName) bool {
 // TestExplore runs random schedules of operations and faults, and checks what must hold at any time and after
 // quiet: see model.Explore.
 func TestExplore(t *testing.T) {
-	model.Explore(t, func(t *rapid.T) {
-		e := explore(t)
+	model.Explore(t, func(s *model.Schedule) {
+		e := explore(s)
 		e.Run(map[string]func(*rapid.T){
 			"apply": e.personAppliesARule, "delete": e.personDeletesARule,
 			"applyMany": e.personAppliesMany, "deleteMany": e.personDeletesMany,

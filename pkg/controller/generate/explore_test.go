@@ -131,9 +131,9 @@ type noEvents struct{}
 
 func (noEvents) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
-func explore(t *rapid.T) *exploration {
+func explore(s *model.Schedule) *exploration {
 	e := &exploration{
-		Schedule: model.NewSchedule(t), lost: map[string]map[types.UID]bool{}, edited: map[types.UID]v1alpha1.Duration{}, touched: map[types.UID]bool{},
+		Schedule: s, lost: map[string]map[types.UID]bool{}, edited: map[types.UID]v1alpha1.Duration{}, touched: map[types.UID]bool{},
 	}
 	ns := spoke.NamespaceMetadata()
 	ns.Name, ns.Labels = "shop", map[string]string{"team": "a"}
@@ -142,6 +142,17 @@ func explore(t *rapid.T) *exploration {
 	e.Start = e.start
 	e.Managed = func() map[types.NamespacedName]client.Object { return e.Hub.Objects("AlertRule") }
 	e.Begin()
+	if rapid.Bool().Draw(e.T, "with a template") {
+		e.Say("a person has applied a template, and Deployments have AlertRules")
+		t := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: exploredTemplates[0]}}
+		t.Spec.AlertSpec, t.Spec.State = v1alpha1.AlertSpec{Alert: "Down", Expr: "up == 0", For: "1m", Severity: "warning"}, v1alpha1.Enabled
+		t.Spec.Clusters = &v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}}
+		e.put(t)
+		for _, name := range exploredDeployments {
+			e.deploy(types.NamespacedName{Namespace: "shop", Name: name}, "web")
+		}
+		e.Live(time.Minute, e.observe)
+	}
 	return e
 }
 
@@ -447,8 +458,10 @@ func (e *exploration) otherCreates(*rapid.T) {
 }
 
 func (e *exploration) pick() types.NamespacedName {
-	return types.NamespacedName{Namespace: "shop", Name: rapid.SampledFrom([]string{"a", "b"}).Draw(e.T, "deployment")}
+	return types.NamespacedName{Namespace: "shop", Name: rapid.SampledFrom(exploredDeployments).Draw(e.T, "deployment")}
 }
+
+var exploredDeployments = []string{"a", "b"}
 
 func (e *exploration) deploy(key types.NamespacedName, app string) {
 	d := spoke.DeploymentMetadata()
@@ -590,8 +603,8 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 // TestExplore runs random schedules of operations and faults, and checks what must hold at any time and after
 // quiet: see model.Explore.
 func TestExplore(t *testing.T) {
-	model.Explore(t, func(t *rapid.T) {
-		e := explore(t)
+	model.Explore(t, func(s *model.Schedule) {
+		e := explore(s)
 		e.Run(map[string]func(*rapid.T){
 			"applyTemplate": e.personAppliesATemplate, "deleteTemplate": e.personDeletesATemplate,
 			"edit": e.personEditsARule, "reset": e.personResetsARule, "delete": e.personDeletesARule, "otherCreates": e.otherCreates,

@@ -112,9 +112,8 @@ func listObjects(objects map[Ref]client.Object, indexes map[string]client.Indexe
 	if m, ok := list.(*metav1.PartialObjectMetadataList); ok {
 		kind = strings.TrimSuffix(m.Kind, "List")
 	}
-	var items []runtime.Object
-	for _, r := range sorted(objects) {
-		found := objects[r]
+	matching := map[Ref]client.Object{}
+	for r, found := range objects {
 		if r.Kind != kind || (o.Namespace != "" && o.Namespace != r.Namespace) || (o.LabelSelector != nil && !o.LabelSelector.Matches(labels.Set(found.GetLabels()))) {
 			continue
 		}
@@ -123,8 +122,12 @@ func listObjects(objects map[Ref]client.Object, indexes map[string]client.Indexe
 			return err
 		}
 		if matches {
-			items = append(items, found.DeepCopyObject())
+			matching[r] = found
 		}
+	}
+	var items []runtime.Object
+	for _, r := range sorted(matching) {
+		items = append(items, matching[r].DeepCopyObject())
 	}
 	return meta.SetList(list, items)
 }

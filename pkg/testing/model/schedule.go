@@ -3,15 +3,8 @@ package model
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"maps"
-	"os"
-	"runtime/debug"
 	"slices"
-	"strings"
-	"testing"
-	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,15 +48,22 @@ type Schedule struct {
 	Lost      map[string]string
 	Unlabeled map[types.UID]bool
 
-	fault string // of the next write
+	// Broken returns what else is broken at present; it may be nil.
+	Broken func() []string
+
+	fault   string // of the next write
+	covered *coverage
 	// hubBegin and spokeBegin are how many changes there were at the start.
 	hubBegin, spokeBegin int
 }
 
-// NewSchedule returns a Schedule whose hub has the kinds of the API.
-func NewSchedule(t *rapid.T) *Schedule {
-	s := &Schedule{T: t, Budget: oracle.NewBudget(Hold), Hub: NewServer(time.Now), Spoke: NewServer(time.Now)}
-	for _, kind := range []string{"alertrules", "alertruletemplates", "spokeclusters"} {
+// kinds are those of the API, by their plurals.
+var kinds = []string{"alertrules", "alertruletemplates", "spokeclusters"}
+
+// newSchedule returns a Schedule whose hub has the kinds of the API.
+func newSchedule(t *rapid.T, covered *coverage) *Schedule {
+	s := &Schedule{T: t, Budget: oracle.NewBudget(Hold), Hub: NewServer(time.Now), Spoke: NewServer(time.Now), covered: covered}
+	for _, kind := range kinds {
 		s.Define(kind)
 	}
 	return s
@@ -356,7 +356,7 @@ func (s *Schedule) formerEnds(*rapid.T) {
 func (s *Schedule) Run(operations map[string]func(*rapid.T), after func()) {
 	all := map[string]func(*rapid.T){
 		"label": s.personLabelsTheSpoke, "loseSpokes": s.hubLosesSpokes, "defineSpokes": s.defineSpokesAgain,
-		"fault": s.writeFails, "time": s.timePasses, "live": s.allArrives,
+		"fault": s.writeFails, "time": s.timePasses, "allArrives": s.allArrives,
 		"hubEvents": s.hubEventsArrive, "spokeEvents": s.spokeEventsArrive, "relist": s.watchesExpire,
 		"reconcile": s.reconciles, "reconcileMore": s.reconciles, "hubNews": s.hubNews, "spokeNews": s.spokeNews,
 		"leader": s.leaderChanges, "formerEnds": s.formerEnds,
@@ -365,7 +365,9 @@ func (s *Schedule) Run(operations map[string]func(*rapid.T), after func()) {
 	for name, operation := range all {
 		all[name] = func(t *rapid.T) {
 			s.T = t
+			faults := s.faults()
 			operation(t)
+			s.covered.ran(name, faults)
 			after()
 			if s.Former == nil && s.fault == "" && s.UpToDate() {
 				s.Disturbed = false // what was written meanwhile is known
@@ -376,10 +378,31 @@ func (s *Schedule) Run(operations map[string]func(*rapid.T), after func()) {
 	s.settle(after)
 }
 
+// faults returns what is broken at present.
+func (s *Schedule) faults() []string {
+	var out []string
+	add := func(is bool, what string) {
+		if is {
+			out = append(out, what)
+		}
+	}
+	add(s.fault != "", "a write "+s.fault)
+	add(s.Former != nil, "two leaders")
+	add(s.Leader.OnHub.Behind() > 0, "old hub cache")
+	add(s.Leader.InSpoke.Behind() > 0, "old spoke cache")
+	for _, kind := range kinds {
+		add(!s.Defined(kind), "no "+kind)
+	}
+	if s.Broken != nil {
+		out = append(out, s.Broken()...)
+	}
+	return out
+}
+
 func (s *Schedule) settle(after func()) {
 	s.Say("nothing is broken any more")
 	s.Former, s.fault = nil, ""
-	for _, kind := range []string{"alertrules", "alertruletemplates", "spokeclusters"} {
+	for _, kind := range kinds {
 		if !s.Defined(kind) {
 			s.Pass(2 * time.Second)
 			s.Define(kind)
@@ -428,48 +451,3 @@ func (s *Schedule) UpToDate() bool {
 }
 
 func (s *Schedule) written() int { return s.Hub.Length() + s.Spoke.Length() }
-
-// Explore checks a property of random schedules: the same ones each time, and new ones. With the environment variable
-// SEED, it checks only those of this seed; 0 stands for a new seed. When a schedule fails, the shortest one that fails
-// in the same way is printed, with the seed that repeats it.
-func Explore(t *testing.T, property func(*rapid.T)) {
-	t.Helper()
-	check := func(t *testing.T, seed string) {
-		t.Helper()
-		if err := flag.Set("rapid.seed", seed); err != nil {
-			t.Fatal(err)
-		}
-		rapid.Check(t, inBubble(t, property))
-	}
-	if seed := os.Getenv("SEED"); seed != "" {
-		check(t, seed)
-		return
-	}
-	for name, seed := range map[string]string{"same": "1", "new": "0"} {
-		t.Run(name, func(t *testing.T) { check(t, seed) })
-	}
-}
-
-// inBubble runs each schedule with a clock of its own. A failure ends the goroutine that rapid runs.
-func inBubble(t *testing.T, property func(*rapid.T)) func(*rapid.T) {
-	t.Helper()
-	return func(rt *rapid.T) {
-		var failure any
-		synctest.Test(t, func(*testing.T) {
-			defer func() {
-				failure = recover()
-				if failure != nil && !strings.HasPrefix(fmt.Sprintf("%T", failure), "rapid.") {
-					rt.Logf("%s", debug.Stack())
-				}
-			}()
-			property(rt)
-		})
-		switch {
-		case failure == nil:
-		case fmt.Sprintf("%T", failure) == "rapid.invalidData":
-			panic(failure) // from another place: when rapid shrinks, it takes what ends in the same place for the same failure
-		default:
-			panic(failure)
-		}
-	}
-}

@@ -1,0 +1,57 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+// coverage is what was run: how often each operation while each fault lasted.
+type coverage struct {
+	schedules int
+	runs      map[string]map[string]int // by operation and fault
+	faults    map[string]bool
+}
+
+// ran counts an operation. Without a fault, it counts as one in quiet.
+func (c *coverage) ran(operation string, faults []string) {
+	if c.runs == nil {
+		c.runs, c.faults = map[string]map[string]int{}, map[string]bool{}
+	}
+	if c.runs[operation] == nil {
+		c.runs[operation] = map[string]int{}
+	}
+	if len(faults) == 0 {
+		faults = []string{"quiet"}
+	}
+	for _, f := range faults {
+		c.runs[operation][f]++
+		c.faults[f] = true
+	}
+}
+
+// print logs the table of operations and faults. With -v, the log of a test that passes is shown.
+func (c *coverage) print(t *testing.T, took time.Duration) {
+	t.Helper()
+	t.Logf("%d schedules, %.0f per second", c.schedules, float64(c.schedules)/took.Seconds())
+	if !testing.Verbose() {
+		return
+	}
+	var out strings.Builder
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	faults := slices.Sorted(maps.Keys(c.faults))
+	fmt.Fprintf(w, "while\t%s\t\n", strings.Join(faults, "\t"))
+	for _, operation := range slices.Sorted(maps.Keys(c.runs)) {
+		fmt.Fprintf(w, "%s\t", operation)
+		for _, f := range faults {
+			fmt.Fprintf(w, "%d\t", c.runs[operation][f])
+		}
+		fmt.Fprintln(w)
+	}
+	_ = w.Flush()
+	t.Logf("how often each operation was run while each fault lasted:\n%s", out.String())
+}
