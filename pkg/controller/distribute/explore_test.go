@@ -113,7 +113,7 @@ func (e *exploration) start(of *model.Process) {
 	p.spoke = &spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Rules: rules, RulesServed: true, Since: time.Now()}
 	r := NewReconciler(Options{
 		Hub: p.OnHub, Guard: hub.Guard{Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{})},
-		Witness: hub.NewWitness(), Brake: brake.New(clock.RealClock{}, model.Hold), Spokes: p, Reporter: p,
+		Witness: hub.NewWitness(), Brake: e.Hold(of, brake.Distribute), Spokes: p, Reporter: p,
 		Render: exploredRender, Validator: exploredValidator, Generated: "rulefleet-generated", Contests: contest.New(clock.RealClock{}, 0),
 	})
 	p.reconciler, p.SawOnHub, p.SawInSpoke, p.Process.Reconcile = r, p.sawOnHub, p.sawInSpoke, r.Reconcile
@@ -240,6 +240,7 @@ func (e *exploration) removes(p *process, o *monitoringv1.PrometheusRule) {
 		e.Violation("%s is removed, and what the hub wants is unknown", key)
 	case want != nil && want.Namespace == o.Namespace && want.Name == o.Name:
 		e.Violation("%s is removed, and the hub wants it", key)
+	case e.Released(key): // a person asked for it
 	case want == nil && e.lost[key] == o.UID:
 		e.Violation("%s is removed, and its AlertRule was lost with its kind", key)
 	case want == nil && e.Unlabeled[o.UID] && e.byLabel(key):
@@ -277,6 +278,9 @@ func (e *exploration) observe() {
 		}
 		want, known := e.wants(key)
 		wanted[key.String()] = !known || want != nil
+		if known && want != nil {
+			delete(e.Unlabeled, o.GetUID()) // it does not depend on the labels that were lost
+		}
 	}
 	e.Observe(wanted)
 }
@@ -374,7 +378,9 @@ func (e *exploration) hubLosesRules(*rapid.T) {
 	e.Say("the hub loses the kind AlertRule")
 	e.backup = []*v1alpha1.AlertRule{}
 	e.Lose("alertrules", "AlertRule", func(key types.NamespacedName, o client.Object) {
-		if o := find(e.Spoke, "shop", rule.ObjectName(hubID, key.Namespace, key.Name)); o != nil {
+		want, known := e.wants(key)
+		unwanted := known && want == nil || !rule.MaybeEnabled(o.(*v1alpha1.AlertRule)) // a person decided that
+		if o := find(e.Spoke, "shop", rule.ObjectName(hubID, key.Namespace, key.Name)); o != nil && !unwanted {
 			e.lost[key] = o.UID
 		}
 		e.backup = append(e.backup, o.(*v1alpha1.AlertRule))
@@ -490,10 +496,8 @@ func (e *exploration) check() {
 	hub.WithEvaluators(sc, nil, "")
 	state := &oracle.Spoke{
 		Cluster: *sc, Options: exploredRender, Rules: map[types.NamespacedName]*v1alpha1.AlertRule{}, Holds: map[types.NamespacedName]*monitoringv1.PrometheusRule{},
-		Row: func(key types.NamespacedName) *v1alpha1.ClusterStatus { return e.leader.reports[key] },
-		Excused: func(key types.NamespacedName, o *monitoringv1.PrometheusRule) bool {
-			return e.lost[key] == o.UID || e.Unlabeled[o.UID] && e.byLabel(key) || e.suspected(key)
-		},
+		Row:     func(key types.NamespacedName) *v1alpha1.ClusterStatus { return e.leader.reports[key] },
+		Excused: func(key types.NamespacedName, _ *monitoringv1.PrometheusRule) bool { return e.Pending(key) },
 	}
 	for key, o := range e.rules() {
 		state.Rules[key] = o.(*v1alpha1.AlertRule)
@@ -504,11 +508,6 @@ func (e *exploration) check() {
 	if faults := state.Faults(); len(faults) > 0 {
 		e.Violation("%s", strings.Join(faults, "; "))
 	}
-}
-
-// suspected reports whether the removal of a rule waits for a person.
-func (e *exploration) suspected(key types.NamespacedName) bool {
-	return slices.Contains(e.leader.reconciler.Brake.Owners(brake.Distribute, "s"), key)
 }
 
 // TestExplore runs random schedules of operations and faults, and checks what must hold at any time and after
@@ -522,7 +521,6 @@ func TestExplore(t *testing.T) {
 			"suspend":   e.personSuspendsTheSpoke,
 			"loseRules": e.hubLosesRules, "defineRules": e.hubDefinesRulesAgain, "restore": e.personRestoresRules,
 			"otherWrites": e.otherWrites, "otherDeletes": e.otherDeletes, "otherInsists": e.otherInsists, "otherCreates": e.otherCreates,
-		}, e.observe)
-		e.check()
+		}, e.observe, e.check)
 	})
 }

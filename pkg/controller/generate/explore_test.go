@@ -39,8 +39,6 @@ var exploredValidator = rule.NewValidator(rule.ValidateOptions{AdminNamespace: "
 type exploration struct {
 	*model.Schedule
 
-	brake *brake.Brake // of the leader
-
 	// lost are the AlertRules whose template was lost with its kind, by the template.
 	lost      map[string]map[types.UID]bool
 	templates []client.Object // a backup
@@ -52,20 +50,12 @@ type exploration struct {
 	version int
 }
 
-// hubClient is the client of a process: it reads a cache, and writes to the hub.
+// hubClient is the client of a process, with applies and deletions of AlertRules, which are checked.
 type hubClient struct {
-	client.Client
+	model.Client
 
 	e *exploration
 	p *model.Process
-}
-
-func (c *hubClient) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	return c.p.OnHub.Get(ctx, key, o, opts...)
-}
-
-func (c *hubClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	return c.p.OnHub.List(ctx, list, opts...)
 }
 
 func (c *hubClient) Apply(_ context.Context, config runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
@@ -97,21 +87,6 @@ func (c *hubClient) Apply(_ context.Context, config runtime.ApplyConfiguration, 
 	})
 }
 
-// Patch takes the whole object, because the patches have a resourceVersion.
-func (c *hubClient) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
-	return c.e.Write(c.p, "patching "+o.GetName(), func() error {
-		c.e.CountWrite(o.GetName())
-		c.e.Hub.Writer = v1alpha1.FieldManager
-		defer func() { c.e.Hub.Writer = "kubectl" }()
-		out, err := c.e.Hub.Update(o)
-		if err != nil {
-			return err
-		}
-		o.SetResourceVersion(out.GetResourceVersion())
-		return nil
-	})
-}
-
 func (c *hubClient) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
 	options := (&client.DeleteOptions{}).ApplyOptions(opts)
 	return c.e.Write(c.p, "deleting "+o.GetName(), func() error {
@@ -125,11 +100,6 @@ func (c *hubClient) Delete(_ context.Context, o client.Object, opts ...client.De
 		return c.e.Hub.Delete(model.RefOf(o), conditions)
 	})
 }
-
-// noEvents is an EventRecorder.
-type noEvents struct{}
-
-func (noEvents) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
 func explore(s *model.Schedule) *exploration {
 	e := &exploration{
@@ -161,11 +131,10 @@ func (e *exploration) start(p *model.Process) {
 	if err := hub.SetupIndexes(ctx, p.OnHub, "hub", exploredNamespace); err != nil {
 		e.Fatal(err)
 	}
-	e.brake = brake.New(clock.RealClock{}, model.Hold)
 	only := &emptied{one: spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Identity: &identity{}, Since: time.Now()}}
 	r := NewReconciler(Options{
-		Hub: &hubClient{e: e, p: p}, Guard: hub.Guard{Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{})},
-		Witness: hub.NewWitness(), Brake: e.brake, Spokes: only, Recorder: noEvents{},
+		Hub: &hubClient{Client: model.Client{Schedule: e.Schedule, Process: p}, e: e, p: p}, Guard: hub.Guard{Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{})},
+		Witness: hub.NewWitness(), Brake: e.Hold(p, brake.Generate), Spokes: only, Recorder: model.NoEvents{},
 		Contests: contest.New(clock.RealClock{}, 0), Namespace: exploredNamespace, Validator: exploredValidator,
 	})
 	p.Reconcile = r.Reconcile
@@ -259,6 +228,7 @@ func (e *exploration) removes(p *model.Process, ar *v1alpha1.AlertRule) {
 		e.Violation("%s is removed, and there is no SpokeCluster", ar.Name)
 	case want[ar.Name] != nil && fixed(want[ar.Name], ar):
 		e.Violation("%s is removed, and it is wanted", ar.Name)
+	case e.Released(hub.Key(ar)): // a person asked for it
 	case e.lost[template][ar.UID] && e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: key}) != nil:
 		e.Violation("%s is removed, and its template was lost", ar.Name)
 	case e.Unlabeled[ar.UID]:
@@ -285,6 +255,9 @@ func (e *exploration) observe() {
 		}
 		want, known := e.wanted(workloadOf(ar), nil)
 		wanted[ar.Name] = !known || want[ar.Name] != nil
+		if known && want[ar.Name] != nil {
+			delete(e.Unlabeled, ar.UID) // it does not depend on the labels that were lost
+		}
 	}
 	e.Observe(wanted)
 }
@@ -309,7 +282,7 @@ func (e *exploration) check() {
 	all := e.Hub.Objects("AlertRule")
 	for _, key := range slices.SortedFunc(maps.Keys(all), oracle.CompareKeys) {
 		ar := all[key].(*v1alpha1.AlertRule)
-		if hub.Generated(ar) && !wanted[ar.Name] && !slices.Contains(e.brake.Owners(brake.Generate, model.SpokeName), workloadOf(ar)) {
+		if hub.Generated(ar) && !wanted[ar.Name] && !e.Pending(key) {
 			e.Violation("AlertRule %s stays", key)
 		}
 	}
@@ -612,7 +585,6 @@ func TestExplore(t *testing.T) {
 			"labelNamespace": e.namespaceIsLabeled,
 			"loseTemplates":  e.hubLosesTemplates, "defineTemplates": e.hubDefinesTemplatesAgain, "restoreTemplates": e.personRestoresTemplates,
 			"loseRules": e.hubLosesRules, "defineRules": e.hubDefinesRulesAgain, "restoreRules": e.personRestoresRules,
-		}, e.observe)
-		e.check()
+		}, e.observe, e.check)
 	})
 }

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -113,6 +116,20 @@ func (s *Server) manage(old, o client.Object) client.Object {
 	out := &v1alpha1.AlertRule{}
 	convert(managed, out)
 	return out
+}
+
+// manageStatus records who has written the status of an AlertRule, and when.
+func (s *Server) manageStatus(o client.Object) {
+	if fields(kindOf(o)) == nil {
+		return
+	}
+	const status = "status"
+	others := slices.DeleteFunc(slices.Clone(o.GetManagedFields()), func(e metav1.ManagedFieldsEntry) bool { return e.Manager == s.Writer && e.Subresource == status })
+	now := metav1.NewTime(s.now().Truncate(time.Second))
+	o.SetManagedFields(append(others, metav1.ManagedFieldsEntry{
+		Manager: s.Writer, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: status, Time: &now,
+		APIVersion: v1alpha1.GroupVersion.String(), FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{}}`)},
+	}))
 }
 
 func empty(r Ref) *unstructured.Unstructured {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
 )
@@ -29,7 +30,9 @@ type Process struct {
 	// Reconcile is the Reconciler's.
 	Reconcile func(context.Context, mcreconcile.Request) (reconcile.Result, error)
 
-	dead bool
+	// holding shows held deletions; see Hold.
+	holding *holding
+	dead    bool
 }
 
 // errDied is what ends a process at a write.
@@ -60,7 +63,7 @@ func (p *Process) run(req mcreconcile.Request) {
 		}
 	}()
 	p.Begins()
-	result, err := p.Reconcile(context.Background(), req)
+	result, err := p.reconcile(context.Background(), req)
 	switch {
 	case err != nil:
 		p.Queue.AddAfter(req, 5*time.Second)
@@ -69,9 +72,35 @@ func (p *Process) run(req mcreconcile.Request) {
 	}
 }
 
+func (p *Process) reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
+	if req == aboutHeld {
+		return p.holding.reconcile(ctx)
+	}
+	if p.holding.holds() {
+		p.Queue.AddAfter(aboutHeld, aboutHeldAfter)
+	}
+	defer func() {
+		if p.holding.holds() {
+			p.Queue.AddAfter(aboutHeld, aboutHeldAfter)
+		}
+	}()
+	return p.Reconcile(ctx, req)
+}
+
+// saw handles an event of the hub. Before the spoke is engaged again, the brake learns that its identity was lost.
+func (p *Process) saw(c Change) {
+	if sc, ok := c.New.(*v1alpha1.SpokeCluster); ok && !sc.Status.IdentityTime.IsZero() && (c.Old == nil || c.Old.GetUID() != sc.UID) {
+		p.holding.Brake.Beware(sc.Name)
+	}
+	p.SawOnHub(c)
+	if c.Kind == "SpokeCluster" {
+		p.Queue.Add(aboutHeld)
+	}
+}
+
 func (p *Process) relist() {
 	for _, c := range p.OnHub.Relist() {
-		p.SawOnHub(c)
+		p.saw(c)
 	}
 	for _, c := range p.InSpoke.Relist() {
 		p.SawInSpoke(c)
@@ -80,7 +109,7 @@ func (p *Process) relist() {
 
 func (p *Process) catchUp() {
 	for p.OnHub.Behind() > 0 {
-		p.SawOnHub(p.OnHub.Next())
+		p.saw(p.OnHub.Next())
 	}
 	for p.InSpoke.Behind() > 0 {
 		p.SawInSpoke(p.InSpoke.Next())

@@ -51,8 +51,9 @@ type Schedule struct {
 	// Broken returns what else is broken at present; it may be nil.
 	Broken func() []string
 
-	fault   string // of the next write
-	covered *coverage
+	fault    string          // of the next write
+	released map[string]bool // the AlertRules whose removal a person acknowledged
+	covered  *coverage
 	// hubBegin and spokeBegin are how many changes there were at the start.
 	hubBegin, spokeBegin int
 }
@@ -62,7 +63,7 @@ var kinds = []string{"alertrules", "alertruletemplates", "spokeclusters"}
 
 // newSchedule returns a Schedule whose hub has the kinds of the API.
 func newSchedule(t *rapid.T, covered *coverage) *Schedule {
-	s := &Schedule{T: t, Budget: oracle.NewBudget(Hold), Hub: NewServer(time.Now), Spoke: NewServer(time.Now), covered: covered}
+	s := &Schedule{T: t, Budget: oracle.NewBudget(Hold), Hub: NewServer(time.Now), Spoke: NewServer(time.Now), covered: covered, released: map[string]bool{}}
 	for _, kind := range kinds {
 		s.Define(kind)
 	}
@@ -192,8 +193,15 @@ func (s *Schedule) hubLosesSpokes(*rapid.T) {
 func (s *Schedule) defineSpokesAgain(*rapid.T) {
 	s.DefineAgain("spokeclusters")
 	s.Pass(time.Second)
+	s.registerAgain()
+}
+
+// registerAgain creates the SpokeCluster after it was lost, as the registrar does. Its labels and its identity are lost.
+func (s *Schedule) registerAgain() {
 	s.Say("the manager creates the SpokeCluster")
-	s.Register(nil)
+	s.Create(s.Hub, &v1alpha1.SpokeCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: SpokeName}, Status: v1alpha1.SpokeClusterStatus{IdentityTime: metav1.Now()},
+	})
 }
 
 // Write makes a write of a process, which may fail.
@@ -243,7 +251,7 @@ func (s *Schedule) some() (p *Process, name string) {
 
 func (s *Schedule) hubEventsArrive(*rapid.T) {
 	p, name := s.some()
-	s.eventsArrive(name, "hub", p.OnHub, p.SawOnHub)
+	s.eventsArrive(name, "hub", p.OnHub, p.saw)
 }
 
 func (s *Schedule) spokeEventsArrive(*rapid.T) {
@@ -290,7 +298,7 @@ func (s *Schedule) reconciles(*rapid.T) {
 }
 
 // hubNews and spokeNews let the leader follow one side, while the watches of the other lag.
-func (s *Schedule) hubNews(*rapid.T) { s.news("hub", s.Leader.OnHub, s.Leader.SawOnHub) }
+func (s *Schedule) hubNews(*rapid.T) { s.news("hub", s.Leader.OnHub, s.Leader.saw) }
 
 func (s *Schedule) spokeNews(*rapid.T) { s.news("spoke", s.Leader.InSpoke, s.Leader.SawInSpoke) }
 
@@ -352,10 +360,11 @@ func (s *Schedule) formerEnds(*rapid.T) {
 }
 
 // Run runs operations in a random order, beside those of the SpokeCluster, time, faults and processes, and calls
-// after each of them. Then it lets everything arrive and be processed until nothing more is written.
-func (s *Schedule) Run(operations map[string]func(*rapid.T), after func()) {
+// after each of them. Then it lets everything arrive and be processed until nothing more is written, and calls check,
+// once more when a person has acknowledged all that is held.
+func (s *Schedule) Run(operations map[string]func(*rapid.T), after, check func()) {
 	all := map[string]func(*rapid.T){
-		"label": s.personLabelsTheSpoke, "loseSpokes": s.hubLosesSpokes, "defineSpokes": s.defineSpokesAgain,
+		"label": s.personLabelsTheSpoke, "acknowledge": s.personAcknowledges, "loseSpokes": s.hubLosesSpokes, "defineSpokes": s.defineSpokesAgain,
 		"fault": s.writeFails, "time": s.timePasses, "allArrives": s.allArrives,
 		"hubEvents": s.hubEventsArrive, "spokeEvents": s.spokeEventsArrive, "relist": s.watchesExpire,
 		"reconcile": s.reconciles, "reconcileMore": s.reconciles, "hubNews": s.hubNews, "spokeNews": s.spokeNews,
@@ -376,6 +385,16 @@ func (s *Schedule) Run(operations map[string]func(*rapid.T), after func()) {
 	}
 	s.Repeat(all)
 	s.settle(after)
+	check()
+	for range 5 { // what is released may lead to more, and not all are named at once
+		if s.Leader.holding == nil || len(pending(s.SpokeCluster())) == 0 {
+			return
+		}
+		s.personAcknowledges(nil)
+		s.quiet(after)
+		check()
+	}
+	s.Violation("after five acknowledgements, the SpokeCluster still shows %v", pending(s.SpokeCluster()))
 }
 
 // faults returns what is broken at present.
@@ -410,8 +429,13 @@ func (s *Schedule) settle(after func()) {
 	}
 	if len(s.Hub.Objects("SpokeCluster")) == 0 {
 		s.Pass(time.Second)
-		s.Register(nil)
+		s.registerAgain()
 	}
+	s.quiet(after)
+}
+
+// quiet lets everything arrive and be processed for two hours. Nothing may be written at their end.
+func (s *Schedule) quiet(after func()) {
 	if quiet := time.Since(s.Live(2*time.Hour, after)); quiet < 30*time.Minute {
 		s.Violation("it writes still, %v ago", quiet)
 	}

@@ -98,10 +98,35 @@ func (s *Server) store(o client.Object) (client.Object, error) {
 	return o, nil
 }
 
-// Update replaces an object, and returns it as stored. It returns NotFound or, if the object has a
+// Update replaces an object except its status, and returns it as stored. It returns NotFound or, if the object has a
 // resourceVersion that is not the present one, Conflict. One without a resourceVersion, which an API server refuses,
 // stands for one that was just read.
 func (s *Server) Update(o client.Object) (client.Object, error) {
+	old, err := s.present(o)
+	if err != nil {
+		return nil, err
+	}
+	next := o.DeepCopyObject().(client.Object)
+	copyStatus(old, next)
+	return s.replace(s.manage(old, next))
+}
+
+// UpdateStatus replaces the status of an object. Its answers are those of Update.
+func (s *Server) UpdateStatus(o client.Object) (client.Object, error) {
+	old, err := s.present(o)
+	if err != nil {
+		return nil, err
+	}
+	next := old.DeepCopyObject().(client.Object)
+	copyStatus(o, next)
+	if !equality.Semantic.DeepEqual(next, old) {
+		s.manageStatus(next)
+	}
+	return s.replace(next)
+}
+
+// present returns the object that a write replaces.
+func (s *Server) present(o client.Object) (client.Object, error) {
 	r := RefOf(o)
 	old := s.objects[r]
 	switch {
@@ -110,7 +135,16 @@ func (s *Server) Update(o client.Object) (client.Object, error) {
 	case o.GetResourceVersion() != "" && o.GetResourceVersion() != old.GetResourceVersion():
 		return nil, apierrors.NewConflict(resource(r), r.Name, errors.New("the object has been modified"))
 	}
-	return s.replace(s.manage(old, o.DeepCopyObject().(client.Object)))
+	return old, nil
+}
+
+func copyStatus(from, to client.Object) {
+	switch to := to.(type) {
+	case *v1alpha1.AlertRule:
+		to.Status = *from.(*v1alpha1.AlertRule).Status.DeepCopy()
+	case *v1alpha1.SpokeCluster:
+		to.Status = *from.(*v1alpha1.SpokeCluster).Status.DeepCopy()
+	}
 }
 
 func (s *Server) replace(o client.Object) (client.Object, error) {

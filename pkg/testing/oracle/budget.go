@@ -52,9 +52,21 @@ func (b *Budget) Observe(wanted map[string]bool, noticed bool, at time.Time) {
 	}
 }
 
+// Release notes that a person acknowledged, by a process, what is held because of its number.
+func (b *Budget) Release(by any, at time.Time) {
+	delete(b.removals, by)
+	for name := range b.unwanted {
+		b.unwanted[name] = at.Add(-b.Hold)
+	}
+}
+
 // Remove counts a removal by a process. It returns an error if the process removes too many objects at once. An object
-// that came back, and is removed once more, counts once. holds is how many managed objects there are, with this one.
+// that came back, and is removed once more, counts once. One that has not been wanted for as long as deletions are held
+// does not count. holds is how many managed objects there are, with this one.
 func (b *Budget) Remove(by any, name string, holds int, at time.Time) error {
+	if since, known := b.unwanted[name]; known && at.Sub(since) >= b.Hold {
+		return nil
+	}
 	recent := b.removals[by]
 	if recent == nil {
 		recent = map[string]time.Time{}
@@ -63,7 +75,7 @@ func (b *Budget) Remove(by any, name string, holds int, at time.Time) error {
 	maps.DeleteFunc(recent, func(other string, then time.Time) bool { return at.Sub(then) >= b.Hold || other == name })
 	n, all := len(recent)+1, holds+len(recent)
 	recent[name] = at
-	if n > 20 && n*4 > all && at.Sub(b.unwanted[name]) < b.Hold {
+	if n > 20 && n*4 > all {
 		return fmt.Errorf("%s is the %dth object of %d that is removed within %v", name, n, all, b.Hold)
 	}
 	return nil
