@@ -75,7 +75,7 @@ func hubState(ctx context.Context, c client.Client, o *options) (*corev1.ConfigM
 	}
 	if o.hubID == "" && cm.Data[hubIDKey] == "" {
 		// With a new id, the hub would no longer own its objects in the spokes, so the user has to decide.
-		return nil, finalError{fmt.Errorf("ConfigMap %s has no key %q; restore the hub's former id there, or set it in the chart value hubID (--hub-id). With another id, the hub does not recognize its rules in the spokes", key, hubIDKey)}
+		return nil, finalError{fmt.Errorf("ConfigMap %s has no key %q; restore the hub's former id there (label rulefleet.io/hub of the PrometheusRules in a spoke), or set it in the chart value hubID (--hub-id). With another id, the hub does not recognize its rules in the spokes", key, hubIDKey)}
 	}
 	return cm, nil
 }

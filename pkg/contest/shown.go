@@ -135,7 +135,7 @@ func (w writer) who() string {
 }
 
 func (w writer) advice(o Object) string {
-	leave := "configure it to ignore objects labeled app.kubernetes.io/managed-by=rulefleet"
+	leave := "configure it to ignore " + o.Kind + "s labeled app.kubernetes.io/managed-by=rulefleet"
 	switch {
 	case o.Annotation != "":
 		leave = "remove the annotation from the manifest that it applies"

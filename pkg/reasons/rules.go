@@ -120,7 +120,8 @@ var ofRules = []Reason{
 		Meaning: "The PrometheusRule that the spoke stored is not the one that was written. Either a mutating webhook changed it, or the spoke has" +
 			" an old CustomResourceDefinition, which drops fields that it does not know. Rulefleet does not write it again until the AlertRule or the" +
 			" PrometheusRule changes.",
-		Remedy: "Exclude objects with the label `app.kubernetes.io/managed-by: rulefleet` from the webhook, or update the" +
+		Remedy: "Exclude PrometheusRules (no other kinds) with the label `app.kubernetes.io/managed-by: rulefleet` from the webhook or, if it enforces" +
+			" security, the user `system:serviceaccount:rulefleet-system:rulefleet-spoke`. Or update the" +
 			" CustomResourceDefinitions of prometheus-operator in the spoke. Then delete the PrometheusRule, so that Rulefleet writes it again.",
 	},
 	{
@@ -143,9 +144,9 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonError, On: []string{row, ready},
 		Meaning: "Any other failure. Rulefleet tries again after at most 30 s.",
-		Remedy: "Follow the message. If an admission webhook of the spoke can't be called, repair it, or set its `failurePolicy` to Ignore. If the" +
-			" message says that a webhook hangs, the webhook takes longer than the 15 seconds for which Rulefleet waits: repair it, or lower its" +
-			" `timeoutSeconds` to 10, so that the error of the API server names the webhook. Meanwhile, other rules in the same namespace wait," +
+		Remedy: "Follow the message. If an admission webhook of the spoke can't be called, repair it, or exclude PrometheusRules from its rules. If the" +
+			" message says that a webhook hangs, the webhook takes longer than the 15 seconds for which Rulefleet waits: repair it, or, if its" +
+			" `timeoutSeconds` is higher, set it to 10, so that the error of the API server names the webhook. Meanwhile, other rules in the same namespace wait," +
 			" with a message that begins with `waiting`. Rules in other namespaces are not delayed. If the spoke reports that a rule exists but" +
 			" does not list it, look for a proxy or a cache in front of its API server.",
 	},
@@ -180,7 +181,8 @@ var ofRules = []Reason{
 			" about \"shop\"; …",
 		Meaning: "A Prometheus restricts the rule to the namespace of its PrometheusRule (`enforcedNamespaceLabel`), and the rule is about" +
 			" another namespace, or about none in particular. The rule would not see the series that it is about.",
-		Remedy: "List the PrometheusRule in `spec.excludedFromEnforcement` of the Prometheus or, for an AlertRule in Rulefleet's own namespace," +
+		Remedy: "If no tenant can write PrometheusRules in that namespace, list the PrometheusRule in `spec.excludedFromEnforcement` of the" +
+			" Prometheus, which lets it read the metrics of all namespaces. Or, for an AlertRule in Rulefleet's own namespace," +
 			" set `spec.ruleNamespace` to the namespace that the rule is about.",
 	},
 	{

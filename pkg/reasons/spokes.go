@@ -88,7 +88,8 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonForbidden, On: []string{connected, served, ready},
-		Message: "Rulefleet's account in the spoke lacks permissions: …; add them to its ClusterRole in the spoke",
+		Message: "Rulefleet's account in the spoke lacks permissions: …; apply spoke-access.yaml in the spoke again, or check the account's" +
+			" ClusterRole and ClusterRoleBinding there",
 		Meaning: "The account lacks the permissions that the message names, as verbs and resources. If reading Deployments or namespaces is" +
 			" forbidden, the reason is on Connected. If reading PrometheusRules is forbidden, it is on PrometheusRuleServed. If only writing" +
 			" PrometheusRules is forbidden, it is on Ready.",
@@ -108,7 +109,9 @@ var ofSpokes = []Reason{
 		Meaning: "The Secret, its registration label or its key `kubeconfig` is missing. The rules stay in the spoke. If another spoke is the" +
 			" same cluster, the message names it.",
 		Remedy: "Create or restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). If you delete the" +
-			" SpokeCluster while it has no kubeconfig, its rules stay in the spoke.",
+			" SpokeCluster while it has no kubeconfig, its rules stay in the spoke, and nothing manages them any more. Its generated AlertRules on" +
+			" the hub are deleted, with their edits. If another SpokeCluster is the same cluster, rules that are placed only on the deleted" +
+			" one are removed.",
 	},
 	{
 		Name: v1alpha1.ReasonDuplicateCluster, On: []string{connected, served, ready},
@@ -116,7 +119,8 @@ var ofSpokes = []Reason{
 		Meaning: "The spoke is the same cluster as the spoke that the message names: the UIDs of their namespaces `kube-system` are equal." +
 			" The other spoke remains in use.",
 		Remedy: "Decide which of the two to give up, and delete its Secret. The one that you keep takes over, or remains in use, without a" +
-			" gap. When it is Ready, delete the SpokeCluster of the one that you gave up.",
+			" gap. When it is Ready, replace the other name in placements of AlertRules and in `spec.clusters` of templates: rules that are placed" +
+			" only on it are removed from the cluster. Then delete the SpokeCluster of the one that you gave up.",
 	},
 	{
 		Name: v1alpha1.ReasonIdentityChanged, On: []string{connected, served, ready},
@@ -142,7 +146,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonDeletionsHeld, On: []string{ready},
-		Message: "60 of 80 deletions of AlertRules are held until 2026-01-01T12:00:00Z, in case of a mistake: their Deployment or template is" +
+		Message: "20 AlertRules were deleted; 60 deletions of AlertRules are held until 2026-01-01T12:00:00Z, in case of a mistake: their Deployment or template is" +
 			" gone or no longer matches. To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
 			" rulefleet.io/acknowledge-deletions=true",
 		Meaning: "So many rules are to be deleted at once that it may be a mistake. Or rules are to be deleted shortly after the spoke became a" +
@@ -167,7 +171,8 @@ var ofSpokes = []Reason{
 		Message: "5 Deployments lack AlertRules: spec.maxRules (10000) is reached. Existing AlertRules stay. …",
 		Meaning: "The templates would generate more AlertRules for the spoke than `spec.maxRules` (10000 by default) allows. Existing AlertRules" +
 			" stay, and no more are generated.",
-		Remedy: "Find out what creates so many Deployments. Raise `spec.maxRules`, or narrow the templates.",
+		Remedy: "Find out what creates so many Deployments, and narrow the templates, or raise `spec.maxRules`. One Prometheus is supported" +
+			" with at most 2,000 alerting rules.",
 	},
 	{
 		Name: v1alpha1.ReasonSuspended, On: []string{ready},
@@ -243,8 +248,8 @@ var ofSpokes = []Reason{
 		Meaning: "A Prometheus has not answered three polls in a row (two, if they timed out), or its answer is not that of a Prometheus." +
 			" The last known state of its alerts stays. The message describes the failure.",
 		Remedy: "Follow the message. If it does not name a cause, check the pods of the Prometheus in the spoke, and its Service" +
-			" (`prometheus-operated`). If the Prometheus is behind a login, set `spec.evaluatorRefs[].url` to an" +
-			" address that requires no login. If it has its own path prefix, include the prefix in that address.",
+			" (`prometheus-operated`). Rulefleet can't log in to a Prometheus. If only the hub can reach an address" +
+			" that requires no login, set `spec.evaluatorRefs[].url` to it. Otherwise the rules are verified up to Selected. If it has its own path prefix, include the prefix in that address.",
 	},
 	{
 		Name: v1alpha1.ReasonNotGranted, On: []string{evaluating},

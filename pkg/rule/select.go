@@ -17,7 +17,7 @@ import (
 // TakesNone describes an evaluator without a ruleSelector, after its name.
 func (e *Evaluator) TakesNone() string {
 	return "selects no PrometheusRule, because it has no spec.ruleSelector, or one that Rulefleet can't use (see status.evaluators of the SpokeCluster);" +
-		" set spec.ruleSelector of that " + e.Kind + " ({} selects all PrometheusRules)"
+		" set spec.ruleSelector of that " + e.Kind + ", for example to matchLabels app.kubernetes.io/managed-by: rulefleet"
 }
 
 // Selection lists the evaluators of a spoke that select a PrometheusRule, by their selectors.
@@ -138,7 +138,7 @@ func (e *Evaluator) skipsNamespace(ns Namespace) string {
 		if ns.Name == e.Namespace {
 			return ""
 		}
-		return fmt.Sprintf("selects PrometheusRules only in its own namespace, and this one is in %s; set spec.ruleNamespaceSelector of that %s ({} selects all namespaces)", ns.Name, e.Kind)
+		return fmt.Sprintf("selects PrometheusRules only in its own namespace, and this one is in %s; set spec.ruleNamespaceSelector of that %s to select the namespaces that you need", ns.Name, e.Kind)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(e.RuleNamespaceSelector)
 	if err != nil {
@@ -205,8 +205,8 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 		s.By = free
 	default:
 		s.Reason = v1alpha1.ReasonNamespaceEnforced
-		s.Message = why + "; list the PrometheusRule in spec.excludedFromEnforcement of that " + kind +
-			" or, for an AlertRule in Rulefleet's own namespace, set spec.ruleNamespace to the namespace that the rule is about"
+		s.Message = why + "; for an AlertRule in Rulefleet's own namespace, set spec.ruleNamespace to the namespace that the rule is about." +
+			" Otherwise, if no tenant can write PrometheusRules in its namespace, list the PrometheusRule in spec.excludedFromEnforcement of that " + kind
 	}
 }
 

@@ -267,7 +267,7 @@ func maxRulesReached(spoke string, limit int32, refused int) string {
 		return fmt.Sprintf("spec.maxRules (%d, the maximum) is reached. Existing AlertRules stay. To generate fewer, narrow the templates", limit)
 	}
 	return fmt.Sprintf("spec.maxRules (%d) is reached. Existing AlertRules stay. To generate fewer, narrow the templates."+
-		" To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'", limit, spoke, more(limit, refused))
+		" One Prometheus is supported with at most 2,000 alerting rules. To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'", limit, spoke, more(limit, refused))
 }
 
 // more suggests a higher limit: room for at least as many AlertRules as Deployments are refused.

@@ -69,7 +69,8 @@ type DuplicateError struct {
 // Error implements error.
 func (e *DuplicateError) Error() string {
 	return "this is the same cluster as spoke " + e.Other + ", which stays in use. Decide which of the two to give up, and delete its Secret." +
-		" Wait until the one that you keep is Ready. Then delete the SpokeCluster of the one that you gave up"
+		" Wait until the one that you keep is Ready. Replace the other name in placements of AlertRules and in spec.clusters of templates," +
+		" because rules that are placed only on it are removed from the cluster. Then delete the SpokeCluster of the one that you gave up"
 }
 
 // IdentityError says that a spoke's kubeconfig leads to another cluster than before: the UID of namespace
@@ -175,7 +176,7 @@ func certificateAdvice(err error) string {
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, new(x509.UnknownAuthorityError)):
-		return "put the CA that signed the API server's certificate into certificate-authority-data in the kubeconfig"
+		return "check that the address leads to the spoke; then put the spoke's CA (ConfigMap kube-root-ca.crt there) into certificate-authority-data in the kubeconfig"
 	case errors.As(err, new(x509.HostnameError)):
 		return "set the server address or tls-server-name in the kubeconfig to a name that the certificate contains"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:

@@ -401,9 +401,9 @@ func (r *Registrar) missing(name string, secret bool) *Finding {
 		message, restore = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey), "Add the key"
 	}
 	if successor := r.Provider.Successor(name); successor != "" {
-		message += fmt.Sprintf(", and SpokeCluster %s is the same cluster and manages its rules. To remove this SpokeCluster and its generated AlertRules from the hub: kubectl delete spoke %s", successor, name)
+		message += fmt.Sprintf(", and SpokeCluster %s is the same cluster and manages its rules. To give up this name, replace it in placements of AlertRules and in spec.clusters of templates, because rules that are placed only on it are removed from the cluster. Then: kubectl delete spoke %s", successor, name)
 	} else {
-		message += fmt.Sprintf(". Until it is there, Rulefleet does not manage the spoke: rules that are in it stay. %s, or delete the SpokeCluster, which leaves the rules in the spoke: kubectl delete spoke %s", restore, name)
+		message += fmt.Sprintf(". Until it is there, Rulefleet does not manage the spoke: rules that are in it stay. %s, or delete the SpokeCluster and its generated AlertRules, which leaves the rules in the spoke: kubectl delete spoke %s", restore, name)
 	}
 	return &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: message}
 }

@@ -328,7 +328,11 @@ func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) 
 			if left := max(l.until.Sub(now), time.Millisecond); next == 0 || left < next {
 				next = left
 			}
-			parts = append(parts, fmt.Sprintf("%d of %d deletions of %s are held until %s, in case of a mistake: %s", n, n+len(l.gone), what[hop], l.until.UTC().Format(time.RFC3339), cause[hop]))
+			deleted := ""
+			if gone := len(l.gone); gone > 0 {
+				deleted = fmt.Sprintf("%d %s were deleted; ", gone, what[hop])
+			}
+			parts = append(parts, fmt.Sprintf("%s%d deletions of %s are held until %s, in case of a mistake: %s", deleted, n, what[hop], l.until.UTC().Format(time.RFC3339), cause[hop]))
 			remedies = append(remedies, restore[hop])
 		}
 		if l.suspects > 0 {

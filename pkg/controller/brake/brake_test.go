@@ -96,7 +96,7 @@ func TestPublish(t *testing.T) {
 		t.Fatalf("got %+v with %+v", p, p.is)
 	}
 	for _, words := range []string{
-		"40 of 60 deletions of AlertRules are held until", "40 of 60 deletions of PrometheusRules are held until", "restore the Deployments or templates, and restore the AlertRules", "until 2001-09-09T01:56:40Z", "kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
+		"20 AlertRules were deleted; 40 deletions of AlertRules are held until", "20 PrometheusRules were deleted; 40 deletions of PrometheusRules are held until", "restore the Deployments or templates, and restore the AlertRules", "until 2001-09-09T01:56:40Z", "kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
 	} {
 		if !strings.Contains(p.is.Message, words) {
 			t.Errorf("it does not say %q: %s", words, p.is.Message)

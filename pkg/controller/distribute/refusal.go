@@ -78,7 +78,7 @@ func explain(reason string, err error) string {
 }
 
 // fixWebhook is the advice about an admission webhook that hangs.
-const fixWebhook = "Fix the webhook for PrometheusRules in this namespace. If you do not know which one hangs, set timeoutSeconds of all of them to 10; the next error then names it"
+const fixWebhook = "Fix the webhook for PrometheusRules in this namespace. If you do not know which one hangs, look for webhooks that match PrometheusRules and have timeoutSeconds above 10, and set it to 10; the next error then names it"
 
 // hangs reports whether the spoke did not answer a write but answers other requests.
 func hangs(err error) bool {
