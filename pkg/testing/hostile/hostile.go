@@ -147,8 +147,10 @@ func GiantEvent(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(out, `"}}}}`)
 }
 
-// Flood is a watch with this many events per second, each of which changes a label of the same object.
-func Flood(perSecond int) Lie {
+// Flood is a watch with this many events per second, each of which changes a label of the same object. size is that of
+// an annotation.
+func Flood(perSecond, size int) Lie {
+	padding := strings.Repeat("x", size)
 	return func(w http.ResponseWriter, r *http.Request) {
 		head(w, http.StatusOK)
 		out := bounded(w, r)
@@ -160,7 +162,7 @@ func Flood(perSecond int) Lie {
 			for range perSecond / beats {
 				i++
 				fmt.Fprintf(&events, `{"type":"MODIFIED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",`+
-					`"metadata":{"name":"flood","namespace":"default","uid":"flood","resourceVersion":"%d","labels":{"n":"%d"}}}}`+"\n", 1_000_000+i, i)
+					`"metadata":{"name":"flood","namespace":"default","uid":"flood","resourceVersion":"%d","labels":{"n":"%d"},"annotations":{"a":"%s"}}}}`+"\n", 1_000_000+i, i, padding)
 			}
 			if _, err := out.Write(events.Bytes()); err != nil || flush(w) != nil {
 				return
@@ -230,6 +232,78 @@ func Deep(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	_, _ = io.WriteString(out, "1"+strings.Repeat("}", 1_000_000))
+}
+
+// Dense is a list or an object with an endless number of empty objects. begin is the part before them.
+func Dense(begin string) Lie { return Endless(begin+"{}", ",{}") }
+
+// Sparse is JSON with a number of empty objects between two parts.
+func Sparse(begin string, n int, end string) Lie {
+	return func(w http.ResponseWriter, r *http.Request) {
+		head(w, http.StatusOK)
+		_, _ = io.WriteString(bounded(w, r), begin+strings.Repeat("{},", max(0, n-1))+"{}"+end)
+	}
+}
+
+// As gives the answer of a lie another Content-Type.
+func As(contentType string, lie Lie) Lie {
+	return func(w http.ResponseWriter, r *http.Request) { lie(&typed{ResponseWriter: w, as: contentType}, r) }
+}
+
+// typed is an answer with another Content-Type.
+type typed struct {
+	http.ResponseWriter
+	as string
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (t *typed) WriteHeader(code int) {
+	t.Header().Set("Content-Type", t.as)
+	t.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap lets a http.ResponseController find the inner answer.
+func (t *typed) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// Aliases is a YAML document that a decoder expands to a billion strings.
+func Aliases(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/yaml")
+	text := "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
+	for i := range 9 {
+		alias := fmt.Sprintf("*a%d", i)
+		text += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(alias+",", 10), ","))
+	}
+	_, _ = io.WriteString(w, text)
+}
+
+// EndlessHeader never ends its header. It needs HTTP/1.1.
+func EndlessHeader(w http.ResponseWriter, r *http.Request) {
+	hijack(w, r, "HTTP/1.1 200 OK\r\n", "X-Header: "+strings.Repeat("x", 1000)+"\r\n")
+}
+
+// LongHeader has a header of about 1 MB. The server holds it, so a longer one would take the memory of a test.
+func LongHeader(w http.ResponseWriter, _ *http.Request) {
+	value := strings.Repeat("x", 1000)
+	for i := range 1000 {
+		w.Header().Set(fmt.Sprintf("X-Header-%d", i), value)
+	}
+}
+
+// Switched is the status 101 (Switching Protocols), and an endless body after it. It needs HTTP/1.1.
+func Switched(w http.ResponseWriter, r *http.Request) {
+	hijack(w, r, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", "x")
+}
+
+// hijack writes a text and then another one repeatedly to the connection.
+func hijack(w http.ResponseWriter, r *http.Request, begin, again string) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(fmt.Sprintf("the lie needs HTTP/1.1: %v", err))
+	}
+	defer func() { _ = conn.Close() }()
+	out := &bound{to: conn, ctx: context.WithoutCancel(r.Context()), left: mostSent}
+	_, _ = io.WriteString(out, begin)
+	repeat(out, again, 0)
 }
 
 // TooOld answers watches with 410 (Gone), and everything else with a lie.
