@@ -15,6 +15,7 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,6 +45,10 @@ type hostileRow struct {
 	shown []string
 	// late is part of the message of a spoke that is served, but whose changes are read more slowly.
 	late string
+	// cause has the manager send a request about which the spoke lies.
+	cause func(t *testing.T, h *hostileFleet)
+	// silent tells that nothing is shown, because an answer that lacks says nothing.
+	silent bool
 	// evaluator tells that not the API server lies, but a Prometheus.
 	evaluator bool
 	// short tells that it is run without longVariable, too.
@@ -90,6 +95,10 @@ func hostileRows() []hostileRow {
 		{name: "large events, 100 a second", about: spokelies.Watch("deployments"), lie: spokelies.Flood(100, 200<<10), late: "changes of deployments arrive late"},
 		{name: "all, refused without an end", about: spokelies.All, lie: spokelies.EndlessRefusal(http.StatusInternalServerError), shown: slowReasons},
 		{name: "all, in drips", about: spokelies.All, lie: spokelies.Drip, shown: slowReasons},
+		{name: "a create, endless, gzipped", about: spokelies.Write(http.MethodPost, "prometheusrules"), lie: gzipped(endless), cause: createRule, short: true},
+		{name: "an update, empty objects", about: spokelies.Write(http.MethodPut, "prometheusrules"), lie: spokelies.Dense(`{"spec":{"groups":[{"rules":[`), cause: updateRule},
+		{name: "metrics, endless, gzipped", about: spokelies.Behind("/api/v1/query"), lie: gzipped(endless), evaluator: true, silent: true},
+		{name: "metrics, a million deep", about: spokelies.Behind("/api/v1/query"), lie: spokelies.Deep, evaluator: true, silent: true},
 		{name: "Prometheus, endless, gzipped", about: rulesAPI, lie: gzipped(rules), evaluator: true},
 		{name: "Prometheus, endless text", about: rulesAPI, lie: endless, evaluator: true},
 		{name: "Prometheus, a million deep", about: rulesAPI, lie: spokelies.Deep, evaluator: true},
@@ -114,6 +123,7 @@ func TestHostileSpokesAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("it lies while it leaves", h.leave)
 }
 
 // hostileFleet is a fleet of a healthy spoke and one that lies.
@@ -206,6 +216,8 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 	switch {
 	case row.late != "":
 		status, reasons = metav1.ConditionTrue, []string{v1alpha1.ReasonConnected}
+	case row.silent:
+		condition, status = v1alpha1.ConditionEvaluating, metav1.ConditionTrue
 	case row.evaluator:
 		condition = v1alpha1.ConditionEvaluating
 		if reasons == nil {
@@ -221,6 +233,9 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 		liar.Fault(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { honest(w, r, next) }))
 	})
 	h.proxy.EndWatches()
+	if row.cause != nil {
+		row.cause(t, h)
+	}
 	took := propagation(t, h.fleet, h.fleet.Spoke("healthy"), fmt.Sprintf("during-%d", h.runs), 40)
 	var message *metav1.Condition
 	within(t, hostileShown-time.Since(began), "it is shown", func(ctx context.Context) (err error) {
@@ -252,6 +267,55 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 	}
 	if text := message.Message; message.Reason == v1alpha1.ReasonTooLarge && !strings.Contains(text, "the limit is") && !strings.Contains(text, " within ") {
 		t.Errorf("the message names no bound: %s", message.Message)
+	}
+}
+
+// createRule has a rule created in the spoke that lies.
+func createRule(t *testing.T, h *hostileFleet) {
+	must(t, h.fleet.Hub.Client.Create(t.Context(), alertRule(fmt.Sprintf("caused-%d", h.runs), "load", onNamed("hostile"))))
+}
+
+// updateRule has a rule updated there.
+func updateRule(t *testing.T, h *hostileFleet) {
+	ar := alertRule("stays", "load", onNamed("hostile"))
+	patch := fmt.Appendf(nil, `{"spec":{"expr":"up == %d"}}`, h.runs)
+	must(t, h.fleet.Hub.Client.Patch(t.Context(), ar, client.RawPatch(types.MergePatchType, patch)))
+}
+
+// leave deletes the SpokeCluster while the lists of its rules lie. When that is over, the rules are removed.
+func (h *hostileFleet) leave(t *testing.T) {
+	must(t, resetPeak(h.manager.Pid()))
+	liar := &spokelies.Liar{About: spokelies.List("prometheusrules"), Lie: spokelies.Compressed(spokelies.EndlessText)}
+	h.proxy.Set(liar.Fault)
+	began := time.Now()
+	must(t, h.fleet.Hub.Client.Delete(t.Context(), membership("hostile")))
+	within(t, hostileShown, "it is shown", func(ctx context.Context) error {
+		c, err := h.shows(ctx, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonLeaving)
+		if err == nil && !strings.Contains(c.Message, "the limit is") {
+			err = fmt.Errorf("the condition is %+v", c)
+		}
+		return err
+	})
+	shown := time.Since(began)
+	took := propagation(t, h.fleet, h.fleet.Spoke("healthy"), "while-it-leaves", 40)
+	grew := memoryOf(t, h.manager.Pid(), "VmHWM") - h.memory
+	h.proxy.Set(honest)
+	within(t, hostileOver, "its rules are removed", func(ctx context.Context) error {
+		err := h.fleet.Hub.Client.Get(ctx, client.ObjectKeyFromObject(membership("hostile")), membership("hostile"))
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the SpokeCluster is there: %w", err)
+		}
+		if err = h.fleet.Spoke("hostile").Client.Get(ctx, h.rule, &monitoringv1.PrometheusRule{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the rule is there: %w", err)
+		}
+		return nil
+	})
+	t.Logf("shown after %v; told %d times; RSS grew by %d MiB at most; p50 %v (before %v)", shown.Round(time.Millisecond), liar.Told(), grew>>20, p(50, took), h.p50)
+	if liar.Told() == 0 || grew > hostileMemory {
+		t.Errorf("the lie was told %d times, and the manager grew by %d MiB", liar.Told(), grew>>20)
+	}
+	if is := p(50, took); float64(is) > 1.2*float64(h.p50) && is > h.p50+noise/10 {
+		t.Errorf("p50 is %v, and was %v", is, h.p50)
 	}
 }
 

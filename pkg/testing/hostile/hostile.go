@@ -68,6 +68,13 @@ func Watch(resource string) func(*http.Request) bool {
 	return func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/"+resource) && watches(r) }
 }
 
+// Write selects writes of a resource with a method.
+func Write(method, resource string) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		return r.Method == method && strings.Contains(r.URL.Path+"/", "/"+resource+"/")
+	}
+}
+
 // Behind selects requests with this path suffix to servers behind the API server.
 func Behind(suffix string) func(*http.Request) bool {
 	return func(r *http.Request) bool {

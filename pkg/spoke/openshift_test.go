@@ -1,0 +1,134 @@
+package spoke
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	monitoringfake "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned/fake"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// openShift returns the objects that OpenShift's cluster-monitoring-operator creates with monitoring for user-defined
+// projects.
+func openShift() []runtime.Object {
+	const platform, user = "openshift-monitoring", "openshift-user-workload-monitoring"
+	requirement := func(key string, operator metav1.LabelSelectorOperator, value string) metav1.LabelSelectorRequirement {
+		return metav1.LabelSelectorRequirement{Key: key, Operator: operator, Values: []string{value}}
+	}
+	projects := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		requirement("openshift.io/cluster-monitoring", metav1.LabelSelectorOpNotIn, "true"),
+		requirement("openshift.io/user-monitoring", metav1.LabelSelectorOpNotIn, "false"),
+	}}
+	prometheus := func(namespace, name string, rules, namespaces *metav1.LabelSelector, enforced string) *monitoringv1.Prometheus {
+		p := &monitoringv1.Prometheus{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		p.Spec.RuleSelector, p.Spec.RuleNamespaceSelector, p.Spec.EnforcedNamespaceLabel, p.Spec.ListenLocal = rules, namespaces, enforced, true
+		return p
+	}
+	const scope = "openshift.io/prometheus-rule-evaluation-scope"
+	return []runtime.Object{
+		prometheus(platform, "k8s", &metav1.LabelSelector{}, &metav1.LabelSelector{MatchLabels: map[string]string{"openshift.io/cluster-monitoring": "true"}}, ""),
+		prometheus(user, "user-workload", &metav1.LabelSelector{MatchLabels: map[string]string{scope: "leaf-prometheus"}}, projects, "namespace"),
+		&monitoringv1.ThanosRuler{ObjectMeta: metav1.ObjectMeta{Namespace: user, Name: "user-workload"}, Spec: monitoringv1.ThanosRulerSpec{
+			RuleSelector:          &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{requirement(scope, metav1.LabelSelectorOpNotIn, "leaf-prometheus")}},
+			RuleNamespaceSelector: projects, EnforcedNamespaceLabel: "namespace", ListenLocal: true,
+		}},
+	}
+}
+
+// On OpenShift, there are several evaluators from the start. None is chosen before a person names one, as
+// docs/how-to/choose-prometheus.md describes. That one stays chosen afterwards, whatever is created later.
+func TestOpenShift(t *testing.T) {
+	ruler := v1alpha1.EvaluatorReference{Kind: monitoringv1.ThanosRulerKind, Namespace: "openshift-user-workload-monitoring", Name: "user-workload"}
+	s := &session{rules: monitoringfake.NewSimpleClientset(openShift()...), cluster: holding()}
+	var record []v1alpha1.Evaluator
+	choose := func(refs ...v1alpha1.EvaluatorReference) (rule.Cluster, []string) {
+		t.Helper()
+		seen, err := s.evaluators(t.Context(), &Options{}, refs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := rule.Cluster{Name: "eu-1", EvaluatorRefs: refs}
+		record = rule.ChooseEvaluators(&rule.Choice{
+			Seen: seen.List, Refs: refs, Record: record, Open: len(record) > 0, Pushed: func() []rule.Held { return nil }, Cluster: &c, Now: time.Now(), Grace: rule.MissingGrace,
+		})
+		var chosen []string
+		for i := range record {
+			e := rule.EvaluatorOf(&record[i])
+			c.Evaluators = append(c.Evaluators, e)
+			if e.Chosen {
+				chosen = append(chosen, e.String())
+			}
+		}
+		return c, chosen
+	}
+	c, chosen := choose()
+	message := rule.Ambiguity(c)
+	for _, want := range []string{
+		"Prometheus openshift-monitoring/k8s", "Prometheus openshift-user-workload-monitoring/user-workload", "ThanosRuler openshift-user-workload-monitoring/user-workload",
+		"kubectl patch spokecluster eu-1",
+	} {
+		if len(chosen) > 0 || !strings.Contains(message, want) {
+			t.Errorf("at first, %v is chosen, and the message lacks %q: %s", chosen, want, message)
+		}
+	}
+	if _, again := choose(); len(again) > 0 {
+		t.Errorf("later, %v is chosen", again)
+	}
+	for what, refs := range map[string][]v1alpha1.EvaluatorReference{"named": {ruler}, "named no longer": nil} {
+		if what == "named no longer" {
+			choose(ruler)
+		}
+		if c, chosen = choose(refs...); !slices.Equal(chosen, []string{"ThanosRuler openshift-user-workload-monitoring/user-workload"}) {
+			t.Errorf("%s: %v is chosen", what, chosen)
+		}
+	}
+	if problem := rule.LabelProblem(c); problem != "" {
+		t.Errorf("rules get no labels: %s", problem)
+	}
+	for i := range record {
+		if record[i].Chosen && (record[i].Service != "" || !strings.Contains(record[i].Message, "spec.evaluatorRefs[].url")) {
+			t.Errorf("it can be queried: %+v", record[i])
+		}
+	}
+	for name, tc := range map[string]struct {
+		namespace rule.Namespace
+		labels    map[string]string
+		selected  bool
+	}{
+		"a project":                     {rule.Namespace{Name: "shop"}, nil, true},
+		"a namespace of the platform":   {rule.Namespace{Name: "openshift-ingress", Labels: map[string]string{"openshift.io/cluster-monitoring": "true"}}, nil, false},
+		"the ruler's own namespace":     {rule.Namespace{Name: "openshift-user-workload-monitoring", Labels: map[string]string{"openshift.io/cluster-monitoring": "true"}}, nil, false},
+		"a project without monitoring":  {rule.Namespace{Name: "test", Labels: map[string]string{"openshift.io/user-monitoring": "false"}}, nil, false},
+		"a rule for the leaf":           {rule.Namespace{Name: "shop"}, map[string]string{"openshift.io/prometheus-rule-evaluation-scope": "leaf-prometheus"}, false},
+		"a rule with another such name": {rule.Namespace{Name: "shop"}, map[string]string{"openshift.io/prometheus-rule-evaluation-scope": "other"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := ruleOf("hub", "web")
+			o.Namespace, o.Labels = tc.namespace.Name, tc.labels
+			got := rule.Select(o, tc.namespace, c)
+			if (got.Reason == "") != tc.selected || (tc.selected && len(got.By) != 1) {
+				t.Fatalf("got %+v", got)
+			}
+			if !tc.selected {
+				return
+			}
+			row := rule.Prove(o, got, func(*rule.Evaluator) rule.Evaluation { return rule.Evaluation{Outcome: rule.NotGranted} }, false)
+			if row.Phase != v1alpha1.PhaseSelected || row.Reason != v1alpha1.ReasonPredicted {
+				t.Errorf("its row is %+v", row)
+			}
+		})
+	}
+	// A tenant's Prometheus changes nothing.
+	more := append(openShift(), aPrometheus("tenant", func(p *monitoringv1.Prometheus) { p.Namespace = "shop" }))
+	s.rules = monitoringfake.NewSimpleClientset(more...)
+	if _, chosen = choose(); !slices.Equal(chosen, []string{"ThanosRuler openshift-user-workload-monitoring/user-workload"}) {
+		t.Errorf("beside a tenant's, %v is chosen", chosen)
+	}
+}
