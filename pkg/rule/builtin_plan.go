@@ -11,14 +11,15 @@ import (
 // name in this version and with these options. It returns nil if the template stays unchanged. It
 // changes neither argument.
 //
-// A template that was not edited is updated. Its annotation is the digest of its original spec, so
-// that an edit is detected. The digest does not cover the state, which has its own annotation:
-// built-in templates can be enabled and disabled, on the hub or by a flag, and the latest change wins.
+// A template that has the annotation of built-in ones and was not edited is updated. The annotation is
+// the digest of its original spec, so that an edit is detected. The digest does not cover the state,
+// which has its own annotation: built-in templates can be enabled and disabled, on the hub or by a
+// flag, and the latest change wins.
 func FollowBuiltIn(present, builtIn *v1alpha1.AlertRuleTemplate) *v1alpha1.AlertRuleTemplate {
-	next := present.DeepCopy()
-	if next.Annotations == nil {
-		next.Annotations = map[string]string{}
+	if present.Annotations[v1alpha1.BuiltInAnnotation] == "" {
+		return nil // a person's
 	}
+	next := present.DeepCopy()
 	spec, state := followSpec(next, builtIn), followState(next, builtIn)
 	if !spec && !state {
 		return nil
@@ -34,7 +35,7 @@ func followSpec(t, builtIn *v1alpha1.AlertRuleTemplate) bool {
 	case madeAs == due:
 		return false // up to date, or edited
 	case is != madeAs && is != due:
-		return false // edited, or created by a version without the annotation
+		return false // edited
 	}
 	state := t.Spec.State
 	t.Spec = *builtIn.Spec.DeepCopy()

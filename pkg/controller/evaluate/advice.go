@@ -12,7 +12,7 @@ import (
 const (
 	checkPath = "Check in namespace {namespace} of the spoke that the pods of the {kind} are ready, and that no firewall or NetworkPolicy keeps the API server from reaching them"
 	checkPods = "Check the pods of the {kind} and their logs in namespace {namespace} of the spoke"
-	noLogin   = "Rulefleet can't log in to the {kind}. If only the hub can reach it, set {url} to an address that requires no login; otherwise its rules are verified up to Selected"
+	noLogin   = "Rulefleet can't log in to the {kind}. Set {url} to an address that requires no login, if only the hub can reach it; otherwise rules are verified up to Selected"
 	noProxy   = "Set {url} to an address at which the {kind} itself answers"
 	checkURL  = "Check the {kind} at the address in {url}, and any proxy in front of it"
 )

@@ -15,7 +15,7 @@ func TestAdvice(t *testing.T) {
 	const (
 		pods  = ". Check the pods of the Prometheus and their logs in namespace monitoring of the spoke"
 		url   = "spec.evaluatorRefs[].url of SpokeCluster eu-1"
-		login = ". Set " + url + " to an address at which the Prometheus requires no login"
+		login = ". Rulefleet can't log in to the Prometheus. Set " + url + " to an address that requires no login, if only the hub can reach it; otherwise rules are verified up to Selected"
 		proxy = ". Set " + url + " to an address at which the Prometheus itself answers"
 		check = ". Check the Prometheus at the address in " + url + ", and any proxy in front of it"
 		path  = ". Check in namespace monitoring of the spoke that the pods of the Prometheus are ready, and that no firewall or NetworkPolicy keeps the API server from reaching them"

@@ -255,7 +255,7 @@ func TestNotGranted(t *testing.T) {
 		t.Errorf("by a proxy: news of %v, %d shown", told, shown)
 	}
 	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: the evaluator, or a proxy in front of it, denies access (HTTP 403): no."+
-		" Set spec.evaluatorRefs[].url of SpokeCluster s to an address at which the Prometheus requires no login")
+		" Rulefleet can't log in to the Prometheus. Set spec.evaluatorRefs[].url of SpokeCluster s to an address that requires no login, if only the hub can reach it; otherwise rules are verified up to Selected")
 	f.set(func() { f.fail = nil })
 	w.once()
 	if is := w.says(o); is.Outcome != rule.Evaluates {
