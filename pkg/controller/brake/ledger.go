@@ -38,9 +38,8 @@ const (
 
 // entry is a deletion that was not released by the count alone.
 type entry struct {
-	// cleared releases it whatever the count. waited means that time cleared it, not a person; then it stays
-	// held if it is a suspect.
-	cleared, waited bool
+	// cleared releases it whatever the count.
+	cleared bool
 	// suspect is held until a person acknowledges it.
 	suspect bool
 	// uid is that of the object, if the deletion is vouched for.
@@ -171,9 +170,9 @@ func (l *ledger) admit(now time.Time, owner key, d Deletion) (left time.Duration
 }
 
 // admitSuspect reports whether a suspect is released: a person acknowledged it, or the previous hop vouches
-// for it.
+// for it. A deletion that a person acknowledged before it became suspect had another cause.
 func (l *ledger) admitSuspect(owner, k key, e *entry) bool {
-	if e != nil && e.cleared && !e.waited {
+	if e != nil && e.cleared && (e.suspect || e.uid != "") {
 		return true
 	}
 	if e == nil || e.cleared {
@@ -242,7 +241,6 @@ func (l *ledger) roll(now time.Time) {
 		l.each(func(owner, _ key, e *entry) {
 			if !e.suspect {
 				l.clear(e)
-				e.waited = true
 				l.woken = append(l.woken, owner)
 			}
 		})
