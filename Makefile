@@ -188,7 +188,7 @@ CHECKS ?= 2000
 
 .PHONY: explore-memory
 explore-memory: ## Run CHECKS (2000) random schedules of operations and faults in memory (SEED=N repeats those of a failure).
-	@.ci/step 'exploring in memory' env CGO_ENABLED=0 SEED=$(or $(SEED),0) go test -count=1 -timeout 0 -v -run '^TestExplore$$' ./pkg/controller/generate ./pkg/controller/distribute -rapid.checks $(CHECKS)
+	@.ci/step 'exploring in memory' env CGO_ENABLED=0 SEED=$(or $(SEED),0) go test -count=1 -timeout 0 -v -run '^TestExplore$$' ./pkg/controller/generate ./pkg/controller/distribute ./pkg/controller/status -rapid.checks $(CHECKS)
 
 .PHONY: test-integrations
 test-integrations: ## Test how Argo CD, kstatus and Grafana read what Rulefleet makes.

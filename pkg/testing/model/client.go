@@ -27,12 +27,17 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, opts ...clien
 	return c.Process.OnHub.List(ctx, list, opts...)
 }
 
-// Patch implements client.Writer.
+// Patch implements client.Writer. Several parts of a process write SpokeClusters and statuses, each from its cache, so
+// these writes may be refused.
 func (c *Client) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
-	was := c.Schedule.Hub.Find(RefOf(o))
-	err := c.write("patching "+o.GetName(), o.GetName(), o, c.Schedule.Hub.Update)
-	if sc, ok := was.(*v1alpha1.SpokeCluster); ok && acknowledges(sc) && !acknowledges(c.Schedule.Hub.Find(RefOf(o))) {
-		c.Schedule.acknowledged(c.Process, sc)
+	s := c.Schedule
+	if _, shared := o.(*v1alpha1.SpokeCluster); !shared {
+		return s.Write(c.Process, "patching "+o.GetName(), func() error { return s.put(o, o.GetName(), s.Hub.Update) })
+	}
+	was := s.Hub.Find(RefOf(o))
+	err := s.attempt(func() error { return s.put(o, o.GetName(), s.Hub.Update) })
+	if sc, ok := was.(*v1alpha1.SpokeCluster); ok && acknowledges(sc) && !acknowledges(s.Hub.Find(RefOf(o))) {
+		s.acknowledged(c.Process, sc)
 	}
 	return err
 }
@@ -42,35 +47,28 @@ func acknowledges(o client.Object) bool {
 }
 
 // Status implements client.StatusClient.
-func (c *Client) Status() client.SubResourceWriter { return &statusClient{c: c} }
+func (c *Client) Status() client.SubResourceWriter { return &statusClient{s: c.Schedule} }
 
 type statusClient struct {
 	client.SubResourceWriter // what is not needed
 
-	c *Client
+	s *Schedule
 }
 
 // Patch implements client.SubResourceWriter.
-func (s *statusClient) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
-	return s.c.write("writing the status of "+o.GetName(), "the status of "+o.GetName(), o, s.c.Schedule.Hub.UpdateStatus)
+func (c *statusClient) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+	return c.s.attempt(func() error { return c.s.put(o, "the status of "+o.GetName(), c.s.Hub.UpdateStatus) })
 }
 
-func (c *Client) write(what, counted string, o client.Object, write func(client.Object) (client.Object, error)) error {
-	s := c.Schedule
-	if _, shared := o.(*v1alpha1.SpokeCluster); shared { // several parts of a process write it, each from its cache
-		was := s.Disturbed
-		s.Disturbed = true
-		defer func() { s.Disturbed = was }()
+// put makes a write of the manager, which counts by a name, and returns in the object what is stored.
+func (s *Schedule) put(o client.Object, name string, write func(client.Object) (client.Object, error)) error {
+	s.CountWrite(name)
+	s.Hub.Writer = v1alpha1.FieldManager
+	defer func() { s.Hub.Writer = "kubectl" }()
+	out, err := write(o)
+	if err != nil {
+		return err
 	}
-	return s.Write(c.Process, what, func() error {
-		s.CountWrite(counted)
-		s.Hub.Writer = v1alpha1.FieldManager
-		defer func() { s.Hub.Writer = "kubectl" }()
-		out, err := write(o)
-		if err != nil {
-			return err
-		}
-		o.SetResourceVersion(out.GetResourceVersion())
-		return nil
-	})
+	o.SetResourceVersion(out.GetResourceVersion())
+	return nil
 }

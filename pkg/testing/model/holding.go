@@ -58,7 +58,7 @@ func (s *Schedule) Hold(p *Process, hop brake.Hop) *brake.Brake {
 }
 
 // holds reports whether deletions are held or were released.
-func (h *holding) holds() bool { return len(h.Brake.Owners(h.hop, SpokeName)) > 0 }
+func (h *holding) holds() bool { return h != nil && len(h.Brake.Owners(h.hop, SpokeName)) > 0 }
 
 // reconcile processes an acknowledgement, and updates the SpokeCluster.
 func (h *holding) reconcile(ctx context.Context) (reconcile.Result, error) {

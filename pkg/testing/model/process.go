@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -89,6 +90,10 @@ func (p *Process) reconcile(ctx context.Context, req mcreconcile.Request) (recon
 
 // saw handles an event of the hub. Before the spoke is engaged again, the brake learns that its identity was lost.
 func (p *Process) saw(c Change) {
+	if p.holding == nil {
+		p.SawOnHub(c)
+		return
+	}
 	if sc, ok := c.New.(*v1alpha1.SpokeCluster); ok && !sc.Status.IdentityTime.IsZero() && (c.Old == nil || c.Old.GetUID() != sc.UID) {
 		p.holding.Brake.Beware(sc.Name)
 	}
@@ -142,7 +147,9 @@ func (q *Queue) ready() []mcreconcile.Request {
 			out = append(out, req)
 		}
 	}
-	slices.SortFunc(out, func(a, b mcreconcile.Request) int { return oracle.CompareKeys(a.NamespacedName, b.NamespacedName) })
+	slices.SortFunc(out, func(a, b mcreconcile.Request) int {
+		return cmp.Or(oracle.CompareKeys(a.NamespacedName, b.NamespacedName), cmp.Compare(a.ClusterName, b.ClusterName))
+	})
 	return out
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,6 +53,7 @@ type Schedule struct {
 	Broken func() []string
 
 	fault    string          // of the next write
+	lagged   time.Duration   // how long the leader's caches have been behind
 	released map[string]bool // the AlertRules whose removal a person acknowledged
 	covered  *coverage
 	// hubBegin and spokeBegin are how many changes there were at the start.
@@ -102,8 +104,20 @@ func (s *Schedule) Violation(format string, args ...any) {
 	s.Fatalf("VIOLATION: "+format, args...)
 }
 
-// Pass lets time pass.
-func (s *Schedule) Pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // of the bubble's clock
+// patience is how long a process waits until its cache shows its own write. Then it may write from what is old.
+const patience = 10 * time.Second
+
+// Pass lets time pass. What timers do then is done when it returns.
+func (s *Schedule) Pass(d time.Duration) {
+	if p := s.Leader; p != nil && p.OnHub.Behind()+p.InSpoke.Behind() > 0 {
+		s.lagged += d
+		s.Disturbed = s.Disturbed || s.lagged >= patience
+	} else {
+		s.lagged = 0
+	}
+	time.Sleep(d) //nolint:forbidigo // of the bubble's clock
+	synctest.Wait()
+}
 
 // Create creates an object that does not exist.
 func (s *Schedule) Create(on *Server, o client.Object) {
@@ -204,17 +218,25 @@ func (s *Schedule) registerAgain() {
 	})
 }
 
-// Write makes a write of a process, which may fail.
+// Write makes a write of a process, which may fail. When nobody else writes, and nothing is broken, it has to succeed.
 func (s *Schedule) Write(p *Process, what string, write func() error) error {
+	return s.attempt(func() error {
+		err := write()
+		if err != nil && !s.Disturbed && p == s.Leader {
+			s.Violation("nobody else writes, and %s fails: %v", what, err)
+		}
+		return err
+	})
+}
+
+// attempt makes a write that may fail.
+func (s *Schedule) attempt(write func() error) error {
 	fault := s.fault
 	s.fault = ""
 	if fault == "refused" {
 		return apierrors.NewInternalError(errors.New("refused"))
 	}
 	err := write()
-	if err != nil && !s.Disturbed && p == s.Leader {
-		s.Violation("nobody else writes, and %s fails: %v", what, err)
-	}
 	switch fault {
 	case "unanswered":
 		return context.DeadlineExceeded

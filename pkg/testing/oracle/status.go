@@ -1,0 +1,98 @@
+package oracle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// Delivery is what is true of a rule in a spoke in which it belongs.
+type Delivery struct {
+	// Registered reports whether there is a SpokeCluster. Down means that it has not answered for long.
+	Registered, Down bool
+	// Row is what the spoke would say of the rule.
+	Row v1alpha1.ClusterStatus
+	// Stale reports whether a row of a spoke that is down may have the object of a former cluster.
+	Stale func(object string) bool
+}
+
+// StatusFaults returns what is wrong in the status of an AlertRule when everything is processed. want are the spokes in
+// which it belongs, by name.
+func StatusFaults(ar *v1alpha1.AlertRule, valid bool, want map[string]Delivery) []string {
+	var faults []string
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Sprintf("%s: "+format, append([]any{ar.Name}, args...)...))
+	}
+	status := &ar.Status
+	if status.ObservedGeneration != ar.Generation {
+		fault("its generation is %d, and observedGeneration %d", ar.Generation, status.ObservedGeneration)
+	}
+	if is := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionAccepted); is != valid {
+		fault("Accepted is %v", is)
+	}
+	if !valid { // the spokes keep the last valid version, of which nothing is known here
+		return append(faults, readyFaults(ar, false)...)
+	}
+	rows := map[string]v1alpha1.ClusterStatus{}
+	for i := range status.Clusters {
+		rows[string(status.Clusters[i].Name)] = status.Clusters[i]
+	}
+	ready, unreachable := 0, int32(0)
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		row, listed := rows[name]
+		delete(rows, name)
+		d := want[name]
+		switch {
+		case !listed:
+			fault("there is no row of %s", name)
+		case !d.Registered:
+			if row.Reason != v1alpha1.ReasonNotRegistered {
+				fault("%s is not registered, and its row is %+v", name, row)
+			}
+		case row.Rule != "" && row.Rule != d.Row.Rule && !(d.Down && d.Stale(row.Rule)):
+			fault("the row of %s is about another cluster: %+v, and not %+v", name, row, d.Row)
+		case d.Down:
+			if row.Reason == "" {
+				fault("%s does not answer, and its row is %+v", name, row)
+			}
+		case row.Phase != d.Row.Phase || row.Reason != d.Row.Reason || row.ObservedGeneration != ar.Generation || row.Firing != d.Row.Firing || row.Message != d.Row.Message:
+			fault("the row of %s is %+v, and the spoke says %+v", name, row, d.Row)
+		}
+		if row.Reason == "" && row.Phase != v1alpha1.PhasePending && row.ObservedGeneration == ar.Generation {
+			ready++
+		}
+		if row.Reason == v1alpha1.ReasonUnreachable {
+			unreachable++
+		}
+	}
+	for name := range rows {
+		fault("it does not belong in %s, and there is a row", name)
+	}
+	return append(faults, countFaults(ar, len(want), ready, unreachable)...)
+}
+
+// countFaults returns what is wrong in the summary and in Ready.
+func countFaults(ar *v1alpha1.AlertRule, spokes, ready int, unreachable int32) []string {
+	var faults []string
+	s := ar.Status.Summary
+	if s == nil {
+		return []string{ar.Name + ": there is no summary"}
+	}
+	if text := fmt.Sprintf("%d/%d", ready, spokes); s.Desired != int32(spokes) || s.Ready != text || s.Unreachable != unreachable {
+		faults = append(faults, fmt.Sprintf("%s: the summary is %+v, and %s are ready, %d unreachable", ar.Name, s, text, unreachable))
+	}
+	disabled := ar.Spec.State == v1alpha1.Disabled
+	return append(faults, readyFaults(ar, disabled || spokes > 0 && ready == spokes)...)
+}
+
+func readyFaults(ar *v1alpha1.AlertRule, want bool) []string {
+	if c := meta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionReady); c == nil || (c.Status == metav1.ConditionTrue) != want {
+		return []string{fmt.Sprintf("%s: Ready is %+v, and should be %v", ar.Name, c, want)}
+	}
+	return nil
+}
