@@ -60,12 +60,17 @@ type process struct {
 
 // Spoke and the following methods implement Spokes.
 func (p *process) Spoke(name string) *spoke.Spoke {
-	if name != p.spoke.Name {
+	if name != p.spoke.Name || p.Process.Away {
 		return nil
 	}
 	return p.spoke
 }
-func (p *process) Spokes() []*spoke.Spoke             { return []*spoke.Spoke{p.spoke} }
+func (p *process) Spokes() []*spoke.Spoke {
+	if p.Process.Away {
+		return nil
+	}
+	return []*spoke.Spoke{p.spoke}
+}
 func (p *process) Predecessors(string) []string       { return nil }
 func (p *process) Successor(string) string            { return "" }
 func (p *process) Away(string) bool                   { return false }
@@ -120,7 +125,10 @@ func (e *exploration) start(of *model.Process) {
 	p.Begins = func() { // an answer would be used for another second, in which people may change anything
 		r.Guard.Live, p.spoke.Live = live.New(e.Hub, clock.RealClock{}), live.New(e.Spoke, clock.RealClock{})
 	}
-	p.Engaged = func() { r.onEngaged(ctx, model.SpokeName, p.Queue) }
+	p.Engaged = func() {
+		p.spoke.Since = time.Now()
+		r.onEngaged(ctx, model.SpokeName, p.Queue)
+	}
 	e.leader = p
 }
 

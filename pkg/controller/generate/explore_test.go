@@ -101,6 +101,27 @@ func (c *hubClient) Delete(_ context.Context, o client.Object, opts ...client.De
 	})
 }
 
+// spokeOf is the spoke while a process has engaged it.
+type spokeOf struct {
+	*emptied
+
+	p *model.Process
+}
+
+func (s *spokeOf) Spoke(name string) *spoke.Spoke {
+	if s.p.Away {
+		return nil
+	}
+	return s.emptied.Spoke(name)
+}
+
+func (s *spokeOf) Spokes() []*spoke.Spoke {
+	if s.p.Away {
+		return nil
+	}
+	return s.emptied.Spokes()
+}
+
 func explore(s *model.Schedule) *exploration {
 	e := &exploration{
 		Schedule: s, lost: map[string]map[types.UID]bool{}, edited: map[types.UID]v1alpha1.Duration{}, touched: map[types.UID]bool{},
@@ -134,14 +155,17 @@ func (e *exploration) start(p *model.Process) {
 	only := &emptied{one: spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Identity: &identity{}, Since: time.Now()}}
 	r := NewReconciler(Options{
 		Hub: &hubClient{Client: model.Client{Schedule: e.Schedule, Process: p}, e: e, p: p}, Guard: hub.Guard{Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{})},
-		Witness: hub.NewWitness(), Brake: e.Hold(p, brake.Generate), Spokes: only, Recorder: model.NoEvents{},
+		Witness: hub.NewWitness(), Brake: e.Hold(p, brake.Generate), Spokes: &spokeOf{emptied: only, p: p}, Recorder: model.NoEvents{},
 		Contests: contest.New(clock.RealClock{}, 0), Namespace: exploredNamespace, Validator: exploredValidator,
 	})
 	p.Reconcile = r.Reconcile
 	p.Begins = func() { // an answer would be used for another second, in which people may change anything
 		r.Guard.Live, only.one.Live = live.New(e.Hub, clock.RealClock{}), live.New(e.Spoke, clock.RealClock{})
 	}
-	p.Engaged = func() { r.replay(ctx, model.SpokeName, p.Queue) }
+	p.Engaged = func() {
+		only.one.Since = time.Now()
+		r.replay(ctx, model.SpokeName, p.Queue)
+	}
 	content := predicate.Or(hub.Edited, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	p.SawOnHub = func(c model.Change) {
 		switch c.Kind {

@@ -29,11 +29,17 @@ type Cache struct {
 // NewCache returns a Cache whose first list shows a number of the Server's changes. A list with resourceVersion
 // 0 may be as old as the watch cache of any replica of the API server.
 func NewCache(s *Server, at int) *Cache {
-	c := &Cache{server: s, at: at, objects: map[Ref]client.Object{}, indexes: map[string]client.IndexerFunc{}}
-	for _, change := range s.history[:at] {
+	c := &Cache{server: s, indexes: map[string]client.IndexerFunc{}}
+	c.begin(at)
+	return c
+}
+
+// begin lists again, as another cache with the same indexes does.
+func (c *Cache) begin(at int) {
+	c.at, c.objects = at, map[Ref]client.Object{}
+	for _, change := range c.server.history[:at] {
 		apply(c.objects, change)
 	}
-	return c
 }
 
 // IndexField implements client.FieldIndexer.

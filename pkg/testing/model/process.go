@@ -24,8 +24,9 @@ type Process struct {
 
 	// SawOnHub and SawInSpoke handle an event as the controller does.
 	SawOnHub, SawInSpoke func(Change)
-	// Engaged is called when the caches have synced.
+	// Engaged is called when the spoke is engaged: its cache has synced. Away means that it is not engaged.
 	Engaged func()
+	Away    bool
 	// Begins is called before each reconcile.
 	Begins func()
 	// Reconcile is the Reconciler's.
@@ -107,6 +108,9 @@ func (p *Process) relist() {
 	for _, c := range p.OnHub.Relist() {
 		p.saw(c)
 	}
+	if p.Away {
+		return
+	}
 	for _, c := range p.InSpoke.Relist() {
 		p.SawInSpoke(c)
 	}
@@ -116,9 +120,26 @@ func (p *Process) catchUp() {
 	for p.OnHub.Behind() > 0 {
 		p.saw(p.OnHub.Next())
 	}
-	for p.InSpoke.Behind() > 0 {
+	for p.behindInSpoke() > 0 {
 		p.SawInSpoke(p.InSpoke.Next())
 	}
+}
+
+// behindInSpoke returns how many changes the process will see in the spoke.
+func (p *Process) behindInSpoke() int {
+	if p.Away {
+		return 0
+	}
+	return p.InSpoke.Behind()
+}
+
+// engage engages the spoke, with the first list of its cache.
+func (p *Process) engage() {
+	for _, c := range p.InSpoke.First() {
+		p.SawInSpoke(c)
+	}
+	p.Away = false
+	p.Engaged()
 }
 
 // Queue is a queue without goroutines.

@@ -81,16 +81,13 @@ func (s *Schedule) Begin() {
 
 // lead makes another process the leader. Its caches begin with a number of changes.
 func (s *Schedule) lead(hubAt, spokeAt int) {
-	p := &Process{OnHub: NewCache(s.Hub, hubAt), InSpoke: NewCache(s.Spoke, spokeAt), Queue: &Queue{due: map[mcreconcile.Request]time.Time{}}}
+	p := &Process{OnHub: NewCache(s.Hub, hubAt), InSpoke: NewCache(s.Spoke, spokeAt), Away: true, Queue: &Queue{due: map[mcreconcile.Request]time.Time{}}}
 	s.Leader = p
 	s.Start(p)
 	for _, c := range p.OnHub.First() {
 		p.SawOnHub(c)
 	}
-	for _, c := range p.InSpoke.First() {
-		p.SawInSpoke(c)
-	}
-	p.Engaged()
+	p.engage()
 }
 
 // Say adds a line to the schedule that is printed when it fails.
@@ -273,19 +270,19 @@ func (s *Schedule) some() (p *Process, name string) {
 
 func (s *Schedule) hubEventsArrive(*rapid.T) {
 	p, name := s.some()
-	s.eventsArrive(name, "hub", p.OnHub, p.saw)
+	s.eventsArrive(name, "hub", p.OnHub, p.OnHub.Behind(), p.saw)
 }
 
 func (s *Schedule) spokeEventsArrive(*rapid.T) {
 	p, name := s.some()
-	s.eventsArrive(name, "spoke", p.InSpoke, p.SawInSpoke)
+	s.eventsArrive(name, "spoke", p.InSpoke, p.behindInSpoke(), p.SawInSpoke)
 }
 
-func (s *Schedule) eventsArrive(name, where string, from *Cache, saw func(Change)) {
-	if from.Behind() == 0 {
+func (s *Schedule) eventsArrive(name, where string, from *Cache, behind int, saw func(Change)) {
+	if behind == 0 {
 		s.Skip("none")
 	}
-	n := rapid.IntRange(1, from.Behind()).Draw(s.T, "events")
+	n := rapid.IntRange(1, behind).Draw(s.T, "events")
 	s.Say("%s sees %d events of the %s", name, n, where)
 	for range n {
 		saw(from.Next())
@@ -322,7 +319,32 @@ func (s *Schedule) reconciles(*rapid.T) {
 // hubNews and spokeNews let the leader follow one side, while the watches of the other lag.
 func (s *Schedule) hubNews(*rapid.T) { s.news("hub", s.Leader.OnHub, s.Leader.saw) }
 
-func (s *Schedule) spokeNews(*rapid.T) { s.news("spoke", s.Leader.InSpoke, s.Leader.SawInSpoke) }
+func (s *Schedule) spokeNews(*rapid.T) {
+	if s.Leader.Away {
+		s.Skip("it is not engaged")
+	}
+	s.news("spoke", s.Leader.InSpoke, s.Leader.SawInSpoke)
+}
+
+// sessionEnds disengages the spoke, and engages it again. What changes meanwhile comes with the replay.
+func (s *Schedule) sessionEnds(*rapid.T) {
+	p := s.Leader
+	if s.Spoke.Length() == 0 {
+		s.Skip("nothing is read from spokes here")
+	}
+	if !p.Away {
+		s.Say("the leader's session with the spoke ends")
+		p.Away = true
+		return
+	}
+	s.engageAgain()
+}
+
+func (s *Schedule) engageAgain() {
+	s.Say("the leader engages the spoke again")
+	s.Leader.InSpoke.begin(s.Spoke.Length()) // the lists of a session are consistent reads
+	s.Leader.engage()
+}
 
 func (s *Schedule) news(where string, from *Cache, saw func(Change)) {
 	p := s.Leader
@@ -390,7 +412,7 @@ func (s *Schedule) Run(operations map[string]func(*rapid.T), after, check func()
 		"fault": s.writeFails, "time": s.timePasses, "allArrives": s.allArrives,
 		"hubEvents": s.hubEventsArrive, "spokeEvents": s.spokeEventsArrive, "relist": s.watchesExpire,
 		"reconcile": s.reconciles, "reconcileMore": s.reconciles, "hubNews": s.hubNews, "spokeNews": s.spokeNews,
-		"leader": s.leaderChanges, "formerEnds": s.formerEnds,
+		"leader": s.leaderChanges, "formerEnds": s.formerEnds, "session": s.sessionEnds,
 	}
 	maps.Copy(all, operations)
 	for name, operation := range all {
@@ -429,6 +451,7 @@ func (s *Schedule) faults() []string {
 	}
 	add(s.fault != "", "a write "+s.fault)
 	add(s.Former != nil, "two leaders")
+	add(s.Leader.Away, "no session")
 	add(s.Leader.OnHub.Behind() > 0, "old hub cache")
 	add(s.Leader.InSpoke.Behind() > 0, "old spoke cache")
 	for _, kind := range kinds {
@@ -443,6 +466,9 @@ func (s *Schedule) faults() []string {
 func (s *Schedule) settle(after func()) {
 	s.Say("nothing is broken any more")
 	s.Former, s.fault = nil, ""
+	if s.Leader.Away {
+		s.engageAgain()
+	}
 	for _, kind := range kinds {
 		if !s.Defined(kind) {
 			s.Pass(2 * time.Second)
@@ -493,7 +519,7 @@ func (s *Schedule) Live(d time.Duration, after func()) (last time.Time) {
 // UpToDate reports whether the leader has seen and processed everything.
 func (s *Schedule) UpToDate() bool {
 	p := s.Leader
-	return p.OnHub.Behind() == 0 && p.InSpoke.Behind() == 0 && len(p.Queue.ready()) == 0
+	return p.OnHub.Behind() == 0 && !p.Away && p.InSpoke.Behind() == 0 && len(p.Queue.ready()) == 0
 }
 
 func (s *Schedule) written() int { return s.Hub.Length() + s.Spoke.Length() }
