@@ -106,6 +106,10 @@ var effects = map[string]effect{
 	"builtInTemplates.container-waiting":   {value: "Enabled", want: "--built-in-templates=container-waiting,deployment-down\n"},
 	"builtInTemplates.hpa-maxed-out":       {value: "Enabled", want: "--built-in-templates=deployment-down,hpa-maxed-out\n"},
 
+	"tenants.protectedLabels":  {value: []any{"team", "tier"}, want: "--protected-labels=team,tier\n"},
+	"tenants.minInterval":      {value: "30s", want: "--tenant-min-interval=30s"},
+	"tenants.enforceNamespace": {value: true, want: "--enforce-namespace=true"},
+
 	"allowKubeconfig":          {value: []any{"loopback", "http"}, want: "--allow-kubeconfig=loopback,http"},
 	"allowKubeconfigOfSpokes":  {value: map[string]any{"edge-1": []any{"http", "proxy-url"}, "edge-2": []any{"http"}}, want: "--allow-kubeconfig=edge-1=http,edge-1=proxy-url,edge-2=http\n"},
 	"deletionHold":             {value: "1h", want: "--deletion-hold=1h"},

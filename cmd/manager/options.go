@@ -78,6 +78,9 @@ type options struct {
 
 	allowKubeconfig string
 	allow           spoke.Allowances // its parsed value
+
+	protectedLabels string
+	tenancy         rule.Tenancy // the parsed values of the flags
 }
 
 // inClusterNamespace is the file in which a pod finds the name of its own namespace.
@@ -102,6 +105,10 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.prometheusFeatures, "prometheus-features", "", "comma-separated `names` of the features that every Prometheus in the fleet enables (--enable-feature), such as promql-experimental-functions")
 	f.StringVar(&o.allowKubeconfig, "allow-kubeconfig", "", "comma-separated `names` of features that kubeconfigs of spokes can use although they are refused by default: loopback, link-local (addresses of the server),"+
 		" http (plain http), insecure-tls (insecure-skip-tls-verify), proxy-url; SPOKE=NAME allows a feature for one spoke only. loopback and link-local also apply to spec.evaluatorRefs[].url of a SpokeCluster")
+	f.StringVar(&o.protectedLabels, "protected-labels", "", "comma-separated `labels` of alerts, such as team, that decide who is notified; AlertRules in the manager's own namespace can set them, all others cannot,"+
+		" and the labels of their series are removed as well. The label namespace is always protected: it has the namespace of the rule in the spoke")
+	f.DurationVar(&o.tenancy.MinInterval, "tenant-min-interval", rule.DefaultMinInterval, "minimum `duration` in spec.interval of AlertRules outside of the manager's own namespace")
+	f.BoolVar(&o.tenancy.EnforceNamespace, "enforce-namespace", false, "restrict the expressions of AlertRules outside of the manager's own namespace to series whose label namespace is the namespace of the AlertRule; generated AlertRules are not restricted")
 	f.IntVar(&o.limits.Objects, "spoke-max-objects", spoke.DefaultMaxObjects, "maximum `number` of objects of each kind (Deployments, namespaces, PrometheusRules) in a spoke; the rules of a spoke with more are not managed (reason TooLarge)")
 	f.StringVar(&o.spokeMaxMemory, "spoke-max-memory", "48Mi", "maximum `quantity` of memory for the cached objects of a spoke, such as 48Mi; a page of a list can use at most a third of it, and a single object at most a twelfth")
 	f.IntVar(&o.spokeMaxWrites, "spoke-max-writes", generate.DefaultWrites, "maximum `number` of generated AlertRules per second that are updated because of changed Deployments of one spoke, and of statuses that are updated because rules in one spoke change back and forth; short bursts of ten times this number are allowed, and new AlertRules are not limited")
@@ -170,7 +177,7 @@ func (o *options) validate() error {
 	if err := rule.ValidateSelector(o.kubeStateMetrics); err != nil {
 		errs = append(errs, fmt.Errorf("--kube-state-metrics-selector: %w", err))
 	}
-	errs = append(errs, o.validateKubeconfigs(), o.validateLimits(), o.validateWebhook())
+	errs = append(errs, o.validateKubeconfigs(), o.validateLimits(), o.validateTenancy(), o.validateWebhook())
 	evaluator, err := rule.ParseEvaluator(o.prometheusVersion, o.prometheusFeatures)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("--prometheus-version: %w", err))
@@ -244,6 +251,18 @@ func (o *options) validateKubeconfigs() error {
 	}
 	o.allow = allow
 	return nil
+}
+
+func (o *options) validateTenancy() error {
+	var errs []error
+	o.tenancy.ProtectedLabels = fields(o.protectedLabels)
+	if err := rule.ValidateProtectedLabels(o.tenancy.ProtectedLabels, o.clusterLabel); err != nil {
+		errs = append(errs, fmt.Errorf("--protected-labels: %w", err))
+	}
+	if d := o.tenancy.MinInterval; d < 0 || d%time.Millisecond != 0 {
+		errs = append(errs, fmt.Errorf("--tenant-min-interval: %v is not valid; use 0 or more, in whole milliseconds", d))
+	}
+	return errors.Join(errs...)
 }
 
 // minSpokeMemory allows 1 MiB for each object. An API server accepts objects of at most 1.5 MiB.

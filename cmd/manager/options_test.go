@@ -6,11 +6,13 @@ import (
 	"io"
 	"math"
 	"os"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -90,6 +92,24 @@ func TestSpokeLimits(t *testing.T) {
 		t.Errorf("with no flag: %+v, %v", o, err)
 	}
 	for _, bad := range []string{"--spoke-max-objects=0", "--spoke-max-memory=lots", "--spoke-max-memory=1Mi", "--spoke-max-writes=0"} {
+		t.Run(bad, func(t *testing.T) {
+			name, _, _ := strings.Cut(bad, "=")
+			if _, err := parse([]string{bad}, io.Discard); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func TestTenancyFlags(t *testing.T) {
+	o, err := parse([]string{"--protected-labels=team,tier", "--tenant-min-interval=0", "--enforce-namespace"}, io.Discard)
+	if want := (rule.Tenancy{ProtectedLabels: []string{"team", "tier"}, EnforceNamespace: true}); err != nil || !reflect.DeepEqual(o.validateOptions().Tenancy, want) {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	if o, err := parse(nil, io.Discard); err != nil || o.tenancy.MinInterval != rule.DefaultMinInterval || o.tenancy.EnforceNamespace || len(o.tenancy.ProtectedLabels) > 0 {
+		t.Errorf("with no flag: %+v, %v", o, err)
+	}
+	for _, bad := range []string{"--protected-labels=a-b", "--protected-labels=cluster", "--tenant-min-interval=-1s", "--tenant-min-interval=1us"} {
 		t.Run(bad, func(t *testing.T) {
 			name, _, _ := strings.Cut(bad, "=")
 			if _, err := parse([]string{bad}, io.Discard); err == nil || !strings.Contains(err.Error(), name) {

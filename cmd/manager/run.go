@@ -235,7 +235,9 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	provider.OnIdentity(held.Beware)
 
 	// the state of the spokes' evaluators, for (0) and (2)
-	render := rule.RenderOptions{HubID: hubID, AdminNamespace: o.namespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel}
+	render := rule.RenderOptions{
+		HubID: hubID, AdminNamespace: o.namespace, GeneratedNamespace: o.generatedNamespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel, Tenancy: o.tenancy,
+	}
 	poller := evaluate.NewPoller(evaluate.Options{
 		Hub: local.GetClient(), Spokes: provider, Render: render, Interval: o.evaluatorInterval, Intervals: o.intervals, Metrics: o.checkMetrics, Log: mgr.GetLogger(),
 	})

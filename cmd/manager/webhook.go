@@ -97,6 +97,6 @@ func (o *options) hosts() []string {
 
 func (o *options) validateOptions() rule.ValidateOptions {
 	return rule.ValidateOptions{
-		AdminNamespace: o.namespace, GeneratedNamespace: o.generatedNamespace, ClusterLabel: o.clusterLabel, Evaluator: o.evaluator,
+		AdminNamespace: o.namespace, GeneratedNamespace: o.generatedNamespace, ClusterLabel: o.clusterLabel, Evaluator: o.evaluator, Tenancy: o.tenancy,
 	}
 }

@@ -30,6 +30,10 @@ type RenderOptions struct {
 	// ClusterLabel is the alert's label for the spoke's name, or for the evaluator's external label
 	// cluster. Empty means no label.
 	ClusterLabel string
+	// GeneratedNamespace is the hub's namespace for generated AlertRules.
+	GeneratedNamespace string
+	// Tenancy has the limits of AlertRules outside of the admin namespace.
+	Tenancy Tenancy
 }
 
 // TargetNamespace returns the namespace of a rule's PrometheusRule in a spoke.
@@ -68,6 +72,13 @@ func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.Pr
 			return nil, e.blame(bad)
 		}
 	}
+	if o.Tenancy.EnforceNamespace && o.tenant(r.Namespace) {
+		expr, f := enforcedExpr(alert.Expr, r.Namespace)
+		if f != nil {
+			return nil, e.blame(invalidExpr(alert.Expr, &f.fault))
+		}
+		alert.Expr = expr
+	}
 	if bad := checkEvaluators(alert, c); bad != nil {
 		return nil, e.blame(bad)
 	}
@@ -92,7 +103,7 @@ func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.Pr
 				Expr:          intstr.FromString(alert.Expr),
 				For:           duration[monitoringv1.Duration](alert.For),
 				KeepFiringFor: duration[monitoringv1.NonEmptyDuration](alert.KeepFiringFor),
-				Labels:        ruleLabels(alert, c, o),
+				Labels:        ruleLabels(r, alert, c, o),
 				Annotations:   plainMap(alert.Annotations),
 			}},
 		}}},
@@ -139,15 +150,18 @@ func duration[T ~string](d v1alpha1.Duration) *T {
 	return new(T(d))
 }
 
-// ruleLabels returns the alert's labels. Labels that identify the spoke are set last, so that nothing
-// in the rule can override them.
-func ruleLabels(alert v1alpha1.AlertSpec, c Cluster, o RenderOptions) map[string]string {
+// ruleLabels returns the alert's labels. Labels that identify the spoke, or that decide who is paged,
+// are set last, so that nothing in the rule can override them.
+func ruleLabels(r *v1alpha1.AlertRule, alert v1alpha1.AlertSpec, c Cluster, o RenderOptions) map[string]string {
 	labels := plainMap(alert.Labels)
 	if labels == nil {
 		labels = map[string]string{}
 	}
 	if alert.Severity != "" {
 		labels[severityLabel] = dataText(string(alert.Severity))
+	}
+	if r.Namespace != o.AdminNamespace {
+		maps.Copy(labels, o.Tenancy.forced(TargetNamespace(r, c, o)))
 	}
 	if o.ClusterLabel != "" {
 		labels[o.ClusterLabel] = dataText(c.labelValue())

@@ -606,7 +606,7 @@ func TestClusterLabelOfEvaluators(t *testing.T) {
 			if got := o.Spec.Groups[0].Rules[0].Labels["cluster"]; got != c.want {
 				t.Errorf("%s: got %q, want %q", name, got, c.want)
 			}
-			if got := ruleLabels(v1alpha1.AlertSpec{}, c.cluster, RenderOptions{}); got != nil {
+			if got := ruleLabels(&v1alpha1.AlertRule{}, v1alpha1.AlertSpec{}, c.cluster, RenderOptions{}); got != nil {
 				t.Errorf("%s: off, there is %v", name, got)
 			}
 		})

@@ -19,6 +19,8 @@ type ValidateOptions struct {
 	// Evaluator is the oldest Prometheus of the fleet. nil means that it is not known: any release is
 	// assumed, without features.
 	Evaluator *Evaluator
+	// Tenancy has the limits of AlertRules outside of the admin namespace.
+	Tenancy Tenancy
 }
 
 // Validate returns the first error in an AlertRule, or nil. The webhook, the controllers and the CLI
@@ -28,7 +30,7 @@ func Validate(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	if bad := checkSpecSize(r.Spec.AlertSpec, r.Spec.Overrides); bad != nil {
 		return bad
 	}
-	c := checker{stage: sampleStage(false), budget: newBudget(), evaluator: o.Evaluator, maxLabels: maxTexts}
+	c := checker{stage: sampleStage(false), budget: newBudget(), evaluator: o.Evaluator, maxLabels: maxTexts, tenant: tenantOf(r, o)}
 	if bad := c.alert(r.Spec.AlertSpec); bad != nil {
 		return bad
 	}
@@ -83,6 +85,8 @@ type checker struct {
 	budget    *budget
 	evaluator *Evaluator
 	maxLabels int
+	// tenant is the namespace of the hub to which the object belongs, or nil for the operator's own ones.
+	tenant *tenant
 }
 
 // alert checks an alert as it is written, and with its placeholders replaced.
@@ -120,6 +124,9 @@ func (c checker) part(a v1alpha1.AlertSpec) *Invalid {
 		return bad
 	}
 	if bad := checkGoTemplates("spec.annotations", expanded.Annotations, c.budget); bad != nil {
+		return bad
+	}
+	if bad := c.tenant.check(a, expanded); bad != nil {
 		return bad
 	}
 	return c.evaluator.check("spec", expanded, ofFleet)

@@ -118,9 +118,12 @@ func TestWarnings(t *testing.T) {
 		"dropped, by field": {note("sum(up)", "{{ .Labels.pod | toUpper }}"), []string{dropped}},
 		"dropped, by root":  {note("sum(up)", `{{ with 1 }}{{ printf "%s" ($.Labels.pod) }}{{ end }}`), []string{dropped}},
 		"dropped, in if":    {note("sum(up)", `{{ if 1 }}{{ else }}{{ (print $labels.pod) }}{{ end }}`), []string{dropped}},
-		"another dot":       {note("sum(up)", `{{ range query "up" }}{{ .Labels.pod }}{{ end }}`), nil},
-		"another $labels":   {note("sum(up)", `{{ $labels := args 1 }}{{ $labels.pod }}`), nil},
-		"in a define":       {note("sum(up)", `{{ define "x" }}{{ .Labels.pod }}{{ end }}`), nil},
+		"another dot": {func(r *v1alpha1.AlertRule) {
+			r.Namespace = tenancy.AdminNamespace
+			note("sum(up)", `{{ range query "up" }}{{ .Labels.pod }}{{ end }}`)(r)
+		}, nil},
+		"another $labels": {note("sum(up)", `{{ $labels := args 1 }}{{ $labels.pod }}`), nil},
+		"in a define":     {note("sum(up)", `{{ define "x" }}{{ .Labels.pod }}{{ end }}`), nil},
 		"in a label": {func(r *v1alpha1.AlertRule) { r.Spec.Expr, r.Spec.Labels = "sum(up)", texts{"a": "{{ $labels.pod }}"} },
 			[]string{`spec.labels[a] uses the label "pod"`}},
 		"the alert's own label is not there": {func(r *v1alpha1.AlertRule) {

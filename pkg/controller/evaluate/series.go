@@ -73,7 +73,7 @@ func (p *Poller) checkMetrics(ctx context.Context, t *task, s *spokeState) (soon
 	if len(clients) == 0 {
 		return false
 	}
-	parsed := s.parseNeeds(t)
+	parsed := s.parseNeeds(t, p.Render)
 	s.mu.Lock()
 	selectors := s.series.due(t, parsed, time.Now())
 	s.mu.Unlock()
@@ -224,24 +224,24 @@ func (s *series) collect(t *task, parsed map[types.UID]*needs) {
 
 // parseNeeds returns the needs of new and changed PrometheusRules, as far as the spoke's parsing budget
 // allows. It holds no lock while parsing.
-func (s *spokeState) parseNeeds(t *task) map[types.UID]*needs {
+func (s *spokeState) parseNeeds(t *task, render rule.RenderOptions) map[types.UID]*needs {
 	s.mu.Lock()
 	known := s.series.needs // it is replaced and never modified
 	s.mu.Unlock()
 	out := map[types.UID]*needs{}
 	for uid, o := range t.objects {
 		if n := known[uid]; (n == nil || n.generation != o.Generation) && s.mayParse(rule.ExprOf(o)) {
-			out[uid] = needsOf(o)
+			out[uid] = needsOf(o, render)
 		}
 	}
 	return out
 }
 
 // needsOf returns the selectors in the expressions of a PrometheusRule.
-func needsOf(o *monitoringv1.PrometheusRule) *needs {
+func needsOf(o *monitoringv1.PrometheusRule, render rule.RenderOptions) *needs {
 	n := &needs{generation: o.Generation, metrics: map[string]string{}}
 	n.key, _ = rule.ParseRuleKey(o)
-	n.of = rule.SelectorNeeds(rule.ExprOf(o))
+	n.of = rule.SelectorNeeds(render.Readable(n.key.Namespace, rule.ExprOf(o)))
 	n.of = n.of[:min(len(n.of), maxNeeds)]
 	for _, selector := range slices.Concat(n.of...) {
 		metric := rule.MetricName(selector)

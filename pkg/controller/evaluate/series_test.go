@@ -2,7 +2,9 @@ package evaluate
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +63,49 @@ func TestMissingMetrics(t *testing.T) {
 		}
 		w.want(v1alpha1.ConditionMetricsPresent, "True/")
 	})
+}
+
+// Prometheus is not asked for series that an enforced namespace hides, although somebody in the spoke may change a
+// rule to ask for them.
+func TestMissingMetricsOfTenants(t *testing.T) {
+	t.Parallel()
+	asks := func(t *testing.T, expr string, enforce bool) string {
+		w, f := newWorld(t, object(1, expr))
+		f.series = map[string]bool{}
+		w.Render.Tenancy.EnforceNamespace, w.Render.AdminNamespace = enforce, "rulefleet-system"
+		w.once()
+		requests, _ := w.asked()
+		var queries []string
+		for _, r := range requests {
+			if _, query, found := strings.Cut(r, "query="); found {
+				text, err := url.QueryUnescape(query)
+				if err != nil {
+					t.Fatal(err)
+				}
+				queries = append(queries, text)
+			}
+		}
+		return strings.Join(queries, "\n")
+	}
+	for name, c := range map[string]struct {
+		expr    string
+		enforce bool
+		want    string // part of what is asked; none for nothing
+		not     string
+	}{
+		"as rendered":       {`secret{namespace="shop"} > 0`, true, `secret{namespace="shop"}`, ""},
+		"changed":           {`secret > 0`, true, `secret{namespace="shop"}`, "group(secret)"},
+		"another namespace": {`secret{namespace="payments"} > 0`, true, "", "secret"},
+		"off":               {`secret > 0`, false, "group(secret)", "namespace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := asks(t, c.expr, c.enforce)
+			if !strings.Contains(got, c.want) || c.want == "" && got != "" || c.not != "" && strings.Contains(got, c.not) {
+				t.Errorf("asked is %q", got)
+			}
+		})
+	}
 }
 
 func TestMetricsOff(t *testing.T) {
