@@ -336,7 +336,7 @@ func (a *access) provoke(ctx context.Context, m *fleet.Manager) {
 	case 0:
 		_ = spoke.Create(ctx, d)
 	case 2:
-		_ = spoke.Patch(ctx, d, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"rulefleet.io/severity":"info"}}}`)))
+		_ = spoke.Patch(ctx, d, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"rulefleet.io/for":"7m"}}}`)))
 	case 3:
 		_ = spoke.Delete(ctx, d)
 	}

@@ -312,6 +312,13 @@ func TestAnnotationsOfADeployment(t *testing.T) {
 		update(t, a, d, func(d *appsv1.Deployment) { d.Annotations = annotations })
 	}
 	const prefix = v1alpha1.AdjustmentPrefix
+	update(t, shared().Hub, e.template, func(r *v1alpha1.AlertRuleTemplate) {
+		if want := []v1alpha1.Adjustment{v1alpha1.AdjustAlerts, v1alpha1.AdjustDisable, v1alpha1.AdjustFor}; !slices.Equal(r.Spec.Allow, want) {
+			t.Errorf("by default, it allows %v", r.Spec.Allow)
+		}
+		r.Spec.Allow = append(r.Spec.Allow, v1alpha1.AdjustSeverity, v1alpha1.AdjustLabels)
+	})
+	expectCondition(t, shared(), e.template, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
 	annotate(map[string]string{prefix + "for": "2m", prefix + "severity": "page", prefix + "labels": "team=shop,quote={{ $value }}"})
 	e.expect("", "2m", "page", "as in the template")
 	pr := expectRule(t, a, e.key, "the labels", func(r *monitoringv1.Rule) bool { return r.Labels["team"] == "shop" })

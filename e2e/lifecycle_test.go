@@ -481,7 +481,8 @@ func (f *lifecycle) ruleLabels(t *testing.T) {
 func (f *lifecycle) maxRules(t *testing.T) {
 	m := f.Spoke("one")
 	f.join(t, "one", m, nil)
-	f.change(t, "one", func(sc *v1alpha1.SpokeCluster) { sc.Spec.MaxRules = new(int32(5)) })
+	// One namespace can't use the last quarter, which is 1.
+	f.change(t, "one", func(sc *v1alpha1.SpokeCluster) { sc.Spec.MaxRules = new(int32(6)) })
 	for i := range 12 {
 		create(t, m, deployment("shop", fmt.Sprintf("many-%d", i)))
 	}
@@ -492,7 +493,7 @@ func (f *lifecycle) maxRules(t *testing.T) {
 			return err
 		}
 		c = meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
-		if !strings.HasPrefix(c.Message, "7 Deployments lack AlertRules") {
+		if !strings.HasPrefix(c.Message, "7 Deployments lack AlertRules") || !strings.Contains(c.Message, "for other namespaces than shop") {
 			return errors.New(c.Message)
 		}
 		return nil
@@ -510,6 +511,11 @@ func (f *lifecycle) maxRules(t *testing.T) {
 		}
 	}
 	throughout(t, time.Second, "no more than 5", count(5))
+	namespace(t, "late", m)
+	create(t, m, deployment("late", "late"))
+	expectGenerated(t, f.Fleet, "one", "late", "late", 1)
+	must(t, m.Client.Delete(t.Context(), deployment("late", "late")))
+	eventually(t, "5 without it", count(5))
 	hand := create(t, f.Hub, alertRule("by-hand", "shop", onNamed("one")))
 	expectPushed(t, m, hand, 1) // the limit applies only to generated AlertRules
 

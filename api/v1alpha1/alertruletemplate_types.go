@@ -71,12 +71,13 @@ type AlertRuleTemplateSpec struct {
 	Workloads *metav1.LabelSelector `json:"workloads,omitempty"`
 
 	// allow lists the annotations with which a Deployment can adjust its AlertRule, without their prefix
-	// rulefleet.io/. It defaults to all of them: alerts, disable, severity, for and labels. An empty list
-	// allows none.
+	// rulefleet.io/: alerts, disable, severity, for and labels. It defaults to alerts, disable and for. With
+	// severity and labels, everyone who can edit a Deployment decides who is notified. An empty list allows
+	// none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=5
-	// +default=["alerts","disable","severity","for","labels"]
+	// +default=["alerts","disable","for"]
 	Allow []Adjustment `json:"allow,omitzero"`
 
 	// state defines whether the template generates AlertRules. Disabled removes those that it has
@@ -103,8 +104,8 @@ const (
 	AdjustSeverity Adjustment = "severity"
 	// AdjustFor is the annotation rulefleet.io/for. Its value replaces the field for, such as 10m.
 	AdjustFor Adjustment = "for"
-	// AdjustLabels is the annotation rulefleet.io/labels. Its value lists labels to add to the alert, or to
-	// replace, such as team=shop,tier=1.
+	// AdjustLabels is the annotation rulefleet.io/labels. Its value lists labels to add to the alert, such as
+	// tier=1,owner=shop. It can't replace labels that the template sets.
 	AdjustLabels Adjustment = "labels"
 )
 

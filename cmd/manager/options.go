@@ -76,6 +76,8 @@ type options struct {
 	limits         spoke.Limits // the parsed values of the flags
 	spokeMaxWrites int
 
+	spokeNamespaceShare int
+
 	allowKubeconfig string
 	allow           spoke.Allowances // its parsed value
 
@@ -112,6 +114,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.IntVar(&o.limits.Objects, "spoke-max-objects", spoke.DefaultMaxObjects, "maximum `number` of objects of each kind (Deployments, namespaces, PrometheusRules) in a spoke; the rules of a spoke with more are not managed (reason TooLarge)")
 	f.StringVar(&o.spokeMaxMemory, "spoke-max-memory", "48Mi", "maximum `quantity` of memory for the cached objects of a spoke, such as 48Mi; a page of a list can use at most a third of it, and a single object at most a twelfth")
 	f.IntVar(&o.spokeMaxWrites, "spoke-max-writes", generate.DefaultWrites, "maximum `number` of generated AlertRules per second that are updated because of changed Deployments of one spoke, and of statuses that are updated because rules in one spoke change back and forth; short bursts of ten times this number are allowed, and new AlertRules are not limited")
+	f.IntVar(&o.spokeNamespaceShare, "spoke-namespace-share", generate.DefaultNamespaceShare, "maximum `percentage` of spec.maxRules of a SpokeCluster that the Deployments of one namespace of the spoke can use; the rest is for its other namespaces")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 disables it")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve metrics over https, and only to clients that are allowed to get /metrics on the hub")
 	f.StringVar(&o.metricsService, "metrics-service", "rulefleet-metrics", "`name` of the Service in the manager's namespace through which metrics are scraped; with https, the webhook's certificate authority issues a certificate for it")
@@ -280,6 +283,9 @@ func (o *options) validateLimits() error {
 	}
 	if o.spokeMaxWrites < 1 {
 		errs = append(errs, fmt.Errorf("--spoke-max-writes: %d is too small; use at least 1", o.spokeMaxWrites))
+	}
+	if o.spokeNamespaceShare < 1 || o.spokeNamespaceShare > 100 {
+		errs = append(errs, fmt.Errorf("--spoke-namespace-share: %d is out of range; use 1 to 100", o.spokeNamespaceShare))
 	}
 	memory, err := resource.ParseQuantity(o.spokeMaxMemory)
 	switch {

@@ -84,14 +84,14 @@ func TestIntervalScale(t *testing.T) {
 }
 
 func TestSpokeLimits(t *testing.T) {
-	o, err := parse([]string{"--spoke-max-objects=7", "--spoke-max-memory=1Gi", "--spoke-max-writes=3"}, io.Discard)
-	if want := (spoke.Limits{Objects: 7, Memory: 1 << 30}); err != nil || o.limits != want || o.spokeMaxWrites != 3 {
+	o, err := parse([]string{"--spoke-max-objects=7", "--spoke-max-memory=1Gi", "--spoke-max-writes=3", "--spoke-namespace-share=100"}, io.Discard)
+	if want := (spoke.Limits{Objects: 7, Memory: 1 << 30}); err != nil || o.limits != want || o.spokeMaxWrites != 3 || o.spokeNamespaceShare != 100 {
 		t.Errorf("got %+v, %v", o, err)
 	}
-	if o, err := parse(nil, io.Discard); err != nil || o.limits != (spoke.Limits{Objects: spoke.DefaultMaxObjects, Memory: spoke.DefaultMaxMemory}) {
+	if o, err := parse(nil, io.Discard); err != nil || o.limits != (spoke.Limits{Objects: spoke.DefaultMaxObjects, Memory: spoke.DefaultMaxMemory}) || o.spokeNamespaceShare != 75 {
 		t.Errorf("with no flag: %+v, %v", o, err)
 	}
-	for _, bad := range []string{"--spoke-max-objects=0", "--spoke-max-memory=lots", "--spoke-max-memory=1Mi", "--spoke-max-writes=0"} {
+	for _, bad := range []string{"--spoke-max-objects=0", "--spoke-max-memory=lots", "--spoke-max-memory=1Mi", "--spoke-max-writes=0", "--spoke-namespace-share=0", "--spoke-namespace-share=101"} {
 		t.Run(bad, func(t *testing.T) {
 			name, _, _ := strings.Cut(bad, "=")
 			if _, err := parse([]string{bad}, io.Discard); err == nil || !strings.Contains(err.Error(), name) {

@@ -68,4 +68,6 @@ func (r *rulesOfSpokes) Doomed(ctx context.Context, name string) (rules []string
 }
 
 // Refused implements spoke.Rules.
-func (r *rulesOfSpokes) Refused(name string) int { return r.generator.Refused(name) }
+func (r *rulesOfSpokes) Refused(name string) (n int, namespace string) {
+	return r.generator.Refused(name)
+}

@@ -255,7 +255,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	// (1) Deployment → AlertRule
 	generator := generate.NewReconciler(generate.Options{
 		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
-		Validator: validator, Propagation: propagation, Contests: contests, Changed: board.Notify, Writes: o.spokeMaxWrites, Intervals: o.intervals,
+		Validator: validator, Propagation: propagation, Contests: contests, Changed: board.Notify, Writes: o.spokeMaxWrites, NamespaceShare: o.spokeNamespaceShare, Intervals: o.intervals,
 	})
 	rules.generator = generator
 	if err := generator.SetupWithManager(mgr, provider); err != nil {

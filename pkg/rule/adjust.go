@@ -61,10 +61,17 @@ func adjust(t *v1alpha1.AlertRuleTemplate, w Workload) adjustments {
 	return a
 }
 
-// allowed reports whether a template allows an adjustment. A nil list, from a template that no API
-// server has defaulted, allows all of them.
+// defaultAllow is the default of spec.allow.
+var defaultAllow = []v1alpha1.Adjustment{v1alpha1.AdjustAlerts, v1alpha1.AdjustDisable, v1alpha1.AdjustFor}
+
+// allowed reports whether a template allows an adjustment. A nil list is from a template that no API server
+// has defaulted.
 func (a *adjustments) allowed(name v1alpha1.Adjustment) bool {
-	return a.template.Spec.Allow == nil || slices.Contains(a.template.Spec.Allow, name)
+	allow := a.template.Spec.Allow
+	if allow == nil {
+		allow = defaultAllow
+	}
+	return slices.Contains(allow, name)
 }
 
 var readers = map[v1alpha1.Adjustment]func(a *adjustments, key, value string){
@@ -126,9 +133,11 @@ func (a *adjustments) readLabels(key, value string) {
 			a.ignore(key, "set the severity with the annotation %s%s instead", v1alpha1.AdjustmentPrefix, v1alpha1.AdjustSeverity)
 		case strings.HasPrefix(name, model.ReservedLabelPrefix), slices.Contains(reservedLabels, name):
 			a.ignore(key, "label %q is reserved; use another name", excerpt(name))
+		case replaces:
+			a.ignore(key, "label %q is set by template %s; remove it from the annotation, or from the template", excerpt(name), a.template.Name)
 		case len(name) > maxValue, len(text) > maxValue:
 			a.ignore(key, "label %q is longer than %d bytes; shorten its name or its value", excerpt(name), maxValue)
-		case !replaces && len(a.labels)+len(a.template.Spec.Labels)+len(reservedLabels) >= maxTexts:
+		case len(a.labels)+len(a.template.Spec.Labels)+len(reservedLabels) >= maxTexts:
 			a.ignore(key, "label %q is not added, because an alert has at most %d labels; remove some from the annotation or the template", excerpt(name), maxTexts)
 		default:
 			if a.labels == nil {

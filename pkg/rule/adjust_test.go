@@ -17,11 +17,15 @@ func annotated(annotations ...string) Workload {
 	})
 }
 
+var allAdjustments = []v1alpha1.Adjustment{
+	v1alpha1.AdjustAlerts, v1alpha1.AdjustDisable, v1alpha1.AdjustSeverity, v1alpha1.AdjustFor, v1alpha1.AdjustLabels,
+}
+
 func TestAdjust(t *testing.T) {
 	const prefix = v1alpha1.AdjustmentPrefix
 	type alert = *v1alpha1.AlertSpec
 	template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
-		t.Spec.For, t.Spec.Severity, t.Spec.Labels = "5m", "warning", texts{"team": "platform"}
+		t.Spec.For, t.Spec.Severity, t.Spec.Labels, t.Spec.Allow = "5m", "warning", texts{"team": "platform"}, allAdjustments
 	})
 	for name, c := range map[string]struct {
 		annotations []string
@@ -32,9 +36,9 @@ func TestAdjust(t *testing.T) {
 		"severity":            {annotations: []string{prefix + "severity", "page"}, want: func(a alert) { a.Severity = "page" }},
 		"for":                 {annotations: []string{prefix + "for", "1h30m"}, want: func(a alert) { a.For = "1h30m" }},
 		"labels": {
-			annotations: []string{prefix + "labels", " team = shop , tier=1,,quote={{ $value }} $(cluster.name)"},
+			annotations: []string{prefix + "labels", " owner = shop , tier=1,,quote={{ $value }} $(cluster.name)"},
 			want: func(a alert) {
-				a.Labels["team"], a.Labels["tier"] = "shop", "1"
+				a.Labels["owner"], a.Labels["tier"] = "shop", "1"
 				a.Labels["quote"] = `{{"{{ $value }} $$(cluster.name)"}}`
 			},
 		},
@@ -55,6 +59,11 @@ func TestAdjust(t *testing.T) {
 			annotations: []string{prefix + "labels", "alertname=x,namespace=x,deployment=x,severity=x,__x=x,a-b=x,a="},
 			ignored: []string{`"alertname" is reserved`, `"namespace" is reserved`, `"deployment" is reserved`,
 				"set the severity with the annotation rulefleet.io/severity instead", `"__x" is reserved`, `invalid label name "a-b"`, `"a=" is not a label; write it as name=value`},
+		},
+		"a label of the template": {
+			annotations: []string{prefix + "labels", "team=shop,tier=1"},
+			want:        func(a alert) { a.Labels["tier"] = "1" },
+			ignored:     []string{`rulefleet.io/labels: label "team" is set by template down; remove it from the annotation, or from the template`},
 		},
 		"a label that is too long": {annotations: []string{prefix + "labels", "a=" + long("x", 1025)}, ignored: []string{`"a" is longer than 1024 bytes`}},
 		"too many labels": {
@@ -118,11 +127,12 @@ func manyLabels(n int) string {
 func TestUnadjusted(t *testing.T) {
 	const prefix = v1alpha1.AdjustmentPrefix
 	w := annotated(prefix+"for", "1m", prefix+"severity", "page", prefix+"labels", "a=b", prefix+"disable", "stuck,nowhere", "example.com/x", "y")
-	r, err := Generate(newTemplate(), w.Unadjusted(invalid("spec.labels", "too much")), "generated")
+	template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Allow = allAdjustments })
+	r, err := Generate(template, w.Unadjusted(invalid("spec.labels", "too much")), "generated")
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, _ := Generate(newTemplate(), newWorkload(), "generated")
+	plain, _ := Generate(template, newWorkload(), "generated")
 	if !reflect.DeepEqual(r.Spec, plain.Spec) {
 		t.Errorf("made %+v", r.Spec)
 	}
@@ -144,7 +154,7 @@ func TestBracesFit(t *testing.T) {
 				w.Annotations = map[string]string{v1alpha1.AdjustmentPrefix + "labels": "a=" + value + ",b=" + value + ",c=" + value, "x": value}
 			})
 			template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
-				t.Spec.Annotations = texts{"x": "$(deployment.annotations.x)"}
+				t.Spec.Annotations, t.Spec.Allow = texts{"x": "$(deployment.annotations.x)"}, allAdjustments
 			})
 			r, err := Generate(template, w, "generated")
 			if err != nil {
@@ -176,6 +186,9 @@ func TestAdjustOff(t *testing.T) {
 		"all alerts, not allowed":   {[]string{prefix + "alerts", "disabled"}, []v1alpha1.Adjustment{v1alpha1.AdjustDisable}, false, "rulefleet.io/alerts: template down does not allow it; remove the annotation, or extend spec.allow of the template"},
 		"this one, not allowed":     {[]string{prefix + "disable", "down"}, []v1alpha1.Adjustment{}, false, "rulefleet.io/disable: template down does not allow it; remove the annotation, or extend spec.allow of the template"},
 		"a severity, not allowed":   {[]string{prefix + "severity", "info"}, []v1alpha1.Adjustment{v1alpha1.AdjustFor}, false, "rulefleet.io/severity: template down does not allow it; remove the annotation, or extend spec.allow of the template"},
+		"a severity, by default":    {[]string{prefix + "severity", "info"}, nil, false, "rulefleet.io/severity: template down does not allow it; remove the annotation, or extend spec.allow of the template"},
+		"labels, by default":        {[]string{prefix + "labels", "a=b"}, nil, false, "rulefleet.io/labels: template down does not allow it; remove the annotation, or extend spec.allow of the template"},
+		"for, by default":           {[]string{prefix + "for", "1m"}, nil, false, ""},
 		"something else is allowed": {[]string{prefix + "for", "1m"}, []v1alpha1.Adjustment{v1alpha1.AdjustFor}, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -60,9 +60,7 @@ func builtIn(name string, state v1alpha1.State, alert v1alpha1.AlertSpec) *v1alp
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "AlertRuleTemplate"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		// All fields with a default in the API are set, so that the digest stays the same.
-		Spec: v1alpha1.AlertRuleTemplateSpec{AlertSpec: alert, State: state, Allow: []v1alpha1.Adjustment{
-			v1alpha1.AdjustAlerts, v1alpha1.AdjustDisable, v1alpha1.AdjustSeverity, v1alpha1.AdjustFor, v1alpha1.AdjustLabels,
-		}},
+		Spec: v1alpha1.AlertRuleTemplateSpec{AlertSpec: alert, State: state, Allow: slices.Clone(defaultAllow)},
 	}
 	t.Annotations = map[string]string{v1alpha1.BuiltInAnnotation: templateDigest(t.Spec), v1alpha1.BuiltInStateAnnotation: string(state)}
 	return t

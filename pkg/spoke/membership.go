@@ -106,8 +106,10 @@ type news struct {
 	// doomed are the AlertRules whose PrometheusRules are to be removed and can't be at present.
 	doomed      []string
 	doomedKnown bool
-	// refused is the number of Deployments that lack AlertRules because of maxRules.
+	// refused is the number of Deployments that lack AlertRules because of maxRules. crowded is a namespace that
+	// has its share, if others have not.
 	refused int
+	crowded string
 	// contested is the message about writes for the spoke that another client reverts, or "".
 	contested string
 }
@@ -252,7 +254,7 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 	case n.refused > 0:
 		return Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonMaxRulesReached,
-			Message: deploymentsLack(n.refused) + " AlertRules: " + maxRulesReached(sc.Name, ptr.Deref(sc.Spec.MaxRules, 0), n.refused),
+			Message: deploymentsLack(n.refused) + " AlertRules: " + maxRulesReached(sc.Name, ptr.Deref(sc.Spec.MaxRules, 0), n.refused, n.crowded),
 		}
 	}
 	return Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "the hub manages the rules in the spoke"}
@@ -261,13 +263,18 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 // highestMaxRules is the maximum of spec.maxRules in the API.
 const highestMaxRules = 100_000
 
-// maxRulesReached describes a limit that keeps Deployments from getting AlertRules, and what to do.
-func maxRulesReached(spoke string, limit int32, refused int) string {
-	if limit >= highestMaxRules {
-		return fmt.Sprintf("spec.maxRules (%d, the maximum) is reached. Existing AlertRules stay. To generate fewer, narrow the templates", limit)
+// maxRulesReached describes a limit that keeps Deployments from getting AlertRules, and what to do. crowded is the
+// namespace that has its share, if others have not.
+func maxRulesReached(spoke string, limit int32, refused int, crowded string) string {
+	reached := "is reached"
+	if crowded != "" {
+		reached = fmt.Sprintf("reserves a part for other namespaces than %s (--spoke-namespace-share)", crowded)
 	}
-	return fmt.Sprintf("spec.maxRules (%d) is reached. Existing AlertRules stay. To generate fewer, narrow the templates."+
-		" One Prometheus is supported with at most 2,000 alerting rules. To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'", limit, spoke, more(limit, refused))
+	if limit >= highestMaxRules {
+		return fmt.Sprintf("spec.maxRules (%d, the maximum) %s. Existing AlertRules stay. To generate fewer, narrow the templates", limit, reached)
+	}
+	return fmt.Sprintf("spec.maxRules (%d) %s. Existing AlertRules stay. To generate fewer, narrow the templates."+
+		" One Prometheus is supported with at most 2,000 alerting rules. To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'", limit, reached, spoke, more(limit, refused))
 }
 
 // more suggests a higher limit: room for at least as many AlertRules as Deployments are refused.

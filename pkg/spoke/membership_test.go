@@ -212,6 +212,7 @@ type statusCase struct {
 	held    *Held
 	doomed  []string // nil: not known
 	refused int
+	crowded string
 	undone  string
 	want    map[string]string // conditions: status/reason
 	moved   []string          // those whose transition is now
@@ -220,7 +221,7 @@ type statusCase struct {
 }
 
 func (c statusCase) news() news {
-	return news{seen: c.seen, finding: c.finding, held: c.held, doomed: c.doomed, doomedKnown: c.doomed != nil, refused: c.refused, contested: c.undone}
+	return news{seen: c.seen, finding: c.finding, held: c.held, doomed: c.doomed, doomedKnown: c.doomed != nil, refused: c.refused, crowded: c.crowded, contested: c.undone}
 }
 
 // spec changes the spec of a SpokeCluster, whose status is not written yet.
@@ -484,6 +485,18 @@ func TestStatusOf(t *testing.T) {
 				t.Helper()
 				message := meta.FindStatusCondition(s.Conditions, ready).Message
 				if !strings.HasPrefix(message, "3 Deployments lack AlertRules: spec.maxRules (5) is reached. ") || !strings.HasSuffix(message, `{"spec":{"maxRules":11}}'`) {
+					t.Errorf("the message is %q", message)
+				}
+			},
+		},
+		"a namespace wants more than its share": {
+			sc: spec(well(), func(s *v1alpha1.SpokeClusterSpec) { s.MaxRules = ptr.To[int32](5) }), seen: good(), refused: 3, crowded: "shop",
+			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/MaxRulesReached"},
+			moved: []string{ready}, contact: longAgo,
+			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				message := meta.FindStatusCondition(s.Conditions, ready).Message
+				if !strings.HasPrefix(message, "3 Deployments lack AlertRules: spec.maxRules (5) reserves a part for other namespaces than shop (--spoke-namespace-share). ") {
 					t.Errorf("the message is %q", message)
 				}
 			},

@@ -84,8 +84,9 @@ type Rules interface {
 	// Forgotten reports whether the identity of a spoke may be lost: the CustomResourceDefinition of
 	// SpokeClusters was deleted and created again after its Secret was created.
 	Forgotten(ctx context.Context, registered time.Time) (bool, error)
-	// Refused returns the number of Deployments of a spoke that lack AlertRules because of maxRules.
-	Refused(spoke string) int
+	// Refused returns the number of Deployments of a spoke that lack AlertRules because of maxRules, and a
+	// namespace that has its share if others have not.
+	Refused(spoke string) (n int, namespace string)
 }
 
 // SetupWithManager adds the Registrar to the hub's manager.
@@ -135,7 +136,8 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if !sc.DeletionTimestamp.IsZero() {
 		return r.leave(ctx, sc, secret)
 	}
-	n := news{held: r.Deletions.Held(req.Name), refused: r.Rules.Refused(req.Name)}
+	n := news{held: r.Deletions.Held(req.Name)}
+	n.refused, n.crowded = r.Rules.Refused(req.Name)
 	if n.finding, err = r.connect(ctx, sc, secret); err != nil {
 		return reconcile.Result{}, err
 	}

@@ -52,7 +52,7 @@ func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[st
 				continue
 			}
 		}
-		if existing == nil && !r.quota.take(w.Cluster.Name, w.Cluster.MaxRules, hub.Key(ar)) {
+		if existing == nil && !r.quota.take(w.Cluster.Name, w.Cluster.MaxRules, w.Namespace, hub.Key(ar)) {
 			refused = true
 			continue
 		}

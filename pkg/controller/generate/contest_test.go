@@ -293,7 +293,7 @@ func TestContest(t *testing.T) {
 			vanish()
 			c.apply(0, time.Second)
 			c.wantShown("an unknown client deletes AlertRule")
-			if !c.quota.take("spoke", new(int32(1)), types.NamespacedName{Name: "another"}) {
+			if !c.quota.take("spoke", new(int32(1)), "shop", types.NamespacedName{Name: "another"}) {
 				c.Error("what waits takes another's room")
 			}
 			c.quota.release("spoke", types.NamespacedName{Name: "another"})

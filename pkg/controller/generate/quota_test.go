@@ -20,19 +20,19 @@ func TestQuota(t *testing.T) {
 	q.changed = func(string) { told++ }
 	take := func(spoke, rule string, want bool) {
 		t.Helper()
-		if got := q.take(spoke, new(int32(2)), named(rule)); got != want {
+		if got := q.take(spoke, new(int32(2)), "ns", named(rule)); got != want {
 			t.Errorf("taking %s for %s: %v", rule, spoke, got)
 		}
 	}
-	q.add("s", named("there"))
+	q.add("s", "ns", named("there"))
 	take("s", "first", true)
 	take("s", "first", true) // counted already
 	take("s", "second", false)
 	take("t", "second", true) // another spoke's
 	q.settle("s", named("web"), true)
 	q.settle("s", named("web"), true)
-	if q.refusedOf("s") != 1 || told != 1 {
-		t.Errorf("%d are refused, told %d times", q.refusedOf("s"), told)
+	if n, _ := q.refusedOf("s"); n != 1 || told != 1 {
+		t.Errorf("%d are refused, told %d times", n, told)
 	}
 
 	q.release("s", named("first"))
@@ -46,13 +46,13 @@ func TestQuota(t *testing.T) {
 	}
 	take("s", "third", true)
 	q.settle("s", named("web"), false)
-	if q.refusedOf("s") != 0 || told != 2 {
-		t.Errorf("%d are refused, told %d times", q.refusedOf("s"), told)
+	if n, _ := q.refusedOf("s"); n != 0 || told != 2 {
+		t.Errorf("%d are refused, told %d times", n, told)
 	}
 	if _, ok := q.drop("s", named("third")); ok {
 		t.Error("there is room for somebody")
 	}
-	if !q.take("s", nil, named("any")) {
+	if !q.take("s", nil, "ns", named("any")) {
 		t.Error("without a limit, there is one")
 	}
 	for _, name := range []string{"any", "second"} {
@@ -68,7 +68,7 @@ func TestQuota(t *testing.T) {
 func TestQuotaWakesOneForEachPlace(t *testing.T) {
 	q := &quota{}
 	for _, name := range []string{"a", "b", "c"} {
-		q.add("s", named(name))
+		q.add("s", "ns", named(name))
 		q.settle("s", named("web-"+name), true)
 	}
 	woken := map[types.NamespacedName]bool{}
@@ -94,7 +94,7 @@ func TestQuotaSideBySide(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
-			if q.take("s", new(int32(20)), named(fmt.Sprint(i))) {
+			if q.take("s", new(int32(20)), "ns", named(fmt.Sprint(i))) {
 				taken.Add(1)
 			}
 		})
@@ -109,17 +109,18 @@ func TestQuotaSideBySide(t *testing.T) {
 func TestQuotaForgets(t *testing.T) {
 	q, told := &quota{}, 0
 	q.changed = func(string) { told++ }
-	q.add("s", named("there"))
-	q.add("other", named("its"))
+	q.add("s", "ns", named("there"))
+	q.add("other", "ns", named("its"))
 	q.settle("s", named("web"), true)
 	q.settle("other", named("web"), true)
 	told = 0
 	q.forget("s")
 	q.forget("none")
-	if q.refusedOf("s") != 0 || q.refusedOf("other") != 1 || told != 1 || len(q.waiting("s")) > 0 {
-		t.Errorf("%d are refused, told %d times", q.refusedOf("s"), told)
+	n, _ := q.refusedOf("s")
+	if others, _ := q.refusedOf("other"); n != 0 || others != 1 || told != 1 || len(q.waiting("s")) > 0 {
+		t.Errorf("%d are refused, told %d times", n, told)
 	}
-	if q.take("s", new(int32(1)), named("another")) {
+	if q.take("s", new(int32(1)), "ns", named("another")) {
 		t.Error("what is on the hub does not count")
 	}
 	if _, ok := q.drop("s", named("there")); ok {
@@ -132,5 +133,75 @@ func TestQuotaForgets(t *testing.T) {
 	q.forget("s")
 	if got := memory.Of(q, "s"); len(got) > 0 {
 		t.Errorf("remembered: %q", got)
+	}
+}
+
+// One namespace of a spoke can't use the last quarter of the limit, whoever comes first.
+func TestQuotaOfANamespace(t *testing.T) {
+	of := func(namespace string, n int) types.NamespacedName {
+		return types.NamespacedName{Namespace: namespace, Name: fmt.Sprint(n)}
+	}
+	fill := func(q *quota, limit int32, namespace string) (taken int) {
+		for n := range 100 {
+			if q.take("s", &limit, namespace, of(namespace, n)) {
+				taken++
+			}
+		}
+		return taken
+	}
+	for name, c := range map[string]struct {
+		percent    int
+		limit      int32
+		own, other int // what the first namespace gets, and then two others together
+	}{
+		"a quarter":            {75, 20, 15, 5},
+		"rounded":              {75, 21, 16, 5},
+		"a single place":       {75, 1, 1, 0},
+		"too few for quarters": {75, 3, 3, 0},
+		"one is reserved":      {75, 4, 3, 1},
+		"nothing is reserved":  {100, 20, 20, 0},
+		"no share":             {0, 20, 20, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := &quota{percent: c.percent}
+			if own := fill(q, c.limit, "greedy"); own != c.own {
+				t.Errorf("one namespace gets %d of %d", own, c.limit)
+			}
+			if other := fill(q, c.limit, "b") + fill(q, c.limit, "c"); other != c.other {
+				t.Errorf("the others get %d of %d", other, c.limit)
+			}
+		})
+	}
+
+	// What exists keeps its place, also above the share, and a restart makes no difference.
+	q := &quota{percent: 75}
+	limit := int32(20)
+	for n := range 18 {
+		q.add("s", "greedy", of("greedy", n))
+	}
+	if !q.take("s", &limit, "greedy", of("greedy", 17)) || q.take("s", &limit, "greedy", of("greedy", 18)) {
+		t.Error("one that exists has lost its place, or a new one has got one")
+	}
+	for _, w := range []types.NamespacedName{of("greedy", 18), of("greedy", 19), of("b", 7), of("b", 8), of("c", 9)} {
+		q.settle("s", w, true)
+	}
+	if n, crowded := q.refusedOf("s"); n != 5 || crowded != "greedy" {
+		t.Errorf("%d are refused, because of %q", n, crowded)
+	}
+	// The room goes to namespaces that have the fewest.
+	q.add("s", "c", of("c", 1))
+	none := types.NamespacedName{}
+	for i, want := range []types.NamespacedName{of("b", 7), none, of("b", 8), of("c", 9), none, of("greedy", 18)} {
+		if got, _ := q.drop("s", of("greedy", i-2)); got != want { // the first two are not there
+			t.Errorf("%d: reconciled next is %v, want %v", i, got, want)
+		}
+	}
+	q.add("s", "b", of("b", 1))
+	q.add("s", "b", of("b", 2))
+	q.add("s", "b", of("b", 3))
+	q.add("s", "b", of("b", 4))
+	q.add("s", "b", of("b", 5))
+	if n, crowded := q.refusedOf("s"); n != 5 || crowded != "" {
+		t.Errorf("where the limit is reached: %d are refused, because of %q", n, crowded)
 	}
 }

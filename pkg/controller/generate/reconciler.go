@@ -77,6 +77,9 @@ type Options struct {
 	Propagation *metrics.Propagation
 	// Namespace is the namespace of generated AlertRules.
 	Namespace string
+	// NamespaceShare is how many percent of a spoke's maxRules the Deployments of one of its namespaces can use;
+	// 0 means all.
+	NamespaceShare int
 	// Writes is how many AlertRules per second a spoke may cause to be rewritten; 0 means DefaultWrites.
 	Writes int
 	// Validator validates templates and rules.
@@ -92,8 +95,9 @@ type Reconciler struct {
 	pace   pace
 }
 
-// Refused returns the number of Deployments of a spoke that lack AlertRules because of maxRules.
-func (r *Reconciler) Refused(spoke string) int { return r.quota.refusedOf(spoke) }
+// Refused returns the number of Deployments of a spoke that lack AlertRules because of maxRules, and a namespace
+// that has its share if others have not.
+func (r *Reconciler) Refused(spoke string) (n int, namespace string) { return r.quota.refusedOf(spoke) }
 
 // Forget drops the state of a spoke that is no longer registered. Its AlertRules count while they are on the
 // hub.
@@ -107,7 +111,7 @@ func NewReconciler(o Options) *Reconciler {
 	if o.Contests == nil {
 		o.Contests = contest.New(clock.RealClock{}, o.Intervals)
 	}
-	r := &Reconciler{Options: o, writes: expect.New[types.NamespacedName](clock.RealClock{}), pace: pace{writes: o.Writes}}
+	r := &Reconciler{Options: o, writes: expect.New[types.NamespacedName](clock.RealClock{}), pace: pace{writes: o.Writes}, quota: quota{percent: o.NamespaceShare}}
 	r.quota.changed = func(name string) { r.Spokes.ChangedSoon(name) }
 	return r
 }

@@ -136,7 +136,7 @@ func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spok
 // count and discount update the quota of the spoke of a generated AlertRule.
 func (r *Reconciler) count(o client.Object) {
 	if ar, ok := o.(*v1alpha1.AlertRule); ok && hub.Generated(ar) && ar.Namespace == r.Namespace {
-		r.quota.add(string(ar.Spec.WorkloadRef.Cluster), hub.Key(ar))
+		r.quota.add(string(ar.Spec.WorkloadRef.Cluster), string(ar.Spec.WorkloadRef.Namespace), hub.Key(ar))
 	}
 }
 

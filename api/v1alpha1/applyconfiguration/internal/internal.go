@@ -167,9 +167,7 @@ var schemaYAML = typed.YAMLObject(`types:
       default:
       - alerts
       - disable
-      - severity
       - for
-      - labels
     - name: annotations
       type:
         map:

@@ -24,8 +24,9 @@ type AlertRuleTemplateSpecApplyConfiguration struct {
 	// workloads selects the Deployments by their labels. It defaults to every Deployment.
 	Workloads *v1.LabelSelectorApplyConfiguration `json:"workloads,omitempty"`
 	// allow lists the annotations with which a Deployment can adjust its AlertRule, without their prefix
-	// rulefleet.io/. It defaults to all of them: alerts, disable, severity, for and labels. An empty list
-	// allows none.
+	// rulefleet.io/: alerts, disable, severity, for and labels. It defaults to alerts, disable and for. With
+	// severity and labels, everyone who can edit a Deployment decides who is notified. An empty list allows
+	// none.
 	Allow []apiv1alpha1.Adjustment `json:"allow,omitempty"`
 	// state defines whether the template generates AlertRules. Disabled removes those that it has
 	// generated.
