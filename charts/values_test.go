@@ -109,6 +109,7 @@ var effects = map[string]effect{
 
 	"tenants.protectedLabels":  {value: []any{"team", "tier"}, want: "--protected-labels=team,tier\n"},
 	"tenants.minInterval":      {value: "30s", want: "--tenant-min-interval=30s"},
+	"tenants.maxRules":         {value: 0, want: "--tenant-max-rules=0"},
 	"tenants.enforceNamespace": {value: true, want: "--enforce-namespace=true"},
 
 	"allowKubeconfig":          {value: []any{"loopback", "http"}, want: "--allow-kubeconfig=loopback,http"},

@@ -46,6 +46,10 @@ const (
 	// ReasonNamespaceNotAllowed is Accepted=False: an AlertRule outside of Rulefleet's own namespace can
 	// only write to the namespace of the same name in the spokes.
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
+	// ReasonLimitExceeded is Accepted=False: the namespace of the AlertRule has the maximum number of
+	// AlertRules (--tenant-max-rules). The AlertRule waits until another one is deleted; the oldest one that
+	// waits is next. AlertRules that were accepted before stay accepted.
+	ReasonLimitExceeded = "LimitExceeded"
 	// ReasonAllApplied is Ready=True: the rule has reached the furthest state that can be verified in
 	// every spoke.
 	ReasonAllApplied = "AllApplied"
@@ -73,6 +77,9 @@ const (
 	ReasonUnreachable = "Unreachable"
 	// ReasonNotRegistered means that the placement contains a name that no SpokeCluster has.
 	ReasonNotRegistered = "NotRegistered"
+	// ReasonTenantNotAllowed means that the placement names a spoke that does not take AlertRules of this
+	// namespace of the hub: spec.tenants of its SpokeCluster does not select the namespace.
+	ReasonTenantNotAllowed = "TenantNotAllowed"
 	// ReasonCRDMissing means that the spoke does not serve PrometheusRules.
 	ReasonCRDMissing = "CRDMissing"
 	// ReasonNamespaceMissing means that the spoke does not have the namespace of the rule.

@@ -33,6 +33,9 @@ const maxIntervalScale = 10
 // minEvaluatorInterval is the minimum time between two polls of a spoke's Prometheus.
 const minEvaluatorInterval = 5 * time.Second
 
+// defaultTenantRules is half of the alerting rules that are supported for one Prometheus.
+const defaultTenantRules = 1000
+
 // options are the manager's flags.
 type options struct {
 	kubeconfig         string
@@ -82,6 +85,7 @@ type options struct {
 	allow           spoke.Allowances // its parsed value
 
 	protectedLabels string
+	tenantMaxRules  int
 	tenancy         rule.Tenancy // the parsed values of the flags
 }
 
@@ -110,6 +114,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.protectedLabels, "protected-labels", "", "comma-separated `labels` of alerts, such as team, that decide who is notified; AlertRules in the manager's own namespace can set them, all others cannot,"+
 		" and the labels of their series are removed as well. The label namespace is always protected: it has the namespace of the rule in the spoke")
 	f.DurationVar(&o.tenancy.MinInterval, "tenant-min-interval", rule.DefaultMinInterval, "minimum `duration` in spec.interval of AlertRules outside of the manager's own namespace")
+	f.IntVar(&o.tenantMaxRules, "tenant-max-rules", defaultTenantRules, "maximum `number` of AlertRules in each hub namespace other than the manager's own and the one of generated AlertRules; later ones wait (reason LimitExceeded), and accepted ones stay. 0 for no limit")
 	f.BoolVar(&o.tenancy.EnforceNamespace, "enforce-namespace", false, "restrict the expressions of AlertRules outside of the manager's own namespace to series whose label namespace is the namespace of the AlertRule; generated AlertRules are not restricted")
 	f.IntVar(&o.limits.Objects, "spoke-max-objects", spoke.DefaultMaxObjects, "maximum `number` of objects of each kind (Deployments, namespaces, PrometheusRules) in a spoke; the rules of a spoke with more are not managed (reason TooLarge)")
 	f.StringVar(&o.spokeMaxMemory, "spoke-max-memory", "48Mi", "maximum `quantity` of memory for the cached objects of a spoke, such as 48Mi; a page of a list can use at most a third of it, and a single object at most a twelfth")
@@ -261,6 +266,9 @@ func (o *options) validateTenancy() error {
 	o.tenancy.ProtectedLabels = fields(o.protectedLabels)
 	if err := rule.ValidateProtectedLabels(o.tenancy.ProtectedLabels, o.clusterLabel); err != nil {
 		errs = append(errs, fmt.Errorf("--protected-labels: %w", err))
+	}
+	if o.tenantMaxRules < 0 {
+		errs = append(errs, fmt.Errorf("--tenant-max-rules: %d is negative; use 0 or more", o.tenantMaxRules))
 	}
 	if d := o.tenancy.MinInterval; d < 0 || d%time.Millisecond != 0 {
 		errs = append(errs, fmt.Errorf("--tenant-min-interval: %v is not valid; use 0 or more, in whole milliseconds", d))

@@ -102,14 +102,14 @@ func TestSpokeLimits(t *testing.T) {
 }
 
 func TestTenancyFlags(t *testing.T) {
-	o, err := parse([]string{"--protected-labels=team,tier", "--tenant-min-interval=0", "--enforce-namespace"}, io.Discard)
-	if want := (rule.Tenancy{ProtectedLabels: []string{"team", "tier"}, EnforceNamespace: true}); err != nil || !reflect.DeepEqual(o.validateOptions().Tenancy, want) {
+	o, err := parse([]string{"--protected-labels=team,tier", "--tenant-min-interval=0", "--enforce-namespace", "--tenant-max-rules=7"}, io.Discard)
+	if want := (rule.Tenancy{ProtectedLabels: []string{"team", "tier"}, EnforceNamespace: true}); err != nil || !reflect.DeepEqual(o.validateOptions().Tenancy, want) || o.tenantMaxRules != 7 {
 		t.Errorf("got %+v, %v", o, err)
 	}
-	if o, err := parse(nil, io.Discard); err != nil || o.tenancy.MinInterval != rule.DefaultMinInterval || o.tenancy.EnforceNamespace || len(o.tenancy.ProtectedLabels) > 0 {
+	if o, err := parse(nil, io.Discard); err != nil || o.tenancy.MinInterval != rule.DefaultMinInterval || o.tenancy.EnforceNamespace || len(o.tenancy.ProtectedLabels) > 0 || o.tenantMaxRules != 1000 {
 		t.Errorf("with no flag: %+v, %v", o, err)
 	}
-	for _, bad := range []string{"--protected-labels=a-b", "--protected-labels=cluster", "--tenant-min-interval=-1s", "--tenant-min-interval=1us"} {
+	for _, bad := range []string{"--protected-labels=a-b", "--protected-labels=cluster", "--tenant-min-interval=-1s", "--tenant-min-interval=1us", "--tenant-max-rules=-1"} {
 		t.Run(bad, func(t *testing.T) {
 			name, _, _ := strings.Cut(bad, "=")
 			if _, err := parse([]string{bad}, io.Discard); err == nil || !strings.Contains(err.Error(), name) {

@@ -223,6 +223,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		return fmt.Errorf("setting up the tracking of CustomResourceDefinitions: %w", err)
 	}
 	witness := hub.NewWitness()
+	places := hub.NewPlaces(local.GetClient(), o.tenantMaxRules, o.namespace, o.generatedNamespace)
 	recorder := local.GetEventRecorder("rulefleet")
 	validator := rule.NewValidator(o.validateOptions())
 	board := status.NewBoard()
@@ -265,7 +266,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	distributor := distribute.NewReconciler(distribute.Options{
 		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Reporter: failures, Validator: validator, Generated: o.generatedNamespace,
 		Propagation: propagation, Evaluations: poller, Contests: contests, Intervals: o.intervals,
-		Render: render,
+		Render: render, Places: places, Changed: board.Notify,
 	})
 	rules.distributor = distributor
 	if err := mgr.Add(poller); err != nil {
@@ -283,7 +284,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		return err
 	}
 	// (3) verdicts → status
-	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator, Metrics: o.checkMetrics, Contests: contests, Intervals: o.intervals}
+	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator, Places: places, Metrics: o.checkMetrics, Contests: contests, Intervals: o.intervals}
 	if err := reconciler.SetupWithManager(local); err != nil {
 		return err
 	}

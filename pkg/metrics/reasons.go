@@ -25,7 +25,7 @@ var reasons = []string{
 	v1alpha1.ReasonNotLoaded, v1alpha1.ReasonEvaluationFailed, v1alpha1.ReasonEvaluatorUnreachable,
 	v1alpha1.ReasonMetricsPresent, v1alpha1.ReasonMetricsMissing, v1alpha1.ReasonKubeStateMetricsMissing,
 	v1alpha1.ReasonEvaluatorsFound, v1alpha1.ReasonNoSuchEvaluator, v1alpha1.ReasonTooManyRules, v1alpha1.ReasonEvaluating,
-	v1alpha1.ReasonNotGranted, v1alpha1.ReasonRestored, v1alpha1.ReasonTooLarge,
+	v1alpha1.ReasonNotGranted, v1alpha1.ReasonRestored, v1alpha1.ReasonTooLarge, v1alpha1.ReasonLimitExceeded, v1alpha1.ReasonTenantNotAllowed,
 }
 
 // reason returns a reason as the value of a label.

@@ -61,10 +61,26 @@ var ofRules = []Reason{
 		Remedy: "Remove `spec.ruleNamespace`, or create the AlertRule in one of the namespaces that the message names.",
 	},
 	{
+		Name: v1alpha1.ReasonLimitExceeded, On: []string{accepted, ready, stalled},
+		Message: "metadata.namespace: namespace shop has the maximum of 1000 AlertRules (--tenant-max-rules); this one waits until another one" +
+			" is deleted, and the oldest one that waits is next",
+		Meaning: "The namespace has more AlertRules than the chart value `tenants.maxRules` allows. AlertRules that were accepted before stay" +
+			" accepted. This one is not written to spokes. What spokes already have of it stays.",
+		Remedy: "Delete AlertRules of the namespace that you don't need, or raise `tenants.maxRules`.",
+	},
+	{
 		Name: v1alpha1.ReasonNoClusters, On: []string{ready},
 		Message: "spec.placement matches no registered spoke; list the spokes and their labels with: kubectl get spokes --show-labels",
 		Meaning: "The placement matches no registered spoke.",
 		Remedy:  "Compare the placement with the labels of the spokes: `kubectl get spokes --show-labels`.",
+	},
+	{
+		Name: v1alpha1.ReasonTenantNotAllowed, On: []string{row, ready, stalled},
+		Message: "SpokeCluster eu-1 does not take AlertRules of namespace shop (spec.tenants); remove the name from spec.placement.names, or add" +
+			" the namespace to spec.tenants",
+		Meaning: "The placement names a spoke that does not take AlertRules of this namespace of the hub. If the spoke had the rule before, it is" +
+			" removed. Spokes that are only selected by their labels have no row then.",
+		Remedy: "Remove the name from the placement, or ask the administrator of the hub to add the namespace to `spec.tenants` of the SpokeCluster.",
 	},
 	{
 		Name: v1alpha1.ReasonNotRegistered, On: []string{row, ready},

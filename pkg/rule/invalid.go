@@ -19,7 +19,7 @@ const maxMessage = 900
 //
 //nolint:errname // it is primarily a verdict, and only an error for callers that return it
 type Invalid struct {
-	// Reason is ReasonInvalidExpr, ReasonInvalidSpec, ReasonNamespaceNotAllowed or
+	// Reason is ReasonInvalidExpr, ReasonInvalidSpec, ReasonNamespaceNotAllowed, ReasonLimitExceeded or
 	// ReasonUnsupported.
 	Reason string
 	// Field is the path of the field, such as spec.annotations[summary].

@@ -60,9 +60,9 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	spokes := fmt.Sprintf("ready in %d/%d spokes", all.spokes-all.lagging, all.spokes)
 	switch {
 	case in.Invalid != nil && all.applied > 0:
-		return is(false, in.Invalid.Reason, "the spec is not valid; the spokes keep the last valid version; see condition Accepted")
+		return is(false, in.Invalid.Reason, in.notAccepted()+"; the spokes keep the last valid version; see condition Accepted")
 	case in.Invalid != nil:
-		return is(false, in.Invalid.Reason, "the spec is not valid; see condition Accepted")
+		return is(false, in.Invalid.Reason, in.notAccepted()+"; see condition Accepted")
 	case in.Contested != "":
 		return is(false, v1alpha1.ReasonContested, in.Contested)
 	case len(in.Leftovers) > 0 && (v.disabled || all.lagging == 0):
@@ -81,6 +81,14 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 		message += "; " + in.tellLeftovers()
 	}
 	return is(false, in.commonReason(v), message)
+}
+
+// notAccepted says in short why a rule is not accepted.
+func (in *StatusInput) notAccepted() string {
+	if in.Invalid.Reason == v1alpha1.ReasonLimitExceeded {
+		return "the namespace has too many AlertRules"
+	}
+	return "the spec is not valid"
 }
 
 // leftovers returns the rows of spokes in which the rule does not belong, by name.
@@ -124,7 +132,7 @@ func (in *StatusInput) commonReason(v view) string {
 // are not listed, all listed rows stall.
 func (in *StatusInput) stalled(v view) metav1.Condition {
 	if in.Invalid != nil {
-		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, "the spec is not valid; see condition Accepted")
+		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, in.notAccepted()+"; see condition Accepted")
 	}
 	stalling := slices.DeleteFunc(slices.Clone(v.listed), func(r v1alpha1.ClusterStatus) bool { return !stalls(&r) })
 	and := "and"

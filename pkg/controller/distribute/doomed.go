@@ -47,8 +47,8 @@ func (r *Reconciler) doomed(ctx context.Context, key types.NamespacedName, clust
 	if !rule.MaybeEnabled(ar) {
 		return true
 	}
-	if r.Validator.Validate(ar) != nil {
-		return false // the last valid rule stays
+	if accepted, err := r.accepts(ctx, ar); err != nil || !accepted {
+		return false // the last accepted rule stays
 	}
 	placed, err := rule.PlacedIn(ar, cluster)
 	return err == nil && !placed

@@ -100,6 +100,10 @@ type Options struct {
 	Render rule.RenderOptions
 	// Validator validates rules.
 	Validator *rule.Validator
+	// Places reports which rules wait because of the limit of their namespace; it may be nil.
+	Places *hub.Places
+	// Changed is called when an AlertRule's status has to be updated; it may be nil.
+	Changed func(alertRule types.NamespacedName)
 }
 
 // Reconciler pushes one AlertRule to one spoke.
@@ -275,8 +279,8 @@ func (r *Reconciler) want(ctx context.Context, t *task, reader hub.Getter) (bool
 	if !rule.MaybeEnabled(ar) {
 		return true, nil
 	}
-	if r.Validator.Validate(ar) != nil {
-		return false, nil //nolint:nilerr // the status shows it; the last valid rule stays
+	if accepted, err := r.accepts(ctx, ar); err != nil || !accepted {
+		return false, err // the status shows it; the last accepted rule stays
 	}
 	if t.placed, err = rule.PlacedIn(ar, t.cluster); err != nil || !t.placed {
 		return err == nil, err
@@ -292,6 +296,15 @@ func (r *Reconciler) want(ctx context.Context, t *task, reader hub.Getter) (bool
 	}
 	t.desired, t.meant = desired, rule.Digest(desired)
 	return true, nil
+}
+
+// accepts reports whether an AlertRule is valid and has a place in its namespace.
+func (r *Reconciler) accepts(ctx context.Context, ar *v1alpha1.AlertRule) (bool, error) {
+	if r.Validator.Validate(ar) != nil {
+		return false, nil
+	}
+	waits, err := r.Places.Waits(ctx, ar)
+	return waits == nil, err //nolint:wrapcheck // it says all
 }
 
 // saw records the SpokeCluster of a name, and drops the answers of a former one.

@@ -1183,3 +1183,54 @@ func TestReconcileMutated(t *testing.T) {
 		})
 	}
 }
+
+// A rule without a place in its namespace is not written, and what is in the spoke stays as it is.
+func TestRuleWithoutAPlace(t *testing.T) {
+	w := newWorld(t)
+	w.Places = hub.NewPlaces(w.hub, 1, admin)
+	var changed []string
+	w.Changed = func(key types.NamespacedName) { changed = append(changed, key.Name) }
+	first := alertRule()
+	first.Name, first.UID, first.CreationTimestamp = "first", "first", metav1.NewTime(time.Unix(1, 0))
+	w.put(w.hub, first)
+	second := alertRule()
+	second.CreationTimestamp = metav1.NewTime(time.Unix(2, 0))
+	w.put(w.hub, second)
+	handler := w.onAlertRule("", nil)
+	for _, ar := range []*v1alpha1.AlertRule{first, second} {
+		handler.Create(t.Context(), event.TypedCreateEvent[client.Object]{Object: ar}, w.queue)
+	}
+	w.enqueued()
+	w.want()
+	w.wantRow("")
+
+	// The first one leaves, so there is room.
+	if err := w.hub.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	handler.Delete(t.Context(), event.TypedDeleteEvent[client.Object]{Object: first}, w.queue)
+	if got := w.enqueued(); !slices.Equal(got, []string{"down in s", "first in s"}) || !slices.Equal(changed, []string{"down"}) {
+		t.Errorf("enqueued are %q, and the status of %q", got, changed)
+	}
+	w.want("create shop")
+	w.sync()
+	w.want()
+	w.wantRow("Applied")
+
+	// It has no place any more, as after a restart with its status lost, and is moved elsewhere.
+	w.Places = hub.NewPlaces(w.hub, 1, admin)
+	older := alertRule()
+	older.Name, older.UID = "older", "older"
+	w.put(w.hub, older)
+	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Names[0] = "elsewhere" })
+	w.want()
+	if w.object() == nil {
+		t.Error("it is removed")
+	}
+	if rules, _ := w.Doomed(t.Context(), "s"); len(rules) > 0 {
+		t.Errorf("to be removed are %q", rules)
+	}
+	// One that is disabled is removed, whether it has a place or not.
+	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
+	w.want("delete shop")
+}

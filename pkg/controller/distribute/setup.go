@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
@@ -114,7 +115,7 @@ func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue)
 // onAlertRule enqueues a changed AlertRule for every engaged spoke where it is or was placed, or that has an
 // object of it.
 func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
-	return r.Witness.Before(spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
+	changed := func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		key := hub.Key(versions[0])
 		if ar, ok := versions[0].(*v1alpha1.AlertRule); ok && len(versions) == 1 && ar.Spec.Placement.Selector == nil {
 			// This covers all generated AlertRules. A spoke that has an object of it and is not named enqueued it
@@ -142,7 +143,39 @@ func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spok
 		for _, name := range concerned {
 			r.enqueue(ctx, q, name, key)
 		}
-	}))
+	}
+	return r.Witness.Before(&placing{EventHandler: spoke.OnEvent(changed), r: r, changed: changed})
+}
+
+// placing tells Places of new and deleted AlertRules. One that gets a place is handled as if it were new.
+type placing struct {
+	spoke.EventHandler
+
+	r       *Reconciler
+	changed func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object)
+}
+
+// Create implements spoke.EventHandler.
+func (h *placing) Create(ctx context.Context, e event.TypedCreateEvent[client.Object], q spoke.WorkQueue) {
+	if ar, ok := e.Object.(*v1alpha1.AlertRule); ok {
+		// The cache has synced, so an error means that the process is ending.
+		_ = h.r.Places.Saw(ctx, ar)
+	}
+	h.EventHandler.Create(ctx, e, q)
+}
+
+// Delete implements spoke.EventHandler.
+func (h *placing) Delete(ctx context.Context, e event.TypedDeleteEvent[client.Object], q spoke.WorkQueue) {
+	h.EventHandler.Delete(ctx, e, q)
+	next, found := h.r.Places.Gone(hub.Key(e.Object))
+	ar := &v1alpha1.AlertRule{}
+	if !found || h.r.Hub.Get(ctx, next, ar) != nil {
+		return // it was deleted as well, and its event passes the place on
+	}
+	h.changed(ctx, q, ar)
+	if h.r.Changed != nil {
+		h.r.Changed(next)
+	}
 }
 
 // engaged returns the spokes that are engaged. No change is under way for the others; engaging them enqueues

@@ -53,6 +53,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Validator validates rules.
 	Validator *rule.Validator
+	// Places reports which rules wait because of the limit of their namespace; it may be nil.
+	Places *hub.Places
 	// Metrics reports whether the series that expressions select are queried.
 	Metrics bool
 	// Contests reports which AlertRules another client on the hub reverts; it may be nil.
@@ -275,6 +277,12 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 	in := rule.StatusInput{
 		Rule: ar, Invalid: r.Validator.Validate(ar),
 		Verdicts: r.Board.rows(hub.Key(ar)), Leftovers: r.Board.leftover(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()), Metrics: r.Metrics,
+	}
+	if in.Invalid == nil {
+		var err error
+		if in.Invalid, err = r.Places.Waits(ctx, ar); err != nil {
+			return in, err //nolint:wrapcheck // it says all
+		}
 	}
 	if in.Invalid == nil {
 		in.Warnings = r.Validator.Warnings(ar)

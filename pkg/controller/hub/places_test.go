@@ -1,0 +1,176 @@
+package hub
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// places is a hub with Places for two AlertRules in each namespace.
+type places struct {
+	*testing.T
+	*Places
+
+	hub client.Client
+}
+
+func newPlaces(t *testing.T, limit int) *places {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	p := &places{T: t, hub: fake.NewClientBuilder().WithScheme(scheme).Build()}
+	p.restart(limit)
+	return p
+}
+
+func (p *places) restart(limit int) { p.Places = NewPlaces(p.hub, limit, "admin", "generated") }
+
+// exists creates an AlertRule of an age in seconds, whose condition Accepted has a reason if that is not "".
+func (p *places) exists(namespace, name string, age int, accepted string) *v1alpha1.AlertRule {
+	p.Helper()
+	ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: metav1.NewTime(time.Unix(int64(1_000_000-age), 0))}}
+	if accepted != "" {
+		ar.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Reason: accepted}}
+	}
+	if err := p.hub.Create(p.Context(), ar); err != nil {
+		p.Fatal(err)
+	}
+	return ar
+}
+
+// comes creates an AlertRule and handles its event.
+func (p *places) comes(namespace, name string) {
+	p.Helper()
+	if err := p.Saw(p.Context(), p.exists(namespace, name, 0, "")); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// goes deletes an AlertRule and handles its event, after which the next one has a place.
+func (p *places) goes(namespace, name, next string) {
+	p.Helper()
+	if err := p.hub.Delete(p.Context(), &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}); err != nil {
+		p.Fatal(err)
+	}
+	if got, found := p.Gone(types.NamespacedName{Namespace: namespace, Name: name}); got.Name != next || found != (next != "") {
+		p.Errorf("after %s, %v is next, want %s", name, got, next)
+	}
+}
+
+// wait checks which AlertRules of a namespace wait.
+func (p *places) wait(namespace string, want ...string) {
+	p.Helper()
+	var list v1alpha1.AlertRuleList
+	if err := p.hub.List(p.Context(), &list, client.InNamespace(namespace)); err != nil {
+		p.Fatal(err)
+	}
+	var got []string
+	for i := range list.Items {
+		bad, err := p.Waits(p.Context(), &list.Items[i])
+		if err != nil {
+			p.Fatal(err)
+		}
+		if bad == nil {
+			continue
+		}
+		got = append(got, list.Items[i].Name)
+		if bad.Reason != v1alpha1.ReasonLimitExceeded {
+			p.Errorf("it waits because of %v", bad)
+		}
+	}
+	if !slices.Equal(got, want) {
+		p.Errorf("%q wait, want %q", got, want)
+	}
+}
+
+func TestPlaces(t *testing.T) {
+	p := newPlaces(t, 2)
+	for _, name := range []string{"z", "m", "a", "b"} {
+		p.comes("shop", name)
+	}
+	p.comes("other", "a")
+	p.wait("shop", "a", "b") // the first ones keep their place, whatever their names are
+	p.wait("other")
+	p.goes("shop", "b", "")
+	p.comes("shop", "c")
+	p.goes("shop", "z", "a")
+	p.wait("shop", "c")
+	p.goes("shop", "a", "c")
+	p.goes("shop", "c", "")
+	p.goes("shop", "m", "")
+	p.goes("other", "a", "")
+	if len(p.spaces) > 0 {
+		t.Errorf("it remembers %v", p.spaces)
+	}
+}
+
+// After a restart, those that were accepted keep their place, and then the oldest get one.
+func TestPlacesAfterARestart(t *testing.T) {
+	p := newPlaces(t, 2)
+	p.exists("shop", "old", 9, v1alpha1.ReasonLimitExceeded)
+	p.exists("shop", "older", 10, "")
+	p.exists("shop", "young", 1, v1alpha1.ReasonAccepted)
+	p.wait("shop", "old")
+	p.goes("shop", "young", "old")
+	p.exists("other", "b", 5, "")
+	p.exists("other", "c", 5, "")
+	p.exists("other", "a", 5, "")
+	p.wait("other", "c")
+
+	// A lower limit takes no place away, and one that was accepted and is not valid now keeps its own.
+	for _, name := range []string{"a", "b", "c"} {
+		p.exists("third", name, 1, v1alpha1.ReasonInvalidExpr)
+	}
+	p.restart(1)
+	p.wait("third")
+	p.comes("third", "d")
+	p.wait("third", "d")
+	p.goes("third", "a", "")
+	p.goes("third", "b", "")
+	p.wait("third", "d")
+	p.goes("third", "c", "d")
+}
+
+// A worker may ask for an AlertRule that is gone by then.
+func TestPlacesAreNotForThoseThatAreGone(t *testing.T) {
+	p := newPlaces(t, 1)
+	p.comes("shop", "other")
+	gone := p.exists("shop", "gone", 0, "")
+	p.goes("shop", "gone", "")
+	if bad, err := p.Waits(t.Context(), gone); bad == nil || err != nil {
+		t.Errorf("it waits: %v, %v", bad, err)
+	}
+	p.goes("shop", "other", "")
+	if bad, err := p.Waits(t.Context(), gone); bad != nil || err != nil {
+		t.Errorf("it waits: %v, %v", bad, err)
+	}
+	p.comes("shop", "new")
+	p.wait("shop")
+}
+
+func TestPlacesWithoutLimit(t *testing.T) {
+	p := newPlaces(t, 1)
+	for _, name := range []string{"a", "b"} {
+		p.comes("admin", name)
+		p.comes("generated", name)
+	}
+	p.wait("admin")
+	p.wait("generated")
+	p.goes("admin", "a", "")
+	p.restart(0)
+	p.exists("shop", "a", 1, "")
+	p.exists("shop", "b", 1, "")
+	p.wait("shop")
+	p.Places = nil
+	p.wait("shop")
+}
