@@ -92,6 +92,13 @@ type SpokeClusterSpec struct {
 	// +kubebuilder:validation:Maximum=100000
 	MaxRules *int32 `json:"maxRules,omitempty"`
 
+	// tenants selects the namespaces of the hub whose AlertRules the spoke takes. By default, it takes those of
+	// all namespaces except system namespaces, whose names begin with kube- or openshift-. AlertRules in
+	// Rulefleet's own namespace and generated AlertRules are always taken. If you narrow tenants, rules that
+	// are no longer taken are removed from the spoke.
+	// +optional
+	Tenants *TenantSelection `json:"tenants,omitempty"`
+
 	// adoptHubIDs are the ids of former hubs whose PrometheusRules in the spoke this hub takes over. It
 	// takes over a PrometheusRule if this hub has an AlertRule with the same namespace and name as the
 	// AlertRule from which the former hub created it. Make sure that the former hub no longer writes to the
@@ -100,6 +107,22 @@ type SpokeClusterSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	AdoptHubIDs []HubID `json:"adoptHubIDs,omitempty"`
+}
+
+// TenantSelection selects namespaces of the hub: those that are listed by name, and those that match the
+// selector. System namespaces, whose names begin with kube- or openshift-, are selected only if they are
+// listed in names.
+// +kubebuilder:validation:XValidation:rule="has(self.names) || has(self.selector)",message="no namespace is selected; list names, or set a label selector; an empty list of names selects none, and an empty selector ({}) selects every namespace"
+type TenantSelection struct {
+	// names lists namespaces of the hub by name. An empty list selects none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	Names []NamespaceName `json:"names,omitzero"`
+
+	// selector selects namespaces of the hub by their labels.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
 // DeletionPolicy defines what happens to the rules in a spoke when its SpokeCluster is deleted.

@@ -223,6 +223,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		return fmt.Errorf("setting up the tracking of CustomResourceDefinitions: %w", err)
 	}
 	witness := hub.NewWitness()
+	tenants := hub.NewTenants(ctx, local.GetCache(), o.namespace, o.generatedNamespace)
 	places := hub.NewPlaces(local.GetClient(), o.tenantMaxRules, o.namespace, o.generatedNamespace)
 	recorder := local.GetEventRecorder("rulefleet")
 	validator := rule.NewValidator(o.validateOptions())
@@ -266,7 +267,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	distributor := distribute.NewReconciler(distribute.Options{
 		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Reporter: failures, Validator: validator, Generated: o.generatedNamespace,
 		Propagation: propagation, Evaluations: poller, Contests: contests, Intervals: o.intervals,
-		Render: render, Places: places, Changed: board.Notify,
+		Render: render, Tenants: tenants, Places: places, Changed: board.Notify,
 	})
 	rules.distributor = distributor
 	if err := mgr.Add(poller); err != nil {
@@ -284,7 +285,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		return err
 	}
 	// (3) verdicts → status
-	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator, Places: places, Metrics: o.checkMetrics, Contests: contests, Intervals: o.intervals}
+	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator, Tenants: tenants, Places: places, Metrics: o.checkMetrics, Contests: contests, Intervals: o.intervals}
 	if err := reconciler.SetupWithManager(local); err != nil {
 		return err
 	}
@@ -332,6 +333,7 @@ func newManager(
 					Label:      registered,
 					Transform:  cache.TransformStripManagedFields(),
 				},
+				spoke.NamespaceMetadata():     {Transform: cache.TransformStripManagedFields()},
 				&v1alpha1.AlertRule{}:         {UnsafeDisableDeepCopy: &shared},
 				&v1alpha1.AlertRuleTemplate{}: {UnsafeDisableDeepCopy: &shared},
 				&v1alpha1.SpokeCluster{}:      {UnsafeDisableDeepCopy: &shared},

@@ -97,12 +97,16 @@ func (m *merged) blame(bad *Invalid) *Invalid {
 	return bad
 }
 
-// PlacedIn reports whether an AlertRule belongs in a spoke: its placement selects the spoke, and the
-// rule is enabled there. It returns an error for an invalid selector.
+// PlacedIn reports whether an AlertRule belongs in a spoke: its placement selects the spoke, the spoke takes
+// AlertRules of its namespace, and the rule is enabled there. It returns an error for an invalid selector.
 func PlacedIn(r *v1alpha1.AlertRule, c Cluster) (bool, error) {
-	placed, err := Places(r.Spec.Placement, c)
-	if err != nil || !placed {
-		return false, err
+	for _, decide := range []func() (bool, error){
+		func() (bool, error) { return Places(r.Spec.Placement, c) },
+		c.takes,
+	} {
+		if placed, err := decide(); err != nil || !placed {
+			return false, err
+		}
 	}
 	return stateIn(r, c) != v1alpha1.Disabled, nil
 }

@@ -27,6 +27,10 @@ type Cluster struct {
 	RuleLabels map[string]string
 	// Suspended is true if nothing may be written to the spoke.
 	Suspended bool
+	// Tenants are spec.tenants of its SpokeCluster: the namespaces of the hub whose AlertRules it takes. Tenant
+	// is the namespace of the AlertRule in question, or nil for the operator's own two, which are always taken.
+	Tenants *v1alpha1.TenantSelection
+	Tenant  *Tenant
 	// AdoptHubIDs are the ids of the former hubs whose PrometheusRules this hub takes over.
 	AdoptHubIDs []string
 	// MaxRules limits the number of AlertRules that templates generate for its Deployments. nil means

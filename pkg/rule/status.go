@@ -174,12 +174,13 @@ var (
 		v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonForbidden, v1alpha1.ReasonMutated, v1alpha1.ReasonError,
 		v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonInvalidExpr, v1alpha1.ReasonUnsupported,
 		v1alpha1.ReasonNotSelected, v1alpha1.ReasonAmbiguous, v1alpha1.ReasonNamespaceEnforced, v1alpha1.ReasonNotLoaded, v1alpha1.ReasonEvaluationFailed,
-		v1alpha1.ReasonEvaluatorUnreachable, v1alpha1.ReasonContested,
+		v1alpha1.ReasonEvaluatorUnreachable, v1alpha1.ReasonContested, v1alpha1.ReasonTenantNotAllowed,
 	}
 	stallingReasons = []string{
 		v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonForbidden, v1alpha1.ReasonQuotaExceeded,
 		v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonInvalidExpr, v1alpha1.ReasonUnsupported,
 		v1alpha1.ReasonNotSelected, v1alpha1.ReasonAmbiguous, v1alpha1.ReasonNamespaceEnforced, v1alpha1.ReasonNotLoaded,
+		v1alpha1.ReasonTenantNotAllowed,
 	}
 	unreachableReasons = []string{
 		v1alpha1.ReasonUnreachable, v1alpha1.ReasonAuthFailed, v1alpha1.ReasonInvalidKubeconfig, v1alpha1.ReasonKubeconfigMissing,

@@ -57,7 +57,7 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	is := func(is bool, reason, message string) metav1.Condition {
 		return condition(v1alpha1.ConditionReady, is, reason, message)
 	}
-	spokes := fmt.Sprintf("ready in %d/%d spokes", all.spokes-all.lagging, all.spokes)
+	spokes := fmt.Sprintf("ready in %d/%d spokes", all.spokes-all.lagging, all.spokes) + in.tellRefusing()
 	switch {
 	case in.Invalid != nil && all.applied > 0:
 		return is(false, in.Invalid.Reason, in.notAccepted()+"; the spokes keep the last valid version; see condition Accepted")
@@ -72,7 +72,7 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 	case v.disabled:
 		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled and is removed from the spokes; a spoke that is unreachable or suspended, or whose deletions are held, keeps it until that ends")
 	case all.spokes == 0:
-		return is(false, v1alpha1.ReasonNoClusters, "spec.placement matches no registered spoke; list the spokes and their labels with: kubectl get spokes --show-labels")
+		return is(false, v1alpha1.ReasonNoClusters, "spec.placement matches no registered spoke"+in.tellRefusing()+"; list the spokes and their labels with: kubectl get spokes --show-labels")
 	case all.lagging == 0:
 		return is(true, v1alpha1.ReasonAllApplied, spokes)
 	}
@@ -81,6 +81,25 @@ func (in *StatusInput) ready(v view, all crowd) metav1.Condition {
 		message += "; " + in.tellLeftovers()
 	}
 	return is(false, in.commonReason(v), message)
+}
+
+// tellRefusing counts the spokes that the placement selects by labels and that don't take the rule.
+func (in *StatusInput) tellRefusing() string {
+	selector, err := selectorOf(in.Rule.Spec.Placement.Selector)
+	if err != nil {
+		return "" // Validate refuses it
+	}
+	n := 0
+	for i := range in.Clusters {
+		s := &in.Clusters[i]
+		if !s.taken() && places(nil, selector, s.Cluster) && !slices.Contains(in.Rule.Spec.Placement.Names, v1alpha1.ClusterName(s.Name)) {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d more match, but do not take AlertRules of namespace %s: spec.tenants of the SpokeCluster)", n, in.Rule.Namespace)
 }
 
 // notAccepted says in short why a rule is not accepted.

@@ -2,6 +2,7 @@ package rule
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -172,11 +173,17 @@ func (in *StatusInput) picked() map[string]*SpokeState {
 	}
 	for i := range in.Clusters {
 		s := &in.Clusters[i]
-		if _, named := out[s.Name]; named || places(nil, selector, s.Cluster) {
+		if _, named := out[s.Name]; named || s.taken() && places(nil, selector, s.Cluster) {
 			out[s.Name] = s
 		}
 	}
 	return out
+}
+
+// taken reports whether a spoke takes AlertRules of the rule's namespace. An invalid selector takes none.
+func (s *SpokeState) taken() bool {
+	taken, err := s.takes()
+	return taken && err == nil
 }
 
 func clusterOf(name string, spoke *SpokeState) Cluster {
@@ -278,8 +285,8 @@ func (in *StatusInput) row(name string, spoke *SpokeState, last *v1alpha1.Cluste
 		verdict = unproven(last, verdict)
 	}
 	switch {
-	case spoke == nil:
-		return in.derive(name, nil, last)
+	case spoke == nil, !spoke.taken():
+		return in.derive(name, spoke, last)
 	case reported:
 		return in.since(last, in.outage(spoke, last, in.fit(name, verdict)))
 	case last != nil && last.ObservedGeneration > 0:
@@ -311,6 +318,9 @@ func (in *StatusInput) derive(name string, spoke *SpokeState, last *v1alpha1.Clu
 		if in.Rule.Spec.WorkloadRef != nil { // then placement is immutable
 			r.Message = "no SpokeCluster has this name; register the spoke again, or delete the AlertRule"
 		}
+	case !spoke.taken():
+		r.Reason = v1alpha1.ReasonTenantNotAllowed
+		r.Message = fmt.Sprintf("SpokeCluster %s does not take AlertRules of namespace %s (spec.tenants); remove the name from spec.placement.names, or add the namespace to spec.tenants", name, in.Rule.Namespace)
 	case spoke.Shown.Lagging || saysOutage(last):
 		r = withOutage(r, last, spoke.Shown.Reason)
 	default:

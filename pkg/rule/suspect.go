@@ -18,10 +18,16 @@ type Seen struct {
 	// Rules are former versions of the AlertRule, and Templates are those of the template.
 	Rules     []*v1alpha1.AlertRule
 	Templates []*v1alpha1.AlertRuleTemplate
-	// Labels are former labels of the SpokeCluster.
-	Labels []map[string]string
+	// Spokes are former states of the SpokeCluster.
+	Spokes []FormerSpoke
 	// Left are SpokeClusters of the same cluster that were deleted.
 	Left []Cluster
+}
+
+// FormerSpoke has the former labels and spec.tenants of a SpokeCluster.
+type FormerSpoke struct {
+	Labels  map[string]string
+	Tenants *v1alpha1.TenantSelection
 }
 
 // SuspectAbsent reports whether a removal because of the absence of an object is suspect. made is the
@@ -34,9 +40,14 @@ func SuspectAbsent(made, kindSince time.Time, witnessed bool) bool {
 
 // SuspectUnplaced reports whether the removal of a rule's object from a cluster in which it is not
 // placed is suspect: other labels could place it there, the object is not younger than the
-// SpokeCluster that lacks these labels, and no change was seen that explains the removal.
+// SpokeCluster that lacks these labels, and no change was seen that explains the removal. The same holds for
+// labels of the namespace on the hub.
 func SuspectUnplaced(made time.Time, r *v1alpha1.AlertRule, c Cluster, seen Seen) bool {
-	return !made.After(c.Created) && placeable(r, c.Name) && !seen.Placed(r, c)
+	since := c.Created
+	if c.Tenant != nil && c.ByTenantLabels(c.Tenant.Name) && c.Tenant.Created.After(since) {
+		since = c.Tenant.Created
+	}
+	return !made.After(since) && placeable(r, c.Name) && !seen.Placed(r, c)
 }
 
 // SuspectUnmatched is the same for an AlertRule from a template that does not match its workload.
@@ -101,7 +112,11 @@ func matchable(t *v1alpha1.AlertRuleTemplate, w Workload) bool {
 
 // Placed reports whether a state was seen in which a rule was placed in a cluster.
 func (s Seen) Placed(r *v1alpha1.AlertRule, c Cluster) bool {
-	clusters := append(s.clusters(c), s.Left...)
+	clusters := s.clusters(c)
+	for _, left := range s.Left {
+		left.Tenant = c.Tenant
+		clusters = append(clusters, left)
+	}
 	return slices.ContainsFunc(append([]*v1alpha1.AlertRule{r}, s.Rules...), func(r *v1alpha1.AlertRule) bool {
 		return slices.ContainsFunc(clusters, func(c Cluster) bool {
 			placed, err := PlacedIn(r, c)
@@ -122,11 +137,11 @@ func (s Seen) Matched(t *v1alpha1.AlertRuleTemplate, w Workload) bool {
 	})
 }
 
-// clusters returns a cluster with its present labels, and with each of its former ones.
+// clusters returns a cluster in its present state, and in each of its former ones.
 func (s Seen) clusters(c Cluster) []Cluster {
 	out := []Cluster{c}
-	for _, labels := range s.Labels {
-		c.Labels = labels
+	for _, former := range s.Spokes {
+		c.Labels, c.Tenants = former.Labels, former.Tenants
 		out = append(out, c)
 	}
 	return out

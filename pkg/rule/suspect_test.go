@@ -84,8 +84,8 @@ func TestSuspectUnplaced(t *testing.T) {
 		"disabled for want of a label":         {rule: placed(byName("s"), "", stateOf(notIn, v1alpha1.Disabled)), want: true},
 		"disabled, but for a label":            {rule: placed(byName("s"), v1alpha1.Disabled, stateOf(byTier("gold"), v1alpha1.Enabled)), want: true},
 		"an override without a state":          {rule: placed(byName("other"), "", stateOf(byTier("gold"), ""))},
-		"the label was seen to go":             {rule: goldRule, seen: Seen{Labels: []map[string]string{silver, gold}}},
-		"another label was seen to go":         {rule: goldRule, seen: Seen{Labels: []map[string]string{silver}}, want: true},
+		"the label was seen to go":             {rule: goldRule, seen: Seen{Spokes: labeled(silver, gold)}},
+		"another label was seen to go":         {rule: goldRule, seen: Seen{Spokes: labeled(silver)}, want: true},
 		"the placement was seen to change":     {rule: goldRule, seen: Seen{Rules: []*v1alpha1.AlertRule{placed(byName("s"), "")}}},
 		"the state was seen to change": {
 			rule: placed(byName("s"), v1alpha1.Disabled, stateOf(byTier("gold"), v1alpha1.Enabled)),
@@ -93,7 +93,7 @@ func TestSuspectUnplaced(t *testing.T) {
 		},
 		"a change that was not it": {rule: goldRule, seen: Seen{Rules: []*v1alpha1.AlertRule{placed(byTier("silver"), "")}}, want: true},
 		"rule and label were seen to change": {
-			rule: placed(byTier("bronze"), ""), seen: Seen{Rules: []*v1alpha1.AlertRule{goldRule}, Labels: []map[string]string{gold}},
+			rule: placed(byTier("bronze"), ""), seen: Seen{Rules: []*v1alpha1.AlertRule{goldRule}, Spokes: labeled(gold)},
 		},
 		"the spoke's former name was seen to go": {rule: goldRule, seen: Seen{Left: []Cluster{{Name: "former", Labels: gold}}}},
 		"another name was seen to go":            {rule: goldRule, seen: Seen{Left: []Cluster{{Name: "former", Labels: silver}}}, want: true},
@@ -139,8 +139,8 @@ func TestSuspectUnmatched(t *testing.T) {
 		"disabled":                               {spec: v1alpha1.AlertRuleTemplateSpec{State: v1alpha1.Disabled}},
 		"disabled, and a label is missed":        {spec: disabled},
 		"another namespace, and a label":         {spec: elsewhere},
-		"the label was seen to go":               {spec: goldSpec, seen: Seen{Labels: []map[string]string{gold}}},
-		"another label was seen to go":           {spec: goldSpec, seen: Seen{Labels: []map[string]string{silver}}, want: true},
+		"the label was seen to go":               {spec: goldSpec, seen: Seen{Spokes: labeled(gold)}},
+		"another label was seen to go":           {spec: goldSpec, seen: Seen{Spokes: labeled(silver)}, want: true},
 		"the template was seen to change":        {spec: goldSpec, seen: Seen{Templates: []*v1alpha1.AlertRuleTemplate{{}}}},
 		"it was made anew":                       {spec: disabled, template: lost},
 		"a built-in one was made anew, disabled": {spec: disabled, builtIn: true, template: lost, want: true},
@@ -229,4 +229,12 @@ func TestDecidedInSpoke(t *testing.T) {
 			}
 		})
 	}
+}
+
+// labeled returns former states of a SpokeCluster by their labels.
+func labeled(all ...map[string]string) (out []FormerSpoke) {
+	for _, labels := range all {
+		out = append(out, FormerSpoke{Labels: labels})
+	}
+	return out
 }

@@ -50,6 +50,9 @@ func (r *Reconciler) doomed(ctx context.Context, key types.NamespacedName, clust
 	if accepted, err := r.accepts(ctx, ar); err != nil || !accepted {
 		return false // the last accepted rule stays
 	}
+	if known, err := r.ask(ctx, r.Hub, key.Namespace, &cluster); err != nil || !known {
+		return false
+	}
 	placed, err := rule.PlacedIn(ar, cluster)
 	return err == nil && !placed
 }

@@ -38,11 +38,18 @@ func (r *Reconciler) inherit(ctx context.Context, t *task, plan rule.Plan, reade
 		}
 		placed := false
 		if c != nil {
+			known, err := r.ask(ctx, reader, t.req.Namespace, c)
+			if err != nil || !known {
+				return plan, r.Intervals.Of(successorRetry), err
+			}
 			placed, err = rule.PlacedIn(t.rule, *c)
+			if err != nil {
+				placed = false // an invalid placement is left to Validate, which stops before this
+			}
 		}
-		if err != nil || !placed {
+		if !placed {
 			r.waiting.drop(news, t.req)
-			continue // an invalid placement is left to Validate, which stops before this
+			continue
 		}
 		if !hub.Generated(t.rule) {
 			plan.Delete = nil

@@ -100,6 +100,8 @@ type Options struct {
 	Render rule.RenderOptions
 	// Validator validates rules.
 	Validator *rule.Validator
+	// Tenants finds the tenants of rules; nil means that spokes take the rules of all.
+	Tenants *hub.Tenants
 	// Places reports which rules wait because of the limit of their namespace; it may be nil.
 	Places *hub.Places
 	// Changed is called when an AlertRule's status has to be updated; it may be nil.
@@ -282,6 +284,9 @@ func (r *Reconciler) want(ctx context.Context, t *task, reader hub.Getter) (bool
 	if accepted, err := r.accepts(ctx, ar); err != nil || !accepted {
 		return false, err // the status shows it; the last accepted rule stays
 	}
+	if known, err := r.ask(ctx, reader, ar.Namespace, &t.cluster); err != nil || !known {
+		return false, err
+	}
 	if t.placed, err = rule.PlacedIn(ar, t.cluster); err != nil || !t.placed {
 		return err == nil, err
 	}
@@ -296,6 +301,14 @@ func (r *Reconciler) want(ctx context.Context, t *task, reader hub.Getter) (bool
 	}
 	t.desired, t.meant = desired, rule.Digest(desired)
 	return true, nil
+}
+
+// ask sets the tenant of a namespace of the hub in a spoke, with the same reader as the spoke.
+func (r *Reconciler) ask(ctx context.Context, reader hub.Getter, namespace string, c *rule.Cluster) (known bool, err error) {
+	if reader == hub.Getter(r.Hub) {
+		reader = nil // which has a cache of its own
+	}
+	return r.Tenants.Ask(ctx, reader, namespace, c) //nolint:wrapcheck // it says all
 }
 
 // accepts reports whether an AlertRule is valid and has a place in its namespace.

@@ -1234,3 +1234,59 @@ func TestRuleWithoutAPlace(t *testing.T) {
 	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
 	w.want("delete shop")
 }
+
+// A rule that spec.tenants does not take is removed on the ordinary path, and one that it takes again is pushed.
+func TestTenants(t *testing.T) {
+	w := applied(t)
+	w.Tenants = hub.NewTenants(t.Context(), nil, admin, "rulefleet-generated")
+	tenants := func(s *v1alpha1.TenantSelection) {
+		t.Helper()
+		sc := &v1alpha1.SpokeCluster{}
+		if err := w.hub.Get(t.Context(), client.ObjectKey{Name: "s"}, sc); err != nil {
+			t.Fatal(err)
+		}
+		before := sc.DeepCopy()
+		sc.Spec.Tenants = s
+		if err := w.hub.Update(t.Context(), sc); err != nil {
+			t.Fatal(err)
+		}
+		w.onSpokeCluster("", nil).Update(t.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: sc}, w.queue)
+		w.sync()
+		if got := w.enqueued(); !slices.Contains(got, "down in s") {
+			t.Errorf("enqueued are %q", got)
+		}
+	}
+	w.want()
+	w.wantRow("Applied")
+	others := &v1alpha1.TenantSelection{Names: []v1alpha1.NamespaceName{"others"}}
+	tenants(others)
+
+	// What only the cache says removes nothing.
+	w.live = func() error { return errors.New("no answer") }
+	w.wantError()
+	w.live = func() error { return nil }
+	if rules, _ := w.Doomed(t.Context(), "s"); !slices.Equal(rules, []string{"shop/down"}) {
+		t.Errorf("to be removed are %q", rules)
+	}
+	w.want("delete shop")
+	w.sync()
+	w.want()
+	w.wantRow("forgotten")
+	tenants(&v1alpha1.TenantSelection{Names: []v1alpha1.NamespaceName{"shop"}})
+	w.want("create shop")
+	w.sync()
+	w.want()
+	w.wantRow("Applied")
+
+	// The labels of the namespace on the hub are not known, so nothing is decided.
+	w.live = func() error { return errors.New("no answer") }
+	byLabel := &rule.Cluster{Tenants: &v1alpha1.TenantSelection{Selector: &metav1.LabelSelector{}}}
+	past := w.Guard.Live.Reading()
+	if known, err := w.Tenants.Ask(t.Context(), past, "shop", byLabel); known || err == nil || !strings.Contains(err.Error(), "reading namespace shop of the hub") {
+		t.Errorf("known: %v, %v", known, err)
+	}
+	own := &rule.Cluster{Tenants: others}
+	if known, err := w.Tenants.Ask(t.Context(), past, "rulefleet-generated", own); !known || err != nil || own.Tenant != nil {
+		t.Errorf("of the operator: %v, %v, %+v", known, err, own.Tenant)
+	}
+}

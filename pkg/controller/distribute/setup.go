@@ -52,6 +52,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 		WatchesRawSource(r.Brake.Woken(brake.Distribute)).
 		WatchesRawSource(provider.Started()).
 		WatchesRawSource(r.evaluatorsChanged(ctx, provider)).
+		WatchesRawSource(r.tenantsChanged(ctx)).
 		WithOptions(provider.ControllerOptions("distribute", mgr.GetLogger(), func(req mcreconcile.Request) spoke.Lane { return r.lane(ctx, req) })).
 		Build(provider.Answering("distribute", r))
 	if err != nil {
@@ -98,6 +99,39 @@ func (r *Reconciler) evaluatorsChanged(ctx context.Context, provider *spoke.Prov
 		})
 		return nil
 	})
+}
+
+// tenantsChanged is a source that enqueues the AlertRules of a namespace of the hub when its labels changed, for the
+// spokes that select tenants by labels.
+func (r *Reconciler) tenantsChanged(ctx context.Context) source.TypedSource[mcreconcile.Request] {
+	return source.TypedFunc[mcreconcile.Request](func(_ context.Context, q spoke.WorkQueue) error {
+		r.Tenants.OnChange(func(namespace string) { go r.replayTenant(ctx, namespace, q) })
+		return nil
+	})
+}
+
+// replayTenant enqueues the AlertRules of a namespace of the hub, or of all if it is "".
+func (r *Reconciler) replayTenant(ctx context.Context, namespace string, q spoke.WorkQueue) {
+	var rules v1alpha1.AlertRuleList
+	if err := r.Hub.List(ctx, &rules, client.InNamespace(namespace)); err != nil {
+		return // as in replay
+	}
+	for _, s := range r.Spokes.Spokes() {
+		c, err := hub.Cluster(ctx, r.Hub, s.Name)
+		if err != nil || c == nil || c.Tenants == nil || c.Tenants.Selector == nil {
+			continue
+		}
+		for i := range rules.Items {
+			if rules.Items[i].Namespace != r.Generated {
+				spoke.Enqueue(q, handler.LowPriority, s.Name, hub.Key(&rules.Items[i]))
+			}
+		}
+	}
+	for i := range rules.Items {
+		if r.Changed != nil && rules.Items[i].Namespace != r.Generated {
+			r.Changed(hub.Key(&rules.Items[i]))
+		}
+	}
 }
 
 // replay enqueues every AlertRule that may be placed on a spoke.

@@ -184,7 +184,7 @@ func ClusterOf(sc *v1alpha1.SpokeCluster) *rule.Cluster {
 		}
 		c.RuleLabels[key] = string(value)
 	}
-	c.EvaluatorRefs = sc.Spec.EvaluatorRefs
+	c.EvaluatorRefs, c.Tenants = sc.Spec.EvaluatorRefs, sc.Spec.Tenants
 	WithEvaluators(c, sc.Status.Evaluators, "")
 	for _, id := range sc.Spec.AdoptHubIDs {
 		c.AdoptHubIDs = append(c.AdoptHubIDs, string(id))

@@ -211,7 +211,7 @@ func read(o client.Object) client.Object {
 		return out
 	case *v1alpha1.SpokeCluster:
 		out := &v1alpha1.SpokeCluster{}
-		out.Labels = o.Labels
+		out.Labels, out.Spec.Tenants = o.Labels, o.Spec.Tenants
 		return out
 	}
 	return nil
@@ -255,7 +255,9 @@ func (w *Witness) Seen(uid types.UID, c rule.Cluster) rule.Seen {
 		}
 	}
 	for _, v := range w.versions(c.UID) {
-		seen.Labels = append(seen.Labels, v.GetLabels())
+		if sc, ok := v.Object.(*v1alpha1.SpokeCluster); ok {
+			seen.Spokes = append(seen.Spokes, rule.FormerSpoke{Labels: sc.Labels, Tenants: sc.Spec.Tenants})
+		}
 	}
 	return seen
 }

@@ -65,32 +65,32 @@ func TestWitnessLabels(t *testing.T) {
 	c := *ClusterOf(member("s", "1", "silver"))
 	w.sawUpdated(member("s", "1", "gold"), member("s", "1", "silver"))
 	w.sawUpdated(member("s", "1", "gold"), member("s", "1", "silver")) // by another controller
-	if seen := w.Seen("", c); len(seen.Labels) != 1 || seen.Labels[0]["tier"] != "gold" {
-		t.Errorf("seen were %v", seen.Labels)
+	if seen := w.Seen("", c); len(seen.Spokes) != 1 || seen.Spokes[0].Labels["tier"] != "gold" {
+		t.Errorf("seen were %v", seen.Spokes)
 	}
 	status := member("s", "1", "silver")
 	status.Status.Identity = "another"
 	w.sawUpdated(member("s", "1", "silver"), status)
-	if seen := w.Seen("", c); len(seen.Labels) != 1 {
-		t.Errorf("a change of the status is remembered: %v", seen.Labels)
+	if seen := w.Seen("", c); len(seen.Spokes) != 1 {
+		t.Errorf("a change of the status is remembered: %v", seen.Spokes)
 	}
 	// It was deleted and created again between two events.
 	w.sawUpdated(member("s", "1", "silver"), member("s", "2", "bronze"))
 	for _, uid := range []types.UID{"1", "2"} {
 		c.UID = uid
-		if seen := w.Seen("", c); len(seen.Labels) != 0 {
-			t.Errorf("of %s were seen %v", uid, seen.Labels)
+		if seen := w.Seen("", c); len(seen.Spokes) != 0 {
+			t.Errorf("of %s were seen %v", uid, seen.Spokes)
 		}
 	}
 	for n := range 3 * maxFormer {
 		w.sawUpdated(member("s", "2", fmt.Sprint(n)), member("s", "2", "other"))
 	}
-	if seen := w.Seen("", c); len(seen.Labels) != maxFormer || seen.Labels[maxFormer-1]["tier"] != fmt.Sprint(3*maxFormer-1) {
-		t.Errorf("seen were %v", seen.Labels)
+	if seen := w.Seen("", c); len(seen.Spokes) != maxFormer || seen.Spokes[maxFormer-1].Labels["tier"] != fmt.Sprint(3*maxFormer-1) {
+		t.Errorf("seen were %v", seen.Spokes)
 	}
 	w.sawDeleted(member("s", "2", "other"))
-	if seen := w.Seen("", c); len(seen.Labels) != 0 {
-		t.Errorf("it is gone, and seen were %v", seen.Labels)
+	if seen := w.Seen("", c); len(seen.Spokes) != 0 {
+		t.Errorf("it is gone, and seen were %v", seen.Spokes)
 	}
 }
 
@@ -193,8 +193,8 @@ func TestWitnessReplaced(t *testing.T) {
 	}
 	w.sawDeleted(member("s", "5", "gold"))
 	w.sawCreated(member("s", "6", "silver"))
-	if seen := w.Seen("", *ClusterOf(member("s", "6", "silver"))); len(seen.Labels) != 0 {
-		t.Errorf("seen were %+v", seen.Labels)
+	if seen := w.Seen("", *ClusterOf(member("s", "6", "silver"))); len(seen.Spokes) != 0 {
+		t.Errorf("seen were %+v", seen.Spokes)
 	}
 	tpl := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t", UID: "3"}}
 	w.sawDeleted(tpl)

@@ -53,6 +53,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Validator validates rules.
 	Validator *rule.Validator
+	// Tenants finds the tenants of rules; nil means that spokes take the rules of all.
+	Tenants *hub.Tenants
 	// Places reports which rules wait because of the limit of their namespace; it may be nil.
 	Places *hub.Places
 	// Metrics reports whether the series that expressions select are queried.
@@ -106,6 +108,8 @@ func (r *Reconciler) onSpokeCluster() handler.EventHandler {
 			switch {
 			case r.saw(e.ObjectNew):
 				r.onSpoke(ctx, q, e.ObjectNew.GetName(), everyRule)
+			case tenantsChanged(e.ObjectOld, e.ObjectNew):
+				r.onSpoke(ctx, q, e.ObjectNew.GetName(), everyRule)
 			case !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()):
 				r.onSpoke(ctx, q, e.ObjectNew.GetName(), seesLabels)
 			}
@@ -116,6 +120,13 @@ func (r *Reconciler) onSpokeCluster() handler.EventHandler {
 			r.onSpoke(ctx, q, e.Object.GetName(), everyRule)
 		},
 	}
+}
+
+// tenantsChanged reports whether a spoke takes AlertRules of other namespaces than before.
+func tenantsChanged(before, after client.Object) bool {
+	was, ok := before.(*v1alpha1.SpokeCluster)
+	is, too := after.(*v1alpha1.SpokeCluster)
+	return ok && too && !equality.Semantic.DeepEqual(was.Spec.Tenants, is.Spec.Tenants)
 }
 
 // saw records a SpokeCluster, and reports whether it replaces another one of the same name. A deletion and a
@@ -300,8 +311,14 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 	}
 	for i := range spokes.Items {
 		sc := &spokes.Items[i]
+		c := rule.Cluster{Name: sc.Name, Labels: sc.Labels, Tenants: sc.Spec.Tenants}
+		if known, err := r.Tenants.Ask(ctx, nil, ar.Namespace, &c); err != nil {
+			return in, err //nolint:wrapcheck // it says all
+		} else if !known {
+			c.Tenant = nil // until it is known, the rows stay
+		}
 		in.Clusters = append(in.Clusters, rule.SpokeState{
-			Cluster: rule.Cluster{Name: sc.Name, Labels: sc.Labels}, Shown: r.damper.of(sc), Top: topOf(sc),
+			Cluster: c, Shown: r.damper.of(sc), Top: topOf(sc),
 			Renewed: r.lives.ChangedSince(sc.Name, count) || (!written && rule.StatusPredates(ar, sc.CreationTimestamp)),
 		})
 	}

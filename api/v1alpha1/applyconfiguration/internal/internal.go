@@ -521,6 +521,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: suspend
       type:
         scalar: boolean
+    - name: tenants
+      type:
+        namedType: com.github.rulefleet.rulefleet.api.v1alpha1.TenantSelection
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.SpokeClusterStatus
   map:
     fields:
@@ -564,6 +567,18 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: numeric
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.State
   scalar: string
+- name: com.github.rulefleet.rulefleet.api.v1alpha1.TenantSelection
+  map:
+    fields:
+    - name: names
+      type:
+        list:
+          elementType:
+            namedType: com.github.rulefleet.rulefleet.api.v1alpha1.NamespaceName
+          elementRelationship: associative
+    - name: selector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.WorkloadReference
   map:
     fields:

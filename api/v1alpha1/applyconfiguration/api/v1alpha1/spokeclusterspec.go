@@ -33,6 +33,11 @@ type SpokeClusterSpecApplyConfiguration struct {
 	// that one spoke can't overload the hub. At the limit, existing AlertRules stay, and no more are
 	// generated.
 	MaxRules *int32 `json:"maxRules,omitempty"`
+	// tenants selects the namespaces of the hub whose AlertRules the spoke takes. By default, it takes those of
+	// all namespaces except system namespaces, whose names begin with kube- or openshift-. AlertRules in
+	// Rulefleet's own namespace and generated AlertRules are always taken. If you narrow tenants, rules that
+	// are no longer taken are removed from the spoke.
+	Tenants *TenantSelectionApplyConfiguration `json:"tenants,omitempty"`
 	// adoptHubIDs are the ids of former hubs whose PrometheusRules in the spoke this hub takes over. It
 	// takes over a PrometheusRule if this hub has an AlertRule with the same namespace and name as the
 	// AlertRule from which the former hub created it. Make sure that the former hub no longer writes to the
@@ -94,6 +99,14 @@ func (b *SpokeClusterSpecApplyConfiguration) WithRuleLabels(entries map[string]a
 // If called multiple times, the MaxRules field is set to the value of the last call.
 func (b *SpokeClusterSpecApplyConfiguration) WithMaxRules(value int32) *SpokeClusterSpecApplyConfiguration {
 	b.MaxRules = &value
+	return b
+}
+
+// WithTenants sets the Tenants field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Tenants field is set to the value of the last call.
+func (b *SpokeClusterSpecApplyConfiguration) WithTenants(value *TenantSelectionApplyConfiguration) *SpokeClusterSpecApplyConfiguration {
+	b.Tenants = value
 	return b
 }
 
