@@ -43,7 +43,7 @@ var notSeen = func() map[string]string {
 	}
 	for _, resource := range []string{
 		"alertrules.rulefleet.io", "spokeclusters.rulefleet.io", "secrets",
-		"validatingwebhookconfigurations.admissionregistration.k8s.io",
+		"validatingwebhookconfigurations.admissionregistration.k8s.io", "namespaces",
 	} {
 		out["list "+resource] = "an API server that can't stream a list (KEP-3157) is asked for it"
 	}
@@ -166,8 +166,11 @@ type grantedRole struct {
 func startAccess(t *testing.T) *access {
 	t.Helper()
 	a := &access{Fleet: start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true})}
-	namespace(t, "shop", a.Spoke(spokeA))
+	namespace(t, "shop", a.Spoke(spokeA), a.Hub)
 	must(t, a.Register(t.Context(), spokeA, nil))
+	sc := membership(spokeA)
+	sc.Spec.Tenants = &v1alpha1.TenantSelection{Selector: &metav1.LabelSelector{}} // so that namespaces are watched
+	must(t, a.Hub.Client.Create(t.Context(), sc))
 
 	a.token, a.stranger = a.account(t, "scraper"), a.account(t, "stranger")
 	must(t, a.Hub.Client.Create(t.Context(), &rbacv1.ClusterRoleBinding{
@@ -176,6 +179,7 @@ func startAccess(t *testing.T) *access {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: fleet.Release + "-metrics-reader"},
 	}))
 	must(t, a.Hub.Client.Create(t.Context(), badRule(0)))
+	must(t, a.Hub.Client.Create(t.Context(), tenantsRule("shop", "tenant", onEvery())))
 	must(t, a.Spoke(spokeA).Client.Create(t.Context(), deployment("shop", "stays")))
 	return a
 }

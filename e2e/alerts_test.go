@@ -95,6 +95,7 @@ func (e *evaluating) run() {
 		"--evaluator-poll-interval=5s", // shorter than the interval of writes about firing alerts
 		// Features of the fleet's Prometheus that one of them lacks.
 		"--prometheus-features=promql-experimental-functions",
+		"--protected-labels=team",
 	}})
 }
 
@@ -182,6 +183,7 @@ func TestEvaluation(t *testing.T) {
 	t.Parallel()
 	e := startEvaluating(t)
 	t.Run("Deployment", e.deployment)
+	t.Run("Paging", e.paging)
 	t.Run("Tenants", e.tenants)
 	t.Run("Links", e.links)
 }

@@ -272,11 +272,13 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 
 // createRule has a rule created in the spoke that lies.
 func createRule(t *testing.T, h *hostileFleet) {
+	t.Helper()
 	must(t, h.fleet.Hub.Client.Create(t.Context(), alertRule(fmt.Sprintf("caused-%d", h.runs), "load", onNamed("hostile"))))
 }
 
 // updateRule has a rule updated there.
 func updateRule(t *testing.T, h *hostileFleet) {
+	t.Helper()
 	ar := alertRule("stays", "load", onNamed("hostile"))
 	patch := fmt.Appendf(nil, `{"spec":{"expr":"up == %d"}}`, h.runs)
 	must(t, h.fleet.Hub.Client.Patch(t.Context(), ar, client.RawPatch(types.MergePatchType, patch)))

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,14 +195,29 @@ func revised(ctx context.Context, m *fleet.Member, revision string) error {
 // spoke.
 func propagation(t *testing.T, f *fleet.Fleet, m *fleet.Member, prefix string, n int) []time.Duration {
 	t.Helper()
+	return measure(t, f, m, "load", prefix, n, func(name string) *v1alpha1.AlertRule {
+		return alertRule(name, "load", onNamed(v1alpha1.ClusterName(m.Name())))
+	})
+}
+
+// propagationOf is propagation for the AlertRules of a tenant.
+func propagationOf(t *testing.T, f *fleet.Fleet, m *fleet.Member, tenant, prefix string, n int) []time.Duration {
+	t.Helper()
+	return measure(t, f, m, tenant, prefix, n, func(name string) *v1alpha1.AlertRule {
+		return tenantsRule(tenant, name, onNamed(v1alpha1.ClusterName(m.Name())))
+	})
+}
+
+func measure(t *testing.T, f *fleet.Fleet, m *fleet.Member, namespace, prefix string, n int, rule func(name string) *v1alpha1.AlertRule) []time.Duration {
+	t.Helper()
 	watching, err := client.NewWithWatch(m.RESTConfig(), client.Options{Scheme: fleet.Scheme})
 	must(t, err)
-	w, err := watching.Watch(t.Context(), &monitoringv1.PrometheusRuleList{}, client.InNamespace("load"))
+	w, err := watching.Watch(t.Context(), &monitoringv1.PrometheusRuleList{}, client.InNamespace(namespace))
 	must(t, err)
 	defer w.Stop()
 	out := make([]time.Duration, 0, n)
 	for i := range n {
-		ar := alertRule(fmt.Sprintf("%s-%d", prefix, i), "load", onNamed(v1alpha1.ClusterName(m.Name())))
+		ar := rule(fmt.Sprintf("%s-%d", prefix, i))
 		start := time.Now()
 		must(t, f.Hub.Client.Create(t.Context(), ar))
 		awaitAdded(t, w, client.ObjectKeyFromObject(ar).String())
@@ -229,4 +245,69 @@ func awaitAdded(t *testing.T, w watch.Interface, key string) {
 func p(percent int, of []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(of))
 	return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(10 * time.Microsecond)
+}
+
+// TestIsolationFromATenant measures how soon a new AlertRule of a tenant is in a spoke, while another tenant changes
+// 5,000 AlertRules, in the same namespace of the spoke.
+func TestIsolationFromATenant(t *testing.T) {
+	long(t)
+	const changed, samples, rounds = 5000, 40, 3
+	f := start(t, fleet.Options{Spokes: []string{"spoke"}, Intervals: 1})
+	m := f.Spoke("spoke")
+	_, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: t.TempDir(), Args: []string{"--tenant-max-rules=0"}})
+	must(t, err)
+	for _, ns := range []string{"greedy", "modest"} {
+		namespace(t, ns, f.Hub, m)
+	}
+	must(t, f.Register(t.Context(), "spoke", map[string]string{"revision": "none"}))
+	expectConnected(t, f, "spoke", metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	g, gctx := errgroup.WithContext(t.Context())
+	g.SetLimit(8)
+	for i := range changed {
+		g.Go(func() error {
+			ar := tenantsRule("greedy", fmt.Sprintf("rule-%d", i), onNamed("spoke"))
+			ar.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "none"}
+			return f.Hub.Client.Create(gctx, ar)
+		})
+	}
+	must(t, g.Wait())
+	within(t, 10*time.Minute, "all rules are ready", func(ctx context.Context) error { return ready(ctx, f, changed) })
+	propagationOf(t, f, m, "modest", "warm", samples)
+
+	var before, during []time.Duration
+	for round := range rounds {
+		before = append(before, propagationOf(t, f, m, "modest", fmt.Sprintf("before-%d", round), samples)...)
+		// The tenant writes as fast as it can for as long as is measured.
+		ctx, stop := context.WithCancel(t.Context())
+		writers, wctx := errgroup.WithContext(ctx)
+		var written atomic.Int64
+		for w := range 4 {
+			writers.Go(func() error {
+				for n := w; wctx.Err() == nil; n += 4 {
+					patch := fmt.Appendf(nil, `{"spec":{"annotations":{"summary":"%d-%d"}}}`, round, n)
+					ar := tenantsRule("greedy", fmt.Sprintf("rule-%d", n%changed), onNamed("spoke"))
+					if err := f.Hub.Client.Patch(wctx, ar, client.RawPatch(types.MergePatchType, patch)); err != nil && wctx.Err() == nil {
+						return err
+					}
+					written.Add(1)
+				}
+				return nil
+			})
+		}
+		within(t, time.Minute, "the tenant has changed a part of its rules", func(context.Context) error {
+			if n := written.Load(); n < changed/rounds {
+				return fmt.Errorf("%d are changed", n)
+			}
+			return nil
+		})
+		during = append(during, propagationOf(t, f, m, "modest", fmt.Sprintf("during-%d", round), samples)...)
+		stop()
+		must(t, writers.Wait())
+		t.Logf("round %d: %d changes", round, written.Load())
+	}
+	was, is := p(50, before), p(50, during)
+	t.Logf("hub to spoke: p50 %v, and %v while another tenant changes %d rules: × %.2f; p99 %v and %v", was, is, changed, float64(is)/float64(was), p(99, before), p(99, during))
+	if float64(is) > 2*float64(was) && is > was+noise/10 {
+		t.Errorf("p50 is %v while another tenant changes its rules, and %v without", is, was)
+	}
 }

@@ -169,8 +169,8 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonMaxRulesReached, On: []string{ready},
 		Message: "5 Deployments lack AlertRules: spec.maxRules (10000) is reached. Existing AlertRules stay. …",
-		Meaning: "The templates would generate more AlertRules for the spoke than `spec.maxRules` (10000 by default) allows. Existing AlertRules" +
-			" stay, and no more are generated.",
+		Meaning: "The templates would generate more AlertRules for the spoke than `spec.maxRules` (10000 by default) allows, or more for one" +
+			" namespace of the spoke than the chart value `spokeLimits.namespaceShare` allows. Existing AlertRules stay, and no more are generated.",
 		Remedy: "Find out what creates so many Deployments, and narrow the templates, or raise `spec.maxRules`. One Prometheus is supported" +
 			" with at most 2,000 alerting rules.",
 	},

@@ -20,11 +20,11 @@ var enforced = lru.New(512)
 // enforcement is a result of enforceNamespace.
 type enforcement struct {
 	expr  string
-	fault *enforcementFault
+	fault *enforcementError
 }
 
-// enforcementFault says why an expression can't be restricted to a namespace.
-type enforcementFault struct {
+// enforcementError says why an expression can't be restricted to a namespace.
+type enforcementError struct {
 	fault
 
 	// contradiction is true if a selector asks for another namespace.
@@ -43,7 +43,7 @@ func (o RenderOptions) Readable(namespace, expr string) string {
 }
 
 // enforcedExpr is enforceNamespace with a cache.
-func enforcedExpr(expr, namespace string) (string, *enforcementFault) {
+func enforcedExpr(expr, namespace string) (string, *enforcementError) {
 	key := sha256.Sum256([]byte(namespace + "/" + expr))
 	if found, ok := enforced.Get(key); ok {
 		return found.(enforcement).expr, found.(enforcement).fault
@@ -56,25 +56,25 @@ func enforcedExpr(expr, namespace string) (string, *enforcementFault) {
 // enforceNamespace returns an expression in which every selector has the matcher namespace="…". The result
 // is written as Prometheus' parser writes it, without comments. It is parsed again: what is sent to a spoke
 // is what was checked.
-func enforceNamespace(expr, namespace string) (string, *enforcementFault) {
+func enforceNamespace(expr, namespace string) (string, *enforcementError) {
 	tree, f := parsePromQL(expr, anyPromQL)
 	if f != nil {
-		return "", &enforcementFault{fault: *f}
+		return "", &enforcementError{fault: *f}
 	}
 	matcher := labels.MustNewMatcher(labels.MatchEqual, namespaceLabel, namespace)
-	if f := eachSelector(tree, func(s *parser.VectorSelector) *enforcementFault { return restrict(s, matcher) }); f != nil {
+	if f := eachSelector(tree, func(s *parser.VectorSelector) *enforcementError { return restrict(s, matcher) }); f != nil {
 		return "", f
 	}
 	out := tree.String()
 	again, f := parsePromQL(out, anyPromQL)
 	if f != nil {
-		return "", &enforcementFault{fault: fault{-1, fmt.Sprintf("it is not valid any more with namespace=%q in each selector (%s); shorten it", namespace, f.message)}}
+		return "", &enforcementError{fault: fault{-1, fmt.Sprintf("it is not valid any more with namespace=%q in each selector (%s); shorten it", namespace, f.message)}}
 	}
-	open := eachSelector(again, func(s *parser.VectorSelector) *enforcementFault {
+	open := eachSelector(again, func(s *parser.VectorSelector) *enforcementError {
 		if slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return sameMatcher(m, matcher) }) {
 			return nil
 		}
-		return &enforcementFault{fault: fault{-1, fmt.Sprintf("the selector %s can't be restricted to namespace %s", excerpt(s.String()), namespace)}}
+		return &enforcementError{fault: fault{-1, fmt.Sprintf("the selector %s can't be restricted to namespace %s", excerpt(s.String()), namespace)}}
 	})
 	if open != nil {
 		return "", open
@@ -83,14 +83,14 @@ func enforceNamespace(expr, namespace string) (string, *enforcementFault) {
 }
 
 // restrict adds a matcher to a selector.
-func restrict(s *parser.VectorSelector, matcher *labels.Matcher) *enforcementFault {
+func restrict(s *parser.VectorSelector, matcher *labels.Matcher) *enforcementError {
 	for _, m := range s.LabelMatchers {
 		switch {
 		case m.Name != matcher.Name:
 		case sameMatcher(m, matcher):
 			return nil
 		case !m.Matches(matcher.Value):
-			return &enforcementFault{contradiction: true, fault: fault{int(s.PosRange.Start), fmt.Sprintf(
+			return &enforcementError{contradiction: true, fault: fault{int(s.PosRange.Start), fmt.Sprintf(
 				"the selector asks for %s, but an AlertRule in namespace %s can only read series with %s (--enforce-namespace); remove the matcher", excerpt(m.String()), matcher.Value, matcher)}}
 		}
 	}
@@ -104,18 +104,18 @@ func sameMatcher(a, b *labels.Matcher) bool {
 
 // eachSelector calls a function for each selector of an expression until it returns a fault. It returns one
 // for the function info, which reads series that no selector names.
-func eachSelector(tree parser.Expr, do func(*parser.VectorSelector) *enforcementFault) *enforcementFault {
-	var found *enforcementFault
+func eachSelector(tree parser.Expr, do func(*parser.VectorSelector) *enforcementError) *enforcementError {
+	var found *enforcementError
 	parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {
 		if found != nil {
-			return nil
+			return nil //nolint:nilerr // it is returned below
 		}
 		switch n := node.(type) {
 		case *parser.VectorSelector:
 			found = do(n)
 		case *parser.Call:
 			if n.Func.Name == "info" {
-				found = &enforcementFault{fault: fault{int(n.PosRange.Start), "the function info reads the series of all namespaces, which is not allowed here (--enforce-namespace); join the labels with * on (…) group_left (…)"}}
+				found = &enforcementError{fault: fault{int(n.PosRange.Start), "the function info reads the series of all namespaces, which is not allowed here (--enforce-namespace); join the labels with * on (…) group_left (…)"}}
 			}
 		}
 		return nil

@@ -91,7 +91,7 @@ func TestGeneratedRulesStayAsTheyAre(t *testing.T) {
 	}
 	got := p.Spec.Groups[0].Rules[0]
 	want := map[string]string{"namespace": "shop", "deployment": "web", "team": "shop", "cluster": "eu-1"}
-	if got.Expr.StrVal != string(r.Spec.Expr) || !maps.Equal(got.Labels, want) {
+	if got.Expr.StrVal != r.Spec.Expr || !maps.Equal(got.Labels, want) {
 		t.Errorf("it is %+v", got)
 	}
 }

@@ -48,27 +48,6 @@ func Warnings(r *v1alpha1.AlertRule, o ValidateOptions) []string {
 	return w.sorted()
 }
 
-// forced adds warnings about labels that an AlertRule outside of the admin namespace does not decide.
-func (w *warnings) forced(path string, texts map[string]v1alpha1.LabelText, r *v1alpha1.AlertRule, o ValidateOptions) {
-	if r.Namespace == o.AdminNamespace {
-		return
-	}
-	namespace := TargetNamespace(r, Cluster{}, RenderOptions{AdminNamespace: o.AdminNamespace})
-	if string(texts[namespaceLabel]) != namespace {
-		w.overwritten(path, texts, namespaceLabel, "the namespace of the rule in the spokes")
-	}
-	w.protected(path, texts, o)
-}
-
-// protected adds warnings about labels that are removed from alerts outside of the admin namespace.
-func (w *warnings) protected(path string, texts map[string]v1alpha1.LabelText, o ValidateOptions) {
-	for _, label := range o.Tenancy.ProtectedLabels {
-		if _, set := texts[label]; set {
-			w.add(keyed(path+".labels", label), "is protected, and is removed from the alert; remove it here, or from --protected-labels")
-		}
-	}
-}
-
 // TemplateWarnings is Warnings for an AlertRuleTemplate.
 func TemplateWarnings(t *v1alpha1.AlertRuleTemplate, o ValidateOptions) []string {
 	w := &warnings{stage: sampleStage(true), evaluator: o.Evaluator}
@@ -109,6 +88,27 @@ func (w *warnings) sorted() []string {
 	slices.Sort(w.out)
 	w.out = slices.Compact(w.out)
 	return w.out[:min(len(w.out), maxWarnings)]
+}
+
+// forced adds warnings about labels that an AlertRule outside of the admin namespace does not decide.
+func (w *warnings) forced(path string, texts map[string]v1alpha1.LabelText, r *v1alpha1.AlertRule, o ValidateOptions) {
+	if r.Namespace == o.AdminNamespace {
+		return
+	}
+	namespace := TargetNamespace(r, Cluster{}, RenderOptions{AdminNamespace: o.AdminNamespace})
+	if string(texts[namespaceLabel]) != namespace {
+		w.overwritten(path, texts, namespaceLabel, "the namespace of the rule in the spokes")
+	}
+	w.protected(path, texts, o)
+}
+
+// protected adds warnings about labels that are removed from alerts outside of the admin namespace.
+func (w *warnings) protected(path string, texts map[string]v1alpha1.LabelText, o ValidateOptions) {
+	for _, label := range o.Tenancy.ProtectedLabels {
+		if _, set := texts[label]; set {
+			w.add(keyed(path+".labels", label), "is protected, and is removed from the alert; remove it here, or from --protected-labels")
+		}
+	}
 }
 
 // alert adds warnings about an alert and its texts.

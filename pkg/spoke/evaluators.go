@@ -209,7 +209,8 @@ func (s *session) evaluators(ctx context.Context, o *Options, named []v1alpha1.E
 func (s *session) listEvaluators(ctx context.Context, namespace string, seen *Sighting) error {
 	err := seen.add(ctx, func(ctx context.Context, o metav1.ListOptions) (page []v1alpha1.Evaluator, next string, err error) {
 		list, err := s.rules.MonitoringV1().Prometheuses(namespace).List(ctx, o)
-		if err = s.confirm(ctx, monitoringv1.PrometheusName, err); err != nil {
+		err = s.confirm(ctx, monitoringv1.PrometheusName, err)
+		if err != nil {
 			return nil, "", err
 		}
 		return evaluatorsOf(list.Items, prometheusOf), list.Continue, nil
@@ -219,7 +220,8 @@ func (s *session) listEvaluators(ctx context.Context, namespace string, seen *Si
 	}
 	err = seen.add(ctx, func(ctx context.Context, o metav1.ListOptions) (page []v1alpha1.Evaluator, next string, err error) {
 		list, err := s.rules.MonitoringV1().ThanosRulers(namespace).List(ctx, o)
-		if err = s.confirm(ctx, monitoringv1.ThanosRulerName, err); err != nil {
+		err = s.confirm(ctx, monitoringv1.ThanosRulerName, err)
+		if err != nil {
 			return nil, "", err
 		}
 		return evaluatorsOf(list.Items, rulerOf), list.Continue, nil

@@ -314,7 +314,7 @@ func (r *Reconciler) ask(ctx context.Context, reader hub.Getter, namespace strin
 // accepts reports whether an AlertRule is valid and has a place in its namespace.
 func (r *Reconciler) accepts(ctx context.Context, ar *v1alpha1.AlertRule) (bool, error) {
 	if r.Validator.Validate(ar) != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // the status says why
 	}
 	waits, err := r.Places.Waits(ctx, ar)
 	return waits == nil, err //nolint:wrapcheck // it says all

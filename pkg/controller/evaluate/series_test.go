@@ -70,6 +70,7 @@ func TestMissingMetrics(t *testing.T) {
 func TestMissingMetricsOfTenants(t *testing.T) {
 	t.Parallel()
 	asks := func(t *testing.T, expr string, enforce bool) string {
+		t.Helper()
 		w, f := newWorld(t, object(1, expr))
 		f.series = map[string]bool{}
 		w.Render.Tenancy.EnforceNamespace, w.Render.AdminNamespace = enforce, "rulefleet-system"

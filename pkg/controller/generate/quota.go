@@ -63,7 +63,8 @@ func (s *share) uncount(rule types.NamespacedName) {
 		return
 	}
 	delete(s.rules, rule)
-	if s.counts[namespace]--; s.counts[namespace] == 0 {
+	s.counts[namespace]--
+	if s.counts[namespace] == 0 {
 		delete(s.counts, namespace)
 	}
 }

@@ -196,6 +196,9 @@ func TestQuotaOfANamespace(t *testing.T) {
 			t.Errorf("%d: reconciled next is %v, want %v", i, got, want)
 		}
 	}
+	if got, ok := q.drop("s", of("other", 1)); ok {
+		t.Errorf("%v is reconciled, and the room of its namespace is about to be used", got)
+	}
 	q.add("s", "b", of("b", 1))
 	q.add("s", "b", of("b", 2))
 	q.add("s", "b", of("b", 3))

@@ -223,7 +223,8 @@ func (x *explorer) reconcile(ctx context.Context, req mcreconcile.Request) (reco
 func (x *explorer) report(ctx context.Context, req mcreconcile.Request) error {
 	sc, ar := &v1alpha1.SpokeCluster{}, &v1alpha1.AlertRule{}
 	name := req.ClusterName.String()
-	if err := x.OnHub.Get(ctx, client.ObjectKey{Name: name}, sc); err != nil || x.e.down[sc.UID] {
+	err := x.OnHub.Get(ctx, client.ObjectKey{Name: name}, sc)
+	if err != nil || x.e.down[sc.UID] {
 		return client.IgnoreNotFound(err)
 	}
 	if err := x.OnHub.Get(ctx, req.NamespacedName, ar); client.IgnoreNotFound(err) != nil {

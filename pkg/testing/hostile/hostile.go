@@ -275,12 +275,11 @@ func (t *typed) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 // Aliases is a YAML document that a decoder expands to a billion strings.
 func Aliases(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/yaml")
-	text := "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
+	_, _ = io.WriteString(w, "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n")
 	for i := range 9 {
 		alias := fmt.Sprintf("*a%d", i)
-		text += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(alias+",", 10), ","))
+		_, _ = fmt.Fprintf(w, "a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(alias+",", 10), ","))
 	}
-	_, _ = io.WriteString(w, text)
 }
 
 // EndlessHeader never ends its header. It needs HTTP/1.1.

@@ -44,13 +44,13 @@ func (c *coverage) print(t *testing.T, took time.Duration) {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	faults := slices.Sorted(maps.Keys(c.faults))
-	fmt.Fprintf(w, "while\t%s\t\n", strings.Join(faults, "\t"))
+	_, _ = fmt.Fprintf(w, "while\t%s\t\n", strings.Join(faults, "\t"))
 	for _, operation := range slices.Sorted(maps.Keys(c.runs)) {
-		fmt.Fprintf(w, "%s\t", operation)
+		_, _ = fmt.Fprintf(w, "%s\t", operation)
 		for _, f := range faults {
-			fmt.Fprintf(w, "%d\t", c.runs[operation][f])
+			_, _ = fmt.Fprintf(w, "%d\t", c.runs[operation][f])
 		}
-		fmt.Fprintln(w)
+		_, _ = fmt.Fprintln(w)
 	}
 	_ = w.Flush()
 	t.Logf("how often each operation was run while each fault lasted:\n%s", out.String())

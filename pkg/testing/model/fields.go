@@ -128,7 +128,7 @@ func (s *Server) manageStatus(o client.Object) {
 	now := metav1.NewTime(s.now().Truncate(time.Second))
 	o.SetManagedFields(append(others, metav1.ManagedFieldsEntry{
 		Manager: s.Writer, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: status, Time: &now,
-		APIVersion: v1alpha1.GroupVersion.String(), FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{}}`)},
+		APIVersion: v1alpha1.GroupVersion.String(), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`),
 	}))
 }
 

@@ -27,6 +27,7 @@ const (
 	reserved    = "names that begin with __ are reserved for Prometheus; use another name"
 	alertname   = "label alertname holds the name of the alert; set spec.alert instead"
 	noCluster   = "no cluster is selected; list names, or set a label selector; an empty selector ({}) selects every cluster"
+	noTenant    = "no namespace is selected; list names, or set a label selector; an empty list of names selects none, and an empty selector ({}) selects every namespace"
 	placeholder = "the name of an alert must not contain placeholders, because Alertmanager routes match it; put values that differ by cluster into labels"
 	zero        = "the interval must not be zero; leave it out to use the interval of Prometheus"
 	twice       = "the severity is set twice; set either severity or labels.severity"
@@ -68,6 +69,7 @@ func breaches() []breach {
 		{ruleID: ruleID{"AlertRuleTemplate", "spec", "a template has at most 62 labels, because the labels namespace and deployment are added; remove some"},
 			field: "spec.labels", change: change{path{"spec", "labels"}, manyLabels(63)}},
 		{ruleID: ruleID{"AlertRuleTemplate", "spec.clusters", noCluster}, field: "spec.clusters", change: change{path{"spec", "clusters"}, map[string]any{}}},
+		{ruleID: ruleID{"SpokeCluster", "spec.tenants", noTenant}, field: "spec.tenants", change: change{path{"spec", "tenants"}, map[string]any{}}},
 		{ruleID: ruleID{"AlertRule", "spec.placement", noCluster}, field: "spec.placement", change: change{path{"spec", "placement"}, map[string]any{}}},
 		{ruleID: ruleID{"AlertRule", "spec.overrides[]", noCluster}, field: "spec.overrides[0]", change: change{override, map[string]any{"for": "1m"}}},
 		{ruleID: ruleID{"AlertRule", "spec.overrides[]", nothing}, field: "spec.overrides[0]", change: change{override, map[string]any{"names": []any{"eu-1"}}}},
