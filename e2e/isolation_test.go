@@ -277,13 +277,13 @@ func TestIsolationFromATenant(t *testing.T) {
 	var before, during []time.Duration
 	for round := range rounds {
 		before = append(before, propagationOf(t, f, m, "modest", fmt.Sprintf("before-%d", round), samples)...)
-		// The tenant writes as fast as it can for as long as is measured.
+		// The tenant writes one after another as fast as it can, as kubectl apply does, for as long as is measured.
 		ctx, stop := context.WithCancel(t.Context())
 		writers, wctx := errgroup.WithContext(ctx)
 		var written atomic.Int64
-		for w := range 4 {
+		{
 			writers.Go(func() error {
-				for n := w; wctx.Err() == nil; n += 4 {
+				for n := 0; wctx.Err() == nil; n++ {
 					patch := fmt.Appendf(nil, `{"spec":{"annotations":{"summary":"%d-%d"}}}`, round, n)
 					ar := tenantsRule("greedy", fmt.Sprintf("rule-%d", n%changed), onNamed("spoke"))
 					if err := f.Hub.Client.Patch(wctx, ar, client.RawPatch(types.MergePatchType, patch)); err != nil && wctx.Err() == nil {

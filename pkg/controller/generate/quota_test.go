@@ -190,13 +190,17 @@ func TestQuotaOfANamespace(t *testing.T) {
 	}
 	// The room goes to namespaces that have the fewest.
 	q.add("s", "c", of("c", 1))
+	q.add("s", "b", of("b", 0))
 	none := types.NamespacedName{}
-	for i, want := range []types.NamespacedName{of("b", 7), none, of("b", 8), of("c", 9), none, of("greedy", 18)} {
-		if got, _ := q.drop("s", of("greedy", i-2)); got != want { // the first two are not there
-			t.Errorf("%d: reconciled next is %v, want %v", i, got, want)
+	absent := of("absent", 0)
+	for i, c := range []struct{ dropped, want types.NamespacedName }{
+		{absent, none}, {of("greedy", 0), of("b", 7)}, {absent, none}, {of("greedy", 1), of("c", 9)}, {of("greedy", 2), of("b", 8)}, {of("greedy", 3), of("greedy", 18)},
+	} {
+		if got, _ := q.drop("s", c.dropped); got != c.want {
+			t.Errorf("%d: reconciled next is %v, want %v", i, got, c.want)
 		}
 	}
-	if got, ok := q.drop("s", of("other", 1)); ok {
+	if got, ok := q.drop("s", of("c", 1)); ok {
 		t.Errorf("%v is reconciled, and the room of its namespace is about to be used", got)
 	}
 	q.add("s", "b", of("b", 1))
