@@ -227,7 +227,8 @@ func (x *explorer) report(ctx context.Context, req mcreconcile.Request) error {
 	if err != nil || x.e.down[sc.UID] {
 		return client.IgnoreNotFound(err)
 	}
-	if err := x.OnHub.Get(ctx, req.NamespacedName, ar); client.IgnoreNotFound(err) != nil {
+	err = client.IgnoreNotFound(x.OnHub.Get(ctx, req.NamespacedName, ar))
+	if err != nil {
 		return err
 	}
 	switch placed, err := rule.PlacedIn(ar, rule.Cluster{Name: sc.Name, Labels: sc.Labels}); {
