@@ -281,19 +281,17 @@ func TestIsolationFromATenant(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		writers, wctx := errgroup.WithContext(ctx)
 		var written atomic.Int64
-		{
-			writers.Go(func() error {
-				for n := 0; wctx.Err() == nil; n++ {
-					patch := fmt.Appendf(nil, `{"spec":{"annotations":{"summary":"%d-%d"}}}`, round, n)
-					ar := tenantsRule("greedy", fmt.Sprintf("rule-%d", n%changed), onNamed("spoke"))
-					if err := f.Hub.Client.Patch(wctx, ar, client.RawPatch(types.MergePatchType, patch)); err != nil && wctx.Err() == nil {
-						return err
-					}
-					written.Add(1)
+		writers.Go(func() error {
+			for n := 0; wctx.Err() == nil; n++ {
+				patch := fmt.Appendf(nil, `{"spec":{"annotations":{"summary":"%d-%d"}}}`, round, n)
+				ar := tenantsRule("greedy", fmt.Sprintf("rule-%d", n%changed), onNamed("spoke"))
+				if err := f.Hub.Client.Patch(wctx, ar, client.RawPatch(types.MergePatchType, patch)); err != nil && wctx.Err() == nil {
+					return err
 				}
-				return nil
-			})
-		}
+				written.Add(1)
+			}
+			return nil
+		})
 		within(t, time.Minute, "the tenant has changed a part of its rules", func(context.Context) error {
 			if n := written.Load(); n < changed/rounds {
 				return fmt.Errorf("%d are changed", n)

@@ -74,6 +74,13 @@ func TestWitnessLabels(t *testing.T) {
 	if seen := w.Seen("", c); len(seen.Spokes) != 1 {
 		t.Errorf("a change of the status is remembered: %v", seen.Spokes)
 	}
+	narrowed := member("s", "1", "silver")
+	narrowed.Spec.Tenants = &v1alpha1.TenantSelection{Names: []v1alpha1.NamespaceName{"shop"}}
+	w.sawUpdated(member("s", "1", "silver"), narrowed)
+	w.sawUpdated(narrowed, member("s", "1", "silver"))
+	if seen := w.Seen("", c); len(seen.Spokes) != 3 || seen.Spokes[2].Tenants == nil || seen.Spokes[2].Tenants.Names[0] != "shop" {
+		t.Errorf("of changes of spec.tenants were seen %v", seen.Spokes)
+	}
 	// It was deleted and created again between two events.
 	w.sawUpdated(member("s", "1", "silver"), member("s", "2", "bronze"))
 	for _, uid := range []types.UID{"1", "2"} {
