@@ -190,6 +190,10 @@ CHECKS ?= 2000
 explore-memory: ## Run CHECKS (2000) random schedules of operations and faults in memory (SEED=N repeats those of a failure).
 	@.ci/step 'exploring in memory' env CGO_ENABLED=0 SEED=$(or $(SEED),0) go test -count=1 -timeout 0 -v -run '^TestExplore$$' ./pkg/controller/generate ./pkg/controller/distribute ./pkg/controller/status -rapid.checks $(CHECKS)
 
+.PHONY: explore-mutations
+explore-mutations: ## Check that random schedules in memory find each of the mutations in pkg/testing/model/mutations_test.go.
+	@.ci/step 'exploring mutations' env CGO_ENABLED=0 MUTATIONS=1 go test -count=1 -timeout 0 -v -run '^TestMutations$$' ./pkg/testing/model
+
 .PHONY: test-integrations
 test-integrations: ## Test how Argo CD, kstatus and Grafana read what Rulefleet makes.
 	@.ci/step 'tests of integrations' env CGO_ENABLED=0 go -C e2e/integrations test ./...

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -46,6 +47,7 @@ type exploration struct {
 	backup  []*v1alpha1.AlertRule
 	version int
 	undo    func() // called after each write, unless it is nil
+	denies  bool   // an admission webhook in the spoke denies each write
 }
 
 // process is a manager with the Reconciler.
@@ -56,6 +58,7 @@ type process struct {
 	e          *exploration
 	spoke      *spoke.Spoke
 	reports    map[types.NamespacedName]*v1alpha1.ClusterStatus
+	leftovers  map[types.NamespacedName]*v1alpha1.ClusterStatus
 }
 
 // Spoke and the following methods implement Spokes.
@@ -79,9 +82,20 @@ func (p *process) ChangedSoon(string)                 {}
 func (p *process) Evaluators(string) spoke.Evaluators { return spoke.Evaluators{Known: true} }
 
 // Report and the following methods implement Reporter.
-func (p *process) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) { p.reports[key] = &row }
-func (p *process) Leftover(types.NamespacedName, v1alpha1.ClusterStatus)       {}
-func (p *process) Forget(key types.NamespacedName, _ string)                   { delete(p.reports, key) }
+func (p *process) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+	p.reports[key] = &row
+	delete(p.leftovers, key)
+}
+
+func (p *process) Leftover(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+	p.leftovers[key] = &row
+	delete(p.reports, key)
+}
+
+func (p *process) Forget(key types.NamespacedName, _ string) {
+	delete(p.reports, key)
+	delete(p.leftovers, key)
+}
 
 // explore starts a hub with a spoke.
 func explore(s *model.Schedule) *exploration {
@@ -94,6 +108,13 @@ func explore(s *model.Schedule) *exploration {
 	e.Register(map[string]string{"env": "prod"})
 	e.Start = e.start
 	e.Managed = func() map[types.NamespacedName]client.Object { return e.Spoke.Objects("PrometheusRule") }
+	e.Broken = func() []string {
+		if e.denies {
+			return []string{"denied"}
+		}
+		return nil
+	}
+	e.Mend = func() { e.denies = false }
 	e.Begin()
 	if rapid.Bool().Draw(e.T, "with rules") {
 		e.Say("a person has applied rules, and they have arrived")
@@ -107,7 +128,7 @@ func explore(s *model.Schedule) *exploration {
 
 // start starts a process.
 func (e *exploration) start(of *model.Process) {
-	p := &process{Process: of, e: e, reports: map[types.NamespacedName]*v1alpha1.ClusterStatus{}}
+	p := &process{Process: of, e: e, reports: map[types.NamespacedName]*v1alpha1.ClusterStatus{}, leftovers: map[types.NamespacedName]*v1alpha1.ClusterStatus{}}
 	ctx := context.Background()
 	if err := hub.SetupIndexes(ctx, p.OnHub, hubID, "rulefleet-generated"); err != nil {
 		e.Fatal(err)
@@ -124,6 +145,10 @@ func (e *exploration) start(of *model.Process) {
 	p.reconciler, p.SawOnHub, p.SawInSpoke, p.Process.Reconcile = r, p.sawOnHub, p.sawInSpoke, r.Reconcile
 	p.Begins = func() { // an answer would be used for another second, in which people may change anything
 		r.Guard.Live, p.spoke.Live = live.New(e.Hub, clock.RealClock{}), live.New(e.Spoke, clock.RealClock{})
+	}
+	p.Process.Forget = func(name string) {
+		r.Forget(name)
+		r.Contests.ForgetSpoke(name)
 	}
 	p.Engaged = func() {
 		p.spoke.Since = time.Now()
@@ -179,6 +204,9 @@ func (p *process) serve(action clienttesting.Action) (_ bool, out runtime.Object
 		out, err = p.write(action)
 		return true, out, err
 	}
+	if p.e.denies {
+		return true, nil, errDenied
+	}
 	err = p.e.Write(p.Process, action.GetVerb()+" in "+action.GetNamespace(), func() error {
 		out, err = p.write(action)
 		if p.e.undo != nil {
@@ -188,6 +216,10 @@ func (p *process) serve(action clienttesting.Action) (_ bool, out runtime.Object
 	})
 	return true, out, err
 }
+
+var errDenied = &apierrors.StatusError{ErrStatus: metav1.Status{
+	Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: `admission webhook "deny.example.org" denied the request: not now`,
+}}
 
 func (p *process) write(action clienttesting.Action) (runtime.Object, error) {
 	e := p.e
@@ -474,6 +506,32 @@ func reverted(o *monitoringv1.PrometheusRule) *monitoringv1.PrometheusRule {
 	return o
 }
 
+// webhookDenies has an admission webhook in the spoke deny each write for some minutes. What can't be removed meanwhile is
+// reported as such.
+func (e *exploration) webhookDenies(*rapid.T) {
+	e.denies = !e.denies
+	e.Say("an admission webhook in the spoke denies writes: %v", e.denies)
+	e.Disturbed = true
+}
+
+// checkLeftovers checks, after everything arrived, what is reported of rules that could not be removed.
+func (e *exploration) checkLeftovers(*rapid.T) {
+	e.Say("everything arrives, for five minutes")
+	e.Live(5*time.Minute, e.observe)
+	if !e.denies || !e.Defined("alertrules") || !e.UpToDate() || e.Former != nil {
+		return
+	}
+	for name, o := range e.Spoke.Objects("PrometheusRule") {
+		key, stands := rule.StandsFor(o, hubID)
+		if want, known := e.wants(key); !stands || !known || want != nil || !rule.Owned(o, hubID) || len(e.leader.reconciler.Brake.Owners(brake.Distribute, model.SpokeName)) > 0 {
+			continue // it is wanted, or its removal is held, or was and is about to be tried again
+		}
+		if row := e.leader.leftovers[key]; row == nil || row.Reason != v1alpha1.ReasonRejected {
+			e.Violation("PrometheusRule %s of %s can't be removed, and what is reported is %+v", name, key, row)
+		}
+	}
+}
+
 func (e *exploration) otherDeletes(*rapid.T) {
 	o := e.ours()
 	e.Disturbed = true
@@ -513,6 +571,11 @@ func (e *exploration) check() {
 	for key, o := range e.Spoke.Objects("PrometheusRule") {
 		state.Holds[key] = o.(*monitoringv1.PrometheusRule)
 	}
+	for key, row := range e.leader.leftovers {
+		if !e.Pending(key) {
+			e.Violation("nothing of %s is left, and this is reported: %+v", key, row)
+		}
+	}
 	if faults := state.Faults(); len(faults) > 0 {
 		e.Violation("%s", strings.Join(faults, "; "))
 	}
@@ -528,6 +591,7 @@ func TestExplore(t *testing.T) {
 			"applyMany": e.personAppliesMany, "deleteMany": e.personDeletesMany,
 			"suspend":   e.personSuspendsTheSpoke,
 			"loseRules": e.hubLosesRules, "defineRules": e.hubDefinesRulesAgain, "restore": e.personRestoresRules,
+			"deny": e.webhookDenies, "arriveAndLeave": e.checkLeftovers,
 			"otherWrites": e.otherWrites, "otherDeletes": e.otherDeletes, "otherInsists": e.otherInsists, "otherCreates": e.otherCreates,
 		}, e.observe, e.check)
 	})

@@ -162,6 +162,7 @@ func (e *exploration) start(p *model.Process) {
 	p.Begins = func() { // an answer would be used for another second, in which people may change anything
 		r.Guard.Live, only.one.Live = live.New(e.Hub, clock.RealClock{}), live.New(e.Spoke, clock.RealClock{})
 	}
+	p.Forget = r.Forget
 	p.Engaged = func() {
 		only.one.Since = time.Now()
 		r.replay(ctx, model.SpokeName, p.Queue)

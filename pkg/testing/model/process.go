@@ -27,6 +27,8 @@ type Process struct {
 	// Engaged is called when the spoke is engaged: its cache has synced. Away means that it is not engaged.
 	Engaged func()
 	Away    bool
+	// Forget is called when the spoke is not registered any more. It is nil if nothing is read from spokes.
+	Forget func(name string)
 	// Begins is called before each reconcile.
 	Begins func()
 	// Reconcile is the Reconciler's.
@@ -89,18 +91,25 @@ func (p *Process) reconcile(ctx context.Context, req mcreconcile.Request) (recon
 	return p.Reconcile(ctx, req)
 }
 
-// saw handles an event of the hub. Before the spoke is engaged again, the brake learns that its identity was lost.
+// saw handles an event of the hub. When the SpokeCluster was created again, the spoke is not engaged any more, and what
+// was known of it is forgotten. The brake learns that its identity was lost before it is engaged again.
 func (p *Process) saw(c Change) {
-	if p.holding == nil {
-		p.SawOnHub(c)
-		return
-	}
-	if sc, ok := c.New.(*v1alpha1.SpokeCluster); ok && !sc.Status.IdentityTime.IsZero() && (c.Old == nil || c.Old.GetUID() != sc.UID) {
-		p.holding.Brake.Beware(sc.Name)
+	sc, ok := c.New.(*v1alpha1.SpokeCluster)
+	created := ok && sc.Name == SpokeName && (c.Old == nil || c.Old.GetUID() != sc.UID) && p.Forget != nil
+	if created {
+		p.Away = true
+		p.Forget(SpokeName)
 	}
 	p.SawOnHub(c)
-	if c.Kind == "SpokeCluster" {
+	if p.holding != nil && c.Kind == "SpokeCluster" {
 		p.Queue.Add(aboutHeld)
+	}
+	if created {
+		if !sc.Status.IdentityTime.IsZero() {
+			p.holding.Brake.Beware(sc.Name)
+		}
+		p.InSpoke.begin(len(p.InSpoke.server.history)) // the lists of a session are consistent reads
+		p.engage()
 	}
 }
 

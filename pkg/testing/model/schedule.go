@@ -49,8 +49,9 @@ type Schedule struct {
 	Lost      map[string]string
 	Unlabeled map[types.UID]bool
 
-	// Broken returns what else is broken at present; it may be nil.
+	// Broken returns what else is broken at present, and Mend mends it. They may be nil.
 	Broken func() []string
+	Mend   func()
 
 	fault    string          // of the next write
 	lagged   time.Duration   // how long the leader's caches have been behind
@@ -329,7 +330,7 @@ func (s *Schedule) spokeNews(*rapid.T) {
 // sessionEnds disengages the spoke, and engages it again. What changes meanwhile comes with the replay.
 func (s *Schedule) sessionEnds(*rapid.T) {
 	p := s.Leader
-	if s.Spoke.Length() == 0 {
+	if p.Forget == nil {
 		s.Skip("nothing is read from spokes here")
 	}
 	if !p.Away {
@@ -466,6 +467,9 @@ func (s *Schedule) faults() []string {
 func (s *Schedule) settle(after func()) {
 	s.Say("nothing is broken any more")
 	s.Former, s.fault = nil, ""
+	if s.Mend != nil {
+		s.Mend()
+	}
 	if s.Leader.Away {
 		s.engageAgain()
 	}

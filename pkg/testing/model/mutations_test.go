@@ -1,0 +1,129 @@
+package model_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// root is the repository.
+const root = "../../.."
+
+// within is the CPU time, in seconds, in which random schedules have to find a mutation.
+const within = "60"
+
+// mutations are faults in the code that the schedules of some packages have to find: old is replaced by new.
+var mutations = map[string]struct {
+	file, old, new string
+	packages       []string
+}{
+	"removals are not decided again with what the API server has": {
+		"pkg/controller/distribute/confirm.go", "if !r.anyStands(plan.Delete) {", "if true {", []string{"distribute"},
+	},
+	"it is not decided again with the template and labels that the API server has": {
+		"pkg/controller/generate/unfounded.go", "if r.keeps(g.template, w, ar) {", "if false {", []string{"generate"},
+	},
+	"Deployments are not read from the API server": {
+		"pkg/controller/generate/confirm.go", "out, err := r.confirm(ctx, reader, key, w, rules)", "out, err := rules, error(nil)", []string{"generate"},
+	},
+	"expectations are dropped": {
+		"pkg/controller/expect/expect.go", "\tif n.until.IsZero() {\n\t\treturn patience\n\t}\n\treturn max(n.until.Sub(w.clock.Now()), 0)", "\t_ = n\n\treturn 0", []string{"distribute"},
+	},
+	"PrometheusRules are deleted without a UID": {
+		"pkg/controller/distribute/act.go", "UID: &o.UID, ", "", []string{"distribute"},
+	},
+	"AlertRules are deleted without a UID": {
+		"pkg/controller/generate/apply.go", "UID: &ar.UID, ", "", []string{"generate"},
+	},
+	"the deletion limit is doubled": {
+		"pkg/controller/brake/ledger.go", "return max(free, l.base/part)", "return 2 * max(free, l.base/part)", []string{"distribute", "generate"},
+	},
+	"suspects are released when they are asked for again": {
+		"pkg/controller/brake/ledger.go", "return suspectRetry, l.admitSuspect(owner, d.Key, e)", "return suspectRetry, l.admitSuspect(owner, d.Key, e) || e != nil", []string{"distribute", "generate"},
+	},
+	"an acknowledgement covers other causes": {
+		"pkg/controller/brake/ledger.go", `e.cleared && (e.suspect || e.uid != "")`, "e.cleared", []string{"distribute"},
+	},
+	"AlertRules are not replayed when a spoke is engaged": {
+		"pkg/controller/distribute/setup.go", "\tr.Propagation.Forget(name)\n\tr.replay(ctx, name, q)\n", "", []string{"distribute"},
+	},
+	"workloads are not replayed when a spoke is engaged": {
+		"pkg/controller/generate/setup.go", "\t\tenqueueWorkload(q, &rules[i])\n\t}\n\tfor _, workload := range r.quota", "\t\t_ = i\n\t}\n\tfor _, workload := range r.quota", []string{"generate"},
+	},
+	"contested writes are not slowed": {
+		"pkg/contest/contest.go", "wait := max(d.next-now, 0)\n\treturn Turn{Wait: wait,", "wait := 0 * d.next\n\treturn Turn{Wait: wait,", []string{"distribute"},
+	},
+	"rows change with each outage": {
+		"pkg/rule/status_damp.go", "const Settle = 5 * time.Minute", "const Settle = time.Second", []string{"status"},
+	},
+	"rows of a former cluster are kept": {
+		"pkg/controller/status/reconciler.go", "Renewed: r.lives.ChangedSince(sc.Name, count) ||", "Renewed: count < 0 ||", []string{"status"},
+	},
+	"verdicts on a former cluster are kept": {
+		"pkg/controller/status/reconciler.go", "\tr.Board.forgetSpoke(name)\n", "", []string{"status"},
+	},
+}
+
+// TestMutations checks that each mutation still applies. With MUTATIONS=1, it runs random schedules on each until they
+// find it.
+func TestMutations(t *testing.T) {
+	for name, m := range mutations {
+		t.Run(name, func(t *testing.T) {
+			code, err := os.ReadFile(filepath.Join(root, m.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(string(code), m.old); n != 1 {
+				t.Fatalf("%s has %d times %q", m.file, n, m.old)
+			}
+			if os.Getenv("MUTATIONS") == "" {
+				return
+			}
+			for _, p := range m.packages {
+				t.Run(p, func(t *testing.T) {
+					found(t, m.file, strings.Replace(string(code), m.old, m.new, 1), "./"+filepath.Join("pkg/controller", p))
+				})
+			}
+		})
+	}
+}
+
+// found runs the random schedules of a package, in which a file has other content, until they fail.
+func found(t *testing.T, file, content, pkg string) {
+	t.Helper()
+	dir := t.TempDir()
+	path, err := filepath.Abs(filepath.Join(root, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutated, overlay, program := filepath.Join(dir, "mutated.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "explore.test")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: mutated}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{mutated: []byte(content), overlay: replace} {
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", program, pkg)
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	run := exec.CommandContext(t.Context(), "bash", "-c", "ulimit -t "+within+` && exec "$0" "$@"`,
+		program, "-test.run", "^TestExplore$", "-test.timeout", "0", "-rapid.nofailfile", "-rapid.shrinktime", "1s", "-rapid.checks", "1000000")
+	run.Dir, run.Env = filepath.Join(root, pkg), append(os.Environ(), "SEED=0")
+	out, err := run.CombinedOutput()
+	took := run.ProcessState.UserTime() + run.ProcessState.SystemTime()
+	if _, text, violated := bytes.Cut(out, []byte("VIOLATION: ")); violated {
+		line, _, _ := bytes.Cut(text, []byte("\n"))
+		t.Logf("found after %.1f s of CPU time: %.100s", took.Seconds(), line)
+		return
+	}
+	t.Errorf("not found within %.1f s of CPU time: %v\n%s", took.Seconds(), err, out)
+}
