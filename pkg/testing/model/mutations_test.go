@@ -85,7 +85,7 @@ func TestMutations(t *testing.T) {
 			}
 			for _, p := range m.packages {
 				t.Run(p, func(t *testing.T) {
-					found(t, m.file, strings.Replace(string(code), m.old, m.new, 1), "./"+filepath.Join("pkg/controller", p))
+					found(t, m.file, strings.Replace(string(code), m.old, m.new, 1), "./pkg/controller/"+p)
 				})
 			}
 		})

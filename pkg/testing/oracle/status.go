@@ -46,22 +46,10 @@ func StatusFaults(ar *v1alpha1.AlertRule, valid bool, want map[string]Delivery) 
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		row, listed := rows[name]
 		delete(rows, name)
-		d := want[name]
-		switch {
-		case !listed:
+		if !listed {
 			fault("there is no row of %s", name)
-		case !d.Registered:
-			if row.Reason != v1alpha1.ReasonNotRegistered {
-				fault("%s is not registered, and its row is %+v", name, row)
-			}
-		case row.Rule != "" && row.Rule != d.Row.Rule && !(d.Down && d.Stale(row.Rule)):
-			fault("the row of %s is about another cluster: %+v, and not %+v", name, row, d.Row)
-		case d.Down:
-			if row.Reason == "" {
-				fault("%s does not answer, and its row is %+v", name, row)
-			}
-		case row.Phase != d.Row.Phase || row.Reason != d.Row.Reason || row.ObservedGeneration != ar.Generation || row.Firing != d.Row.Firing || row.Message != d.Row.Message:
-			fault("the row of %s is %+v, and the spoke says %+v", name, row, d.Row)
+		} else if text := want[name].fault(ar, &row); text != "" {
+			fault("%s, and the row of %s is %+v", text, name, row)
 		}
 		if row.Reason == "" && row.Phase != v1alpha1.PhasePending && row.ObservedGeneration == ar.Generation {
 			ready++
@@ -74,6 +62,24 @@ func StatusFaults(ar *v1alpha1.AlertRule, valid bool, want map[string]Delivery) 
 		fault("it does not belong in %s, and there is a row", name)
 	}
 	return append(faults, countFaults(ar, len(want), ready, unreachable)...)
+}
+
+// fault returns what is not true of a row, or "".
+func (d Delivery) fault(ar *v1alpha1.AlertRule, row *v1alpha1.ClusterStatus) string {
+	is := []any{row.Phase, row.Reason, row.Message, row.Firing, row.ObservedGeneration}
+	says := []any{d.Row.Phase, d.Row.Reason, d.Row.Message, d.Row.Firing, ar.Generation}
+	switch {
+	case !d.Registered && row.Reason != v1alpha1.ReasonNotRegistered:
+		return "the spoke is not registered"
+	case !d.Registered:
+	case row.Rule != "" && row.Rule != d.Row.Rule && (!d.Down || !d.Stale(row.Rule)):
+		return "the object in the spoke is " + d.Row.Rule
+	case d.Down && row.Reason == "":
+		return "the spoke does not answer"
+	case !d.Down && !slices.Equal(is, says):
+		return fmt.Sprintf("the spoke says %+v", d.Row)
+	}
+	return ""
 }
 
 // countFaults returns what is wrong in the summary and in Ready.
