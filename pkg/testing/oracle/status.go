@@ -23,7 +23,7 @@ type Delivery struct {
 
 // StatusFaults returns what is wrong in the status of an AlertRule when everything is processed. want are the spokes in
 // which it belongs, by name.
-func StatusFaults(ar *v1alpha1.AlertRule, valid bool, want map[string]Delivery) []string { //nolint:gocyclo // a list of conditions
+func StatusFaults(ar *v1alpha1.AlertRule, valid bool, want map[string]Delivery) []string {
 	var faults []string
 	fault := func(format string, args ...any) {
 		faults = append(faults, fmt.Sprintf("%s: "+format, append([]any{ar.Name}, args...)...))
