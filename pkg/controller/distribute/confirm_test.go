@@ -112,6 +112,10 @@ func TestOldKnowledge(t *testing.T) {
 // A move from old data neither creates nor removes anything.
 func TestOldKnowledgeOfANamespace(t *testing.T) {
 	w := applied(t)
+	w.ownShop()
+	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.RuleNamespace = "shop" })
+	w.want("update shop")
+	w.sync()
 	w.moveToMonitoring()
 	w.fall(theRule(), func(client.Object) {})
 	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.RuleNamespace = "shop" })

@@ -28,6 +28,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
+	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
@@ -305,8 +306,8 @@ func (r *Reconciler) want(ctx context.Context, t *task, reader hub.Getter) (bool
 
 // ask sets the tenant of a namespace of the hub in a spoke, with the same reader as the spoke.
 func (r *Reconciler) ask(ctx context.Context, reader hub.Getter, namespace string, c *rule.Cluster) (known bool, err error) {
-	if reader == hub.Getter(r.Hub) {
-		reader = nil // which has a cache of its own
+	if _, past := reader.(*live.Reading); !past {
+		reader = nil // Tenants has a cache of its own
 	}
 	return r.Tenants.Ask(ctx, reader, namespace, c) //nolint:wrapcheck // it says all
 }

@@ -909,8 +909,13 @@ func (w *world) drop(c client.Client, o client.Object) {
 // well.
 func (w *world) moveToMonitoring() {
 	w.Helper()
-	w.Validator, w.Render.AdminNamespace = rule.NewValidator(rule.ValidateOptions{AdminNamespace: "shop"}), "shop"
+	w.ownShop()
 	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.RuleNamespace = "monitoring" })
+}
+
+// ownShop makes shop the operator's own namespace, so that its rules may be anywhere, and have no label namespace.
+func (w *world) ownShop() {
+	w.Validator, w.Render.AdminNamespace = rule.NewValidator(rule.ValidateOptions{AdminNamespace: "shop"}), "shop"
 }
 
 // The first write to a spoke.
