@@ -88,13 +88,13 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonForbidden, On: []string{connected, served, ready},
-		Message: "Rulefleet's account in the spoke lacks permissions: …; apply spoke-access.yaml in the spoke again, or check the account's" +
-			" ClusterRole and ClusterRoleBinding there",
+		Message: "Rulefleet's account in the spoke lacks permissions: …; apply spoke-access.yaml there again",
 		Meaning: "The account lacks the permissions that the message names, as verbs and resources. If reading Deployments or namespaces is" +
 			" forbidden, the reason is on Connected. If reading PrometheusRules is forbidden, it is on PrometheusRuleServed. If only writing" +
 			" PrometheusRules is forbidden, it is on Ready.",
 		Remedy: "Run `kind/register` again with the same options, or apply [spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml) again. If the" +
-			" account has other ClusterRoles, add the permissions there. Rulefleet notices it within 30 s.",
+			" permission to query Prometheus was left out, add `-l 'app.kubernetes.io/component!=evaluate'`. If the account has other" +
+			" ClusterRoles, add the permissions there, and check that they are bound. Rulefleet notices it within 30 s.",
 	},
 	{
 		Name: v1alpha1.ReasonInvalidKubeconfig, On: []string{connected, served, ready},

@@ -52,7 +52,7 @@ func (e *grantError) Error() string {
 	for _, n := range e.missing {
 		words = append(words, n.verb+" "+n.resource.String())
 	}
-	return "Rulefleet's account in the spoke lacks permissions: " + strings.Join(words, ", ") + "; apply spoke-access.yaml in the spoke again, or check the account's ClusterRole and ClusterRoleBinding there"
+	return "Rulefleet's account in the spoke lacks permissions: " + strings.Join(words, ", ") + "; apply spoke-access.yaml there again"
 }
 
 // lack returns an error if any of some needs is missing. The error names all missing permissions, so that they

@@ -40,7 +40,7 @@ func TestDisconnected(t *testing.T) {
 		"no Kubernetes":          {err: errNotKubernetes, reason: v1alpha1.ReasonUnreachable, contains: "leads to", answered: true},
 		"silence":                {err: fmt.Errorf("listing: %w", context.DeadlineExceeded), reason: v1alpha1.ReasonUnreachable, contains: "no answer in time"},
 		"an error of the server": {err: apierrors.NewInternalError(errors.New("etcd")), reason: v1alpha1.ReasonUnreachable, contains: "etcd; see its logs", answered: true},
-		"an unknown CA":          {err: untrusted(x509.UnknownAuthorityError{}), reason: v1alpha1.ReasonUnreachable, contains: "put the CA that signed"},
+		"an unknown CA":          {err: untrusted(x509.UnknownAuthorityError{}), reason: v1alpha1.ReasonUnreachable, contains: "kube-root-ca.crt"},
 		"another name":           {err: untrusted(x509.HostnameError{Certificate: &x509.Certificate{}}), reason: v1alpha1.ReasonUnreachable, contains: "tls-server-name"},
 		"an old certificate":     {err: untrusted(x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}), reason: v1alpha1.ReasonUnreachable, contains: "renew the certificate"},
 		"another certificate":    {err: untrusted(x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.IncompatibleUsage}), reason: v1alpha1.ReasonUnreachable, contains: "check the certificate"},
