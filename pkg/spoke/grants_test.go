@@ -73,7 +73,7 @@ func TestGranted(t *testing.T) {
 					continue
 				}
 				f := disconnected(err)
-				if f.Reason != v1alpha1.ReasonForbidden || !strings.Contains(f.Message, tc.missing) || !strings.Contains(f.Message, "ClusterRole") {
+				if f.Reason != v1alpha1.ReasonForbidden || !strings.Contains(f.Message, tc.missing) || !strings.Contains(f.Message, "spoke-access.yaml") {
 					t.Errorf("%s: %+v", what, f)
 				}
 			}
