@@ -40,6 +40,10 @@ help: ## Show this help.
 build: ## Build the manager into bin/rulefleet-manager.
 	@.ci/step build env CGO_ENABLED=0 go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/rulefleet-manager ./cmd/manager
 
+.PHONY: plugin
+plugin: ## Build the kubectl plugin into bin/kubectl-rulefleet.
+	@.ci/step plugin env CGO_ENABLED=0 go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/kubectl-rulefleet ./cmd/kubectl-rulefleet
+
 # The image of the manager, and what it stands on: see Dockerfile.
 IMAGE ?= ghcr.io/rulefleet/manager:$(VERSION)
 BASE ?= scratch

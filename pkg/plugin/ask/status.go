@@ -1,0 +1,440 @@
+package ask
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/env"
+	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
+	"github.com/rulefleet/rulefleet/pkg/plugin/output"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+var statusKinds = []env.Kind{env.KindRule, env.KindSpoke, env.KindTemplate}
+
+// NewStatus returns the command status.
+func NewStatus(e *env.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status [KIND/NAME]",
+		Short: "Show where alert rules are delivered and evaluated, the worst first",
+		Long: `Show where alert rules are delivered and evaluated, the worst first.
+
+Without an argument, the command counts the rules that are not ready in each spoke, and lists them.
+KIND is one of these:
+
+  alertrule/NAME           the rule in every spoke
+  spoke/NAME               the conditions of a spoke, and the rules that are not ready there
+  alertruletemplate/NAME   the rules that a template generated`,
+		Example: `  kubectl rulefleet status -A
+  kubectl rulefleet status alertrule/high-error-rate -n rulefleet-system
+  kubectl rulefleet status spoke/eu-prod-1`,
+		Args:              cobra.MaximumNArgs(2),
+		ValidArgsFunction: e.CompleteRef(statusKinds...),
+	}
+	var all bool
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "include the AlertRules of all namespaces")
+	p := e.Printer(cmd, output.Formats...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := p.Check(); err != nil {
+			return err
+		}
+		q := &question{Env: e, p: p, all: all}
+		if len(args) == 0 {
+			return q.overview(cmd.Context())
+		}
+		ref, err := env.ParseRef(args, statusKinds...)
+		if err != nil {
+			return err
+		}
+		switch ref.Kind {
+		case env.KindSpoke:
+			return q.spoke(cmd.Context(), ref.Name)
+		case env.KindTemplate:
+			return q.template(cmd.Context(), ref.Name)
+		}
+		return q.rule(cmd.Context(), ref.Name)
+	}
+	return cmd
+}
+
+// question is a question about AlertRules.
+type question struct {
+	*env.Env
+	p   *output.Printer
+	all bool
+}
+
+// rules lists AlertRules. ofAll includes all namespaces, whatever the flags say.
+func (q *question) rules(ctx context.Context, c client.Client, ofAll bool, opts ...client.ListOption) (*v1alpha1.AlertRuleList, error) {
+	scope, err := q.Hub.Scope(ofAll)
+	if err != nil {
+		return nil, err
+	}
+	var list v1alpha1.AlertRuleList
+	err = c.List(ctx, &list, append(opts, scope...)...)
+	if ofAll && apierrors.IsForbidden(err) {
+		return nil, exit.New(exit.Denied, "List the AlertRules of a namespace of yours, with -n NAMESPACE.", "listing the AlertRules: %w", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing the AlertRules: %w", err)
+	}
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("AlertRuleList"))
+	return named(&list), nil
+}
+
+// spokes lists the SpokeClusters, or none if the person may not list them: they are cluster-scoped, and a
+// tenant may only read AlertRules.
+func (q *question) spokes(ctx context.Context, c client.Client) ([]v1alpha1.SpokeCluster, error) {
+	var list v1alpha1.SpokeClusterList
+	err := c.List(ctx, &list)
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing the SpokeClusters: %w", err)
+	}
+	return list.Items, nil
+}
+
+func (q *question) overview(ctx context.Context) error {
+	c, err := q.Hub.Connect()
+	if err != nil {
+		return err
+	}
+	rules, err := q.rules(ctx, c, q.all)
+	if err != nil {
+		return err
+	}
+	if !q.p.Tabular() {
+		return q.p.Objects(rules)
+	}
+	spokes, err := q.spokes(ctx, c)
+	if err != nil {
+		return err
+	}
+	if len(rules.Items) == 0 {
+		q.Say("No AlertRules found. To include all namespaces, use -A.")
+		return nil
+	}
+	rows := lagging(rules.Items)
+	if err := q.p.Table(byCluster(rules.Items, rows, spokes)); err != nil {
+		return err
+	}
+	return q.list(rules.Items, rows)
+}
+
+// list prints the rows that are not ready, and the rules that have no row.
+func (q *question) list(rules []v1alpha1.AlertRule, rows []place) error {
+	if t := notAccepted(rules); len(t.Rows) > 0 {
+		if err := q.titled("Not placed or not accepted:", t); err != nil {
+			return err
+		}
+	}
+	if len(rows) == 0 {
+		return q.paragraph("AlertRules that are ready in every spoke on which they are placed: %d.", len(rules)-len(notAccepted(rules).Rows))
+	}
+	if err := q.titled("Not ready:", placesTable(rows, q.p.Wide(), q.Now())); err != nil {
+		return err
+	}
+	unlisted := int32(0)
+	for i := range rules {
+		unlisted += rules[i].Status.UnlistedClusters
+	}
+	if unlisted > 0 {
+		return q.p.Linef("The statuses have no room for %d more.", unlisted)
+	}
+	return nil
+}
+
+// paragraph prints a line after an empty one.
+func (q *question) paragraph(format string, args ...any) error {
+	if err := q.p.Blank(); err != nil {
+		return err
+	}
+	return q.p.Linef(format, args...)
+}
+
+func (q *question) titled(title string, t *output.Table) error {
+	if err := q.paragraph("%s", title); err != nil {
+		return err
+	}
+	return q.p.Table(t)
+}
+
+func (q *question) rule(ctx context.Context, name string) error {
+	c, err := q.Hub.Connect()
+	if err != nil {
+		return err
+	}
+	namespace, err := q.Hub.Namespace()
+	if err != nil {
+		return err
+	}
+	var r v1alpha1.AlertRule
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &r); err != nil {
+		return fmt.Errorf("reading AlertRule %s/%s: %w", namespace, name, err)
+	}
+	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("AlertRule"))
+	if !q.p.Tabular() {
+		return q.p.Objects(&r)
+	}
+	if err := q.p.Table(conditionsTable(r.Status.Conditions)); err != nil {
+		return err
+	}
+	places := placesOf(&r)
+	if len(places) == 0 {
+		return nil
+	}
+	if err := q.titled("In the spokes:", placesTable(places, q.p.Wide(), q.Now())); err != nil {
+		return err
+	}
+	if s := r.Status.Summary; s != nil && int(s.Desired) > len(places) {
+		return q.p.Linef("%d more spokes are not listed. The rule is ready in all of them but %d.", int(s.Desired)-len(places), r.Status.UnlistedClusters)
+	}
+	return nil
+}
+
+func (q *question) spoke(ctx context.Context, name string) error {
+	c, err := q.Hub.Connect()
+	if err != nil {
+		return err
+	}
+	var s v1alpha1.SpokeCluster
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, &s); err != nil {
+		return fmt.Errorf("reading SpokeCluster %s: %w", name, err)
+	}
+	s.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SpokeCluster"))
+	if !q.p.Tabular() {
+		return q.p.Objects(&s)
+	}
+	rules, err := q.rules(ctx, c, true)
+	if apierrors.IsForbidden(err) {
+		rules, err = q.rules(ctx, c, false)
+	}
+	if err != nil {
+		return err
+	}
+	if err := q.p.Table(conditionsTable(s.Status.Conditions)); err != nil {
+		return err
+	}
+	if err := q.pending(s.Status.PendingDeletions); err != nil {
+		return err
+	}
+	rows := slices.DeleteFunc(lagging(rules.Items), func(p place) bool { return string(p.row.Name) != name })
+	if len(rows) == 0 {
+		return q.paragraph("No rule is known not to be ready in the spoke.")
+	}
+	return q.titled("Not ready:", placesTable(rows, q.p.Wide(), q.Now()))
+}
+
+func (q *question) pending(d *v1alpha1.PendingDeletions) error {
+	if d == nil || d.Count == 0 {
+		return nil
+	}
+	return q.paragraph("%s", describePending(d))
+}
+
+func (q *question) template(ctx context.Context, name string) error {
+	c, err := q.Hub.Connect()
+	if err != nil {
+		return err
+	}
+	var t v1alpha1.AlertRuleTemplate
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, &t); err != nil {
+		return fmt.Errorf("reading AlertRuleTemplate %s: %w", name, err)
+	}
+	t.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("AlertRuleTemplate"))
+	if !q.p.Tabular() {
+		return q.p.Objects(&t)
+	}
+	rules, err := q.rules(ctx, c, true, client.MatchingLabels{v1alpha1.TemplateLabel: name})
+	if err != nil {
+		return err
+	}
+	if err := q.p.Table(conditionsTable(t.Status.Conditions)); err != nil {
+		return err
+	}
+	if len(rules.Items) == 0 {
+		return q.paragraph("The template has generated no AlertRules.")
+	}
+	return q.list(rules.Items, lagging(rules.Items))
+}
+
+// place is an AlertRule in one spoke.
+type place struct {
+	rule *v1alpha1.AlertRule
+	row  *v1alpha1.ClusterStatus
+}
+
+func (p place) ready() bool { return rule.ReadyIn(p.row, p.rule.Generation) }
+
+// placesOf returns the listed rows of a rule, the worst first.
+func placesOf(r *v1alpha1.AlertRule) []place {
+	rows := slices.Clone(r.Status.Clusters)
+	rule.WorstFirst(rows)
+	out := make([]place, len(rows))
+	for i := range rows {
+		out[i] = place{r, &rows[i]}
+	}
+	return out
+}
+
+// lagging returns the rows of all rules that are not ready, the worst first.
+func lagging(rules []v1alpha1.AlertRule) []place {
+	var out []place
+	for i := range rules {
+		for _, p := range placesOf(&rules[i]) {
+			if !p.ready() {
+				out = append(out, p)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b place) int {
+		return cmp.Or(cmp.Compare(rule.Rank(a.row), rule.Rank(b.row)), cmp.Compare(a.row.Name, b.row.Name),
+			cmp.Compare(a.rule.Namespace, b.rule.Namespace), cmp.Compare(a.rule.Name, b.rule.Name))
+	})
+	return out
+}
+
+// byCluster counts the rules that are not ready, and the alerts that fire, by spoke. Without the
+// SpokeClusters, it knows only those that the rows name.
+func byCluster(rules []v1alpha1.AlertRule, notReady []place, spokes []v1alpha1.SpokeCluster) *output.Table {
+	type line struct {
+		spoke   *v1alpha1.SpokeCluster
+		lagging int
+		reasons map[string]int
+		firing  int32
+	}
+	lines := map[string]*line{}
+	at := func(name string) *line {
+		if lines[name] == nil {
+			lines[name] = &line{reasons: map[string]int{}}
+		}
+		return lines[name]
+	}
+	for i := range spokes {
+		at(spokes[i].Name).spoke = &spokes[i]
+	}
+	for i := range rules {
+		for j := range rules[i].Status.Clusters {
+			r := &rules[i].Status.Clusters[j]
+			at(string(r.Name)).firing += r.Firing
+		}
+	}
+	for _, p := range notReady {
+		l := at(string(p.row.Name))
+		l.lagging++
+		l.reasons[reasonOf(p)]++
+	}
+	names := make([]string, 0, len(lines))
+	for name := range lines {
+		names = append(names, name)
+	}
+	rank := func(l *line) int {
+		if l.spoke == nil {
+			return 1
+		}
+		return spokeRank(l.spoke)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(rank(lines[a]), rank(lines[b])), cmp.Compare(lines[b].lagging, lines[a].lagging), cmp.Compare(a, b))
+	})
+	t := &output.Table{Columns: []string{"CLUSTER", "READY", "REASON", "RULES", "NOT READY", "FIRING", "WHY"}}
+	for _, name := range names {
+		l := lines[name]
+		ready, reason, rulesThere := output.Text("-"), output.Text("-"), output.Text("-")
+		if l.spoke != nil {
+			c := condition(l.spoke.Status.Conditions, v1alpha1.ConditionReady)
+			tone := tones[spokeRank(l.spoke)]
+			ready, reason = output.Cell{Text: string(c.Status), Tone: tone}, output.Cell{Text: c.Reason, Tone: tone}
+			rulesThere = count(l.spoke.Status.Rules)
+		}
+		t.Add(output.Text(name), ready, reason, rulesThere,
+			output.Cell{Text: fmt.Sprint(l.lagging), Tone: toneIf(l.lagging > 0, output.Bad)},
+			output.Cell{Text: fmt.Sprint(l.firing), Tone: toneIf(l.firing > 0, output.Warn)},
+			output.Text(cmp.Or(tally(l.reasons), "-")))
+	}
+	return t
+}
+
+// reasonOf returns the reason of a row, or the cause that a row without one is not ready: it is about an
+// earlier version.
+func reasonOf(p place) string {
+	if p.row.Reason == "" && !p.ready() {
+		return "Outdated"
+	}
+	return cmp.Or(p.row.Reason, "-")
+}
+
+// notAccepted lists the rules that no row describes, because they are not valid or are placed nowhere.
+func notAccepted(rules []v1alpha1.AlertRule) *output.Table {
+	t := &output.Table{Columns: []string{"NAMESPACE", "NAME", "REASON", "MESSAGE"}}
+	for i := range rules {
+		r := &rules[i]
+		c := condition(r.Status.Conditions, v1alpha1.ConditionAccepted)
+		if c.Status == metav1.ConditionTrue {
+			if c = condition(r.Status.Conditions, v1alpha1.ConditionReady); c.Reason != v1alpha1.ReasonNoClusters {
+				continue
+			}
+		}
+		if c.Status == metav1.ConditionUnknown {
+			c.Message = "the manager has not processed the AlertRule yet"
+		}
+		t.Add(output.Text(r.Namespace), output.Text(r.Name), output.Cell{Text: c.Reason, Tone: output.Bad}, output.Text(c.Message))
+	}
+	return t
+}
+
+func placesTable(places []place, wide bool, now time.Time) *output.Table {
+	t := &output.Table{Columns: []string{"CLUSTER", "NAMESPACE", "NAME", "PHASE", "REASON", "FIRING", "SINCE"}}
+	if wide {
+		t.Columns = append(t.Columns, "PROMETHEUSRULE")
+	}
+	t.Columns = append(t.Columns, "MESSAGE")
+	for _, p := range places {
+		tone := output.Bad
+		if p.ready() {
+			tone = output.Good
+		}
+		cells := []output.Cell{
+			output.Text(string(p.row.Name)), output.Text(p.rule.Namespace), output.Text(p.rule.Name),
+			{Text: string(p.row.Phase), Tone: tone}, {Text: reasonOf(p), Tone: tone},
+			{Text: fmt.Sprint(p.row.Firing), Tone: toneIf(p.row.Firing > 0, output.Warn)},
+			output.Text(age(p.row.LastTransitionTime, now)),
+		}
+		if wide {
+			cells = append(cells, output.Text(cmp.Or(p.row.Rule, "-")))
+		}
+		t.Add(append(cells, output.Text(p.row.Message))...)
+	}
+	return t
+}
+
+// conditionsTable lists conditions. All but Stalled are good if they are True.
+func conditionsTable(conditions []metav1.Condition) *output.Table {
+	t := &output.Table{Columns: []string{"CONDITION", "STATUS", "REASON", "MESSAGE"}}
+	for _, c := range conditions {
+		bad := metav1.ConditionFalse
+		if c.Type == v1alpha1.ConditionStalled {
+			bad = metav1.ConditionTrue
+		}
+		tone := output.Good
+		switch c.Status {
+		case bad:
+			tone = output.Bad
+		case metav1.ConditionUnknown:
+			tone = output.Warn
+		}
+		t.Add(output.Text(c.Type), output.Cell{Text: string(c.Status), Tone: tone}, output.Text(c.Reason), output.Text(c.Message))
+	}
+	return t
+}

@@ -1,0 +1,95 @@
+// Package cluster connects the plugin with the hub and with spokes, always as the person who runs it.
+package cluster
+
+import (
+	"fmt"
+	"io"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// DefaultNamespace is Rulefleet's own namespace, on the hub and in the spokes, unless it was installed
+// elsewhere.
+const DefaultNamespace = "rulefleet-system"
+
+// Scheme has the kinds that the plugin reads and writes.
+var Scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
+	return s
+}()
+
+// Hub is the hub that the usual flags of kubectl select.
+type Hub struct {
+	// Flags are these flags.
+	Flags *genericclioptions.ConfigFlags
+	// Connect returns a client for the hub. Tests replace it.
+	Connect func() (client.Client, error)
+}
+
+// NewHub returns the hub. Warnings of its API server are written to warnings.
+func NewHub(version string, warnings io.Writer) *Hub {
+	flags := genericclioptions.NewConfigFlags(true)
+	flags.WrapConfigFn = func(cfg *rest.Config) *rest.Config { return prepare(cfg, version, warnings) }
+	h := &Hub{Flags: flags}
+	h.Connect = func() (client.Client, error) {
+		cfg, err := flags.ToRESTConfig()
+		if err != nil {
+			return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+		}
+		return newClient(cfg)
+	}
+	return h
+}
+
+// prepare sets what kubectl sets as well. client-go's own limits are for controllers.
+func prepare(cfg *rest.Config, version string, warnings io.Writer) *rest.Config {
+	cfg.UserAgent = "kubectl-rulefleet/" + version
+	cfg.QPS, cfg.Burst = 50, 300
+	cfg.WarningHandler = rest.NewWarningWriter(warnings, rest.WarningWriterOptions{Deduplicate: true})
+	return cfg
+}
+
+func newClient(cfg *rest.Config) (client.Client, error) {
+	c, err := client.New(cfg, client.Options{Scheme: Scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+	}
+	return c, nil
+}
+
+// Namespace returns the namespace that --namespace or the context selects.
+func (h *Hub) Namespace() (string, error) {
+	namespace, _, err := h.Flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return "", fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	return namespace, nil
+}
+
+// Scope returns the options to list objects of all namespaces, or of the selected one.
+func (h *Hub) Scope(all bool) ([]client.ListOption, error) {
+	if all {
+		return nil, nil
+	}
+	namespace, err := h.Namespace()
+	return []client.ListOption{client.InNamespace(namespace)}, err
+}
+
+// SystemNamespace returns Rulefleet's own namespace on the hub: --namespace, or the default one. The
+// namespace of the context does not count, because it is for a person's own objects.
+func (h *Hub) SystemNamespace() string {
+	if h.Flags.Namespace != nil && *h.Flags.Namespace != "" && *h.Flags.Namespace != corev1.NamespaceAll {
+		return *h.Flags.Namespace
+	}
+	return DefaultNamespace
+}

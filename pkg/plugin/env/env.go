@@ -1,0 +1,157 @@
+// Package env is what all commands of the plugin share: the hub, the terminal, and names to complete.
+package env
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/cluster"
+	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
+	"github.com/rulefleet/rulefleet/pkg/plugin/output"
+)
+
+// Env is the environment of a command.
+type Env struct {
+	genericiooptions.IOStreams
+
+	Hub     *cluster.Hub
+	Version string
+	// Color is true if the output is a terminal that shows colors.
+	Color bool
+	// Interactive is true if a person can answer a question.
+	Interactive bool
+	// Now is the clock by which ages are computed.
+	Now func() time.Time
+}
+
+// Printer returns a printer to the output, with the flag --output of a command.
+func (e *Env) Printer(cmd *cobra.Command, formats ...string) *output.Printer {
+	p := &output.Printer{Out: e.Out, Color: e.Color}
+	p.AddFlag(cmd, formats...)
+	return p
+}
+
+// Say tells the person about progress. It is not part of the output.
+func (e *Env) Say(format string, args ...any) {
+	_, _ = fmt.Fprintln(e.ErrOut, output.Clean(fmt.Sprintf(format, args...))) // a lost note changes nothing
+}
+
+// Confirm asks a question, unless it is answered by yes, the flag --yes.
+func (e *Env) Confirm(yes bool, question string) error {
+	switch {
+	case yes:
+		return nil
+	case !e.Interactive:
+		return exit.New(exit.Usage, "Run the command again with --yes.", "the command needs a confirmation, and the input is not a terminal")
+	}
+	_, _ = fmt.Fprintf(e.ErrOut, "%s [y/N] ", output.Clean(question))
+	answer, err := bufio.NewReader(e.In).ReadString('\n')
+	if err != nil && err != io.EOF {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	if !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))) {
+		return exit.New(exit.Failed, "", "not confirmed; nothing was changed")
+	}
+	return nil
+}
+
+// completing bounds the requests for a completion, so that a hub that is away does not block the shell.
+const completing = 3 * time.Second
+
+// complete offers the names of a list of the hub that begin with prefix.
+func (e *Env) complete(ctx context.Context, list client.ObjectList, prefix string, names func() []string, opts ...client.ListOption) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(ctx, completing)
+	defer cancel()
+	c, err := e.Hub.Connect()
+	if err == nil {
+		err = c.List(ctx, list, opts...)
+	}
+	if err != nil {
+		cobra.CompDebugln(err.Error(), false)
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	out := slices.DeleteFunc(names(), func(name string) bool { return !strings.HasPrefix(name, prefix) })
+	slices.Sort(out)
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// CompleteSpokes completes the name of a spoke, as a flag or as the only argument.
+func (e *Env) CompleteSpokes(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	var list v1alpha1.SpokeClusterList
+	return e.complete(cmd.Context(), &list, prefix, func() []string { return spokeNames(&list, "") })
+}
+
+func spokeNames(list *v1alpha1.SpokeClusterList, kind string) []string {
+	out := make([]string, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, kind+list.Items[i].Name)
+	}
+	return out
+}
+
+// CompleteSpokeArg completes the only argument of a command.
+func (e *Env) CompleteSpokeArg(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return e.CompleteSpokes(cmd, args, prefix)
+}
+
+// CompleteRef returns the completion of KIND/NAME, for some kinds.
+func (e *Env) CompleteRef(kinds ...Kind) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		if !strings.Contains(prefix, "/") {
+			out := make([]string, 0, len(kinds))
+			for _, k := range kinds {
+				out = append(out, string(k)+"/")
+			}
+			return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		}
+		word, _, _ := strings.Cut(prefix, "/")
+		kind, ok := kindOf(word)
+		if !ok || !slices.Contains(kinds, kind) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return e.completeKind(cmd.Context(), kind, word+"/", prefix)
+	}
+}
+
+func (e *Env) completeKind(ctx context.Context, kind Kind, word, prefix string) ([]string, cobra.ShellCompDirective) {
+	switch kind {
+	case KindSpoke:
+		var list v1alpha1.SpokeClusterList
+		return e.complete(ctx, &list, prefix, func() []string { return spokeNames(&list, word) })
+	case KindTemplate:
+		var list v1alpha1.AlertRuleTemplateList
+		return e.complete(ctx, &list, prefix, func() (out []string) {
+			for i := range list.Items {
+				out = append(out, word+list.Items[i].Name)
+			}
+			return out
+		})
+	}
+	scope, err := e.Hub.Scope(false)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var list v1alpha1.AlertRuleList
+	return e.complete(ctx, &list, prefix, func() (out []string) {
+		for i := range list.Items {
+			out = append(out, word+list.Items[i].Name)
+		}
+		return out
+	}, scope...)
+}

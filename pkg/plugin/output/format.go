@@ -1,0 +1,99 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
+)
+
+// The formats.
+const (
+	FormatTable = "table"
+	FormatWide  = "wide"
+	FormatJSON  = "json"
+	FormatYAML  = "yaml"
+	FormatName  = "name"
+)
+
+// Formats are all formats of a command that answers with API objects.
+var Formats = []string{FormatTable, FormatWide, FormatJSON, FormatYAML, FormatName}
+
+// Printer prints in the format that the flag --output selects.
+type Printer struct {
+	Format  string
+	Out     io.Writer
+	Color   bool
+	Formats []string
+}
+
+// AddFlag adds the flag --output.
+func (p *Printer) AddFlag(cmd *cobra.Command, formats ...string) {
+	p.Formats, p.Format = formats, formats[0]
+	cmd.Flags().StringVarP(&p.Format, "output", "o", formats[0], "the `format` of the output: "+strings.Join(formats, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// Check refuses a format that the command does not have.
+func (p *Printer) Check() error {
+	if !slices.Contains(p.Formats, p.Format) {
+		return exit.New(exit.Usage, "", "--output %q is not a format; use one of %s", p.Format, strings.Join(p.Formats, ", "))
+	}
+	return nil
+}
+
+// Wide reports whether tables have all columns.
+func (p *Printer) Wide() bool { return p.Format == FormatWide }
+
+// Tabular reports whether the output is a table.
+func (p *Printer) Tabular() bool { return p.Format == FormatTable || p.Format == FormatWide }
+
+// Table prints a table.
+func (p *Printer) Table(t *Table) error { return t.Write(p.Out, p.Color) }
+
+// Linef prints a line of text.
+func (p *Printer) Linef(format string, args ...any) error {
+	if _, err := fmt.Fprintln(p.Out, Clean(fmt.Sprintf(format, args...))); err != nil {
+		return fmt.Errorf("writing the output: %w", err)
+	}
+	return nil
+}
+
+// Blank prints an empty line.
+func (p *Printer) Blank() error { return p.Linef("") }
+
+// names prints KIND/NAME of an object, or of each object of a list.
+func (p *Printer) names(o runtime.Object) error {
+	printer := &printers.NamePrinter{}
+	if !meta.IsListType(o) {
+		if err := printer.PrintObj(o, p.Out); err != nil {
+			return fmt.Errorf("writing the output: %w", err)
+		}
+		return nil
+	}
+	return meta.EachListItem(o, p.names)
+}
+
+// Objects prints API objects, as kubectl get does. A list is printed as one.
+func (p *Printer) Objects(o runtime.Object) error {
+	var printer printers.ResourcePrinter
+	switch p.Format {
+	case FormatJSON:
+		printer = &printers.OmitManagedFieldsPrinter{Delegate: &printers.JSONPrinter{}}
+	case FormatYAML:
+		printer = &printers.OmitManagedFieldsPrinter{Delegate: &printers.YAMLPrinter{}}
+	default:
+		return p.names(o)
+	}
+	if err := printer.PrintObj(o, p.Out); err != nil {
+		return fmt.Errorf("writing the output: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/cluster"
+	"github.com/rulefleet/rulefleet/pkg/plugin/env"
+	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// noon is the time of every command.
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// hubObjects returns the objects of testdata/hub.yaml.
+func hubObjects(t *testing.T) []client.Object {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "hub.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := serializer.NewCodecFactory(cluster.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	var out []client.Object
+	for doc := range strings.SplitSeq(string(data), "\n---\n") {
+		o, _, err := decoder.Decode([]byte(doc), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, o.(client.Object))
+	}
+	return out
+}
+
+// hub is a hub in memory.
+func hub(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) client.Client {
+	t.Helper()
+	return fake.NewClientBuilder().WithScheme(cluster.Scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
+}
+
+// invocation is a run of the plugin.
+type invocation struct {
+	out, err bytes.Buffer
+	code     int
+}
+
+// invoke runs the plugin on a hub.
+func invoke(t *testing.T, c client.Client, stdin string, change func(*env.Env), args ...string) *invocation {
+	t.Helper()
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	t.Setenv("KUBECACHEDIR", "~/.kube/cache") // a default that the help shows
+	r := &invocation{}
+	h := cluster.NewHub("test", &r.err)
+	h.Connect = func() (client.Client, error) { return c, nil }
+	e := &env.Env{
+		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: &r.out, ErrOut: &r.err},
+		Hub:       h, Version: "test", Now: func() time.Time { return noon },
+	}
+	if change != nil {
+		change(e)
+	}
+	r.code = Run(t.Context(), e, args)
+	return r
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s (go test ./pkg/plugin -update writes it):\ngot\n%s\nwant\n%s", file, got, want)
+	}
+}
+
+func denied(resource string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.Group, Resource: resource}, "", errors.New("not for you"))
+}
+
+// TestOutput has the output of every command that asks, in every format.
+func TestOutput(t *testing.T) {
+	tenant := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if _, ok := list.(*v1alpha1.SpokeClusterList); ok {
+			return denied("spokeclusters")
+		}
+		return c.List(ctx, list, opts...)
+	}}
+	outsider := interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+		return denied("alertrules")
+	}}
+	notInstalled := interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+		return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: v1alpha1.Group, Kind: "SpokeCluster"}, SearchedVersions: []string{"v1alpha1"}}
+	}}
+	none := func() []client.Object { return nil }
+	for _, tc := range []struct {
+		name    string
+		args    string
+		objects func() []client.Object // by default those of hub.yaml
+		funcs   interceptor.Funcs
+		color   bool
+	}{
+		{name: "spokes", args: "spokes"},
+		{name: "spokes-color", args: "spokes", color: true},
+		{name: "spokes-wide", args: "spokes -o wide"},
+		{name: "spokes-selector", args: "spokes -l env=prod"},
+		{name: "spokes-name", args: "spokes -o name"},
+		{name: "spokes-json", args: "spokes -o json -l region=eu"},
+		{name: "spokes-yaml", args: "spokes -o yaml -l region=eu"},
+		{name: "spokes-none", args: "spokes", objects: none},
+		{name: "spokes-denied", args: "spokes", funcs: tenant},
+		{name: "spokes-not-installed", args: "spokes", funcs: notInstalled},
+		{name: "spokes-bad-selector", args: "spokes -l =prod"},
+		{name: "bad-format", args: "spokes -o xml"},
+		{name: "unknown-command", args: "spoke"},
+		{name: "unknown-flag", args: "spokes --frobnicate"},
+		{name: "status", args: "status -A"},
+		{name: "status-wide", args: "status -A -o wide"},
+		{name: "status-denied", args: "status -A", funcs: outsider},
+		{name: "status-namespace", args: "status -n fine"},
+		{name: "status-empty", args: "status -n empty"},
+		{name: "status-tenant", args: "status -n rulefleet-system", funcs: tenant},
+		{name: "status-name", args: "status -A -o name"},
+		{name: "status-rule", args: "status alertrule/high-error-rate -n rulefleet-system"},
+		{name: "status-rule-two-words", args: "status ar high-error-rate -n rulefleet-system"},
+		{name: "status-rule-yaml", args: "status alertrules.rulefleet.io/good -n fine -o yaml"},
+		{name: "status-rule-missing", args: "status alertrule/none -n fine"},
+		{name: "status-spoke", args: "status spoke/us-1"},
+		{name: "status-spoke-fine", args: "status spokecluster/ap-1"},
+		{name: "status-template", args: "status art/deployment-down"},
+		{name: "status-bad-kind", args: "status deployment/web"},
+		{name: "status-bad-ref", args: "status high-error-rate"},
+		{name: "firing", args: "firing -A"},
+		{name: "firing-wide", args: "firing -A -o wide"},
+		{name: "firing-cluster", args: "firing -A --cluster us-1"},
+		{name: "firing-name", args: "firing -A -o name"},
+		{name: "firing-none", args: "firing -n fine"},
+		{name: "help", args: "--help"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			objects := hubObjects
+			if tc.objects != nil {
+				objects = func(*testing.T) []client.Object { return tc.objects() }
+			}
+			r := invoke(t, hub(t, tc.funcs, objects(t)...), "", func(e *env.Env) { e.Color = tc.color }, strings.Fields(tc.args)...)
+			golden(t, tc.name, fmt.Sprintf("$ kubectl rulefleet %s\n%s%s[exit code %d]\n", tc.args, r.out.String(), r.err.String(), r.code))
+		})
+	}
+}
+
+// TestCompletion completes names from the hub.
+func TestCompletion(t *testing.T) {
+	for _, tc := range []struct {
+		args string
+		want []string
+	}{
+		{"status a", []string{"alertrule/", "spoke/", "alertruletemplate/"}}, // the shell filters
+		{"status spoke/us", []string{"spoke/us-1", "spoke/us-2"}},
+		{"status ar/h -n rulefleet-system", []string{"ar/high-error-rate"}},
+		{"status art/", []string{"art/deployment-down"}},
+		{"status spoke/us-1 ", nil},
+		{"ack e", []string{"eu-1"}},
+		{"firing --cluster ap", []string{"ap-1"}},
+		{"spokes --output ", []string{"table", "wide", "json", "yaml", "name"}},
+	} {
+		t.Run(tc.args, func(t *testing.T) {
+			args := strings.Split(tc.args, " ")
+			if i := len(args) - 2; i > 0 && args[i] == "-n" { // what is completed comes last
+				args = append([]string{args[0], "-n", args[i+1]}, args[1:i]...)
+			}
+			r := invoke(t, hub(t, interceptor.Funcs{}, hubObjects(t)...), "", nil, append([]string{"__complete"}, args...)...)
+			lines := strings.Split(strings.TrimSpace(r.out.String()), "\n")
+			got := lines[:len(lines)-1] // the last is the directive
+			if strings.Join(got, " ") != strings.Join(tc.want, " ") {
+				t.Errorf("got %q, want %q\n%s", got, tc.want, r.err.String())
+			}
+		})
+	}
+}
+
+// TestAck releases what the person has seen, and nothing else.
+func TestAck(t *testing.T) {
+	value := func(t *testing.T, c client.Client) string {
+		t.Helper()
+		var s v1alpha1.SpokeCluster
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "us-1"}, &s); err != nil {
+			t.Fatal(err)
+		}
+		return s.Annotations[v1alpha1.AcknowledgeDeletionsAnnotation]
+	}
+	// manager acts on the annotation as soon as it is set.
+	manager := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		if err := c.Patch(ctx, o, p, opts...); err != nil {
+			return err
+		}
+		delete(o.GetAnnotations(), v1alpha1.AcknowledgeDeletionsAnnotation)
+		return c.Update(ctx, o)
+	}}
+	// others change the SpokeCluster while the person reads.
+	others := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		var s v1alpha1.SpokeCluster
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), &s); err != nil {
+			return err
+		}
+		s.Labels = map[string]string{"changed": "true"}
+		if err := c.Update(ctx, &s); err != nil {
+			return err
+		}
+		return c.Patch(ctx, o, p, opts...)
+	}}
+	for _, tc := range []struct {
+		name, args, stdin string
+		terminal          bool
+		funcs             interceptor.Funcs
+		code              int
+		want              string
+	}{
+		{name: "ack", args: "ack us-1 --yes", funcs: manager},
+		{name: "ack-asked", args: "ack us-1", stdin: "y\n", terminal: true, funcs: manager},
+		{name: "ack-refused", args: "ack us-1", stdin: "\n", terminal: true, code: exit.Failed},
+		{name: "ack-end-of-input", args: "ack us-1", terminal: true, code: exit.Failed},
+		{name: "ack-not-asked", args: "ack us-1", stdin: "y\n", code: exit.Usage},
+		{name: "ack-no-wait", args: "ack us-1 --yes --timeout 0", want: "true"},
+		{name: "ack-nobody-acts", args: "ack us-1 --yes --timeout 1ms", code: exit.NotReady, want: "true"},
+		{name: "ack-changed", args: "ack us-1 --yes", funcs: others, code: exit.Failed},
+		{name: "ack-nothing-held", args: "ack eu-1 --yes"},
+		{name: "ack-no-such-spoke", args: "ack none --yes", code: exit.Missing},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := hub(t, tc.funcs, hubObjects(t)...)
+			r := invoke(t, c, tc.stdin, func(e *env.Env) { e.Interactive = tc.terminal }, strings.Fields(tc.args)...)
+			if r.code != tc.code {
+				t.Errorf("exit code %d, want %d", r.code, tc.code)
+			}
+			if got := value(t, c); got != tc.want {
+				t.Errorf("the annotation is %q, want %q", got, tc.want)
+			}
+			golden(t, tc.name, fmt.Sprintf("$ kubectl rulefleet %s\n%s%s[exit code %d]\n", tc.args, r.out.String(), r.err.String(), r.code))
+		})
+	}
+}
