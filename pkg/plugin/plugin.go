@@ -10,6 +10,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/plugin/ask"
 	"github.com/rulefleet/rulefleet/pkg/plugin/env"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
+	"github.com/rulefleet/rulefleet/pkg/plugin/join"
 	"github.com/rulefleet/rulefleet/pkg/plugin/output"
 )
 
@@ -35,23 +36,9 @@ Exit codes: 0 done, 1 failed, 2 invalid command line, 3 permission denied, 4 not
 	root.SetOut(e.Out)
 	root.SetErr(e.ErrOut)
 	e.Hub.Flags.AddFlags(root.PersistentFlags())
-	_ = root.RegisterFlagCompletionFunc("context", completeContexts(e))
-	root.AddCommand(ask.NewSpokes(e), ask.NewStatus(e), ask.NewFiring(e), ask.NewAck(e))
+	_ = root.RegisterFlagCompletionFunc("context", e.CompleteContexts)
+	root.AddCommand(ask.NewSpokes(e), ask.NewStatus(e), ask.NewFiring(e), ask.NewAck(e), join.New(e), join.NewUnjoin(e))
 	return root
-}
-
-func completeContexts(e *env.Env) cobra.CompletionFunc {
-	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		raw, err := e.Hub.Flags.ToRawKubeConfigLoader().RawConfig()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		out := make([]string, 0, len(raw.Contexts))
-		for name := range raw.Contexts {
-			out = append(out, name)
-		}
-		return out, cobra.ShellCompDirectiveNoFileComp
-	}
 }
 
 // Run runs the plugin, and returns its exit code.

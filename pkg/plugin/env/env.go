@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -105,6 +106,15 @@ func (e *Env) CompleteSpokeArg(cmd *cobra.Command, args []string, prefix string)
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return e.CompleteSpokes(cmd, args, prefix)
+}
+
+// CompleteContexts completes the name of a context of the kubeconfig.
+func (e *Env) CompleteContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	raw, err := e.Hub.Flags.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return slices.Sorted(maps.Keys(raw.Contexts)), cobra.ShellCompDirectiveNoFileComp
 }
 
 // CompleteRef returns the completion of KIND/NAME, for some kinds.

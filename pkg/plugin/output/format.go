@@ -66,6 +66,16 @@ func (p *Printer) Linef(format string, args ...any) error {
 	return nil
 }
 
+// Document prints an object as one of several documents, with a comment that says where it belongs.
+func (p *Printer) Document(where string, o runtime.Object) error {
+	if p.Format == FormatYAML {
+		if _, err := fmt.Fprintf(p.Out, "---\n# %s\n", Clean(where)); err != nil {
+			return fmt.Errorf("writing the output: %w", err)
+		}
+	}
+	return p.Objects(o)
+}
+
 // Blank prints an empty line.
 func (p *Printer) Blank() error { return p.Linef("") }
 

@@ -1,0 +1,463 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin"
+	"github.com/rulefleet/rulefleet/pkg/plugin/cluster"
+	"github.com/rulefleet/rulefleet/pkg/plugin/env"
+	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// kubectlRulefleet is the plugin with a person's kubeconfig: a context for each cluster, by its name.
+type kubectlRulefleet struct{ kubeconfig string }
+
+// pluginFor writes a kubeconfig with administrators of the clusters, and the hub as the current context.
+func pluginFor(t *testing.T, hub *fleet.Member, spokes ...*fleet.Member) *kubectlRulefleet {
+	t.Helper()
+	kubeconfigs := map[string][]byte{"hub": hub.Kubeconfig()}
+	for _, m := range spokes {
+		kubeconfigs[m.Name()] = m.Kubeconfig()
+	}
+	return pluginWith(t, kubeconfigs)
+}
+
+// pluginWith writes a kubeconfig with a context for each kubeconfig.
+func pluginWith(t *testing.T, kubeconfigs map[string][]byte) *kubectlRulefleet {
+	t.Helper()
+	all := api.NewConfig()
+	all.CurrentContext = "hub"
+	for name, content := range kubeconfigs {
+		one, err := clientcmd.Load(content)
+		must(t, err)
+		current := one.Contexts[one.CurrentContext]
+		all.Clusters[name], all.AuthInfos[name] = one.Clusters[current.Cluster], one.AuthInfos[current.AuthInfo]
+		all.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, clientcmd.WriteToFile(*all, file))
+	return &kubectlRulefleet{file}
+}
+
+// run runs the plugin within this process, and returns its exit code and what it printed.
+func (k *kubectlRulefleet) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	e := &env.Env{
+		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut},
+		Hub:       cluster.NewHub("e2e", &errOut), Version: "e2e", Now: time.Now,
+	}
+	code = plugin.Run(t.Context(), e, append([]string{"--kubeconfig=" + k.kubeconfig}, args...))
+	t.Logf("kubectl rulefleet %s: %d\n%s%s", strings.Join(args, " "), code, out.String(), errOut.String())
+	return code, out.String(), errOut.String()
+}
+
+// expect runs the plugin, and fails unless it ends with that exit code and prints the words.
+func (k *kubectlRulefleet) expect(t *testing.T, code int, words string, args ...string) (stdout string) {
+	t.Helper()
+	got, stdout, stderr := k.run(t, args...)
+	if got != code {
+		t.Errorf("kubectl rulefleet %s: exit code %d, want %d", strings.Join(args, " "), got, code)
+	}
+	if !strings.Contains(stdout+stderr, words) {
+		t.Errorf("kubectl rulefleet %s: it does not print %q", strings.Join(args, " "), words)
+	}
+	return stdout
+}
+
+// joinTest is a fleet whose only spoke is registered with the plugin.
+type joinTest struct {
+	*fleet.Fleet
+
+	k *kubectlRulefleet
+}
+
+// join returns the arguments of a join of the spoke.
+func (j *joinTest) join(args ...string) []string {
+	return append([]string{"join", spokeA, "--spoke-context", spokeA}, args...)
+}
+
+// TestJoin registers a cluster with the plugin, uses it, and lets it leave.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	f := start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true, ControllerManager: true})
+	hub, spoke := f.Hub, f.Spoke(spokeA)
+	for _, o := range []client.Object{&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}} { // what tests register with
+		for _, name := range []string{fleet.SpokeUser, fleet.EvaluateGrant} {
+			o.SetName(name)
+			must(t, spoke.Client.Delete(t.Context(), o))
+		}
+	}
+	startManager(t, f, t.TempDir())
+	k := pluginFor(t, hub, spoke)
+	j := &joinTest{f, k}
+
+	t.Run("dry run", j.dryRun)
+	t.Run("rights", j.rights)
+	t.Run("mistakes", func(t *testing.T) {
+		k.expect(t, exit.Usage, `no context "nowhere"`, "join", spokeA, "--spoke-context", "nowhere")
+		k.expect(t, exit.Usage, "--spoke-context is missing", "join", spokeA)
+		k.expect(t, exit.Usage, "not the address of an API server", j.join("--server", "http://example.com")...)
+		precious := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "precious"}, Data: map[string][]byte{"tls.key": nil}}
+		must(t, hub.Client.Create(t.Context(), precious))
+		k.expect(t, exit.Failed, "not the registration of a spoke", "join", "precious", "--spoke-context", spokeA)
+		k.expect(t, exit.Failed, "not the registration of a spoke", "unjoin", "precious", "--yes")
+	})
+	if !t.Run("join", j.first) {
+		return
+	}
+	t.Run("again", j.again)
+	t.Run("one cluster has one name", func(t *testing.T) {
+		k.expect(t, exit.Failed, "registered already, as spoke "+spokeA, "join", "other", "--spoke-context", spokeA)
+		k.expect(t, exit.Failed, "is another cluster", "join", spokeA, "--spoke-context", "hub")
+	})
+	t.Run("without evaluate", func(t *testing.T) {
+		k.expect(t, exit.OK, "", j.join("--no-evaluate")...)
+		for _, o := range []client.Object{&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}} {
+			if err := spoke.Client.Get(t.Context(), client.ObjectKey{Name: fleet.EvaluateGrant}, o); !apierrors.IsNotFound(err) {
+				t.Errorf("%T: %v", o, err)
+			}
+		}
+		k.expect(t, exit.OK, "", j.join()...)
+	})
+	t.Run("removed rights are named", j.removedRights)
+	t.Run("several Prometheus", j.severalPrometheus)
+	t.Run("static", j.static)
+	t.Run("unjoin", j.unjoin)
+}
+
+// pluginWrites returns what the plugin has written to the clusters, and how often it has read.
+func pluginWrites(t *testing.T, members ...*fleet.Member) (writes []string, reads int) {
+	t.Helper()
+	for _, m := range members {
+		events, err := m.Audit().Events(func(e controlplane.AuditEvent) bool { return strings.HasPrefix(e.UserAgent, "kubectl-rulefleet/") })
+		must(t, err)
+		for _, e := range events {
+			switch {
+			case slices.Contains([]string{"get", "list", "watch"}, e.Verb), e.ObjectRef.Resource == "selfsubjectaccessreviews":
+				reads++
+			default:
+				writes = append(writes, fmt.Sprintf("%s: %s %s/%s", m.Name(), e.Verb, e.ObjectRef.Resource, e.ObjectRef.Name))
+			}
+		}
+	}
+	return writes, reads
+}
+
+func (j *joinTest) dryRun(t *testing.T) {
+	out := j.k.expect(t, exit.OK, "", j.join("--dry-run", "-o", "yaml", "-l", "env=prod", "--suspend", "--prometheus", "monitoring/k8s")...)
+	for _, want := range []string{
+		"# in the spoke, context eu-1\napiVersion: v1\nkind: Namespace", "kind: ServiceAccount", "kind: ClusterRoleBinding", "name: rulefleet-spoke-evaluate",
+		"# on the hub\napiVersion: rulefleet.io/v1alpha1\nkind: SpokeCluster", "suspend: true", "# on the hub\napiVersion: v1\nkind: Secret", "env: prod",
+		v1alpha1.RegistrationLabel + `: "true"`, "token: <the token of ServiceAccount rulefleet-system/rulefleet-spoke>",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output lacks %q", want)
+		}
+	}
+	j.k.expect(t, exit.OK, "secret/"+spokeA, j.join("--dry-run", "-o", "name", "--no-evaluate", "--auth", "static")...)
+	j.k.expect(t, exit.OK, "", j.join("--dry-run", "-o", "json")...)
+	if writes, reads := pluginWrites(t, j.Hub, j.Spoke(spokeA)); len(writes) > 0 || reads == 0 {
+		t.Errorf("after %d reads, it has written: %q", reads, writes)
+	}
+}
+
+// testRightsToJoin has people without rights: they are told all that they lack, and nothing is written.
+func (j *joinTest) rights(t *testing.T) {
+	spoke := j.Spoke(spokeA)
+	user := func(m *fleet.Member, name string) []byte {
+		kubeconfig, err := m.UserKubeconfig(name)
+		must(t, err)
+		return kubeconfig
+	}
+	_, stderr := "", ""
+	k := pluginWith(t, map[string][]byte{"hub": user(j.Hub, "nobody"), spokeA: spoke.Kubeconfig()})
+	k.expect(t, exit.Denied, "you lack permissions on the hub: get secrets eu-1 in namespace rulefleet-system, create secrets in namespace rulefleet-system", j.join()...)
+	k = pluginWith(t, map[string][]byte{"hub": j.Hub.Kubeconfig(), spokeA: user(spoke, "nobody")})
+	k.expect(t, exit.Denied, "", j.join()...)
+
+	// Someone who may write everything, and not grant what they do not have.
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "joiner"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"namespaces", "serviceaccounts", "serviceaccounts/token", "secrets"}, Verbs: []string{"*"}},
+		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles", "clusterrolebindings"}, Verbs: []string{"get", "list", "create", "patch", "delete"}},
+	}}
+	must(t, spoke.Client.Create(t.Context(), role))
+	must(t, spoke.Client.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "joiner"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "joiner"}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "joiner"},
+	}))
+	k = pluginWith(t, map[string][]byte{"hub": j.Hub.Kubeconfig(), spokeA: user(spoke, "joiner")})
+	eventually(t, "the rights of the joiner are those of the role", func(context.Context) error {
+		if _, _, stderr = k.run(t, j.join()...); !strings.Contains(stderr, "you lack permissions in the spoke: get deployments.apps") {
+			return fmt.Errorf("it prints %s", stderr)
+		}
+		return nil
+	})
+	for _, want := range []string{"delete prometheusrules.monitoring.coreos.com", "get services/proxy http:prometheus-operated:web"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("it does not print %q", want)
+		}
+	}
+	if writes, _ := pluginWrites(t, j.Hub, spoke); len(writes) > 0 {
+		t.Errorf("it has written: %q", writes)
+	}
+	must(t, spoke.Client.Delete(t.Context(), role))
+}
+
+// registered returns the configuration by which the hub connects with the spoke.
+func registered(t *testing.T, hub *fleet.Member) (*corev1.Secret, *rest.Config) {
+	t.Helper()
+	s := &corev1.Secret{}
+	must(t, hub.Client.Get(t.Context(), client.ObjectKey{Namespace: fleet.Namespace, Name: spokeA}, s))
+	cfg, err := clientcmd.RESTConfigFromKubeConfig(s.Data[v1alpha1.KubeconfigKey])
+	must(t, err)
+	return s, cfg
+}
+
+// granted returns what the API server says that a user may do in any namespace.
+func granted(t *testing.T, cfg *rest.Config) map[string]bool {
+	t.Helper()
+	c, err := client.New(cfg, client.Options{Scheme: fleet.Scheme})
+	must(t, err)
+	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}
+	must(t, c.Create(t.Context(), review))
+	out := map[string]bool{}
+	for _, r := range review.Status.ResourceRules {
+		for _, right := range cluster.RightsOf([]rbacv1.PolicyRule{{Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames}}) {
+			out[right.String()] = true
+		}
+	}
+	return out
+}
+
+// documentedRights reads the table in docs/how-to/register.md, without names of objects.
+func documentedRights(t *testing.T) []string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "docs", "how-to", "register.md"))
+	must(t, err)
+	groups := map[string]string{"deployments": ".apps", "prometheuses": ".monitoring.coreos.com", "thanosrulers": ".monitoring.coreos.com", "prometheusrules": ".monitoring.coreos.com"}
+	row := regexp.MustCompile("(?m)^\\| (?:`evaluate` \\(optional\\): )?((?:[a-z]+(?:, )?)+) ((?:`[a-z/]+`(?:, )?)+)(.*?) \\|")
+	var out []string
+	for _, match := range row.FindAllStringSubmatch(string(page), -1) {
+		for resource := range strings.SplitSeq(match[2], ", ") {
+			resource = strings.Trim(resource, "`")
+			for verb := range strings.SplitSeq(match[1], ", ") {
+				out = append(out, verb+" "+resource+groups[resource])
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (j *joinTest) first(t *testing.T) {
+	spoke := j.Spoke(spokeA)
+	j.k.expect(t, exit.OK, "Spoke eu-1: the hub manages the rules in the spoke (labels: env=prod,region=eu)", j.join("-l", "env=prod,region=eu")...)
+	s, cfg := registered(t, j.Hub)
+	if s.Labels["env"] != "prod" || s.Labels[v1alpha1.RegistrationLabel] != "true" || s.Annotations != nil {
+		t.Errorf("the Secret has labels %v and annotations %v", s.Labels, s.Annotations)
+	}
+
+	// What the account has in addition to any other account is what the page documents.
+	must(t, spoke.Client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "stranger"}}))
+	other, err := spoke.ServiceAccountKubeconfig(t.Context(), client.ObjectKey{Namespace: "default", Name: "stranger"})
+	must(t, err)
+	stranger, err := clientcmd.RESTConfigFromKubeConfig(other)
+	must(t, err)
+	rights, anyone := granted(t, cfg), granted(t, stranger)
+	var got []string
+	proxied := map[string]bool{}
+	for right := range maps.Keys(rights) {
+		if anyone[right] {
+			continue
+		}
+		if name, ok := strings.CutPrefix(right, "get services/proxy "); ok {
+			proxied[name] = true
+			right = "get services/proxy"
+		}
+		if !slices.Contains(got, right) {
+			got = append(got, right)
+		}
+	}
+	slices.Sort(got)
+	if want := documentedRights(t); !slices.Equal(got, want) {
+		t.Errorf("the account has\n%q\nand the page documents\n%q", got, want)
+	}
+	for name := range proxied {
+		if !regexp.MustCompile("^https?:(prometheus|thanos-ruler)-operated:(web|http-web)$").MatchString(name) {
+			t.Errorf("the account may proxy to %q", name)
+		}
+	}
+	if len(proxied) != 8 {
+		t.Errorf("the account may proxy to %d Services", len(proxied))
+	}
+}
+
+// versions returns the resourceVersions of the account in the spoke.
+func versions(t *testing.T, m *fleet.Member) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for name, o := range map[string]client.Object{
+		"ns":   &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fleet.Namespace}},
+		"sa":   &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: fleet.SpokeUser}},
+		"role": &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: fleet.SpokeUser}}, "binding": &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: fleet.SpokeUser}},
+		"role/evaluate": &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: fleet.EvaluateGrant}}, "binding/evaluate": &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: fleet.EvaluateGrant}},
+	} {
+		must(t, m.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		out[name] = o.GetResourceVersion()
+	}
+	return out
+}
+
+func (j *joinTest) again(t *testing.T) {
+	before, was := versions(t, j.Spoke(spokeA)), func() *corev1.Secret { s, _ := registered(t, j.Hub); return s }()
+	j.k.expect(t, exit.OK, "labels: env=prod,region=eu", j.join()...)
+	if after := versions(t, j.Spoke(spokeA)); !maps.Equal(before, after) {
+		t.Errorf("the account was changed: %v, and before %v", after, before)
+	}
+	is, _ := registered(t, j.Hub)
+	if !maps.Equal(is.Labels, was.Labels) || bytes.Equal(is.Data[v1alpha1.KubeconfigKey], was.Data[v1alpha1.KubeconfigKey]) {
+		t.Errorf("the labels are %v, and the token is the former one or not", is.Labels)
+	}
+	j.k.expect(t, exit.OK, "labels: env=dev", j.join("-l", "env=dev")...)
+	j.k.expect(t, exit.OK, "labels: env=prod", j.join("-l", "env=prod")...)
+}
+
+// testRemovedRights removes each right from the account, and looks at what join says.
+func (j *joinTest) removedRights(t *testing.T) {
+	spoke := j.Spoke(spokeA)
+	whole := &rbacv1.ClusterRole{}
+	must(t, spoke.Client.Get(t.Context(), client.ObjectKey{Name: fleet.SpokeUser}, whole))
+	for i, rule := range whole.Rules {
+		for n, verb := range rule.Verbs {
+			changed := whole.DeepCopy()
+			must(t, spoke.Client.Get(t.Context(), client.ObjectKey{Name: fleet.SpokeUser}, changed))
+			before := changed.DeepCopy()
+			changed.Rules[i].Verbs = slices.Delete(slices.Clone(rule.Verbs), n, n+1)
+			must(t, spoke.Client.Patch(t.Context(), changed, client.MergeFrom(before), client.FieldOwner("somebody")))
+			right := cluster.RightsOf([]rbacv1.PolicyRule{{APIGroups: rule.APIGroups, Resources: rule.Resources, Verbs: []string{verb}}})
+			j.k.expect(t, exit.Failed, "it lacks: "+cluster.Words(right), j.join()...)
+			j.k.expect(t, exit.OK, "", j.join("--force-conflicts", "--timeout", "0")...)
+		}
+	}
+}
+
+func (j *joinTest) severalPrometheus(t *testing.T) {
+	spoke := j.Spoke(spokeA)
+	j.k.expect(t, exit.OK, "has left", "unjoin", spokeA, "--yes")
+	for _, crd := range []string{"prometheuses", "thanosrulers"} {
+		must(t, j.InstallMonitoringCRD(t.Context(), spoke, crd))
+	}
+	namespace(t, "monitoring", spoke)
+	for _, name := range []string{"a", "b", "no-rules"} {
+		p := &monitoringv1.Prometheus{ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: name}}
+		if name != "no-rules" {
+			p.Spec.RuleSelector = &metav1.LabelSelector{}
+		}
+		must(t, spoke.Client.Create(t.Context(), p))
+	}
+	j.k.expect(t, exit.Usage, "monitoring/a, monitoring/b\nChoose the one", j.join()...)
+	j.k.expect(t, exit.Usage, "it has: monitoring/a, monitoring/b", j.join("--prometheus", "monitoring/c")...)
+	j.k.expect(t, exit.OK, "", j.join("--prometheus", "monitoring/b", "--suspend")...)
+	var s v1alpha1.SpokeCluster
+	must(t, j.Hub.Client.Get(t.Context(), client.ObjectKey{Name: spokeA}, &s))
+	if s.Spec.Suspend == nil || !*s.Spec.Suspend || len(s.Spec.EvaluatorRefs) != 1 || s.Spec.EvaluatorRefs[0].Name != "b" {
+		t.Errorf("the spec is %+v", s.Spec)
+	}
+	j.k.expect(t, exit.OK, "suspended", j.join()...) // a renewal resumes nothing
+	must(t, j.Hub.Client.Get(t.Context(), client.ObjectKey{Name: spokeA}, &s))
+	if s.Spec.Suspend == nil || !*s.Spec.Suspend || len(s.Spec.EvaluatorRefs) != 1 {
+		t.Errorf("after a renewal, the spec is %+v", s.Spec)
+	}
+	before := s.DeepCopy()
+	s.Spec.Suspend = new(false)
+	must(t, j.Hub.Client.Patch(t.Context(), &s, client.MergeFrom(before)))
+}
+
+func (j *joinTest) static(t *testing.T) {
+	j.k.expect(t, exit.OK, "token that does not expire", j.join("--auth", "static")...)
+	_, cfg := registered(t, j.Hub)
+	var s corev1.Secret
+	must(t, j.Spoke(spokeA).Client.Get(t.Context(), client.ObjectKey{Namespace: fleet.Namespace, Name: fleet.SpokeUser}, &s))
+	if cfg.BearerToken != string(s.Data[corev1.ServiceAccountTokenKey]) || cfg.BearerToken == "" {
+		t.Error("the token is not that of the Secret")
+	}
+}
+
+func (j *joinTest) unjoin(t *testing.T) {
+	hub, spoke := j.Hub, j.Spoke(spokeA)
+	namespace(t, "shop", spoke)
+	ar := alertRule("leaves", "shop", onNamed(spokeA))
+	must(t, hub.Client.Create(t.Context(), ar))
+	rules := func(ctx context.Context) int {
+		var list monitoringv1.PrometheusRuleList
+		must(t, spoke.Client.List(ctx, &list, client.InNamespace("shop")))
+		return len(list.Items)
+	}
+	eventually(t, "the rule is in the spoke", func(ctx context.Context) error {
+		if n := rules(ctx); n != 1 {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
+	_, cfg := registered(t, hub)
+	j.k.expect(t, exit.OK, "to be removed from spoke eu-1", "unjoin", spokeA, "--spoke-context", spokeA, "--dry-run")
+	j.k.expect(t, exit.Usage, "--yes", "unjoin", spokeA, "--spoke-context", spokeA)
+	j.k.expect(t, exit.Usage, "is not the cluster of spoke", "unjoin", spokeA, "--spoke-context", "hub", "--yes")
+	if rules(t.Context()) != 1 {
+		t.Fatal("the rule is gone")
+	}
+	j.k.expect(t, exit.OK, "stay in spoke", "unjoin", spokeA, "--orphan", "--yes")
+	if rules(t.Context()) != 1 {
+		t.Fatal("--orphan removed the rule")
+	}
+	j.k.expect(t, exit.OK, "", j.join("--prometheus", "auto")...)
+
+	foreign := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "foreign", Labels: map[string]string{
+		v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: "another-hub",
+	}}}
+	must(t, spoke.Client.Create(t.Context(), foreign))
+	j.k.expect(t, exit.Failed, "another hub has rules there (id another-hub)", "unjoin", spokeA, "--spoke-context", spokeA, "--yes")
+	if n := rules(t.Context()); n != 1 {
+		t.Errorf("%d rules are left, and only the foreign one should be", n)
+	}
+	must(t, spoke.Client.Delete(t.Context(), foreign))
+	if err := hub.Client.Get(t.Context(), client.ObjectKey{Namespace: fleet.Namespace, Name: spokeA}, &corev1.Secret{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Secret on the hub: %v", err)
+	}
+	j.k.expect(t, exit.OK, "its tokens are revoked", "unjoin", spokeA, "--spoke-context", spokeA, "--yes") // it goes on where it was
+	j.k.expect(t, exit.Missing, "there is no spoke", "unjoin", spokeA, "--yes")
+	stolen, err := client.New(cfg, client.Options{Scheme: fleet.Scheme})
+	must(t, err)
+	eventually(t, "a stolen token is dead", func(ctx context.Context) error {
+		if err := stolen.List(ctx, &corev1.NamespaceList{}); !apierrors.IsUnauthorized(err) {
+			return fmt.Errorf("the answer is %w", err)
+		}
+		return nil
+	})
+}

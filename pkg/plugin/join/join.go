@@ -1,0 +1,510 @@
+package join
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/cluster"
+	"github.com/rulefleet/rulefleet/pkg/plugin/env"
+	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
+	"github.com/rulefleet/rulefleet/pkg/plugin/output"
+)
+
+// The values of --auth.
+const (
+	authToken  = "token"
+	authStatic = "static"
+)
+
+// credentialTimeout is how long the spoke may take to fill a Secret with a token, and to grant new rights.
+const credentialTimeout = 30 * time.Second
+
+// options are the flags of join.
+type options struct {
+	name, context, server, auth, labels string
+	prometheus                          []string
+	duration, timeout                   time.Duration
+	noEvaluate, suspend, force, dryRun  bool
+}
+
+// New returns the command join.
+func New(e *env.Env) *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "join NAME --spoke-context CONTEXT",
+		Short: "Register a cluster as a spoke, or renew its credential",
+		Long: `Register a cluster as a spoke, or renew its credential.
+
+The command creates an account with only the permissions that Rulefleet needs in the spoke, puts a kubeconfig
+with a token of this account into a Secret on the hub, and waits until the spoke is Ready. It checks your
+permissions in both clusters first. You can run it again at any time: it renews the token, and corrects what
+was changed. The labels stay as they are, unless you set --labels.`,
+		Example: `  kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 -l env=prod,region=eu
+  kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 --dry-run -o yaml`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: e.CompleteSpokeArg,
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.context, "spoke-context", "", "the `context` of the spoke in your kubeconfig (required)")
+	f.StringVarP(&o.labels, "labels", "l", "", "the labels of the spoke, such as env=prod,region=eu; they replace those of an earlier join")
+	f.StringVar(&o.server, "server", "", "the `URL` at which the hub's pods reach the spoke's API server (default: the address in the context)")
+	f.StringVar(&o.auth, "auth", authToken, "token: a token that expires after --duration; static: a token that does not expire, in a Secret of the spoke")
+	f.DurationVar(&o.duration, "duration", 365*24*time.Hour, "how long the token is valid; the spoke may grant less")
+	f.StringSliceVar(&o.prometheus, "prometheus", nil, "the Prometheus that evaluates the rules, as NAMESPACE/NAME or ThanosRuler/NAMESPACE/NAME, or auto; needed if the spoke has several")
+	f.BoolVar(&o.noEvaluate, "no-evaluate", false, "omit or revoke the permission to query the spoke's Prometheus")
+	f.BoolVar(&o.suspend, "suspend", false, "register the spoke suspended, so that no rule is written to it yet")
+	f.BoolVar(&o.force, "force-conflicts", false, "overwrite changes that other clients made to the same fields")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the objects, and write nothing")
+	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait until the spoke is Ready; 0 does not wait")
+	_ = cmd.RegisterFlagCompletionFunc("spoke-context", e.CompleteContexts)
+	_ = cmd.RegisterFlagCompletionFunc("auth", cobra.FixedCompletions([]string{authToken, authStatic}, cobra.ShellCompDirectiveNoFileComp))
+	p := e.Printer(cmd, output.FormatYAML, output.FormatJSON, output.FormatName)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o.name = args[0]
+		j, err := prepare(cmd.Context(), e, o, p)
+		if err != nil {
+			return err
+		}
+		if o.dryRun {
+			return j.show()
+		}
+		return j.run(cmd.Context())
+	}
+	return cmd
+}
+
+// joining is a join whose preflight has passed.
+type joining struct {
+	*env.Env
+	*options
+	p *output.Printer
+
+	hub            client.Client
+	spoke          *cluster.Spoke
+	namespace      string // of the Secret on the hub
+	present        *v1alpha1.SpokeCluster
+	labels         map[string]string
+	refs           []v1alpha1.EvaluatorReference
+	endpoint       endpoint
+	apply, removed []*unstructured.Unstructured
+}
+
+// prepare checks everything that can be checked without a write.
+func prepare(ctx context.Context, e *env.Env, o *options, p *output.Printer) (*joining, error) {
+	j := &joining{Env: e, options: o, p: p, namespace: e.Hub.SystemNamespace()}
+	if err := j.checkFlags(); err != nil {
+		return nil, err
+	}
+	var err error
+	if j.hub, err = e.Hub.Connect(); err != nil {
+		return nil, err
+	}
+	if j.spoke, err = e.Hub.Spoke(o.context); err != nil {
+		return nil, err
+	}
+	if err := j.chooseEndpoint(); err != nil {
+		return nil, err
+	}
+	if j.apply, j.removed, err = accessObjects(!o.noEvaluate); err != nil {
+		return nil, err
+	}
+	if err := j.checkHub(ctx); err != nil {
+		return nil, err
+	}
+	if err := j.checkSpoke(ctx); err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *joining) checkFlags() error {
+	var err error
+	switch {
+	case j.context == "":
+		return exit.New(exit.Usage, "List them: kubectl config get-contexts", "--spoke-context is missing: the context of the spoke in your kubeconfig")
+	case j.auth != authToken && j.auth != authStatic:
+		return exit.New(exit.Usage, "", "--auth %q is not known; use token or static", j.auth)
+	case j.duration < 10*time.Minute:
+		return exit.New(exit.Usage, "", "--duration %v is too short: the minimum is 10m", j.duration)
+	}
+	if j.refs, err = evaluators(j.prometheus); err != nil {
+		return err
+	}
+	if j.labels, err = parseLabels(j.options.labels); err != nil {
+		return err
+	}
+	return j.p.Check()
+}
+
+func parseLabels(text string) (map[string]string, error) {
+	set, err := labels.ConvertSelectorToLabelsMap(text)
+	if err != nil {
+		return nil, exit.New(exit.Usage, "", "--labels: %w", err)
+	}
+	for key, value := range set {
+		if _, err := labels.ValidatedSelectorFromSet(labels.Set{key: value}); err != nil {
+			return nil, exit.New(exit.Usage, "", "--labels: %w", err)
+		}
+	}
+	return set, nil
+}
+
+func (j *joining) chooseEndpoint() error {
+	cfg := j.spoke.Config
+	j.endpoint = endpoint{server: j.server, serverName: cfg.ServerName, authority: cfg.CAData}
+	if j.server == "" {
+		j.endpoint.server = cfg.Host
+	}
+	if cfg.Insecure {
+		return exit.New(exit.Usage, "Put the certificate authority of the spoke into the context: kubectl config set-cluster --certificate-authority FILE --embed-certs",
+			"context %s skips the verification of the API server's certificate, which the hub refuses", j.context)
+	}
+	warning, err := checkServer(j.endpoint.server)
+	if warning != "" {
+		j.Say("Warning: %s", warning)
+	}
+	return err
+}
+
+func (j *joining) checkHub(ctx context.Context) error {
+	var spokes v1alpha1.SpokeClusterList
+	if err := permit(ctx, j.hub, "on the hub", hubRights(j.namespace, j.name, j.suspend || len(j.refs) > 0)); err != nil {
+		return err
+	}
+	if err := j.hub.List(ctx, &spokes); err != nil {
+		return fmt.Errorf("listing the SpokeClusters: %w", err)
+	}
+	if i := slices.IndexFunc(spokes.Items, func(s v1alpha1.SpokeCluster) bool { return s.Name == j.name }); i >= 0 {
+		j.present = &spokes.Items[i]
+	}
+	if j.present != nil && !j.present.DeletionTimestamp.IsZero() {
+		return exit.New(exit.Failed, "Wait until it is gone: kubectl rulefleet spokes", "spoke %s is being deleted", j.name)
+	}
+	uid, err := identity(ctx, j.spoke.Client)
+	if err != nil {
+		return fmt.Errorf("in the spoke: %w", err)
+	}
+	if err := checkIdentity(j.name, uid, spokes.Items); err != nil {
+		return err
+	}
+	return j.checkSecret(ctx)
+}
+
+// checkSecret refuses to overwrite a Secret that is not a registration, and keeps the labels of one that is.
+func (j *joining) checkSecret(ctx context.Context) error {
+	var s corev1.Secret
+	err := j.hub.Get(ctx, client.ObjectKey{Namespace: j.namespace, Name: j.name}, &s)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading Secret %s/%s on the hub: %w", j.namespace, j.name, err)
+	}
+	_, registered := s.Labels[v1alpha1.RegistrationLabel]
+	if _, ok := s.Data[v1alpha1.KubeconfigKey]; !ok && !registered {
+		return exit.New(exit.Failed, "Choose another name.", "Secret %s/%s on the hub is not the registration of a spoke", j.namespace, j.name)
+	}
+	if len(j.labels) == 0 {
+		j.labels = s.Labels
+	}
+	return nil
+}
+
+func (j *joining) checkSpoke(ctx context.Context) error {
+	const where = "in the spoke"
+	if err := permit(ctx, j.spoke.Client, where, spokeRights(j.apply, j.removed, j.auth == authStatic)); err != nil {
+		return err
+	}
+	granted, err := grants(j.apply)
+	if err != nil {
+		return err
+	}
+	if err := permitGrants(ctx, j.spoke.Client, where, granted); err != nil {
+		return err
+	}
+	found, served, err := candidates(ctx, j.spoke.Client)
+	if err != nil {
+		return err
+	}
+	if !served {
+		j.Say("Warning: the spoke does not serve PrometheusRules. Install the CustomResourceDefinitions of prometheus-operator there.")
+	}
+	return checkChoice(found, j.refs, len(j.prometheus) > 0, j.present)
+}
+
+// show prints what would be written.
+func (j *joining) show() error {
+	token := "the token of ServiceAccount " + cluster.DefaultNamespace + "/" + account
+	config, err := j.endpoint.kubeconfig("<" + token + ">")
+	if err != nil {
+		return err
+	}
+	s := secret(j.namespace, j.name, j.labels, nil)
+	s.Data, s.StringData = nil, map[string]string{v1alpha1.KubeconfigKey: string(config)}
+	objects := make([]runtime.Object, 0, len(j.apply)+3)
+	for _, o := range j.apply {
+		objects = append(objects, o)
+	}
+	if j.auth == authStatic {
+		objects = append(objects, staticToken())
+	}
+	inSpoke := len(objects)
+	if sc := j.wantedSpoke(); sc != nil {
+		objects = append(objects, sc)
+	}
+	objects = append(objects, s)
+	for i, o := range objects {
+		where := "in the spoke, context " + j.context
+		if i >= inSpoke {
+			where = "on the hub"
+		}
+		if err := j.p.Document(where, o); err != nil {
+			return err
+		}
+	}
+	for _, o := range j.removed {
+		j.Say("%s %s would be removed from the spoke.", o.GetKind(), o.GetName())
+	}
+	return nil
+}
+
+// wantedSpoke returns the SpokeCluster to create or change, or nil. A join without the flags leaves it as it
+// is: to renew a token must not resume a spoke.
+func (j *joining) wantedSpoke() *v1alpha1.SpokeCluster {
+	if !j.suspend && len(j.refs) == 0 {
+		return nil
+	}
+	s := &v1alpha1.SpokeCluster{}
+	s.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SpokeCluster"))
+	s.Name = j.name
+	if j.present != nil {
+		j.present.Spec.DeepCopyInto(&s.Spec)
+	}
+	if j.suspend {
+		s.Spec.Suspend = new(true)
+	}
+	if len(j.refs) > 0 {
+		s.Spec.EvaluatorRefs = j.refs
+	}
+	return s
+}
+
+func (j *joining) run(ctx context.Context) error {
+	j.Say("In the spoke (context %s): ServiceAccount %s/%s and its permissions", j.context, cluster.DefaultNamespace, account)
+	if err := j.grant(ctx); err != nil {
+		return err
+	}
+	token, expires, err := j.credential(ctx)
+	if err != nil {
+		return err
+	}
+	rights, err := grants(j.apply)
+	if err != nil {
+		return err
+	}
+	asAccount, err := j.spoke.As(token)
+	if err != nil {
+		return err
+	}
+	if err := verify(ctx, asAccount, rights, credentialTimeout); err != nil {
+		return err
+	}
+	if err := j.configure(ctx); err != nil {
+		return err
+	}
+	j.Say("On the hub: Secret %s/%s, server %s, token %s", j.namespace, j.name, j.endpoint.server, expires)
+	config, err := j.endpoint.kubeconfig(token)
+	if err != nil {
+		return err
+	}
+	if err := j.put(ctx, j.hub, secret(j.namespace, j.name, j.labels, config)); err != nil {
+		return err
+	}
+	if j.timeout == 0 {
+		return nil
+	}
+	return j.await(ctx)
+}
+
+// grant creates or corrects the account in the spoke.
+func (j *joining) grant(ctx context.Context) error {
+	for _, o := range j.apply {
+		put := j.put
+		if o.GetKind() == kindNamespace {
+			put = j.putNamespace
+		}
+		err := put(ctx, j.spoke.Client, o)
+		if apierrors.IsConflict(err) && o.GetKind() == kindClusterRole {
+			return j.describeConflict(ctx, o, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, o := range slices.Backward(j.removed) { // the binding first
+		if err := client.IgnoreNotFound(j.spoke.Client.Delete(ctx, o)); err != nil {
+			return fmt.Errorf("removing %s %s from the spoke: %w", o.GetKind(), o.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// putNamespace creates the namespace if it is absent. There is nothing in it to correct.
+func (j *joining) putNamespace(ctx context.Context, c client.Client, o client.Object) error {
+	var present corev1.Namespace
+	err := c.Get(ctx, client.ObjectKeyFromObject(o), &present)
+	if apierrors.IsNotFound(err) {
+		err = c.Create(ctx, o, client.FieldOwner(fieldManager))
+	}
+	if err != nil {
+		return fmt.Errorf("creating Namespace %s: %w", o.GetName(), err)
+	}
+	return nil
+}
+
+// describeConflict names the rights that another client has removed from a ClusterRole, or added to it.
+func (j *joining) describeConflict(ctx context.Context, wanted *unstructured.Unstructured, conflict error) error {
+	present := &unstructured.Unstructured{}
+	present.SetGroupVersionKind(wanted.GroupVersionKind())
+	if err := j.spoke.Client.Get(ctx, client.ObjectKeyFromObject(wanted), present); err != nil {
+		return conflict
+	}
+	want, err := grants([]*unstructured.Unstructured{wanted})
+	if err != nil {
+		return err
+	}
+	have, err := grants([]*unstructured.Unstructured{present})
+	if err != nil {
+		return err
+	}
+	parts := []string{}
+	for _, d := range []struct {
+		what string
+		of   []cluster.Right
+	}{{"it lacks: ", cluster.Without(want, have)}, {"it also grants: ", cluster.Without(have, want)}} {
+		if len(d.of) > 0 {
+			parts = append(parts, d.what+cluster.Words(d.of))
+		}
+	}
+	_, next := exit.Of(conflict)
+	return exit.New(exit.Failed, next, "%w; %s", conflict, strings.Join(parts, "; "))
+}
+
+// put applies an object. A client-side apply would repeat a token in an annotation.
+func (j *joining) put(ctx context.Context, c client.Client, o client.Object) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return fmt.Errorf("applying %s: %w", o.GetName(), err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	opts := []client.ApplyOption{client.FieldOwner(fieldManager)}
+	if j.force {
+		opts = append(opts, client.ForceOwnership)
+	}
+	err = c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), opts...)
+	if apierrors.IsConflict(err) {
+		return exit.New(exit.Failed, "Find out who made the change. To overwrite it, run the command again with --force-conflicts.",
+			"another client has changed %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	if err != nil {
+		return fmt.Errorf("applying %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	return nil
+}
+
+// credential returns a token of the account, and when it expires, in words.
+func (j *joining) credential(ctx context.Context) (token, expires string, err error) {
+	if j.auth == authStatic {
+		token, err = j.static(ctx)
+		return token, "that does not expire", err
+	}
+	seconds := int64(j.duration.Seconds())
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.DefaultNamespace, Name: account}}
+	if err := j.spoke.Client.SubResource("token").Create(ctx, sa, request); err != nil {
+		return "", "", fmt.Errorf("requesting a token in the spoke: %w", err)
+	}
+	return request.Status.Token, "valid until " + request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339), nil
+}
+
+func (j *joining) static(ctx context.Context) (string, error) {
+	if err := j.put(ctx, j.spoke.Client, staticToken()); err != nil {
+		return "", err
+	}
+	var s corev1.Secret
+	err := wait.PollUntilContextTimeout(ctx, time.Second/5, credentialTimeout, true, func(ctx context.Context) (bool, error) {
+		if err := j.spoke.Client.Get(ctx, client.ObjectKeyFromObject(staticToken()), &s); err != nil {
+			return false, fmt.Errorf("reading the token in the spoke: %w", err)
+		}
+		return len(s.Data[corev1.ServiceAccountTokenKey]) > 0, nil
+	})
+	if wait.Interrupted(err) {
+		return "", exit.New(exit.NotReady, "Check that kube-controller-manager runs in the spoke, or use --auth token.",
+			"the spoke has not filled Secret %s/%s with a token within %v", s.Namespace, s.Name, credentialTimeout)
+	}
+	return string(s.Data[corev1.ServiceAccountTokenKey]), err
+}
+
+// verify uses a client with the new token, so that the hub does not get one that does not work. The API server needs a
+// moment to notice new grants.
+func verify(ctx context.Context, c client.Client, rights []cluster.Right, timeout time.Duration) error {
+	err := wait.PollUntilContextTimeout(ctx, time.Second/5, timeout, true, func(ctx context.Context) (bool, error) {
+		lacking, err := cluster.Lacking(ctx, c, rights)
+		if err == nil {
+			rights = lacking
+		}
+		return err == nil && len(lacking) == 0, err
+	})
+	if wait.Interrupted(err) {
+		return exit.New(exit.NotReady, "Look at ClusterRole "+account+" and its binding in the spoke, and at other authorizers there.",
+			"the account in the spoke lacks permissions: %s", cluster.Words(rights))
+	}
+	if err != nil {
+		return fmt.Errorf("using the new token in the spoke: %w", err)
+	}
+	return nil
+}
+
+// configure creates or changes the SpokeCluster before the Secret, so that its settings count from the start.
+func (j *joining) configure(ctx context.Context) error {
+	wanted := j.wantedSpoke()
+	if wanted == nil {
+		return nil
+	}
+	if j.present == nil {
+		if err := j.hub.Create(ctx, wanted); err != nil {
+			return fmt.Errorf("creating SpokeCluster %s: %w", j.name, err)
+		}
+		return nil
+	}
+	changed := j.present.DeepCopy()
+	changed.Spec = wanted.Spec
+	if err := j.hub.Patch(ctx, changed, client.MergeFrom(j.present)); err != nil {
+		return fmt.Errorf("changing SpokeCluster %s: %w", j.name, err)
+	}
+	return nil
+}
+
+// describeLabels formats labels in a stable order.
+func describeLabels(set map[string]string) string {
+	set = maps.Clone(set)
+	delete(set, v1alpha1.RegistrationLabel)
+	return labels.FormatLabels(set)
+}
