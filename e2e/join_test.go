@@ -132,6 +132,7 @@ func TestJoin(t *testing.T) {
 		return
 	}
 	t.Run("again", j.again)
+	t.Run("why", j.why)
 	t.Run("one cluster has one name", func(t *testing.T) {
 		k.expect(t, exit.Failed, "registered already, as spoke "+spokeA, "join", "other", "--spoke-context", spokeA)
 		k.expect(t, exit.Failed, "is another cluster", "join", spokeA, "--spoke-context", "hub")
@@ -187,7 +188,7 @@ func (j *joinTest) dryRun(t *testing.T) {
 	}
 }
 
-// testRightsToJoin has people without rights: they are told all that they lack, and nothing is written.
+// rights has people without rights: they are told all that they lack, and nothing is written.
 func (j *joinTest) rights(t *testing.T) {
 	spoke := j.Spoke(spokeA)
 	user := func(m *fleet.Member, name string) []byte {
@@ -348,7 +349,50 @@ func (j *joinTest) again(t *testing.T) {
 	j.k.expect(t, exit.OK, "labels: env=prod", j.join("-l", "env=prod")...)
 }
 
-// testRemovedRights removes each right from the account, and looks at what join says.
+// why breaks a link, and runs the command that the plugin prints for it.
+func (j *joinTest) why(t *testing.T) {
+	hub, spoke := j.Hub, j.Spoke(spokeA)
+	ar := alertRule("why", "why", onLabeled("tier", "gold"))
+	must(t, hub.Client.Create(t.Context(), ar))
+	why := []string{"why", "alertrule/why", "-n", fleet.Namespace, "--cluster", spokeA}
+	mends := func(step, fix string, in *fleet.Member) {
+		t.Helper()
+		fix = "kubectl " + fix
+		eventually(t, "the plugin names the step "+step, func(context.Context) error {
+			if code, _, stderr := j.k.run(t, why...); code != exit.NotReady || !strings.Contains(stderr, fmt.Sprintf("%q", step)) || !strings.Contains(stderr, "To mend it: "+fix+"\n") {
+				return fmt.Errorf("it prints %s", stderr)
+			}
+			return nil
+		})
+		fix = strings.ReplaceAll(strings.TrimPrefix(fix, "kubectl "), "'", "")
+		args := strings.Fields(strings.TrimPrefix(fix, "--context SPOKE "))
+		if out, err := in.Kubectl(t.Context(), args...).CombinedOutput(); err != nil {
+			t.Fatalf("kubectl %q: %v\n%s", args, err, out)
+		}
+	}
+	mends("placement", "-n rulefleet-system label secret eu-1 tier=gold --overwrite", hub)
+	mends("written", "--context SPOKE create namespace why", spoke)
+	eventually(t, "the rule works", func(context.Context) error {
+		if code, out, _ := j.k.run(t, why...); code != exit.OK || !strings.Contains(out, "nothing more can be verified") {
+			return fmt.Errorf("it prints %s", out)
+		}
+		return nil
+	})
+	before := ar.DeepCopy()
+	ar.Spec.Suspend = new(true)
+	must(t, hub.Client.Patch(t.Context(), ar, client.MergeFrom(before)))
+	mends("rule accepted", `-n rulefleet-system patch alertrule why --type=merge -p '{"spec":{"suspend":false}}'`, hub)
+	s := &v1alpha1.SpokeCluster{}
+	must(t, hub.Client.Get(t.Context(), client.ObjectKey{Name: spokeA}, s))
+	was := s.DeepCopy()
+	s.Spec.Suspend = new(true)
+	must(t, hub.Client.Patch(t.Context(), s, client.MergeFrom(was)))
+	mends("spoke", `patch spoke eu-1 --type=merge -p '{"spec":{"suspend":false}}'`, hub)
+	must(t, hub.Client.Delete(t.Context(), ar))
+	j.k.expect(t, exit.OK, "", j.join("-l", "env=prod")...)
+}
+
+// removedRights removes each right from the account, and looks at what join says.
 func (j *joinTest) removedRights(t *testing.T) {
 	spoke := j.Spoke(spokeA)
 	whole := &rbacv1.ClusterRole{}

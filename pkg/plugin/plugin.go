@@ -12,6 +12,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 	"github.com/rulefleet/rulefleet/pkg/plugin/join"
 	"github.com/rulefleet/rulefleet/pkg/plugin/output"
+	"github.com/rulefleet/rulefleet/pkg/plugin/why"
 )
 
 // New returns the command and its subcommands.
@@ -37,7 +38,7 @@ Exit codes: 0 done, 1 failed, 2 invalid command line, 3 permission denied, 4 not
 	root.SetErr(e.ErrOut)
 	e.Hub.Flags.AddFlags(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("context", e.CompleteContexts)
-	root.AddCommand(ask.NewSpokes(e), ask.NewStatus(e), ask.NewFiring(e), ask.NewAck(e), join.New(e), join.NewUnjoin(e))
+	root.AddCommand(ask.NewSpokes(e), ask.NewStatus(e), ask.NewFiring(e), ask.NewAck(e), join.New(e), join.NewUnjoin(e), why.New(e))
 	return root
 }
 

@@ -118,6 +118,12 @@ func TestOutput(t *testing.T) {
 	notInstalled := interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 		return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: v1alpha1.Group, Kind: "SpokeCluster"}, SearchedVersions: []string{"v1alpha1"}}
 	}}
+	guest := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if _, ok := o.(*v1alpha1.AlertRule); !ok {
+			return denied("spokeclusters")
+		}
+		return c.Get(ctx, key, o, opts...)
+	}}
 	none := func() []client.Object { return nil }
 	for _, tc := range []struct {
 		name    string
@@ -161,6 +167,17 @@ func TestOutput(t *testing.T) {
 		{name: "firing-cluster", args: "firing -A --cluster us-1"},
 		{name: "firing-name", args: "firing -A -o name"},
 		{name: "firing-none", args: "firing -n fine"},
+		{name: "why", args: "why alertrule/high-error-rate -n rulefleet-system --cluster eu-1"},
+		{name: "why-written", args: "why alertrule/web-down -n rulefleet-generated --cluster eu-1"},
+		{name: "why-wide", args: "why alertrule/web-down -n rulefleet-generated --cluster eu-1 -o wide"},
+		{name: "why-json", args: "why alertrule/web-down -n rulefleet-generated --cluster eu-1 -o json"},
+		{name: "why-yaml", args: "why alertrule/web-down -n rulefleet-generated --cluster eu-1 -o yaml"},
+		{name: "why-fine", args: "why ar good -n fine --cluster eu-1"},
+		{name: "why-tenant", args: "why ar good -n fine --cluster eu-1", funcs: guest},
+		{name: "why-no-spoke", args: "why ar good -n fine --cluster none"},
+		{name: "why-no-rule", args: "why ar none -n fine --cluster eu-1"},
+		{name: "why-no-cluster", args: "why ar good -n fine"},
+		{name: "why-bad-kind", args: "why spoke/eu-1 --cluster eu-1"},
 		{name: "help", args: "--help"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -171,6 +188,44 @@ func TestOutput(t *testing.T) {
 			r := invoke(t, hub(t, tc.funcs, objects(t)...), "", func(e *env.Env) { e.Color = tc.color }, strings.Fields(tc.args)...)
 			golden(t, tc.name, fmt.Sprintf("$ kubectl rulefleet %s\n%s%s[exit code %d]\n", tc.args, r.out.String(), r.err.String(), r.code))
 		})
+	}
+}
+
+// TestDocumentedOutput has each line that docs/how-to/plugin.md shows of an output, in the same order.
+func TestDocumentedOutput(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "how-to", "plugin.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join("testdata", "*.golden"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputs := map[string]string{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		command, output, _ := strings.Cut(string(content), "\n")
+		outputs[command] = output
+	}
+	found := 0
+	for block := range strings.SplitSeq(string(page), "\n```\n") {
+		command, shown, _ := strings.Cut(block, "\n")
+		rest, ok := outputs[command]
+		if !ok || command == "$ kubectl rulefleet ack us-1" { // its question is answered
+			continue
+		}
+		found++
+		for line := range strings.SplitSeq(shown, "\n") {
+			if _, rest, ok = strings.Cut(rest, line); !ok {
+				t.Errorf("%s: it does not print %q", command, line)
+			}
+		}
+	}
+	if found < 4 {
+		t.Errorf("the page shows %d outputs", found)
 	}
 }
 

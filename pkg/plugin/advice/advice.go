@@ -2,7 +2,9 @@
 package advice
 
 import (
+	"path"
 	"regexp"
+	"strings"
 
 	"github.com/rulefleet/rulefleet/pkg/reasons"
 )
@@ -23,9 +25,20 @@ func Remedy(table, reason string) string {
 		}
 		for _, r := range t.Reasons {
 			if r.Name == reason {
-				return link.ReplaceAllString(r.Remedy, "$1")
+				return link.ReplaceAllStringFunc(r.Remedy, func(text string) string {
+					m := link.FindStringSubmatch(text)
+					return m[1] + " (" + target(m[2]) + ")"
+				})
 			}
 		}
 	}
 	return ""
+}
+
+// target returns the path in the repository that a link of docs/reference/reasons.md leads to.
+func target(link string) string {
+	if strings.HasPrefix(link, "#") {
+		return "docs/reference/reasons.md" + link
+	}
+	return path.Join("docs/reference", link)
 }

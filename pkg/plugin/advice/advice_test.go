@@ -1,0 +1,37 @@
+package advice
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rulefleet/rulefleet/pkg/reasons"
+)
+
+// TestRemedy has a remedy for every reason of a spoke and of a rule, whose links are files in the repository.
+func TestRemedy(t *testing.T) {
+	file := regexp.MustCompile(`\(((?:docs|charts)/[^)#]*)`)
+	files := 0
+	for _, table := range reasons.Tables() {
+		if table.Heading != OfRule && table.Heading != OfSpoke {
+			continue
+		}
+		for _, r := range table.Reasons {
+			remedy := Remedy(table.Heading, r.Name)
+			if remedy == "" || strings.Contains(remedy, "](") {
+				t.Errorf("%s: %q", r.Name, remedy)
+			}
+			for _, m := range file.FindAllStringSubmatch(remedy, -1) {
+				files++
+				if _, err := os.Stat(filepath.Join("..", "..", "..", m[1])); err != nil {
+					t.Errorf("%s: %q: %v", r.Name, remedy, err)
+				}
+			}
+		}
+	}
+	if files == 0 {
+		t.Error("no remedy has a link")
+	}
+}

@@ -1,0 +1,430 @@
+// Package why explains the state of a rule in one spoke: every link of the chain from the Secret to the
+// alert, with its evidence and the change that mends it. Chain is a pure function of the objects.
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/advice"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// State is what is known of a link.
+type State string
+
+// The states. A link is Unknown if nothing verifies it, often because an earlier link is broken.
+const (
+	OK      State = "ok"
+	NotOK   State = "not ok"
+	Unknown State = "unknown"
+)
+
+// Link is a link of the chain.
+type Link struct {
+	Name  string `json:"name"`
+	State State  `json:"state"`
+	// Evidence is the object and the field that the state comes from, and what they say.
+	Evidence string `json:"evidence"`
+	// Fix is the command or the change that mends the link.
+	Fix string `json:"fix,omitempty"`
+}
+
+// Registration is what is known of the Secret on the hub.
+type Registration struct {
+	// Readable is false if the person may not read Secrets.
+	Readable bool
+	// Exists, Labeled and HasKubeconfig are about the Secret.
+	Exists, Labeled, HasKubeconfig bool
+}
+
+// Input has the objects of a chain.
+type Input struct {
+	// Namespace is Rulefleet's own namespace on the hub.
+	Namespace string
+	// Cluster is the name of the spoke.
+	Cluster string
+	// Rule is the AlertRule.
+	Rule *v1alpha1.AlertRule
+	// Spoke is the SpokeCluster, or nil if there is none.
+	Spoke *v1alpha1.SpokeCluster
+	// SpokeUnreadable is true if the person may not read SpokeClusters.
+	SpokeUnreadable bool
+	// Registration is about the spoke's Secret.
+	Registration Registration
+}
+
+// Chain returns all links, from the Secret to the alert.
+func Chain(in Input) []Link {
+	c := &chain{Input: in, row: rowOf(in.Rule, in.Cluster)}
+	c.add("registration", c.registration)
+	c.add("spoke", c.spoke)
+	c.add("connection", c.connection)
+	c.add("kinds and permissions", c.ready)
+	c.add("rule accepted", c.accepted)
+	c.add("placement", c.placement)
+	c.add("written", c.written)
+	c.add("selected", c.selected)
+	c.add("evaluated", c.evaluated)
+	c.add("metrics", c.metrics)
+	c.add("firing", c.firing)
+	return c.links
+}
+
+// Broken returns the first link that is not ok, or nil.
+func Broken(links []Link) *Link {
+	if i := slices.IndexFunc(links, func(l Link) bool { return l.State == NotOK }); i >= 0 {
+		return &links[i]
+	}
+	return nil
+}
+
+type chain struct {
+	Input
+
+	row   *v1alpha1.ClusterStatus
+	links []Link
+}
+
+func (c *chain) add(name string, find func() Link) {
+	l := find()
+	l.Name = name
+	c.links = append(c.links, l)
+}
+
+// was returns the state of an earlier link.
+func (c *chain) was(name string) State {
+	for i := range c.links {
+		if c.links[i].Name == name {
+			return c.links[i].State
+		}
+	}
+	return Unknown
+}
+
+func rowOf(r *v1alpha1.AlertRule, cluster string) *v1alpha1.ClusterStatus {
+	for i := range r.Status.Clusters {
+		if string(r.Status.Clusters[i].Name) == cluster {
+			return &r.Status.Clusters[i]
+		}
+	}
+	return nil
+}
+
+func ok(format string, args ...any) Link {
+	return Link{State: OK, Evidence: fmt.Sprintf(format, args...)}
+}
+
+func unknown(format string, args ...any) Link {
+	return Link{State: Unknown, Evidence: fmt.Sprintf(format, args...)}
+}
+
+func notOK(fix, format string, args ...any) Link {
+	return Link{State: NotOK, Evidence: fmt.Sprintf(format, args...), Fix: fix}
+}
+
+// command finds the command that a message of the manager ends with.
+var command = regexp.MustCompile(`: (kubectl [^\n]+)$`)
+
+// fix returns the remedy for a reason: the command in the message, or the entry of the reference.
+func fix(table, reason, message string) string {
+	if m := command.FindStringSubmatch(message); m != nil {
+		return m[1]
+	}
+	return advice.Remedy(table, reason)
+}
+
+func (c *chain) condition(kind string) *metav1.Condition {
+	if c.Spoke == nil {
+		return nil
+	}
+	return meta.FindStatusCondition(c.Spoke.Status.Conditions, kind)
+}
+
+// said is the evidence of a condition.
+func said(object string, c *metav1.Condition) string {
+	return fmt.Sprintf("%s: %s=%s %s: %s", object, c.Type, c.Status, c.Reason, c.Message)
+}
+
+func (c *chain) ofSpoke() string { return "SpokeCluster " + c.Cluster }
+
+func (c *chain) ofRule() string { return "AlertRule " + c.Rule.Namespace + "/" + c.Rule.Name }
+
+func (c *chain) registration() Link {
+	secret := fmt.Sprintf("Secret %s/%s", c.Namespace, c.Cluster)
+	join := fmt.Sprintf("kubectl rulefleet join %s --spoke-context CONTEXT", c.Cluster)
+	connected := c.condition(v1alpha1.ConditionConnected)
+	r := c.Registration
+	switch {
+	case connected != nil && connected.Reason == v1alpha1.ReasonKubeconfigMissing && (!r.Readable || !r.Exists):
+		return notOK(join, "%s", said(c.ofSpoke(), connected))
+	case !r.Readable && connected != nil && connected.Status == metav1.ConditionTrue:
+		return ok("%s is connected, so its Secret is there; you may not read it", c.ofSpoke())
+	case !r.Readable:
+		return unknown("you may not read %s", secret)
+	case !r.Exists:
+		return notOK(join, "%s does not exist", secret)
+	case !r.Labeled:
+		return notOK(fmt.Sprintf("kubectl -n %s label secret %s %s=true", c.Namespace, c.Cluster, v1alpha1.RegistrationLabel),
+			"%s does not have the label %s=true", secret, v1alpha1.RegistrationLabel)
+	case !r.HasKubeconfig:
+		return notOK(join, "%s has no key %s", secret, v1alpha1.KubeconfigKey)
+	}
+	return ok("%s has the label and a kubeconfig", secret)
+}
+
+func (c *chain) spoke() Link {
+	switch s := c.Spoke; {
+	case c.SpokeUnreadable:
+		return unknown("you may not read %s", c.ofSpoke())
+	case s == nil && c.was("registration") == OK:
+		return notOK(fmt.Sprintf("Check that the manager runs: kubectl -n %s get pods", c.Namespace), "%s does not exist, and its Secret does", c.ofSpoke())
+	case s == nil:
+		return notOK(fmt.Sprintf("kubectl rulefleet join %s --spoke-context CONTEXT", c.Cluster), "%s does not exist", c.ofSpoke())
+	case !s.DeletionTimestamp.IsZero():
+		return notOK("Wait until it is gone. To keep the cluster, join it again then.", "%s is being deleted", c.ofSpoke())
+	case s.Spec.Suspend != nil && *s.Spec.Suspend:
+		return notOK(fmt.Sprintf(`kubectl patch spoke %s --type=merge -p '{"spec":{"suspend":false}}'`, c.Cluster), "%s: spec.suspend is true, so nothing is written to the spoke", c.ofSpoke())
+	}
+	return ok("%s exists", c.ofSpoke())
+}
+
+// ofCondition returns a link that a condition of the SpokeCluster decides.
+func (c *chain) ofCondition(kind string) Link {
+	cond := c.condition(kind)
+	switch {
+	case cond == nil:
+		return unknown("%s has no condition %s", c.ofSpoke(), kind)
+	case cond.Status == metav1.ConditionTrue:
+		return ok("%s", said(c.ofSpoke(), cond))
+	case cond.Status == metav1.ConditionUnknown:
+		l := unknown("%s", said(c.ofSpoke(), cond))
+		l.Fix = fix(advice.OfSpoke, cond.Reason, cond.Message)
+		return l
+	}
+	return notOK(c.fixSpoke(cond), "%s", said(c.ofSpoke(), cond))
+}
+
+// fixSpoke returns the remedy for a condition of the SpokeCluster. join mends what it has set up.
+func (c *chain) fixSpoke(cond *metav1.Condition) string {
+	switch cond.Reason {
+	case v1alpha1.ReasonAuthFailed, v1alpha1.ReasonForbidden, v1alpha1.ReasonInvalidKubeconfig, v1alpha1.ReasonKubeconfigMissing:
+		return fmt.Sprintf("kubectl rulefleet join %s --spoke-context CONTEXT", c.Cluster)
+	case v1alpha1.ReasonDeletionsHeld:
+		return "kubectl rulefleet ack " + c.Cluster
+	}
+	return fix(advice.OfSpoke, cond.Reason, cond.Message)
+}
+
+func (c *chain) connection() Link {
+	if c.SpokeUnreadable && c.row != nil && slices.Contains(outages, c.row.Reason) {
+		return notOK("Ask an administrator of the hub to look at "+c.ofSpoke()+".", "%s", c.rowSays())
+	}
+	return c.ofCondition(v1alpha1.ConditionConnected)
+}
+
+// outages are reasons of Connected, with which a row shows its last known phase.
+var outages = []string{
+	v1alpha1.ReasonUnreachable, v1alpha1.ReasonAuthFailed, v1alpha1.ReasonInvalidKubeconfig, v1alpha1.ReasonKubeconfigMissing, v1alpha1.ReasonConnecting,
+	v1alpha1.ReasonDuplicateCluster, v1alpha1.ReasonIdentityChanged, v1alpha1.ReasonRestored, v1alpha1.ReasonThrottled, v1alpha1.ReasonTooLarge,
+}
+
+// ready is about what the account may do, and the kinds of the spoke. Ready has more causes: those that
+// another link has, and those that do not concern a rule that is there.
+func (c *chain) ready() Link {
+	if c.was("connection") != OK {
+		return unknown("the spoke is not connected")
+	}
+	served := c.ofCondition(v1alpha1.ConditionPrometheusRuleServed)
+	ready := c.condition(v1alpha1.ConditionReady)
+	if served.State == OK && ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == v1alpha1.ReasonForbidden {
+		return notOK(c.fixSpoke(ready), "%s", said(c.ofSpoke(), ready))
+	}
+	return served
+}
+
+func (c *chain) accepted() Link {
+	cond := meta.FindStatusCondition(c.Rule.Status.Conditions, v1alpha1.ConditionAccepted)
+	edit := fmt.Sprintf("kubectl -n %s edit alertrule %s", c.Rule.Namespace, c.Rule.Name)
+	suspended := c.Rule.Spec.Suspend != nil && *c.Rule.Spec.Suspend
+	switch {
+	case cond == nil || c.Rule.Status.ObservedGeneration != c.Rule.Generation:
+		l := unknown("%s: the manager has not processed this version yet", c.ofRule())
+		l.Fix = fmt.Sprintf("If it lasts, check that the manager runs: kubectl -n %s get pods", c.Namespace)
+		return l
+	case cond.Status != metav1.ConditionTrue:
+		return notOK(edit, "%s", said(c.ofRule(), cond))
+	case suspended:
+		return notOK(fmt.Sprintf(`kubectl -n %s patch alertrule %s --type=merge -p '{"spec":{"suspend":false}}'`, c.Rule.Namespace, c.Rule.Name),
+			"%s: spec.suspend is true, so the rule is not changed in any spoke", c.ofRule())
+	}
+	return ok("%s", said(c.ofRule(), cond))
+}
+
+func (c *chain) placement() Link {
+	if c.Spoke == nil {
+		return unknown("the labels of %s are not known", c.ofSpoke())
+	}
+	cluster := rule.Cluster{Name: c.Cluster, Labels: c.Spoke.Labels}
+	placed, err := rule.Places(c.Rule.Spec.Placement, cluster)
+	if err != nil {
+		return notOK("Correct spec.placement.selector.", "%s: spec.placement: %v", c.ofRule(), err)
+	}
+	if !placed {
+		return notOK(c.place(), "%s: spec.placement does not select the spoke; its labels are %s", c.ofRule(), cmp.Or(labels.FormatLabels(c.Spoke.Labels), "<none>"))
+	}
+	if _, state := rule.Effective(c.Rule, cluster); state == v1alpha1.Disabled {
+		if c.Rule.Spec.State == v1alpha1.Disabled {
+			return notOK(fmt.Sprintf(`kubectl -n %s patch alertrule %s --type=merge -p '{"spec":{"state":"Enabled"}}'`, c.Rule.Namespace, c.Rule.Name),
+				"%s: spec.state is Disabled", c.ofRule())
+		}
+		return notOK("Remove state: Disabled from the entry of spec.overrides that selects the spoke.", "%s: spec.overrides disables the rule in this spoke", c.ofRule())
+	}
+	return ok("%s: spec.placement selects the spoke", c.ofRule())
+}
+
+// place returns what would place the rule on the spoke.
+func (c *chain) place() string {
+	p := c.Rule.Spec.Placement
+	if p.Selector == nil || len(p.Selector.MatchLabels) == 0 || len(p.Selector.MatchExpressions) > 0 {
+		return "Add the spoke to spec.placement.names of the AlertRule, or change its selector."
+	}
+	var missing []string
+	for key, value := range p.Selector.MatchLabels {
+		if c.Spoke.Labels[key] != value {
+			missing = append(missing, key+"="+value)
+		}
+	}
+	slices.Sort(missing)
+	// Labels of the SpokeCluster follow those of the Secret.
+	return fmt.Sprintf("kubectl -n %s label secret %s %s --overwrite", c.Namespace, c.Cluster, strings.Join(missing, " "))
+}
+
+// current reports whether the row is about the current version of the rule, and the spoke is connected.
+func (c *chain) current() bool {
+	connected := c.was("connection") == OK || c.SpokeUnreadable // then the row shows an outage itself
+	return c.row != nil && c.row.ObservedGeneration == c.Rule.Generation && connected && !slices.Contains(outages, c.row.Reason)
+}
+
+// rowSays is the evidence of the row.
+func (c *chain) rowSays() string {
+	out := fmt.Sprintf("%s: status.clusters[%s]: phase %s", c.ofRule(), c.Cluster, c.row.Phase)
+	if c.row.Reason != "" {
+		out += ", " + c.row.Reason
+	}
+	if c.row.Message != "" {
+		out += ": " + c.row.Message
+	}
+	return out
+}
+
+var phases = []v1alpha1.Phase{v1alpha1.PhasePending, v1alpha1.PhaseApplied, v1alpha1.PhaseSelected, v1alpha1.PhaseEvaluating}
+
+// ofRow returns a link that the row decides: it is ok if the row has reached a phase, and the link that is
+// not ok is the one after the last phase that it has reached.
+func (c *chain) ofRow(phase v1alpha1.Phase) Link {
+	at, reached := slices.Index(phases, phase), -1
+	if c.row != nil {
+		reached = slices.Index(phases, c.row.Phase)
+	}
+	switch {
+	case c.was("placement") == NotOK:
+		return unknown("the rule is not placed on the spoke")
+	case c.row == nil:
+		return c.unlisted()
+	case !c.current():
+		return unknown("last known: %s", c.rowSays())
+	case reached == at && c.row.Reason == v1alpha1.ReasonSuspended:
+		return notOK(c.fixRow(), "%s", c.rowSays()) // the spoke has an earlier version
+	case reached >= at:
+		return ok("%s: status.clusters[%s]: phase %s", c.ofRule(), c.Cluster, c.row.Phase)
+	case reached < at && c.row.Reason == v1alpha1.ReasonSuspended:
+		return unknown("the spoke has an earlier version of the rule")
+	case reached < at-1:
+		return unknown("an earlier step is not reached")
+	case rule.ReadyIn(c.row, c.Rule.Generation):
+		l := unknown("nothing more can be verified: %s", c.rowSays())
+		l.Fix = fix(advice.OfRule, c.row.Reason, c.row.Message)
+		return l
+	case slices.Contains(passing, c.row.Reason):
+		l := unknown("%s", c.rowSays())
+		l.Fix = advice.Remedy(advice.OfRule, c.row.Reason)
+		return l
+	}
+	return notOK(c.fixRow(), "%s", c.rowSays())
+}
+
+// passing are reasons of a rule that is on its way.
+var passing = []string{v1alpha1.ReasonWaiting, v1alpha1.ReasonLoading}
+
+// unlisted is about a spoke that has no row: the status lists at most 100.
+func (c *chain) unlisted() Link {
+	s := c.Rule.Status.Summary
+	if s != nil && int(s.Desired) > len(c.Rule.Status.Clusters) && c.Rule.Status.UnlistedClusters == 0 && c.was("rule accepted") == OK && c.was("connection") == OK {
+		return ok("%s: the status does not list the spoke, and the rule is ready in all spokes that are not listed", c.ofRule())
+	}
+	return unknown("%s: the status does not list the spoke", c.ofRule())
+}
+
+// fixRow returns the remedy for the row: a command that mends it, where one does.
+func (c *chain) fixRow() string {
+	namespace, name, _ := strings.Cut(c.row.Rule, "/")
+	switch c.row.Reason {
+	case v1alpha1.ReasonNamespaceMissing:
+		if namespace != "" {
+			return "kubectl --context SPOKE create namespace " + namespace
+		}
+	case v1alpha1.ReasonConflict, v1alpha1.ReasonMutated:
+		if name != "" && c.row.Reason == v1alpha1.ReasonConflict {
+			return fmt.Sprintf("If you do not need it: kubectl --context SPOKE -n %s delete prometheusrule %s", namespace, name)
+		}
+	case v1alpha1.ReasonForbidden:
+		return fmt.Sprintf("kubectl rulefleet join %s --spoke-context CONTEXT", c.Cluster)
+	case v1alpha1.ReasonAmbiguous, v1alpha1.ReasonEvaluatorUnreachable:
+		for _, kind := range []string{v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating} {
+			if cond := c.condition(kind); cond != nil && cond.Reason == c.row.Reason {
+				return fix(advice.OfSpoke, cond.Reason, cond.Message)
+			}
+		}
+	}
+	return fix(advice.OfRule, c.row.Reason, c.row.Message)
+}
+
+func (c *chain) written() Link   { return c.ofRow(v1alpha1.PhaseApplied) }
+func (c *chain) selected() Link  { return c.ofRow(v1alpha1.PhaseSelected) }
+func (c *chain) evaluated() Link { return c.ofRow(v1alpha1.PhaseEvaluating) }
+
+func (c *chain) metrics() Link {
+	switch {
+	case c.row == nil || c.was("evaluated") != OK:
+		return unknown("the evaluation is not verified")
+	case len(c.row.MissingMetrics) == 0:
+		return ok("%s: no metric of the expression is known to be missing", c.ofRule())
+	}
+	if cond := c.condition(v1alpha1.ConditionMetricsPresent); cond != nil && cond.Status == metav1.ConditionFalse {
+		return notOK(fix(advice.OfSpoke, cond.Reason, cond.Message), "%s", said(c.ofSpoke(), cond))
+	}
+	return notOK("Check that these metrics are scraped in the spoke, and that their names and labels in spec.expr are right.",
+		"%s: status.clusters[%s]: Prometheus has no series for %s", c.ofRule(), c.Cluster, strings.Join(c.row.MissingMetrics, ", "))
+}
+
+func (c *chain) firing() Link {
+	switch {
+	case c.row == nil || c.was("evaluated") != OK:
+		if c.row != nil && c.row.Firing > 0 {
+			return unknown("last known: %d alerts fire", c.row.Firing)
+		}
+		return unknown("the evaluation is not verified")
+	case c.row.Firing > 0:
+		return ok("%s: status.clusters[%s]: alerts that fire: %d. If nobody was notified, check the Alertmanager of the spoke", c.ofRule(), c.Cluster, c.row.Firing)
+	}
+	return ok("%s: status.clusters[%s]: no alert fires: the expression returns nothing, or spec.for has not passed yet", c.ofRule(), c.Cluster)
+}

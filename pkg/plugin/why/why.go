@@ -1,0 +1,135 @@
+package why
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/cluster"
+	"github.com/rulefleet/rulefleet/pkg/plugin/env"
+	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
+	"github.com/rulefleet/rulefleet/pkg/plugin/output"
+)
+
+// New returns the command why.
+func New(e *env.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "why alertrule/NAME --cluster SPOKE",
+		Short: "Explain the state of a rule in a spoke, and what mends it",
+		Long: `Explain the state of a rule in a spoke: every step from the Secret that registers the spoke to the alert,
+whether it is ok, not ok or unknown, the evidence, and the command or change that mends it. The command reads
+only the hub. If you may not read the Secret or the SpokeCluster, their steps are unknown.
+
+The exit code is 5 if a step is not ok. In the commands that it prints, SPOKE and CONTEXT stand for the context
+of the spoke in your kubeconfig.`,
+		Example:           "  kubectl rulefleet why alertrule/high-error-rate -n rulefleet-system --cluster eu-prod-1",
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: e.CompleteRef(env.KindRule),
+	}
+	var spoke, system string
+	cmd.Flags().StringVar(&spoke, "cluster", "", "the name of the `spoke` (required)")
+	cmd.Flags().StringVar(&system, "system-namespace", cluster.DefaultNamespace, "Rulefleet's own `namespace` on the hub, which has the Secrets of the spokes")
+	_ = cmd.RegisterFlagCompletionFunc("cluster", e.CompleteSpokes)
+	p := e.Printer(cmd, output.FormatTable, output.FormatWide, output.FormatJSON, output.FormatYAML)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := p.Check(); err != nil {
+			return err
+		}
+		ref, err := env.ParseRef(args, env.KindRule)
+		if err != nil {
+			return err
+		}
+		if spoke == "" {
+			return exit.New(exit.Usage, "List them: kubectl rulefleet spokes", "--cluster is missing: the name of the spoke")
+		}
+		namespace, err := e.Hub.Namespace()
+		if err != nil {
+			return err
+		}
+		c, err := e.Hub.Connect()
+		if err != nil {
+			return err
+		}
+		in := Input{Namespace: system, Cluster: spoke}
+		if err := in.read(cmd.Context(), c, client.ObjectKey{Namespace: namespace, Name: ref.Name}); err != nil {
+			return err
+		}
+		links := Chain(in)
+		if err := write(p, links); err != nil {
+			return err
+		}
+		if broken := Broken(links); broken != nil {
+			return exit.New(exit.NotReady, "To mend it: "+broken.Fix, "AlertRule %s does not work in spoke %s: the step %q is not ok", in.Rule.Name, spoke, broken.Name)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// read reads the objects of the chain, as far as the person may.
+func (in *Input) read(ctx context.Context, c client.Client, key client.ObjectKey) error {
+	in.Rule = &v1alpha1.AlertRule{}
+	if err := c.Get(ctx, key, in.Rule); err != nil {
+		return fmt.Errorf("reading AlertRule %s: %w", key, err)
+	}
+	s := &v1alpha1.SpokeCluster{}
+	err := c.Get(ctx, client.ObjectKey{Name: in.Cluster}, s)
+	switch {
+	case err == nil:
+		in.Spoke = s
+	case apierrors.IsForbidden(err):
+		in.SpokeUnreadable = true
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("reading SpokeCluster %s: %w", in.Cluster, err)
+	}
+	secret := &corev1.Secret{}
+	err = c.Get(ctx, client.ObjectKey{Namespace: in.Namespace, Name: in.Cluster}, secret)
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("reading Secret %s/%s: %w", in.Namespace, in.Cluster, err)
+	}
+	_, has := secret.Data[v1alpha1.KubeconfigKey]
+	in.Registration = Registration{Readable: true, Exists: err == nil, Labeled: secret.Labels[v1alpha1.RegistrationLabel] == "true", HasKubeconfig: has}
+	return nil
+}
+
+var tones = map[State]output.Tone{OK: output.Good, NotOK: output.Bad, Unknown: output.Warn}
+
+func write(p *output.Printer, links []Link) error {
+	if !p.Tabular() {
+		content, err := json.MarshalIndent(map[string]any{"links": links}, "", "    ")
+		if err == nil && p.Format == output.FormatYAML {
+			content, err = yaml.JSONToYAML(content)
+		} else {
+			content = append(content, '\n')
+		}
+		if err != nil {
+			return fmt.Errorf("writing the output: %w", err)
+		}
+		if _, err := p.Out.Write(content); err != nil {
+			return fmt.Errorf("writing the output: %w", err)
+		}
+		return nil
+	}
+	t := &output.Table{Columns: []string{"STEP", "STATE", "EVIDENCE"}}
+	if p.Wide() {
+		t.Columns = []string{"STEP", "STATE", "FIX", "EVIDENCE"}
+	}
+	for _, l := range links {
+		row := []output.Cell{output.Text(l.Name), {Text: string(l.State), Tone: tones[l.State]}}
+		if p.Wide() {
+			row = append(row, output.Text(l.Fix))
+		}
+		t.Add(append(row, output.Text(l.Evidence))...)
+	}
+	return p.Table(t)
+}
