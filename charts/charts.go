@@ -15,3 +15,8 @@ const Folder = "rulefleet"
 //
 //go:embed rulefleet/files/spoke-access.yaml
 var SpokeAccess []byte
+
+// SpokePolicy is the manifest with the policy that limits this account to Rulefleet's own PrometheusRules.
+//
+//go:embed rulefleet/files/spoke-policy.yaml
+var SpokePolicy []byte

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -24,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/plugin"
@@ -137,6 +140,7 @@ func TestJoin(t *testing.T) {
 		k.expect(t, exit.Failed, "registered already, as spoke "+spokeA, "join", "other", "--spoke-context", spokeA)
 		k.expect(t, exit.Failed, "is another cluster", "join", spokeA, "--spoke-context", "hub")
 	})
+	t.Run("policy", j.policy)
 	t.Run("without evaluate", func(t *testing.T) {
 		k.expect(t, exit.OK, "", j.join("--no-evaluate")...)
 		for _, o := range []client.Object{&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}} {
@@ -173,7 +177,7 @@ func pluginWrites(t *testing.T, members ...*fleet.Member) (writes []string, read
 func (j *joinTest) dryRun(t *testing.T) {
 	out := j.k.expect(t, exit.OK, "", j.join("--dry-run", "-o", "yaml", "-l", "env=prod", "--suspend", "--prometheus", "monitoring/k8s")...)
 	for _, want := range []string{
-		"# in the spoke, context eu-1\napiVersion: v1\nkind: Namespace", "kind: ServiceAccount", "kind: ClusterRoleBinding", "name: rulefleet-spoke-evaluate",
+		"# in the spoke, context eu-1\napiVersion: v1\nkind: Namespace", "kind: ServiceAccount", "kind: ClusterRoleBinding", "name: rulefleet-spoke-evaluate", "kind: ValidatingAdmissionPolicyBinding",
 		"# on the hub\napiVersion: rulefleet.io/v1alpha1\nkind: SpokeCluster", "suspend: true", "# on the hub\napiVersion: v1\nkind: Secret", "env: prod",
 		v1alpha1.RegistrationLabel + `: "true"`, "token: <the token of ServiceAccount rulefleet-system/rulefleet-spoke>",
 	} {
@@ -205,6 +209,7 @@ func (j *joinTest) rights(t *testing.T) {
 	// Someone who may write everything, and not grant what they do not have.
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "joiner"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"namespaces", "serviceaccounts", "serviceaccounts/token", "secrets"}, Verbs: []string{"*"}},
+		{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"}},
 		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles", "clusterrolebindings"}, Verbs: []string{"get", "list", "create", "patch", "delete"}},
 	}}
 	must(t, spoke.Client.Create(t.Context(), role))
@@ -392,6 +397,31 @@ func (j *joinTest) why(t *testing.T) {
 	j.k.expect(t, exit.OK, "", j.join("-l", "env=prod")...)
 }
 
+// policy compares the policy in the spoke with its manifest, as far as the API server does not add defaults, and
+// has it removed and left out.
+func (j *joinTest) policy(t *testing.T) {
+	spoke := j.Spoke(spokeA)
+	key := client.ObjectKey{Name: fleet.SpokeUser}
+	manifest, err := os.ReadFile(filepath.Join("..", "charts", "rulefleet", "files", "spoke-policy.yaml"))
+	must(t, err)
+	var want, got admissionregistrationv1.ValidatingAdmissionPolicy
+	must(t, yaml.Unmarshal([]byte(strings.Split(string(manifest), "\n---\n")[0]), &want))
+	must(t, spoke.Client.Get(t.Context(), key, &got))
+	if !reflect.DeepEqual(got.Spec.Validations, want.Spec.Validations) || !reflect.DeepEqual(got.Spec.MatchConditions, want.Spec.MatchConditions) || len(want.Spec.Validations) == 0 {
+		t.Errorf("the spoke has the policy %+v", got.Spec)
+	}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+	must(t, spoke.Client.Get(t.Context(), key, binding))
+	must(t, spoke.Client.Delete(t.Context(), binding))
+	j.k.expect(t, exit.OK, "", j.join("--no-policy")...)
+	if err := spoke.Client.Get(t.Context(), key, binding); !apierrors.IsNotFound(err) {
+		t.Errorf("--no-policy creates the binding: %v", err)
+	}
+	must(t, spoke.Client.Get(t.Context(), key, &got))
+	j.k.expect(t, exit.OK, "", j.join()...)
+	must(t, spoke.Client.Get(t.Context(), key, binding))
+}
+
 // removedRights removes each right from the account, and looks at what join says.
 func (j *joinTest) removedRights(t *testing.T) {
 	spoke := j.Spoke(spokeA)
@@ -496,6 +526,13 @@ func (j *joinTest) unjoin(t *testing.T) {
 	}
 	j.k.expect(t, exit.OK, "its tokens are revoked", "unjoin", spokeA, "--spoke-context", spokeA, "--yes") // it goes on where it was
 	j.k.expect(t, exit.Missing, "there is no spoke", "unjoin", spokeA, "--yes")
+	for _, o := range []client.Object{
+		&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{},
+	} {
+		if err := spoke.Client.Get(t.Context(), client.ObjectKey{Name: fleet.SpokeUser}, o); !apierrors.IsNotFound(err) {
+			t.Errorf("%T is still in the spoke: %v", o, err)
+		}
+	}
 	stolen, err := client.New(cfg, client.Options{Scheme: fleet.Scheme})
 	must(t, err)
 	eventually(t, "a stolen token is dead", func(ctx context.Context) error {

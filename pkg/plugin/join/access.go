@@ -27,27 +27,50 @@ const (
 	// account is the name of the ServiceAccount in the spoke.
 	account = "rulefleet-spoke"
 	// Kinds that are not only applied.
-	kindNamespace, kindClusterRole = "Namespace", "ClusterRole"
+	kindNamespace, kindClusterRole, kindPolicy = "Namespace", "ClusterRole", "ValidatingAdmissionPolicy"
 	// evaluateComponent marks the objects that --no-evaluate leaves out.
 	componentLabel, evaluateComponent = "app.kubernetes.io/component", "evaluate"
 )
 
 // accessObjects returns the objects of the account in a spoke: those to apply, and those to remove.
 func accessObjects(evaluate bool) (apply, remove []*unstructured.Unstructured, err error) {
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(charts.SpokeAccess), 4096)
+	objects, err := decode(charts.SpokeAccess)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading spoke-access.yaml: %w", err)
+	}
+	for _, o := range objects {
+		if !evaluate && o.GetLabels()[componentLabel] == evaluateComponent {
+			remove = append(remove, o)
+		} else {
+			apply = append(apply, o)
+		}
+	}
+	return apply, remove, nil
+}
+
+// policyObjects returns the policy that limits the account.
+func policyObjects() ([]*unstructured.Unstructured, error) {
+	objects, err := decode(charts.SpokePolicy)
+	if err != nil {
+		return nil, fmt.Errorf("reading spoke-policy.yaml: %w", err)
+	}
+	return objects, nil
+}
+
+func decode(manifest []byte) ([]*unstructured.Unstructured, error) {
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
+	var out []*unstructured.Unstructured
 	for {
 		o := &unstructured.Unstructured{}
 		err := decoder.Decode(&o.Object)
-		switch {
-		case errors.Is(err, io.EOF):
-			return apply, remove, nil
-		case err != nil:
-			return nil, nil, fmt.Errorf("reading spoke-access.yaml: %w", err)
-		case len(o.Object) == 0:
-		case !evaluate && o.GetLabels()[componentLabel] == evaluateComponent:
-			remove = append(remove, o)
-		default:
-			apply = append(apply, o)
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(o.Object) > 0 {
+			out = append(out, o)
 		}
 	}
 }

@@ -40,7 +40,8 @@ type options struct {
 	name, context, server, auth, labels string
 	prometheus                          []string
 	duration, timeout                   time.Duration
-	noEvaluate, suspend, force, dryRun  bool
+	noEvaluate, noPolicy                bool
+	suspend, force, dryRun              bool
 }
 
 // New returns the command join.
@@ -68,6 +69,7 @@ was changed. The labels stay as they are, unless you set --labels.`,
 	f.DurationVar(&o.duration, "duration", 365*24*time.Hour, "how long the token is valid; the spoke may grant less")
 	f.StringSliceVar(&o.prometheus, "prometheus", nil, "the Prometheus that evaluates the rules, as NAMESPACE/NAME or ThanosRuler/NAMESPACE/NAME, or auto; needed if the spoke has several")
 	f.BoolVar(&o.noEvaluate, "no-evaluate", false, "omit or revoke the permission to query the spoke's Prometheus")
+	f.BoolVar(&o.noPolicy, "no-policy", false, "do not apply the policy that limits the account to Rulefleet's own PrometheusRules; a policy that exists stays")
 	f.BoolVar(&o.suspend, "suspend", false, "register the spoke suspended, so that no rule is written to it yet")
 	f.BoolVar(&o.force, "force-conflicts", false, "overwrite changes that other clients made to the same fields")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the objects, and write nothing")
@@ -228,6 +230,9 @@ func (j *joining) checkSecret(ctx context.Context) error {
 
 func (j *joining) checkSpoke(ctx context.Context) error {
 	const where = "in the spoke"
+	if err := j.addPolicy(); err != nil {
+		return err
+	}
 	if err := permit(ctx, j.spoke.Client, where, spokeRights(j.apply, j.removed, j.auth == authStatic)); err != nil {
 		return err
 	}
@@ -246,6 +251,24 @@ func (j *joining) checkSpoke(ctx context.Context) error {
 		j.Say("Warning: the spoke does not serve PrometheusRules. Install the CustomResourceDefinitions of prometheus-operator there.")
 	}
 	return checkChoice(found, j.refs, len(j.prometheus) > 0, j.present)
+}
+
+// addPolicy adds the policy to what is applied, if the spoke serves such policies.
+func (j *joining) addPolicy() error {
+	if j.noPolicy {
+		return nil
+	}
+	served, err := servesPolicies(j.spoke.Client)
+	if err != nil {
+		return err
+	}
+	if !served {
+		j.Say("Warning: the spoke does not serve ValidatingAdmissionPolicies, so its account can change every PrometheusRule there.")
+		return nil
+	}
+	policy, err := policyObjects()
+	j.apply = append(j.apply, policy...)
+	return err
 }
 
 // show prints what would be written.

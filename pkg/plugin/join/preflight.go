@@ -21,16 +21,20 @@ import (
 )
 
 const (
+	admissionGroup  = "admissionregistration.k8s.io"
 	rbacGroup       = "rbac.authorization.k8s.io"
 	monitoringGroup = "monitoring.coreos.com"
 )
 
-// resources are the resources of the objects in spoke-access.yaml.
+// resources are the resources of the objects in spoke-access.yaml and spoke-policy.yaml.
 var resources = map[string]struct{ group, name string }{
 	kindNamespace:        {"", "namespaces"},
 	"ServiceAccount":     {"", "serviceaccounts"},
 	kindClusterRole:      {rbacGroup, "clusterroles"},
 	"ClusterRoleBinding": {rbacGroup, "clusterrolebindings"},
+
+	kindPolicy:                         {admissionGroup, "validatingadmissionpolicies"},
+	"ValidatingAdmissionPolicyBinding": {admissionGroup, "validatingadmissionpolicybindings"},
 }
 
 // spokeRights returns the rights that the person needs in the spoke.
@@ -132,6 +136,18 @@ func checkIdentity(name, uid string, spokes []v1alpha1.SpokeCluster) error {
 		}
 	}
 	return nil
+}
+
+// servesPolicies reports whether a spoke serves ValidatingAdmissionPolicies.
+func servesPolicies(c client.Client) (bool, error) {
+	_, err := c.RESTMapper().RESTMapping(schema.GroupKind{Group: admissionGroup, Kind: kindPolicy}, "v1")
+	if meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading which kinds the spoke serves: %w", err)
+	}
+	return true, nil
 }
 
 // candidate is a Prometheus or ThanosRuler that could evaluate the rules.

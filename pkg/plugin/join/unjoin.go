@@ -173,7 +173,7 @@ func (u *unjoining) describe() {
 	}
 	u.Say("On the hub: SpokeCluster %s, the AlertRules that were generated for its Deployments, and Secret %s/%s will be deleted.", u.name, u.namespace, u.name)
 	if u.spoke != nil {
-		u.Say("In the spoke (context %s): ServiceAccount %s/%s and its ClusterRoles and bindings will be deleted.", u.context, cluster.DefaultNamespace, account)
+		u.Say("In the spoke (context %s): ServiceAccount %s/%s its ClusterRoles, its policy and their bindings will be deleted.", u.context, cluster.DefaultNamespace, account)
 	}
 }
 
@@ -246,11 +246,16 @@ func (u *unjoining) revoke(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	policy, err := policyObjects()
+	if err != nil {
+		return err
+	}
+	objects = append(objects, policy...)
 	for _, o := range slices.Backward(objects) {
 		if o.GetKind() == kindNamespace {
 			continue
 		}
-		if err := client.IgnoreNotFound(u.spoke.Client.Delete(ctx, o)); err != nil {
+		if err := client.IgnoreNotFound(u.spoke.Client.Delete(ctx, o)); err != nil && !meta.IsNoMatchError(err) {
 			return fmt.Errorf("deleting %s %s in the spoke: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
