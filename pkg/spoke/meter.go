@@ -221,6 +221,8 @@ type meteredBody struct {
 	slow *overdue
 	// over is the error that ended the body.
 	over error
+	// closing makes several calls of Close, which may be concurrent, count once.
+	closing sync.Once
 }
 
 // Read implements io.Reader.
@@ -255,9 +257,10 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 
 // Close implements io.Closer.
 func (b *meteredBody) Close() error {
-	b.slow.stop()
-	_ = b.together.add(partOf{-b.held.bytes, -b.held.values}) // less is never too much
-	b.held = partOf{}
+	b.closing.Do(func() {
+		b.slow.stop()
+		_ = b.together.add(partOf{-b.held.bytes, -b.held.values}) // less is never too much
+	})
 	return b.ReadCloser.Close() //nolint:wrapcheck // a body is transparent
 }
 
