@@ -29,6 +29,11 @@ func (l *ledger) beware(until time.Time) {
 	l.wary, l.doubted = until, until
 	if l.tripped() {
 		l.until = l.wary
+		l.each(func(_, _ key, e *entry) {
+			if !e.suspect {
+				e.until = l.wary
+			}
+		})
 	}
 	for owner, entries := range l.owners {
 		for k, e := range entries {

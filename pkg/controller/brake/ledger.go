@@ -44,7 +44,7 @@ type entry struct {
 	suspect bool
 	// uid is that of the object, if the deletion is vouched for.
 	uid types.UID
-	// until is when a vouch ends.
+	// until is when a vouch ends, or when a deletion that is held because of the count is released.
 	until time.Time
 }
 
@@ -67,7 +67,7 @@ type ledger struct {
 	// owners has the entries by the owner's key and the object's key.
 	owners         map[key]map[key]*entry
 	held, suspects int
-	// until is when the deletions held because of the count are released; zero if none is held.
+	// until is when the last of the deletions held because of the count is released; zero if none is held.
 	until time.Time
 	// wary is until when all deletions are held: before a restart there were held deletions, or the spoke became
 	// another cluster. doubted is until when the cluster is the cause.
@@ -154,19 +154,19 @@ func (l *ledger) admit(now time.Time, owner key, d Deletion) (left time.Duration
 	case e != nil && e.cleared:
 		return 0, true
 	case e != nil:
-		return l.until.Sub(now), false
+		return e.until.Sub(now), false
 	case l.span <= 0, l.goneKeys.Has(d.Key): // nothing is counted, or a released deletion is retried
 		return 0, true
 	case !l.tripped() && len(l.gone)+l.counting() < l.limit(now):
 		l.gone = append(l.gone, passage{d.Key, now})
 		l.goneKeys.Insert(d.Key)
 		return 0, true
-	case !l.tripped():
-		l.until = now.Add(l.span)
 	}
-	l.put(owner, d.Key, &entry{})
+	// Another mass deletion while the first is held may be another mistake, and is held for as long.
+	l.until = now.Add(l.span)
+	l.put(owner, d.Key, &entry{until: l.until})
 	l.held++
-	return l.until.Sub(now), false
+	return l.span, false
 }
 
 // admitSuspect reports whether a suspect is released: a person acknowledged it, or the previous hop vouches
@@ -235,17 +235,11 @@ func (l *ledger) roll(now time.Time) {
 	}
 	l.gone = l.gone[old:]
 	l.expireVouches(now)
+	if l.tripped() {
+		l.release(now)
+	}
 	switch {
 	case !l.tripped():
-	case !now.Before(l.until):
-		l.each(func(owner, _ key, e *entry) {
-			if !e.suspect {
-				l.clear(e)
-				l.woken = append(l.woken, owner)
-			}
-		})
-		l.end(waited)
-		l.forgetGone()
 	case len(l.gone)+l.counting() <= l.limit(now):
 		l.each(func(owner, k key, e *entry) {
 			if !e.suspect {
@@ -254,6 +248,20 @@ func (l *ledger) roll(now time.Time) {
 			}
 		})
 		l.end(receded)
+	}
+}
+
+// release releases the deletions that were held for the span.
+func (l *ledger) release(now time.Time) {
+	l.each(func(owner, _ key, e *entry) {
+		if !e.suspect && !now.Before(e.until) {
+			l.clear(e)
+			l.woken = append(l.woken, owner)
+		}
+	})
+	if !now.Before(l.until) {
+		l.end(waited)
+		l.forgetGone()
 	}
 }
 

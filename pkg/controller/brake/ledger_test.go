@@ -107,6 +107,21 @@ func TestLedger(t *testing.T) {
 			then: func(l *ledger) int { return want(l, at(span), 40, 20, 60) + want(l, at(span), 100, 100, 200) },
 			held: 75, left: 75, tripped: true, woken: 40, ended: waited,
 		},
+		"another mass meanwhile, and the time of the first is over": {
+			then: func(l *ledger) int {
+				want(l, at(span-time.Minute), 60, 100, 140)
+				return want(l, at(span), 60, 20, 60) + want(l, at(span), 60, 100, 140)
+			},
+			held: 40, left: 40, tripped: true, woken: 40,
+		},
+		"another mass meanwhile, and the time of both is over": {
+			then: func(l *ledger) int {
+				want(l, at(span-time.Minute), 60, 100, 140)
+				want(l, at(span), 60, 20, 60)
+				return want(l, at(2*span-time.Minute), 60, 100, 140)
+			},
+			woken: 80, ended: waited,
+		},
 		"acknowledged": {
 			then: func(l *ledger) int {
 				if n := l.acknowledge(nil); n != 40 {
