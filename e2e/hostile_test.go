@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -239,8 +240,12 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 	took := propagation(t, h.fleet, h.fleet.Spoke("healthy"), fmt.Sprintf("during-%d", h.runs), 40)
 	var message *metav1.Condition
 	within(t, hostileShown-time.Since(began), "it is shown", func(ctx context.Context) (err error) {
-		if message, err = h.shows(ctx, condition, status, reasons...); err == nil && !strings.Contains(message.Message, row.late) {
+		message, err = h.shows(ctx, condition, status, reasons...)
+		switch {
+		case err == nil && !strings.Contains(message.Message, row.late):
 			err = fmt.Errorf("the condition is %+v", message)
+		case err == nil && liar.Told() == 0:
+			err = errors.New("the lie was not told yet")
 		}
 		return err
 	})

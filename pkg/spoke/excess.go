@@ -107,12 +107,18 @@ func (rs *readings) stuck() error {
 	for _, r := range rs.kinds {
 		r.mu.Lock()
 		stuck, slow := r.page != nil && r.page.body.Load() > 0 && time.Since(r.page.since) > pageStuck, r.slow
+		unusable := r.unusable
+		if time.Since(r.moved) < pageStuck {
+			unusable = nil // one may be chance
+		}
 		r.mu.Unlock()
 		switch {
 		case stuck:
 			return &stuckError{kind: r.kind}
 		case slow != nil:
 			return fmt.Errorf("listing %ss another time failed: %w", r.kind, slow)
+		case unusable != nil:
+			return fmt.Errorf("listing %ss another time failed: %w: %v", r.kind, errNotKubernetes, unusable) //nolint:errorlint // it is of a decoder
 		}
 	}
 	return nil

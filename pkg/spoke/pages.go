@@ -137,8 +137,9 @@ type reading struct {
 	most  int
 	moved time.Time
 	page  *inflow // in flight
-	// slow is why a list was given up, and failed is the error of the last page that failed.
-	slow, failed error
+	// slow is why a list was given up, and failed is the error of the last page that failed. unusable is the error of
+	// that page if it is not that of an API server.
+	slow, failed, unusable error
 }
 
 // newReading returns a reading of a kind. link counts the bytes received, and plain means that answers are not
@@ -192,7 +193,7 @@ func (r *reading) end(err error) {
 	close(r.ended)
 	r.began = time.Time{}
 	if err == nil {
-		r.most, r.moved, r.slow, r.failed, r.again = 0, time.Time{}, nil, nil, false
+		r.most, r.moved, r.slow, r.failed, r.unusable, r.again = 0, time.Time{}, nil, nil, nil, false
 		return
 	}
 	r.again = r.again || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
@@ -260,7 +261,10 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 		if page.body.Load() > 0 { // it was too large for the link or for memory
 			r.limit = max(r.limit/2, leastPage)
 		}
-		r.failed = err
+		r.failed, r.unusable = err, nil
+		if page.unusable() {
+			r.unusable = err
+		}
 		return nil, err //nolint:wrapcheck // its caller knows client-go's
 	}
 	n := 0

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -535,4 +538,61 @@ func TestTellProgress(t *testing.T) {
 			t.Error("it shows that of a spoke that is served")
 		}
 	})
+}
+
+// A list that will renew the cache fails again and again, because another server answers it. The session ends, because
+// its cache is outdated. Failures of the API server and of the link show otherwise.
+func TestUnusableLists(t *testing.T) {
+	garbage := errors.New("couldn't get version/kind")
+	for name, tc := range map[string]struct {
+		code  int
+		body  io.Reader
+		ended bool
+	}{
+		"another server":            {200, strings.NewReader("<html>"), true},
+		"the API server refuses":    {500, strings.NewReader("no"), false},
+		"the answer ends too early": {200, io.MultiReader(strings.NewReader("{"), iotest.ErrReader(io.ErrUnexpectedEOF)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				works := false
+				lw := &toolscache.ListWatch{ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (kruntime.Object, error) {
+					if works {
+						return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
+					}
+					next := paced{roundTrip(func(*http.Request) (*http.Response, error) {
+						return &http.Response{StatusCode: tc.code, Header: http.Header{}, Body: io.NopCloser(tc.body)}, nil
+					})}
+					resp, err := next.RoundTrip(get(ctx, t, "https://spoke/apis/apps/v1/deployments"))
+					if err != nil {
+						t.Error(err)
+						return nil, err
+					}
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+					return nil, garbage
+				}}
+				r := newReading("Deployment", lw, func(kruntime.Object) error { return nil }, &atomic.Int64{}, false)
+				rs := &readings{kinds: map[schema.GroupVersionKind]*reading{{Kind: "Deployment"}: r}}
+				expect := func(when string, ended bool) {
+					t.Helper()
+					if _, err := r.list(t.Context(), metav1.ListOptions{}); !errors.Is(err, garbage) {
+						t.Errorf("%s: got %v", when, err)
+					}
+					if err := rs.stuck(); (err != nil) != ended || ended && (!errors.Is(err, errNotKubernetes) || !strings.Contains(err.Error(), garbage.Error())) {
+						t.Errorf("%s: the session ends with %v", when, err)
+					}
+				}
+				expect("at first", false)
+				time.Sleep(pageStuck - time.Second) //nolint:forbidigo // of the bubble's clock
+				expect("soon", false)
+				time.Sleep(2 * time.Second) //nolint:forbidigo // of the bubble's clock
+				expect("later", tc.ended)
+				works = true
+				if _, err := r.list(t.Context(), metav1.ListOptions{}); err != nil || rs.stuck() != nil {
+					t.Errorf("when it works again: %v, %v", err, rs.stuck())
+				}
+			})
+		})
+	}
 }

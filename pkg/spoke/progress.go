@@ -100,7 +100,13 @@ type inflow struct {
 	answered   atomic.Bool // its answer has begun
 	body       atomic.Int64
 	compressed atomic.Bool
+	success    atomic.Bool // its status is 200
+	whole      atomic.Bool // it was read to its end
 }
+
+// unusable reports whether an answer with status 200 was read to its end. If there is an error nevertheless, the
+// answer is not that of a Kubernetes API server.
+func (i *inflow) unusable() bool { return i.success.Load() && i.whole.Load() }
 
 type inflowKey struct{}
 
@@ -171,6 +177,7 @@ func (i *inflow) send(next http.RoundTripper, req *http.Request) (*http.Response
 	}
 	i.answered.Store(true)
 	i.compressed.Store(resp.Uncompressed)
+	i.success.Store(resp.StatusCode == http.StatusOK)
 	resp.Request = req // the end of ctx is not the end of the caller's context
 	resp.Body = &measured{ReadCloser: resp.Body, inflow: i, ctx: ctx, done: done}
 	return resp, nil
@@ -196,7 +203,9 @@ type measured struct {
 func (m *measured) Read(b []byte) (int, error) {
 	n, err := m.ReadCloser.Read(b)
 	m.inflow.body.Add(int64(n))
-	if err != nil && !errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) {
+		m.inflow.whole.Store(true)
+	} else if err != nil {
 		err = whyEnded(m.ctx, err)
 		if slow, ok := errors.AsType[*slowError](err); ok {
 			err = &slowError{window: slow.window, begun: true}

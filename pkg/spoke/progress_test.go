@@ -78,7 +78,9 @@ func (d *dripping) Read(b []byte) (int, error) {
 	}
 	d.link.Add(n)
 	d.left -= n
-	return int(min(n, int64(len(b)))), nil
+	b = b[:min(n, int64(len(b)))]
+	clear(b) // io.Discard shares its buffers
+	return len(b), nil
 }
 
 func (d *dripping) Close() error { return nil }
