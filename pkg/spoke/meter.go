@@ -330,10 +330,11 @@ func (b *eventBody) add(p []byte) (events, values int64, excess *TooLargeError) 
 	return events, values, nil
 }
 
-// Close implements io.Closer.
+// Close implements io.Closer. It may be called while a read waits, and more than once.
 func (b *eventBody) Close() error {
 	b.close()
-	return b.meteredBody.Close()
+	b.slow.stop()
+	return b.ReadCloser.Close() //nolint:wrapcheck // a body is transparent
 }
 
 // overdue ends an answer or an event of a watch that has begun and does not complete in time. A nil overdue

@@ -544,10 +544,7 @@ func TestQueueStress(t *testing.T) {
 		t.Errorf("%d keys were never handed out", len(s.owed))
 		s.mu.Unlock()
 	}
-	for range 1000 { // until what was added twice has been through as well
-		if spokesOf(s.q) == 0 {
-			break
-		}
+	for deadline := time.Now().Add(30 * time.Second); spokesOf(s.q) > 0 && time.Now().Before(deadline); { // until what was added twice has been through as well
 		<-time.After(time.Millisecond)
 	}
 	s.q.ShutDown()
