@@ -295,7 +295,9 @@ func (e *exploration) removes(p *process, o *monitoringv1.PrometheusRule) {
 			holds++
 		}
 	}
-	e.CountRemoval(p.Process, key.String(), holds)
+	if !e.Released(key) {
+		e.CountRemoval(p.Process, key.String(), holds)
+	}
 }
 
 // byLabel reports whether the lost labels would place a rule in the spoke.
@@ -371,6 +373,14 @@ func (e *exploration) personAppliesARule(*rapid.T) {
 	e.Budget.Edits++
 	e.Say("a person applies rule %s, version %d, placed %s, %s", key.Name, e.version, where, state)
 	e.apply(key, exploredPlacements[where], state, fmt.Sprintf("up == %d", e.version))
+}
+
+// personEditsTwice applies rules, and once more before the spoke's cache shows the first.
+func (e *exploration) personEditsTwice(t *rapid.T) {
+	for range 2 {
+		e.personAppliesARule(t)
+		e.HubNews(t)
+	}
 }
 
 func (e *exploration) personDeletesARule(*rapid.T) {
@@ -587,7 +597,7 @@ func TestExplore(t *testing.T) {
 	model.Explore(t, func(s *model.Schedule) {
 		e := explore(s)
 		e.Run(map[string]func(*rapid.T){
-			"apply": e.personAppliesARule, "delete": e.personDeletesARule,
+			"apply": e.personAppliesARule, "applyTwice": e.personEditsTwice, "delete": e.personDeletesARule,
 			"applyMany": e.personAppliesMany, "deleteMany": e.personDeletesMany,
 			"suspend":   e.personSuspendsTheSpoke,
 			"loseRules": e.hubLosesRules, "defineRules": e.hubDefinesRulesAgain, "restore": e.personRestoresRules,

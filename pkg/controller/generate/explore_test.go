@@ -267,7 +267,9 @@ func (e *exploration) removes(p *model.Process, ar *v1alpha1.AlertRule) {
 			holds++
 		}
 	}
-	e.CountRemoval(p, ar.Name, holds)
+	if !e.Released(hub.Key(ar)) {
+		e.CountRemoval(p, ar.Name, holds)
+	}
 }
 
 // observe notes which AlertRules are wanted.

@@ -42,6 +42,9 @@ type exploration struct {
 	version int
 	// unknown are the rows of former clusters that a process can't know to be such: see confuses and claims.
 	unknown map[string]bool
+	// replaced are the AlertRules that were deleted and created again. If a process does not notice that they were gone
+	// meanwhile, it keeps what the spokes said about the former ones until they say something else.
+	replaced map[types.NamespacedName]bool
 }
 
 // explorer is a process with the Reconciler, and with what reports verdicts.
@@ -103,7 +106,7 @@ var (
 
 func explore(s *model.Schedule) *exploration {
 	e := &exploration{
-		Schedule: s, says: map[types.UID]map[types.NamespacedName]v1alpha1.ClusterStatus{}, down: map[types.UID]bool{}, writes: map[string]int{}, unknown: map[string]bool{},
+		Schedule: s, says: map[types.UID]map[types.NamespacedName]v1alpha1.ClusterStatus{}, down: map[types.UID]bool{}, writes: map[string]int{}, unknown: map[string]bool{}, replaced: map[types.NamespacedName]bool{},
 	}
 	e.Start = e.start
 	e.Managed = func() map[types.NamespacedName]client.Object { return nil }
@@ -306,9 +309,16 @@ func (e *exploration) check() {
 				sc = &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 			}
 			placed, err := rule.PlacedIn(ar, rule.Cluster{Name: name, Labels: sc.Labels})
+			if e.replaced[key] && e.down[sc.UID] {
+				want = nil
+				break
+			}
 			if err == nil && placed && (registered || ar.Spec.Placement.Selector == nil) && ar.Spec.State != v1alpha1.Disabled {
 				want[name] = oracle.Delivery{Registered: registered, Down: e.down[sc.UID], Row: e.row(sc, ar), Stale: func(object string) bool { return e.unknown[ar.Name+object] }}
 			}
+		}
+		if want == nil {
+			continue
 		}
 		faults = append(faults, oracle.StatusFaults(ar, validator.Validate(ar) == nil, want)...)
 	}
@@ -370,6 +380,7 @@ func (e *exploration) personDeletesARule(*rapid.T) {
 		e.Skip("there is none")
 	}
 	e.Say("a person deletes %s", r.Name)
+	e.replaced[r.NamespacedName] = true
 	_ = e.Hub.Delete(r, nil)
 }
 

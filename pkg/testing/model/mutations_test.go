@@ -45,9 +45,6 @@ var mutations = map[string]struct {
 	"suspects are released when they are asked for again": {
 		"pkg/controller/brake/ledger.go", "return suspectRetry, l.admitSuspect(owner, d.Key, e)", "return suspectRetry, l.admitSuspect(owner, d.Key, e) || e != nil", []string{"distribute", "generate"},
 	},
-	"an acknowledgement covers other causes": {
-		"pkg/controller/brake/ledger.go", `e.cleared && (e.suspect || e.uid != "")`, "e.cleared", []string{"distribute"},
-	},
 	"AlertRules are not replayed when a spoke is engaged": {
 		"pkg/controller/distribute/setup.go", "\tr.Propagation.Forget(name)\n\tr.replay(ctx, name, q)\n", "", []string{"distribute"},
 	},

@@ -317,8 +317,8 @@ func (s *Schedule) reconciles(*rapid.T) {
 	s.bury()
 }
 
-// hubNews and spokeNews let the leader follow one side, while the watches of the other lag.
-func (s *Schedule) hubNews(*rapid.T) { s.news("hub", s.Leader.OnHub, s.Leader.saw) }
+// HubNews and spokeNews let the leader follow one side, while the watches of the other lag.
+func (s *Schedule) HubNews(*rapid.T) { s.news("hub", s.Leader.OnHub, s.Leader.saw) }
 
 func (s *Schedule) spokeNews(*rapid.T) {
 	if s.Leader.Away {
@@ -412,7 +412,7 @@ func (s *Schedule) Run(operations map[string]func(*rapid.T), after, check func()
 		"label": s.personLabelsTheSpoke, "acknowledge": s.personAcknowledges, "loseSpokes": s.hubLosesSpokes, "defineSpokes": s.defineSpokesAgain,
 		"fault": s.writeFails, "time": s.timePasses, "allArrives": s.allArrives,
 		"hubEvents": s.hubEventsArrive, "spokeEvents": s.spokeEventsArrive, "relist": s.watchesExpire,
-		"reconcile": s.reconciles, "reconcileMore": s.reconciles, "hubNews": s.hubNews, "spokeNews": s.spokeNews,
+		"reconcile": s.reconciles, "reconcileMore": s.reconciles, "hubNews": s.HubNews, "spokeNews": s.spokeNews,
 		"leader": s.leaderChanges, "formerEnds": s.formerEnds, "session": s.sessionEnds,
 	}
 	maps.Copy(all, operations)
