@@ -594,7 +594,10 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 		if err != nil {
 			e.Fatal(err)
 		}
-		e.edited[restored.GetUID()], e.touched[restored.GetUID()] = was.Spec.For, true
+		e.touched[restored.GetUID()] = true
+		if was.Annotations[v1alpha1.ResetFieldsAnnotation] == "" { // otherwise it is reset again
+			e.edited[restored.GetUID()] = was.Spec.For
+		}
 	}
 	e.rules = nil
 	e.Budget.Edits++
