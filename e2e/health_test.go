@@ -47,7 +47,7 @@ func TestHealth(t *testing.T) {
 					for _, resource := range c.resources {
 						expectSpoke(t, f, name, c.condition, metav1.ConditionFalse, v1alpha1.ReasonForbidden, verb+" "+resource)
 					}
-					expectSpoke(t, f, name, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonForbidden, "ClusterRole")
+					expectSpoke(t, f, name, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonForbidden, "spoke-access.yaml")
 				}
 				throughout(t, quickly(24*time.Second), "it goes on to be shown", func(ctx context.Context) error {
 					return says(ctx, f, membership(name), c.condition, metav1.ConditionFalse, v1alpha1.ReasonForbidden, "")

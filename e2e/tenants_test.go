@@ -72,9 +72,14 @@ func TestTenants(t *testing.T) {
 	if !strings.Contains(r.Message, "does not take AlertRules of namespace shop (spec.tenants)") {
 		t.Errorf("the message is %q", r.Message)
 	}
-	if ar := expectReady(t, f, everywhere, metav1.ConditionTrue, v1alpha1.ReasonAllApplied); ar.Status.Summary.Desired != 1 {
-		t.Errorf("the status is %+v", ar.Status)
-	}
+	eventually(t, "a spoke that does not take the rule is not counted", func(ctx context.Context) error {
+		ar := &v1alpha1.AlertRule{}
+		if err := read(ctx, f.Hub, everywhere, ar); err != nil || ar.Status.Summary == nil || ar.Status.Summary.Desired != 1 {
+			return fmt.Errorf("the status is %+v, and reading it: %w", ar.Status, err)
+		}
+		return nil
+	})
+	expectReady(t, f, everywhere, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 
 	// By labels, which may change.
 	take(&v1alpha1.TenantSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}})
