@@ -379,6 +379,7 @@ func (e *exploration) personAppliesARule(*rapid.T) {
 func (e *exploration) personEditsTwice(t *rapid.T) {
 	for range 2 {
 		e.personAppliesARule(t)
+		e.observe()
 		e.HubNews(t)
 	}
 }
