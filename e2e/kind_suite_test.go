@@ -90,7 +90,10 @@ func defaultValues() (map[string]any, error) {
 	if colon < 0 {
 		return nil, fmt.Errorf("$%s has to name the image with its tag; it is %q", imageVariable, image)
 	}
-	return map[string]any{"image": map[string]any{"repository": image[:colon], "tag": image[colon+1:]}}, nil
+	return map[string]any{
+		"image": map[string]any{"repository": image[:colon], "tag": image[colon+1:]},
+		"rbac":  map[string]any{"aggregate": true}, // a test of TestKind is a team
+	}, nil
 }
 
 // suiteValues are as the manager runs on processes, too: tests write what the webhook would
