@@ -82,7 +82,7 @@ func (p *process) ChangedSoon(string)                 {}
 func (p *process) Evaluators(string) spoke.Evaluators { return spoke.Evaluators{Known: true} }
 
 // Report and the following methods implement Reporter.
-func (p *process) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+func (p *process) Report(key types.NamespacedName, _ types.UID, row v1alpha1.ClusterStatus) {
 	p.reports[key] = &row
 	delete(p.leftovers, key)
 }

@@ -107,9 +107,9 @@ func (s *scene) reconciler() *Reconciler {
 // nobody ignores verdicts.
 type nobody struct{}
 
-func (nobody) Report(types.NamespacedName, v1alpha1.ClusterStatus)   {}
-func (nobody) Leftover(types.NamespacedName, v1alpha1.ClusterStatus) {}
-func (nobody) Forget(types.NamespacedName, string)                   {}
+func (nobody) Report(types.NamespacedName, types.UID, v1alpha1.ClusterStatus) {}
+func (nobody) Leftover(types.NamespacedName, v1alpha1.ClusterStatus)          {}
+func (nobody) Forget(types.NamespacedName, string)                            {}
 
 // alone has one engaged spoke.
 type alone struct {

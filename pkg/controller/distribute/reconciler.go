@@ -65,8 +65,8 @@ type Evaluations interface {
 
 // Reporter receives verdicts: the state of a rule in a spoke.
 type Reporter interface {
-	// Report records the latest verdict of a rule in the row's spoke.
-	Report(key types.NamespacedName, row v1alpha1.ClusterStatus)
+	// Report records the latest verdict of the AlertRule with a UID in the row's spoke.
+	Report(key types.NamespacedName, of types.UID, row v1alpha1.ClusterStatus)
 	// Leftover records that the row's spoke still has a rule that does not belong there, and why.
 	Leftover(key types.NamespacedName, row v1alpha1.ClusterStatus)
 	// Forget drops the verdict, because the rule does not belong in that spoke and is not there.
@@ -474,7 +474,7 @@ func (r *Reconciler) report(ctx context.Context, t *task, phase v1alpha1.Phase, 
 	if reason == v1alpha1.ReasonMutated {
 		row.AnswerDigest = r.answer(t)
 	}
-	r.Reporter.Report(t.req.NamespacedName, row)
+	r.Reporter.Report(t.req.NamespacedName, t.rule.UID, row)
 }
 
 // prove determines the state of a rule that is in the spoke as desired.

@@ -99,7 +99,7 @@ func (w *world) Evaluators(string) spoke.Evaluators { return w.evaluators }
 func (w *world) AwaySince(string, time.Time) bool   { return w.away }
 func (w *world) ChangedSoon(name string)            { w.changed = append(w.changed, name) }
 
-func (w *world) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+func (w *world) Report(key types.NamespacedName, _ types.UID, row v1alpha1.ClusterStatus) {
 	if row.Reason == v1alpha1.ReasonNoEvaluator {
 		row.Reason, row.Message = "", "" // as far as it can get in a spoke without any
 	}

@@ -3,7 +3,6 @@
 package status
 
 import (
-	"maps"
 	"sync"
 	"time"
 
@@ -26,19 +25,40 @@ type Board struct {
 	notify    func(types.NamespacedName)
 }
 
+// verdict is a row, and the UID of the AlertRule that it is about: the rule may have been deleted and created again
+// since. Leftovers have no UID, because their AlertRule may be gone.
+type verdict struct {
+	of  types.UID
+	row v1alpha1.ClusterStatus
+}
+
 // verdicts are rows by rule and spoke.
-type verdicts map[types.NamespacedName]map[string]v1alpha1.ClusterStatus
+type verdicts map[types.NamespacedName]map[string]verdict
 
 // put reports whether a row is new.
-func (v verdicts) put(key types.NamespacedName, row v1alpha1.ClusterStatus) bool {
+func (v verdicts) put(key types.NamespacedName, of types.UID, row v1alpha1.ClusterStatus) bool {
 	rows := v[key]
 	if rows == nil {
-		rows = map[string]v1alpha1.ClusterStatus{}
+		rows = map[string]verdict{}
 		v[key] = rows
 	}
 	old, known := rows[string(row.Name)]
-	rows[string(row.Name)] = row
-	return !known || !equality.Semantic.DeepEqual(old, row)
+	rows[string(row.Name)] = verdict{of, row}
+	return !known || old.of != of || !equality.Semantic.DeepEqual(old.row, row)
+}
+
+// rows returns the rows of the AlertRule with a UID, by spoke.
+func (v verdicts) rows(key types.NamespacedName, of types.UID) map[string]v1alpha1.ClusterStatus {
+	var out map[string]v1alpha1.ClusterStatus
+	for spoke := range v[key] {
+		if known := v[key][spoke]; known.of == of {
+			if out == nil {
+				out = make(map[string]v1alpha1.ClusterStatus, len(v[key]))
+			}
+			out[spoke] = known.row
+		}
+	}
+	return out
 }
 
 // remove reports whether there was a row.
@@ -56,11 +76,11 @@ func NewBoard() *Board {
 	return &Board{verdicts: verdicts{}, leftovers: verdicts{}, notify: func(types.NamespacedName) {}}
 }
 
-// Report records the latest verdict on a rule in the row's spoke.
-func (b *Board) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+// Report records the latest verdict on the AlertRule with a UID in the row's spoke.
+func (b *Board) Report(key types.NamespacedName, of types.UID, row v1alpha1.ClusterStatus) {
 	b.record(key, func() bool {
 		left := b.leftovers.remove(key, string(row.Name))
-		return b.verdicts.put(key, row) || left
+		return b.verdicts.put(key, of, row) || left
 	})
 }
 
@@ -68,7 +88,7 @@ func (b *Board) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
 func (b *Board) Leftover(key types.NamespacedName, row v1alpha1.ClusterStatus) {
 	b.record(key, func() bool {
 		known := b.verdicts.remove(key, string(row.Name))
-		return b.leftovers.put(key, row) || known
+		return b.leftovers.put(key, "", row) || known
 	})
 }
 
@@ -109,26 +129,32 @@ func (b *Board) forgetSpoke(name string) {
 	}
 }
 
-// drop forgets a rule that is gone.
-func (b *Board) drop(key types.NamespacedName) {
+// drop forgets the AlertRules that had a name, except the one with the UID. "" means that all are gone.
+func (b *Board) drop(key types.NamespacedName, except types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.verdicts, key)
-	delete(b.leftovers, key)
+	if except == "" {
+		delete(b.leftovers, key)
+	}
+	for spoke, known := range b.verdicts[key] {
+		if except == "" || known.of != except {
+			b.verdicts.remove(key, spoke)
+		}
+	}
 }
 
-// rows returns the verdicts on a rule, by spoke.
-func (b *Board) rows(key types.NamespacedName) map[string]v1alpha1.ClusterStatus {
+// rows returns the verdicts on the AlertRule with a UID, by spoke.
+func (b *Board) rows(key types.NamespacedName, of types.UID) map[string]v1alpha1.ClusterStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return maps.Clone(b.verdicts[key])
+	return b.verdicts.rows(key, of)
 }
 
 // leftover returns the rows of the spokes that still have a rule that does not belong there, by spoke.
 func (b *Board) leftover(key types.NamespacedName) map[string]v1alpha1.ClusterStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return maps.Clone(b.leftovers[key])
+	return b.leftovers.rows(key, "")
 }
 
 // onNews sets the function that is called for changed rules.

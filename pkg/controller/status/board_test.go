@@ -30,56 +30,67 @@ func TestBoard(t *testing.T) {
 	}{
 		"nothing was reported": {do: func(*Board) {}},
 		"the first verdict": {
-			do:   func(board *Board) { board.Report(a, applied) },
+			do:   func(board *Board) { board.Report(a, "1", applied) },
 			news: []types.NamespacedName{a}, rows: map[string]v1alpha1.ClusterStatus{"s": applied},
 		},
 		"the same verdict": {
-			do:   func(board *Board) { board.Report(a, applied); board.Report(a, applied); board.Report(a, applied) },
+			do: func(board *Board) {
+				board.Report(a, "1", applied)
+				board.Report(a, "1", applied)
+				board.Report(a, "1", applied)
+			},
 			news: []types.NamespacedName{a}, rows: map[string]v1alpha1.ClusterStatus{"s": applied},
 		},
 		"another verdict": {
-			do:   func(board *Board) { board.Report(a, applied); board.Report(a, pending) },
+			do:   func(board *Board) { board.Report(a, "1", applied); board.Report(a, "1", pending) },
 			news: []types.NamespacedName{a, a}, rows: map[string]v1alpha1.ClusterStatus{"s": pending},
 		},
 		"the same verdict on another generation": {
 			do: func(board *Board) {
-				board.Report(a, applied)
+				board.Report(a, "1", applied)
 				next := applied
 				next.ObservedGeneration = 2
-				board.Report(a, next)
+				board.Report(a, "1", next)
 			},
 			news: []types.NamespacedName{a, a},
 			rows: map[string]v1alpha1.ClusterStatus{"s": {Name: "s", Phase: v1alpha1.PhaseApplied, ObservedGeneration: 2}},
 		},
 		"two spokes": {
-			do:   func(board *Board) { board.Report(a, applied); board.Report(a, row("t", v1alpha1.PhaseApplied, "")) },
+			do: func(board *Board) {
+				board.Report(a, "1", applied)
+				board.Report(a, "1", row("t", v1alpha1.PhaseApplied, ""))
+			},
 			news: []types.NamespacedName{a, a},
 			rows: map[string]v1alpha1.ClusterStatus{"s": applied, "t": row("t", v1alpha1.PhaseApplied, "")},
 		},
 		"two rules": {
-			do:   func(board *Board) { board.Report(a, applied); board.Report(b, applied); board.Report(b, pending) },
+			do: func(board *Board) {
+				board.Report(a, "1", applied)
+				board.Report(b, "1", applied)
+				board.Report(b, "1", pending)
+			},
 			news: []types.NamespacedName{a, b, b}, rows: map[string]v1alpha1.ClusterStatus{"s": applied},
 		},
 		"forgotten": {
-			do:   func(board *Board) { board.Report(a, applied); board.Forget(a, "s") },
+			do:   func(board *Board) { board.Report(a, "1", applied); board.Forget(a, "s") },
 			news: []types.NamespacedName{a, a},
 		},
 		"forgotten twice": {
-			do:   func(board *Board) { board.Report(a, applied); board.Forget(a, "s"); board.Forget(a, "s") },
+			do:   func(board *Board) { board.Report(a, "1", applied); board.Forget(a, "s"); board.Forget(a, "s") },
 			news: []types.NamespacedName{a, a},
 		},
 		"forgotten, and never reported": {do: func(board *Board) { board.Forget(a, "s") }},
 		"forgotten in another spoke": {
-			do:   func(board *Board) { board.Report(a, applied); board.Forget(a, "t"); board.Forget(b, "s") },
+			do:   func(board *Board) { board.Report(a, "1", applied); board.Forget(a, "t"); board.Forget(b, "s") },
 			news: []types.NamespacedName{a}, rows: map[string]v1alpha1.ClusterStatus{"s": applied},
 		},
 		"reported after it was forgotten": {
-			do:   func(board *Board) { board.Report(a, applied); board.Forget(a, "s"); board.Report(a, applied) },
+			do:   func(board *Board) { board.Report(a, "1", applied); board.Forget(a, "s"); board.Report(a, "1", applied) },
 			news: []types.NamespacedName{a, a, a}, rows: map[string]v1alpha1.ClusterStatus{"s": applied},
 		},
 		"left where it does not belong": {
 			do: func(board *Board) {
-				board.Report(a, applied)
+				board.Report(a, "1", applied)
 				board.Leftover(a, left)
 				board.Leftover(a, left)
 			},
@@ -90,11 +101,11 @@ func TestBoard(t *testing.T) {
 			news: []types.NamespacedName{a, a},
 		},
 		"left, and placed again": {
-			do:   func(board *Board) { board.Leftover(a, left); board.Report(a, applied) },
+			do:   func(board *Board) { board.Leftover(a, left); board.Report(a, "1", applied) },
 			news: []types.NamespacedName{a, a}, rows: map[string]v1alpha1.ClusterStatus{"s": applied},
 		},
 		"left, and the rule is gone": {
-			do:   func(board *Board) { board.Leftover(a, left); board.drop(a) },
+			do:   func(board *Board) { board.Leftover(a, left); board.drop(a, "") },
 			news: []types.NamespacedName{a},
 		},
 		"left, and the spoke is gone": {
@@ -102,11 +113,30 @@ func TestBoard(t *testing.T) {
 			news: []types.NamespacedName{a},
 		},
 		"dropped, which is no news: the rule is gone": {
-			do:   func(board *Board) { board.Report(a, applied); board.drop(a) },
+			do:   func(board *Board) { board.Report(a, "1", applied); board.drop(a, "") },
 			news: []types.NamespacedName{a},
 		},
+		"of a rule that was deleted and created again": {
+			do: func(board *Board) {
+				board.Report(a, "0", applied)
+				board.Report(a, "0", row("t", v1alpha1.PhaseApplied, ""))
+				board.Report(a, "1", applied)
+			},
+			news: []types.NamespacedName{a, a, a}, rows: map[string]v1alpha1.ClusterStatus{"s": applied},
+		},
+		"the former of two rules dropped": {
+			do: func(board *Board) {
+				board.Report(a, "0", row("t", v1alpha1.PhaseApplied, ""))
+				board.Report(a, "1", applied)
+				board.drop(a, "1")
+				if len(board.verdicts[a]) != 1 {
+					t.Errorf("kept is %v", board.verdicts[a])
+				}
+			},
+			news: []types.NamespacedName{a, a}, rows: map[string]v1alpha1.ClusterStatus{"s": applied},
+		},
 		"another rule dropped": {
-			do:   func(board *Board) { board.Report(a, applied); board.drop(b) },
+			do:   func(board *Board) { board.Report(a, "1", applied); board.drop(b, "") },
 			news: []types.NamespacedName{a}, rows: map[string]v1alpha1.ClusterStatus{"s": applied},
 		},
 	} {
@@ -115,20 +145,20 @@ func TestBoard(t *testing.T) {
 			var news []types.NamespacedName
 			board.onNews(func(key types.NamespacedName) {
 				news = append(news, key)
-				board.rows(key) // would never return if the lock were held
+				board.rows(key, "1") // would never return if the lock were held
 			})
 			tc.do(board)
 			if !slices.Equal(news, tc.news) {
 				t.Errorf("news of %v, want %v", news, tc.news)
 			}
-			if got := board.rows(a); !maps.EqualFunc(got, tc.rows, func(a, b v1alpha1.ClusterStatus) bool { return reflect.DeepEqual(a, b) }) {
+			if got := board.rows(a, "1"); !maps.EqualFunc(got, tc.rows, func(a, b v1alpha1.ClusterStatus) bool { return reflect.DeepEqual(a, b) }) {
 				t.Errorf("the rows are %v, want %v", got, tc.rows)
 			}
 			if got := board.leftover(a); !reflect.DeepEqual(got, tc.left) {
 				t.Errorf("left are %v, want %v", got, tc.left)
 			}
 			if len(tc.rows)+len(tc.left) == 0 {
-				board.drop(b)
+				board.drop(b, "")
 				if len(board.verdicts)+len(board.leftovers) > 0 {
 					t.Errorf("something is left: %v, %v", board.verdicts, board.leftovers)
 				}
@@ -139,9 +169,9 @@ func TestBoard(t *testing.T) {
 
 func TestBoardRowsAreACopy(t *testing.T) {
 	board, key := NewBoard(), types.NamespacedName{Name: "a"}
-	board.Report(key, row("s", v1alpha1.PhaseApplied, ""))
-	delete(board.rows(key), "s")
-	if len(board.rows(key)) != 1 {
+	board.Report(key, "1", row("s", v1alpha1.PhaseApplied, ""))
+	delete(board.rows(key, "1"), "s")
+	if len(board.rows(key, "1")) != 1 {
 		t.Error("a reader changed the board")
 	}
 }
@@ -154,8 +184,8 @@ func TestBoardByManyAtOnce(t *testing.T) {
 			spoke := fmt.Sprintf("s%d", i)
 			for j := range 200 {
 				key := types.NamespacedName{Name: fmt.Sprintf("r%d", j%10)}
-				board.Report(key, row(spoke, v1alpha1.PhaseApplied, ""))
-				board.rows(key)
+				board.Report(key, "1", row(spoke, v1alpha1.PhaseApplied, ""))
+				board.rows(key, "1")
 				board.Forget(key, spoke)
 			}
 		})

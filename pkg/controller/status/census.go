@@ -5,6 +5,7 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
@@ -13,6 +14,7 @@ import (
 
 // known is what is kept in memory of a rule from one reconcile to the next.
 type known struct {
+	of     types.UID // of the AlertRule
 	memory *rule.Memory
 	// rows and conditions are what metrics count. Rules share them, which keeps them small and
 	// quick to count: most rules are equally far in a spoke.
@@ -30,9 +32,9 @@ type rows struct {
 // conditions are the outcomes of those in counted.
 type conditions [len(counted)]metrics.Condition
 
-// newKnown returns what is to be kept of a rule's status, which came with a memory.
-func newKnown(status *v1alpha1.AlertRuleStatus, memory *rule.Memory) known {
-	k := known{memory: memory, conditions: unique.Make(outcomes(status.Conditions))}
+// newKnown returns what is to be kept of the status of the AlertRule with a UID, which came with a memory.
+func newKnown(of types.UID, status *v1alpha1.AlertRuleStatus, memory *rule.Memory) known {
+	k := known{of: of, memory: memory, conditions: unique.Make(outcomes(status.Conditions))}
 	for _, c := range rule.CountRows(status, memory) {
 		k.rows = append(k.rows, rows{unique.Make(metrics.Row{Cluster: c.Cluster, Phase: c.Phase, Reason: c.Reason}), c.Spokes})
 	}

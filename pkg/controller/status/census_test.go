@@ -26,7 +26,7 @@ func TestRules(t *testing.T) {
 	key := func(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
 	store := func(name string, desired int32, conditions []metav1.Condition, rows ...v1alpha1.ClusterStatus) {
 		status := v1alpha1.AlertRuleStatus{Summary: &v1alpha1.RuleSummary{Desired: desired}, Clusters: rows, Conditions: conditions}
-		r.memories.Store(key(name), newKnown(&status, nil))
+		r.memories.Store(key(name), newKnown("", &status, nil))
 	}
 	store("a", 3, ok, v1alpha1.ClusterStatus{Name: "eu", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict})
 	store("b", 2, ok[:1])
@@ -55,7 +55,7 @@ func BenchmarkRulesOnManySpokes(b *testing.B) {
 		status.Clusters = append(status.Clusters, v1alpha1.ClusterStatus{Name: v1alpha1.ClusterName(fmt.Sprint("s", i)), Phase: v1alpha1.PhaseEvaluating})
 	}
 	for i := range 1000 {
-		r.memories.Store(types.NamespacedName{Namespace: "rulefleet-system", Name: fmt.Sprint(i)}, newKnown(&status, nil))
+		r.memories.Store(types.NamespacedName{Namespace: "rulefleet-system", Name: fmt.Sprint(i)}, newKnown("", &status, nil))
 	}
 	for b.Loop() {
 		r.Rules()
@@ -70,7 +70,7 @@ func BenchmarkRules(b *testing.B) {
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "True", Reason: v1alpha1.ReasonAllApplied}},
 	}
 	for i := range 100_000 {
-		r.memories.Store(types.NamespacedName{Namespace: "generated", Name: fmt.Sprint(i)}, newKnown(&status, nil))
+		r.memories.Store(types.NamespacedName{Namespace: "generated", Name: fmt.Sprint(i)}, newKnown("", &status, nil))
 	}
 	for b.Loop() {
 		r.Rules()

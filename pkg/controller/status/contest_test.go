@@ -28,7 +28,7 @@ func TestContested(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
 	r := newReconciler(c)
 	r.Contests = contest.New(clock, 0)
-	r.Board.Report(hub.Key(ar), applied("a"))
+	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
 	expect := func(what, reason, words string, again time.Duration) {
 		t.Helper()
 		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: hub.Key(ar)})

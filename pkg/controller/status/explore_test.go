@@ -42,9 +42,8 @@ type exploration struct {
 	version int
 	// unknown are the rows of former clusters that a process can't know to be such: see confuses and claims.
 	unknown map[string]bool
-	// replaced are the AlertRules that were deleted and created again. If a process does not notice that they were gone
-	// meanwhile, it keeps what the spokes said about the former ones until they say something else.
-	replaced map[types.NamespacedName]bool
+	// said has the AlertRules about which a spoke has said something, by the UIDs of both.
+	said map[[2]types.UID]bool
 }
 
 // explorer is a process with the Reconciler, and with what reports verdicts.
@@ -106,7 +105,7 @@ var (
 
 func explore(s *model.Schedule) *exploration {
 	e := &exploration{
-		Schedule: s, says: map[types.UID]map[types.NamespacedName]v1alpha1.ClusterStatus{}, down: map[types.UID]bool{}, writes: map[string]int{}, unknown: map[string]bool{}, replaced: map[types.NamespacedName]bool{},
+		Schedule: s, says: map[types.UID]map[types.NamespacedName]v1alpha1.ClusterStatus{}, down: map[types.UID]bool{}, writes: map[string]int{}, unknown: map[string]bool{}, said: map[[2]types.UID]bool{},
 	}
 	e.Start = e.start
 	e.Managed = func() map[types.NamespacedName]client.Object { return nil }
@@ -239,7 +238,8 @@ func (x *explorer) report(ctx context.Context, req mcreconcile.Request) error {
 		x.failures.Forget(req.NamespacedName, name)
 	case err == nil && x.rules.Validator.Validate(ar) == nil:
 		row := x.e.row(sc, ar)
-		x.failures.Report(req.NamespacedName, row)
+		x.e.said[[2]types.UID{sc.UID, ar.UID}] = true
+		x.failures.Report(req.NamespacedName, ar.UID, row)
 	}
 	return nil
 }
@@ -309,16 +309,9 @@ func (e *exploration) check() {
 				sc = &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 			}
 			placed, err := rule.PlacedIn(ar, rule.Cluster{Name: name, Labels: sc.Labels})
-			if e.replaced[key] && e.down[sc.UID] {
-				want = nil
-				break
-			}
 			if err == nil && placed && (registered || ar.Spec.Placement.Selector == nil) && ar.Spec.State != v1alpha1.Disabled {
-				want[name] = oracle.Delivery{Registered: registered, Down: e.down[sc.UID], Row: e.row(sc, ar), Stale: func(object string) bool { return e.unknown[ar.Name+object] }}
+				want[name] = oracle.Delivery{Registered: registered, Down: e.down[sc.UID], Silent: !e.said[[2]types.UID{sc.UID, ar.UID}], Row: e.row(sc, ar), Stale: func(object string) bool { return e.unknown[ar.Name+object] }}
 			}
-		}
-		if want == nil {
-			continue
 		}
 		faults = append(faults, oracle.StatusFaults(ar, validator.Validate(ar) == nil, want)...)
 	}
@@ -380,7 +373,6 @@ func (e *exploration) personDeletesARule(*rapid.T) {
 		e.Skip("there is none")
 	}
 	e.Say("a person deletes %s", r.Name)
-	e.replaced[r.NamespacedName] = true
 	_ = e.Hub.Delete(r, nil)
 }
 

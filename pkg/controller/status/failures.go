@@ -43,9 +43,9 @@ type Failures struct {
 
 // failing is the state of one spoke.
 type failing struct {
-	rules map[types.NamespacedName]v1alpha1.ClusterStatus
+	rules map[types.NamespacedName]verdict
 	// leftovers are rules that could not be removed. Their AlertRules may be gone.
-	leftovers map[types.NamespacedName]v1alpha1.ClusterStatus
+	leftovers map[types.NamespacedName]verdict
 	// settled means that the verdicts are practically complete. told is the last message since then.
 	settled bool
 	told    string
@@ -63,15 +63,15 @@ func NewFailures(board *Board, intervals interval.Scale, perSecond int, changed 
 	return f
 }
 
-// Report records the latest verdict on a rule in the row's spoke.
-func (f *Failures) Report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
-	if f.flaps.admit(key, &row) {
-		f.report(key, row)
+// Report records the latest verdict on the AlertRule with a UID in the row's spoke.
+func (f *Failures) Report(key types.NamespacedName, of types.UID, row v1alpha1.ClusterStatus) {
+	if f.flaps.admit(key, of, &row) {
+		f.report(key, of, row)
 	}
 }
 
-func (f *Failures) report(key types.NamespacedName, row v1alpha1.ClusterStatus) {
-	f.board.Report(key, row)
+func (f *Failures) report(key types.NamespacedName, of types.UID, row v1alpha1.ClusterStatus) {
+	f.board.Report(key, of, row)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.spokeLocked(string(row.Name))
@@ -79,10 +79,10 @@ func (f *Failures) report(key types.NamespacedName, row v1alpha1.ClusterStatus) 
 	f.dropLocked(string(row.Name), s, s.leftovers, key)
 	was, failed := s.rules[key]
 	switch fails := failure(&row); {
-	case fails && equality.Semantic.DeepEqual(was, row), !fails && !failed:
+	case fails && was.of == of && equality.Semantic.DeepEqual(was.row, row), !fails && !failed:
 		return
 	case fails:
-		s.rules[key] = row
+		s.rules[key] = verdict{of, row}
 	default:
 		delete(s.rules, key)
 	}
@@ -98,10 +98,10 @@ func (f *Failures) Leftover(key types.NamespacedName, row v1alpha1.ClusterStatus
 	s := f.spokeLocked(string(row.Name))
 	s.last = time.Now()
 	delete(s.rules, key)
-	if was, known := s.leftovers[key]; known && equality.Semantic.DeepEqual(was, row) {
+	if was, known := s.leftovers[key]; known && equality.Semantic.DeepEqual(was.row, row) {
 		return
 	}
-	s.leftovers[key] = row
+	s.leftovers[key] = verdict{row: row}
 	f.lookLaterLocked(string(row.Name), s, failuresInterval)
 }
 
@@ -117,21 +117,25 @@ func (f *Failures) Forget(key types.NamespacedName, spoke string) {
 	}
 }
 
-// drop forgets a rule that is gone.
-func (f *Failures) drop(key types.NamespacedName) {
+// drop forgets the AlertRules that had a name, except the one with the UID. "" means that all are gone.
+func (f *Failures) drop(key types.NamespacedName, except types.UID) {
 	if f == nil {
 		return
 	}
-	f.flaps.forget(key, "")
+	if except == "" {
+		f.flaps.forget(key, "")
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, s := range f.spokes {
-		f.dropLocked(name, s, s.rules, key)
+		if except == "" || s.rules[key].of != except {
+			f.dropLocked(name, s, s.rules, key)
+		}
 	}
 }
 
 // dropLocked deletes a rule from the rules or the leftovers of a spoke.
-func (f *Failures) dropLocked(spoke string, s *failing, from map[types.NamespacedName]v1alpha1.ClusterStatus, key types.NamespacedName) {
+func (f *Failures) dropLocked(spoke string, s *failing, from map[types.NamespacedName]verdict, key types.NamespacedName) {
 	if _, known := from[key]; known {
 		delete(from, key)
 		f.lookLaterLocked(spoke, s, failuresInterval)
@@ -166,7 +170,7 @@ func (f *Failures) spokeLocked(name string) *failing {
 	s, ok := f.spokes[name]
 	if !ok {
 		s = &failing{
-			rules: map[types.NamespacedName]v1alpha1.ClusterStatus{}, leftovers: map[types.NamespacedName]v1alpha1.ClusterStatus{}, began: time.Now(),
+			rules: map[types.NamespacedName]verdict{}, leftovers: map[types.NamespacedName]verdict{}, began: time.Now(),
 		}
 		f.spokes[name] = s
 		f.lookLaterLocked(name, s, failuresInterval)
@@ -234,11 +238,11 @@ func (s *failing) message() string {
 }
 
 // summarize counts rows by reason, and quotes one of them.
-func summarize(rows map[types.NamespacedName]v1alpha1.ClusterStatus) string {
+func summarize(rows map[types.NamespacedName]verdict) string {
 	counts := map[string]int{}
 	var first types.NamespacedName
 	for key := range rows {
-		counts[rows[key].Reason]++
+		counts[rows[key].row.Reason]++
 		if first.Name == "" || key.String() < first.String() {
 			first = key
 		}
@@ -249,7 +253,7 @@ func summarize(rows map[types.NamespacedName]v1alpha1.ClusterStatus) string {
 	for i, reason := range reasons {
 		reasons[i] = fmt.Sprintf("%d %s", counts[reason], reason)
 	}
-	return fmt.Sprintf("%s. For example %s: %s", strings.Join(reasons, ", "), first, spoke.Clip(rows[first].Message, maxExample))
+	return fmt.Sprintf("%s. For example %s: %s", strings.Join(reasons, ", "), first, spoke.Clip(rows[first].row.Message, maxExample))
 }
 
 func rulesAre(n int) string {

@@ -59,7 +59,7 @@ func (h *told) report(spoke, name, reason, message string) {
 	if reason == "" {
 		phase = v1alpha1.PhaseApplied
 	}
-	h.Report(types.NamespacedName{Namespace: "shop", Name: name}, v1alpha1.ClusterStatus{
+	h.Report(types.NamespacedName{Namespace: "shop", Name: name}, "", v1alpha1.ClusterStatus{
 		Name: v1alpha1.ClusterName(spoke), Phase: phase, Reason: reason, Message: message,
 	})
 }
@@ -85,7 +85,7 @@ func TestFailuresToRemove(t *testing.T) {
 		left := v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonRejected, Message: "still there"}
 		h.Leftover(key, left)
 		h.wait(failuresInterval, "a")
-		h.drop(key)
+		h.drop(key, "")
 		h.Leftover(key, left)
 		h.wait(time.Minute)
 		h.want("a", true, "but 1 rule could not be removed: 1 Rejected. For example shop/web: still there")
@@ -109,7 +109,7 @@ func TestFailures(t *testing.T) {
 	withFailures(t, func(h *told) {
 		key := types.NamespacedName{Namespace: "shop", Name: "web"}
 		h.report("a", "web", v1alpha1.ReasonNamespaceMissing, "no namespace")
-		if rows := h.board.rows(key); len(rows) != 1 {
+		if rows := h.board.rows(key, ""); len(rows) != 1 {
 			t.Errorf("the board has %v", rows)
 		}
 		h.report("a", "api", v1alpha1.ReasonQuotaExceeded, "no room")
@@ -140,7 +140,7 @@ func TestFailures(t *testing.T) {
 
 		// It recovers when the rules' verdicts change or the rules are gone.
 		for n := range 50 {
-			h.drop(types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("more-%d", n)})
+			h.drop(types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("more-%d", n)}, "")
 		}
 		h.Forget(types.NamespacedName{Namespace: "shop", Name: "api"}, "a")
 		h.report("a", "db", "", "")
@@ -150,7 +150,7 @@ func TestFailures(t *testing.T) {
 		h.wait(failuresInterval, "a")
 		h.want("a", true)
 		h.Forget(key, "b")
-		h.drop(key)
+		h.drop(key, "")
 		h.wait(time.Hour)
 	})
 }
@@ -165,7 +165,7 @@ func TestFailureReasons(t *testing.T) {
 		}
 		h.wait(failuresInterval, "a")
 		h.want("a", true)
-		h.Report(types.NamespacedName{Namespace: "shop", Name: "web"}, v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhaseApplied, Reason: v1alpha1.ReasonSuspended})
+		h.Report(types.NamespacedName{Namespace: "shop", Name: "web"}, "", v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhaseApplied, Reason: v1alpha1.ReasonSuspended})
 		h.wait(time.Minute)
 		for _, reason := range []string{v1alpha1.ReasonMutated, v1alpha1.ReasonConflict, v1alpha1.ReasonError, v1alpha1.ReasonInvalidSpec} {
 			h.report("a", strings.ToLower(reason), reason, "x")
@@ -214,7 +214,7 @@ func TestFailuresOfASpokeThatIsGone(t *testing.T) {
 		was := h.spokes["a"]
 		h.forgetSpoke("a")
 		h.look("a", was) // its timer went off meanwhile
-		h.drop(types.NamespacedName{Namespace: "shop", Name: "web"})
+		h.drop(types.NamespacedName{Namespace: "shop", Name: "web"}, "")
 		h.wait(time.Hour)
 		if len(h.spokes) > 0 {
 			t.Errorf("left: %v", h.spokes)

@@ -34,7 +34,7 @@ type flaps struct {
 	rate int
 	// release reports a row that has waited. It is called with the lock, so that a newer row is reported after it, and
 	// returns at once.
-	release func(types.NamespacedName, v1alpha1.ClusterStatus)
+	release func(types.NamespacedName, types.UID, v1alpha1.ClusterStatus)
 
 	mu     sync.Mutex
 	spokes map[string]*flapping
@@ -53,6 +53,7 @@ type flapping struct {
 
 // flappingRow is the history of a row in one generation of its rule.
 type flappingRow struct {
+	of         types.UID // of the AlertRule
 	generation int64
 	// states are those that were reported, the last one at the end, and last is the row.
 	states []rowState
@@ -70,12 +71,12 @@ type rowState struct {
 	reason string
 }
 
-func newFlaps(perSecond int, release func(types.NamespacedName, v1alpha1.ClusterStatus)) *flaps {
+func newFlaps(perSecond int, release func(types.NamespacedName, types.UID, v1alpha1.ClusterStatus)) *flaps {
 	return &flaps{rate: perSecond, release: release, spokes: map[string]*flapping{}}
 }
 
 // admit reports whether a row may be reported now. Otherwise it is released later.
-func (f *flaps) admit(key types.NamespacedName, row *v1alpha1.ClusterStatus) bool {
+func (f *flaps) admit(key types.NamespacedName, of types.UID, row *v1alpha1.ClusterStatus) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.spokes[string(row.Name)]
@@ -84,8 +85,8 @@ func (f *flaps) admit(key types.NamespacedName, row *v1alpha1.ClusterStatus) boo
 		f.spokes[string(row.Name)] = s
 	}
 	r := s.rows[key]
-	if r == nil || r.generation != row.ObservedGeneration {
-		r = &flappingRow{generation: row.ObservedGeneration}
+	if r == nil || r.of != of || r.generation != row.ObservedGeneration {
+		r = &flappingRow{of: of, generation: row.ObservedGeneration}
 		s.rows[key] = r
 	}
 	now := time.Now()
@@ -153,7 +154,7 @@ func (f *flaps) again(name string, s *flapping) {
 		s.last[w.namespace] = s.turn
 		row := *w.held
 		w.reported(&row)
-		f.release(w.key, row)
+		f.release(w.key, w.of, row)
 	}
 	s.last = last
 	if len(last) > 0 {
@@ -211,7 +212,7 @@ func (f *flaps) renew(name string) {
 	}
 	for key, r := range s.rows {
 		if r.held != nil {
-			f.release(key, *r.held)
+			f.release(key, r.of, *r.held)
 		}
 	}
 	clear(s.rows)

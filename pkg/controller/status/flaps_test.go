@@ -30,7 +30,7 @@ func newFlapper() *flapper {
 	return f
 }
 
-func (f *flapper) saw(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+func (f *flapper) saw(key types.NamespacedName, _ types.UID, row v1alpha1.ClusterStatus) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if last, known := f.latest[key]; !known || !equality.Semantic.DeepEqual(last, row) {
@@ -41,8 +41,8 @@ func (f *flapper) saw(key types.NamespacedName, row v1alpha1.ClusterStatus) {
 
 func (f *flapper) report(name string, row v1alpha1.ClusterStatus) {
 	key := types.NamespacedName{Namespace: "shop", Name: name}
-	if f.admit(key, &row) {
-		f.saw(key, row)
+	if f.admit(key, "", &row) {
+		f.saw(key, "", row)
 	}
 }
 
@@ -171,8 +171,8 @@ func TestFlapsOfANamespace(t *testing.T) {
 					}
 					row.Rule = tc.rule(namespace, rule)
 					key := tc.key(rule)
-					if f.admit(key, &row) {
-						f.saw(key, row)
+					if f.admit(key, "", &row) {
+						f.saw(key, "", row)
 					}
 				}
 				quiet, late := tc.key("quiet-0"), 0
@@ -238,7 +238,7 @@ func TestFlapsOfManyNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released := map[string]int{}
 		var mu sync.Mutex
-		f := newFlaps(1, func(key types.NamespacedName, _ v1alpha1.ClusterStatus) {
+		f := newFlaps(1, func(key types.NamespacedName, _ types.UID, _ v1alpha1.ClusterStatus) {
 			mu.Lock()
 			defer mu.Unlock()
 			released[key.Namespace]++
@@ -248,7 +248,7 @@ func TestFlapsOfManyNamespaces(t *testing.T) {
 			for i := range 5 {
 				for rule := range 10 * (i + 1) {
 					row := flapRow(v1alpha1.ReasonNotSelected, fmt.Sprint(n), 1)
-					f.admit(types.NamespacedName{Namespace: fmt.Sprint("namespace-", i), Name: fmt.Sprint(rule)}, &row)
+					f.admit(types.NamespacedName{Namespace: fmt.Sprint("namespace-", i), Name: fmt.Sprint(rule)}, "", &row)
 				}
 			}
 			time.Sleep(time.Second) //nolint:forbidigo // the test's own time

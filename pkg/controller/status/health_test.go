@@ -62,7 +62,7 @@ func testHealth(t *testing.T, h *fleet.Member) {
 			}
 			must(t, h.Client.Create(t.Context(), ar))
 			for _, v := range c.verdicts {
-				r.Board.Report(hub.Key(ar), v)
+				r.Board.Report(hub.Key(ar), ar.UID, v)
 			}
 			if !c.unseen {
 				ar = reconcileRule(t, r, ar)

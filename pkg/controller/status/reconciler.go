@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -218,12 +219,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if client.IgnoreNotFound(err) != nil {
 			return reconcile.Result{}, fmt.Errorf("reading AlertRule %s: %w", req, err)
 		}
-		r.Board.drop(req.NamespacedName)
-		r.Failures.drop(req.NamespacedName)
-		r.memories.Delete(req.NamespacedName)
-		r.counts.Delete(req.NamespacedName)
-		r.firing.forget(req.NamespacedName)
+		r.forget(req.NamespacedName, "")
 		return reconcile.Result{}, nil
+	}
+	if last, ok := r.memories.Load(req.NamespacedName); ok && last.(known).of != ar.UID {
+		r.forget(req.NamespacedName, ar.UID)
 	}
 	in, err := r.input(ctx, ar)
 	if err != nil {
@@ -234,7 +234,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		in.Contested, again = r.Contests.OfRule("AlertRule", req.NamespacedName, "")
 	}
 	status, memory := rule.Status(in)
-	r.memories.Store(req.NamespacedName, newKnown(&status, memory))
+	r.memories.Store(req.NamespacedName, newKnown(ar.UID, &status, memory))
 	if equality.Semantic.DeepEqual(status, ar.Status) {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
@@ -269,6 +269,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
+// forget drops what is known of the AlertRules that had a name, except of the one with the UID.
+func (r *Reconciler) forget(key client.ObjectKey, except types.UID) {
+	r.Board.drop(key, except)
+	r.Failures.drop(key, except)
+	r.memories.Delete(key)
+	r.counts.Delete(key)
+	r.firing.forget(key)
+}
+
 // yield returns whether to write a status now, or later because another client keeps changing it back.
 func (r *Reconciler) yield(write contest.Write, ar *v1alpha1.AlertRule) contest.Turn {
 	if r.Contests == nil {
@@ -287,7 +296,7 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 	}
 	in := rule.StatusInput{
 		Rule: ar, Invalid: r.Validator.Validate(ar),
-		Verdicts: r.Board.rows(hub.Key(ar)), Leftovers: r.Board.leftover(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()), Metrics: r.Metrics,
+		Verdicts: r.Board.rows(hub.Key(ar), ar.UID), Leftovers: r.Board.leftover(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()), Metrics: r.Metrics,
 	}
 	if in.Invalid == nil {
 		var err error

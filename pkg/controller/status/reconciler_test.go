@@ -33,6 +33,7 @@ func TestReconcile(t *testing.T) {
 		"invalid":   testInvalid,
 		"behind":    testBehind,
 		"gone":      testGone,
+		"recreated": testRecreated,
 		"outage":    testOutage,
 		"template":  testTemplate,
 		"contest":   testContest,
@@ -62,11 +63,11 @@ func testLife(t *testing.T, h *fleet.Member) {
 		ar = got
 	}
 	expect("new", "True/Accepted False/Waiting False/NotStalled", "0/2")
-	r.Board.Report(hub.Key(ar), applied("a"))
+	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
 	expect("one applied", "True/Accepted False/Waiting False/NotStalled", "1/2")
-	r.Board.Report(hub.Key(ar), failed("b", v1alpha1.ReasonUnsupported, "needs Prometheus 3", 1))
+	r.Board.Report(hub.Key(ar), ar.UID, failed("b", v1alpha1.ReasonUnsupported, "needs Prometheus 3", 1))
 	expect("one can't", "True/Accepted False/Unsupported True/Unsupported", "1/2")
-	r.Board.Report(hub.Key(ar), applied("b"))
+	r.Board.Report(hub.Key(ar), ar.UID, applied("b"))
 	expect("both applied", "True/Accepted True/AllApplied False/NotStalled", "2/2")
 	ar.Spec.For = "5m"
 	must(t, h.Client.Update(t.Context(), ar))
@@ -81,8 +82,8 @@ func testRestart(t *testing.T, h *fleet.Member) {
 	r := newReconciler(h.Client)
 	ar := alertRule("restart", "a", "b")
 	must(t, h.Client.Create(t.Context(), ar))
-	r.Board.Report(hub.Key(ar), applied("a"))
-	r.Board.Report(hub.Key(ar), v1alpha1.ClusterStatus{
+	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
+	r.Board.Report(hub.Key(ar), ar.UID, v1alpha1.ClusterStatus{
 		Name: "b", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonMutated, AnswerDigest: "digest", ObservedGeneration: 1,
 	})
 	before := reconcileRule(t, r, ar)
@@ -90,7 +91,7 @@ func testRestart(t *testing.T, h *fleet.Member) {
 	if after := reconcileRule(t, r, ar); after.ResourceVersion != before.ResourceVersion || after.Status.Clusters[1].AnswerDigest != "digest" {
 		t.Errorf("after a restart the status is %+v", after.Status)
 	}
-	r.Board.Report(hub.Key(ar), applied("a"))
+	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
 	if after := reconcileRule(t, r, ar); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("the same verdict after a restart made a write: %+v", after.Status)
 	}
@@ -104,7 +105,7 @@ func testContest(t *testing.T, h *fleet.Member) {
 	r.Recorder, r.Contests = recorder, contest.New(c, 0)
 	ar := alertRule("contest", "a")
 	must(t, h.Client.Create(t.Context(), ar))
-	r.Board.Report(hub.Key(ar), applied("a"))
+	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
 	written := reconcileRule(t, r, ar)
 	undo := func() {
 		t.Helper()
@@ -141,7 +142,7 @@ func testInvalid(t *testing.T, h *fleet.Member) {
 	r.Recorder = recorder
 	ar := alertRule("invalid", "a")
 	must(t, h.Client.Create(t.Context(), ar))
-	r.Board.Report(hub.Key(ar), applied("a"))
+	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
 	ar = reconcileRule(t, r, ar)
 	if len(recorder.Events) > 0 {
 		t.Errorf("an Event tells of a valid rule: %s", <-recorder.Events)
@@ -172,7 +173,7 @@ func testBehind(t *testing.T, h *fleet.Member) {
 	ar := alertRule("behind", "a", "b")
 	must(t, h.Client.Create(t.Context(), ar))
 	fresh := newReconciler(h.Client)
-	fresh.Board.Report(hub.Key(ar), applied("a"))
+	fresh.Board.Report(hub.Key(ar), ar.UID, applied("a"))
 	want := reconcileRule(t, fresh, ar)
 
 	direct, err := client.NewWithWatch(h.RESTConfig(), client.Options{Scheme: fleet.Scheme})
@@ -199,7 +200,7 @@ func testGone(t *testing.T, h *fleet.Member) {
 	r := newReconciler(h.Client)
 	ar := alertRule("gone", "a")
 	must(t, h.Client.Create(t.Context(), ar))
-	r.Board.Report(hub.Key(ar), applied("a"))
+	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
 	reconcileRule(t, r, ar)
 	// MetricsPresent is counted where a Prometheus can be polled.
 	if got := r.Rules(); len(got.Rows) != 1 || len(got.Conditions) != len(counted)-1 {
@@ -211,6 +212,27 @@ func testGone(t *testing.T, h *fleet.Member) {
 	}
 	if _, left := r.memories.Load(hub.Key(ar)); left || len(r.Board.verdicts) > 0 {
 		t.Error("something of it is left")
+	}
+}
+
+// An AlertRule that is deleted and created again before that was noticed shows nothing of the former one.
+func testRecreated(t *testing.T, h *fleet.Member) {
+	t.Helper()
+	r := newReconciler(h.Client)
+	former := alertRule("recreated", "a")
+	must(t, h.Client.Create(t.Context(), former))
+	r.Board.Report(hub.Key(former), former.UID, applied("a"))
+	reconcileRule(t, r, former)
+	must(t, h.Client.Delete(t.Context(), former))
+	ar := alertRule("recreated", "a")
+	must(t, h.Client.Create(t.Context(), ar))
+	reconcileRule(t, r, ar)
+	must(t, h.Client.Get(t.Context(), hub.Key(ar), ar))
+	if len(ar.Status.Clusters) != 1 || ar.Status.Clusters[0].Phase != v1alpha1.PhasePending {
+		t.Errorf("rows %+v", ar.Status.Clusters)
+	}
+	if len(r.Board.verdicts[hub.Key(ar)]) > 0 {
+		t.Errorf("kept is %v", r.Board.verdicts[hub.Key(ar)])
 	}
 }
 
@@ -229,7 +251,7 @@ func testOutage(t *testing.T, h *fleet.Member) {
 		r.damper.clock = clock
 	}
 	restart()
-	r.Board.Report(hub.Key(top), applied("out"))
+	r.Board.Report(hub.Key(top), top.UID, applied("out"))
 	look := func() {
 		s := &spokes{reader: h.Client, damper: &r.damper, notify: func(context.Context, string) {}}
 		_, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "out"}})

@@ -133,7 +133,7 @@ func TestRenewed(t *testing.T) {
 			t.Parallel()
 			n := newRenewals(t)
 			n.comes("former")
-			n.Failures.Report(hub.Key(n.rule), n.former())
+			n.Failures.Report(hub.Key(n.rule), n.rule.UID, n.former())
 			n.wants("the former one", v1alpha1.PhasePending, v1alpha1.ReasonMutated, 3, "digest")
 			renew(n)
 			if n.queue.Len() > 0 {
@@ -143,7 +143,7 @@ func TestRenewed(t *testing.T) {
 			if message, _ := n.Failures.Failing("a"); message != "" || len(n.Failures.spokes["a"].rules) > 0 {
 				t.Errorf("what failed in the former one is kept: %q", message)
 			}
-			n.Failures.Report(hub.Key(n.rule), v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhaseApplied, ObservedGeneration: 1})
+			n.Failures.Report(hub.Key(n.rule), n.rule.UID, v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhaseApplied, ObservedGeneration: 1})
 			n.wants("the new one, with its own verdict", v1alpha1.PhaseApplied, "", 0, "")
 		})
 	}
@@ -154,11 +154,11 @@ func TestRenewedIsSeenLate(t *testing.T) {
 	t.Parallel()
 	n := newRenewals(t)
 	n.comes("former")
-	n.Failures.Report(hub.Key(n.rule), n.former())
+	n.Failures.Report(hub.Key(n.rule), n.rule.UID, n.former())
 	n.wants("the former one", v1alpha1.PhasePending, v1alpha1.ReasonMutated, 3, "digest")
 	n.goes("former")
 	must(t, n.Client.Create(t.Context(), n.member("new")))
-	n.Failures.Report(hub.Key(n.rule), v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhaseApplied, ObservedGeneration: 1})
+	n.Failures.Report(hub.Key(n.rule), n.rule.UID, v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhaseApplied, ObservedGeneration: 1})
 	n.handler.Create(t.Context(), event.CreateEvent{Object: n.member("new")}, n.queue)
 	n.wants("the new one", v1alpha1.PhaseApplied, "", 0, "")
 }
@@ -179,7 +179,7 @@ func TestRestartIsNoRenewal(t *testing.T) {
 	t.Parallel()
 	n := newRenewals(t)
 	n.comes("former")
-	n.Failures.Report(hub.Key(n.rule), n.former())
+	n.Failures.Report(hub.Key(n.rule), n.rule.UID, n.former())
 	n.wants("before", v1alpha1.PhasePending, v1alpha1.ReasonMutated, 3, "digest")
 	r := newReconciler(n.Client)
 	n.Reconciler, n.handler = r, r.onSpokeCluster()
@@ -191,11 +191,11 @@ func TestBoardDropsASpoke(t *testing.T) {
 	t.Parallel()
 	b := NewBoard()
 	one, both := types.NamespacedName{Name: "one"}, types.NamespacedName{Name: "both"}
-	b.Report(one, applied("a"))
-	b.Report(both, applied("a"))
-	b.Report(both, applied("b"))
+	b.Report(one, "1", applied("a"))
+	b.Report(both, "1", applied("a"))
+	b.Report(both, "1", applied("b"))
 	b.forgetSpoke("a")
-	if len(b.verdicts) != 1 || len(b.rows(both)) != 1 || b.rows(both)["b"].Name != "b" {
+	if len(b.verdicts) != 1 || len(b.rows(both, "1")) != 1 || b.rows(both, "1")["b"].Name != "b" {
 		t.Errorf("kept are %v", b.verdicts)
 	}
 }

@@ -153,7 +153,7 @@ func TestOneRuleOn1000Spokes(t *testing.T) {
 			tick := time.NewTicker(phase.over / time.Duration(phase.n))
 			for i := range phase.n {
 				<-tick.C
-				r.Board.Report(hub.Key(ar), phase.report(i))
+				r.Board.Report(hub.Key(ar), ar.UID, phase.report(i))
 			}
 			tick.Stop()
 		}
@@ -194,7 +194,7 @@ func Test1000RulesOnAFlappingSpoke(t *testing.T) {
 	parallel(t, many, func(i int) {
 		ar := alertRule(fmt.Sprintf("rule-%04d", i), "eu-1")
 		must(t, r.hub.Client.Create(t.Context(), ar))
-		r.Board.Report(hub.Key(ar), applied("eu-1"))
+		r.Board.Report(hub.Key(ar), ar.UID, applied("eu-1"))
 	})
 	r.expectRows(t, "")
 	begin := r.clock.Now()

@@ -15,6 +15,8 @@ import (
 type Delivery struct {
 	// Registered reports whether there is a SpokeCluster. Down means that it has not answered for long.
 	Registered, Down bool
+	// Silent means that it has never said anything about this AlertRule, which may have had a predecessor of its name.
+	Silent bool
 	// Row is what the spoke would say of the rule.
 	Row v1alpha1.ClusterStatus
 	// Stale reports whether a row of a spoke that is down may have the object of a former cluster.
@@ -74,6 +76,8 @@ func (d Delivery) fault(ar *v1alpha1.AlertRule, row *v1alpha1.ClusterStatus) str
 	case !d.Registered:
 	case row.Rule != "" && row.Rule != d.Row.Rule && (!d.Down || !d.Stale(row.Rule)):
 		return "the object in the spoke is " + d.Row.Rule
+	case d.Down && d.Silent && row.Phase != v1alpha1.PhasePending:
+		return "the spoke has said nothing about this AlertRule"
 	case d.Down && row.Reason == "":
 		return "the spoke does not answer"
 	case !d.Down && !slices.Equal(is, says):
