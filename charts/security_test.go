@@ -108,41 +108,32 @@ func TestServiceMonitorVerifies(t *testing.T) {
 // TestPodsAreForAnyUser checks the pods by what OpenShift's security context constraint restricted-v2 demands beyond the
 // restricted Pod Security Standard: the platform selects the user and the groups.
 func TestPodsAreForAnyUser(t *testing.T) {
-	pods := 0
-	for _, o := range render(t, load(t), readValues(t, filepath.Join("testdata", "openshift.yaml"))).Objects {
-		template, found, err := unstructured.NestedMap(o.Object, "spec", "template")
-		if err != nil || !found {
-			continue
-		}
-		pods++
-		var pod corev1.PodTemplateSpec
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &pod); err != nil {
-			t.Fatal(err)
-		}
+	pods := podTemplates(t, filepath.Join("testdata", "openshift.yaml"))
+	for owner, pod := range pods {
 		s := pod.Spec.SecurityContext
 		if s == nil || s.RunAsUser != nil || s.RunAsGroup != nil || s.FSGroup != nil || s.SupplementalGroups != nil || s.SELinuxOptions != nil ||
 			s.RunAsNonRoot == nil || !*s.RunAsNonRoot {
-			t.Errorf("%s %s: the security context is %+v", o.GetKind(), o.GetName(), s)
+			t.Errorf("%s: the security context is %+v", owner, s)
 		}
 		for i := range pod.Spec.Containers {
 			c := &pod.Spec.Containers[i]
 			if s := c.SecurityContext; s.RunAsUser != nil || s.RunAsGroup != nil || s.SELinuxOptions != nil {
-				t.Errorf("%s %s: the security context of container %s is %+v", o.GetKind(), o.GetName(), c.Name, s)
+				t.Errorf("%s: the security context of container %s is %+v", owner, c.Name, s)
 			}
 			for _, port := range c.Ports {
 				if port.HostPort != 0 {
-					t.Errorf("%s %s: container %s takes port %d of the node", o.GetKind(), o.GetName(), c.Name, port.HostPort)
+					t.Errorf("%s: container %s takes port %d of the node", owner, c.Name, port.HostPort)
 				}
 			}
 		}
 		for _, v := range pod.Spec.Volumes {
 			if v.Secret == nil && v.ConfigMap == nil {
-				t.Errorf("%s %s: volume %s is %+v", o.GetKind(), o.GetName(), v.Name, v.VolumeSource)
+				t.Errorf("%s: volume %s is %+v", owner, v.Name, v.VolumeSource)
 			}
 		}
 	}
-	if pods != 2 {
-		t.Errorf("there are %d pods", pods)
+	if len(pods) != 2 {
+		t.Errorf("there are %d pods", len(pods))
 	}
 }
 

@@ -104,32 +104,42 @@ func TestPodsAreRestricted(t *testing.T) {
 	}
 	restricted := admissionapi.LevelVersion{Level: admissionapi.LevelRestricted, Version: admissionapi.LatestVersion()}
 	for _, file := range valuesFiles(t) {
-		pods := 0
-		for _, o := range render(t, load(t), readValues(t, file)).Objects {
-			template, found, err := unstructured.NestedMap(o.Object, "spec", "template")
-			if err != nil || !found {
-				continue
-			}
-			pods++
-			var pod corev1.PodTemplateSpec
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &pod); err != nil {
-				t.Fatal(err)
-			}
+		pods := podTemplates(t, file)
+		for owner, pod := range pods {
 			for _, r := range evaluator.EvaluatePod(restricted, &pod.ObjectMeta, &pod.Spec) {
 				if !r.Allowed {
-					t.Errorf("%s: %s %s: %s: %s", file, o.GetKind(), o.GetName(), r.ForbiddenReason, r.ForbiddenDetail)
+					t.Errorf("%s: %s: %s: %s", file, owner, r.ForbiddenReason, r.ForbiddenDetail)
 				}
 			}
 			for i := range pod.Spec.Containers {
 				if s := pod.Spec.Containers[i].SecurityContext; s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
-					t.Errorf("%s: %s %s: the root can be written to", file, o.GetKind(), o.GetName())
+					t.Errorf("%s: %s: the root can be written to", file, owner)
 				}
 			}
 		}
-		if pods == 0 {
+		if len(pods) == 0 {
 			t.Errorf("%s: there are no pods", file)
 		}
 	}
+}
+
+// podTemplates returns the pods of the chart with the values of a file, by the kind and the name of the object that has
+// them.
+func podTemplates(t *testing.T, file string) map[string]*corev1.PodTemplateSpec {
+	t.Helper()
+	out := map[string]*corev1.PodTemplateSpec{}
+	for _, o := range render(t, load(t), readValues(t, file)).Objects {
+		template, found, err := unstructured.NestedMap(o.Object, "spec", "template")
+		if err != nil || !found {
+			continue
+		}
+		pod := &corev1.PodTemplateSpec{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, pod); err != nil {
+			t.Fatal(err)
+		}
+		out[o.GetKind()+" "+o.GetName()] = pod
+	}
+	return out
 }
 
 // TestAccessIsNarrow looks for wildcards, and for what no ClusterRole of the operator's may have.

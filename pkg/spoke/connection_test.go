@@ -190,9 +190,9 @@ func TestRenew(t *testing.T) {
 	first := s.lists(pathRules)
 
 	s.set(func(s *standIn) { s.refuse[pathRules] = 403 })
-	for p.Observation("s").Served.Reason != v1alpha1.ReasonForbidden {
-		if err := t.Context().Err(); err != nil {
-			t.Fatal(err)
+	for deadline := time.Now().Add(30 * time.Second); p.Observation("s").Served.Reason != v1alpha1.ReasonForbidden; {
+		if time.Now().After(deadline) {
+			t.Fatalf("the refusal is not noticed: %+v", p.Observation("s").Served)
 		}
 		time.Sleep(time.Millisecond) //nolint:forbidigo // until the next recheck
 	}
