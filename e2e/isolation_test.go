@@ -13,6 +13,7 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -251,7 +252,7 @@ func p(percent int, of []time.Duration) time.Duration {
 // 5,000 AlertRules, in the same namespace of the spoke.
 func TestIsolationFromATenant(t *testing.T) {
 	long(t)
-	const changed, samples, rounds = 5000, 40, 3
+	const changed, samples, rounds, tenantsPace = 5000, 40, 3, 50
 	f := start(t, fleet.Options{Spokes: []string{"spoke"}, Intervals: 1})
 	m := f.Spoke("spoke")
 	_, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: t.TempDir(), Args: []string{"--tenant-max-rules=0"}})
@@ -277,12 +278,14 @@ func TestIsolationFromATenant(t *testing.T) {
 	var before, during []time.Duration
 	for round := range rounds {
 		before = append(before, propagationOf(t, f, m, "modest", fmt.Sprintf("before-%d", round), samples)...)
-		// The tenant writes one after another as fast as it can, as kubectl apply does, for as long as is measured.
+		// The tenant writes twice as fast as kubectl apply, which sends 50 requests a second, two for each object. The API
+		// servers are on this machine, too: without a limit, their own load would be measured.
+		pace := rate.NewLimiter(tenantsPace, 1)
 		ctx, stop := context.WithCancel(t.Context())
 		writers, wctx := errgroup.WithContext(ctx)
 		var written atomic.Int64
 		writers.Go(func() error {
-			for n := 0; wctx.Err() == nil; n++ {
+			for n := 0; pace.Wait(wctx) == nil; n++ {
 				patch := fmt.Appendf(nil, `{"spec":{"annotations":{"summary":"%d-%d"}}}`, round, n)
 				ar := tenantsRule("greedy", fmt.Sprintf("rule-%d", n%changed), onNamed("spoke"))
 				if err := f.Hub.Client.Patch(wctx, ar, client.RawPatch(types.MergePatchType, patch)); err != nil && wctx.Err() == nil {
@@ -293,7 +296,7 @@ func TestIsolationFromATenant(t *testing.T) {
 			return nil
 		})
 		within(t, time.Minute, "the tenant has changed a part of its rules", func(context.Context) error {
-			if n := written.Load(); n < changed/rounds {
+			if n := written.Load(); n < changed/rounds/4 {
 				return fmt.Errorf("%d are changed", n)
 			}
 			return nil
@@ -304,7 +307,7 @@ func TestIsolationFromATenant(t *testing.T) {
 		t.Logf("round %d: %d changes", round, written.Load())
 	}
 	was, is := p(50, before), p(50, during)
-	t.Logf("hub to spoke: p50 %v, and %v while another tenant changes %d rules: × %.2f; p99 %v and %v", was, is, changed, float64(is)/float64(was), p(99, before), p(99, during))
+	t.Logf("hub to spoke: p50 %v, and %v while another tenant changes %d of its %d rules a second: × %.2f; p99 %v and %v", was, is, tenantsPace, changed, float64(is)/float64(was), p(99, before), p(99, during))
 	if float64(is) > 2*float64(was) && is > was+noise/10 {
 		t.Errorf("p50 is %v while another tenant changes its rules, and %v without", is, was)
 	}
