@@ -58,14 +58,14 @@ sbom: build $(TOOLS)/sbom ## List the modules in bin/rulefleet-manager and their
 	@echo 'the software bill of materials is in bin/rulefleet-manager.cdx.json'
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Generate code, CRDs and their reference, the webhook configuration, the lists of metrics and reasons, the chart's schema and README, and images.
+generate: $(TOOLS)/controller-gen ## Generate code, CRDs and their reference, the webhook configuration, the lists of metrics and reasons, the pages of the plugin's commands, the chart's schema and README, and images.
 	@mkdir -p bin $(CRDS) $(WEBHOOKS)
 	@touch bin/.generate-started
 	$(TOOLS)/controller-gen object crd applyconfiguration paths=$(API) output:crd:dir=$(CRDS)
 	$(TOOLS)/controller-gen webhook paths=./pkg/webhook output:webhook:dir=$(WEBHOOKS)
 	@# What was not written again belongs to a type that is gone.
 	@find $(APPLY_CONFIGURATION) $(CRDS) $(WEBHOOKS) -type f ! -newer bin/.generate-started -print -delete
-	$(MAKE) --no-print-directory docs/reference/api.md docs/reference/metrics.md docs/reference/reasons.md chart-docs images
+	$(MAKE) --no-print-directory docs/reference/api.md docs/reference/metrics.md docs/reference/reasons.md docs/cli chart-docs images
 
 # The reference is the kinds and types, and what crd-ref-docs leaves out: constants.
 .PHONY: docs/reference/api.md
@@ -89,6 +89,10 @@ docs/reference/metrics.md:
 .PHONY: docs/reference/reasons.md
 docs/reference/reasons.md:
 	@CGO_ENABLED=0 go run ./pkg/reasons/document >$@
+
+.PHONY: docs/cli
+docs/cli:
+	@CGO_ENABLED=0 go run ./pkg/plugin/document $@
 
 .PHONY: images
 images: $(TOOLS)/diagram ## Draw the images that have a text source in docs/images.
@@ -260,7 +264,7 @@ verify-files: ## Check that no binary or other large file is in git.
 
 .PHONY: verify-generated
 verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constants $(TOOLS)/helm-docs $(TOOLS)/helm-schema $(TOOLS)/diagram ## Check that what is generated is current.
-	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/reference/api.md docs/reference/metrics.md docs/reference/reasons.md docs/images $(CHART)/README.md $(CHART)/values.schema.json -- $(MAKE) --no-print-directory generate
+	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/reference/api.md docs/reference/metrics.md docs/reference/reasons.md docs/cli docs/images $(CHART)/README.md $(CHART)/values.schema.json -- $(MAKE) --no-print-directory generate
 
 # What people read: docs, messages in Go files, CRDs, the chart's comments and texts.
 PROSE := '*.md' Makefile docs/examples 'api/*.go' 'cmd/*.go' 'pkg/*.go' 'e2e/demo/*.go' $(CHART)/values.yaml $(CHART)/templates \

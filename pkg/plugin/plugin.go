@@ -10,6 +10,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/plugin/ask"
 	"github.com/rulefleet/rulefleet/pkg/plugin/env"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
+	"github.com/rulefleet/rulefleet/pkg/plugin/install"
 	"github.com/rulefleet/rulefleet/pkg/plugin/join"
 	"github.com/rulefleet/rulefleet/pkg/plugin/output"
 	"github.com/rulefleet/rulefleet/pkg/plugin/why"
@@ -38,7 +39,8 @@ Exit codes: 0 done, 1 failed, 2 invalid command line, 3 permission denied, 4 not
 	root.SetErr(e.ErrOut)
 	e.Hub.Flags.AddFlags(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("context", e.CompleteContexts)
-	root.AddCommand(ask.NewSpokes(e), ask.NewStatus(e), ask.NewFiring(e), ask.NewAck(e), join.New(e), join.NewUnjoin(e), why.New(e))
+	root.AddCommand(install.New(e), install.NewUpgrade(e), install.NewUninstall(e), install.NewExport(e), join.New(e), join.NewUnjoin(e),
+		ask.NewSpokes(e), ask.NewStatus(e), ask.NewFiring(e), ask.NewAck(e), ask.NewReset(e), why.New(e))
 	return root
 }
 

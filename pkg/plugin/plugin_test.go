@@ -82,6 +82,40 @@ func invoke(t *testing.T, c client.Client, stdin string, change func(*env.Env), 
 	return r
 }
 
+// TestWatch prints an answer again when it changes, and goes on when the hub is away.
+func TestWatch(t *testing.T) {
+	for _, screen := range []bool{false, true} {
+		t.Run(fmt.Sprintf("screen=%v", screen), func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			lists := 0
+			c := hub(t, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				rules, ok := list.(*v1alpha1.AlertRuleList)
+				if !ok {
+					return c.List(ctx, list, opts...)
+				}
+				lists++
+				err := c.List(ctx, list, opts...)
+				switch lists {
+				case 1, 2, 3: // nothing changes
+				case 4:
+					return errors.New("the hub is away")
+				case 5, 6:
+					rules.Items = nil
+				default:
+					cancel()
+				}
+				return err
+			}}, hubObjects(t)...)
+			var out, errOut bytes.Buffer
+			h := cluster.NewHub("test", &errOut)
+			h.Connect = func() (client.Client, error) { return c, nil }
+			e := &env.Env{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}, Hub: h, Screen: screen, Now: func() time.Time { return noon }}
+			code := Run(ctx, e, []string{"firing", "-A", "--cluster", "us-1", "--watch", "--interval", "1ms"})
+			golden(t, fmt.Sprintf("watch-screen-%v", screen), fmt.Sprintf("%q\n%s[exit code %d]\n", out.String(), errOut.String(), code))
+		})
+	}
+}
+
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".golden")
@@ -166,6 +200,8 @@ func TestOutput(t *testing.T) {
 		{name: "firing-wide", args: "firing -A -o wide"},
 		{name: "firing-cluster", args: "firing -A --cluster us-1"},
 		{name: "firing-name", args: "firing -A -o name"},
+		{name: "firing-bad-interval", args: "firing --watch --interval 0"},
+		{name: "firing-watch-denied", args: "firing -A --watch", funcs: outsider},
 		{name: "firing-none", args: "firing -n fine"},
 		{name: "why", args: "why alertrule/high-error-rate -n rulefleet-system --cluster eu-1"},
 		{name: "why-written", args: "why alertrule/web-down -n rulefleet-generated --cluster eu-1"},
@@ -241,6 +277,11 @@ func TestCompletion(t *testing.T) {
 		{"status art/", []string{"art/deployment-down"}},
 		{"status spoke/us-1 ", nil},
 		{"ack e", []string{"eu-1"}},
+		{"reset ", []string{"alertrule/"}},
+		{"reset alertrule/w -n rulefleet-generated", []string{"alertrule/web-down"}},
+		{"install --output ", []string{"yaml", "json", "name"}},
+		{"install r", nil},
+		{"up", []string{"upgrade\tUpgrade Rulefleet on the hub, or change its values"}},
 		{"firing --cluster ap", []string{"ap-1"}},
 		{"spokes --output ", []string{"table", "wide", "json", "yaml", "name"}},
 	} {
@@ -252,6 +293,9 @@ func TestCompletion(t *testing.T) {
 			r := invoke(t, hub(t, interceptor.Funcs{}, hubObjects(t)...), "", nil, append([]string{"__complete"}, args...)...)
 			lines := strings.Split(strings.TrimSpace(r.out.String()), "\n")
 			got := lines[:len(lines)-1] // the last is the directive
+			if lines[len(lines)-1] == ":0" {
+				t.Error("the shell offers the names of files")
+			}
 			if strings.Join(got, " ") != strings.Join(tc.want, " ") {
 				t.Errorf("got %q, want %q\n%s", got, tc.want, r.err.String())
 			}
@@ -315,6 +359,75 @@ func TestAck(t *testing.T) {
 			}
 			if got := value(t, c); got != tc.want {
 				t.Errorf("the annotation is %q, want %q", got, tc.want)
+			}
+			golden(t, tc.name, fmt.Sprintf("$ kubectl rulefleet %s\n%s%s[exit code %d]\n", tc.args, r.out.String(), r.err.String(), r.code))
+		})
+	}
+}
+
+// TestReset returns the edited fields that the person has seen, and no others.
+func TestReset(t *testing.T) {
+	key := client.ObjectKey{Namespace: "rulefleet-generated", Name: "web-down"}
+	requested := ""
+	// manager acts on the annotation as soon as it is set.
+	manager := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		if err := c.Patch(ctx, o, p, opts...); err != nil {
+			return err
+		}
+		requested = o.GetAnnotations()[v1alpha1.ResetFieldsAnnotation]
+		delete(o.GetAnnotations(), v1alpha1.ResetFieldsAnnotation)
+		return c.Update(ctx, o)
+	}}
+	// others edit the AlertRule while the person reads.
+	others := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		var r v1alpha1.AlertRule
+		if err := c.Get(ctx, key, &r); err != nil {
+			return err
+		}
+		r.Spec.For = "5m"
+		if err := c.Update(ctx, &r); err != nil {
+			return err
+		}
+		return c.Patch(ctx, o, p, opts...)
+	}}
+	const reset = "reset alertrule/web-down -n rulefleet-generated"
+	for _, tc := range []struct {
+		name, args, stdin string
+		funcs             interceptor.Funcs
+		code              int
+		requested         string // what the manager has acted on
+		left              string // what is left on the AlertRule
+	}{
+		{name: "reset", args: reset + " --yes", funcs: manager, requested: "*"},
+		{name: "reset-fields", args: reset + " --yes --fields labels.team,for", funcs: manager, requested: "labels.team,for"},
+		{name: "reset-asked", args: reset, stdin: "y\n", funcs: manager, requested: "*"},
+		{name: "reset-refused", args: reset, stdin: "n\n", code: exit.Failed},
+		{name: "reset-not-asked", args: reset, code: exit.Usage},
+		{name: "reset-other-field", args: reset + " --yes --fields for,severity", code: exit.Usage},
+		{name: "reset-no-wait", args: reset + " --yes --timeout 0", left: "*"},
+		{name: "reset-nobody-acts", args: reset + " --yes --timeout 1ms", code: exit.NotReady, left: "*"},
+		{name: "reset-changed", args: reset + " --yes", funcs: others, code: exit.Failed},
+		{name: "reset-not-generated", args: "reset alertrule/good -n fine --yes", code: exit.Failed},
+		{name: "reset-not-edited", args: "reset alertrule/untouched -n fine --yes"},
+		{name: "reset-missing", args: "reset ar none -n fine --yes", code: exit.Missing},
+		{name: "reset-bad-kind", args: "reset spoke/eu-1 --yes", code: exit.Usage},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			requested = ""
+			untouched := &v1alpha1.AlertRule{}
+			untouched.Namespace, untouched.Name = "fine", "untouched"
+			untouched.Labels = map[string]string{v1alpha1.TemplateLabel: "deployment-down"}
+			c := hub(t, tc.funcs, append(hubObjects(t), untouched)...)
+			r := invoke(t, c, tc.stdin, func(e *env.Env) { e.Interactive = tc.stdin != "" }, strings.Fields(tc.args)...)
+			if r.code != tc.code {
+				t.Errorf("exit code %d, want %d", r.code, tc.code)
+			}
+			var after v1alpha1.AlertRule
+			if err := c.Get(t.Context(), key, &after); err != nil {
+				t.Fatal(err)
+			}
+			if left := after.Annotations[v1alpha1.ResetFieldsAnnotation]; left != tc.left || requested != tc.requested {
+				t.Errorf("requested %q, and left %q", requested, left)
 			}
 			golden(t, tc.name, fmt.Sprintf("$ kubectl rulefleet %s\n%s%s[exit code %d]\n", tc.args, r.out.String(), r.err.String(), r.code))
 		})

@@ -2,6 +2,7 @@ package ask
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,45 +30,52 @@ alert appears within about a minute. For spokes whose Prometheus cannot be queri
 	var spoke string
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "include the AlertRules of all namespaces")
 	addSpokeFlag(cmd, e, &spoke, "list only the alerts of this `spoke`")
+	w := &watching{}
+	w.addFlags(cmd)
 	p := e.Printer(cmd, output.Formats...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := p.Check(); err != nil {
 			return err
 		}
-		c, err := e.Hub.Connect()
-		if err != nil {
-			return err
-		}
 		q := &question{Env: e, p: p, all: all}
-		rules, err := q.rules(cmd.Context(), c, all)
-		if err != nil {
-			return err
-		}
-		rows := firing(rules.Items, spoke)
-		if !p.Tabular() {
-			rules.Items = slices.DeleteFunc(rules.Items, func(r v1alpha1.AlertRule) bool {
-				return !slices.ContainsFunc(rows, func(p place) bool { return p.rule.Namespace == r.Namespace && p.rule.Name == r.Name })
-			})
-			return p.Objects(rules)
-		}
-		if len(rows) > 0 {
-			err = p.Table(firingTable(rows, p.Wide(), e.Now()))
-		} else {
-			e.Say("No alert is known to fire.")
-		}
-		if err != nil {
-			return err
-		}
-		spokes, err := q.spokes(cmd.Context(), c)
-		if err != nil {
-			return err
-		}
-		for _, note := range firingNotes(rules.Items, spokes, spoke) {
-			e.Say("%s", note)
-		}
-		return nil
+		return w.run(cmd.Context(), e, p, func(ctx context.Context) error { return q.firing(ctx, spoke) })
 	}
 	return cmd
+}
+
+// firing answers which alerts fire, in one spoke or in all.
+func (q *question) firing(ctx context.Context, spoke string) error {
+	c, err := q.Hub.Connect()
+	if err != nil {
+		return err
+	}
+	rules, err := q.rules(ctx, c, q.all)
+	if err != nil {
+		return err
+	}
+	rows := firing(rules.Items, spoke)
+	if !q.p.Tabular() {
+		rules.Items = slices.DeleteFunc(rules.Items, func(r v1alpha1.AlertRule) bool {
+			return !slices.ContainsFunc(rows, func(p place) bool { return p.rule.Namespace == r.Namespace && p.rule.Name == r.Name })
+		})
+		return q.p.Objects(rules)
+	}
+	if len(rows) > 0 {
+		err = q.p.Table(firingTable(rows, q.p.Wide(), q.Now()))
+	} else {
+		q.Say("No alert is known to fire.")
+	}
+	if err != nil {
+		return err
+	}
+	spokes, err := q.spokes(ctx, c)
+	if err != nil {
+		return err
+	}
+	for _, note := range firingNotes(rules.Items, spokes, spoke) {
+		q.Say("%s", note)
+	}
+	return nil
 }
 
 // addSpokeFlag adds the flag --cluster. kubectl's own flag of this name, which selects an entry of the

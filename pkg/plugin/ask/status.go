@@ -42,28 +42,37 @@ KIND is one of these:
 	}
 	var all bool
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "include the AlertRules of all namespaces")
+	w := &watching{}
+	w.addFlags(cmd)
 	p := e.Printer(cmd, output.Formats...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := p.Check(); err != nil {
 			return err
 		}
+		var ref env.Ref
+		if len(args) > 0 {
+			var err error
+			if ref, err = env.ParseRef(args, statusKinds...); err != nil {
+				return err
+			}
+		}
 		q := &question{Env: e, p: p, all: all}
-		if len(args) == 0 {
-			return q.overview(cmd.Context())
-		}
-		ref, err := env.ParseRef(args, statusKinds...)
-		if err != nil {
-			return err
-		}
-		switch ref.Kind {
-		case env.KindSpoke:
-			return q.spoke(cmd.Context(), ref.Name)
-		case env.KindTemplate:
-			return q.template(cmd.Context(), ref.Name)
-		}
-		return q.rule(cmd.Context(), ref.Name)
+		return w.run(cmd.Context(), e, p, func(ctx context.Context) error { return q.about(ctx, ref) })
 	}
 	return cmd
+}
+
+// about answers about an object, or about everything.
+func (q *question) about(ctx context.Context, ref env.Ref) error {
+	switch ref.Kind {
+	case env.KindSpoke:
+		return q.spoke(ctx, ref.Name)
+	case env.KindTemplate:
+		return q.template(ctx, ref.Name)
+	case env.KindRule:
+		return q.rule(ctx, ref.Name)
+	}
+	return q.overview(ctx)
 }
 
 // question is a question about AlertRules.

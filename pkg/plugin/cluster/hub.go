@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"io"
 
+	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/kube"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -24,6 +28,7 @@ const DefaultNamespace = "rulefleet-system"
 var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(apiextensionsv1.AddToScheme(s))
 	utilruntime.Must(v1alpha1.AddToScheme(s))
 	return s
 }()
@@ -34,6 +39,8 @@ type Hub struct {
 	Flags *genericclioptions.ConfigFlags
 	// Connect returns a client for the hub. Tests replace it.
 	Connect func() (client.Client, error)
+	// Helm returns what Helm needs to read and write the releases of a namespace. Tests replace it.
+	Helm func(namespace string) (*action.Configuration, error)
 }
 
 // NewHub returns the hub. Warnings of its API server are written to warnings.
@@ -48,7 +55,37 @@ func NewHub(version string, warnings io.Writer) *Hub {
 		}
 		return newClient(cfg)
 	}
+	h.Helm = func(namespace string) (*action.Configuration, error) { return newHelm(flags, namespace) }
 	return h
+}
+
+// newHelm sets up Helm's library. Releases are stored in Secrets, as the helm command does by default.
+func newHelm(flags *genericclioptions.ConfigFlags, namespace string) (*action.Configuration, error) {
+	c := &action.Configuration{}
+	if err := c.Init(flags, namespace, "secret", func(string, ...any) {}); err != nil {
+		return nil, fmt.Errorf("setting up Helm: %w", err)
+	}
+	if k, ok := c.KubeClient.(*kube.Client); ok {
+		k.Namespace = namespace // not that of the kubeconfig
+	}
+	discovery, err := flags.ToDiscoveryClient()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	discovery.Invalidate() // what kubectl has cached may be old
+	version, err := discovery.ServerVersion()
+	if err != nil {
+		return nil, fmt.Errorf("reading the version of the API server: %w", err)
+	}
+	served, err := action.GetVersionSet(discovery)
+	if err != nil {
+		return nil, fmt.Errorf("reading which APIs the API server serves: %w", err)
+	}
+	c.Capabilities = &chartutil.Capabilities{
+		APIVersions: served, HelmVersion: chartutil.DefaultCapabilities.HelmVersion,
+		KubeVersion: chartutil.KubeVersion{Version: version.GitVersion, Major: version.Major, Minor: version.Minor},
+	}
+	return c, nil
 }
 
 // prepare sets what kubectl sets as well. client-go's own limits are for controllers.

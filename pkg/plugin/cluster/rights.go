@@ -9,6 +9,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 )
 
 // Right is the permission for a request.
@@ -18,10 +20,15 @@ type Right struct {
 	Namespace string
 	// Name is empty for all names.
 	Name string
+	// Path is a path that is not of a resource, such as /metrics. The other fields but Verb are empty then.
+	Path string
 }
 
 // String returns the right in the words of RBAC.
 func (r Right) String() string {
+	if r.Path != "" {
+		return r.Verb + " " + r.Path
+	}
 	out := r.Verb + " " + r.Resource
 	if r.Subresource != "" {
 		out += "/" + r.Subresource
@@ -43,11 +50,14 @@ func (r Right) String() string {
 func Lacking(ctx context.Context, c client.Client, rights []Right) ([]Right, error) {
 	var out []Right
 	for _, r := range rights {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
+		review := &authorizationv1.SelfSubjectAccessReview{}
+		if r.Path != "" {
+			review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: r.Verb, Path: r.Path}
+		} else {
+			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
 				Verb: r.Verb, Group: r.Group, Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: r.Name,
-			},
-		}}
+			}
+		}
 		if err := c.Create(ctx, review); err != nil {
 			return nil, fmt.Errorf("asking whether you may %s: %w", r, err)
 		}
@@ -58,11 +68,51 @@ func Lacking(ctx context.Context, c client.Client, rights []Right) ([]Right, err
 	return out, nil
 }
 
+// LackingGrants returns those of the rights that the user of a client may not grant to others. A user can only
+// grant what they have, unless the verbs escalate and bind are allowed, in the namespace or in the cluster.
+func LackingGrants(ctx context.Context, c client.Client, granted []Right) ([]Right, error) {
+	waived := map[string]bool{} // by namespace
+	var needed []Right
+	for _, r := range granted {
+		if _, asked := waived[r.Namespace]; !asked {
+			waiver := Right{Verb: "escalate", Group: rbacv1.GroupName, Resource: "clusterroles"}
+			if r.Namespace != "" {
+				waiver.Resource, waiver.Namespace = "roles", r.Namespace
+			}
+			bind := waiver
+			bind.Verb = "bind"
+			lacking, err := Lacking(ctx, c, []Right{waiver, bind})
+			if err != nil {
+				return nil, err
+			}
+			waived[r.Namespace] = len(lacking) == 0
+		}
+		if !waived[r.Namespace] {
+			needed = append(needed, r)
+		}
+	}
+	return Lacking(ctx, c, needed)
+}
+
+// Denied returns an error that names the rights that a person lacks in a cluster, or nil if there are none.
+func Denied(where string, lacking []Right) error {
+	if len(lacking) == 0 {
+		return nil
+	}
+	return exit.New(exit.Denied, "Ask an administrator of that cluster for these permissions, or to run the command. Nothing was changed.",
+		"you lack permissions %s: %s", where, Words(lacking))
+}
+
 // RightsOf returns the rights that rules of a ClusterRole grant, one by one.
 func RightsOf(rules []rbacv1.PolicyRule) []Right {
 	var out []Right
 	for i := range rules {
 		rule := &rules[i]
+		for _, path := range rule.NonResourceURLs {
+			for _, verb := range rule.Verbs {
+				out = append(out, Right{Verb: verb, Path: path})
+			}
+		}
 		names := rule.ResourceNames
 		if len(names) == 0 {
 			names = []string{""}

@@ -27,10 +27,17 @@ type Env struct {
 
 	Hub     *cluster.Hub
 	Version string
+	// Release is the version of the embedded chart, and of the manager's image, if the plugin was built for a
+	// release. Otherwise it is empty, and Chart.yaml has the version.
+	Release string
 	// Color is true if the output is a terminal that shows colors.
 	Color bool
+	// Screen is true if the output is a terminal that can be cleared.
+	Screen bool
 	// Interactive is true if a person can answer a question.
 	Interactive bool
+	// Columns returns the width of the terminal that shows the standard error. It is nil if that is not a terminal.
+	Columns func() int
 	// Now is the clock by which ages are computed.
 	Now func() time.Time
 }

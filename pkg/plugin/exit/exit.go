@@ -61,7 +61,7 @@ func Of(err error) (code int, next string) {
 	case apierrors.IsForbidden(err):
 		return Denied, "Ask an administrator of the cluster for this permission. The plugin only has your own permissions: kubectl auth can-i --list"
 	case meta.IsNoMatchError(err):
-		return Missing, "Rulefleet is not installed in this cluster. Select the hub with --context, or install Rulefleet (docs/how-to/install.md)."
+		return Missing, "Rulefleet is not installed in this cluster. Select the hub with --context, or install Rulefleet: kubectl rulefleet install"
 	case apierrors.IsNotFound(err):
 		return Missing, "Check the name and the namespace. kubectl rulefleet spokes and kubectl rulefleet status -A list what exists."
 	case errors.Is(err, context.DeadlineExceeded):

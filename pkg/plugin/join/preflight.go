@@ -93,22 +93,16 @@ func permit(ctx context.Context, c client.Client, where string, rights []cluster
 	if err != nil {
 		return fmt.Errorf("%s: %w", where, err)
 	}
-	if len(lacking) > 0 {
-		return exit.New(exit.Denied, "Ask an administrator of that cluster for these permissions, or to run the command. Nothing was changed.",
-			"you lack permissions %s: %s", where, cluster.Words(lacking))
-	}
-	return nil
+	return cluster.Denied(where, lacking)
 }
 
-// permitGrants fails if the person may not grant the account its rights: one can only grant what one has,
-// unless the verb escalate is allowed.
+// permitGrants fails if the person may not grant the account its rights.
 func permitGrants(ctx context.Context, c client.Client, where string, granted []cluster.Right) error {
-	escalate := cluster.Right{Verb: "escalate", Group: rbacGroup, Resource: "clusterroles"}
-	lacking, err := cluster.Lacking(ctx, c, []cluster.Right{escalate})
-	if err != nil || len(lacking) == 0 {
-		return err
+	lacking, err := cluster.LackingGrants(ctx, c, granted)
+	if err != nil {
+		return fmt.Errorf("%s: %w", where, err)
 	}
-	return permit(ctx, c, where, granted)
+	return cluster.Denied(where, lacking)
 }
 
 // identity returns the UID of the spoke's namespace kube-system, by which the hub recognizes the cluster.

@@ -125,6 +125,21 @@ func (r *Release) Status() (*release.Release, error) {
 	return out, nil
 }
 
+// List returns the releases of the namespace, whatever their state, as 'helm list --all' does.
+func (r *Release) List() ([]*release.Release, error) {
+	c, err := r.configuration()
+	if err != nil {
+		return nil, err
+	}
+	list := action.NewList(c)
+	list.All, list.StateMask = true, action.ListAll
+	out, err := list.Run()
+	if err != nil {
+		return nil, fmt.Errorf("listing the releases: %w", err)
+	}
+	return out, nil
+}
+
 // Rollback goes back to an earlier revision, as 'helm rollback --wait' does.
 func (r *Release) Rollback(revision int) error {
 	c, err := r.configuration()
