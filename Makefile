@@ -57,6 +57,10 @@ sbom: build $(TOOLS)/sbom ## List the modules in bin/rulefleet-manager and their
 	@$(TOOLS)/sbom write $(VERSION) bin/rulefleet-manager >bin/rulefleet-manager.cdx.json
 	@echo 'the software bill of materials is in bin/rulefleet-manager.cdx.json'
 
+.PHONY: dist
+dist: helm $(TOOLS)/sbom $(TOOLS)/dist ## Make the files of release VERSION in bin/dist: the plugin for each platform, SBOMs, the chart, the krew manifest, checksums.
+	@.ci/dist '$(VERSION)'
+
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Generate code, CRDs and their reference, the webhook configuration, the lists of metrics and reasons, the pages of the plugin's commands, the chart's schema and README, and images.
 	@mkdir -p bin $(CRDS) $(WEBHOOKS)
@@ -281,9 +285,10 @@ verify-modules: ## Check that every go.mod and go.sum is tidy.
 	@for module in $(MODULES); do .ci/step "go mod tidy: $$module" go -C "$$module" mod tidy -diff; done
 
 .PHONY: verify-licences
-verify-licences: build $(TOOLS)/sbom ## Check that .ci/licences.txt allows the licences of all modules in the manager.
+verify-licences: build plugin $(TOOLS)/sbom ## Check that .ci/licences*.txt allow the licences of all modules in the manager and in the plugin.
 	@.ci/step 'tests of supply-tools' env CGO_ENABLED=0 go -C .ci/supply-tools test ./...
 	@.ci/step licences $(TOOLS)/sbom check .ci/licences.txt bin/rulefleet-manager
+	@.ci/step 'licences of the plugin' $(TOOLS)/sbom check <(cat .ci/licences.txt .ci/licences-plugin.txt) bin/kubectl-rulefleet
 
 .PHONY: verify-vulnerabilities
 verify-vulnerabilities: $(TOOLS)/vulnerabilities ## Look for known vulnerabilities that the manager's code reaches, if their database can be reached.
@@ -344,6 +349,9 @@ $(TOOLS)/helm-schema: .ci/tool $(CHART_TOOL_SOURCES)
 
 $(TOOLS)/sbom: .ci/tool $(SUPPLY_TOOL_SOURCES)
 	@.ci/step 'tool sbom' .ci/tool sbom ./sbom supply-tools
+
+$(TOOLS)/dist: .ci/tool $(SUPPLY_TOOL_SOURCES)
+	@.ci/step 'tool dist' .ci/tool dist ./dist supply-tools
 
 $(TOOLS)/vulnerabilities: .ci/tool $(SUPPLY_TOOL_SOURCES)
 	@.ci/step 'tool vulnerabilities' .ci/tool vulnerabilities ./vulnerabilities supply-tools

@@ -40,8 +40,10 @@ var (
 	notWord     = regexp.MustCompile(`[^a-z0-9]+`)
 )
 
-// named reports whether a file has the name of a licence.
-func named(file string) bool { return licenceName.MatchString(file) && !strings.HasSuffix(file, ".go") }
+// named reports whether a file has the name of a licence. Documentation, which LICENSE.docs is about, is not linked.
+func named(file string) bool {
+	return licenceName.MatchString(file) && !strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, ".docs")
+}
 
 // recognize returns the licences in a text. A text can have several, for different files.
 func recognize(text string) []string {
