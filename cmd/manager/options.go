@@ -24,6 +24,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
 
@@ -82,7 +83,7 @@ type options struct {
 	spokeNamespaceShare int
 
 	allowKubeconfig string
-	allow           spoke.Allowances // its parsed value
+	allow           kubeconfig.Allowances // its parsed value
 
 	protectedLabels string
 	tenantMaxRules  int
@@ -253,7 +254,7 @@ func (o *options) validateBuiltIns() error {
 }
 
 func (o *options) validateKubeconfigs() error {
-	allow, err := spoke.ParseAllowances(o.allowKubeconfig)
+	allow, err := kubeconfig.ParseAllowances(o.allowKubeconfig)
 	if err != nil {
 		return fmt.Errorf("--allow-kubeconfig: %w", err)
 	}

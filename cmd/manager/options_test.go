@@ -14,6 +14,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 func TestKubeStateMetricsSelector(t *testing.T) {
@@ -144,10 +145,10 @@ func TestHeadroom(t *testing.T) {
 
 func TestAllowKubeconfig(t *testing.T) {
 	o, err := parse([]string{"--allow-kubeconfig=loopback, proxy-url"}, io.Discard)
-	if want := (spoke.Allowance{Loopback: true, ProxyURL: true}); err != nil || o.allow.Of("s") != want {
+	if want := (kubeconfig.Allowance{Loopback: true, ProxyURL: true}); err != nil || o.allow.Of("s") != want {
 		t.Errorf("got %+v, %v", o, err)
 	}
-	if o, err := parse(nil, io.Discard); err != nil || o.allow.Of("s") != (spoke.Allowance{}) {
+	if o, err := parse(nil, io.Discard); err != nil || o.allow.Of("s") != (kubeconfig.Allowance{}) {
 		t.Errorf("with no flag: %+v, %v", o, err)
 	}
 	if _, err := parse([]string{"--allow-kubeconfig=exec"}, io.Discard); err == nil || !strings.Contains(err.Error(), `--allow-kubeconfig: "exec" is not a feature that can be allowed; use one of http, insecure-tls`) {

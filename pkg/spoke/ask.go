@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 // beginTimeout is the time within which an evaluator must begin its answer. It begins when the answer is
@@ -56,38 +57,39 @@ func proxyURL(base *url.URL, namespace, service, prefix string) *url.URL {
 	return base.JoinPath("api", "v1", "namespaces", namespace, "services", service, "proxy", prefix)
 }
 
+// evaluatorURL is the field of a SpokeCluster with the address of an evaluator.
+const evaluatorURL = "spec.evaluatorRefs.url"
+
 // Asker returns a client for an evaluator of a spoke, and the part of its address before /api/v1. ref is the
 // reference to the evaluator in the spoke's spec, or nil. The error says what to change.
 func (s *Spoke) Asker(e *v1alpha1.Evaluator, ref *v1alpha1.EvaluatorReference) (*http.Client, *url.URL, error) {
 	if ref == nil || ref.URL == "" {
 		if e.Service == "" {
-			return nil, nil, &RefusedError{Message: e.Message}
+			return nil, nil, &kubeconfig.RefusedError{Message: e.Message}
 		}
 		return s.Behind, proxyURL(s.Server, e.Namespace, e.Service, e.RoutePrefix), nil
 	}
 	u, err := url.Parse(ref.URL)
 	if err != nil || u.Host == "" || u.User != nil {
-		return nil, nil, &RefusedError{Field: "spec.evaluatorRefs.url", Message: "is not a valid URL; write it like https://prometheus.example.com"}
+		return nil, nil, &kubeconfig.RefusedError{Field: evaluatorURL, Message: "is not a valid URL; write it like https://prometheus.example.com"}
 	}
-	const field = "spec.evaluatorRefs.url"
-	if err := s.allow.checkHost(field, u.Hostname()); err != nil {
+	proxy, dial, err := s.allow.Route(evaluatorURL, u)
+	if err != nil {
 		return nil, nil, err
 	}
-	return &http.Client{Transport: s.allow.direct(field, u), CheckRedirect: noRedirect}, u, nil
+	return &http.Client{Transport: direct(proxy, dial), CheckRedirect: noRedirect}, u, nil
 }
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // direct is a transport to a server that the spec names. It keeps no connections, because it sends one request
 // in 30 s.
-func (a Allowance) direct(field string, server *url.URL) http.RoundTripper {
-	t := &http.Transport{DisableKeepAlives: true, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxHeader}
-	t.Proxy, t.DialContext = a.route(server, nil)
-	if own, err := fromEnvironment(&http.Request{URL: server}); err != nil || own == nil {
-		t.DialContext = a.dialer(field)
-	}
+func direct(proxy func(*http.Request) (*url.URL, error), dial dialFunc) http.RoundTripper {
 	received := &atomic.Int64{}
-	t.DialContext = counted(t.DialContext, received)
+	t := &http.Transport{
+		Proxy: proxy, DialContext: counted(dial, received),
+		DisableKeepAlives: true, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxHeader,
+	}
 	return asker{next: paced{t}, link: received}
 }
 

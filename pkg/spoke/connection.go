@@ -33,6 +33,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/continuity"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 const (
@@ -55,6 +56,12 @@ const (
 	// lastAnswer is how long a connection that is no longer in use stays open for answers: slightly longer than
 	// a write may take.
 	lastAnswer = 20 * time.Second
+)
+
+// The errors about values of a kubeconfig that are checked when its connection is created.
+var (
+	errCredential = &kubeconfig.RefusedError{Message: "the credential or the CA in the kubeconfig is not valid; create the kubeconfig again"}
+	errAddress    = &kubeconfig.RefusedError{Field: "cluster.server", Message: "is not a valid address; write it as https://host:port"}
 )
 
 // connection is the connection to a spoke with one kubeconfig. run opens and maintains it until its context
@@ -139,25 +146,25 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	cfg.Dial = c.conns.DialContext
 	var err error
 	if c.lookout, err = newLookout(c.observed(cfg, nil)); err != nil {
-		return nil, refuse("", "the credential or the CA in the kubeconfig is not valid; create the kubeconfig again")
+		return nil, errCredential
 	}
 	cfg = c.observed(cfg, c.gate)
 	cfg.Dial = c.gate.dialer(cfg.Dial)
 	c.cfg = cfg
 	if c.http, err = newHTTPClient(cfg, true); err != nil {
-		return nil, refuse("", "the credential or the CA in the kubeconfig is not valid; create the kubeconfig again")
+		return nil, errCredential
 	}
 	// A redirect would send the credential to a server of the spoke's choice.
 	c.http.CheckRedirect = noRedirect
 	if c.probes, err = newRESTClient(cfg, c.http); err != nil {
-		return nil, refuse("cluster.server", "is not a valid address; write it as https://host:port")
+		return nil, errAddress
 	}
 	if c.server, err = serverOf(cfg); err != nil {
-		return nil, refuse("cluster.server", "is not a valid address; write it as https://host:port")
+		return nil, errAddress
 	}
 	reviews, err := authorization.NewForConfigAndClient(cfg, c.http)
 	if err != nil {
-		return nil, refuse("cluster.server", "is not a valid address; write it as https://host:port")
+		return nil, errAddress
 	}
 	c.reviews = reviews.SelfSubjectRulesReviews()
 	return c, nil

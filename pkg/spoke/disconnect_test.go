@@ -19,13 +19,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/transport"
+
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 // connectWith returns a connection to a server of this test, by a user's fields.
 func connectWith(t *testing.T, server *httptest.Server, user string, wrap ...transport.WrapperFunc) *connection {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	cfg, err := RESTConfig([]byte(kubeconfig("server: '"+server.URL+"', certificate-authority-data: "+b64(string(ca)), user)), Allowance{Loopback: true})
+	cfg, err := kubeconfig.RESTConfig([]byte(kubeconfigText("server: '"+server.URL+"', certificate-authority-data: "+b64(string(ca)), user)), kubeconfig.Allowance{Loopback: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 func aPrometheus(name string, edit ...func(*monitoringv1.Prometheus)) *monitoringv1.Prometheus {
@@ -395,7 +396,7 @@ func TestAskerAddresses(t *testing.T) {
 	} {
 		t.Run(address, func(t *testing.T) {
 			c, base, err := s.Asker(e, &v1alpha1.EvaluatorReference{URL: address})
-			_, isRefused := errors.AsType[*RefusedError](err)
+			_, isRefused := errors.AsType[*kubeconfig.RefusedError](err)
 			switch {
 			case refused != isRefused:
 				t.Errorf("%s: %v", address, err)
@@ -413,12 +414,15 @@ func TestAskerAddresses(t *testing.T) {
 		http.Redirect(w, r, "/elsewhere", http.StatusFound)
 	}))
 	defer server.Close()
-	u, _ := url.Parse(server.URL)
-	c := &http.Client{Transport: Allowance{}.direct("spec.evaluatorRefs.url", u), CheckRedirect: noRedirect}
+	proxy, dial, err := kubeconfig.Allowance{}.Route(evaluatorURL, &url.URL{Scheme: "http", Host: "prometheus.example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &http.Client{Transport: direct(proxy, dial), CheckRedirect: noRedirect}
 	if _, err := fetch(t.Context(), c, server.URL); err == nil || served > 0 { //nolint:bodyclose // there is none
 		t.Errorf("loopback is served %d times: %v", served, err)
 	}
-	s.allow = Allowance{Loopback: true}
+	s.allow = kubeconfig.Allowance{Loopback: true}
 	c, base, err := s.Asker(e, &v1alpha1.EvaluatorReference{URL: server.URL})
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/rulefleet/rulefleet/pkg/continuity"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 // site is a cluster at an address that can lead to another one.
@@ -179,7 +180,7 @@ func newCrossing(t *testing.T, http2 bool) *crossing {
 	x.junction = newJunction(t, x.here)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: x.here.server.Certificate().Raw})
 	cluster := "server: 'https://" + x.listener.Addr().String() + "', certificate-authority-data: " + b64(string(ca))
-	cfg, err := RESTConfig([]byte(kubeconfig(cluster, goodUser)), Allowance{Loopback: true})
+	cfg, err := kubeconfig.RESTConfig([]byte(kubeconfigText(cluster, goodUser)), kubeconfig.Allowance{Loopback: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 const (
@@ -112,7 +113,7 @@ func (p *Provider) Depart(ctx context.Context, name string, o DepartOptions) (De
 	conn, err := p.lastConnectionLocked(name, o.Kubeconfig)
 	if err != nil && stays == "" {
 		stays = err.Error()
-		if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Field != "" {
+		if refused, ok := errors.AsType[*kubeconfig.RefusedError](err); ok && refused.Field != "" {
 			stays = "the kubeconfig is refused because of its field " + refused.Field // the rest is advice, which has no effect any more
 		}
 	}
@@ -185,14 +186,14 @@ func alertRulesOf(objects []ownRule) []string {
 const maxRuleName = 317
 
 // lastConnectionLocked creates a connection with the kubeconfig in use, or else with the given one.
-func (p *Provider) lastConnectionLocked(name string, kubeconfig []byte) (*connection, error) {
+func (p *Provider) lastConnectionLocked(name string, data []byte) (*connection, error) {
 	if e := p.entries[name]; e != nil && e.current != nil {
-		kubeconfig = e.current.kubeconfig
+		data = e.current.kubeconfig
 	}
-	if len(kubeconfig) == 0 {
+	if len(data) == 0 {
 		return nil, errors.New("the spoke has no kubeconfig")
 	}
-	cfg, err := RESTConfig(kubeconfig, p.opts.Allow.Of(name))
+	cfg, err := kubeconfig.RESTConfig(data, p.opts.Allow.Of(name))
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig is refused: %w", err)
 	}

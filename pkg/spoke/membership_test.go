@@ -17,6 +17,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 // managed is an entry of managedFields, as the API server writes it for labels.
@@ -176,7 +177,7 @@ var (
 var (
 	isConnected = Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected, Message: "the spoke answers"}
 	unreachable = disconnected(errors.New("dial tcp: refused"))
-	badConfig   = disconnected(refuse("user.exec", "no"))
+	badConfig   = disconnected(&kubeconfig.RefusedError{Field: "user.exec", Message: "no"})
 	noSecret    = Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: "no Secret"}
 )
 

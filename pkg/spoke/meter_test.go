@@ -18,6 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 // Every answer of an API server has bounds that depend on the request, and ends when it exceeds one.
@@ -302,8 +304,12 @@ func TestHeadersAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	proxy, dial, err := kubeconfig.Allowance{Loopback: true}.Route("url", u)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, sender := range map[string]http.RoundTripper{
-		"the probe's": look.http.Transport, "the others'": other.Transport, "an evaluator's": Allowance{Loopback: true}.direct("url", u),
+		"the probe's": look.http.Transport, "the others'": other.Transport, "an evaluator's": direct(proxy, dial),
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp, err := sender.RoundTrip(get(t.Context(), t, server.URL))

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 // Limits of what a spoke's answers may add to a status, in bytes.
@@ -109,7 +110,7 @@ func isIdentity(err error) bool {
 // disconnected returns the condition Connected for an error: why the spoke can't be served, and what to do.
 func disconnected(err error) Finding {
 	f := Finding{Status: metav1.ConditionFalse, Message: Clip(err.Error(), maxMessage)}
-	var refused *RefusedError
+	var refused *kubeconfig.RefusedError
 	var duplicate *DuplicateError
 	var identity *IdentityError
 	var lacking *grantError

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 func TestDisconnected(t *testing.T) {
@@ -22,7 +23,7 @@ func TestDisconnected(t *testing.T) {
 		reason, contains string
 		answered         bool
 	}{
-		"a refused kubeconfig":   {err: fmt.Errorf("x: %w", refuse("user.exec", "no")), reason: v1alpha1.ReasonInvalidKubeconfig, contains: "user.exec"},
+		"a refused kubeconfig":   {err: fmt.Errorf("x: %w", &kubeconfig.RefusedError{Field: "user.exec", Message: "no"}), reason: v1alpha1.ReasonInvalidKubeconfig, contains: "user.exec"},
 		"another's cluster":      {err: fmt.Errorf("x: %w", &DuplicateError{Other: "first"}), reason: v1alpha1.ReasonDuplicateCluster, contains: "spoke first"},
 		"too many objects":       {err: &TooLargeError{What: "the cache", Value: 2, Bound: 1, Unit: "bytes", Flag: memoryFlag}, reason: v1alpha1.ReasonTooLarge, contains: "the cache: 2 bytes; the limit is 1 (chart value spokeLimits.memory, --spoke-max-memory); the rules in the spoke stay unchanged; find out which objects"},
 		"a long answer":          {err: &TooLargeError{What: "the answer", Value: 2000, Bound: 1000, Unit: "bytes"}, reason: v1alpha1.ReasonTooLarge, contains: "the answer: 2,000 bytes; the limit is 1,000; the rules in the spoke stay unchanged; check which server"},

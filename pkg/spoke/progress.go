@@ -220,6 +220,8 @@ func (m *measured) Close() error {
 	return m.ReadCloser.Close() //nolint:wrapcheck // a transport is transparent
 }
 
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
 // counted counts the bytes that a dialer's connections receive.
 func counted(dial dialFunc, received *atomic.Int64) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {

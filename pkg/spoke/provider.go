@@ -24,6 +24,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 // Options are the options of a Provider.
@@ -36,7 +37,7 @@ type Options struct {
 	// UserAgent is the operator's user agent in requests to spokes.
 	UserAgent string
 	// Allow lists the features of kubeconfigs that are refused by default.
-	Allow Allowances
+	Allow kubeconfig.Allowances
 	// EvaluatorNamespaces are the namespaces of the spokes whose Prometheus and ThanosRuler objects may be
 	// chosen to evaluate the rules. Empty means all.
 	EvaluatorNamespaces []string
@@ -78,7 +79,7 @@ type Spoke struct {
 	Behind *http.Client
 	Server *url.URL
 
-	allow   Allowance
+	allow   kubeconfig.Allowance
 	patient func(context.Context) (context.Context, context.CancelFunc)
 	ahead   *clockLead
 }
@@ -296,13 +297,13 @@ func (p *Provider) Observation(name string) *Observation {
 // Register serves a spoke with a kubeconfig. It waits only for the start of the operator; Observation shows
 // the progress. A new kubeconfig replaces the previous one once it works. The error is a RefusedError; then an
 // existing connection stays in use.
-func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte) error {
+func (p *Provider) Register(ctx context.Context, name string, data []byte) error {
 	select {
 	case <-p.started:
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for the controllers to start: %w", ctx.Err())
 	}
-	hash := sha256.Sum256(kubeconfig)
+	hash := sha256.Sum256(data)
 	p.mu.RLock()
 	e, ok := p.entries[name]
 	same := ok && e.hash == hash
@@ -310,7 +311,7 @@ func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte)
 	if same {
 		return nil
 	}
-	cfg, err := RESTConfig(kubeconfig, p.opts.Allow.Of(name))
+	cfg, err := kubeconfig.RESTConfig(data, p.opts.Allow.Of(name))
 	if err != nil {
 		return err
 	}
@@ -327,7 +328,7 @@ func (p *Provider) Register(ctx context.Context, name string, kubeconfig []byte)
 	if e.pending != nil {
 		e.pending.cancel()
 	}
-	e.hash, e.pending, e.fault = hash, &registration{conn: conn, cancel: cancel, kubeconfig: kubeconfig}, ""
+	e.hash, e.pending, e.fault = hash, &registration{conn: conn, cancel: cancel, kubeconfig: data}, ""
 	p.members.released.Delete(name)
 	delete(p.members.found, name)
 	if e.current == nil {

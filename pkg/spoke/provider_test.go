@@ -14,6 +14,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/continuity"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 // watched returns a Provider with one spoke, which has a connection in use and one
@@ -30,7 +31,7 @@ func watched(t *testing.T) (p *Provider, current, pending *connection, news func
 		count++
 	})
 	connect := func() *connection {
-		cfg, err := RESTConfig([]byte(kubeconfig(goodCluster, goodUser)), Allowance{})
+		cfg, err := kubeconfig.RESTConfig([]byte(kubeconfigText(goodCluster, goodUser)), kubeconfig.Allowance{})
 		if err != nil {
 			t.Fatal(err)
 		}

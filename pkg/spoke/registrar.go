@@ -28,6 +28,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/live"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 // Registrar keeps a SpokeCluster for every registered Secret, and writes the state of the spoke into its
@@ -354,8 +355,8 @@ func (r *Registrar) registeredNow(ctx context.Context, name string) (*corev1.Sec
 // connect hands the kubeconfig to the provider. The Finding is non-nil if the registration itself is wrong.
 func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (*Finding, error) {
 	name := sc.Name
-	kubeconfig := kubeconfigIn(secret)
-	if kubeconfig == nil {
+	data := kubeconfigIn(secret)
+	if data == nil {
 		r.Provider.Release(name)
 		return r.missing(name, secret != nil), nil
 	}
@@ -363,8 +364,8 @@ func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secr
 		return nil, err
 	}
 	r.Provider.Accept(name, sc.Annotations[v1alpha1.AcceptIdentityAnnotation])
-	err := r.Provider.Register(ctx, name, kubeconfig)
-	if _, refused := errors.AsType[*RefusedError](err); refused {
+	err := r.Provider.Register(ctx, name, data)
+	if _, refused := errors.AsType[*kubeconfig.RefusedError](err); refused {
 		finding := disconnected(err)
 		return &finding, nil
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
-	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 // alertsTimeout bounds the reading of the hub's cache during a scrape. The cache has synced by then.
@@ -77,7 +77,7 @@ const (
 
 // refused reports whether the operator lacks the permission to query, which is not a failure of the evaluator.
 func refused(err error) bool {
-	if _, own := errors.AsType[*spoke.RefusedError](err); own {
+	if _, own := errors.AsType[*kubeconfig.RefusedError](err); own {
 		return true
 	}
 	said, ok := errors.AsType[*evaluator.Error](err)

@@ -19,6 +19,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 // discovered are spokes of which only the evaluators are known.
@@ -98,7 +99,7 @@ func TestPollsAreCounted(t *testing.T) {
 		outcome string
 	}{
 		{nil, pollAnswered},
-		{&spoke.RefusedError{Message: "no"}, pollRefused},
+		{&kubeconfig.RefusedError{Message: "no"}, pollRefused},
 		{fmt.Errorf("asking: %w", &evaluator.Error{Kind: evaluator.Forbidden}), pollRefused},
 		{&evaluator.Error{Kind: evaluator.Unavailable}, pollFailed},
 		{&strangerError{}, pollFailed},

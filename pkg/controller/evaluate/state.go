@@ -17,6 +17,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
 // spokeState is the state of one spoke.
@@ -254,7 +255,7 @@ const tooLarge = "too large"
 func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) {
 	outcome, message := rule.Unreachable, spoke.Clip(err.Error(), maxMessage)
 	gist := ""
-	refused, isRefused := errors.AsType[*spoke.RefusedError](err)
+	refused, isRefused := errors.AsType[*kubeconfig.RefusedError](err)
 	answered, isAnswer := errors.AsType[*evaluator.Error](err)
 	excess, isExcess := errors.AsType[*spoke.TooLargeError](err) // of the transport
 	switch {

@@ -25,7 +25,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
-	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -155,11 +155,11 @@ func check(t *testing.T, o *unstructured.Unstructured) {
 	case "Deployment":
 		checkAdjustments(t, o)
 	case "Secret":
-		kubeconfig, _, _ := unstructured.NestedString(o.Object, "stringData", v1alpha1.KubeconfigKey)
+		data, _, _ := unstructured.NestedString(o.Object, "stringData", v1alpha1.KubeconfigKey)
 		if o.GetLabels()[v1alpha1.RegistrationLabel] != "true" || o.GetNamespace() != fleet.Namespace {
 			t.Errorf("Secret %s registers nothing", o.GetName())
 		}
-		if _, err := spoke.RESTConfig([]byte(kubeconfig), spoke.Allowance{}); err != nil {
+		if _, err := kubeconfig.RESTConfig([]byte(data), kubeconfig.Allowance{}); err != nil {
 			t.Errorf("the kubeconfig in Secret %s is refused: %v", o.GetName(), err)
 		}
 	case "SpokeCluster":

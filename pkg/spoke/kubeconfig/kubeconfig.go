@@ -1,6 +1,7 @@
-package spoke
+package kubeconfig
 
 import (
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -16,7 +17,8 @@ const (
 	fieldInsecure = "cluster.insecure-skip-tls-verify"
 )
 
-// RefusedError says which field of a kubeconfig is refused, and what to do. It never contains a field's value.
+// RefusedError says which field of a kubeconfig, or which other field with the address of a server in a spoke, is
+// refused, and what to do. It never contains a field's value.
 type RefusedError struct {
 	Field   string
 	Message string
@@ -70,7 +72,11 @@ func RESTConfig(kubeconfig []byte, allow Allowance) (*rest.Config, error) {
 		DisableCompression: cluster.DisableCompression,
 	}
 	// client-go does not share a transport that has its own proxy, so each connection has one and closes it.
-	cfg.Proxy, cfg.Dial = allow.route(server, proxy)
+	if proxy != nil {
+		cfg.Proxy, cfg.Dial = http.ProxyURL(proxy), allow.dialer(fieldProxy)
+	} else {
+		cfg.Proxy, cfg.Dial = allow.route(fieldServer, server)
+	}
 	return cfg, nil
 }
 

@@ -1,4 +1,4 @@
-package spoke
+package kubeconfig
 
 import (
 	"context"
@@ -170,14 +170,21 @@ func newDialer() *net.Dialer {
 	return &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 }
 
-// route returns the proxy to a server and the dial function to the proxy or the server. The operator's own
-// proxy (HTTPS_PROXY) may have any address, and it resolves the server's name.
-func (a Allowance) route(server, proxy *url.URL) (proxyFunc, dialFunc) {
-	if proxy != nil {
-		return http.ProxyURL(proxy), a.dialer(fieldProxy)
+// Route returns the proxy to a server and the dial function to the proxy or the server, or a RefusedError about
+// the field that names the server.
+func (a Allowance) Route(field string, server *url.URL) (proxyFunc, dialFunc, error) {
+	if err := a.checkHost(field, server.Hostname()); err != nil {
+		return nil, nil, err
 	}
+	proxy, dial := a.route(field, server)
+	return proxy, dial, nil
+}
+
+// route is Route to a server whose host is checked. The operator's own proxy (HTTPS_PROXY) may have any address,
+// and it resolves the server's name.
+func (a Allowance) route(field string, server *url.URL) (proxyFunc, dialFunc) {
 	if own, err := fromEnvironment(&http.Request{URL: server}); err == nil && own != nil {
 		return fromEnvironment, newDialer().DialContext
 	}
-	return fromEnvironment, a.dialer(fieldServer)
+	return fromEnvironment, a.dialer(field)
 }

@@ -1,18 +1,13 @@
-package spoke
+package kubeconfig
 
 import (
-	"context"
-	"errors"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 
 	"k8s.io/client-go/rest"
-
-	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
 func TestAllowance(t *testing.T) {
@@ -56,30 +51,6 @@ func TestAllowanceOfASpoke(t *testing.T) {
 			if got := a.Of(name); got != want {
 				t.Errorf("%s: %q may have %+v", text, name, got)
 			}
-		}
-	}
-}
-
-// A kubeconfig is checked against its own spoke's allowances, at registration and when the spoke leaves.
-func TestRegisteredByItsOwnAllowance(t *testing.T) {
-	allow, err := ParseAllowances("eu-1=http")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := []byte(kubeconfig("server: 'http://spoke.invalid'", goodUser))
-	p := NewProvider(Options{Allow: allow})
-	for _, name := range []string{"eu-1", "eu-2"} {
-		c, err := p.lastConnectionLocked(name, text)
-		if name == "eu-1" {
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.disconnect()
-			continue
-		}
-		checkRefused(t, errors.Unwrap(err), fieldServer)
-		if !strings.Contains(err.Error(), "--allow-kubeconfig=SPOKE=http") {
-			t.Errorf("%q does not say how to allow it to one spoke", err)
 		}
 	}
 }
@@ -177,10 +148,10 @@ func TestMetadataServices(t *testing.T) {
 			checkRefused(t, err, fieldServer)
 			_, err = RESTConfig([]byte(kubeconfig(goodCluster+", proxy-url: 'http://"+host+"'", goodUser)), all)
 			checkRefused(t, err, fieldProxy)
-			ref := &v1alpha1.EvaluatorReference{URL: "http://" + host + "/latest/meta-data"}
-			_, _, err = (&Spoke{allow: all}).Asker(&v1alpha1.Evaluator{}, ref)
-			if _, refused := errors.AsType[*RefusedError](err); !refused {
-				t.Errorf("as an evaluator's address: %v", err)
+			if u, err := url.Parse("http://" + host + "/latest/meta-data"); err == nil {
+				const field = "spec.evaluatorRefs.url"
+				_, _, err = all.Route(field, u)
+				checkRefused(t, err, field)
 			}
 		})
 	}
@@ -224,70 +195,6 @@ func TestHostsRefused(t *testing.T) {
 				t.Errorf("%s: %v", host, err)
 			}
 		})
-	}
-}
-
-// resolving makes a configuration's server, or its proxy, resolve to an address.
-func resolving(cfg *rest.Config, address string) *rest.Config {
-	dial := cfg.Dial
-	cfg.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, address) }
-	return cfg
-}
-
-// A name that resolves to a loopback or link-local address is refused when it is dialed, and shows as a fault
-// of the kubeconfig.
-func TestResolvedAddresses(t *testing.T) {
-	asked := 0
-	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
-	defer target.Close()
-	here := target.Listener.Addr().String()
-	_, port, err := net.SplitHostPort(here)
-	if err != nil {
-		t.Fatal(err)
-	}
-	everything := Allowance{Loopback: true, LinkLocal: true, HTTP: true, InsecureTLS: true, ProxyURL: true}
-	for name, tc := range map[string]struct {
-		cluster, address, field string
-		allow                   Allowance
-	}{
-		"loopback":             {cluster: goodCluster, address: here, field: fieldServer, allow: Allowance{LinkLocal: true}},
-		"unspecified":          {cluster: goodCluster, address: "0.0.0.0:" + port, field: fieldServer},
-		"IPv6 loopback":        {cluster: goodCluster, address: "[::1]:" + port, field: fieldServer},
-		"IPv4-mapped":          {cluster: goodCluster, address: "[::ffff:127.0.0.1]:" + port, field: fieldServer},
-		"plain http, loopback": {cluster: "server: 'http://spoke'", address: here, field: fieldServer, allow: Allowance{HTTP: true}},
-		"link-local":           {cluster: goodCluster, address: "169.254.1.1:80", field: fieldServer, allow: Allowance{Loopback: true}},
-		"metadata":             {cluster: goodCluster, address: "169.254.169.254:80", field: fieldServer, allow: everything},
-		"metadata of Azure":    {cluster: goodCluster, address: "168.63.129.16:443", field: fieldServer, allow: everything},
-		"metadata of Alibaba":  {cluster: goodCluster, address: "100.100.100.200:443", field: fieldServer, allow: everything},
-		"metadata of AWS":      {cluster: goodCluster, address: "[fd00:ec2::254]:443", field: fieldServer, allow: everything},
-		"metadata by NAT64":    {cluster: goodCluster, address: "[64:ff9b::a9fe:a9fe]:443", field: fieldServer, allow: everything},
-		"a proxy at metadata":  {cluster: goodCluster + ", proxy-url: 'http://proxy'", address: "169.254.169.254:80", field: fieldProxy, allow: everything},
-		"a proxy at loopback":  {cluster: goodCluster + ", proxy-url: 'http://proxy'", address: here, field: fieldProxy, allow: Allowance{ProxyURL: true}},
-		"a SOCKS proxy there":  {cluster: goodCluster + ", proxy-url: 'socks5://proxy'", address: here, field: fieldProxy, allow: Allowance{ProxyURL: true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg, err := RESTConfig([]byte(kubeconfig(tc.cluster, goodUser)), tc.allow)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, err := NewProvider(Options{}).newConnection("s", resolving(cfg, tc.address))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.disconnect()
-			err = c.probe(t.Context())
-			checkRefused(t, err, tc.field)
-			remedy := "--allow-kubeconfig="
-			if tc.allow == everything {
-				remedy = "metadata service"
-			}
-			if f := disconnected(err); f.Reason != v1alpha1.ReasonInvalidKubeconfig || !strings.Contains(f.Message, tc.field) || !strings.Contains(f.Message, remedy) {
-				t.Errorf("it shows as %+v", f)
-			}
-		})
-	}
-	if asked > 0 {
-		t.Errorf("the target was asked %d times", asked)
 	}
 }
 

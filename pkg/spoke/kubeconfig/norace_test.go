@@ -1,0 +1,6 @@
+//go:build !race
+
+package kubeconfig
+
+// raceDetector is true if the race detector slows the tests down.
+const raceDetector = false
