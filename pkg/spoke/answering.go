@@ -9,26 +9,9 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
-
-// flightKey marks a context whose requests count for the lanes of a key.
-type flightKey struct{}
-
-// inQueue is a key in flight and its queue.
-type inQueue struct {
-	queue *Queue
-	req   mcreconcile.Request
-}
-
-// WaitingBehind returns the keys that wait for the key that a reconcile with this context works on: those in
-// the same namespace of the spoke that have not failed themselves. Each is returned once. It returns none for
-// a reconciler that was not made by Answering.
-func WaitingBehind(ctx context.Context) []mcreconcile.Request {
-	if f, ok := ctx.Value(flightKey{}).(inQueue); ok {
-		return f.queue.behind(f.req)
-	}
-	return nil
-}
 
 // Answering returns a reconciler whose requests to spokes decide how many keys of a lane may be in flight in
 // the controller's queue. A reconcile without requests has no effect on that. Without Answering, the duration
@@ -39,7 +22,7 @@ func (p *Provider) Answering(controller string, r mcreconcile.Reconciler) mcreco
 	p.mu.Unlock()
 	return mcreconcile.Func(func(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
 		if q := p.queue(controller); q != nil {
-			ctx = context.WithValue(ctx, flightKey{}, inQueue{queue: q, req: req})
+			ctx = q.Flight(ctx, req)
 		}
 		return r.Reconcile(ctx, req)
 	})
@@ -52,31 +35,15 @@ func (p *Provider) answers(controller string) bool {
 }
 
 // queue returns the queue of a controller, or nil before it has started.
-func (p *Provider) queue(controller string) *Queue {
+func (p *Provider) queue(controller string) *queue.Queue {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, q := range p.circuits {
-		if q.name == controller {
+		if q.Name() == controller {
 			return q
 		}
 	}
 	return nil
-}
-
-// ended reports to the lanes how a request ended.
-func ended(ctx context.Context, began time.Time, resp *http.Response, err error) {
-	f, ok := ctx.Value(flightKey{}).(inQueue)
-	if !ok || errors.Is(err, context.Canceled) {
-		return
-	}
-	e := endAnswered
-	switch {
-	case err != nil, resp.StatusCode >= http.StatusInternalServerError:
-		e = endFailed
-	case resp.StatusCode == http.StatusTooManyRequests:
-		e = endThrottled
-	}
-	f.queue.count(f.req, e, time.Since(began))
 }
 
 // HangError says that a write got no answer while the spoke answered other requests.

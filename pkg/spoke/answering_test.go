@@ -4,35 +4,40 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
-// Only requests of a reconcile control how many keys may be in flight.
+// Only requests of a reconcile control how many keys may be in flight. After an answer, one more key may be, and
+// after a failure, the next key waits until there are fewer.
 func TestAnswering(t *testing.T) {
+	const before = 4 // keys in flight
 	for name, tc := range map[string]struct {
 		code  int
 		err   error
 		probe bool
-		want  int // of the lane's window, after one such request
+		// want is how many keys are in flight after one such request, and then how many after its reconcile.
+		want, then int
 	}{
-		"an answer":   {code: 201, want: most(most(few)) + 1},
-		"a refusal":   {code: 403, want: most(most(few)) + 1},
-		"an error":    {code: 500, want: most(most(few)) / 2},
-		"a proxy":     {code: 503, want: most(most(few)) / 2},
-		"a timeout":   {err: context.DeadlineExceeded, want: most(most(few)) / 2},
-		"a 429":       {code: 429, want: most(most(few))},
-		"given up":    {err: context.Canceled, want: most(most(few))},
-		"no requests": {want: most(most(few))},
+		"an answer":   {code: 201, want: before + 1, then: before + 1},
+		"a refusal":   {code: 403, want: before + 1, then: before + 1},
+		"an error":    {code: 500, want: before, then: before - 1},
+		"a proxy":     {code: 503, want: before, then: before - 1},
+		"a timeout":   {err: context.DeadlineExceeded, want: before, then: before - 1},
+		"a 429":       {code: 429, want: before, then: before - 1},
+		"given up":    {err: context.Canceled, want: before, then: before},
+		"no requests": {want: before, then: before},
 		// The gate reads the identity with the context of the write that waits for it.
-		"a read of the identity":  {code: 200, probe: true, want: most(most(few))},
-		"a read of it that fails": {err: context.DeadlineExceeded, probe: true, want: most(most(few))},
+		"a read of the identity":  {code: 200, probe: true, want: before, then: before},
+		"a read of it that fails": {err: context.DeadlineExceeded, probe: true, want: before, then: before},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -60,98 +65,37 @@ func TestAnswering(t *testing.T) {
 				if !p.answers("c") || p.answers("other") {
 					t.Error("it is not known whose requests count")
 				}
-				if _, err := r.Reconcile(t.Context(), key("s", "a")); err != nil { // the controller has no queue yet
+				key := func(name string) mcreconcile.Request {
+					req := mcreconcile.Request{ClusterName: "s"}
+					req.Namespace, req.Name = "ns", name
+					return req
+				}
+				if _, err := r.Reconcile(t.Context(), key("a")); err != nil { // the controller has no queue yet
 					t.Error(err)
 				}
-				q := NewQueue("c", workers)
-				q.answers = true
+				q := p.ControllerOptions("c", logr.Discard(), nil).NewQueue("c", nil).(*queue.Queue)
 				defer q.ShutDown()
-				p.follow(q)
-				for _, name := range []string{"a", "b", "c", "d"} {
-					q.Add(key("s", name))
+				for i := range 10 {
+					q.Add(key(strconv.Itoa(i)))
 				}
 				req, _ := q.Get()
-				q.count(req, endAnswered, time.Millisecond) // the others are in flight, too
+				queue.Ended(q.Flight(t.Context(), req), time.Now().Add(-time.Millisecond), &http.Response{StatusCode: http.StatusOK}, nil)
 				synctest.Wait()
+				if got := q.InFlight("s"); got != before {
+					t.Fatalf("%d keys are in flight, want %d", got, before)
+				}
 				if _, err := r.Reconcile(t.Context(), req); err != nil {
 					t.Error(err)
 				}
-				leaf := q.lanes.flights[req].lane
-				if got := leaf.window.size; got != tc.want {
-					t.Errorf("the lane's window is %d, want %d", got, tc.want)
-				}
-				if tc.code == http.StatusTooManyRequests && q.lanes.root.children["s"].window.size != few/2 {
-					t.Errorf("the spoke's window is %d", q.lanes.root.children["s"].window.size)
+				synctest.Wait()
+				if got := q.InFlight("s"); got != tc.want {
+					t.Errorf("%d keys are in flight, want %d", got, tc.want)
 				}
 				q.Done(req)
-				if got := leaf.window.size; got != tc.want {
-					t.Errorf("the end of the reconcile made it %d", got)
+				synctest.Wait()
+				if got := q.InFlight("s"); got != tc.then {
+					t.Errorf("after the reconcile, %d keys are in flight, want %d", got, tc.then)
 				}
-			})
-		})
-	}
-}
-
-// Without requests that count, a controller uses its reconciles.
-func TestQueueLearnsFromReconciles(t *testing.T) {
-	withQueue(t, workers, func(h *harness) {
-		h.add(0, "s", "first", "a", "b", "c", "d")
-		leaf := h.Queue.lanes.flights[key("s", "first")].lane
-		window := func() int { return leaf.window.size }
-		h.done("s", "first")
-		h.took()
-		before := window()
-		h.done("s", "a")
-		if got := window(); got != before+1 {
-			t.Errorf("after one that went well, the window is %d", got)
-		}
-		h.AddRateLimited(key("s", "b"))
-		h.done("s", "b") // fails at the very moment of the answer to a
-		<-time.After(time.Second)
-		h.AddRateLimited(key("s", "c"))
-		h.done("s", "c")
-		if got := window(); got > before {
-			t.Errorf("after one that failed, the window is %d", got)
-		}
-		h.done("s", "d")
-		for back := h.took(); len(back) > 0; back = h.took() { // b and c
-			for _, name := range back {
-				h.done("s", name[len("s/"):])
-			}
-		}
-		h.ForgetSpoke("s")
-		h.wantEmpty()
-	})
-}
-
-// A failed key comes after all others of its lane, whatever its priority was.
-func TestQueueFailedKeyGoesToTheBack(t *testing.T) {
-	for name, again := range map[string]func(h *harness){
-		"by AddRateLimited": func(h *harness) { h.AddRateLimited(key("s", "a")) },
-		"as the controller does": func(h *harness) {
-			h.AddWithOpts(priorityqueue.AddOpts{RateLimited: true, Priority: new(10)}, key("s", "a"))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withQueue(t, 1, func(h *harness) {
-				h.add(10, "s", "a")
-				h.want("s/a")
-				h.add(0, "s", "b")
-				h.add(-100, "s", "c")
-				again(h)
-				h.done("s", "a")
-				<-time.After(maxBackoff)
-				h.want("s/b")
-				h.add(-100, "s", "d")
-				h.done("s", "b")
-				h.want("s/c")
-				h.done("s", "c")
-				h.want("s/d")
-				h.done("s", "d")
-				h.want("s/a")
-				h.done("s", "a")
-				h.ForgetSpoke("s") // its window is remembered
-				h.wantEmpty()
 			})
 		})
 	}
@@ -212,42 +156,4 @@ func TestHung(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Keys that wait behind a key of their namespace are returned once, and again when something about them
-// changed. Failed keys are not returned.
-func TestWaitingBehind(t *testing.T) {
-	withQueue(t, workers, func(h *harness) {
-		h.place = func(req mcreconcile.Request) Lane { return Lane{Namespace: req.Name[:1], Origin: req.Name[1:2]} }
-		h.add(0, "s", "ax-1", "ax-2", "ay-3", "bx-4")
-		h.add(Behind, "s", "ax-5")
-		h.add(0, "t", "ax-6", "ax-7")
-		h.want("s/ax-1", "s/bx-4", "t/ax-6")
-		ctx := context.WithValue(t.Context(), flightKey{}, inQueue{queue: h.Queue, req: key("s", "ax-1")})
-		behind := func() []string {
-			var out []string
-			for _, req := range WaitingBehind(ctx) {
-				out = append(out, req.ClusterName.String()+"/"+req.Name)
-			}
-			slices.Sort(out)
-			return out
-		}
-		for i, want := range [][]string{{"s/ax-2", "s/ay-3"}, nil, {"s/ax-2"}, nil} {
-			if i == 2 {
-				h.add(-100, "s", "ax-2")
-			}
-			if got := behind(); !slices.Equal(got, want) {
-				t.Errorf("%d: got %v, want %v", i, got, want)
-			}
-		}
-		if got := WaitingBehind(t.Context()); got != nil {
-			t.Errorf("without a queue: %v", got)
-		}
-		h.done("s", "ax-1")
-		if got := behind(); got != nil {
-			t.Errorf("after it was done: %v", got)
-		}
-		h.ForgetSpoke("s")
-		h.ForgetSpoke("t")
-	})
 }

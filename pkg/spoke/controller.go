@@ -16,6 +16,8 @@ import (
 	mccontroller "sigs.k8s.io/multicluster-runtime/pkg/controller"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 const (
@@ -34,14 +36,13 @@ type EventHandler = handler.TypedEventHandler[client.Object, mcreconcile.Request
 
 // ControllerOptions are the options of every controller that works on spokes: a Queue that isolates the
 // spokes, and a logger with the spoke's name. place returns the Lane of a key: see Queue.
-func (p *Provider) ControllerOptions(name string, log logr.Logger, place func(mcreconcile.Request) Lane) mccontroller.Options {
+func (p *Provider) ControllerOptions(name string, log logr.Logger, place func(mcreconcile.Request) queue.Lane) mccontroller.Options {
 	log = log.WithValues("controller", name)
 	return mccontroller.Options{
 		MaxConcurrentReconciles: workers,
 		ReconciliationTimeout:   reconcileTimeout,
 		NewQueue: func(name string, _ workqueue.TypedRateLimiter[mcreconcile.Request]) WorkQueue {
-			q := NewQueue(name, workers)
-			q.place, q.answers = place, p.answers(name)
+			q := queue.New(queue.Options{Name: name, Workers: workers, Place: place, Answering: p.answers(name)})
 			p.follow(q)
 			return q
 		},

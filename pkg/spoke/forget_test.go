@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
@@ -23,7 +24,7 @@ func TestProviderForgets(t *testing.T) {
 		p.Changed(name) // would never return if the lock were held
 		removed = append(removed, name)
 	})
-	q := NewQueue(t.Name(), 1)
+	q := queue.New(queue.Options{Name: t.Name(), Workers: 1})
 	defer q.ShutDown()
 	p.follow(q)
 	for _, name := range []string{"s", "other"} {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
+	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
 // engagedAs makes a spoke look engaged, as a cluster.
@@ -56,14 +58,14 @@ func TestIdentityChanged(t *testing.T) {
 func TestDisown(t *testing.T) {
 	p, current, pending, _ := watched(t)
 	p.entries["s"].spoke = &Spoke{Name: "s"}
-	q := NewQueue(t.Name(), 1)
+	q := queue.New(queue.Options{Name: t.Name(), Workers: 1})
 	defer q.ShutDown()
 	p.follow(q)
 	for range breakerThreshold {
 		current.breaker.Observe(false)
 	}
 	p.disown(pending)
-	if p.Spoke("s") != nil || p.Observation("s") != nil || spokesOf(q) != 0 {
+	if p.Spoke("s") != nil || p.Observation("s") != nil || len(memory.Of(q, "s")) > 0 {
 		t.Errorf("engaged still: %+v", p.entries["s"])
 	}
 	p.observe(pending, Observation{Connected: disconnected(&IdentityError{Spoke: "s"})})

@@ -25,6 +25,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // Options are the options of a Provider.
@@ -102,7 +103,7 @@ type Provider struct {
 	entries  map[string]*entry
 	indexes  []index
 	changed  func(name string, after time.Duration)
-	circuits []*Queue
+	circuits []*queue.Queue
 	// answering are the controllers whose requests to spokes control how many keys may be in flight.
 	answering map[string]bool
 	// settle decides which evaluators of a spoke are chosen, and records the choice.
@@ -160,7 +161,7 @@ func NewProvider(o Options) *Provider {
 }
 
 // follow makes a queue follow the circuits of the spokes.
-func (p *Provider) follow(q *Queue) {
+func (p *Provider) follow(q *queue.Queue) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.circuits = append(p.circuits, q)
@@ -268,7 +269,7 @@ func (p *Provider) Queues() []metrics.Queue {
 	p.mu.RUnlock()
 	out := make([]metrics.Queue, 0, len(queues))
 	for _, q := range queues {
-		out = append(out, q.depth())
+		out = append(out, q.Depth())
 	}
 	return out
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/continuity"
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
+	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
 // watched returns a Provider with one spoke, which has a connection in use and one
@@ -162,15 +164,10 @@ func TestProviderCircuit(t *testing.T) {
 	p, current, pending, _ := watched(t)
 	removed := ""
 	p.OnRemoved(func(name string) { removed = name })
-	q := NewQueue(t.Name(), 1)
+	q := queue.New(queue.Options{Name: t.Name(), Workers: 1})
 	defer q.ShutDown()
 	p.follow(q)
-	open := func() bool {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		l := q.lanes.root.children["s"]
-		return l != nil && l.shut
-	}
+	open := func() bool { return len(memory.Of(q, "s")) > 0 } // without keys, a queue remembers a spoke only while its circuit is open
 	trip := func(c *connection) {
 		for range breakerThreshold {
 			c.breaker.Observe(false)
@@ -213,11 +210,11 @@ func TestProviderCircuit(t *testing.T) {
 	if removed != "s" {
 		t.Error("nobody was told of its removal")
 	}
-	if spokesOf(q) != 0 {
+	if len(memory.Of(q, "s")) > 0 {
 		t.Error("the queue remembers a spoke that was removed")
 	}
 	current.breaker.Close()
-	if spokesOf(q) != 0 {
+	if len(memory.Of(q, "s")) > 0 {
 		t.Error("the queue heard of a spoke that was removed")
 	}
 }

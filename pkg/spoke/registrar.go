@@ -29,6 +29,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // Registrar keeps a SpokeCluster for every registered Secret, and writes the state of the spoke into its
@@ -111,7 +112,7 @@ func (r *Registrar) SetupWithManager(mgr manager.Manager) error {
 		WatchesRawSource(seen).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 4,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
+			RateLimiter:             queue.Backoff[reconcile.Request](),
 			ReconciliationTimeout:   time.Minute,
 		}).
 		Complete(r)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rulefleet/rulefleet/pkg/metrics"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // probeKey marks a context whose requests are probes, which pass an open circuit.
@@ -57,7 +58,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, began, err := o.gate.send(req, metered{next: paced{o.next}, limits: o.limits, together: o.together, paces: o.paces, tell: o.tooLarge}, aside)
 	if !probe { // a read of the identity has the context of the write that waits for it
-		ended(req.Context(), began, resp, err)
+		queue.Ended(req.Context(), began, resp, err)
 	}
 	switch {
 	case err == nil:

@@ -21,6 +21,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 const (
@@ -249,7 +250,7 @@ func (r *Reconciler) refused(ctx context.Context, t *task, err error) (reconcile
 		return reconcile.Result{}, err
 	}
 	r.report(ctx, t, v1alpha1.PhasePending, reason, explain(reason, err))
-	return reconcile.Result{RequeueAfter: r.Intervals.Of(retry), Priority: new(spoke.Behind)}, nil
+	return reconcile.Result{RequeueAfter: r.Intervals.Of(retry), Priority: new(queue.Behind)}, nil
 }
 
 // verdict classifies the error of a create or an update. The reason is "" if the cache was behind. A retry of

@@ -10,14 +10,14 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
-	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // lane returns where a key waits: with the keys whose PrometheusRules are in the same namespace of the spoke,
 // because an admission webhook that hangs there affects all of them. It reads only caches. If an AlertRule is
 // gone, its PrometheusRule has the namespace.
-func (r *Reconciler) lane(ctx context.Context, req mcreconcile.Request) spoke.Lane {
-	in := spoke.Lane{Namespace: req.Namespace, Origin: req.Namespace}
+func (r *Reconciler) lane(ctx context.Context, req mcreconcile.Request) queue.Lane {
+	in := queue.Lane{Namespace: req.Namespace, Origin: req.Namespace}
 	name := req.ClusterName.String()
 	ar := &v1alpha1.AlertRule{}
 	if err := r.Hub.Get(ctx, req.NamespacedName, ar); err == nil {

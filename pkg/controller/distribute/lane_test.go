@@ -22,24 +22,25 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 func TestLane(t *testing.T) {
 	for name, tc := range map[string]struct {
 		do   func(w *world)
-		want spoke.Lane
+		want queue.Lane
 	}{
-		"its own namespace": {do: func(w *world) { w.put(w.hub, alertRule()) }, want: spoke.Lane{Namespace: "shop", Origin: "shop"}},
+		"its own namespace": {do: func(w *world) { w.put(w.hub, alertRule()) }, want: queue.Lane{Namespace: "shop", Origin: "shop"}},
 		"the namespace that it names": {do: func(w *world) {
 			ar := alertRule()
 			ar.Spec.RuleNamespace = "monitoring"
 			w.put(w.hub, ar)
-		}, want: spoke.Lane{Namespace: "monitoring", Origin: "shop"}},
+		}, want: queue.Lane{Namespace: "monitoring", Origin: "shop"}},
 		"its workload's": {do: func(w *world) {
 			ar := alertRule()
 			ar.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "s", Namespace: "web", Name: "web"}
 			w.put(w.hub, ar)
-		}, want: spoke.Lane{Namespace: "web", Origin: "shop"}},
+		}, want: queue.Lane{Namespace: "web", Origin: "shop"}},
 		"it is gone, and its PrometheusRule is there": {do: func(w *world) {
 			w.put(w.hub, alertRule())
 			w.want("create shop")
@@ -49,12 +50,12 @@ func TestLane(t *testing.T) {
 			w.put(w.server, moved)
 			w.sync()
 			w.drop(w.hub, alertRule())
-		}, want: spoke.Lane{Namespace: "monitoring", Origin: "shop"}},
-		"it is gone without a trace": {do: func(*world) {}, want: spoke.Lane{Namespace: "shop", Origin: "shop"}},
+		}, want: queue.Lane{Namespace: "monitoring", Origin: "shop"}},
+		"it is gone without a trace": {do: func(*world) {}, want: queue.Lane{Namespace: "shop", Origin: "shop"}},
 		"it is gone, and PrometheusRules are not served": {do: func(w *world) {
 			w.spoke.RulesServed, w.spoke.Reader = false, nil
-		}, want: spoke.Lane{Namespace: "shop", Origin: "shop"}},
-		"the spoke is gone": {do: func(w *world) { w.spoke = &spoke.Spoke{Name: "t"} }, want: spoke.Lane{Namespace: "shop", Origin: "shop"}},
+		}, want: queue.Lane{Namespace: "shop", Origin: "shop"}},
+		"the spoke is gone": {do: func(w *world) { w.spoke = &spoke.Spoke{Name: "t"} }, want: queue.Lane{Namespace: "shop", Origin: "shop"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -96,7 +97,7 @@ func TestFailedGoesToTheBack(t *testing.T) {
 				w.refuse["create"] = refusal
 				var order []string
 				var c controller.TypedController[mcreconcile.Request]
-				q := spoke.NewQueue("distribute", 1)
+				q := queue.New(queue.Options{Name: "distribute", Workers: 1})
 				reconciler := mcreconcile.Func(func(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
 					order = append(order, req.Name)
 					result, err := w.Reconcile(ctx, req)
@@ -168,7 +169,7 @@ func TestWaitingIsShown(t *testing.T) {
 	w.refuse["create"] = &spoke.HangError{After: writeTimeout, Err: context.DeadlineExceeded}
 	p := spoke.NewProvider(spoke.Options{})
 	r := p.Answering("distribute", w)
-	o := p.ControllerOptions("distribute", logr.Discard(), func(req mcreconcile.Request) spoke.Lane { return w.lane(t.Context(), req) })
+	o := p.ControllerOptions("distribute", logr.Discard(), func(req mcreconcile.Request) queue.Lane { return w.lane(t.Context(), req) })
 	q := o.NewQueue("distribute", nil)
 	defer q.ShutDown()
 	for _, name := range []string{"hangs", "waits", "down", "elsewhere", "gone"} {

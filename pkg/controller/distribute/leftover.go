@@ -15,7 +15,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
-	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // leftovers remembers why spokes do not delete objects, so that their rules are not reported as removed. The zero
@@ -103,7 +103,7 @@ func (r *Reconciler) unremoved(ctx context.Context, t *task, o *monitoringv1.Pro
 	if retry == 0 {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: r.Intervals.Of(retry), Priority: new(spoke.Behind)}, nil
+	return reconcile.Result{RequeueAfter: r.Intervals.Of(retry), Priority: new(queue.Behind)}, nil
 }
 
 // absent reports whether an answer says that an object does not exist. Another 404 comes from something other than

@@ -17,6 +17,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // hiddenTries is how many consecutive times a spoke may refuse to create an object that it does not list
@@ -89,7 +90,7 @@ func hangs(err error) bool {
 // reportBehind reports, for the rules that wait behind a write that hangs, what they wait for. Rules without a
 // write to make are not concerned.
 func (r *Reconciler) reportBehind(ctx context.Context, hung *task) {
-	for _, req := range spoke.WaitingBehind(ctx) {
+	for _, req := range queue.WaitingBehind(ctx) {
 		t := &task{req: req, spoke: hung.spoke}
 		known, err := r.want(ctx, t, r.Hub)
 		if err != nil || !known || t.desired == nil || r.find(ctx, t) != nil || r.unseen(t) > 0 {

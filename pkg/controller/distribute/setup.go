@@ -24,6 +24,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // ruleIndex indexes this hub's PrometheusRules in a spoke's cache by AlertRule.
@@ -53,7 +54,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 		WatchesRawSource(provider.Started()).
 		WatchesRawSource(r.evaluatorsChanged(ctx, provider)).
 		WatchesRawSource(r.tenantsChanged(ctx)).
-		WithOptions(provider.ControllerOptions("distribute", mgr.GetLogger(), func(req mcreconcile.Request) spoke.Lane { return r.lane(ctx, req) })).
+		WithOptions(provider.ControllerOptions("distribute", mgr.GetLogger(), func(req mcreconcile.Request) queue.Lane { return r.lane(ctx, req) })).
 		Build(provider.Answering("distribute", r))
 	if err != nil {
 		return fmt.Errorf("setting up distribute: %w", err)

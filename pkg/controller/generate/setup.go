@@ -23,6 +23,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // recent is the age up to which a Deployment counts as new, so that its alert is urgent. Older ones come with
@@ -55,7 +56,7 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 }
 
 // lane returns where a key waits: with the Deployments of the same namespace. It has no namespace of the hub.
-func lane(req mcreconcile.Request) spoke.Lane { return spoke.Lane{Namespace: req.Namespace} }
+func lane(req mcreconcile.Request) queue.Lane { return queue.Lane{Namespace: req.Namespace} }
 
 // read passes updates of the labels and annotations of a Deployment, which are all that templates read. Its
 // status changes frequently.

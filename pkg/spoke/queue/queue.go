@@ -1,4 +1,4 @@
-package spoke
+package queue
 
 import (
 	"sync"
@@ -22,6 +22,11 @@ const (
 	ahead = 1000
 )
 
+// Backoff returns the delays before failed keys are retried.
+func Backoff[T comparable]() workqueue.TypedRateLimiter[T] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[T](minBackoff, maxBackoff)
+}
+
 // Queue is a controller's priority queue that shares its workers among the spokes, the namespaces of each
 // spoke, and the namespaces of the hub. Keys that may not be handed out yet are parked. Their turn comes when
 // others are done, when answers show that the spoke can take more, or when its circuit closes.
@@ -32,10 +37,8 @@ const (
 type Queue struct {
 	priorityqueue.PriorityQueue[mcreconcile.Request]
 	name string
-	// place returns the lane of a key. It is called without a lock, and must not wait.
-	place func(mcreconcile.Request) Lane
-	// answers means that count reports the ends of requests. Otherwise the duration and failures of reconciles
-	// are used.
+	// place and answers are Place and Answering of the Options.
+	place   func(mcreconcile.Request) Lane
 	answers bool
 
 	mu    sync.Mutex
@@ -49,14 +52,31 @@ type Queue struct {
 	news *sync.Cond
 }
 
-// NewQueue returns a Queue for a controller with this number of workers.
-func NewQueue(name string, workers int) *Queue {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](minBackoff, maxBackoff)
+// Options are the options of a Queue.
+type Options struct {
+	// Name is the name of the controller, and Workers the number of its workers.
+	Name    string
+	Workers int
+	// Place returns the lane of a key. It is called without a lock, and must not wait. Nil places a key by its
+	// namespace.
+	Place func(mcreconcile.Request) Lane
+	// Answering means that the requests of a Flight decide how many keys of a lane may be in flight. Otherwise
+	// the duration and failures of reconciles do.
+	Answering bool
+}
+
+// New returns a Queue for a controller.
+func New(o Options) *Queue {
+	if o.Place == nil {
+		o.Place = func(req mcreconcile.Request) Lane { return Lane{Namespace: req.Namespace} }
+	}
+	limiter := Backoff[mcreconcile.Request]()
 	q := &Queue{
-		PriorityQueue: priorityqueue.New(name, func(o *priorityqueue.Opts[mcreconcile.Request]) { o.RateLimiter = limiter }),
-		name:          name,
-		place:         func(req mcreconcile.Request) Lane { return Lane{Namespace: req.Namespace} },
-		lanes:         newLanes(workers),
+		PriorityQueue: priorityqueue.New(o.Name, func(o *priorityqueue.Opts[mcreconcile.Request]) { o.RateLimiter = limiter }),
+		name:          o.Name,
+		place:         o.Place,
+		answers:       o.Answering,
+		lanes:         newLanes(o.Workers),
 		granted:       map[mcreconcile.Request]int{},
 	}
 	q.news = sync.NewCond(&q.mu)
@@ -225,9 +245,12 @@ func (q *Queue) ForgetSpoke(name multicluster.ClusterName) {
 	q.grantLocked(nil)
 }
 
-// depth returns how many keys of each spoke are in flight or parked, and how long keys of the slowest spoke
+// Name returns the name of the controller.
+func (q *Queue) Name() string { return q.name }
+
+// Depth returns how many keys of each spoke are in flight or parked, and how long keys of the slowest spoke
 // have waited.
-func (q *Queue) depth() metrics.Queue {
+func (q *Queue) Depth() metrics.Queue {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	spokes := q.lanes.root.children
@@ -241,16 +264,6 @@ func (q *Queue) depth() metrics.Queue {
 		}
 	}
 	return out
-}
-
-// Parked returns the number of parked keys of a spoke.
-func (q *Queue) Parked(name multicluster.ClusterName) int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if l, ok := q.lanes.root.children[name.String()]; ok {
-		return l.waiting
-	}
-	return 0
 }
 
 // InFlight returns the number of keys of a spoke that are handed out.

@@ -1,4 +1,4 @@
-package spoke
+package queue
 
 import (
 	"fmt"
@@ -19,6 +19,9 @@ import (
 
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 )
+
+// workers is the number of workers of a controller, as in production.
+const workers = 128
 
 // key is a key of a spoke.
 func key(spoke multicluster.ClusterName, name string) mcreconcile.Request {
@@ -43,7 +46,7 @@ type harness struct {
 func withQueue(t *testing.T, workers int, fn func(h *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h := &harness{T: t, Queue: NewQueue(t.Name(), workers)}
+		h := &harness{T: t, Queue: New(Options{Name: t.Name(), Workers: workers})}
 		go func() {
 			for {
 				req, priority, shutdown := h.Queue.GetWithPriority()
@@ -100,6 +103,16 @@ func (h *harness) took() []string {
 	return out
 }
 
+// parked returns the number of parked keys of a spoke.
+func (h *harness) parked(spoke string) int {
+	h.Queue.mu.Lock()
+	defer h.Queue.mu.Unlock()
+	if l := h.Queue.lanes.root.children[spoke]; l != nil {
+		return l.waiting
+	}
+	return 0
+}
+
 func (h *harness) want(names ...string) {
 	h.Helper()
 	if got := h.took(); !slices.Equal(got, names) {
@@ -137,7 +150,7 @@ func TestQueueKeepsSpokesApart(t *testing.T) {
 		if got := len(h.took()); got != alone {
 			t.Fatalf("%d keys of the frozen spoke are handed out, want %d", got, alone)
 		}
-		if got := h.Parked("frozen"); got != len(names)-alone {
+		if got := h.parked("frozen"); got != len(names)-alone {
 			t.Errorf("%d are parked, want %d", got, len(names)-alone)
 		}
 		if got := testutil.ToFloat64(metrics.ParkedKeys.WithLabelValues(h.Queue.name)); got != float64(len(names)-alone) {
@@ -228,7 +241,7 @@ func TestQueueParking(t *testing.T) {
 		"the spoke is forgotten": func(h *harness) {
 			h.add(0, "s", "b", "c")
 			h.ForgetSpoke("s")
-			if got := h.Parked("s"); got != 0 {
+			if got := h.parked("s"); got != 0 {
 				h.Errorf("%d are parked", got)
 			}
 			h.want()
@@ -261,7 +274,7 @@ func TestQueueDepth(t *testing.T) {
 		wait := func(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the test's own time
 		check := func(what string, backlog time.Duration, depths map[string]int) {
 			t.Helper()
-			if got := h.depth(); !maps.Equal(got.Depths, depths) || got.Backlog != backlog || got.Controller != h.Queue.name {
+			if got := h.Depth(); !maps.Equal(got.Depths, depths) || got.Backlog != backlog || got.Controller != h.Queue.name {
 				t.Errorf("%s: %+v, want %v and %v", what, got, backlog, depths)
 			}
 		}
@@ -376,7 +389,7 @@ func TestQueueCircuit(t *testing.T) {
 			h.SetCircuit("s", true)
 			<-time.After(2 * time.Minute)
 			h.want()
-			if got := h.Parked("s"); got != 1 {
+			if got := h.parked("s"); got != 1 {
 				h.Errorf("%d are parked, want 1", got)
 			}
 			h.SetCircuit("s", false)
@@ -396,7 +409,7 @@ func TestQueueCircuit(t *testing.T) {
 
 func TestQueueShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewQueue(t.Name(), 1)
+		q := New(Options{Name: t.Name(), Workers: 1})
 		q.SetCircuit("s", true)
 		q.Add(key("s", "a"))
 		var waiting sync.WaitGroup
@@ -507,7 +520,7 @@ func TestQueueStress(t *testing.T) {
 		spokes, keys, adders, threads, workers, rounds = 6, 40, 6, 32, 16, 1500
 	)
 	s := &stress{
-		T: t, q: NewQueue(t.Name(), workers), workers: workers, adding: true,
+		T: t, q: New(Options{Name: t.Name(), Workers: workers}), workers: workers, adding: true,
 		owed: map[mcreconcile.Request]bool{}, inFlight: map[mcreconcile.Request]bool{},
 		settled: make(chan struct{}),
 	}
