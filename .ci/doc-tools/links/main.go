@@ -22,9 +22,8 @@ import (
 
 // maxLines are the limits of pages in docs, and of single pages. 0 is no limit.
 var maxLines = map[string]int{
-	"docs":           400,
-	"docs/design.md": 0, // for contributors, in one page
-	"README.md":      150,
+	"docs":      400,
+	"README.md": 150,
 }
 
 // generated marks a page that is made from code, which may be as long as it has to be.

@@ -55,7 +55,6 @@ func TestCheck(t *testing.T) {
 			"README.md":         "[a](docs/page.md)\n" + strings.Repeat("line\n", 150),
 			"CONTRIBUTING.md":   long,
 			"docs/page.md":      long,
-			"docs/design.md":    long,
 			"docs/generated.md": generated + " from code. -->\n" + long,
 		}, []string{
 			"README.md: the page has 151 lines",
