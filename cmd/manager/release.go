@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/controller/membership"
 )
 
 // releaseSpokes removes the finalizer from every SpokeCluster when no manager is left to do it: the
@@ -45,7 +45,7 @@ func releaseSpokes(ctx context.Context, o *options) error {
 		if !controllerutil.ContainsFinalizer(&spokes.Items[i], v1alpha1.LeaveFinalizer) {
 			continue
 		}
-		if err := spoke.Free(ctx, c, &spokes.Items[i]); err != nil {
+		if err := membership.Free(ctx, c, &spokes.Items[i]); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/distribute"
 	"github.com/rulefleet/rulefleet/pkg/controller/generate"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/controller/membership"
 	"github.com/rulefleet/rulefleet/pkg/rule"
-	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // rulesOfSpokes gives the registrar access to AlertRules. They are in different packages, and neither
@@ -24,25 +24,25 @@ type rulesOfSpokes struct {
 	distributor *distribute.Reconciler
 }
 
-var _ spoke.Rules = &rulesOfSpokes{}
+var _ membership.Rules = &rulesOfSpokes{}
 
-// Served implements spoke.Rules.
+// Served implements membership.Rules.
 func (r *rulesOfSpokes) Served(ctx context.Context) (bool, error) {
 	return r.guard.Served(ctx) //nolint:wrapcheck // it has all details
 }
 
-// Forgotten implements spoke.Rules.
+// Forgotten implements membership.Rules.
 func (r *rulesOfSpokes) Forgotten(ctx context.Context, registered time.Time) (bool, error) {
 	kind, _, err := r.guard.Kinds.Defined(ctx, hub.SpokeClusters)
 	return kind.Anew && !registered.After(kind.Since), err //nolint:wrapcheck // it has all details
 }
 
-// Generated implements spoke.Rules.
+// Generated implements membership.Rules.
 func (r *rulesOfSpokes) Generated(ctx context.Context, name string) ([]v1alpha1.AlertRule, error) {
 	return hub.GeneratedOn(ctx, r.hub, name) //nolint:wrapcheck // it has all details
 }
 
-// Placed implements spoke.Rules.
+// Placed implements membership.Rules.
 func (r *rulesOfSpokes) Placed(ctx context.Context, name string) ([]string, error) {
 	cluster, err := hub.Cluster(ctx, r.hub, name)
 	if err != nil {
@@ -62,12 +62,12 @@ func (r *rulesOfSpokes) Placed(ctx context.Context, name string) ([]string, erro
 	return out, nil
 }
 
-// Doomed implements spoke.Rules.
+// Doomed implements membership.Rules.
 func (r *rulesOfSpokes) Doomed(ctx context.Context, name string) (rules []string, known bool) {
 	return r.distributor.Doomed(ctx, name)
 }
 
-// Refused implements spoke.Rules.
+// Refused implements membership.Rules.
 func (r *rulesOfSpokes) Refused(name string) (n int, namespace string) {
 	return r.generator.Refused(name)
 }

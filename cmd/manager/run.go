@@ -39,6 +39,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/evaluate"
 	"github.com/rulefleet/rulefleet/pkg/controller/generate"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/controller/membership"
 	"github.com/rulefleet/rulefleet/pkg/controller/status"
 	"github.com/rulefleet/rulefleet/pkg/leader"
 	"github.com/rulefleet/rulefleet/pkg/live"
@@ -112,7 +113,6 @@ func run(ctx context.Context, o *options) error {
 		Stands:              func(o metav1.Object) bool { _, stands := rule.StandsFor(o, hubID); return stands },
 		EvaluatorNamespaces: o.evaluatorNamespaces(), OperatorNamespaces: fields(o.operatorSpaces),
 	})
-	provider.OnRemoved(propagation.Forget)
 	keeper, informer := &certs.Keeper{}, newInformer(guard, o.intervals)
 	mgr, err := newManager(cfg, provider, scheme, keeper, informer, lock, log, o)
 	if err != nil {
@@ -231,10 +231,6 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	failures := status.NewFailures(board, o.intervals, o.spokeMaxWrites, provider.Changed)
 	held := brake.New(clock.RealClock{}, o.deletionHold)
 	contests := contest.New(clock.RealClock{}, o.intervals)
-	provider.OnRemoved(contests.ForgetSpoke)
-	provider.OnIdentity(contests.ForgetSpoke) // writes to the former cluster were not undone in this one
-	provider.OnRestored(contests.ForgetSpoke) // a restored server lacks writes that no client has undone
-	provider.OnIdentity(held.Beware)
 
 	// the state of the spokes' evaluators, for (0) and (2)
 	render := rule.RenderOptions{
@@ -243,33 +239,37 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	poller := evaluate.NewPoller(evaluate.Options{
 		Hub: local.GetClient(), Spokes: provider, Render: render, Interval: o.evaluatorInterval, Intervals: o.intervals, Metrics: o.checkMetrics, Log: mgr.GetLogger(),
 	})
-	provider.OnRemoved(poller.Forget)
 
-	// (0) Secret → spoke
-	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard}
-	registrar := &spoke.Registrar{
-		Client: local.GetClient(), Live: local.GetAPIReader(), Provider: provider, Namespace: o.namespace, Deletions: held, Rules: rules, Failures: failures,
-		Evaluation: poller, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout, TrackingLabels: fields(o.trackingLabels),
-	}
-	if err := registrar.SetupWithManager(local); err != nil {
-		return err
-	}
-	// (1) Deployment → AlertRule
 	generator := generate.NewReconciler(generate.Options{
 		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
 		Validator: validator, Propagation: propagation, Contests: contests, Changed: board.Notify, Writes: o.spokeMaxWrites, NamespaceShare: o.spokeNamespaceShare, Intervals: o.intervals,
 	})
-	rules.generator = generator
-	if err := generator.SetupWithManager(mgr, provider); err != nil {
-		return err
-	}
-	// (2) AlertRule → PrometheusRule
 	distributor := distribute.NewReconciler(distribute.Options{
 		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Reporter: failures, Validator: validator, Generated: o.generatedNamespace,
 		Propagation: propagation, Evaluations: poller, Contests: contests, Intervals: o.intervals,
 		Render: render, Tenants: tenants, Places: places, Changed: board.Notify,
 	})
-	rules.distributor = distributor
+	provider.SetLifecycle(spoke.Lifecycle{
+		Left: []func(string){propagation.Forget, contests.ForgetSpoke, poller.Forget, generator.Forget, distributor.Forget},
+		// Writes to the former cluster were not undone in this one, and a restored server lacks writes that no client has undone.
+		Replaced: []func(string){contests.ForgetSpoke, held.Beware},
+		Restored: []func(string){contests.ForgetSpoke},
+	})
+
+	// (0) Secret → spoke
+	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard, generator: generator, distributor: distributor}
+	registrar := &membership.Reconciler{
+		Client: local.GetClient(), Live: local.GetAPIReader(), Provider: provider, HubID: hubID, Namespace: o.namespace, EvaluatorNamespaces: o.evaluatorNamespaces(),
+		Brake: held, Rules: rules, Failures: failures, Evaluation: poller, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout, TrackingLabels: fields(o.trackingLabels), Log: mgr.GetLogger(),
+	}
+	if err := registrar.SetupWithManager(local); err != nil {
+		return err
+	}
+	// (1) Deployment → AlertRule
+	if err := generator.SetupWithManager(mgr, provider); err != nil {
+		return err
+	}
+	// (2) AlertRule → PrometheusRule
 	if err := mgr.Add(poller); err != nil {
 		return fmt.Errorf("setting up the polls of evaluators: %w", err)
 	}

@@ -98,6 +98,8 @@ type connection struct {
 	excess excess
 
 	seen Observation
+	// choose decides which evaluators are chosen; nil for none.
+	choose Choose
 	// evaluated is the identity of the cluster to which seen.Evaluators belong.
 	evaluated string
 }

@@ -12,7 +12,6 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
@@ -45,47 +44,6 @@ func (e Evaluators) relevant() Evaluators {
 		e.List = all
 	}
 	return e
-}
-
-// Evaluation reports the state of the spokes' evaluators.
-type Evaluation interface {
-	// Choose decides which of the seen evaluators are chosen, and returns all of them with the chosen ones
-	// marked. It uses the previous choice of this process, or else the choice in the status.
-	Choose(ctx context.Context, sc *v1alpha1.SpokeCluster, before Evaluators, seen *Sighting) []v1alpha1.Evaluator
-	// Show returns status.evaluators, and conditions by their type. A Finding with an empty status removes
-	// the condition. A type that is not in the map stays unchanged.
-	Show(sc *v1alpha1.SpokeCluster, read Evaluators) ([]v1alpha1.Evaluator, map[string]Finding)
-}
-
-// tellEvaluation shows the state of a spoke's evaluators in its status. If Ready is True and something is
-// wrong with them, Ready stays True with that reason, because the rules in the spoke can still be managed.
-func (r *Registrar) tellEvaluation(s *v1alpha1.SpokeClusterStatus, sc *v1alpha1.SpokeCluster, n news) {
-	if r.Evaluation == nil || n.seen == nil {
-		return
-	}
-	list, findings := r.Evaluation.Show(sc, n.seen.Evaluators)
-	s.Evaluators = list
-	now := metav1.Now()
-	for _, kind := range []string{v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating, v1alpha1.ConditionMetricsPresent} {
-		f, known := findings[kind]
-		switch {
-		case known && f.Status == "":
-			meta.RemoveStatusCondition(&s.Conditions, kind)
-		case known:
-			f.Message = Clip(f.Message, maxMessage)
-			setCondition(s, sc.Generation, kind, f, now)
-		}
-	}
-	ready := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
-	if ready == nil || ready.Status != metav1.ConditionTrue {
-		return
-	}
-	for _, kind := range []string{v1alpha1.ConditionMetricsPresent, v1alpha1.ConditionEvaluating, v1alpha1.ConditionEvaluatorsFound} {
-		c := meta.FindStatusCondition(s.Conditions, kind)
-		if c != nil && c.Status == metav1.ConditionFalse && (kind != v1alpha1.ConditionEvaluatorsFound || c.Reason == v1alpha1.ReasonAmbiguous) {
-			ready.Reason, ready.Message = c.Reason, c.Message
-		}
-	}
 }
 
 // These bound the part of a spoke's evaluators that is kept.
@@ -126,12 +84,31 @@ type Sighting struct {
 	// PrometheusRules.
 	Rules client.Reader
 
-	// limit adds to chosen evaluators the namespaces that prometheus-operator leaves out.
 	limit func(ctx context.Context, list []v1alpha1.Evaluator)
 }
 
-// look reads the evaluators of a spoke, including the named ones.
-type look func(ctx context.Context, named []v1alpha1.EvaluatorReference) (*Sighting, error)
+// Limit adds to chosen evaluators the namespaces that prometheus-operator leaves out.
+func (s *Sighting) Limit(ctx context.Context, list []v1alpha1.Evaluator) {
+	if s.limit != nil {
+		s.limit(ctx, list)
+	}
+}
+
+// Look reads the evaluators of a spoke, including the named ones.
+type Look func(ctx context.Context, named []v1alpha1.EvaluatorReference) (*Sighting, error)
+
+// Choose decides which evaluators of a spoke are chosen, and records the choice. identity is that of the spoke's
+// cluster, and before is what was known of its evaluators.
+type Choose func(ctx context.Context, name, identity string, before Evaluators, look Look) ([]v1alpha1.Evaluator, error)
+
+// seenAlone chooses nothing.
+func seenAlone(ctx context.Context, _, _ string, _ Evaluators, look Look) ([]v1alpha1.Evaluator, error) {
+	seen, err := look(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return seen.List, nil
+}
 
 // discover reads the spoke's Prometheus and ThanosRuler objects. They change rarely, so reading them now and
 // then is cheaper than watching them. If they can't be read, or the choice can't be recorded, the known ones
@@ -142,7 +119,11 @@ func (c *connection) discover(ctx context.Context, s *session) {
 		before = Evaluators{} // of another cluster
 	}
 	var unread error
-	list, err := c.p.settle(ctx, c.name, c.seen.Identity, before, func(ctx context.Context, named []v1alpha1.EvaluatorReference) (seen *Sighting, err error) {
+	choose := c.choose
+	if choose == nil {
+		choose = seenAlone
+	}
+	list, err := choose(ctx, c.name, c.seen.Identity, before, func(ctx context.Context, named []v1alpha1.EvaluatorReference) (seen *Sighting, err error) {
 		ctx, cancel := c.patient(ctx)
 		defer cancel()
 		seen, unread = s.evaluators(ctx, &c.p.opts, named)

@@ -172,7 +172,7 @@ func TestDiscover(t *testing.T) {
 	clear(refusals)
 	kinds("granted", 20, true, "")
 	// If the hub can't record the choice, that is retried, and the known state stays.
-	c.p.settle = func(ctx context.Context, _, _ string, _ Evaluators, look look) ([]v1alpha1.Evaluator, error) {
+	c.choose = func(ctx context.Context, _, _ string, _ Evaluators, look Look) ([]v1alpha1.Evaluator, error) {
 		if _, err := look(ctx, nil); err != nil {
 			t.Error(err)
 		}
@@ -180,7 +180,7 @@ func TestDiscover(t *testing.T) {
 	}
 	kinds("not recorded", 20, true, "")
 	// The state of one cluster is not used for another one.
-	c.p.settle = func(_ context.Context, _, identity string, before Evaluators, _ look) ([]v1alpha1.Evaluator, error) {
+	c.choose = func(_ context.Context, _, identity string, before Evaluators, _ Look) ([]v1alpha1.Evaluator, error) {
 		if before.Known != (identity == "") {
 			t.Errorf("in cluster %q, %+v is known before", identity, before)
 		}

@@ -7,23 +7,20 @@ import (
 
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
-	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
 // The state of a spoke is dropped when it is no longer registered, and all of it with its SpokeCluster.
 func TestProviderForgets(t *testing.T) {
-	r, _ := registrar(t, memberOf("s", "A"), memberOf("other", "B"))
-	p := r.Provider
-	if err := r.learn(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	var removed []string
-	p.OnRemoved(func(name string) {
+	p := NewProvider(Options{})
+	p.SetLifecycle(Lifecycle{Left: []func(string){func(name string) {
 		p.Changed(name) // would never return if the lock were held
 		removed = append(removed, name)
-	})
+	}}})
+	p.Known("s", "A")
+	p.Known("other", "B")
 	q := queue.New(queue.Options{Name: t.Name(), Workers: 1})
 	defer q.ShutDown()
 	p.follow(q)
@@ -34,29 +31,22 @@ func TestProviderForgets(t *testing.T) {
 		c.p = p
 		q.SetCircuit(multicluster.ClusterName(name), true)
 		p.leaving[name] = &departure{cancel: func() {}}
-		sc := memberOf(name, "A")
-		r.replaced(sc)
-		r.setOutdated(sc)
-		r.Contests.Wrote(Removing(sc, v1alpha1.AcceptIdentityAnnotation), nil)
 	}
-	if n := len(memory.Of(r.Contests, "s")); n != 1 {
-		t.Errorf("of what was written of its SpokeCluster, %d are remembered", n)
-	}
-	before := len(memory.Of(r, "other"))
-	for _, where := range []string{".uids[s]", ".outdated[s]", ".Provider.entries[s]", ".Provider.members.identities[s]", ".Provider.members.accepted[s]", ".Provider.members.found[s]", ".Provider.leaving[s]"} {
-		if got := memory.Of(r, "s"); !slices.Contains(got, where) {
+	before := len(memory.Of(p, "other"))
+	for _, where := range []string{".entries[s]", ".members.identities[s]", ".members.accepted[s]", ".members.found[s]", ".leaving[s]"} {
+		if got := memory.Of(p, "s"); !slices.Contains(got, where) {
 			t.Errorf("%s is not among what is remembered: %q", where, got)
 		}
 	}
 	p.Release("s") // the Secret is gone
-	if !slices.Equal(removed, []string{"s"}) || !slices.Contains(memory.Of(r, "s"), ".Provider.members.identities[s]") {
-		t.Errorf("removed: %q; remembered: %q", removed, memory.Of(r, "s"))
+	if !slices.Equal(removed, []string{"s"}) || !slices.Contains(memory.Of(p, "s"), ".members.identities[s]") {
+		t.Errorf("removed: %q; remembered: %q", removed, memory.Of(p, "s"))
 	}
-	r.gone("s") // and the SpokeCluster
-	if got := memory.Of(r, "s"); len(got) > 0 {
+	p.Gone("s") // and the SpokeCluster
+	if got := memory.Of(p, "s"); len(got) > 0 {
 		t.Errorf("remembered: %q", got)
 	}
-	if got := memory.Of(r, "other"); len(got) != before {
+	if got := memory.Of(p, "other"); len(got) != before {
 		t.Errorf("of the other is left: %q", got)
 	}
 	if !slices.Equal(removed, []string{"s", "s"}) {
@@ -68,7 +58,7 @@ func TestProviderForgets(t *testing.T) {
 	p.observe(c, Observation{Contact: time.Now()})
 	p.circuit(c)
 	p.disown(c)
-	if got := memory.Of(r, "s"); len(got) > 0 {
+	if got := memory.Of(p, "s"); len(got) > 0 {
 		t.Errorf("remembered: %q", got)
 	}
 }

@@ -67,7 +67,7 @@ func (g grants) lack(some []need) error {
 // writes says whether rules may be written.
 func (g grants) writes() Finding {
 	if err := g.lack(writesRules); err != nil {
-		return Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonForbidden, Message: Clip(err.Error(), maxMessage)}
+		return Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonForbidden, Message: Clip(err.Error(), MaxMessage)}
 	}
 	return Finding{}
 }

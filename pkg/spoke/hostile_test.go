@@ -156,7 +156,7 @@ func TestHostileAnswers(t *testing.T) {
 					if tc.tooLarge != (tooLarge(err) != nil) {
 						t.Errorf("got %v", err)
 					}
-					if f := disconnected(err); f.Reason == "" || (tc.tooLarge && f.Reason != v1alpha1.ReasonTooLarge) || len(f.Message) > maxMessage+len("…") {
+					if f := disconnected(err); f.Reason == "" || (tc.tooLarge && f.Reason != v1alpha1.ReasonTooLarge) || len(f.Message) > MaxMessage+len("…") {
 						t.Errorf("it is shown as %+v", f)
 					}
 					if took > 15*time.Second || (peak > 100<<20 && !raceDetector) {

@@ -72,17 +72,9 @@ func (p *Provider) Forgot(name string) {
 	}
 }
 
-// OnIdentity adds a function that is called before a spoke is engaged that is, or may be, another cluster than
-// before, or that a person confirmed. The function must return at once and must not call the Provider.
-func (p *Provider) OnIdentity(fn func(name string)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.identified = append(p.identified, fn)
-}
-
 func (p *Provider) bewareLocked(name string) {
 	p.members.changed[name] = time.Now()
-	for _, fn := range p.identified {
+	for _, fn := range p.life.Replaced {
 		fn(name)
 	}
 }
@@ -203,6 +195,10 @@ func (p *Provider) tellPredecessors(name string) {
 func (p *Provider) Successor(name string) string {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
+	return p.successorLocked(name)
+}
+
+func (p *Provider) successorLocked(name string) string {
 	identity := p.members.identities[name]
 	for other, e := range p.entries {
 		if other != name && e.spoke != nil && identity != "" && p.members.identities[other] == identity {

@@ -151,7 +151,7 @@ func TestSwapped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := NewProvider(Options{})
 			var wary []string
-			p.OnIdentity(func(name string) { wary = append(wary, name) })
+			p.life.Replaced = append(p.life.Replaced, func(name string) { wary = append(wary, name) })
 			is := map[string]string{"a": "B", "b": "A"}
 			conns := map[string]*connection{"a": waiting(p, "a", "A", "B"), "b": waiting(p, "b", "B", "A")}
 			first, second := order[0], order[1]
@@ -258,7 +258,7 @@ func TestOnIdentity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := NewProvider(Options{})
 			told := 0
-			p.OnIdentity(func(string) { told++ })
+			p.life.Replaced = append(p.life.Replaced, func(string) { told++ })
 			p.Known("s", tc.was)
 			p.Accept("s", tc.accepted)
 			if tc.forgot {
@@ -280,7 +280,7 @@ func TestOnIdentity(t *testing.T) {
 	t.Run("confirmed while it is served", func(t *testing.T) {
 		p := NewProvider(Options{})
 		told := 0
-		p.OnIdentity(func(string) { told++ })
+		p.life.Replaced = append(p.life.Replaced, func(string) { told++ })
 		engagedAs(p, "s", "A")
 		p.Accept("s", "B")
 		if told != 0 {
@@ -298,4 +298,67 @@ func TestOnIdentity(t *testing.T) {
 func isDuplicate(err error) bool {
 	_, ok := errors.AsType[*DuplicateError](err)
 	return ok
+}
+
+// After a restart, a spoke that took over from others knows of them before it is served, or it would remove
+// their rules.
+func TestPredecessorsAreKnown(t *testing.T) {
+	p := NewProvider(Options{})
+	for _, name := range []string{"former", "unlabeled", "keyless", "s"} {
+		p.Known(name, "c")
+		if name != "s" {
+			p.Release(name)
+		}
+	}
+	if err := p.admit("s", "c"); err != nil {
+		t.Errorf("it is not admitted: %v", err)
+	}
+	engagedAs(p, "s", "c")
+	if got := p.Predecessors("s"); len(got) != 3 {
+		t.Errorf("it took over from %q", got)
+	}
+}
+
+// The new identity of a spoke whose identity was lost is reported, with its time.
+func TestForgot(t *testing.T) {
+	p, told := NewProvider(Options{}), 0
+	p.life.Replaced = append(p.life.Replaced, func(string) { told++ })
+	become := func(name, identity string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.becomeLocked(name, identity)
+	}
+	p.Forgot("s")
+	p.Known("known", "A")
+	become("s", "A")
+	become("known", "A")
+	engagedAs(p, "s", "A")
+	p.entries["s"].seen = &Observation{Identity: "A"}
+	if seen := p.Observation("s"); told != 1 || seen.IdentityTime.IsZero() {
+		t.Errorf("told %d times, and seen is %+v", told, seen)
+	}
+	p.Gone("s")
+	p.Forgot("s")
+	p.Gone("s") // before it was connected
+	become("s", "B")
+	if told != 1 {
+		t.Errorf("told %d times when it is another one", told)
+	}
+}
+
+// A spoke whose SpokeCluster is gone does not hand anything down to one of the same name.
+func TestGone(t *testing.T) {
+	p := NewProvider(Options{})
+	p.Known("s", "was")
+	p.leaving["s"] = &departure{state: Departure{Done: true}, cancel: func() {}}
+	if p.admit("s", "is") == nil {
+		t.Fatal("it may be another cluster")
+	}
+	p.Gone("s")
+	if p.leaving["s"] != nil {
+		t.Error("it has left already")
+	}
+	if err := p.admit("s", "is"); err != nil {
+		t.Errorf("it is taken for the former: %v", err)
+	}
 }

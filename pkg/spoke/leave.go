@@ -59,9 +59,8 @@ type Departure struct {
 
 // DepartOptions are the options of Depart.
 type DepartOptions struct {
-	// Stays is the reason to leave the rules where they are, or "". Kept means that another spoke keeps them.
+	// Stays is the reason to leave the rules where they are, or "".
 	Stays string
-	Kept  bool
 	// Kubeconfig is used if the spoke has no connection.
 	Kubeconfig []byte
 	// Placed are the AlertRules, as namespace/name, that are placed on it.
@@ -90,7 +89,7 @@ type departure struct {
 }
 
 // Depart removes this hub's PrometheusRules from a spoke until the deadline. It disengages the spoke, returns
-// the progress at once, and OnChange reports later progress. It uses the spoke's present kubeconfig, or else
+// the progress at once, and Changes reports later progress. It uses the spoke's present kubeconfig, or else
 // the one in the options.
 func (p *Provider) Depart(ctx context.Context, name string, o DepartOptions) (Departure, error) {
 	select {
@@ -109,6 +108,9 @@ func (p *Provider) Depart(ctx context.Context, name string, o DepartOptions) (De
 		d.state.Left = o.Placed
 	}
 	now, stays := time.Now(), o.Stays
+	if other := p.successorLocked(name); stays == "" && other != "" {
+		stays, d.state.Kept = managedBy(other), true
+	}
 	d.state.Deadline = o.until(now, p.entries[name] != nil)
 	conn, err := p.lastConnectionLocked(name, o.Kubeconfig)
 	if err != nil && stays == "" {
@@ -118,7 +120,7 @@ func (p *Provider) Depart(ctx context.Context, name string, o DepartOptions) (De
 		}
 	}
 	if stays != "" {
-		d.state.Why, d.state.Stays, d.state.Kept = stays, true, o.Kept
+		d.state.Why, d.state.Stays = stays, true
 		go p.stay(p.base, name, d)
 		return d.state, nil
 	}
@@ -126,6 +128,11 @@ func (p *Provider) Depart(ctx context.Context, name string, o DepartOptions) (De
 	d.cancel = cancel
 	go p.depart(run, name, conn, d)
 	return d.state, nil
+}
+
+// managedBy is the reason to leave rules in a spoke that is also another SpokeCluster.
+func managedBy(other string) string {
+	return "SpokeCluster " + other + " is the same cluster and manages them"
 }
 
 // stay ends a departure that removes nothing.
@@ -243,7 +250,7 @@ func (p *Provider) depart(ctx context.Context, name string, c *connection, d *de
 func whyLeft(err error) string {
 	switch {
 	case isEnding(err), isUntrusted(err), errors.Is(err, errNotKubernetes):
-		return Clip(err.Error(), maxMessage)
+		return Clip(err.Error(), MaxMessage)
 	case isIdentity(err):
 		return "the kubeconfig leads to another cluster"
 	case apierrors.IsUnauthorized(err):
@@ -398,7 +405,7 @@ func removeAll(ctx context.Context, rules monitoring.Interface, objects []ownRul
 		if first == nil {
 			first = err
 		}
-		if err != nil && !refused(err) {
+		if err != nil && !concernsOne(err) {
 			return err // the spoke itself fails
 		}
 	}
@@ -424,15 +431,15 @@ func removeSome(ctx context.Context, rules monitoring.Interface, objects []ownRu
 			continue
 		}
 		kept = append(kept, objects[i])
-		if first == nil || (refused(first) && !refused(err)) {
+		if first == nil || (concernsOne(first) && !concernsOne(err)) {
 			first = err
 		}
 	}
 	return kept, first
 }
 
-// refused reports whether an error concerns only one object.
-func refused(err error) bool { return answered(err) || isEnding(err) }
+// concernsOne reports whether an error concerns only one object.
+func concernsOne(err error) bool { return answered(err) || isEnding(err) }
 
 // remove deletes an object if it is unchanged since it was listed.
 func (o ownRule) remove(ctx context.Context, rules monitoring.Interface) error {

@@ -13,7 +13,6 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	monitoringfake "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned/fake"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -273,61 +272,38 @@ func TestDepartShowsItsDeadline(t *testing.T) {
 	}
 }
 
-// TestLeaving checks what is shown of a spoke that leaves, and of one that has left.
-func TestLeaving(t *testing.T) {
+// The reason for rules that are left has no advice that would have no effect any more.
+func TestWhyLeft(t *testing.T) {
 	t.Parallel()
-	deadline := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for name, tc := range map[string]struct {
-		departure   Departure
-		identity    string
-		ready, left string
-		pending     int32
-	}{
-		"removing": {
-			departure: Departure{Known: true, Left: []string{"shop/a", "shop/b"}, Removed: 1}, identity: "uid",
-			ready: "removing 2 rules from the spoke until 2026-01-02T03:04:05Z at the latest", pending: 2,
-			left: "Normal Left 1 PrometheusRule was removed from the spoke; none is left",
-		},
-		"stuck": {
-			departure: Departure{Left: []string{"shop/a"}, Why: whyLeft(errUnauthorized)}, identity: "uid",
-			ready: "removing its rules from the spoke until 2026-01-02T03:04:05Z at the latest. The removal is stuck: the spoke rejects the credential (401)",
-			left:  "Warning LeftBehind the PrometheusRules of up to 1 AlertRules were left in the spoke: the spoke rejects the credential (401)",
-		},
-		"orphaned": {
-			departure: Departure{Known: true, Stays: true, Left: []string{"shop/a"}, Why: "spec.deletionPolicy of the SpokeCluster is Orphan"}, identity: "uid",
-			ready: "its rules stay in the spoke: spec.deletionPolicy of the SpokeCluster is Orphan",
-			left:  "Warning LeftBehind 1 PrometheusRule was left in the spoke: spec.deletionPolicy of the SpokeCluster is Orphan",
-		},
-		"kept by another": {
-			departure: Departure{Stays: true, Kept: true, Why: managedBy("eu-2")}, identity: "uid",
-			ready: "its rules stay in the spoke: SpokeCluster eu-2 is the same cluster and manages them",
-			left:  "Normal Left its PrometheusRules stay in the spoke: SpokeCluster eu-2 is the same cluster and manages them",
-		},
-		"never connected": {
-			departure: Departure{Why: whyLeft(context.DeadlineExceeded), Left: []string{"shop/a"}},
-			ready:     "The removal is stuck: no answer in time",
-			left:      "Normal Left nothing was removed from the spoke, because this SpokeCluster was never connected to it",
-		},
+	for want, err := range map[string]error{
+		"the spoke rejects the credential (401)":     errUnauthorized,
+		"the kubeconfig leads to another cluster":    fmt.Errorf("x: %w", &IdentityError{Spoke: "s", Was: "A", Is: "B"}),
+		"no answer in time: context deadline exceed": context.DeadlineExceeded,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			sc := memberOf("s", tc.identity)
-			tc.departure.Deadline = deadline
-			status := leavingStatus(sc, tc.departure, metav1.Now())
-			if ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); ready == nil || !strings.Contains(ready.Message, tc.ready) {
-				t.Errorf("Ready is %+v", ready)
-			}
-			if p := status.PendingDeletions; (p == nil && tc.pending > 0) || (p != nil && p.Count != tc.pending) {
-				t.Errorf("pending are %+v", p)
-			}
-			if tc.departure.Known && !tc.departure.Stays {
-				tc.departure.Left = nil
-			}
-			r, recorder := registrar(t)
-			r.farewell(sc, tc.departure)
-			if got := <-recorder.Events; !strings.HasPrefix(got, tc.left) {
-				t.Errorf("the event is %q", got)
-			}
-		})
+		if got := whyLeft(err); !strings.HasPrefix(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got, want := managedBy("eu-2"), "SpokeCluster eu-2 is the same cluster and manages them"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The rules of a spoke that leaves stay where they are if another spoke is the same cluster and manages them.
+func TestDepartKeeps(t *testing.T) {
+	t.Parallel()
+	p := NewProvider(Options{})
+	p.base = t.Context()
+	close(p.started)
+	engagedAs(p, "eu-2", "uid")
+	p.Known("former", "uid")
+	p.Known("orphaned", "uid")
+	d, err := p.Depart(t.Context(), "former", DepartOptions{Timeout: time.Minute})
+	if err != nil || !d.Stays || !d.Kept || d.Why != managedBy("eu-2") {
+		t.Errorf("got %+v, %v", d, err)
+	}
+	d, err = p.Depart(t.Context(), "orphaned", DepartOptions{Stays: "a person says so", Timeout: time.Minute})
+	if err != nil || !d.Stays || d.Kept || d.Why != "a person says so" {
+		t.Errorf("got %+v, %v", d, err)
 	}
 }

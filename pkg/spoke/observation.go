@@ -19,9 +19,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
-// Limits of what a spoke's answers may add to a status, in bytes.
+// MaxMessage and maxVersion limit what a spoke's answers may add to a status, in bytes.
 const (
-	maxMessage = 512
+	MaxMessage = 512
 	maxVersion = 60
 )
 
@@ -52,6 +52,23 @@ func (o Observation) equal(other Observation) bool {
 	return o.Connected == other.Connected && o.Served == other.Served && o.Writes == other.Writes &&
 		o.Version == other.Version && o.Identity == other.Identity && o.Counts == other.Counts && o.Evaluators.equal(other.Evaluators)
 }
+
+// Into writes an observation into a status.
+func (o *Observation) Into(s *v1alpha1.SpokeClusterStatus) {
+	if o.Version != "" {
+		s.KubernetesVersion = o.Version
+	}
+	if o.Identity != "" {
+		s.Identity = o.Identity
+	}
+	if since := metav1.NewTime(o.IdentityTime).Rfc3339Copy(); s.IdentityTime.Before(&since) {
+		s.IdentityTime = since
+	}
+	o.Counts.into(s)
+}
+
+// LastGood begins the message of Connected while a new kubeconfig is not in use. The Events about that depend on it.
+const LastGood = "the last good kubeconfig stays in use, but only until the manager restarts or another replica becomes the leader; correct the new one: "
 
 // Finding is the part of a condition that an observation determines.
 type Finding struct {
@@ -109,7 +126,7 @@ func isIdentity(err error) bool {
 
 // disconnected returns the condition Connected for an error: why the spoke can't be served, and what to do.
 func disconnected(err error) Finding {
-	f := Finding{Status: metav1.ConditionFalse, Message: Clip(err.Error(), maxMessage)}
+	f := Finding{Status: metav1.ConditionFalse, Message: Clip(err.Error(), MaxMessage)}
 	var refused *kubeconfig.RefusedError
 	var duplicate *DuplicateError
 	var identity *IdentityError
@@ -128,7 +145,7 @@ func disconnected(err error) Finding {
 		return throttled
 	case errors.As(err, &refused):
 		f.Reason = v1alpha1.ReasonInvalidKubeconfig
-		f.Message = Clip("the kubeconfig is refused: "+refused.Error(), maxMessage)
+		f.Message = Clip("the kubeconfig is refused: "+refused.Error(), MaxMessage)
 	case errors.As(err, &duplicate):
 		f.Reason = v1alpha1.ReasonDuplicateCluster
 	case apierrors.IsUnauthorized(err):
@@ -199,7 +216,7 @@ var throttled = Finding{
 
 // advise clips the text of a spoke, and appends what to do.
 func advise(what, todo string) string {
-	return Clip(what, maxMessage-len(todo)-len("…; ")) + "; " + todo
+	return Clip(what, MaxMessage-len(todo)-len("…; ")) + "; " + todo
 }
 
 // served returns the condition PrometheusRuleServed.
@@ -245,3 +262,6 @@ func Clip(s string, limit int) string {
 		}
 	}
 }
+
+// MaxNote is the API's limit for the note of an Event, in bytes, minus the ellipsis.
+const MaxNote = 1024 - len("…")

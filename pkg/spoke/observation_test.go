@@ -54,7 +54,7 @@ func TestDisconnected(t *testing.T) {
 			if got.Status != metav1.ConditionFalse || got.Reason != tc.reason || !strings.Contains(got.Message, tc.contains) {
 				t.Errorf("got %+v", got)
 			}
-			if len(got.Message) > maxMessage+len("…") || strings.Contains(got.Message, "\x1b") {
+			if len(got.Message) > MaxMessage+len("…") || strings.Contains(got.Message, "\x1b") {
 				t.Errorf("the message, of %d bytes, is not clean: %q", len(got.Message), got.Message)
 			}
 			if answered(tc.err) != tc.answered {

@@ -3,6 +3,7 @@ package spoke
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -15,12 +16,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/transport"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
-	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
@@ -106,18 +109,11 @@ type Provider struct {
 	circuits []*queue.Queue
 	// answering are the controllers whose requests to spokes control how many keys may be in flight.
 	answering map[string]bool
-	// settle decides which evaluators of a spoke are chosen, and records the choice.
-	settle func(ctx context.Context, name, identity string, before Evaluators, look look) ([]v1alpha1.Evaluator, error)
 	// evaluated are callbacks for spokes whose evaluators have changed.
 	evaluated []func(name string)
-	// removed are callbacks for spokes that are no longer registered.
-	removed []func(name string)
-	// identified are callbacks for spokes that became other clusters or were confirmed.
-	identified []func(name string)
-	// restored are callbacks for spokes that were restored from a backup.
-	restored []func(name string)
-	members  members
-	leaving  map[string]*departure
+	life      Lifecycle
+	members   members
+	leaving   map[string]*departure
 }
 
 // entry is the state of one registered spoke.
@@ -156,7 +152,7 @@ var _ multicluster.Provider = &Provider{}
 func NewProvider(o Options) *Provider {
 	return &Provider{
 		pages: &pageBudget{most: fleetPages}, opts: o, log: o.Log, started: make(chan struct{}), entries: map[string]*entry{}, members: newMembers(),
-		leaving: map[string]*departure{}, answering: map[string]bool{}, changed: func(string, time.Duration) {}, settle: seenAlone,
+		leaving: map[string]*departure{}, answering: map[string]bool{}, changed: func(string, time.Duration) {},
 	}
 }
 
@@ -167,12 +163,16 @@ func (p *Provider) follow(q *queue.Queue) {
 	p.circuits = append(p.circuits, q)
 }
 
-// OnChange sets the function that is called when a spoke's status has to be updated, and how long that may
-// wait. It must return at once.
-func (p *Provider) OnChange(fn func(name string, after time.Duration)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.changed = fn
+// Changes is a source of the names of spokes whose status has to be updated.
+func (p *Provider) Changes() source.Source {
+	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.changed = func(name string, after time.Duration) {
+			q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, after)
+		}
+		return nil
+	})
 }
 
 // Changed requests an update of a spoke's status.
@@ -296,13 +296,14 @@ func (p *Provider) Observation(name string) *Observation {
 }
 
 // Register serves a spoke with a kubeconfig. It waits only for the start of the operator; Observation shows
-// the progress. A new kubeconfig replaces the previous one once it works. The error is a RefusedError; then an
-// existing connection stays in use.
-func (p *Provider) Register(ctx context.Context, name string, data []byte) error {
+// the progress. A new kubeconfig replaces the previous one once it works. If it is refused, Register returns the
+// condition Connected, and an existing connection stays in use. choose decides which evaluators of the spoke are
+// chosen; nil chooses none.
+func (p *Provider) Register(ctx context.Context, name string, data []byte, choose Choose) (*Finding, error) {
 	select {
 	case <-p.started:
 	case <-ctx.Done():
-		return fmt.Errorf("waiting for the controllers to start: %w", ctx.Err())
+		return nil, fmt.Errorf("waiting for the controllers to start: %w", ctx.Err())
 	}
 	hash := sha256.Sum256(data)
 	p.mu.RLock()
@@ -310,16 +311,17 @@ func (p *Provider) Register(ctx context.Context, name string, data []byte) error
 	same := ok && e.hash == hash
 	p.mu.RUnlock()
 	if same {
-		return nil
+		return nil, nil
 	}
 	cfg, err := kubeconfig.RESTConfig(data, p.opts.Allow.Of(name))
 	if err != nil {
-		return err
+		return refused(err)
 	}
 	conn, err := p.newConnection(name, cfg)
 	if err != nil {
-		return err
+		return refused(err)
 	}
+	conn.choose = choose
 	run, cancel := context.WithCancel(p.base)
 	p.mu.Lock()
 	if e = p.entries[name]; e == nil {
@@ -337,7 +339,16 @@ func (p *Provider) Register(ctx context.Context, name string, data []byte) error
 	}
 	p.mu.Unlock()
 	go conn.run(run)
-	return nil
+	return nil, nil
+}
+
+// refused returns the condition Connected for a kubeconfig that is refused, and any other error as it is.
+func refused(err error) (*Finding, error) {
+	if _, is := errors.AsType[*kubeconfig.RefusedError](err); !is {
+		return nil, err
+	}
+	finding := disconnected(err)
+	return &finding, nil
 }
 
 // Remove disengages a spoke. It changes nothing in the spoke.
@@ -365,19 +376,11 @@ func (p *Provider) Remove(name string) {
 
 func (p *Provider) tellRemoved(name string) {
 	p.mu.RLock()
-	removed := p.removed
+	left := p.life.Left
 	p.mu.RUnlock()
-	for _, fn := range removed {
+	for _, fn := range left {
 		fn(name)
 	}
-}
-
-// OnRemoved adds a function that is called when a spoke is no longer registered, and again when its
-// SpokeCluster is gone, when no worker has a key of the spoke any more. It must return at once.
-func (p *Provider) OnRemoved(fn func(name string)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.removed = append(p.removed, fn)
 }
 
 // uncount removes an entry from the metrics.
@@ -457,9 +460,9 @@ func (e *entry) observation() *Observation {
 	switch {
 	case e.fault == "":
 	case seen.Connected.Status == metav1.ConditionTrue:
-		seen.Connected.Message = Clip(lastGood+e.fault, maxMessage)
+		seen.Connected.Message = Clip(LastGood+e.fault, MaxMessage)
 	default:
-		seen.Connected.Message = Clip(seen.Connected.Message+"; the new kubeconfig does not work either: "+e.fault, maxMessage)
+		seen.Connected.Message = Clip(seen.Connected.Message+"; the new kubeconfig does not work either: "+e.fault, MaxMessage)
 	}
 	return &seen
 }

@@ -25,13 +25,13 @@ func watched(t *testing.T) (p *Provider, current, pending *connection, news func
 	t.Helper()
 	p = NewProvider(Options{})
 	count := 0
-	p.OnChange(func(name string, _ time.Duration) {
+	p.changed = func(name string, _ time.Duration) {
 		if name != "s" {
 			t.Errorf("news of %s", name)
 		}
 		p.Observation(name) // would never return if the lock were held
 		count++
-	})
+	}
 	connect := func() *connection {
 		cfg, err := kubeconfig.RESTConfig([]byte(kubeconfigText(goodCluster, goodUser)), kubeconfig.Allowance{})
 		if err != nil {
@@ -163,7 +163,7 @@ func TestProviderObserveAStranger(t *testing.T) {
 func TestProviderCircuit(t *testing.T) {
 	p, current, pending, _ := watched(t)
 	removed := ""
-	p.OnRemoved(func(name string) { removed = name })
+	p.life.Left = append(p.life.Left, func(name string) { removed = name })
 	q := queue.New(queue.Options{Name: t.Name(), Workers: 1})
 	defer q.ShutDown()
 	p.follow(q)

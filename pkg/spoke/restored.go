@@ -30,18 +30,10 @@ func (c *connection) look() {
 	}
 }
 
-// OnRestored adds a function that is called before a spoke is engaged again after a restore from a backup. It
-// must return at once and must not call the Provider.
-func (p *Provider) OnRestored(fn func(name string)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.restored = append(p.restored, fn)
-}
-
 func (p *Provider) tellRestored(name string) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	for _, fn := range p.restored {
+	for _, fn := range p.life.Restored {
 		fn(name)
 	}
 }
@@ -55,7 +47,7 @@ func (c *connection) anew(ctx context.Context, err error) bool {
 	c.p.tellRestored(c.name)
 	c.observe(Finding{
 		Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonRestored,
-		Message: Clip(err.Error()+"; everything watched in the spoke is read again", maxMessage),
+		Message: Clip(err.Error()+"; everything watched in the spoke is read again", MaxMessage),
 	})
 	_ = c.restores.Wait(ctx) // an error means that the connection is ending
 	return true

@@ -44,7 +44,7 @@ func TestRecheckNoticesRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := ""
-	c.p.OnRestored(func(name string) { told += name })
+	c.p.life.Restored = append(c.p.life.Restored, func(name string) { told += name })
 	begin := time.Now()
 	err := c.tend(t.Context(), session)
 	if !c.anew(t.Context(), err) || c.seen.Connected.Reason != v1alpha1.ReasonRestored || c.seen.Connected.Status != metav1.ConditionFalse {
@@ -61,7 +61,7 @@ func TestRecheckNoticesRestore(t *testing.T) {
 // Only a restore opens the next session at once.
 func TestAnew(t *testing.T) {
 	_, c, _ := connectTo(t)
-	c.p.OnRestored(func(name string) { t.Errorf("told of %s", name) })
+	c.p.life.Restored = append(c.p.life.Restored, func(name string) { t.Errorf("told of %s", name) })
 	for _, err := range []error{errNotKubernetes, &IdentityError{}} {
 		if c.anew(t.Context(), err) || c.seen.Connected.Reason != "" {
 			t.Errorf("%v: it shows %+v", err, c.seen.Connected)

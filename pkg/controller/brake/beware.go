@@ -1,10 +1,6 @@
 package brake
 
-import (
-	"time"
-
-	"github.com/rulefleet/rulefleet/pkg/spoke"
-)
+import "time"
 
 // Beware notes that a spoke is another cluster than before, or that a person confirmed its cluster. Until the
 // span is over, every deletion there needs an acknowledgement, even the first few, because objects that are
@@ -50,7 +46,7 @@ func (l *ledger) beware(until time.Time) {
 // there needs an acknowledgement. Otherwise each restart would release some deletions. Suspects alone do not
 // cause this, because they are detected again. identified is when the spoke became another cluster or was
 // confirmed, or zero: for the rest of the span after that, Beware applies. It is called before the first Ask.
-func (b *Brake) Recall(name string, shown *spoke.Held, identified time.Time) {
+func (b *Brake) Recall(name string, shown *Held, identified time.Time) {
 	if left := identified.Add(b.span).Sub(b.clock.Now()); left > 0 {
 		b.beware(name, min(left, b.span)) // it may come from another clock
 	}

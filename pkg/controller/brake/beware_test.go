@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
-
-	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // After a spoke became another cluster, even the first few deletions are held.
@@ -138,7 +136,7 @@ func TestWhyAll(t *testing.T) {
 		restart    = "Every deletion is held, because the manager was restarted while deletions were held."
 		kubeconfig = "restore the former kubeconfig"
 	)
-	shown := &spoke.Held{Count: 1, Names: []string{"a/b"}, Message: "held"}
+	shown := &Held{Count: 1, Names: []string{"a/b"}, Message: "held"}
 	for name, tc := range map[string]struct {
 		before func(*braked)
 		says   []string

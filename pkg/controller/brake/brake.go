@@ -20,7 +20,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // Hop is one of the two steps that delete objects. Each has its own count per spoke.
@@ -95,7 +94,7 @@ type Brake struct {
 type account struct {
 	ledgers map[Hop]*ledger
 	// shown is what the SpokeCluster shows.
-	shown *spoke.Held
+	shown *Held
 	// settled is when the deletions held before a start no longer count.
 	settled time.Time
 }
@@ -250,7 +249,7 @@ func (b *Brake) Drop(spoke string) {
 }
 
 // Held returns what the SpokeCluster shows, or nil.
-func (b *Brake) Held(name string) *spoke.Held {
+func (b *Brake) Held(name string) *Held {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if a := b.spokes[name]; a != nil {
@@ -269,7 +268,7 @@ func (a *account) unsettled(now time.Time) bool { return a.held() == 0 && now.Be
 
 // publication is a change of what a SpokeCluster shows.
 type publication struct {
-	was, is *spoke.Held
+	was, is *Held
 	ended   outcome
 	// held is the number of held deletions by hop.
 	held map[Hop]int
@@ -309,11 +308,11 @@ func (a *account) publish(name string, now time.Time) publication {
 }
 
 // show describes what is held in a condition's message, and returns when to check it again.
-func (a *account) show(name string, now time.Time) (*spoke.Held, time.Duration) {
+func (a *account) show(name string, now time.Time) (*Held, time.Duration) {
 	if a.held() == 0 {
 		return nil, 0
 	}
-	held := &spoke.Held{Count: a.held()}
+	held := &Held{Count: a.held()}
 	var parts, remedies []string
 	var next time.Duration
 	why, remedy := "", ""

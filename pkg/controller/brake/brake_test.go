@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	testingclock "k8s.io/utils/clock/testing"
-
-	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // braked is a Brake that records its callbacks.
@@ -124,7 +122,7 @@ func TestPublish(t *testing.T) {
 
 // Deletions held before a restart are shown until they are held again or no longer wanted.
 func TestRecall(t *testing.T) {
-	shown := &spoke.Held{Count: 40, Names: []string{"a/b"}, Message: "held"}
+	shown := &Held{Count: 40, Names: []string{"a/b"}, Message: "held"}
 	b := newBraked(t, span)
 	b.Recall("s", shown, time.Time{})
 	b.Recall("well", nil, time.Time{})
@@ -279,7 +277,7 @@ func TestMessage(t *testing.T) {
 // While the spoke is away nobody asks, and the held deletions stay. When it is back, all its deletions are
 // held.
 func TestRecallOfASpokeThatIsAway(t *testing.T) {
-	shown := &spoke.Held{Count: 40, Names: []string{"a/b"}, Message: "held"}
+	shown := &Held{Count: 40, Names: []string{"a/b"}, Message: "held"}
 	b := newBraked(t, span)
 	b.Recall("s", shown, time.Time{})
 	for range 5 {
@@ -296,7 +294,7 @@ func TestRecallOfASpokeThatIsAway(t *testing.T) {
 // Without a span, nothing is held.
 func TestOff(t *testing.T) {
 	b := newBraked(t, 0)
-	b.Recall("s", &spoke.Held{Count: 1}, time.Time{})
+	b.Recall("s", &Held{Count: 1}, time.Time{})
 	if n := b.mass(Generate, "s"); n != 0 || len(b.spokes) != 0 {
 		t.Errorf("%d are held", n)
 	}

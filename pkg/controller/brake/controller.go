@@ -146,7 +146,7 @@ func (r *Reconciler) acknowledge(ctx context.Context, sc *v1alpha1.SpokeCluster)
 	if r.Brake.unsettled(sc.Name) {
 		return retry, nil // the status shows deletions that are not held again yet
 	}
-	write := spoke.Removing(sc, v1alpha1.AcknowledgeDeletionsAnnotation)
+	write := contest.Removal(sc, v1alpha1.AcknowledgeDeletionsAnnotation)
 	turn := r.Contests.Yield(write, sc, func(string) { r.Changed(sc.Name) })
 	if turn.Behind || turn.Wait > 0 {
 		return turn.Wait, nil // if the cache is behind, an event follows

@@ -8,13 +8,12 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
-	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // Each hold is counted once, however long it lasts and however many deletions it holds.
 func TestFirings(t *testing.T) {
 	r := &Reconciler{Recorder: events.NewFakeRecorder(10)}
-	held, more := &spoke.Held{Count: 2, Message: "2 wait"}, &spoke.Held{Count: 5, Message: "5 wait"}
+	held, more := &Held{Count: 2, Message: "2 wait"}, &Held{Count: 5, Message: "5 wait"}
 	count := func(hop Hop) float64 { return testutil.ToFloat64(metrics.DeletionHolds.WithLabelValues(string(hop))) }
 	before := map[Hop]float64{Generate: count(Generate), Distribute: count(Distribute)}
 	for _, p := range []publication{

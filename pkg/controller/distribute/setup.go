@@ -64,7 +64,6 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 	if err := spoke.Watch(mgr, c, rules, namespaces, spoke.Engaged(r.onEngaged)); err != nil {
 		return fmt.Errorf("setting up distribute: %w", err)
 	}
-	provider.OnRemoved(r.Forget)
 	return nil
 }
 

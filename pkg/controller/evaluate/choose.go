@@ -13,7 +13,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// Choose implements spoke.Evaluation: the choice of this process stands or, after a restart, the one
+// Choose implements membership.Evaluation: the choice of this process stands or, after a restart, the one
 // that the status records.
 func (p *Poller) Choose(ctx context.Context, sc *v1alpha1.SpokeCluster, before spoke.Evaluators, seen *spoke.Sighting) []v1alpha1.Evaluator {
 	c := hub.ClusterOf(sc)

@@ -22,7 +22,7 @@ const (
 
 func crowded(loaded int) bool { return loaded > crowding }
 
-// Show implements spoke.Evaluation. A Finding without a status removes the condition. A missing one means that
+// Show implements membership.Evaluation. A Finding without a status removes the condition. A missing one means that
 // nothing is known yet.
 func (p *Poller) Show(sc *v1alpha1.SpokeCluster, read spoke.Evaluators) ([]v1alpha1.Evaluator, map[string]spoke.Finding) {
 	c := hub.ClusterOf(sc)

@@ -51,7 +51,6 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 	if err := spoke.Watch(mgr, c, deployments, namespaces, spoke.Engaged(r.replay)); err != nil {
 		return fmt.Errorf("setting up generate: %w", err)
 	}
-	provider.OnRemoved(r.Forget)
 	return nil
 }
 

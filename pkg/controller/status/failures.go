@@ -156,7 +156,7 @@ func (f *Failures) forgetSpoke(name string) {
 	delete(f.spokes, name)
 }
 
-// Failing implements spoke.Failures.
+// Failing implements membership.Failures.
 func (f *Failures) Failing(name string) (message string, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -18,7 +18,6 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
-	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // holding is what a process does about held deletions: it shows them on the SpokeCluster, as the registrar does, and
@@ -40,9 +39,9 @@ func (s *Schedule) Hold(p *Process, hop brake.Hop) *brake.Brake {
 	b := brake.New(clock.RealClock{}, Hold)
 	sc := &v1alpha1.SpokeCluster{}
 	if err := p.OnHub.Get(context.Background(), client.ObjectKey{Name: SpokeName}, sc); err == nil {
-		var shown *spoke.Held
+		var shown *brake.Held
 		if was := sc.Status.PendingDeletions; was != nil {
-			shown = &spoke.Held{Count: int(was.Held), Suspects: int(was.Suspect), Names: was.Names}
+			shown = &brake.Held{Count: int(was.Held), Suspects: int(was.Suspect), Names: was.Names}
 		}
 		b.Recall(SpokeName, shown, sc.Status.IdentityTime.Time)
 	}

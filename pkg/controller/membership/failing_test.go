@@ -1,4 +1,4 @@
-package spoke
+package membership
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 type failsWith struct {
@@ -24,10 +25,10 @@ func TestFailing(t *testing.T) {
 		return sc
 	}
 	well := func() *v1alpha1.SpokeCluster { return member(good()) }
-	down := with(good(), func(o *Observation) { o.Connected = unreachable })
+	down := with(good(), func(o *spoke.Observation) { o.Connected = unreachable })
 	for name, tc := range map[string]struct {
 		sc     *v1alpha1.SpokeCluster
-		seen   *Observation
+		seen   *spoke.Observation
 		f      Failures
 		status metav1.ConditionStatus
 		reason string
@@ -42,7 +43,7 @@ func TestFailing(t *testing.T) {
 		"after a restart, and all is well": {sc: well(), seen: good(), f: failsWith{}, status: metav1.ConditionTrue, reason: v1alpha1.ReasonReady},
 		"the spoke is down":                {sc: told(), seen: down, f: failsWith{now, true}, status: metav1.ConditionFalse, reason: v1alpha1.ReasonUnreachable},
 		"it can't be written to": {
-			sc: told(), seen: with(good(), func(o *Observation) { o.Writes = (grants{missing: writesRules}).writes() }), f: failsWith{now, true},
+			sc: told(), seen: with(good(), func(o *spoke.Observation) { o.Writes = forbidden }), f: failsWith{now, true},
 			status: metav1.ConditionFalse, reason: v1alpha1.ReasonForbidden,
 		},
 	} {

@@ -1,4 +1,4 @@
-package spoke
+package membership
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/live"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 const (
@@ -30,7 +31,7 @@ const (
 // the deletionPolicy says), the AlertRules generated from the spoke, the registration label of the Secret, and
 // the finalizer. The brake does not hold these deletions, because a person decided them. Each step repeats
 // until it is complete.
-func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (reconcile.Result, error) {
+func (r *Reconciler) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(sc, v1alpha1.LeaveFinalizer) {
 		r.Provider.Remove(sc.Name) // the finalizers of others remain
 		return reconcile.Result{}, nil
@@ -67,7 +68,7 @@ func (r *Registrar) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 
 // leaves reports whether a SpokeCluster is being deleted according to the API server. An old cache may show a former
 // one.
-func (r *Registrar) leaves(ctx context.Context, sc *v1alpha1.SpokeCluster) (bool, error) {
+func (r *Reconciler) leaves(ctx context.Context, sc *v1alpha1.SpokeCluster) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, live.Timeout)
 	defer cancel()
 	now := &v1alpha1.SpokeCluster{}
@@ -79,33 +80,26 @@ func (r *Registrar) leaves(ctx context.Context, sc *v1alpha1.SpokeCluster) (bool
 }
 
 // depart removes the rules from the spoke, unless they are to stay.
-func (r *Registrar) depart(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (Departure, error) {
-	stays, kept := "", false
+func (r *Reconciler) depart(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (spoke.Departure, error) {
+	stays := ""
 	switch {
 	case sc.Spec.DeletionPolicy == v1alpha1.DeletionPolicyOrphan:
 		stays = "spec.deletionPolicy of the SpokeCluster is Orphan"
 	case ptr.Deref(sc.Spec.Suspend, false):
 		stays = "the SpokeCluster was suspended"
-	case r.Provider.Successor(sc.Name) != "":
-		stays, kept = managedBy(r.Provider.Successor(sc.Name)), true
 	}
 	placed, err := r.Rules.Placed(ctx, sc.Name)
 	if err != nil {
-		return Departure{}, err //nolint:wrapcheck // it says all
+		return spoke.Departure{}, err //nolint:wrapcheck // it says all
 	}
-	return r.Provider.Depart(ctx, sc.Name, DepartOptions{
-		Stays: stays, Kept: kept, Kubeconfig: kubeconfigIn(secret), Placed: placed,
+	return r.Provider.Depart(ctx, sc.Name, spoke.DepartOptions{
+		Stays: stays, Kubeconfig: kubeconfigIn(secret), Placed: placed,
 		Deleted: sc.DeletionTimestamp.Time, Timeout: r.LeaveTimeout,
 	})
 }
 
-// managedBy is the reason to leave rules in a spoke that is also another SpokeCluster.
-func managedBy(other string) string {
-	return "SpokeCluster " + other + " is the same cluster and manages them"
-}
-
 // leavingStatus shows what is still to be removed.
-func leavingStatus(sc *v1alpha1.SpokeCluster, d Departure, now metav1.Time) v1alpha1.SpokeClusterStatus {
+func leavingStatus(sc *v1alpha1.SpokeCluster, d spoke.Departure, now metav1.Time) v1alpha1.SpokeClusterStatus {
 	out := *sc.Status.DeepCopy()
 	out.ObservedGeneration = sc.Generation
 	out.PendingDeletions = nil
@@ -127,13 +121,13 @@ func leavingStatus(sc *v1alpha1.SpokeCluster, d Departure, now metav1.Time) v1al
 		message += ". The removal is stuck: " + d.Why
 	}
 	setCondition(&out, sc.Generation, v1alpha1.ConditionReady,
-		Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonLeaving, Message: Clip(message, maxMessage)}, now)
+		spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonLeaving, Message: spoke.Clip(message, spoke.MaxMessage)}, now)
 	return out
 }
 
 // deleteGenerated deletes a batch of the AlertRules that were generated from a spoke, and reports whether
 // there may be more.
-func (r *Registrar) deleteGenerated(ctx context.Context, name string) (left bool, err error) {
+func (r *Reconciler) deleteGenerated(ctx context.Context, name string) (left bool, err error) {
 	rules, err := r.Rules.Generated(ctx, name)
 	if err != nil {
 		return false, err
@@ -149,7 +143,7 @@ func (r *Registrar) deleteGenerated(ctx context.Context, name string) (left bool
 }
 
 // deregister removes the registration label from a Secret, so that it does not create the SpokeCluster again.
-func (r *Registrar) deregister(ctx context.Context, secret *corev1.Secret) error {
+func (r *Reconciler) deregister(ctx context.Context, secret *corev1.Secret) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, v1alpha1.RegistrationLabel)
 	err := r.Client.Patch(ctx, secret.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 	if client.IgnoreNotFound(err) != nil {
@@ -161,12 +155,12 @@ func (r *Registrar) deregister(ctx context.Context, secret *corev1.Secret) error
 }
 
 // farewell emits an Event about what was removed from the spoke and what was left.
-func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
-	r.Provider.log.Info("spoke has left the hub", "cluster", sc.Name, "removed", d.Removed, "left", len(d.Left), "why", d.Why)
+func (r *Reconciler) farewell(sc *v1alpha1.SpokeCluster, d spoke.Departure) {
+	r.Log.Info("spoke has left the hub", "cluster", sc.Name, "removed", d.Removed, "left", len(d.Left), "why", d.Why)
 	never := !d.Known && sc.Status.Identity == "" // connected
 	switch {
 	case d.Kept:
-		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "its PrometheusRules stay in the spoke: %s", Clip(d.Why, MaxNote/2))
+		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "its PrometheusRules stay in the spoke: %s", spoke.Clip(d.Why, spoke.MaxNote/2))
 		return
 	case never:
 		r.Recorder.Eventf(sc, nil, corev1.EventTypeNormal, "Left", "Leave", "nothing was removed from the spoke, because this SpokeCluster was never connected to it")
@@ -183,12 +177,12 @@ func (r *Registrar) farewell(sc *v1alpha1.SpokeCluster, d Departure) {
 		what = fmt.Sprintf("the PrometheusRules of up to %d AlertRules were left in the spoke", len(d.Left))
 	}
 	// The command comes last so that it can be copied, and must not be cut off.
-	command := fmt.Sprintf(". To remove all PrometheusRules of this hub, run in the spoke, not on the hub: kubectl delete prometheusrules -A -l %s=%s", v1alpha1.HubLabel, r.Provider.opts.HubID)
-	note := what + ": " + Clip(d.Why, MaxNote/3)
+	command := fmt.Sprintf(". To remove all PrometheusRules of this hub, run in the spoke, not on the hub: kubectl delete prometheusrules -A -l %s=%s", v1alpha1.HubLabel, r.HubID)
+	note := what + ": " + spoke.Clip(d.Why, spoke.MaxNote/3)
 	if len(d.Left) > 0 {
 		note += ". They belong to these AlertRules: " + strings.Join(d.Left, ", ")
 	}
-	r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, "LeftBehind", "Leave", "%s", Clip(note, MaxNote-len(command))+command)
+	r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, "LeftBehind", "Leave", "%s", spoke.Clip(note, spoke.MaxNote-len(command))+command)
 }
 
 // prometheusRules returns a number of PrometheusRules and its verb.

@@ -1,4 +1,4 @@
-package spoke
+package membership
 
 import (
 	"strings"
@@ -9,11 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // announce emits Events for the transitions of a spoke: on its SpokeCluster and, where the kubeconfig is
 // concerned, on its Secret.
-func (r *Registrar) announce(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, conditions []metav1.Condition) {
+func (r *Reconciler) announce(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, conditions []metav1.Condition) {
 	find := func(kind string) (was, is *metav1.Condition) {
 		return meta.FindStatusCondition(sc.Status.Conditions, kind), meta.FindStatusCondition(conditions, kind)
 	}
@@ -70,23 +71,23 @@ func transition(was, is *metav1.Condition) bool {
 
 // refusal returns the message of a condition that says that a new kubeconfig is not in use, or "".
 func refusal(c *metav1.Condition) string {
-	if c != nil && c.Status == metav1.ConditionTrue && strings.HasPrefix(c.Message, lastGood) {
+	if c != nil && c.Status == metav1.ConditionTrue && strings.HasPrefix(c.Message, spoke.LastGood) {
 		return c.Message
 	}
 	return ""
 }
 
-func (r *Registrar) event(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status metav1.ConditionStatus, reason, note string) {
+func (r *Reconciler) event(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status metav1.ConditionStatus, reason, note string) {
 	var related runtime.Object
 	if secret != nil {
 		related = secret
 	}
-	r.Recorder.Eventf(sc, related, eventType(status), reason, "Register", "%s", Clip(note, MaxNote))
+	r.Recorder.Eventf(sc, related, eventType(status), reason, "Register", "%s", spoke.Clip(note, spoke.MaxNote))
 }
 
-func (r *Registrar) eventOnSecret(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status metav1.ConditionStatus, reason, note string) {
+func (r *Reconciler) eventOnSecret(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status metav1.ConditionStatus, reason, note string) {
 	if secret != nil {
-		r.Recorder.Eventf(secret, sc, eventType(status), reason, "Register", "%s", Clip(note, MaxNote))
+		r.Recorder.Eventf(secret, sc, eventType(status), reason, "Register", "%s", spoke.Clip(note, spoke.MaxNote))
 	}
 }
 
@@ -96,6 +97,3 @@ func eventType(status metav1.ConditionStatus) string {
 	}
 	return corev1.EventTypeWarning
 }
-
-// MaxNote is the API's limit for the note of an Event, in bytes, minus the ellipsis.
-const MaxNote = 1024 - len("…")

@@ -1,4 +1,4 @@
-package spoke
+package membership
 
 import (
 	"context"
@@ -28,10 +28,10 @@ func (noRules) Forgotten(context.Context, time.Time) (bool, error)       { retur
 func (noRules) Doomed(context.Context, string) ([]string, bool)          { return nil, true }
 func (noRules) Placed(context.Context, string) (rules []string, _ error) { return nil, nil }
 
-// disputed is a hub where another client reverts the Registrar's writes of SpokeCluster s.
+// disputed is a hub where another client reverts the Reconciler's writes of SpokeCluster s.
 type disputed struct {
 	*testing.T
-	*Registrar
+	*Reconciler
 
 	clock  *testingclock.FakePassiveClock
 	cached *v1alpha1.SpokeCluster // what the cache shows; nil for what there is
@@ -43,7 +43,7 @@ func newDisputed(t *testing.T) *disputed {
 	secret := secretOf("s", nil)
 	secret.Labels["env"] = "prod"
 	r, _ := registrar(t, secret)
-	d := &disputed{T: t, Registrar: r, clock: testingclock.NewFakePassiveClock(time.Unix(1e9, 0))}
+	d := &disputed{T: t, Reconciler: r, clock: testingclock.NewFakePassiveClock(time.Unix(1e9, 0))}
 	r.Rules, r.Contests = noRules{}, contest.New(d.clock, 0)
 	r.Client = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -267,7 +267,7 @@ func TestMembershipByAnOldCache(t *testing.T) {
 	d.want(0, 0)
 }
 
-// TestContestOfConfirmation has another client that keeps setting a confirmation that the Registrar removes.
+// TestContestOfConfirmation has another client that keeps setting a confirmation that the Reconciler removes.
 func TestContestOfConfirmation(t *testing.T) {
 	d := newDisputed(t)
 	d.want(1, 0)

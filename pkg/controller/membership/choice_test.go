@@ -1,4 +1,4 @@
-package spoke
+package membership
 
 import (
 	"context"
@@ -18,12 +18,13 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // evaluation decides as the one of the manager, and shows what is chosen alone.
 type evaluation struct{}
 
-func (evaluation) Choose(_ context.Context, sc *v1alpha1.SpokeCluster, before Evaluators, seen *Sighting) []v1alpha1.Evaluator {
+func (evaluation) Choose(_ context.Context, sc *v1alpha1.SpokeCluster, before spoke.Evaluators, seen *spoke.Sighting) []v1alpha1.Evaluator {
 	in := &rule.Choice{
 		Seen: seen.List, More: seen.More, Refs: sc.Spec.EvaluatorRefs, Record: sc.Status.Evaluators, Open: isAmbiguous(sc),
 		Cluster: &rule.Cluster{Name: sc.Name}, Now: time.Now(), Grace: rule.MissingGrace,
@@ -34,18 +35,18 @@ func (evaluation) Choose(_ context.Context, sc *v1alpha1.SpokeCluster, before Ev
 	return rule.ChooseEvaluators(in)
 }
 
-func (evaluation) Show(_ *v1alpha1.SpokeCluster, read Evaluators) ([]v1alpha1.Evaluator, map[string]Finding) {
+func (evaluation) Show(_ *v1alpha1.SpokeCluster, read spoke.Evaluators) ([]v1alpha1.Evaluator, map[string]spoke.Finding) {
 	out := slices.DeleteFunc(slices.Clone(read.List), func(e v1alpha1.Evaluator) bool { return !e.Chosen })
-	found := Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluatorsFound, Message: "found"}
+	found := spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluatorsFound, Message: "found"}
 	if len(out) == 0 && len(read.List) > 0 {
-		found = Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAmbiguous, Message: "several"}
+		found = spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAmbiguous, Message: "several"}
 	}
-	return out, map[string]Finding{v1alpha1.ConditionEvaluatorsFound: found}
+	return out, map[string]spoke.Finding{v1alpha1.ConditionEvaluatorsFound: found}
 }
 
-// settling is a Registrar with a spoke that has these Prometheus, each with a namespace of its own.
+// settling is a Reconciler with a spoke that has these Prometheus, each with a namespace of its own.
 type settling struct {
-	*Registrar
+	*Reconciler
 
 	t      *testing.T
 	has    []string
@@ -57,7 +58,7 @@ type settling struct {
 func newSettling(t *testing.T, sc *v1alpha1.SpokeCluster) *settling {
 	t.Helper()
 	s := &settling{t: t}
-	s.Registrar, _ = registrar(t, sc)
+	s.Reconciler, _ = registrar(t, sc)
 	s.Evaluation = evaluation{}
 	s.Client = interceptor.NewClient(s.Client.(client.WithWatch), interceptor.Funcs{
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
@@ -74,14 +75,14 @@ func newSettling(t *testing.T, sc *v1alpha1.SpokeCluster) *settling {
 }
 
 // look settles what is chosen, and returns that, what the status then records, and how many writes it took.
-func (s *settling) look(before Evaluators) (list []v1alpha1.Evaluator, chosen, recorded string, writes int, err error) {
+func (s *settling) look(before spoke.Evaluators) (list []v1alpha1.Evaluator, chosen, recorded string, writes int, err error) {
 	s.t.Helper()
 	s.writes, s.asked = 0, nil
-	list, err = s.settle(s.t.Context(), "s", "uid", before, func(_ context.Context, named []v1alpha1.EvaluatorReference) (*Sighting, error) {
+	list, err = s.choose(s.t.Context(), "s", "uid", before, func(_ context.Context, named []v1alpha1.EvaluatorReference) (*spoke.Sighting, error) {
 		for _, r := range named {
 			s.asked = append(s.asked, string(r.Namespace))
 		}
-		seen := &Sighting{limit: func(context.Context, []v1alpha1.Evaluator) {}}
+		seen := &spoke.Sighting{}
 		for _, namespace := range s.has {
 			seen.List = append(seen.List, v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: namespace, Name: "k", RuleSelector: &metav1.LabelSelector{}})
 		}
@@ -112,16 +113,16 @@ func (s *settling) look(before Evaluators) (list []v1alpha1.Evaluator, chosen, r
 func TestChoiceIsRecorded(t *testing.T) {
 	t.Parallel()
 	s := newSettling(t, memberOf("s", "uid"))
-	known := Evaluators{}
+	known := spoke.Evaluators{}
 	expect := func(what, chosen, recorded string, writes int) {
 		t.Helper()
 		list, is, was, wrote, err := s.look(known)
 		if err != nil || is != chosen || was != recorded || wrote != writes {
 			t.Errorf("%s: chosen is %q, recorded %q, by %d writes, and %v; want %q, %q, %d", what, is, was, wrote, err, chosen, recorded, writes)
 		}
-		known = Evaluators{List: list, Known: true}
+		known = spoke.Evaluators{List: list, Known: true}
 	}
-	restart := func() { known = Evaluators{} }
+	restart := func() { known = spoke.Evaluators{} }
 	s.has = []string{"platform"}
 	expect("one", "platform", "platform", 1)
 	s.has = []string{"another", "platform", "team"}
@@ -155,7 +156,7 @@ func TestAmbiguityIsRecorded(t *testing.T) {
 	t.Parallel()
 	s := newSettling(t, memberOf("s", "uid"))
 	s.has = []string{"platform", "team"}
-	if _, chosen, recorded, writes, err := s.look(Evaluators{}); chosen != "" || recorded != "ambiguous" || writes != 1 || err != nil {
+	if _, chosen, recorded, writes, err := s.look(spoke.Evaluators{}); chosen != "" || recorded != "ambiguous" || writes != 1 || err != nil {
 		t.Errorf("chosen is %q, recorded %q, by %d writes: %v", chosen, recorded, writes, err)
 	}
 }
@@ -166,12 +167,12 @@ func TestChoiceThatIsNotRecorded(t *testing.T) {
 	s := newSettling(t, memberOf("s", "uid"))
 	s.has = []string{"platform"}
 	s.refuse = []error{errors.New("the hub is down")}
-	if list, _, recorded, _, err := s.look(Evaluators{}); err == nil || recorded != "" {
+	if list, _, recorded, _, err := s.look(spoke.Evaluators{}); err == nil || recorded != "" {
 		t.Errorf("recorded is %q, and returned %+v", recorded, list)
 	}
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "spokeclusters"}, "s", errors.New("newer"))
 	s.refuse = []error{conflict, fmt.Errorf("wrapped: %w", conflict)}
-	if _, chosen, recorded, writes, err := s.look(Evaluators{}); err != nil || chosen != "platform" || recorded != "platform" || writes != 3 {
+	if _, chosen, recorded, writes, err := s.look(spoke.Evaluators{}); err != nil || chosen != "platform" || recorded != "platform" || writes != 3 {
 		t.Errorf("chosen is %q, recorded %q, by %d writes: %v", chosen, recorded, writes, err)
 	}
 }
@@ -220,8 +221,8 @@ func TestRecordsOfBefore(t *testing.T) {
 			sc := memberOf("s", "uid")
 			c.change(sc)
 			s := newSettling(t, sc)
-			s.has, s.Provider.opts.EvaluatorNamespaces = []string{"platform", "team"}, c.trusted
-			_, chosen, recorded, writes, err := s.look(Evaluators{})
+			s.has, s.EvaluatorNamespaces = []string{"platform", "team"}, c.trusted
+			_, chosen, recorded, writes, err := s.look(spoke.Evaluators{})
 			if err != nil || chosen != c.chosen || recorded != c.recorded || writes != c.writes || strings.Join(s.asked, ",") != c.asked {
 				t.Errorf("chosen is %q, recorded %q, by %d writes, looked for %v: %v", chosen, recorded, writes, s.asked, err)
 			}

@@ -1,10 +1,11 @@
-package spoke
+package membership
 
 import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // Failures reports the rules that fail in a connected spoke.
@@ -15,7 +16,7 @@ type Failures interface {
 
 // failing returns the message about a spoke's failing rules, or "". Until something is known it returns the
 // message that is shown.
-func failing(f Failures, sc *v1alpha1.SpokeCluster, seen *Observation) string {
+func failing(f Failures, sc *v1alpha1.SpokeCluster, seen *spoke.Observation) string {
 	if f == nil || seen == nil || seen.Connected.Status != metav1.ConditionTrue {
 		return ""
 	}

@@ -1,19 +1,18 @@
-package spoke
+package membership
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,29 +21,33 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/live"
-	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
-// Registrar keeps a SpokeCluster for every registered Secret, and writes the state of the spoke into its
+// Reconciler keeps a SpokeCluster for every registered Secret, and writes the state of the spoke into its
 // status.
-type Registrar struct {
+type Reconciler struct {
 	// Client reads the hub's cache and writes to the hub.
 	Client client.Client
 	// Live reads the hub's Secrets, bypassing the cache.
 	Live client.Reader
 	// Provider serves the spokes.
-	Provider *Provider
+	Provider *spoke.Provider
+	// HubID is the id of this hub.
+	HubID string
+	// EvaluatorNamespaces are the namespaces of the spokes whose evaluators may be chosen. Empty means all.
+	EvaluatorNamespaces []string
 	// Namespace is the operator's own. Secrets are read only there.
 	Namespace string
-	// Deletions reports which deletions are held.
-	Deletions Deletions
+	// Brake holds deletions.
+	Brake *brake.Brake
 	// Failures reports which rules fail; it may be nil.
 	Failures Failures
 	// Evaluation reports the state of the spokes' evaluators; it may be nil.
@@ -60,6 +63,8 @@ type Registrar struct {
 	// TrackingLabels are labels, or domains of labels, that are not copied from a Secret to its SpokeCluster, in
 	// addition to trackingDomains.
 	TrackingLabels []string
+	// Log is the logger.
+	Log logr.Logger
 
 	mu      sync.Mutex
 	learned bool
@@ -91,25 +96,16 @@ type Rules interface {
 	Refused(spoke string) (n int, namespace string)
 }
 
-// SetupWithManager adds the Registrar to the hub's manager.
-func (r *Registrar) SetupWithManager(mgr manager.Manager) error {
+// SetupWithManager adds the Reconciler to the hub's manager.
+func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	byName := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.GetName()}}}
-	})
-	if r.Evaluation != nil {
-		r.Provider.settle = r.settle
-	}
-	seen := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		r.Provider.OnChange(func(name string, after time.Duration) {
-			q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, after)
-		})
-		return nil
 	})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("registrar").
 		Watches(&corev1.Secret{}, byName).
 		Watches(&v1alpha1.SpokeCluster{}, byName).
-		WatchesRawSource(seen).
+		WatchesRawSource(r.Provider.Changes()).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 4,
 			RateLimiter:             queue.Backoff[reconcile.Request](),
@@ -123,7 +119,7 @@ func (r *Registrar) SetupWithManager(mgr manager.Manager) error {
 }
 
 // Reconcile reconciles the Secret and the SpokeCluster of this name.
-func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.learn(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -138,7 +134,7 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if !sc.DeletionTimestamp.IsZero() {
 		return r.leave(ctx, sc, secret)
 	}
-	n := news{held: r.Deletions.Held(req.Name)}
+	n := news{held: r.Brake.Held(req.Name)}
 	n.refused, n.crowded = r.Rules.Refused(req.Name)
 	if n.finding, err = r.connect(ctx, sc, secret); err != nil {
 		return reconcile.Result{}, err
@@ -167,7 +163,7 @@ func (r *Registrar) Reconcile(ctx context.Context, req reconcile.Request) (recon
 // keeps changing the status back. If the cache is behind, it writes
 // nothing, because the write would conflict and Events would repeat. The next event from the cache triggers
 // another reconcile.
-func (r *Registrar) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status v1alpha1.SpokeClusterStatus) (time.Duration, error) {
+func (r *Reconciler) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status v1alpha1.SpokeClusterStatus) (time.Duration, error) {
 	if equality.Semantic.DeepEqual(status, sc.Status) || r.isOutdated(sc) {
 		return 0, nil
 	}
@@ -194,9 +190,9 @@ func (r *Registrar) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret 
 }
 
 // yieldStatus returns whether to write a status now, or later because another client keeps changing it back.
-func (r *Registrar) yieldStatus(write contest.Write, sc *v1alpha1.SpokeCluster) contest.Turn {
+func (r *Reconciler) yieldStatus(write contest.Write, sc *v1alpha1.SpokeCluster) contest.Turn {
 	return r.Contests.Yield(write, sc, func(message string) {
-		r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Status", "%s", Clip(message, MaxNote))
+		r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Status", "%s", spoke.Clip(message, spoke.MaxNote))
 	})
 }
 
@@ -204,7 +200,7 @@ func (r *Registrar) yieldStatus(write contest.Write, sc *v1alpha1.SpokeCluster) 
 // first spoke of a cluster has to keep it whichever answers first now, and the held deletions. It also records
 // which spokes have no Secret any more: a successor that is engaged earlier would remove their rules as
 // leftovers.
-func (r *Registrar) learn(ctx context.Context) error {
+func (r *Reconciler) learn(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.learned {
@@ -223,7 +219,7 @@ func (r *Registrar) learn(ctx context.Context) error {
 		}
 		r.uids[sc.Name] = sc.UID
 		r.Provider.Known(sc.Name, sc.Status.Identity)
-		r.Deletions.Recall(sc.Name, heldIn(&sc.Status), sc.Status.IdentityTime.Time)
+		r.Brake.Recall(sc.Name, heldIn(&sc.Status), sc.Status.IdentityTime.Time)
 		if kubeconfigIn(secret) == nil {
 			r.Provider.Release(sc.Name)
 		}
@@ -234,7 +230,7 @@ func (r *Registrar) learn(ctx context.Context) error {
 
 // replaced reports whether a SpokeCluster is another object than the last one with its name. A deletion and a
 // creation may arrive as one event.
-func (r *Registrar) replaced(sc *v1alpha1.SpokeCluster) bool {
+func (r *Reconciler) replaced(sc *v1alpha1.SpokeCluster) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was, seen := r.uids[sc.Name]
@@ -243,14 +239,14 @@ func (r *Registrar) replaced(sc *v1alpha1.SpokeCluster) bool {
 }
 
 // isOutdated reports whether the hub is known to have a newer version of a SpokeCluster.
-func (r *Registrar) isOutdated(sc *v1alpha1.SpokeCluster) bool {
+func (r *Reconciler) isOutdated(sc *v1alpha1.SpokeCluster) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.outdated[sc.Name] == sc.ResourceVersion
 }
 
 // setOutdated records that the hub has a newer version of a SpokeCluster, whose event has yet to arrive.
-func (r *Registrar) setOutdated(sc *v1alpha1.SpokeCluster) {
+func (r *Reconciler) setOutdated(sc *v1alpha1.SpokeCluster) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.outdated == nil {
@@ -260,7 +256,7 @@ func (r *Registrar) setOutdated(sc *v1alpha1.SpokeCluster) {
 }
 
 // gone forgets a SpokeCluster.
-func (r *Registrar) gone(name string) {
+func (r *Reconciler) gone(name string) {
 	r.mu.Lock()
 	delete(r.uids, name)
 	delete(r.outdated, name)
@@ -283,7 +279,7 @@ func kubeconfigIn(secret *corev1.Secret) []byte {
 }
 
 // registered returns the Secret that registers a spoke, or nil.
-func (r *Registrar) registered(ctx context.Context, reader client.Reader, name string) (*corev1.Secret, error) {
+func (r *Reconciler) registered(ctx context.Context, reader client.Reader, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := reader.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, secret)
 	switch {
@@ -300,7 +296,7 @@ func (r *Registrar) registered(ctx context.Context, reader client.Reader, name s
 // member returns the SpokeCluster after mirroring the Secret's labels, creating it if needed, and the time
 // until the next attempt if the write has to wait. It returns nil if there is neither a Secret nor a
 // SpokeCluster, and until the event of a write arrives.
-func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secret) (*v1alpha1.SpokeCluster, time.Duration, error) {
+func (r *Reconciler) member(ctx context.Context, name string, secret *corev1.Secret) (*v1alpha1.SpokeCluster, time.Duration, error) {
 	sc := &v1alpha1.SpokeCluster{}
 	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, sc)
 	missing := apierrors.IsNotFound(err)
@@ -320,7 +316,7 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 	}
 	labels, due := r.wanted(secret, sc)
 	if !missing && !due {
-		r.Contests.Stands(membership(name, ""))
+		r.Contests.Stands(contest.Membership(name, ""))
 		return sc, 0, nil
 	}
 	sc.Name = name
@@ -338,7 +334,7 @@ func (r *Registrar) member(ctx context.Context, name string, secret *corev1.Secr
 
 // wanted returns the labels that a SpokeCluster takes from its Secret, and whether to write it. Without a
 // Secret it is not written.
-func (r *Registrar) wanted(secret *corev1.Secret, sc *v1alpha1.SpokeCluster) (labels map[string]string, due bool) {
+func (r *Reconciler) wanted(secret *corev1.Secret, sc *v1alpha1.SpokeCluster) (labels map[string]string, due bool) {
 	if secret == nil {
 		return nil, false
 	}
@@ -347,14 +343,14 @@ func (r *Registrar) wanted(secret *corev1.Secret, sc *v1alpha1.SpokeCluster) (la
 }
 
 // registeredNow is registered, bypassing the cache.
-func (r *Registrar) registeredNow(ctx context.Context, name string) (*corev1.Secret, error) {
+func (r *Reconciler) registeredNow(ctx context.Context, name string) (*corev1.Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, live.Timeout)
 	defer cancel()
 	return r.registered(ctx, r.Live, name)
 }
 
 // connect hands the kubeconfig to the provider. The Finding is non-nil if the registration itself is wrong.
-func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (*Finding, error) {
+func (r *Reconciler) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) (*spoke.Finding, error) {
 	name := sc.Name
 	data := kubeconfigIn(secret)
 	if data == nil {
@@ -365,17 +361,16 @@ func (r *Registrar) connect(ctx context.Context, sc *v1alpha1.SpokeCluster, secr
 		return nil, err
 	}
 	r.Provider.Accept(name, sc.Annotations[v1alpha1.AcceptIdentityAnnotation])
-	err := r.Provider.Register(ctx, name, data)
-	if _, refused := errors.AsType[*kubeconfig.RefusedError](err); refused {
-		finding := disconnected(err)
-		return &finding, nil
+	var choose spoke.Choose
+	if r.Evaluation != nil {
+		choose = r.choose
 	}
-	return nil, err
+	return r.Provider.Register(ctx, name, data, choose)
 }
 
 // recollect checks, once per SpokeCluster, whether one without an identity lost it with the
 // CustomResourceDefinition.
-func (r *Registrar) recollect(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) error {
+func (r *Reconciler) recollect(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret) error {
 	r.mu.Lock()
 	known := sc.Status.Identity != "" || r.recollected[sc.Name] == sc.UID
 	r.mu.Unlock()
@@ -399,7 +394,7 @@ func (r *Registrar) recollect(ctx context.Context, sc *v1alpha1.SpokeCluster, se
 }
 
 // missing says what is missing, what happens to the spoke, and what to do.
-func (r *Registrar) missing(name string, secret bool) *Finding {
+func (r *Reconciler) missing(name string, secret bool) *spoke.Finding {
 	message, restore := fmt.Sprintf("Secret %s/%s with label %s=true not found", r.Namespace, name, v1alpha1.RegistrationLabel), "Create or restore the Secret and its label"
 	if secret {
 		message, restore = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey), "Add the key"
@@ -409,5 +404,5 @@ func (r *Registrar) missing(name string, secret bool) *Finding {
 	} else {
 		message += fmt.Sprintf(". Until it is there, Rulefleet does not manage the spoke: rules that are in it stay. %s, or delete the SpokeCluster and its generated AlertRules, which leaves the rules in the spoke: kubectl delete spoke %s", restore, name)
 	}
-	return &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: message}
+	return &spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: message}
 }

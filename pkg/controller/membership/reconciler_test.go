@@ -1,9 +1,10 @@
-package spoke
+package membership
 
 import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,24 +14,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/live"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
+	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
-// noDeletions are held.
-type noDeletions struct{}
-
-func (noDeletions) Held(string) *Held               { return nil }
-func (noDeletions) Recall(string, *Held, time.Time) {}
-
 // registrar returns one whose Provider serves nothing yet, on a hub with these objects.
-func registrar(t *testing.T, objects ...client.Object) (*Registrar, *events.FakeRecorder) {
+func registrar(t *testing.T, objects ...client.Object) (*Reconciler, *events.FakeRecorder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
@@ -41,8 +42,8 @@ func registrar(t *testing.T, objects ...client.Object) (*Registrar, *events.Fake
 	c := fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter()).WithReturnManagedFields().
 		WithObjects(objects...).WithStatusSubresource(&v1alpha1.SpokeCluster{}).Build()
 	recorder := events.NewFakeRecorder(10)
-	return &Registrar{
-		Client: c, Live: c, Provider: NewProvider(Options{}), Namespace: "operator", Deletions: noDeletions{}, Recorder: recorder,
+	return &Reconciler{
+		Client: c, Live: c, Provider: spoke.NewProvider(spoke.Options{}), Namespace: "operator", Brake: brake.New(clock.RealClock{}, time.Minute), Recorder: recorder,
 		Contests: contest.New(clock.RealClock{}, 0),
 	}, recorder
 }
@@ -74,12 +75,11 @@ func TestLearnPredecessors(t *testing.T) {
 	if err := r.learn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Provider.admit("s", "c"); err != nil {
-		t.Errorf("it is not admitted: %v", err)
-	}
-	engagedAs(r.Provider, "s", "c")
-	if got := r.Provider.Predecessors("s"); len(got) != 3 {
-		t.Errorf("it took over from %q", got)
+	for name, want := range map[string]bool{"former": true, "unlabeled": true, "keyless": true, "s": false} {
+		known := memory.Of(r.Provider, name)
+		if !slices.Contains(known, ".members.identities["+name+"]") || slices.Contains(known, ".members.released["+name+"]") != want {
+			t.Errorf("of %s is known %q", name, known)
+		}
 	}
 }
 
@@ -100,9 +100,8 @@ func (f *lostKind) Forgotten(context.Context, time.Time) (bool, error) {
 func TestRecollect(t *testing.T) {
 	secret := secretOf("s", map[string][]byte{v1alpha1.KubeconfigKey: []byte("no kubeconfig")})
 	r, _ := registrar(t)
-	told, rules := 0, &lostKind{}
+	rules := &lostKind{}
 	r.Rules = rules
-	r.Provider.OnIdentity(func(string) { told++ })
 	for _, uid := range []types.UID{"1", "2"} {
 		sc := memberOf("s", "")
 		sc.UID = uid
@@ -116,16 +115,13 @@ func TestRecollect(t *testing.T) {
 	if err := r.recollect(t.Context(), known, secret); err != nil || rules.asked != 2 {
 		t.Errorf("asked %d times, %v", rules.asked, err)
 	}
-	r.Provider.mu.Lock()
-	r.Provider.becomeLocked("s", "A")
-	r.Provider.becomeLocked("known", "A")
-	r.Provider.mu.Unlock()
-	engagedAs(r.Provider, "s", "A")
-	r.Provider.entries["s"].seen = &Observation{Identity: "A"}
-	seen := r.Provider.Observation("s")
-	if told != 1 || seen.IdentityTime.IsZero() {
-		t.Errorf("told %d times, and seen is %+v", told, seen)
+	if known := memory.Of(r.Provider, "s"); !slices.Contains(known, ".members.forgotten[s]") {
+		t.Errorf("of s is known %q", known)
 	}
+	if known := memory.Of(r.Provider, "known"); slices.Contains(known, ".members.forgotten[known]") {
+		t.Errorf("of the other is known %q", known)
+	}
+	seen := &spoke.Observation{Identity: "A", IdentityTime: time.Now()}
 	sc := memberOf("s", "")
 	sc.Status = statusOf(sc, news{seen: seen}, metav1.Now())
 	if since := sc.Status.IdentityTime; since.IsZero() || since.Nanosecond() != 0 || time.Since(since.Time) > time.Minute {
@@ -136,13 +132,8 @@ func TestRecollect(t *testing.T) {
 		t.Errorf("the status has %v then", again.IdentityTime)
 	}
 	r.gone("s")
-	r.Provider.Forgot("s")
-	r.gone("s") // before it was connected
-	r.Provider.mu.Lock()
-	defer r.Provider.mu.Unlock()
-	r.Provider.becomeLocked("s", "B")
-	if told != 1 || len(r.recollected) != 0 {
-		t.Errorf("told %d times when it is another one, and %v is remembered", told, r.recollected)
+	if len(r.recollected) != 0 || len(memory.Of(r.Provider, "s")) > 0 {
+		t.Errorf("%v is remembered", r.recollected)
 	}
 }
 
@@ -153,11 +144,30 @@ func TestReplacedSpokeCluster(t *testing.T) {
 	if err := r.learn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	departed := &departure{state: Departure{Done: true}, cancel: func() {}}
-	r.Provider.leaving["s"] = departed
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() { _ = r.Provider.Start(ctx, nil) }()
+	progress := workqueue.NewTypedRateLimitingQueue(queue.Backoff[reconcile.Request]())
+	defer progress.ShutDown()
+	if err := r.Provider.Changes().Start(ctx, progress); err != nil {
+		t.Fatal(err)
+	}
+	options := spoke.DepartOptions{Stays: "a test"}
+	if _, err := r.Provider.Depart(ctx, "s", options); err != nil {
+		t.Fatal(err)
+	}
+	progress.Get() // it has left
+	if d, err := r.Provider.Depart(ctx, "s", options); err != nil || !d.Done {
+		t.Fatalf("got %+v, %v", d, err)
+	}
+	remembered := func() []string {
+		return slices.DeleteFunc(memory.Of(r.Provider, "s"), func(where string) bool {
+			return where != ".leaving[s]" && where != ".members.identities[s]"
+		})
+	}
 	sc, _, err := r.member(t.Context(), "s", nil)
-	if err != nil || r.Provider.leaving["s"] != departed || r.Provider.admit("s", "is") == nil {
-		t.Fatalf("the same one is forgotten: %v", err)
+	if got := remembered(); err != nil || len(got) != 2 {
+		t.Fatalf("the same one is forgotten: %v, %q", err, got)
 	}
 	sc.Finalizers = nil
 	if err := r.Client.Update(t.Context(), sc); err != nil {
@@ -174,11 +184,8 @@ func TestReplacedSpokeCluster(t *testing.T) {
 	if _, _, err := r.member(t.Context(), "s", nil); err != nil {
 		t.Fatal(err)
 	}
-	if r.Provider.leaving["s"] != nil {
-		t.Error("it has left already")
-	}
-	if err := r.Provider.admit("s", "is"); err != nil {
-		t.Errorf("it is taken for the former: %v", err)
+	if got := remembered(); len(got) > 0 { // it has not left already, and is not taken for the former
+		t.Errorf("of the former is remembered %q", got)
 	}
 }
 
@@ -200,7 +207,7 @@ func TestShowWithAnOldCache(t *testing.T) {
 		}
 		return sc
 	}
-	finding := &Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: "no Secret"}
+	finding := &spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: "no Secret"}
 	show := func(sc *v1alpha1.SpokeCluster, message string, wantWrites, wantEvents int) {
 		t.Helper()
 		finding.Message = message

@@ -1,4 +1,4 @@
-package spoke
+package membership
 
 import (
 	"slices"
@@ -8,19 +8,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // An outage is announced once when it begins and once when it ends, not for every condition that follows from
 // it.
 func TestAnnounceAnOutage(t *testing.T) {
 	for name, tc := range map[string]struct {
-		was, is *Observation
+		was, is *spoke.Observation
 		want    []string
 	}{
-		"it is away": {was: good(), is: with(good(), func(o *Observation) { o.Connected = unreachable }), want: []string{v1alpha1.ReasonUnreachable}},
-		"it is back": {was: with(good(), func(o *Observation) { o.Connected = unreachable }), is: good(), want: []string{v1alpha1.ReasonConnected, v1alpha1.ReasonReady}},
+		"it is away": {was: good(), is: with(good(), func(o *spoke.Observation) { o.Connected = unreachable }), want: []string{v1alpha1.ReasonUnreachable}},
+		"it is back": {was: with(good(), func(o *spoke.Observation) { o.Connected = unreachable }), is: good(), want: []string{v1alpha1.ReasonConnected, v1alpha1.ReasonReady}},
 		"it is back without PrometheusRules": {
-			was: with(good(), func(o *Observation) { o.Connected = unreachable }), is: with(good(), func(o *Observation) { o.Served = served(errNotFound) }),
+			was: with(good(), func(o *spoke.Observation) { o.Connected = unreachable }), is: with(good(), func(o *spoke.Observation) { o.Served = notServed }),
 			want: []string{v1alpha1.ReasonConnected, v1alpha1.ReasonCRDMissing},
 		},
 		"it is served for the first time": {is: good(), want: []string{v1alpha1.ReasonConnected, v1alpha1.ReasonServed, v1alpha1.ReasonReady}},

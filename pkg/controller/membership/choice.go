@@ -1,9 +1,10 @@
-package spoke
+package membership
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/retry"
@@ -11,21 +12,13 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// seenAlone chooses nothing.
-func seenAlone(ctx context.Context, _, _ string, _ Evaluators, look look) ([]v1alpha1.Evaluator, error) {
-	seen, err := look(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	return seen.List, nil
-}
-
-// settle decides which evaluators of a spoke are chosen. identity is that of its cluster. A new choice is in the
+// choose decides which evaluators of a spoke are chosen. identity is that of its cluster. A new choice is in the
 // status before it is returned, and so before any rule is written according to it. Otherwise a restart could
 // lead to another choice.
-func (r *Registrar) settle(ctx context.Context, name, identity string, before Evaluators, look look) ([]v1alpha1.Evaluator, error) {
+func (r *Reconciler) choose(ctx context.Context, name, identity string, before spoke.Evaluators, look spoke.Look) ([]v1alpha1.Evaluator, error) {
 	sc, err := r.spokeCluster(ctx, name)
 	if err != nil {
 		return nil, err
@@ -42,16 +35,16 @@ func (r *Registrar) settle(ctx context.Context, name, identity string, before Ev
 			return err
 		}
 		list = r.Evaluation.Choose(ctx, recordOf(sc, identity), before, seen)
-		seen.limit(ctx, list)
+		seen.Limit(ctx, list)
 		return r.record(ctx, sc, list)
 	})
 	return list, err
 }
 
 // recordTimeout bounds the write of a choice.
-const recordTimeout = requestTimeout
+const recordTimeout = 5 * time.Second
 
-func (r *Registrar) spokeCluster(ctx context.Context, name string) (*v1alpha1.SpokeCluster, error) {
+func (r *Reconciler) spokeCluster(ctx context.Context, name string) (*v1alpha1.SpokeCluster, error) {
 	sc := &v1alpha1.SpokeCluster{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, sc); err != nil {
 		return nil, fmt.Errorf("reading SpokeCluster %s: %w", name, err)
@@ -72,13 +65,13 @@ func recordOf(sc *v1alpha1.SpokeCluster, identity string) *v1alpha1.SpokeCluster
 
 // expected are the evaluators that have to be looked for, whatever else a spoke has: those that a
 // person named, and those that are chosen, unless their namespace is not trusted any more.
-func (r *Registrar) expected(sc *v1alpha1.SpokeCluster, before Evaluators) []v1alpha1.EvaluatorReference {
+func (r *Reconciler) expected(sc *v1alpha1.SpokeCluster, before spoke.Evaluators) []v1alpha1.EvaluatorReference {
 	out := slices.Clone(sc.Spec.EvaluatorRefs)
 	record := sc.Status.Evaluators
 	if before.Known {
 		record = before.List
 	}
-	trusted := r.Provider.opts.EvaluatorNamespaces
+	trusted := r.EvaluatorNamespaces
 	for i := range record {
 		e := &record[i]
 		if rule.IsRecorded(*e) && (len(trusted) == 0 || slices.Contains(trusted, e.Namespace)) {
@@ -90,9 +83,9 @@ func (r *Registrar) expected(sc *v1alpha1.SpokeCluster, before Evaluators) []v1a
 
 // record writes into the status which evaluators are chosen, or that none is, if the status does not show it
 // yet. A choice by spec.evaluatorRefs is recorded in the spec already.
-func (r *Registrar) record(ctx context.Context, sc *v1alpha1.SpokeCluster, list []v1alpha1.Evaluator) error {
+func (r *Reconciler) record(ctx context.Context, sc *v1alpha1.SpokeCluster, list []v1alpha1.Evaluator) error {
 	next := sc.DeepCopy()
-	r.tellEvaluation(&next.Status, sc, news{seen: &Observation{Evaluators: Evaluators{List: list, Known: true}}})
+	r.tellEvaluation(&next.Status, sc, news{seen: &spoke.Observation{Evaluators: spoke.Evaluators{List: list, Known: true}}})
 	if len(sc.Spec.EvaluatorRefs) > 0 || rule.SameChoice(next.Status.Evaluators, sc.Status.Evaluators) && isAmbiguous(next) == isAmbiguous(sc) {
 		return nil
 	}

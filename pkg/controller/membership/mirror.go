@@ -1,4 +1,4 @@
-package spoke
+package membership
 
 import (
 	"context"
@@ -17,20 +17,8 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	applyv1alpha1 "github.com/rulefleet/rulefleet/api/v1alpha1/applyconfiguration/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
-
-// membership identifies a SpokeCluster in contests: the fields that the operator writes, or one annotation
-// that it removes.
-func membership(name, annotation string) contest.Object {
-	o := contest.Object{Spoke: name, Kind: contest.SpokeCluster, Annotation: annotation}
-	o.Name = name
-	return o
-}
-
-// Removing is the removal of an annotation that the operator has acted on.
-func Removing(sc *v1alpha1.SpokeCluster, annotation string) contest.Write {
-	return contest.Write{Object: membership(sc.Name, annotation), Meant: sc.Annotations[annotation], Base: sc.ResourceVersion}
-}
 
 // creation is the creation of a SpokeCluster. A tool may delete the SpokeCluster again each time, and register its
 // Secret again. Each time, the rules are removed from the spoke. What is known of it survives the SpokeCluster.
@@ -42,9 +30,9 @@ func creation(name string, secret types.UID) contest.Write {
 
 // recreate returns how long to wait before a SpokeCluster is created that another client keeps deleting, and reports
 // that with an Event on the Secret.
-func (r *Registrar) recreate(secret *corev1.Secret) time.Duration {
+func (r *Reconciler) recreate(secret *corev1.Secret) time.Duration {
 	return r.Contests.Yield(creation(secret.Name, secret.UID), nil, func(message string) {
-		r.Recorder.Eventf(secret, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Register", "%s", Clip(message, MaxNote))
+		r.Recorder.Eventf(secret, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Register", "%s", spoke.Clip(message, spoke.MaxNote))
 	}).Wait
 }
 
@@ -54,7 +42,7 @@ func silent(string) {}
 // mirror writes the labels and the finalizer of a SpokeCluster, or creates it. If another client keeps
 // reverting that, mirror returns the SpokeCluster as it is and the time until the next attempt. Otherwise it
 // returns nil, and the event of the write triggers the next reconcile.
-func (r *Registrar) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, labels map[string]string) (*v1alpha1.SpokeCluster, time.Duration, error) {
+func (r *Reconciler) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, labels map[string]string) (*v1alpha1.SpokeCluster, time.Duration, error) {
 	apply := applyv1alpha1.SpokeCluster(sc.Name).WithLabels(labels).WithFinalizers(v1alpha1.LeaveFinalizer)
 	meant, err := json.Marshal(apply) // which sorts the labels
 	u := &unstructured.Unstructured{}
@@ -62,7 +50,7 @@ func (r *Registrar) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, secre
 		return nil, 0, fmt.Errorf("encoding SpokeCluster %s: %w", sc.Name, err)
 	}
 	u.SetResourceVersion(sc.ResourceVersion) // the next version in the cache is not older than this write
-	write := contest.Write{Object: membership(sc.Name, ""), Meant: string(meant), Base: sc.ResourceVersion}
+	write := contest.Write{Object: contest.Membership(sc.Name, ""), Meant: string(meant), Base: sc.ResourceVersion}
 	if sc.ResourceVersion == "" {
 		if wait := r.recreate(secret); wait > 0 {
 			return nil, wait, nil
@@ -97,8 +85,8 @@ func (r *Registrar) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, secre
 // confirm the same cluster again later. The status has the identity by then; without it, a restart would
 // require another confirmation. If another client keeps setting the annotation, accepted returns the time
 // until the next attempt. Otherwise the event of the write triggers the next reconcile.
-func (r *Registrar) accepted(ctx context.Context, sc *v1alpha1.SpokeCluster) (time.Duration, error) {
-	write := Removing(sc, v1alpha1.AcceptIdentityAnnotation)
+func (r *Reconciler) accepted(ctx context.Context, sc *v1alpha1.SpokeCluster) (time.Duration, error) {
+	write := contest.Removal(sc, v1alpha1.AcceptIdentityAnnotation)
 	if turn := r.Contests.Yield(write, sc, silent); turn.Behind || turn.Wait > 0 {
 		return turn.Wait, nil
 	}

@@ -1,7 +1,6 @@
-package spoke
+package membership
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,14 +9,14 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
-	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
+	"github.com/rulefleet/rulefleet/pkg/controller/brake"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // managed is an entry of managedFields, as the API server writes it for labels.
@@ -175,28 +174,32 @@ var (
 )
 
 var (
-	isConnected = Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected, Message: "the spoke answers"}
-	unreachable = disconnected(errors.New("dial tcp: refused"))
-	badConfig   = disconnected(&kubeconfig.RefusedError{Field: "user.exec", Message: "no"})
-	noSecret    = Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: "no Secret"}
+	isConnected  = spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected, Message: "the spoke answers"}
+	unreachable  = spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonUnreachable, Message: "dial tcp: refused; check the API server"}
+	badConfig    = spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonInvalidKubeconfig, Message: "the kubeconfig is refused: user.exec: no"}
+	unauthorized = spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAuthFailed, Message: "the spoke rejects the credential (401)"}
+	forbidden    = spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonForbidden, Message: "the spoke's RBAC denies a request"}
+	isServed     = spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonServed, Message: "PrometheusRules can be read"}
+	notServed    = spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonCRDMissing, Message: "the spoke does not serve PrometheusRules"}
+	noSecret     = spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: "no Secret"}
 )
 
 // good is all that is seen of a spoke that is well.
-func good() *Observation {
-	return &Observation{
-		Connected: isConnected, Served: served(nil), Version: "v1.36.3", Identity: "uid",
-		Counts: Counts{Deployments: 7, Known: true}, Contact: contact.Time,
+func good() *spoke.Observation {
+	return &spoke.Observation{
+		Connected: isConnected, Served: isServed, Version: "v1.36.3", Identity: "uid",
+		Counts: spoke.Counts{Deployments: 7, Known: true}, Contact: contact.Time,
 	}
 }
 
-func with(o *Observation, change func(*Observation)) *Observation {
+func with(o *spoke.Observation, change func(*spoke.Observation)) *spoke.Observation {
 	change(o)
 	return o
 }
 
 // member returns a SpokeCluster with the status that was derived long ago from what
 // was seen then, if anything was.
-func member(seen *Observation) *v1alpha1.SpokeCluster {
+func member(seen *spoke.Observation) *v1alpha1.SpokeCluster {
 	sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s", Generation: 1}}
 	if seen != nil {
 		seen.Contact = longAgo.Time
@@ -208,9 +211,9 @@ func member(seen *Observation) *v1alpha1.SpokeCluster {
 // statusCase is a spoke's status, and what is news of it.
 type statusCase struct {
 	sc      *v1alpha1.SpokeCluster
-	seen    *Observation
-	finding *Finding
-	held    *Held
+	seen    *spoke.Observation
+	finding *spoke.Finding
+	held    *brake.Held
 	doomed  []string // nil: not known
 	refused int
 	crowded string
@@ -239,19 +242,19 @@ func TestStatusOf(t *testing.T) {
 	never := func() *v1alpha1.SpokeCluster { return member(nil) }
 	well := func() *v1alpha1.SpokeCluster { return member(good()) }
 	down := func() *v1alpha1.SpokeCluster {
-		return member(with(good(), func(o *Observation) { o.Connected = unreachable }))
+		return member(with(good(), func(o *spoke.Observation) { o.Connected = unreachable }))
 	}
 	for name, tc := range map[string]statusCase{
 		"registered, and nothing seen yet": {
 			sc: never(), want: map[string]string{connected: unknown, ready: unknown}, moved: []string{connected, ready},
 		},
 		"never reached": {
-			sc: never(), seen: &Observation{Connected: unreachable},
+			sc: never(), seen: &spoke.Observation{Connected: unreachable},
 			want:  map[string]string{connected: "False/Unreachable", ready: "False/Unreachable"},
 			moved: []string{connected, ready},
 		},
 		"reached, and PrometheusRules not looked at": {
-			sc: never(), seen: with(good(), func(o *Observation) { o.Served = Finding{} }),
+			sc: never(), seen: with(good(), func(o *spoke.Observation) { o.Served = spoke.Finding{} }),
 			want:  map[string]string{connected: "True/Connected", ready: unknown},
 			moved: []string{connected, ready}, contact: contact,
 		},
@@ -267,7 +270,9 @@ func TestStatusOf(t *testing.T) {
 			},
 		},
 		"counts of what was there on a restart": {
-			sc: well(), seen: with(good(), func(o *Observation) { o.Counts = Counts{Deployments: 1, Rules: 1, Known: true, First: true} }),
+			sc: well(), seen: with(good(), func(o *spoke.Observation) {
+				o.Counts = spoke.Counts{Deployments: 1, Rules: 1, Known: true, First: true}
+			}),
 			want:    map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
 			contact: longAgo,
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
@@ -283,17 +288,17 @@ func TestStatusOf(t *testing.T) {
 			contact: longAgo,
 		},
 		"no PrometheusRules": {
-			sc: well(), seen: with(good(), func(o *Observation) { o.Served = served(errNotFound) }),
+			sc: well(), seen: with(good(), func(o *spoke.Observation) { o.Served = notServed }),
 			want:  map[string]string{connected: "True/Connected", prs: "False/CRDMissing", ready: "False/CRDMissing"},
 			moved: []string{prs, ready}, contact: longAgo,
 		},
 		"PrometheusRules may not be read": {
-			sc: well(), seen: with(good(), func(o *Observation) { o.Served = served(errForbidden) }),
+			sc: well(), seen: with(good(), func(o *spoke.Observation) { o.Served = forbidden }),
 			want:  map[string]string{connected: "True/Connected", prs: "False/Forbidden", ready: "False/Forbidden"},
 			moved: []string{prs, ready}, contact: longAgo,
 		},
 		"PrometheusRules may not be written": {
-			sc: well(), seen: with(good(), func(o *Observation) { o.Writes = (grants{missing: writesRules}).writes() }),
+			sc: well(), seen: with(good(), func(o *spoke.Observation) { o.Writes = forbidden }),
 			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/Forbidden"},
 			moved: []string{ready}, contact: longAgo,
 		},
@@ -309,22 +314,22 @@ func TestStatusOf(t *testing.T) {
 			},
 		},
 		"contested, and not reached": {
-			sc: well(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), undone: "x",
+			sc: well(), seen: with(good(), func(o *spoke.Observation) { o.Connected = unreachable }), undone: "x",
 			want:  map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
 			moved: []string{connected, prs, ready}, contact: contact,
 		},
 		"contested, and deletions are held": {
-			sc: well(), seen: good(), undone: "x", held: &Held{Message: "21 of 40"},
+			sc: well(), seen: good(), undone: "x", held: &brake.Held{Message: "21 of 40"},
 			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/DeletionsHeld"},
 			moved: []string{ready}, contact: longAgo,
 		},
 		"not reached any more": {
-			sc: well(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }),
+			sc: well(), seen: with(good(), func(o *spoke.Observation) { o.Connected = unreachable }),
 			want:  map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
 			moved: []string{connected, prs, ready}, contact: contact,
 		},
 		"not reached since the restart": {
-			sc: well(), seen: &Observation{Connected: unreachable},
+			sc: well(), seen: &spoke.Observation{Connected: unreachable},
 			want:  map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
 			moved: []string{connected, prs, ready}, contact: longAgo,
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
@@ -335,7 +340,7 @@ func TestStatusOf(t *testing.T) {
 			},
 		},
 		"another reason": {
-			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = disconnected(errUnauthorized) }),
+			sc: down(), seen: with(good(), func(o *spoke.Observation) { o.Connected = unauthorized }),
 			want:    map[string]string{connected: "False/AuthFailed", prs: "Unknown/AuthFailed", ready: "False/AuthFailed"},
 			contact: longAgo,
 		},
@@ -387,17 +392,17 @@ func TestStatusOf(t *testing.T) {
 			},
 		},
 		"a refused kubeconfig in place of one that does not work": {
-			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), finding: &badConfig,
+			sc: down(), seen: with(good(), func(o *spoke.Observation) { o.Connected = unreachable }), finding: &badConfig,
 			want:    map[string]string{connected: "False/InvalidKubeconfig", prs: "Unknown/InvalidKubeconfig", ready: "False/InvalidKubeconfig"},
 			contact: longAgo,
 		},
 		"deletions are held": {
-			sc: well(), seen: good(), held: &Held{Count: 60, Suspects: 15, Names: []string{"a/b"}, Message: "60 deletions are held"},
+			sc: well(), seen: good(), held: &brake.Held{Count: 60, Suspects: 15, Names: []string{"a/b"}, Message: "60 deletions are held"},
 			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/DeletionsHeld"},
 			moved: []string{ready}, contact: longAgo,
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
-				want := &Held{Count: 60, Suspects: 15, Names: []string{"a/b"}, Message: "60 deletions are held"}
+				want := &brake.Held{Count: 60, Suspects: 15, Names: []string{"a/b"}, Message: "60 deletions are held"}
 				if got := heldIn(&s); !got.Equal(want) {
 					t.Errorf("the status tells of %+v, want %+v", got, want)
 				}
@@ -406,7 +411,7 @@ func TestStatusOf(t *testing.T) {
 		"deletions were held": {
 			sc: func() *v1alpha1.SpokeCluster {
 				sc := member(nil)
-				sc.Status = statusOf(sc, news{seen: good(), held: &Held{Count: 60, Message: "60"}}, longAgo)
+				sc.Status = statusOf(sc, news{seen: good(), held: &brake.Held{Count: 60, Message: "60"}}, longAgo)
 				return sc
 			}(),
 			seen:  good(),
@@ -420,7 +425,7 @@ func TestStatusOf(t *testing.T) {
 			},
 		},
 		"deletions are held in a spoke that is down": {
-			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), held: &Held{Count: 60, Message: "60"},
+			sc: down(), seen: with(good(), func(o *spoke.Observation) { o.Connected = unreachable }), held: &brake.Held{Count: 60, Message: "60"},
 			want:    map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
 			contact: longAgo,
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
@@ -436,18 +441,18 @@ func TestStatusOf(t *testing.T) {
 			moved: []string{ready}, contact: longAgo, check: pendingIs(2, 0, "a/b", "a/c"),
 		},
 		"suspended, and down": {
-			sc: spec(down(), suspend), seen: with(good(), func(o *Observation) { o.Connected = unreachable }),
+			sc: spec(down(), suspend), seen: with(good(), func(o *spoke.Observation) { o.Connected = unreachable }),
 			want:    map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Suspended"},
 			contact: longAgo,
 		},
 		"rules were deleted while it is down": {
-			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), doomed: []string{"a/b"},
+			sc: down(), seen: with(good(), func(o *spoke.Observation) { o.Connected = unreachable }), doomed: []string{"a/b"},
 			want:    map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
 			contact: longAgo, check: pendingIs(1, 0, "a/b"),
 		},
 		"rules were deleted while it is down, and more are held": {
-			sc: down(), seen: with(good(), func(o *Observation) { o.Connected = unreachable }), doomed: []string{"a/b", "a/c"},
-			held:    &Held{Count: 60, Suspects: 15, Message: "60"},
+			sc: down(), seen: with(good(), func(o *spoke.Observation) { o.Connected = unreachable }), doomed: []string{"a/b", "a/c"},
+			held:    &brake.Held{Count: 60, Suspects: 15, Message: "60"},
 			want:    map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
 			contact: longAgo, check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
@@ -463,7 +468,7 @@ func TestStatusOf(t *testing.T) {
 				sc.Status.PendingDeletions = pendingOf([]string{"a/b"}, 0)
 				return sc
 			}(),
-			seen: &Observation{Connected: unreachable},
+			seen: &spoke.Observation{Connected: unreachable},
 			want: map[string]string{connected: "False/Unreachable", prs: "Unknown/Unreachable", ready: "False/Unreachable"},
 
 			contact: longAgo, check: pendingIs(1, 0, "a/b"),
@@ -515,12 +520,12 @@ func TestStatusOf(t *testing.T) {
 			},
 		},
 		"a long text of the spoke's": {
-			sc: well(), seen: good(), finding: &Finding{Status: metav1.ConditionFalse, Reason: "X", Message: strings.Repeat("é", 5000)},
+			sc: well(), seen: good(), finding: &spoke.Finding{Status: metav1.ConditionFalse, Reason: "X", Message: strings.Repeat("é", 5000)},
 			want:    map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
 			contact: longAgo,
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
-				if n := len(meta.FindStatusCondition(s.Conditions, connected).Message); n > maxMessage+len("…") {
+				if n := len(meta.FindStatusCondition(s.Conditions, connected).Message); n > spoke.MaxMessage+len("…") {
 					t.Errorf("the message has %d bytes", n)
 				}
 			},
@@ -589,11 +594,3 @@ func TestStatusAfterRestart(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, sc.Status)
 	}
 }
-
-// Errors of API servers.
-var (
-	resource        = v1alpha1.GroupVersion.WithResource("prometheusrules").GroupResource()
-	errNotFound     = fmt.Errorf("listing: %w", apierrors.NewNotFound(resource, ""))
-	errForbidden    = fmt.Errorf("listing: %w", apierrors.NewForbidden(resource, "", errors.New("RBAC")))
-	errUnauthorized = fmt.Errorf("listing: %w", apierrors.NewUnauthorized("Unauthorized"))
-)

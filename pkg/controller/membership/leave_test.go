@@ -1,0 +1,72 @@
+package membership
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+)
+
+// TestLeaving checks what is shown of a spoke that leaves, and of one that has left.
+func TestLeaving(t *testing.T) {
+	t.Parallel()
+	deadline := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		departure   spoke.Departure
+		identity    string
+		ready, left string
+		pending     int32
+	}{
+		"removing": {
+			departure: spoke.Departure{Known: true, Left: []string{"shop/a", "shop/b"}, Removed: 1}, identity: "uid",
+			ready: "removing 2 rules from the spoke until 2026-01-02T03:04:05Z at the latest", pending: 2,
+			left: "Normal Left 1 PrometheusRule was removed from the spoke; none is left",
+		},
+		"stuck": {
+			departure: spoke.Departure{Left: []string{"shop/a"}, Why: "the spoke rejects the credential (401)"}, identity: "uid",
+			ready: "removing its rules from the spoke until 2026-01-02T03:04:05Z at the latest. The removal is stuck: the spoke rejects the credential (401)",
+			left:  "Warning LeftBehind the PrometheusRules of up to 1 AlertRules were left in the spoke: the spoke rejects the credential (401)",
+		},
+		"orphaned": {
+			departure: spoke.Departure{Known: true, Stays: true, Left: []string{"shop/a"}, Why: "spec.deletionPolicy of the SpokeCluster is Orphan"}, identity: "uid",
+			ready: "its rules stay in the spoke: spec.deletionPolicy of the SpokeCluster is Orphan",
+			left:  "Warning LeftBehind 1 PrometheusRule was left in the spoke: spec.deletionPolicy of the SpokeCluster is Orphan",
+		},
+		"kept by another": {
+			departure: spoke.Departure{Stays: true, Kept: true, Why: "SpokeCluster eu-2 is the same cluster and manages them"}, identity: "uid",
+			ready: "its rules stay in the spoke: SpokeCluster eu-2 is the same cluster and manages them",
+			left:  "Normal Left its PrometheusRules stay in the spoke: SpokeCluster eu-2 is the same cluster and manages them",
+		},
+		"never connected": {
+			departure: spoke.Departure{Why: "no answer in time: context deadline exceeded; check that the API server runs", Left: []string{"shop/a"}},
+			ready:     "The removal is stuck: no answer in time",
+			left:      "Normal Left nothing was removed from the spoke, because this SpokeCluster was never connected to it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sc := memberOf("s", tc.identity)
+			tc.departure.Deadline = deadline
+			status := leavingStatus(sc, tc.departure, metav1.Now())
+			if ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); ready == nil || !strings.Contains(ready.Message, tc.ready) {
+				t.Errorf("Ready is %+v", ready)
+			}
+			if p := status.PendingDeletions; (p == nil && tc.pending > 0) || (p != nil && p.Count != tc.pending) {
+				t.Errorf("pending are %+v", p)
+			}
+			if tc.departure.Known && !tc.departure.Stays {
+				tc.departure.Left = nil
+			}
+			r, recorder := registrar(t)
+			r.farewell(sc, tc.departure)
+			if got := <-recorder.Events; !strings.HasPrefix(got, tc.left) {
+				t.Errorf("the event is %q", got)
+			}
+		})
+	}
+}
