@@ -15,7 +15,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// rulesOfSpokes gives the registrar access to AlertRules. They are in different packages, and neither
+// rulesOfSpokes gives package membership access to AlertRules. They are in different packages, and neither
 // imports the other.
 type rulesOfSpokes struct {
 	hub         client.Reader

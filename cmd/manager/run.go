@@ -258,11 +258,11 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 
 	// (0) Secret → spoke
 	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard, generator: generator, distributor: distributor}
-	registrar := &membership.Reconciler{
+	members := &membership.Reconciler{
 		Client: local.GetClient(), Live: local.GetAPIReader(), Provider: provider, HubID: hubID, Namespace: o.namespace, EvaluatorNamespaces: o.evaluatorNamespaces(),
 		Brake: held, Rules: rules, Failures: failures, Evaluation: poller, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout, TrackingLabels: fields(o.trackingLabels), Log: mgr.GetLogger(),
 	}
-	if err := registrar.SetupWithManager(local); err != nil {
+	if err := members.SetupWithManager(local); err != nil {
 		return err
 	}
 	// (1) Deployment → AlertRule

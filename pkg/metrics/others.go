@@ -6,7 +6,7 @@ var others = []Metric{
 	{
 		Name: "controller_runtime_reconcile_total", Type: Counter, Labels: []string{"controller", "result"},
 		Help: "Number of reconciles by controller and result (success, requeue, requeue_after, error).",
-		Use:  "Shows the amount of work. `distribute` processes pairs of an AlertRule and a spoke, `generate` Deployments, `status` AlertRules, and `registrar` SpokeClusters.",
+		Use:  "Shows the amount of work. `distribute` processes pairs of an AlertRule and a spoke, `generate` Deployments, `status` AlertRules, and `membership` SpokeClusters.",
 	},
 	{
 		Name: "controller_runtime_reconcile_errors_total", Type: Counter, Labels: []string{"controller"},

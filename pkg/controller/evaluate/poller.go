@@ -1,6 +1,6 @@
 // Package evaluate polls the Prometheus and ThanosRulers of the spokes: which of this hub's rules they have
 // loaded, whether these evaluate, what fires, and whether the metrics exist that the rules need. It writes
-// nothing: distribute turns the results into verdicts, and the registrar shows the state of the evaluators.
+// nothing: distribute turns the results into verdicts, and package membership shows the state of the evaluators.
 //
 // Each engaged spoke has a goroutine that polls at an interval. Nothing else waits for the answers.
 package evaluate

@@ -102,7 +102,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.GetName()}}}
 	})
 	err := ctrl.NewControllerManagedBy(mgr).
-		Named("registrar").
+		Named("membership").
 		Watches(&corev1.Secret{}, byName).
 		Watches(&v1alpha1.SpokeCluster{}, byName).
 		WatchesRawSource(r.Provider.Changes()).

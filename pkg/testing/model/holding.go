@@ -20,7 +20,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 )
 
-// holding is what a process does about held deletions: it shows them on the SpokeCluster, as the registrar does, and
+// holding is what a process does about held deletions: it shows them on the SpokeCluster, as package membership does, and
 // processes acknowledgements.
 type holding struct {
 	*brake.Reconciler

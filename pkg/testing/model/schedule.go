@@ -208,7 +208,7 @@ func (s *Schedule) defineSpokesAgain(*rapid.T) {
 	s.registerAgain()
 }
 
-// registerAgain creates the SpokeCluster after it was lost, as the registrar does. Its labels and its identity are lost.
+// registerAgain creates the SpokeCluster after it was lost, as package membership does. Its labels and its identity are lost.
 func (s *Schedule) registerAgain() {
 	s.Say("the manager creates the SpokeCluster")
 	s.Create(s.Hub, &v1alpha1.SpokeCluster{
