@@ -258,23 +258,32 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestReleasesCantBeRead has a person who may not list Secrets: the right is named along with others.
+// TestReleasesCantBeRead has a person who may not list Secrets: the right is named along with others. It also has an
+// API server that says that the person may, and then refuses.
 func TestReleasesCantBeRead(t *testing.T) {
 	for _, args := range []string{"install", "upgrade", "uninstall --yes"} {
-		t.Run(args, func(t *testing.T) {
-			h := helmHub{allowed: func(s authorizationv1.SelfSubjectAccessReviewSpec) bool { return false }}
-			c, helm := h.client(t), h.helm(t)
-			r := invoke(t, c, "", func(e *env.Env) {
-				e.Hub.Helm = func(namespace string) (*action.Configuration, error) {
-					cfg, err := helm(namespace)
-					cfg.Releases = storage.Init(&unreadable{driver.NewMemory()})
-					return cfg, err
+		for allowed, want := range map[bool]string{
+			false: "list secrets in namespace rulefleet-system, create secrets",
+			true:  "the hub does not let you read the releases in namespace rulefleet-system",
+		} {
+			t.Run(fmt.Sprintf("%s allowed=%v", args, allowed), func(t *testing.T) {
+				if strings.HasPrefix(args, "uninstall") {
+					want = strings.Replace(want, "create", "update", 1)
 				}
-			}, strings.Fields(args)...)
-			if r.code != exit.Denied || !strings.Contains(r.err.String(), "list secrets in namespace rulefleet-system") {
-				t.Errorf("exit code %d: %s", r.code, r.err.String())
-			}
-		})
+				h := helmHub{allowed: func(authorizationv1.SelfSubjectAccessReviewSpec) bool { return allowed }}
+				c, helm := h.client(t), h.helm(t)
+				r := invoke(t, c, "", func(e *env.Env) {
+					e.Hub.Helm = func(namespace string) (*action.Configuration, error) {
+						cfg, err := helm(namespace)
+						cfg.Releases = storage.Init(&unreadable{driver.NewMemory()})
+						return cfg, err
+					}
+				}, strings.Fields(args)...)
+				if r.code != exit.Denied || !strings.Contains(r.err.String(), want) {
+					t.Errorf("exit code %d: %s", r.code, r.err.String())
+				}
+			})
+		}
 	}
 }
 

@@ -62,6 +62,13 @@ KIND is one of these:
 	return cmd
 }
 
+// question is a question about AlertRules.
+type question struct {
+	*env.Env
+	p   *output.Printer
+	all bool
+}
+
 // about answers about an object, or about everything.
 func (q *question) about(ctx context.Context, ref env.Ref) error {
 	switch ref.Kind {
@@ -73,13 +80,6 @@ func (q *question) about(ctx context.Context, ref env.Ref) error {
 		return q.rule(ctx, ref.Name)
 	}
 	return q.overview(ctx)
-}
-
-// question is a question about AlertRules.
-type question struct {
-	*env.Env
-	p   *output.Printer
-	all bool
 }
 
 // rules lists AlertRules. ofAll includes all namespaces, whatever the flags say.

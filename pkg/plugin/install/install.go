@@ -269,8 +269,7 @@ func (o *operation) preview(ctx context.Context) error {
 
 // describeFailure says how to go on after a failure.
 func (o *operation) describeFailure(err error) error {
-	var own *exit.Error
-	if errors.As(err, &own) {
+	if _, ok := errors.AsType[*exit.Error](err); ok {
 		return err
 	}
 	code, _ := exit.Of(err)
