@@ -98,6 +98,9 @@ type joinTest struct {
 	*fleet.Fleet
 
 	k *kubectlRulefleet
+	// joiner is the kubeconfig of someone in the spoke who has only the permissions that a join needs, with escalate and
+	// bind in place of those of the account.
+	joiner []byte
 }
 
 // join returns the arguments of a join of the spoke.
@@ -118,7 +121,7 @@ func TestJoin(t *testing.T) {
 	}
 	startManager(t, f, t.TempDir())
 	k := pluginFor(t, hub, spoke)
-	j := &joinTest{f, k}
+	j := &joinTest{Fleet: f, k: k}
 
 	t.Run("dry run", j.dryRun)
 	t.Run("rights", j.rights)
@@ -232,7 +235,17 @@ func (j *joinTest) rights(t *testing.T) {
 	if writes, _ := pluginWrites(t, j.Hub, spoke); len(writes) > 0 {
 		t.Errorf("it has written: %q", writes)
 	}
-	must(t, spoke.Client.Delete(t.Context(), role))
+	// With escalate and bind, they can register the spoke, as the subtest join shows.
+	before := role.DeepCopy()
+	role.Rules[2].Verbs = append(role.Rules[2].Verbs, "escalate", "bind")
+	must(t, spoke.Client.Patch(t.Context(), role, client.MergeFrom(before)))
+	eventually(t, "the joiner may grant the permissions of the account", func(context.Context) error {
+		if code, _, stderr := k.run(t, j.join("--dry-run")...); code != exit.OK {
+			return fmt.Errorf("it prints %s", stderr)
+		}
+		return nil
+	})
+	j.joiner = user(spoke, "joiner")
 }
 
 // registered returns the configuration by which the hub connects with the spoke.
@@ -283,7 +296,8 @@ func documentedRights(t *testing.T) []string {
 
 func (j *joinTest) first(t *testing.T) {
 	spoke := j.Spoke(spokeA)
-	j.k.expect(t, exit.OK, "Spoke eu-1: the hub manages the rules in the spoke (labels: env=prod,region=eu)", j.join("-l", "env=prod,region=eu")...)
+	joiner := pluginWith(t, map[string][]byte{"hub": j.Hub.Kubeconfig(), spokeA: j.joiner})
+	joiner.expect(t, exit.OK, "Spoke eu-1: the hub manages the rules in the spoke (labels: env=prod,region=eu)", j.join("-l", "env=prod,region=eu")...)
 	s, cfg := registered(t, j.Hub)
 	if s.Labels["env"] != "prod" || s.Labels[v1alpha1.RegistrationLabel] != "true" || s.Annotations != nil {
 		t.Errorf("the Secret has labels %v and annotations %v", s.Labels, s.Annotations)
@@ -473,14 +487,34 @@ func (j *joinTest) severalPrometheus(t *testing.T) {
 	must(t, j.Hub.Client.Patch(t.Context(), &s, client.MergeFrom(before)))
 }
 
+// static registers the spoke with a token that does not expire. A renewal without the flags keeps the kind of the token,
+// and how long it is valid.
 func (j *joinTest) static(t *testing.T) {
-	j.k.expect(t, exit.OK, "token that does not expire", j.join("--auth", "static")...)
-	_, cfg := registered(t, j.Hub)
-	var s corev1.Secret
-	must(t, j.Spoke(spokeA).Client.Get(t.Context(), client.ObjectKey{Namespace: fleet.Namespace, Name: fleet.SpokeUser}, &s))
-	if cfg.BearerToken != string(s.Data[corev1.ServiceAccountTokenKey]) || cfg.BearerToken == "" {
-		t.Error("the token is not that of the Secret")
+	isStatic := func() {
+		t.Helper()
+		_, cfg := registered(t, j.Hub)
+		var s corev1.Secret
+		must(t, j.Spoke(spokeA).Client.Get(t.Context(), client.ObjectKey{Namespace: fleet.Namespace, Name: fleet.SpokeUser}, &s))
+		if cfg.BearerToken != string(s.Data[corev1.ServiceAccountTokenKey]) || cfg.BearerToken == "" {
+			t.Error("the token is not that of the Secret")
+		}
 	}
+	j.k.expect(t, exit.OK, "token that does not expire", j.join("--auth", "static")...)
+	isStatic()
+	j.k.expect(t, exit.OK, "token that does not expire", j.join()...)
+	isStatic()
+	j.k.expect(t, exit.Usage, "the token does not expire", j.join("--duration", "1h")...)
+
+	j.k.expect(t, exit.OK, "token valid until", j.join("--auth", "token", "--duration", "1h")...)
+	code, _, stderr := j.k.run(t, j.join()...)
+	_, until, _ := strings.Cut(stderr, "token valid until ")
+	until, _, _ = strings.Cut(until, "\n")
+	expires, err := time.Parse(time.RFC3339, until)
+	if code != exit.OK || err != nil || time.Until(expires) > time.Hour || time.Until(expires) < 50*time.Minute {
+		t.Errorf("%d %v: %s", code, err, stderr)
+	}
+	j.k.expect(t, exit.OK, "token that does not expire", j.join("--auth", "static")...)
+	isStatic()
 }
 
 func (j *joinTest) unjoin(t *testing.T) {

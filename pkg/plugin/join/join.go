@@ -9,14 +9,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -25,15 +22,6 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 	"github.com/rulefleet/rulefleet/pkg/plugin/output"
 )
-
-// The values of --auth.
-const (
-	authToken  = "token"
-	authStatic = "static"
-)
-
-// credentialTimeout is how long the spoke may take to fill a Secret with a token, and to grant new rights.
-const credentialTimeout = 30 * time.Second
 
 // options are the flags of join.
 type options struct {
@@ -55,7 +43,8 @@ func New(e *env.Env) *cobra.Command {
 The command creates an account with only the permissions that Rulefleet needs in the spoke, puts a kubeconfig
 with a token of this account into a Secret on the hub, and waits until the spoke is Ready. It checks your
 permissions in both clusters first. You can run it again at any time: it renews the token, and corrects what
-was changed. The labels stay as they are, unless you set --labels.`,
+was changed. The labels, the kind of the token and its duration stay as they are, unless you set --labels, --auth or
+--duration. --server, --no-evaluate and --no-policy are not remembered: set them again.`,
 		Example: `  kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 -l env=prod,region=eu
   kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 --dry-run -o yaml`,
 		Args:              cobra.ExactArgs(1),
@@ -65,8 +54,8 @@ was changed. The labels stay as they are, unless you set --labels.`,
 	f.StringVar(&o.context, "spoke-context", "", "the `context` of the spoke in your kubeconfig (required)")
 	f.StringVarP(&o.labels, "labels", "l", "", "the labels of the spoke, such as env=prod,region=eu; they replace those of an earlier join")
 	f.StringVar(&o.server, "server", "", "the `URL` at which the hub's pods reach the spoke's API server (default: the address in the context)")
-	f.StringVar(&o.auth, "auth", authToken, "token: a token that expires after --duration; static: a token that does not expire, in a Secret of the spoke")
-	f.DurationVar(&o.duration, "duration", 365*24*time.Hour, "how long the token is valid; the spoke may grant less")
+	f.StringVar(&o.auth, "auth", "", "token: a token that expires after --duration; static: a token that does not expire, in a Secret of the spoke (default: as before; token for a new spoke)")
+	f.DurationVar(&o.duration, "duration", 0, "how long the token is valid; the spoke may grant less (default: as before; 8760h for a new spoke)")
 	f.StringSliceVar(&o.prometheus, "prometheus", nil, "the Prometheus that evaluates the rules, as NAMESPACE/NAME or ThanosRuler/NAMESPACE/NAME, or auto; needed if the spoke has several")
 	f.BoolVar(&o.noEvaluate, "no-evaluate", false, "omit or revoke the permission to query the spoke's Prometheus")
 	f.BoolVar(&o.noPolicy, "no-policy", false, "do not apply the policy that limits the account to Rulefleet's own PrometheusRules; a policy that exists stays")
@@ -140,9 +129,9 @@ func (j *joining) checkFlags() error {
 	switch {
 	case j.context == "":
 		return exit.New(exit.Usage, "List them: kubectl config get-contexts", "--spoke-context is missing: the context of the spoke in your kubeconfig")
-	case j.auth != authToken && j.auth != authStatic:
+	case j.auth != "" && j.auth != authToken && j.auth != authStatic:
 		return exit.New(exit.Usage, "", "--auth %q is not known; use token or static", j.auth)
-	case j.duration < 10*time.Minute:
+	case j.duration != 0 && j.duration < minDuration:
 		return exit.New(exit.Usage, "", "--duration %v is too short: the minimum is 10m", j.duration)
 	}
 	if j.refs, err = evaluators(j.prometheus); err != nil {
@@ -208,12 +197,13 @@ func (j *joining) checkHub(ctx context.Context) error {
 	return j.checkSecret(ctx)
 }
 
-// checkSecret refuses to overwrite a Secret that is not a registration, and keeps the labels of one that is.
+// checkSecret refuses to overwrite a Secret that is not a registration, and keeps the labels and the kind of token of one
+// that is.
 func (j *joining) checkSecret(ctx context.Context) error {
 	var s corev1.Secret
 	err := j.hub.Get(ctx, client.ObjectKey{Namespace: j.namespace, Name: j.name}, &s)
 	if apierrors.IsNotFound(err) {
-		return nil
+		return j.chooseCredential(nil)
 	}
 	if err != nil {
 		return fmt.Errorf("reading Secret %s/%s on the hub: %w", j.namespace, j.name, err)
@@ -225,7 +215,7 @@ func (j *joining) checkSecret(ctx context.Context) error {
 	if len(j.labels) == 0 {
 		j.labels = s.Labels
 	}
-	return nil
+	return j.chooseCredential(s.Data[v1alpha1.KubeconfigKey])
 }
 
 func (j *joining) checkSpoke(ctx context.Context) error {
@@ -448,59 +438,6 @@ func (j *joining) put(ctx context.Context, c client.Client, o client.Object) err
 	}
 	if err != nil {
 		return fmt.Errorf("applying %s %s: %w", u.GetKind(), u.GetName(), err)
-	}
-	return nil
-}
-
-// credential returns a token of the account, and when it expires, in words.
-func (j *joining) credential(ctx context.Context) (token, expires string, err error) {
-	if j.auth == authStatic {
-		token, err = j.static(ctx)
-		return token, "that does not expire", err
-	}
-	seconds := int64(j.duration.Seconds())
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.DefaultNamespace, Name: account}}
-	if err := j.spoke.Client.SubResource("token").Create(ctx, sa, request); err != nil {
-		return "", "", fmt.Errorf("requesting a token in the spoke: %w", err)
-	}
-	return request.Status.Token, "valid until " + request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339), nil
-}
-
-func (j *joining) static(ctx context.Context) (string, error) {
-	if err := j.put(ctx, j.spoke.Client, staticToken()); err != nil {
-		return "", err
-	}
-	var s corev1.Secret
-	err := wait.PollUntilContextTimeout(ctx, time.Second/5, credentialTimeout, true, func(ctx context.Context) (bool, error) {
-		if err := j.spoke.Client.Get(ctx, client.ObjectKeyFromObject(staticToken()), &s); err != nil {
-			return false, fmt.Errorf("reading the token in the spoke: %w", err)
-		}
-		return len(s.Data[corev1.ServiceAccountTokenKey]) > 0, nil
-	})
-	if wait.Interrupted(err) {
-		return "", exit.New(exit.NotReady, "Check that kube-controller-manager runs in the spoke, or use --auth token.",
-			"the spoke has not filled Secret %s/%s with a token within %v", s.Namespace, s.Name, credentialTimeout)
-	}
-	return string(s.Data[corev1.ServiceAccountTokenKey]), err
-}
-
-// verify uses a client with the new token, so that the hub does not get one that does not work. The API server needs a
-// moment to notice new grants.
-func verify(ctx context.Context, c client.Client, rights []cluster.Right, timeout time.Duration) error {
-	err := wait.PollUntilContextTimeout(ctx, time.Second/5, timeout, true, func(ctx context.Context) (bool, error) {
-		lacking, err := cluster.Lacking(ctx, c, rights)
-		if err == nil {
-			rights = lacking
-		}
-		return err == nil && len(lacking) == 0, err
-	})
-	if wait.Interrupted(err) {
-		return exit.New(exit.NotReady, "Look at ClusterRole "+account+" and its binding in the spoke, and at other authorizers there.",
-			"the account in the spoke lacks permissions: %s", cluster.Words(rights))
-	}
-	if err != nil {
-		return fmt.Errorf("using the new token in the spoke: %w", err)
 	}
 	return nil
 }
