@@ -61,17 +61,19 @@ on() {
 	kubectl --kubeconfig "$(kubeconfig_of "$name")" "$@"
 }
 
-# clusters prints the names of the existing clusters, without the prefix.
+# clusters prints the names of the existing clusters that kind/up created, without the prefix. It recognizes them by
+# their kubeconfigs, so that kind/down spares clusters of the same prefix that somebody else created.
 clusters() {
 	local name
 	for name in $(kind get clusters --quiet); do
-		if [[ $name == "$prefix"-* ]]; then echo "${name#"$prefix-"}"; fi
+		if [[ $name == "$prefix"-* && -e $(kubeconfig_of "${name#"$prefix-"}") ]]; then echo "${name#"$prefix-"}"; fi
 	done
 }
 
-# exists does not use a pipe: grep -q exits at the first match, which fails the process that writes to it.
+# exists NAME: whether there is such a cluster, even if kind/up did not create it. It does not use a pipe: grep -q exits
+# at the first match, which fails the process that writes to it.
 exists() {
 	local all
-	all=$(clusters)
-	grep -Fxq -- "$1" <<<"$all"
+	all=$(kind get clusters --quiet)
+	grep -Fxq -- "$prefix-$1" <<<"$all"
 }
