@@ -36,7 +36,7 @@ const (
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 
 	// HubLabel is the label of a PrometheusRule with the id of the hub that wrote it. A hub only changes
-	// and removes objects with its own id.
+	// and removes objects with its own id, or with an id in spec.adoptHubIDs of the SpokeCluster.
 	HubLabel = Group + "/hub"
 	// AlertRuleHashLabel is the label of a PrometheusRule with a digest of the namespace and name of its
 	// AlertRule, for use in label selectors.

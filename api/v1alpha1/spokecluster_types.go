@@ -93,9 +93,9 @@ type SpokeClusterSpec struct {
 	MaxRules *int32 `json:"maxRules,omitempty"`
 
 	// tenants selects the namespaces of the hub whose AlertRules the spoke takes. By default, it takes those of
-	// all namespaces except system namespaces, whose names begin with kube- or openshift-. AlertRules in
-	// Rulefleet's own namespace and generated AlertRules are always taken. If you narrow tenants, rules that
-	// are no longer taken are removed from the spoke.
+	// all namespaces except platform namespaces: openshift, and those whose names begin with kube- or openshift-.
+	// AlertRules in Rulefleet's own namespace and generated AlertRules are always taken. If you narrow tenants,
+	// rules that are no longer taken are removed from the spoke.
 	// +optional
 	Tenants *TenantSelection `json:"tenants,omitempty"`
 
@@ -110,8 +110,8 @@ type SpokeClusterSpec struct {
 }
 
 // TenantSelection selects namespaces of the hub: those that are listed by name, and those that match the
-// selector. System namespaces, whose names begin with kube- or openshift-, are selected only if they are
-// listed in names.
+// selector. Platform namespaces (openshift, and those whose names begin with kube- or openshift-) are selected
+// only if they are listed in names.
 // +kubebuilder:validation:XValidation:rule="has(self.names) || has(self.selector)",message="no namespace is selected; list names, or set a label selector; an empty list of names selects none, and an empty selector ({}) selects every namespace"
 type TenantSelection struct {
 	// names lists namespaces of the hub by name. An empty list selects none.
