@@ -11,8 +11,8 @@ import (
 // with apply.
 //
 // TenantSelection selects namespaces of the hub: those that are listed by name, and those that match the
-// selector. System namespaces, whose names begin with kube- or openshift-, are selected only if they are
-// listed in names.
+// selector. Platform namespaces (openshift, and those whose names begin with kube- or openshift-) are selected
+// only if they are listed in names.
 type TenantSelectionApplyConfiguration struct {
 	// names lists namespaces of the hub by name. An empty list selects none.
 	Names []apiv1alpha1.NamespaceName `json:"names,omitempty"`
