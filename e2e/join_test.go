@@ -157,6 +157,7 @@ func TestJoin(t *testing.T) {
 	t.Run("several Prometheus", j.severalPrometheus)
 	t.Run("static", j.static)
 	t.Run("unjoin", j.unjoin)
+	t.Run("unjoin by hand", j.byHand)
 }
 
 // pluginWrites returns what the plugin has written to the clusters, and how often it has read.
@@ -575,4 +576,33 @@ func (j *joinTest) unjoin(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// byHand creates the account from its manifests, and deletes it by the commands of docs/how-to/leave.md.
+func (j *joinTest) byHand(t *testing.T) {
+	spoke := j.Spoke(spokeA)
+	kubectl := func(args ...string) string {
+		out, err := spoke.Kubectl(t.Context(), args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("kubectl %q: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	files := filepath.Join("..", "charts", "rulefleet", "files")
+	manifests := []string{"-f", filepath.Join(files, "spoke-access.yaml"), "-f", filepath.Join(files, "spoke-policy.yaml")}
+	created := append([]string{"apply"}, manifests...)
+	kubectl(created...)
+	page, err := os.ReadFile(filepath.Join("..", "docs", "how-to", "leave.md"))
+	must(t, err)
+	found := 0
+	for line := range strings.Lines(string(page)) {
+		if command, ok := strings.CutPrefix(line, "kubectl --context eu-prod-1 "); ok {
+			found++
+			kubectl(strings.Fields(command)...)
+		}
+	}
+	left := kubectl(append([]string{"get", "--ignore-not-found", "-o", "name"}, manifests...)...)
+	if found < 4 || left != "namespace/"+fleet.Namespace+"\n" {
+		t.Errorf("after the %d commands of the page, the spoke has:\n%s", found, left)
+	}
 }
