@@ -52,7 +52,7 @@ was changed. The labels, the kind of the token and its duration stay as they are
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.context, "spoke-context", "", "the `context` of the spoke in your kubeconfig (required)")
-	f.StringVarP(&o.labels, "labels", "l", "", "the labels of the spoke, such as env=prod,region=eu; they replace those of an earlier join")
+	f.StringVarP(&o.labels, "labels", "l", "", "the labels of the spoke, such as env=prod,region=eu; they replace those of an earlier join, and rules placed by a label that you leave out are removed from the spoke")
 	f.StringVar(&o.server, "server", "", "the `URL` at which the hub's pods reach the spoke's API server (default: the address in the context)")
 	f.StringVar(&o.auth, "auth", "", "token: a token that expires after --duration; static: a token that does not expire, in a Secret of the spoke (default: as before; token for a new spoke)")
 	f.DurationVar(&o.duration, "duration", 0, "how long the token is valid; the spoke may grant less (default: as before; 8760h for a new spoke)")
