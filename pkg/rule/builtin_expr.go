@@ -30,7 +30,7 @@ func newMetrics(selector string) metrics {
 	var b strings.Builder
 	for _, m := range matchers {
 		// Placeholders are not replaced here, even if a regular expression looks like one.
-		b.WriteString(join([]piece{{literal: m.String()}}) + ",")
+		b.WriteString(escaped(m.String()) + ",")
 	}
 	return metrics{b.String()}
 }

@@ -63,5 +63,5 @@ func templateDigest(spec v1alpha1.AlertRuleTemplateSpec) string {
 	if err != nil { // impossible for strings, and maps and lists of them
 		panic(fmt.Sprintf("rule: digest of an AlertRuleTemplate: %v", err))
 	}
-	return digestOf(string(data))[:hashLength]
+	return Hash(string(data))
 }

@@ -108,7 +108,7 @@ func (in *Choice) serving(candidates []*v1alpha1.Evaluator) *v1alpha1.Evaluator 
 		e := EvaluatorOf(candidate)
 		e.Chosen = true
 		selects := slices.DeleteFunc(slices.Clone(held), func(h Held) bool {
-			return e.skips(h.Rule, h.Namespace, Cluster{Name: in.Cluster.Name, RuleLabels: in.Cluster.RuleLabels}, nil) != ""
+			return skips(&e, h.Rule, h.Namespace, Cluster{Name: in.Cluster.Name, RuleLabels: in.Cluster.RuleLabels}, nil) != ""
 		})
 		if len(selects) > 0 {
 			selecting = append(selecting, candidate)
@@ -131,10 +131,10 @@ func (in *Choice) serving(candidates []*v1alpha1.Evaluator) *v1alpha1.Evaluator 
 func (in *Choice) isFor(o *monitoringv1.PrometheusRule, e *Evaluator) bool {
 	alone := Cluster{Name: in.Cluster.Name, RuleLabels: in.Cluster.RuleLabels, Evaluators: []Evaluator{*e}}
 	want := withKeys(maps.Clone(alone.RuleLabels), o.Labels, ownLabels)
-	needed, _ := alone.demandedLabels(want)
+	needed, _ := demandedLabels(&alone, want)
 	maps.Copy(want, needed)
 	extra := withKeys(nil, o.Labels, slices.Concat(extraLabels(o), ownLabels))
-	return maps.Equal(want, extra) && (in.ClusterLabel == "" || markOf(o, in.ClusterLabel) == dataText(alone.labelValue()))
+	return maps.Equal(want, extra) && (in.ClusterLabel == "" || markOf(o, in.ClusterLabel) == dataText(labelValue(&alone)))
 }
 
 // goneOf returns the evaluators of a record that have disappeared, and marks those that have been

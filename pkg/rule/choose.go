@@ -45,27 +45,27 @@ const (
 func Choose(all []Evaluator, refs []v1alpha1.EvaluatorReference) []v1alpha1.EvaluatorReference {
 	for i := range all {
 		if e := &all[i]; len(refs) > 0 {
-			e.Chosen = e.there() && slices.ContainsFunc(refs, e.isNamed)
+			e.Chosen = there(e) && slices.ContainsFunc(refs, func(r v1alpha1.EvaluatorReference) bool { return isNamed(e, r) })
 		}
 	}
 	return missing(all, refs)
 }
 
 // there reports whether the spoke has an evaluator, or had it until recently.
-func (e *Evaluator) there() bool { return !e.Missing || e.Chosen }
+func there(e *Evaluator) bool { return !e.Missing || e.Chosen }
 
 // missing returns the named evaluators that don't exist.
 func missing(all []Evaluator, refs []v1alpha1.EvaluatorReference) []v1alpha1.EvaluatorReference {
 	var out []v1alpha1.EvaluatorReference
 	for _, r := range refs {
-		if !slices.ContainsFunc(all, func(e Evaluator) bool { return e.there() && e.isNamed(r) }) {
+		if !slices.ContainsFunc(all, func(e Evaluator) bool { return there(&e) && isNamed(&e, r) }) {
 			out = append(out, r)
 		}
 	}
 	return out
 }
 
-func (e *Evaluator) isNamed(r v1alpha1.EvaluatorReference) bool {
+func isNamed(e *Evaluator, r v1alpha1.EvaluatorReference) bool {
 	return sameObject(r, v1alpha1.EvaluatorReference{Kind: e.Kind, Namespace: v1alpha1.NamespaceName(e.Namespace), Name: e.Name})
 }
 
@@ -89,7 +89,7 @@ func (c *Cluster) Chosen() []*Evaluator {
 // demandedLabels returns the labels that a PrometheusRule needs for the ruleSelectors of all chosen
 // evaluators, in addition to the labels that it has. It returns none unless exactly one set of labels
 // satisfies them. Otherwise why contains the cause for each label.
-func (c *Cluster) demandedLabels(has map[string]string) (needed map[string]string, why map[string]undetermined) {
+func demandedLabels(c *Cluster, has map[string]string) (needed map[string]string, why map[string]undetermined) {
 	demands := map[string][]labels.Requirement{}
 	why = map[string]undetermined{}
 	for _, e := range c.Chosen() {
@@ -125,7 +125,7 @@ func (c *Cluster) demandedLabels(has map[string]string) (needed map[string]strin
 // PrometheusRule, and what to do. It returns "" if there is one.
 func LabelProblem(c Cluster) string {
 	has := withKeys(maps.Clone(c.RuleLabels), nil, ownLabels)
-	_, why := c.demandedLabels(has)
+	_, why := demandedLabels(&c, has)
 	if len(why) == 0 {
 		return ""
 	}
@@ -207,7 +207,7 @@ func toldLabels(requirements []labels.Requirement) string {
 }
 
 // onlyNamespace returns the namespace of the chosen evaluators, if they have the same one.
-func (c *Cluster) onlyNamespace() string {
+func onlyNamespace(c *Cluster) string {
 	namespace := ""
 	for _, e := range c.Chosen() {
 		if namespace != "" && namespace != e.Namespace {
@@ -224,12 +224,12 @@ func Marked(c Cluster, label string) string {
 	if label == "" {
 		return ""
 	}
-	return "{" + label + "=" + strconv.Quote(dataText(c.labelValue())) + "}"
+	return "{" + label + "=" + strconv.Quote(dataText(labelValue(&c))) + "}"
 }
 
 // labelValue returns the value of the cluster label in a spoke: the external label of the chosen
 // evaluators if they have the same value, or else the name of the spoke.
-func (c *Cluster) labelValue() string {
+func labelValue(c *Cluster) string {
 	value := ""
 	for _, e := range c.Chosen() {
 		switch {

@@ -12,12 +12,12 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// ownLabels and ownAnnotations are the metadata that this package sets on a
-// PrometheusRule. Anything else on it belongs to others.
-var (
-	ownLabels      = []string{v1alpha1.ManagedByLabel, v1alpha1.HubLabel, v1alpha1.AlertRuleHashLabel}
-	ownAnnotations = []string{v1alpha1.AlertRuleAnnotation}
-)
+// ownLabels are the labels that a hub sets on every PrometheusRule that it writes.
+var ownLabels = []string{v1alpha1.ManagedByLabel, v1alpha1.HubLabel, v1alpha1.AlertRuleHashLabel}
+
+// ownAnnotations are the annotations that Render sets on every PrometheusRule. Annotations and labels that
+// are neither own nor extra belong to others.
+var ownAnnotations = []string{v1alpha1.AlertRuleAnnotation}
 
 // Digest returns a short digest of the parts of a PrometheusRule that this hub defines: its spec, and
 // the labels and annotations that Render sets. Objects with the same digest need no write.
@@ -41,7 +41,7 @@ func Digest(p *monitoringv1.PrometheusRule) string {
 	if err != nil { // impossible for strings, numbers and maps of them
 		panic(fmt.Sprintf("rule: digest of a PrometheusRule: %v", err))
 	}
-	return digestOf(string(data))[:hashLength]
+	return Hash(string(data))
 }
 
 // extraLabels returns the labels that an object has for the spoke's evaluators, according to its

@@ -57,8 +57,8 @@ func (v release) before(w release) bool {
 // releasePattern matches releases, release candidates, and the variants of their images.
 var releasePattern = regexp.MustCompile(`^v?([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,6})?(?:-(?:rc\.[0-9]+|distroless|busybox))?$`)
 
-// release returns the evaluator's release, if it is a release of Prometheus 2 or later.
-func (e *Evaluator) release() (release, bool) {
+// releaseOf returns the evaluator's release, if it is a release of Prometheus 2 or later.
+func releaseOf(e *Evaluator) (release, bool) {
 	if e == nil {
 		return release{}, false
 	}
@@ -83,20 +83,20 @@ func ParseEvaluator(version, features string) (*Evaluator, error) {
 			e.Features = append(e.Features, feature)
 		}
 	}
-	if _, known := e.release(); !known && version != "" {
+	if _, known := releaseOf(e); !known && version != "" {
 		return nil, fmt.Errorf("%q is not a Prometheus release; use a form such as 2.53.1", version)
 	}
 	return e, nil
 }
 
-// parser returns the parser for an alert's expression. If the release is known, demands report what it
+// parserFor returns the parser for an alert's expression. If the release is known, demands report what it
 // does not support, with better messages. If it is not known, syntax that needs a feature that is not
 // listed is refused.
-func (e *Evaluator) parser() parser.Parser {
+func parserFor(e *Evaluator) parser.Parser {
 	if e == nil {
 		return promQL
 	}
-	if _, known := e.release(); known {
+	if _, known := releaseOf(e); known {
 		return anyPromQL
 	}
 	return parser.NewParser(parser.Options{
@@ -116,8 +116,8 @@ type demand struct {
 
 // refuses explains why the evaluator can't parse a demand, or returns "". who describes the evaluator
 // after its version.
-func (e *Evaluator) refuses(d demand, who string) string {
-	own, known := e.release()
+func refuses(e *Evaluator, d demand, who string) string {
+	own, known := releaseOf(e)
 	switch {
 	case !known || !d.stable.before(release{1, 0}) && !own.before(d.stable):
 		return ""
@@ -142,24 +142,24 @@ const (
 // are replaced.
 func checkEvaluators(a v1alpha1.AlertSpec, c Cluster) *Invalid {
 	for _, e := range c.Chosen() {
-		if _, known := e.release(); !known {
+		if _, known := releaseOf(e); !known {
 			continue
 		}
-		if bad := e.check("spec", a, ofSpoke); bad != nil {
+		if bad := checkRelease(e, "spec", a, ofSpoke); bad != nil {
 			return bad
 		}
 	}
 	return nil
 }
 
-// check reports what an evaluator can't parse of an alert, whose fields are under a path.
-func (e *Evaluator) check(path string, a v1alpha1.AlertSpec, who string) *Invalid {
-	if _, known := e.release(); !known {
+// checkRelease reports what an evaluator can't parse of an alert, whose fields are under a path.
+func checkRelease(e *Evaluator, path string, a v1alpha1.AlertSpec, who string) *Invalid {
+	if _, known := releaseOf(e); !known {
 		return nil
 	}
 	if a.Expr != "" {
 		for _, d := range exprDemands(a.Expr) {
-			if message := e.refuses(d, who); message != "" {
+			if message := refuses(e, d, who); message != "" {
 				bad := invalidExprAt(path+".expr", a.Expr, &fault{d.pos, message})
 				bad.Reason = v1alpha1.ReasonUnsupported
 				return bad
@@ -167,20 +167,20 @@ func (e *Evaluator) check(path string, a v1alpha1.AlertSpec, who string) *Invali
 		}
 	}
 	if a.KeepFiringFor != "" {
-		if message := e.refuses(demand{what: "keep_firing_for", came: keepFiringForCame}, who); message != "" {
+		if message := refuses(e, demand{what: "keep_firing_for", came: keepFiringForCame}, who); message != "" {
 			return unsupported(path+".keepFiringFor", message)
 		}
 	}
-	if bad := e.checkTexts(path+".labels", a.Labels, who); bad != nil {
+	if bad := checkTextsFor(e, path+".labels", a.Labels, who); bad != nil {
 		return bad
 	}
-	return e.checkTexts(path+".annotations", a.Annotations, who)
+	return checkTextsFor(e, path+".annotations", a.Annotations, who)
 }
 
-func (e *Evaluator) checkTexts(field string, texts map[string]v1alpha1.LabelText, who string) *Invalid {
+func checkTextsFor(e *Evaluator, field string, texts map[string]v1alpha1.LabelText, who string) *Invalid {
 	for _, key := range slices.Sorted(maps.Keys(texts)) {
 		for _, d := range textDemands(string(texts[key])) {
-			if message := e.refuses(d, who); message != "" {
+			if message := refuses(e, d, who); message != "" {
 				return unsupported(keyed(field, key), message)
 			}
 		}

@@ -149,15 +149,12 @@ func textDemands(text string) []demand {
 	if !strings.Contains(text, "{{") {
 		return nil
 	}
-	parsed, err := parseGoTemplate(text)
+	uses, err := usesOf(text)
 	if err != nil {
 		return nil
 	}
-	if _, err := parsed.instrument(); err != nil {
-		return nil
-	}
 	var out []demand
-	for _, name := range slices.Sorted(maps.Keys(parsed.uses)) {
+	for _, name := range slices.Sorted(maps.Keys(uses)) {
 		if c, ok := templateCame[name]; ok {
 			kind := "template function"
 			if strings.HasPrefix(name, "$") {

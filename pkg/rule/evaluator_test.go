@@ -18,7 +18,7 @@ func TestEvaluatorRelease(t *testing.T) {
 	} {
 		t.Run(version, func(t *testing.T) {
 			e := &Evaluator{Version: version}
-			got, known := e.release()
+			got, known := releaseOf(e)
 			if known != (want != "") || known && got.String() != want {
 				t.Errorf("%q: got %v, %v", version, got, known)
 			}

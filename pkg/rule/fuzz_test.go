@@ -42,7 +42,7 @@ func FuzzValidate(f *testing.F) {
 		case 1:
 			o.Evaluator = &Evaluator{Version: "2.41"}
 		case 2:
-			o.Evaluator = &Evaluator{Version: "3.14", Features: []string{experimentalFunctions, fillModifiers, extendedSelectors}}
+			o.Evaluator = &Evaluator{Version: "3.14", Features: []string{"promql-experimental-functions", "promql-binop-fill-modifiers", "promql-extended-range-selectors"}}
 		}
 		defer watch()()
 		start := cpuTime(t)
@@ -71,7 +71,7 @@ func FuzzValidate(f *testing.F) {
 		}
 		for _, m := range []map[string]string{rendered.Labels, rendered.Annotations} {
 			for key, text := range m {
-				if err := (trial{}).expander(goTemplatePreamble+text, nil).ParseTest(); err != nil {
+				if err := expander(t, text).ParseTest(); err != nil {
 					t.Errorf("%s: %q: %v", key, text, err)
 				}
 			}
@@ -170,7 +170,7 @@ func FuzzParsing(f *testing.F) {
 		defer watch()()
 		start := cpuTime(t)
 		cost := ParsingCost(text)
-		selectors := Selectors(text)
+		selectors := slices.Concat(SelectorNeeds(text)...)
 		for _, need := range SelectorNeeds(text) {
 			if len(need) > maxNeeds {
 				t.Errorf("one of %d selectors is needed", len(need))

@@ -25,7 +25,7 @@ const deploymentKind = "Deployment"
 // The AlertRule has no ownerReferences. When a template or Deployment is gone, the operator removes
 // its AlertRules with its own safeguards, and not the garbage collector.
 func Generate(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1alpha1.AlertRule, error) {
-	alert, bad := generateStage(w).alert(t.Spec.AlertSpec)
+	alert, bad := generateStage(deployment{Name: w.Name, Namespace: w.Namespace, Cluster: w.Cluster.Name, Labels: w.Labels, Annotations: w.Annotations}).alert(t.Spec.AlertSpec)
 	if bad != nil {
 		return nil, bad
 	}
@@ -84,5 +84,5 @@ func Sound(r *v1alpha1.AlertRule, w Workload) bool {
 
 // storedText writes a value into a text of an AlertRule, in which placeholders are replaced once more.
 func storedText(value string) v1alpha1.LabelText {
-	return v1alpha1.LabelText(join([]piece{{literal: dataText(value)}}))
+	return v1alpha1.LabelText(escaped(dataText(value)))
 }

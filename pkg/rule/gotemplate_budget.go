@@ -31,13 +31,12 @@ var errTotal = errors.New("the templates of this object together take too long t
 type budget struct {
 	steps, bytes           int // left for the present text
 	totalSteps, totalBytes int // left for all of them
-	totalExpr              int // left for expressions: see exprCost
 	pos                    int // of the present step
 	exhausted              bool
 }
 
 func newBudget() *budget {
-	return &budget{steps: maxSteps, bytes: maxBytes, totalSteps: maxTotalSteps, totalBytes: maxTotalBytes, totalExpr: maxTotalExprCost}
+	return &budget{steps: maxSteps, bytes: maxBytes, totalSteps: maxTotalSteps, totalBytes: maxTotalBytes}
 }
 
 // next starts the rendering of a text with the given number of nodes, which take a step each to parse.

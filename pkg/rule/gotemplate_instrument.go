@@ -48,6 +48,18 @@ func parseGoTemplate(text string) (*goTemplate, error) {
 	return t, nil
 }
 
+// usesOf returns the functions that a text calls, and its variables with their $.
+func usesOf(text string) (map[string]bool, error) {
+	t, err := parseGoTemplate(text)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := t.instrument(); err != nil {
+		return nil, err
+	}
+	return t.uses, nil
+}
+
 // instrument returns the template with added calls that count its work: a step before every action and
 // at the start of every body, and the size of every value that is printed, assigned or passed to a
 // function. The rendered result is the same. An error reports a limit that is exceeded.

@@ -209,15 +209,17 @@ func withoutAddresses(s string) string { return addresses.ReplaceAllString(s, "0
 var addresses = regexp.MustCompile(`0x[0-9a-f]{6,}`)
 
 func TestTextsTogetherHaveABudget(t *testing.T) {
-	r := newRule()
-	r.Spec.Annotations = texts{"a": `{{ range 500 }}{{ end }}`, "b": `{{ range 500 }}{{ end }}`, "c": `{{ range 500 }}{{ end }}`}
-	c := testChecker()
-	c.budget.totalSteps = 1200
-	bad := c.alert(r.Spec.AlertSpec)
+	b := newBudget()
+	b.totalSteps = 1200
+	bad := checkGoTemplates("spec.annotations", texts{"a": `{{ range 500 }}{{ end }}`, "b": `{{ range 500 }}{{ end }}`, "c": `{{ range 500 }}{{ end }}`}, b)
 	if bad == nil || bad.Field != "spec.annotations[c]" || !strings.Contains(bad.Message, "together") {
 		t.Errorf("got %v", bad)
 	}
-	c.budget.totalExpr = 0
+}
+
+func TestExpressionsTogetherHaveABudget(t *testing.T) {
+	r := newRule()
+	c := checker{stage: sampleStage(true), budget: newBudget(), cost: new(0), maxLabels: maxTexts}
 	r.Spec.Expr = long("a + ", 100) + "a"
 	if bad := c.alert(r.Spec.AlertSpec); bad == nil || bad.Field != "spec.expr" || !strings.Contains(bad.Message, "together") {
 		t.Errorf("got %v", bad)

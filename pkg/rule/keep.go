@@ -14,7 +14,7 @@ import (
 )
 
 // candidates are the evaluators that could be chosen.
-func (c *Cluster) candidates() []*Evaluator {
+func candidates(c *Cluster) []*Evaluator {
 	var out []*Evaluator
 	for i := range c.Evaluators {
 		if e := &c.Evaluators[i]; e.RuleSelector != nil && !e.Missing {
@@ -27,12 +27,12 @@ func (c *Cluster) candidates() []*Evaluator {
 // undecided reports whether the choice of an evaluator is open: there are several and none is chosen,
 // a named one does not exist, or the chosen one has disappeared. In the meantime, existing rules in
 // the spoke stay unchanged.
-func (c *Cluster) undecided() bool {
+func undecided(c *Cluster) bool {
 	if len(c.EvaluatorRefs) > 0 {
 		return len(missing(c.Evaluators, c.EvaluatorRefs)) > 0
 	}
 	gone := slices.ContainsFunc(c.Evaluators, func(e Evaluator) bool { return e.Missing })
-	return len(c.Chosen()) == 0 && (gone || len(c.candidates()) > 0)
+	return len(c.Chosen()) == 0 && (gone || len(candidates(c)) > 0)
 }
 
 const (
@@ -45,7 +45,7 @@ const (
 // Ambiguity explains that none of several evaluators is chosen, and how to choose one. It returns ""
 // if that is not the case.
 func Ambiguity(c Cluster) string {
-	candidates := c.candidates()
+	candidates := candidates(&c)
 	if len(c.Chosen()) > 0 || len(candidates) == 0 || len(c.EvaluatorRefs) > 0 {
 		return ""
 	}
@@ -77,14 +77,14 @@ func ambiguity(candidates []*Evaluator, named int, command string) string {
 // answer to which labels it needs: the selectors of the chosen evaluators contradict each other, or
 // the choice is open.
 func KeepLabels(desired, existing *monitoringv1.PrometheusRule, c Cluster, hubID string) {
-	_, open := c.demandedLabels(desired.Labels)
-	undecided := c.undecided()
+	_, open := demandedLabels(&c, desired.Labels)
+	undecided := undecided(&c)
 	if len(open) == 0 && !undecided || !Owned(existing, hubID) {
 		return
 	}
 	for _, key := range extraLabels(existing) {
 		value, has := existing.Labels[key]
-		if _, decided := desired.Labels[key]; has && !decided && (undecided || c.wants(key, value)) {
+		if _, decided := desired.Labels[key]; has && !decided && (undecided || wants(&c, key, value)) {
 			desired.Labels[key] = value
 		}
 	}
@@ -94,7 +94,7 @@ func KeepLabels(desired, existing *monitoringv1.PrometheusRule, c Cluster, hubID
 // KeepMark keeps the cluster label of an alert while the choice of the evaluator with that external
 // label is open. With another value, it would be another alert.
 func KeepMark(desired, existing *monitoringv1.PrometheusRule, c Cluster, o RenderOptions) {
-	if mark := markOf(existing, o.ClusterLabel); mark != "" && o.ClusterLabel != "" && c.undecided() && Owned(existing, o.HubID) {
+	if mark := markOf(existing, o.ClusterLabel); mark != "" && o.ClusterLabel != "" && undecided(&c) && Owned(existing, o.HubID) {
 		desired.Spec.Groups[0].Rules[0].Labels[o.ClusterLabel] = mark
 	}
 }
@@ -103,7 +103,7 @@ func KeepMark(desired, existing *monitoringv1.PrometheusRule, c Cluster, o Rende
 // namespace while the choice of the evaluator is open. If several objects claim to be the rule's, the
 // oldest one counts, because others may be copies.
 func KeepNamespace(desired *monitoringv1.PrometheusRule, ar *v1alpha1.AlertRule, claimed []*monitoringv1.PrometheusRule, c Cluster, o RenderOptions) {
-	if !Anywhere(ar, o) || !c.undecided() {
+	if !Anywhere(ar, o) || !undecided(&c) {
 		return
 	}
 	ours := slices.DeleteFunc(slices.Clone(claimed), func(p *monitoringv1.PrometheusRule) bool {
@@ -126,7 +126,7 @@ func markOf(o *monitoringv1.PrometheusRule, label string) string {
 
 // wants reports whether the ruleSelector of a chosen evaluator requires a label and accepts this
 // value.
-func (c *Cluster) wants(key, value string) bool {
+func wants(c *Cluster, key, value string) bool {
 	return slices.ContainsFunc(c.Chosen(), func(e *Evaluator) bool {
 		selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
 		if err != nil {

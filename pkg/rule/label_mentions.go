@@ -1,19 +1,25 @@
 package rule
 
 import (
+	"maps"
+	"slices"
 	"text/template/parse"
 )
 
 // mentionedLabels returns the labels of the alert's series to which a text refers, as $labels.x or
-// .Labels.x. It leaves out references that may be to something else, such as a variable of that name
-// that the text defines.
-func mentionedLabels(t *goTemplate) map[string]bool {
+// .Labels.x, sorted. It leaves out references that may be to something else, such as a variable of that
+// name that the text defines. It returns none for a text that does not parse.
+func mentionedLabels(text string) []string {
+	t, err := parseGoTemplate(text)
+	if err != nil {
+		return nil
+	}
 	m := &mentions{out: map[string]bool{}}
 	m.list(t.trees[mainTemplate].Root, true)
 	if m.redefined {
 		return nil
 	}
-	return m.out
+	return slices.Sorted(maps.Keys(m.out))
 }
 
 type mentions struct {

@@ -31,10 +31,9 @@ func GeneratedName(template, cluster, namespace, workload string) string {
 	return readableName(digestOf(template, cluster, namespace, workload), template, cluster, namespace, workload)
 }
 
-// Hash returns the value of AlertRuleHashLabel for an AlertRule.
-func Hash(namespace, name string) string {
-	return digestOf(namespace, name)[:hashLength]
-}
+// Hash returns a short digest of parts. That of the namespace and the name of an AlertRule is the value of
+// AlertRuleHashLabel.
+func Hash(parts ...string) string { return digestOf(parts...)[:hashLength] }
 
 // digestOf hashes parts unambiguously, because no name contains a NUL.
 func digestOf(parts ...string) string {

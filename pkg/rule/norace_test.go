@@ -120,7 +120,6 @@ func TestExpressionsAreBounded(t *testing.T) {
 			measured("parsing it", limit, func() { _, _ = parsePromQL(expr, anyPromQL) })
 			measured("its canonical form", limit, func() { _ = canonical(expr) })
 			measured("what it needs", limit, func() { _ = SelectorNeeds(expr) })
-			measured("its selectors", limit, func() { _ = Selectors(expr) })
 			measured("what it demands", limit, func() { _ = exprDemands(expr) })
 		})
 	}

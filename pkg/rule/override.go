@@ -7,28 +7,22 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Effective returns an AlertRule's alert and state for one spoke, with its overrides. Overrides are
-// evaluated in order: of those that select the spoke, the first that sets a field wins, and labels and
-// annotations are merged key by key.
-//
-// Severity and the label severity are the same thing, so an override of either replaces both. An
-// override with an invalid selector selects nothing; Validate refuses it.
-func Effective(r *v1alpha1.AlertRule, c Cluster) (v1alpha1.AlertSpec, v1alpha1.State) {
-	e := effective(r, c)
-	return e.alert, e.state
-}
-
 // merged is an alert with its overrides, and the origin of its fields.
 type merged struct {
 	alert v1alpha1.AlertSpec
-	state v1alpha1.State
 	// origin is the path of a field that an override has set, by the path that the field has without
 	// it: for example spec.overrides[1].expr for spec.expr.
 	origin map[string]string
 }
 
+// effective returns an AlertRule's alert for one spoke, with its overrides. Overrides are evaluated in
+// order: of those that select the spoke, the first that sets a field wins, and labels and annotations
+// are merged key by key. StateIn does the same for its state.
+//
+// Severity and the label severity are the same thing, so an override of either replaces both. An
+// override with an invalid selector selects nothing; Validate refuses it.
 func effective(r *v1alpha1.AlertRule, c Cluster) merged {
-	m := merged{alert: r.Spec.AlertSpec, state: r.Spec.State}
+	m := merged{alert: r.Spec.AlertSpec}
 	if len(r.Spec.Overrides) == 0 {
 		return m
 	}
@@ -44,9 +38,6 @@ func effective(r *v1alpha1.AlertRule, c Cluster) merged {
 
 // take merges an override that comes after those already merged.
 func (m *merged) take(o *v1alpha1.Override, path string) {
-	if o.State != "" && m.first("spec.state", path+".state") {
-		m.state = o.State
-	}
 	if o.Expr != "" && m.first("spec.expr", path+".expr") {
 		m.alert.Expr = o.Expr
 	}
@@ -108,11 +99,12 @@ func PlacedIn(r *v1alpha1.AlertRule, c Cluster) (bool, error) {
 			return false, err
 		}
 	}
-	return stateIn(r, c) != v1alpha1.Disabled, nil
+	return StateIn(r, c) != v1alpha1.Disabled, nil
 }
 
-// stateIn returns the state that Effective returns, without merging anything.
-func stateIn(r *v1alpha1.AlertRule, c Cluster) v1alpha1.State {
+// StateIn returns the state of an AlertRule in one spoke: that of the first override that selects the
+// spoke and sets a state, or else its own.
+func StateIn(r *v1alpha1.AlertRule, c Cluster) v1alpha1.State {
 	for i := range r.Spec.Overrides {
 		o := &r.Spec.Overrides[i]
 		if o.State == "" {

@@ -1,7 +1,6 @@
 package rule
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -53,22 +52,6 @@ func Places(s v1alpha1.ClusterSelection, c Cluster) (bool, error) {
 		return false, err
 	}
 	return places(s.Names, selector, c), nil
-}
-
-// PlacedOn returns the clusters that a rule's placement selects, by name.
-func PlacedOn(r *v1alpha1.AlertRule, cs []Cluster) ([]Cluster, error) {
-	selector, err := selectorOf(r.Spec.Placement.Selector)
-	if err != nil {
-		return nil, err
-	}
-	var placed []Cluster
-	for _, c := range cs {
-		if places(r.Spec.Placement.Names, selector, c) {
-			placed = append(placed, c)
-		}
-	}
-	slices.SortFunc(placed, func(a, b Cluster) int { return cmp.Compare(a.Name, b.Name) })
-	return placed, nil
 }
 
 func places(names []v1alpha1.ClusterName, selector labels.Selector, c Cluster) bool {

@@ -48,7 +48,7 @@ func TestExprAtRenderTime(t *testing.T) {
 		`up{c="$(cluster.name)"}[5m:1m] offset 1h`:                                                                      `up{c="eu.1"}[5m:1m] offset 1h`,
 	} {
 		t.Run(in, func(t *testing.T) {
-			got, f := renderStage(eu).expr(in)
+			got, f := renderStage(eu.Name, eu.Labels).expr(in)
 			if f != nil || got != want {
 				t.Errorf("expr(%s)\n got %s, %v\nwant %s", in, got, f, want)
 			}
@@ -57,9 +57,9 @@ func TestExprAtRenderTime(t *testing.T) {
 }
 
 func TestExprAtGenerateTime(t *testing.T) {
-	w := newWorkload(func(w *Workload) {
-		w.Annotations = map[string]string{"dollar": "$", "open": "(cluster.name)", "all": "$(cluster.name)", "back": "`"}
-	})
+	d := deployment{Cluster: "eu-1", Namespace: "shop", Name: "web", Annotations: map[string]string{
+		"dollar": "$", "open": "(cluster.name)", "all": "$(cluster.name)", "back": "`",
+	}}
 	for in, want := range map[string]string{
 		`up{a="$(deployment.name)", b=~"$(cluster.name)"}`:                       `up{a="web", b=~"$(cluster.name)"}`,
 		`up{a="$$(deployment.name)"}`:                                            `up{a="$$(deployment.name)"}`,
@@ -72,7 +72,7 @@ func TestExprAtGenerateTime(t *testing.T) {
 		"up{a=`$(deployment.annotations.back)$(cluster.name)\\`}":                "up{a=\"`$(cluster.name)\\\\\"}",
 	} {
 		t.Run(in, func(t *testing.T) {
-			got, f := generateStage(w).expr(in)
+			got, f := generateStage(d).expr(in)
 			if f != nil || got != want {
 				t.Errorf("expr(%s)\n got %s, %v\nwant %s", in, got, f, want)
 			}
@@ -105,7 +105,7 @@ func TestExprRefuses(t *testing.T) {
 		`label_replace(up, "a", "", "b", "[$(cluster.name)]")`: "character class",
 	} {
 		t.Run(in, func(t *testing.T) {
-			_, f := renderStage(eu).expr(in)
+			_, f := renderStage(eu.Name, eu.Labels).expr(in)
 			if f == nil {
 				t.Errorf("expr(%s): no error", in)
 				return
@@ -118,7 +118,7 @@ func TestExprRefuses(t *testing.T) {
 	// Alternatives share prefixes and become classes when they are parsed; that is
 	// nothing to refuse.
 	for _, in := range []string{`up{a=~"$(cluster.name)|b|[^c]|$(cluster.labels.region)"}`, `up{a=~"(?i)$(cluster.name)x|$(cluster.name)y"}`} {
-		if _, f := renderStage(eu).expr(in); f != nil {
+		if _, f := renderStage(eu.Name, eu.Labels).expr(in); f != nil {
 			t.Errorf("expr(%s): %v", in, f)
 		}
 	}

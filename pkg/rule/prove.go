@@ -181,7 +181,7 @@ func bindingOf(o *monitoringv1.PrometheusRule, e *Evaluator) (accepted bool, ref
 			if c.Status == monitoringv1.ConditionTrue {
 				return true, ""
 			}
-			return false, bounded(strings.TrimPrefix(c.Reason+": "+c.Message, ": "), toldBytes)
+			return false, bounded(strings.TrimPrefix(c.Reason+": "+c.Message, ": "), maxRefusal)
 		}
 	}
 	return false, ""
@@ -194,6 +194,9 @@ const (
 	maxRowEvaluators = 16
 	maxRowEvaluator  = 329
 )
+
+// maxRefusal limits the message of a refusal by prometheus-operator, in bytes.
+const maxRefusal = 256
 
 // LoadedRule is an alert as an evaluator has loaded it.
 type LoadedRule struct {
@@ -210,7 +213,7 @@ func LoadedDigest(r *LoadedRule, confined string) string {
 	if confined != "" {
 		text[1] = "" // prometheus-operator rewrites it
 	}
-	return digestOf(slices.Concat(text, sorted(r.Labels, confined), []string{""}, sorted(r.Annotations, ""))...)[:hashLength]
+	return Hash(slices.Concat(text, sorted(r.Labels, confined), []string{""}, sorted(r.Annotations, ""))...)
 }
 
 // ContentDigest returns a digest of the part of a PrometheusRule of this hub that an evaluator loads.
@@ -226,7 +229,7 @@ func ContentDigest(o *monitoringv1.PrometheusRule, e *Evaluator) string {
 	if r.KeepFiringFor != nil {
 		loaded.KeepFiringFor = parsedDuration(string(*r.KeepFiringFor))
 	}
-	return LoadedDigest(&loaded, e.Confined(o))
+	return LoadedDigest(&loaded, Confined(e, o))
 }
 
 // ExprOf returns the expression of a PrometheusRule of this hub.
@@ -248,8 +251,8 @@ func only(o *monitoringv1.PrometheusRule) *monitoringv1.Rule {
 
 // Confined returns the label that an evaluator sets on every alert of a PrometheusRule, and with which
 // it rewrites the expression. It returns "" if there is none.
-func (e *Evaluator) Confined(o *monitoringv1.PrometheusRule) string {
-	if e.enforces(o) {
+func Confined(e *Evaluator, o *monitoringv1.PrometheusRule) string {
+	if enforces(e, o) {
 		return e.EnforcedNamespaceLabel
 	}
 	return ""
@@ -258,7 +261,7 @@ func (e *Evaluator) Confined(o *monitoringv1.PrometheusRule) string {
 // Given returns the labels that an evaluator received for the alert of a PrometheusRule, of those that
 // it reports. A ThanosRuler reports its external labels as labels of the alert, in place of labels of
 // the same name. prometheus-operator gives it at least one, with the name of its pod.
-func (e *Evaluator) Given(o *monitoringv1.PrometheusRule, told map[string]string) map[string]string {
+func Given(e *Evaluator, o *monitoringv1.PrometheusRule, told map[string]string) map[string]string {
 	r := only(o)
 	if e.Kind != KindThanosRuler || r == nil {
 		return told

@@ -349,7 +349,7 @@ func TestLoadedIsOutdated(t *testing.T) {
 func TestLoadedAndConfined(t *testing.T) {
 	e := &Evaluator{EnforcedNamespaceLabel: "namespace"}
 	o := promRule("up == 0", func(r *monitoringv1.Rule) { r.Labels["namespace"] = "other" })
-	if e.Confined(o) != "namespace" || LoadedDigest(asLoaded(t, o, "namespace"), "namespace") != ContentDigest(o, e) {
+	if Confined(e, o) != "namespace" || LoadedDigest(asLoaded(t, o, "namespace"), "namespace") != ContentDigest(o, e) {
 		t.Error("it is another")
 	}
 	other := promRule("up == 0", func(r *monitoringv1.Rule) { r.Labels["team"] = "a" })
@@ -357,7 +357,7 @@ func TestLoadedAndConfined(t *testing.T) {
 		t.Error("another is the same")
 	}
 	e.ExcludedFromEnforcement = []string{"shop/o"}
-	if e.Confined(o) != "" || LoadedDigest(asLoaded(t, o, ""), "") != ContentDigest(o, e) {
+	if Confined(e, o) != "" || LoadedDigest(asLoaded(t, o, ""), "") != ContentDigest(o, e) {
 		t.Error("excluded, it is another")
 	}
 	if LoadedDigest(asLoaded(t, o, "namespace"), "") == ContentDigest(o, e) {

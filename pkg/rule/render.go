@@ -46,7 +46,7 @@ func TargetNamespace(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) string {
 	case !Anywhere(r, o):
 		return r.Namespace
 	}
-	return cmp.Or(c.onlyNamespace(), o.RuleNamespace, r.Namespace)
+	return cmp.Or(onlyNamespace(&c), o.RuleNamespace, r.Namespace)
 }
 
 // Anywhere reports whether nothing in a rule determines the namespace that it is about. Its
@@ -60,7 +60,7 @@ func Anywhere(r *v1alpha1.AlertRule, o RenderOptions) bool {
 // as a label that its SpokeCluster lacks.
 func Render(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) (*monitoringv1.PrometheusRule, error) {
 	e := effective(r, c)
-	alert, bad := renderStage(c).alert(e.alert)
+	alert, bad := renderStage(c.Name, c.Labels).alert(e.alert)
 	if bad != nil {
 		return nil, e.blame(bad)
 	}
@@ -122,7 +122,7 @@ func objectLabels(r *v1alpha1.AlertRule, c Cluster, o RenderOptions) map[string]
 		v1alpha1.HubLabel:           o.HubID,
 		v1alpha1.AlertRuleHashLabel: Hash(r.Namespace, r.Name),
 	}, ownLabels)
-	needed, _ := c.demandedLabels(out)
+	needed, _ := demandedLabels(&c, out)
 	maps.Copy(out, needed)
 	return out
 }
@@ -161,10 +161,10 @@ func ruleLabels(r *v1alpha1.AlertRule, alert v1alpha1.AlertSpec, c Cluster, o Re
 		labels[severityLabel] = dataText(string(alert.Severity))
 	}
 	if r.Namespace != o.AdminNamespace {
-		maps.Copy(labels, o.Tenancy.forced(TargetNamespace(r, c, o)))
+		maps.Copy(labels, forced(o.Tenancy, TargetNamespace(r, c, o)))
 	}
 	if o.ClusterLabel != "" {
-		labels[o.ClusterLabel] = dataText(c.labelValue())
+		labels[o.ClusterLabel] = dataText(labelValue(&c))
 	}
 	if len(labels) == 0 {
 		return nil

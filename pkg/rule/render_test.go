@@ -10,6 +10,7 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -22,7 +23,7 @@ func loads(t *testing.T, p *monitoringv1.PrometheusRule) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, errs := rulefmt.Parse(file, false, model.LegacyValidation, promQL, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	_, errs := rulefmt.Parse(file, false, model.LegacyValidation, parser.NewParser(parser.Options{}), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	for _, err := range errs {
 		t.Errorf("Prometheus would not load it: %v\n%s", err, file)
 	}

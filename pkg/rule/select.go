@@ -15,7 +15,7 @@ import (
 )
 
 // TakesNone describes an evaluator without a ruleSelector, after its name.
-func (e *Evaluator) TakesNone() string {
+func TakesNone(e *Evaluator) string {
 	return "selects no PrometheusRule, because it has no spec.ruleSelector, or one that Rulefleet can't use (see status.evaluators of the SpokeCluster);" +
 		" set spec.ruleSelector of that " + e.Kind + ", for example to matchLabels app.kubernetes.io/managed-by: rulefleet"
 }
@@ -27,8 +27,8 @@ type Selection struct {
 	// Reason and Message explain why the selection is not sufficient, or why no evaluator selects it.
 	// They are "" if there is no problem.
 	Reason, Message string
-
-	all bool // each of the chosen ones counts
+	// All is true if each of the chosen evaluators counts.
+	All bool
 }
 
 // Namespace is a namespace in a spoke.
@@ -44,20 +44,20 @@ func Select(o *monitoringv1.PrometheusRule, ns Namespace, c Cluster) Selection {
 	if len(chosen) == 0 {
 		return noEvaluator(c)
 	}
-	s := Selection{all: len(c.EvaluatorRefs) > 0}
+	s := Selection{All: len(c.EvaluatorRefs) > 0}
 	var whys []string
 	for _, r := range missing(c.Evaluators, c.EvaluatorRefs) {
 		whys = append(whys, noSuch(r, c.Name))
 	}
-	_, open := c.demandedLabels(o.Labels)
+	_, open := demandedLabels(&c, o.Labels)
 	for _, e := range chosen {
-		if why := e.skips(o, ns, c, open); why != "" {
+		if why := skips(e, o, ns, c, open); why != "" {
 			whys = append(whys, e.String()+" "+why)
 			continue
 		}
 		s.By = append(s.By, e)
 	}
-	if len(s.By) == 0 || s.all && len(whys) > 0 {
+	if len(s.By) == 0 || s.All && len(whys) > 0 {
 		s.Reason, s.Message = v1alpha1.ReasonNotSelected, strings.Join(whys, "; ")
 	}
 	return s
@@ -69,13 +69,13 @@ func noEvaluator(c Cluster) Selection {
 		return Selection{Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: c.EvaluatorsUnknown}
 	case len(c.EvaluatorRefs) > 0:
 		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: noSuch(c.EvaluatorRefs[0], c.Name)}
-	case len(c.candidates()) > 0:
+	case len(candidates(&c)) > 0:
 		return Selection{Reason: v1alpha1.ReasonAmbiguous, Message: "the spoke has several Prometheus or ThanosRuler objects, and none is chosen; see the condition EvaluatorsFound of SpokeCluster " + c.Name}
 	case c.EvaluatorsUnknown != "":
 		return Selection{Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: c.EvaluatorsUnknown}
 	}
 	if i := slices.IndexFunc(c.Evaluators, func(e Evaluator) bool { return !e.Missing }); i >= 0 {
-		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: c.Evaluators[i].String() + " " + c.Evaluators[i].TakesNone()}
+		return Selection{Reason: v1alpha1.ReasonNotSelected, Message: c.Evaluators[i].String() + " " + TakesNone(&c.Evaluators[i])}
 	}
 	return Selection{Reason: v1alpha1.ReasonNoEvaluator, Message: "the spoke has no Prometheus or ThanosRuler object; Rulefleet can't verify whether anything evaluates the rule"}
 }
@@ -87,11 +87,11 @@ func noSuch(r v1alpha1.EvaluatorReference, spoke string) string {
 
 // skips explains why an evaluator does not select a PrometheusRule, and what to change. It returns ""
 // if the evaluator selects it. open contains the causes why labels are not determined.
-func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluster, open map[string]undetermined) string {
+func skips(e *Evaluator, o *monitoringv1.PrometheusRule, ns Namespace, c Cluster, open map[string]undetermined) string {
 	if e.RuleSelector == nil {
-		return e.TakesNone()
+		return TakesNone(e)
 	}
-	if why := e.skipsNamespace(ns); why != "" {
+	if why := skipsNamespace(e, ns); why != "" {
 		return why
 	}
 	selector, err := metav1.LabelSelectorAsSelector(e.RuleSelector)
@@ -127,7 +127,7 @@ func (e *Evaluator) skips(o *monitoringv1.PrometheusRule, ns Namespace, c Cluste
 }
 
 // skipsNamespace explains why an evaluator selects nothing from a namespace.
-func (e *Evaluator) skipsNamespace(ns Namespace) string {
+func skipsNamespace(e *Evaluator, ns Namespace) string {
 	switch {
 	case len(e.Namespaces) > 0 && !slices.Contains(e.Namespaces, ns.Name):
 		return fmt.Sprintf("gets no PrometheusRules from namespace %s, because prometheus-operator runs with --namespaces=%s; add the namespace to that flag or, for an AlertRule in Rulefleet's own namespace, set spec.ruleNamespace to a namespace in that list", ns.Name, strings.Join(e.Namespaces, ","))
@@ -165,7 +165,7 @@ func unmet(requirements []labels.Requirement, has map[string]string) []labels.Re
 }
 
 // enforces reports whether an evaluator restricts a PrometheusRule to its namespace.
-func (e *Evaluator) enforces(o *monitoringv1.PrometheusRule) bool {
+func enforces(e *Evaluator, o *monitoringv1.PrometheusRule) bool {
 	return e.EnforcedNamespaceLabel != "" &&
 		!slices.Contains(e.ExcludedFromEnforcement, o.Namespace+"/*") &&
 		!slices.Contains(e.ExcludedFromEnforcement, o.Namespace+"/"+o.Name)
@@ -183,10 +183,10 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 	why, kind := "", ""
 	for _, e := range s.By {
 		about, other := "", false
-		if e.enforces(o) {
+		if enforces(e, o) {
 			about, other = otherNamespace(ar, o, e.EnforcedNamespaceLabel)
 		}
-		if !e.enforces(o) || !other && !anywhere {
+		if !enforces(e, o) || !other && !anywhere {
 			free = append(free, e)
 			continue
 		}
@@ -201,7 +201,7 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 	}
 	switch {
 	case why == "":
-	case len(free) > 0 && !s.all:
+	case len(free) > 0 && !s.All:
 		s.By = free
 	default:
 		s.Reason = v1alpha1.ReasonNamespaceEnforced

@@ -556,7 +556,7 @@ func TestNamespaceEnforced(t *testing.T) {
 			if s.Reason != "" || c.want != "" && !slices.Equal(byNames(s), []string{"free"}) {
 				t.Errorf("one of two: %s by %v", s.Reason, byNames(s))
 			}
-			s = Selection{By: []*Evaluator{&free, &e}, all: true}
+			s = Selection{By: []*Evaluator{&free, &e}, All: true}
 			s.CheckEnforced(ar, o, c.anywhere)
 			if (s.Reason != "") != (c.want != "") {
 				t.Errorf("both: %s", s.Reason)

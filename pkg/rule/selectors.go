@@ -11,33 +11,18 @@ import (
 // maxNeeds limits the result for expressions with many "or".
 const maxNeeds = 64
 
-// Selectors returns the vector selectors of an expression without which its alert can't work, each
-// once and sorted, without modifiers of time (offset, @, a range). It leaves out selectors that may be
-// empty at times (the argument of absent and similar functions, the right side of unless and of or,
-// the labels that info looks up), and Prometheus' own ALERTS and ALERTS_FOR_STATE. It returns none for
-// an expression that does not parse.
-//
-// The left side of an or may be empty if its right side is not: see SelectorNeeds.
-func Selectors(expr string) []string {
-	out := slices.Concat(selectorNeeds(expr, func(left, _ [][]string) [][]string { return left })...)
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// SelectorNeeds returns the needs of an alert: of each element, at least one selector must not be
-// empty. They are the selectors of Selectors and, for an "or", each selector of its left side with
-// each of its right side. An "or" with a side that is never empty, as in a or vector(0), needs
-// nothing.
+// SelectorNeeds returns the needs of an alert: of each element, at least one of its vector selectors must
+// not be empty. Selectors have no modifiers of time (offset, @, a range). An "or" needs each selector of
+// its left side or each of its right side; with a side that is never empty, as in a or vector(0), it needs
+// nothing. Selectors that may be empty at times are left out (the argument of absent and similar
+// functions, the right side of unless, the labels that info looks up), and so are Prometheus' own ALERTS
+// and ALERTS_FOR_STATE. There are none for an expression that does not parse.
 func SelectorNeeds(expr string) [][]string {
-	return selectorNeeds(expr, either)
-}
-
-func selectorNeeds(expr string, or func(left, right [][]string) [][]string) [][]string {
 	parsed, f := parsePromQL(expr, anyPromQL)
 	if f != nil {
 		return nil
 	}
-	out := needs(nil, parsed, or)
+	out := needs(nil, parsed)
 	slices.SortFunc(out, slices.Compare)
 	return slices.CompactFunc(out, slices.Equal)
 }
@@ -62,8 +47,8 @@ func either(left, right [][]string) [][]string {
 	return out
 }
 
-// needs adds the needs of a node. or combines the needs of the sides of an "or".
-func needs(out [][]string, node parser.Node, or func(left, right [][]string) [][]string) [][]string {
+// needs adds the needs of a node.
+func needs(out [][]string, node parser.Node) [][]string {
 	switch n := node.(type) {
 	case *parser.VectorSelector:
 		switch metricName(n) {
@@ -74,9 +59,9 @@ func needs(out [][]string, node parser.Node, or func(left, right [][]string) [][
 	case *parser.BinaryExpr:
 		switch n.Op {
 		case parser.LUNLESS:
-			return needs(out, n.LHS, or)
+			return needs(out, n.LHS)
 		case parser.LOR:
-			both := or(needs(nil, n.LHS, or), needs(nil, n.RHS, or))
+			both := either(needs(nil, n.LHS), needs(nil, n.RHS))
 			if len(out) == 0 {
 				return both // a chain of them is not copied over and over
 			}
@@ -87,11 +72,11 @@ func needs(out [][]string, node parser.Node, or func(left, right [][]string) [][
 		case "absent", "absent_over_time", "present_over_time":
 			return out
 		case "info":
-			return needs(out, n.Args[0], or)
+			return needs(out, n.Args[0])
 		}
 	}
 	for child := range parser.ChildrenIter(node) {
-		out = needs(out, child, or)
+		out = needs(out, child)
 	}
 	return out
 }

@@ -29,8 +29,8 @@ func TestSelectors(t *testing.T) {
 		"absent":                                 {"absent(a) and absent_over_time(b[5m])", nil},
 		"present_over_time":                      {"present_over_time(a[1h]) * absent(b)", nil},
 		"the right of unless":                    {"a unless (b > c)", []string{"a"}},
-		"the right of or":                        {"(a or vector(0)) > 1 or b", []string{"a"}},
-		"the left of unless, on the right of or": {"a or (b unless c)", []string{"a"}},
+		"the right of or":                        {"(a or vector(0)) > 1 or b", nil},
+		"the left of unless, on the right of or": {"a or (b unless c)", []string{"a", "b"}},
 		"what info looks for":                    {`info(a, {__name__="x_info"})`, []string{"a"}},
 		"info by itself":                         {"info(a, {})", []string{"a"}},
 		"Prometheus' own":                        {`ALERTS{alertname="A"} and ALERTS_FOR_STATE and {__name__="ALERTS"} and a`, []string{"a"}},
@@ -44,7 +44,7 @@ func TestSelectors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := Selectors(c.expr)
+			got := slices.Concat(SelectorNeeds(c.expr)...)
 			if !slices.Equal(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
@@ -66,7 +66,7 @@ func roundTrips(t *testing.T, s string) {
 	if _, ok := parsed.(*parser.VectorSelector); !ok {
 		t.Errorf("%s is a %T", s, parsed)
 	}
-	if again := Selectors(s); !slices.Equal(again, []string{s}) {
+	if again := SelectorNeeds(s); !slices.EqualFunc(again, [][]string{{s}}, slices.Equal) {
 		t.Errorf("%s becomes %q", s, again)
 	}
 }

@@ -30,19 +30,26 @@ type stage struct {
 	maxExpr, maxText int
 }
 
-// generateStage replaces deployment.* with the workload's data, and keeps cluster.*.
-func generateStage(w Workload) stage {
+// deployment is a Deployment in a spoke, with the values of its placeholders.
+type deployment struct {
+	Cluster, Namespace, Name string
+	Labels, Annotations      map[string]string
+}
+
+// generateStage replaces deployment.* with the Deployment's data, and keeps cluster.*.
+func generateStage(d deployment) stage {
+	owner := fmt.Sprintf("Deployment %s/%s in cluster %s", d.Namespace, d.Name, d.Cluster)
 	resolve := func(p placeholder) (string, bool, error) {
 		switch p.kind {
 		case deploymentName:
-			return w.Name, false, nil
+			return d.Name, false, nil
 		case deploymentNamespace:
-			return w.Namespace, false, nil
+			return d.Namespace, false, nil
 		case deploymentLabels:
-			value, err := lookup(p, w.Labels, "label", w.describe())
+			value, err := lookup(p, d.Labels, "label", owner)
 			return value, false, err
 		case deploymentAnnotations:
-			value, err := lookup(p, w.Annotations, "annotation", w.describe())
+			value, err := lookup(p, d.Annotations, "annotation", owner)
 			return value, false, err
 		}
 		return "", true, nil
@@ -51,13 +58,13 @@ func generateStage(w Workload) stage {
 }
 
 // renderStage replaces cluster.* with the spoke's data.
-func renderStage(c Cluster) stage {
+func renderStage(name string, labels map[string]string) stage {
 	resolve := func(p placeholder) (string, bool, error) {
 		switch p.kind {
 		case clusterName:
-			return c.Name, false, nil
+			return name, false, nil
 		case clusterLabels:
-			value, err := lookup(p, c.Labels, "label", "SpokeCluster "+c.Name)
+			value, err := lookup(p, labels, "label", "SpokeCluster "+name)
 			return value, false, err
 		}
 		return "", false, errOnlyInTemplate(p)

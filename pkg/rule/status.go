@@ -133,9 +133,9 @@ type view struct {
 	partial bool
 }
 
-// atTop reports whether a row has reached the furthest phase that can be verified: the spoke holds the
+// AtTop reports whether a row has reached the furthest phase that can be verified: the spoke holds the
 // current version, and the rule is evaluated or nothing more can be found out.
-func atTop(r *v1alpha1.ClusterStatus, generation int64) bool {
+func AtTop(r *v1alpha1.ClusterStatus, generation int64) bool {
 	return r.ObservedGeneration == generation && (r.Reason == "" && r.Phase != v1alpha1.PhasePending ||
 		slices.Contains(topReasons[r.Phase], r.Reason))
 }
@@ -165,7 +165,7 @@ var askedReasons = []string{
 
 // notable reports whether a row has information that its absence from the list would not convey.
 func notable(r *v1alpha1.ClusterStatus, generation int64) bool {
-	return !atTop(r, generation) || r.Firing > 0 || len(r.MissingMetrics) > 0
+	return !AtTop(r, generation) || r.Firing > 0 || len(r.MissingMetrics) > 0
 }
 
 // Reasons of rows that the summary counts and that set Stalled.

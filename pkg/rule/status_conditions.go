@@ -166,7 +166,7 @@ func (in *StatusInput) stalled(v view) metav1.Condition {
 	if len(stalling) == 0 {
 		return condition(v1alpha1.ConditionStalled, false, v1alpha1.ReasonNotStalled, "the rule is not stalled")
 	}
-	worstFirst(stalling)
+	WorstFirst(stalling)
 	return condition(v1alpha1.ConditionStalled, true, stalling[0].Reason, tell(stalling, len(stalling), and))
 }
 
@@ -203,7 +203,7 @@ func (in *StatusInput) metricsPresent(v view) (c metav1.Condition, known bool) {
 
 // tell quotes the worst of the listed rows, and counts the others.
 func tell(rows []v1alpha1.ClusterStatus, outOf int, and string) string {
-	worstFirst(rows)
+	WorstFirst(rows)
 	var parts []string
 	for _, r := range rows[:min(told, len(rows))] {
 		text := string(r.Name)

@@ -94,7 +94,7 @@ func (in *StatusInput) unlistedTop(v view) []unique.Handle[RowCount] {
 	}
 	var out []unique.Handle[RowCount]
 	for i := range v.rows {
-		if r := &v.rows[i]; !listed[r.Name] && atTop(r, in.Rule.Generation) {
+		if r := &v.rows[i]; !listed[r.Name] && AtTop(r, in.Rule.Generation) {
 			out = append(out, unique.Make(countOne(r)))
 		}
 	}

@@ -38,7 +38,7 @@ func (c *crowd) add(r *v1alpha1.ClusterStatus, generation int64, n int32) {
 	if slices.Contains(unreachableReasons, r.Reason) {
 		c.unreachable += n
 	}
-	if !atTop(r, generation) {
+	if !AtTop(r, generation) {
 		c.lagging += n
 	}
 }

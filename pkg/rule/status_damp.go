@@ -153,7 +153,7 @@ func (in *StatusInput) outage(spoke *SpokeState, last *v1alpha1.ClusterStatus, r
 		r.Reason, r.Message = "", "" // only rows at the top are covered
 	}
 	covered := spoke.Shown.Top == OverlayOn || (spoke.Shown.Top == OverlayKept && saysOutage(last) && last.ObservedGeneration == r.ObservedGeneration)
-	if covered && atTop(&r, in.Rule.Generation) {
+	if covered && AtTop(&r, in.Rule.Generation) {
 		return withOutage(r, last, spoke.Shown.Reason)
 	}
 	return r

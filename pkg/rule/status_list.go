@@ -26,7 +26,7 @@ func (in *StatusInput) list(known []v1alpha1.ClusterStatus, others crowd) (liste
 		listed = slices.DeleteFunc(listed, func(r v1alpha1.ClusterStatus) bool { return !notable(&r, in.Rule.Generation) })
 	}
 	if over := len(listed) - listMax; over > 0 {
-		worstFirst(listed)
+		WorstFirst(listed)
 		unlisted = int32(len(in.lagging(listed[listMax:]))) //nolint:gosec // the API server holds fewer objects
 		listed = listed[:listMax]
 		slices.SortFunc(listed, func(a, b v1alpha1.ClusterStatus) int { return cmp.Compare(a.Name, b.Name) })
@@ -45,21 +45,21 @@ func (in *StatusInput) list(known []v1alpha1.ClusterStatus, others crowd) (liste
 
 // lagging returns the rows that are not at the top phase, in a new slice.
 func (in *StatusInput) lagging(rows []v1alpha1.ClusterStatus) []v1alpha1.ClusterStatus {
-	return slices.DeleteFunc(slices.Clone(rows), func(r v1alpha1.ClusterStatus) bool { return atTop(&r, in.Rule.Generation) })
+	return slices.DeleteFunc(slices.Clone(rows), func(r v1alpha1.ClusterStatus) bool { return AtTop(&r, in.Rule.Generation) })
 }
 
-// worstFirst orders rows by importance, and then by name. The order depends only on the rows, so that
+// WorstFirst orders rows by importance, and then by name. The order depends only on the rows, so that
 // it is the same after a restart.
-func worstFirst(rows []v1alpha1.ClusterStatus) {
+func WorstFirst(rows []v1alpha1.ClusterStatus) {
 	slices.SortFunc(rows, func(a, b v1alpha1.ClusterStatus) int {
-		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(Rank(&a), Rank(&b)), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// rank is lower for worse rows. Rows that wait for the user come first, because Stalled must not
+// Rank is lower for worse rows. Rows that wait for the user come first, because Stalled must not
 // depend on rows that are not listed. Mutated is next: its answer digest is stored nowhere else, and
 // the rule is sent once more if it is lost.
-func rank(r *v1alpha1.ClusterStatus) int {
+func Rank(r *v1alpha1.ClusterStatus) int {
 	switch {
 	case stalls(r):
 		return 0
@@ -69,7 +69,7 @@ func rank(r *v1alpha1.ClusterStatus) int {
 		return 2
 	case slices.Contains(unreachableReasons, r.Reason), saysOutage(r):
 		return 3
-	case !atTop(r, r.ObservedGeneration):
+	case !AtTop(r, r.ObservedGeneration):
 		return 4
 	case r.Firing > 0:
 		return 5

@@ -144,7 +144,7 @@ func (in *StatusInput) disabled() bool {
 		return in.Rule.Spec.State == v1alpha1.Disabled
 	}
 	for name, spoke := range all {
-		if stateIn(in.Rule, clusterOf(name, spoke)) != v1alpha1.Disabled {
+		if StateIn(in.Rule, clusterOf(name, spoke)) != v1alpha1.Disabled {
 			return false
 		}
 	}
@@ -155,7 +155,7 @@ func (in *StatusInput) disabled() bool {
 func (in *StatusInput) placed() map[string]*SpokeState {
 	all := in.picked()
 	maps.DeleteFunc(all, func(name string, spoke *SpokeState) bool {
-		return stateIn(in.Rule, clusterOf(name, spoke)) == v1alpha1.Disabled
+		return StateIn(in.Rule, clusterOf(name, spoke)) == v1alpha1.Disabled
 	})
 	return all
 }

@@ -56,7 +56,7 @@ func SuspectUnplaced(made time.Time, r *v1alpha1.AlertRule, c Cluster, seen Seen
 // template was lost. If the annotations of the workload disable the alert, they decide, whatever the
 // template was before.
 func SuspectUnmatched(made, templateSince time.Time, t *v1alpha1.AlertRuleTemplate, w Workload, seen Seen) bool {
-	remade := t.Annotations[v1alpha1.BuiltInAnnotation] != "" && !made.After(templateSince) && !adjust(t, w).off
+	remade := t.Annotations[v1alpha1.BuiltInAnnotation] != "" && !made.After(templateSince) && !turnedOff(t, w)
 	unlabeled := !made.After(w.Cluster.Created) && matchable(t, w)
 	return (remade || unlabeled) && !seen.Matched(t, w)
 }
@@ -82,7 +82,7 @@ func byLabels(s v1alpha1.ClusterSelection, name string) bool {
 }
 
 // possibleStates returns the states that a rule can have in a cluster of that name, with any labels.
-// As in stateIn, the first override that selects the cluster decides.
+// As in StateIn, the first override that selects the cluster decides.
 func possibleStates(r *v1alpha1.AlertRule, name string) []v1alpha1.State {
 	var states []v1alpha1.State
 	for i := range r.Spec.Overrides {

@@ -152,7 +152,7 @@ func TestSuspectUnmatched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := Workload{Cluster: Cluster{Name: "s", Created: lost}, Namespace: "shop", Name: "web"}
 			if tc.off {
-				w.Annotations = map[string]string{v1alpha1.AdjustmentPrefix + string(v1alpha1.AdjustAlerts): alertsDisabled}
+				w.Annotations = map[string]string{v1alpha1.AdjustmentPrefix + string(v1alpha1.AdjustAlerts): "disabled"}
 			}
 			tpl := &v1alpha1.AlertRuleTemplate{Spec: tc.spec}
 			if tc.builtIn {

@@ -1,7 +1,6 @@
 package rule
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -45,10 +44,6 @@ func (w Workload) adjusted() bool {
 	return false
 }
 
-func (w Workload) describe() string {
-	return fmt.Sprintf("Deployment %s/%s in cluster %s", w.Namespace, w.Name, w.Cluster.Name)
-}
-
 // systemNamespaces are only selected by templates that list them by name.
 var systemNamespaces = []v1alpha1.NamespaceName{
 	metav1.NamespaceSystem, metav1.NamespacePublic, "kube-node-lease",
@@ -68,7 +63,13 @@ func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 	if ok, err := selects(t.Spec.Workloads, w.Labels); !ok || err != nil {
 		return false, err
 	}
-	return !adjust(t, w).off, nil
+	return !turnedOff(t, w), nil
+}
+
+// turnedOff reports whether the annotations of a workload disable the alert of a template.
+func turnedOff(t *v1alpha1.AlertRuleTemplate, w Workload) bool {
+	a := adjust(t, w)
+	return a.off
 }
 
 // selects reports whether a selector matches labels. A nil selector matches everything.

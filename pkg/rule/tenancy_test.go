@@ -128,7 +128,7 @@ func TestValidateTenants(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			strict := strict
-			strict.Evaluator = &Evaluator{Version: "3.14", Features: []string{experimentalFunctions}} // with info
+			strict.Evaluator = &Evaluator{Version: "3.14", Features: []string{"promql-experimental-functions"}} // with info
 			r := newRule(c.edit)
 			bad := Validate(r, strict)
 			if bad == nil || bad.Reason != c.reason || bad.Field != c.field || !strings.Contains(bad.Message, c.expect) {

@@ -113,6 +113,9 @@ func join(pieces []piece) string {
 	return b.String()
 }
 
+// escaped returns a text that split reads as one literal.
+func escaped(s string) string { return join([]piece{{literal: s}}) }
+
 // writeLiteral doubles the dollars before a "(".
 func writeLiteral(b *strings.Builder, s string, beforePlaceholder bool) {
 	for s != "" {

@@ -107,34 +107,34 @@ func TestStageErrorsNameTheField(t *testing.T) {
 		edit(&a)
 		return a
 	}
-	w := newWorkload(func(w *Workload) { w.Annotations = map[string]string{"big": long("v", 9999), "brace": long("{", 9999)} })
+	d := deployment{Cluster: "eu-1", Namespace: "shop", Name: "web", Annotations: map[string]string{"big": long("v", 9999), "brace": long("{", 9999)}}
 	for name, c := range map[string]struct {
 		stage       stage
 		alert       v1alpha1.AlertSpec
 		field, want string
 	}{
 		"cluster without the label": {
-			renderStage(Cluster{Name: "eu-1"}), alert(func(a *v1alpha1.AlertSpec) { a.Annotations["summary"] = "in $(cluster.labels.region)" }),
+			renderStage("eu-1", nil), alert(func(a *v1alpha1.AlertSpec) { a.Annotations["summary"] = "in $(cluster.labels.region)" }),
 			"spec.annotations[summary]", `SpokeCluster eu-1 has no label "region", which $(cluster.labels.region) needs; add it`,
 		},
 		"deployment without the label": {
-			generateStage(w), alert(func(a *v1alpha1.AlertSpec) { a.Labels["team"] = "$(deployment.labels.team)" }),
+			generateStage(d), alert(func(a *v1alpha1.AlertSpec) { a.Labels["team"] = "$(deployment.labels.team)" }),
 			"spec.labels[team]", `Deployment shop/web in cluster eu-1 has no label "team"`,
 		},
 		"deployment without the annotation": {
-			generateStage(w), alert(func(a *v1alpha1.AlertSpec) { a.Expr = `up{a="$(deployment.annotations.b)"}` }),
+			generateStage(d), alert(func(a *v1alpha1.AlertSpec) { a.Expr = `up{a="$(deployment.annotations.b)"}` }),
 			"spec.expr", `1:7: Deployment shop/web in cluster eu-1 has no annotation "b"`,
 		},
 		"deployment in an AlertRule": {
-			renderStage(Cluster{}), alert(func(a *v1alpha1.AlertSpec) { a.Labels["d"] = "$(deployment.name)" }),
+			renderStage("", nil), alert(func(a *v1alpha1.AlertSpec) { a.Labels["d"] = "$(deployment.name)" }),
 			"spec.labels[d]", `$(deployment.name) is only available in an AlertRuleTemplate`,
 		},
 		"too long a value in an expression": {
-			generateStage(w), alert(func(a *v1alpha1.AlertSpec) { a.Expr = `up{a="$(deployment.annotations.big)"}` }),
+			generateStage(d), alert(func(a *v1alpha1.AlertSpec) { a.Expr = `up{a="$(deployment.annotations.big)"}` }),
 			"spec.expr", `has 9999 bytes; at most 1024 are allowed in an expression`,
 		},
 		"too long a text": {
-			generateStage(w), alert(func(a *v1alpha1.AlertSpec) {
+			generateStage(d), alert(func(a *v1alpha1.AlertSpec) {
 				a.Annotations["d"] = v1alpha1.LabelText(long("$(deployment.annotations.brace)", 9))
 			}),
 			"spec.annotations[d]", `longer than 8192 characters after its placeholders are replaced`,

@@ -30,7 +30,7 @@ func Validate(r *v1alpha1.AlertRule, o ValidateOptions) *Invalid {
 	if bad := checkSpecSize(r.Spec.AlertSpec, r.Spec.Overrides); bad != nil {
 		return bad
 	}
-	c := checker{stage: sampleStage(false), budget: newBudget(), evaluator: o.Evaluator, maxLabels: maxTexts, tenant: tenantOf(r, o)}
+	c := checker{stage: sampleStage(false), budget: newBudget(), cost: new(maxTotalCost), evaluator: o.Evaluator, maxLabels: maxTexts, tenant: tenantOf(r, o)}
 	if bad := c.alert(r.Spec.AlertSpec); bad != nil {
 		return bad
 	}
@@ -58,7 +58,7 @@ func ValidateTemplate(t *v1alpha1.AlertRuleTemplate, o ValidateOptions) *Invalid
 		return bad
 	}
 	// Two labels are added to every alert that it makes.
-	c := checker{stage: sampleStage(true), budget: newBudget(), evaluator: o.Evaluator, maxLabels: maxTexts - 2}
+	c := checker{stage: sampleStage(true), budget: newBudget(), cost: new(maxTotalCost), evaluator: o.Evaluator, maxLabels: maxTexts - 2}
 	if bad := c.alert(t.Spec.AlertSpec); bad != nil {
 		return bad
 	}
@@ -79,10 +79,15 @@ func ValidateTemplate(t *v1alpha1.AlertRuleTemplate, o ValidateOptions) *Invalid
 	return checkSelector("spec.workloads", t.Spec.Workloads)
 }
 
+// maxTotalCost limits the cost of parsing all expressions of an object.
+const maxTotalCost = 200_000
+
 // checker checks the alerts of one object.
 type checker struct {
-	stage     stage
-	budget    *budget
+	stage  stage
+	budget *budget
+	// cost is what is left for parsing expressions. See exprCost.
+	cost      *int
 	evaluator *Evaluator
 	maxLabels int
 	// tenant is the namespace of the hub to which the object belongs, or nil for the operator's own ones.
@@ -129,19 +134,19 @@ func (c checker) part(a v1alpha1.AlertSpec) *Invalid {
 	if bad := c.tenant.check(a, expanded); bad != nil {
 		return bad
 	}
-	return c.evaluator.check("spec", expanded, ofFleet)
+	return checkRelease(c.evaluator, "spec", expanded, ofFleet)
 }
 
 func (c checker) expr(written, expanded string) *Invalid {
 	cost, f := exprCost(expanded)
-	if f == nil && cost > c.budget.totalExpr {
+	if f == nil && cost > *c.cost {
 		f = &fault{-1, "the expressions of this object together take too long to parse; use fewer or simpler ones"}
 	}
 	if f != nil {
 		return invalidExpr(expanded, f)
 	}
-	c.budget.totalExpr -= cost
-	p := c.evaluator.parser()
+	*c.cost -= cost
+	p := parserFor(c.evaluator)
 	_, f = parseExpr(expanded, p)
 	if f == nil {
 		return nil

@@ -11,14 +11,12 @@ import (
 	"github.com/prometheus/prometheus/util/strutil"
 )
 
-// Limits of the cost of parsing an expression, and all expressions of an object. A unit is about 3 µs.
-// The time of Prometheus' parser grows with the square of the number of tokens. It also compiles regular
+// Limits of the cost of parsing an expression. A unit is about 3 µs. The time of Prometheus' parser grows with the square of the number of tokens. It also compiles regular
 // expressions, in which repetitions are expanded.
 const (
-	maxExprCost      = 50_000
-	maxTotalExprCost = 200_000
-	maxTokens        = 7071        // whose square, in thousands, is maxExprCost
-	maxPatterns      = 2 * maxExpr // bytes of all regular expressions; finding out what they cost takes about 1 µs for each
+	maxExprCost = 50_000
+	maxTokens   = 7071        // whose square, in thousands, is maxExprCost
+	maxPatterns = 2 * maxExpr // bytes of all regular expressions; finding out what they cost takes about 1 µs for each
 )
 
 const foldable = 0x1e943 // no character above has an upper or lower case

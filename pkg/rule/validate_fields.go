@@ -20,16 +20,21 @@ import (
 // checked, and because they limit its work.
 const (
 	maxAlertName      = 253
-	maxLabelName      = 1024
-	maxTexts          = 64
 	maxOverrides      = 64
-	maxDuration       = 32
 	maxWorkloadName   = 253
 	maxClusterNames   = 1000
 	maxNamespaceNames = 256
 	maxTemplate       = validation.LabelValueMaxLength
 )
 
+// Limits of the API for labels, annotations and durations.
+const (
+	maxLabelName = 1024
+	maxTexts     = 64
+	maxDuration  = 32
+)
+
+// severityPattern matches the severities that the API accepts.
 var severityPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,61}[a-zA-Z0-9])?$`)
 
 // checkFields checks the fields without placeholders.

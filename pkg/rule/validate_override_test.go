@@ -185,6 +185,9 @@ func TestRenderBoundsTheObject(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "bytes after its placeholders are replaced; at most 262144 are allowed") {
 		t.Errorf("got %v", err)
 	}
+}
+
+func TestSmallObject(t *testing.T) {
 	if bad := checkObjectSize(&monitoringv1.PrometheusRule{}); bad != nil {
 		t.Error(bad)
 	}

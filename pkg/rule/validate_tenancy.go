@@ -89,7 +89,7 @@ func ValidateProtectedLabels(names []string, clusterLabel string) error {
 
 // forced returns the labels that every alert gets that is not from the admin namespace. Prometheus
 // takes a label of the rule over one of the series. An empty one removes that of the series.
-func (t Tenancy) forced(namespace string) map[string]string {
+func forced(t Tenancy, namespace string) map[string]string {
 	out := make(map[string]string, 1+len(t.ProtectedLabels))
 	for _, name := range t.ProtectedLabels {
 		out[name] = ""
@@ -154,11 +154,7 @@ func (t *tenant) check(a, expanded v1alpha1.AlertSpec) *Invalid {
 func queries(texts map[string]v1alpha1.LabelText) (key string, found bool) {
 	for _, key := range slices.Sorted(maps.Keys(texts)) {
 		if text := string(texts[key]); strings.Contains(text, "query") && strings.Contains(text, "{{") {
-			parsed, err := parseGoTemplate(text)
-			if err != nil {
-				return key, true
-			}
-			if _, err := parsed.instrument(); err != nil || parsed.uses["query"] {
+			if uses, err := usesOf(text); err != nil || uses["query"] {
 				return key, true
 			}
 		}

@@ -54,8 +54,8 @@ func TestValidateAccepts(t *testing.T) {
 
 // generatedRule makes a rule what templates make.
 func generatedRule(r *v1alpha1.AlertRule) {
-	r.Namespace = tenancy.GeneratedNamespace
-	r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: deploymentKind, Namespace: "kube-system", Name: "dns"}
+	r.Namespace = "rulefleet-generated"
+	r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: "Deployment", Namespace: "kube-system", Name: "dns"}
 	r.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}
 }
 

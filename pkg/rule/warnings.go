@@ -20,9 +20,10 @@ const (
 	maxWarning = 300
 	// maxWalks limits the number of searches for a label in expressions.
 	maxWalks = 1000
-	// maxAcceptedMessage limits the message of Accepted, in bytes.
-	maxAcceptedMessage = 900
 )
+
+// maxAcceptedMessage limits the message of Accepted, in bytes.
+const maxAcceptedMessage = 900
 
 // clusterLabelValue describes the value of --cluster-label.
 const clusterLabelValue = "the cluster's name (the external label of the spoke's Prometheus or, without one, the spoke's name)"
@@ -147,7 +148,7 @@ func (w *warnings) expr(path string, a v1alpha1.AlertSpec, base *v1alpha1.AlertS
 	if bad != nil {
 		return
 	}
-	tree, f := parseExpr(expanded.Expr, w.evaluator.parser())
+	tree, f := parseExpr(expanded.Expr, parserFor(w.evaluator))
 	if f != nil {
 		return
 	}
@@ -187,11 +188,7 @@ func (w *warnings) droppedLabels(field string, texts map[string]v1alpha1.LabelTe
 		if !strings.Contains(text, "{{") {
 			continue
 		}
-		parsed, err := parseGoTemplate(text)
-		if err != nil {
-			continue
-		}
-		for _, label := range slices.Sorted(maps.Keys(mentionedLabels(parsed))) {
+		for _, label := range mentionedLabels(text) {
 			w.walks++
 			if w.walks <= maxWalks && !mayHaveLabel(tree, label) {
 				w.add(keyed(field, key), "uses the label %q, which the result of the expression does not have; keep it in the result, for example with by (%[1]s), or remove it from the text", excerpt(label))

@@ -141,7 +141,7 @@ func noneFound(c *rule.Cluster, not func(reason, message string) spoke.Finding) 
 	}
 	for i := range c.Evaluators {
 		if e := &c.Evaluators[i]; !e.Missing {
-			return not(v1alpha1.ReasonNotSelected, e.String()+" "+e.TakesNone())
+			return not(v1alpha1.ReasonNotSelected, e.String()+" "+rule.TakesNone(e))
 		}
 	}
 	return not(v1alpha1.ReasonNoEvaluator, "the spoke has no Prometheus or ThanosRuler object, so it is unknown whether the rules are evaluated")

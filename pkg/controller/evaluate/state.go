@@ -352,7 +352,7 @@ func (s *spokeState) compare(t *task, e *rule.Evaluator, rules map[types.UID]*ev
 	out := make(map[types.UID]comparison, len(rules))
 	for uid, loaded := range rules {
 		o := t.objects[uid]
-		is := comparison{raw: rawHash(loaded, e.Confined(o))}
+		is := comparison{raw: rawHash(loaded, rule.Confined(e, o))}
 		switch was := known[uid]; {
 		case was != nil && was.raw == is.raw && was.generation == o.Generation:
 			is.current = was.current
@@ -396,9 +396,9 @@ func judge(was *ruleState, o *monitoringv1.PrometheusRule, loaded *evaluator.Rul
 func matches(o *monitoringv1.PrometheusRule, e *rule.Evaluator, loaded *evaluator.Rule) bool {
 	r := &rule.LoadedRule{
 		Name: loaded.Name, Query: loaded.Query, For: loaded.For, KeepFiringFor: loaded.KeepFiringFor,
-		Labels: e.Given(o, loaded.Labels), Annotations: loaded.Annotations,
+		Labels: rule.Given(e, o, loaded.Labels), Annotations: loaded.Annotations,
 	}
-	return rule.LoadedDigest(r, e.Confined(o)) == rule.ContentDigest(o, e)
+	return rule.LoadedDigest(r, rule.Confined(e, o)) == rule.ContentDigest(o, e)
 }
 
 var seed = maphash.MakeSeed()

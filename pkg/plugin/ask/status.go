@@ -284,7 +284,7 @@ type place struct {
 	row  *v1alpha1.ClusterStatus
 }
 
-func (p place) ready() bool { return rule.ReadyIn(p.row, p.rule.Generation) }
+func (p place) ready() bool { return rule.AtTop(p.row, p.rule.Generation) }
 
 // placesOf returns the listed rows of a rule, the worst first.
 func placesOf(r *v1alpha1.AlertRule) []place {

@@ -281,7 +281,7 @@ func (c *chain) placement() Link {
 	if !placed {
 		return notOK(c.place(), "%s: spec.placement does not select the spoke; its labels are %s", c.ofRule(), cmp.Or(labels.FormatLabels(c.Spoke.Labels), "<none>"))
 	}
-	if _, state := rule.Effective(c.Rule, cluster); state == v1alpha1.Disabled {
+	if rule.StateIn(c.Rule, cluster) == v1alpha1.Disabled {
 		if c.Rule.Spec.State == v1alpha1.Disabled {
 			return notOK(fmt.Sprintf(`kubectl -n %s patch alertrule %s --type=merge -p '{"spec":{"state":"Enabled"}}'`, c.Rule.Namespace, c.Rule.Name),
 				"%s: spec.state is Disabled", c.ofRule())
@@ -350,7 +350,7 @@ func (c *chain) ofRow(phase v1alpha1.Phase) Link {
 		return unknown("the spoke has an earlier version of the rule")
 	case reached < at-1:
 		return unknown("an earlier step is not reached")
-	case rule.ReadyIn(c.row, c.Rule.Generation):
+	case rule.AtTop(c.row, c.Rule.Generation):
 		l := unknown("nothing more can be verified: %s", c.rowSays())
 		l.Fix = fix(advice.OfRule, c.row.Reason, c.row.Message)
 		return l
