@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rulefleet/rulefleet/pkg/controller/evaluate"
 	"github.com/rulefleet/rulefleet/pkg/controller/generate"
@@ -165,7 +165,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 func (o *options) validate() error {
 	var errs []error
 	for flagName, ns := range map[string]string{"namespace": o.namespace, "generated-namespace": o.generatedNamespace, "rule-namespace": o.ruleNamespace} {
-		if msgs := validation.IsDNS1123Label(ns); len(msgs) > 0 {
+		if msgs := utilvalidation.IsDNS1123Label(ns); len(msgs) > 0 {
 			errs = append(errs, fmt.Errorf("--%s: %q is not a valid namespace name: %s", flagName, ns, strings.Join(msgs, "; ")))
 		}
 	}
@@ -173,7 +173,7 @@ func (o *options) validate() error {
 	if o.namespace == o.generatedNamespace {
 		errs = append(errs, fmt.Errorf("--generated-namespace: must not be the same as --namespace (%s), whose AlertRules may write to any namespace", o.namespace))
 	}
-	if msgs := validation.IsValidLabelValue(o.hubID); len(msgs) > 0 {
+	if msgs := utilvalidation.IsValidLabelValue(o.hubID); len(msgs) > 0 {
 		errs = append(errs, fmt.Errorf("--hub-id: %q is not a valid label value: %s", o.hubID, strings.Join(msgs, "; ")))
 	}
 	if o.clusterLabel != "" && !model.LegacyValidation.IsValidLabelName(o.clusterLabel) {
@@ -227,7 +227,7 @@ func (o *options) validateNamespaces() error {
 	}
 	for flagName, names := range map[string][]string{"evaluator-namespaces": o.evaluatorNamespaces(), "prometheus-operator-namespaces": fields(o.operatorSpaces)} {
 		for _, ns := range names {
-			if msgs := validation.IsDNS1123Label(ns); len(msgs) > 0 {
+			if msgs := utilvalidation.IsDNS1123Label(ns); len(msgs) > 0 {
 				errs = append(errs, fmt.Errorf("--%s: %q is not a valid namespace name: %s", flagName, ns, strings.Join(msgs, "; ")))
 			}
 		}
@@ -286,7 +286,7 @@ func (o *options) validateLimits() error {
 		errs = append(errs, fmt.Errorf("--spoke-max-objects: %d is too small; use at least 1", o.limits.Objects))
 	}
 	for _, label := range fields(o.trackingLabels) {
-		if bad := validation.IsQualifiedName(label); len(bad) > 0 {
+		if bad := utilvalidation.IsQualifiedName(label); len(bad) > 0 {
 			errs = append(errs, fmt.Errorf("--tracking-labels: %q is neither a label nor a domain such as example.com: %s", label, strings.Join(bad, "; ")))
 		}
 	}
@@ -312,23 +312,23 @@ func (o *options) validateWebhook() error {
 		return nil
 	}
 	var errs []error
-	if msgs := validation.IsValidPortNum(o.webhookPort); len(msgs) > 0 {
+	if msgs := utilvalidation.IsValidPortNum(o.webhookPort); len(msgs) > 0 {
 		errs = append(errs, fmt.Errorf("--webhook-port: %d is not a valid port: %s", o.webhookPort, strings.Join(msgs, "; ")))
 	}
-	if msgs := validation.IsDNS1035Label(o.webhookService); len(msgs) > 0 {
+	if msgs := utilvalidation.IsDNS1035Label(o.webhookService); len(msgs) > 0 {
 		errs = append(errs, fmt.Errorf("--webhook-service: %q is not a valid Service name: %s", o.webhookService, strings.Join(msgs, "; ")))
 	}
-	if msgs := validation.IsDNS1123Subdomain(o.webhookConfig); len(msgs) > 0 {
+	if msgs := utilvalidation.IsDNS1123Subdomain(o.webhookConfig); len(msgs) > 0 {
 		errs = append(errs, fmt.Errorf("--webhook-config: %q is not a valid name of a ValidatingWebhookConfiguration: %s", o.webhookConfig, strings.Join(msgs, "; ")))
 	}
-	if msgs := validation.IsDNS1035Label(o.metricsService); len(msgs) > 0 {
+	if msgs := utilvalidation.IsDNS1035Label(o.metricsService); len(msgs) > 0 {
 		errs = append(errs, fmt.Errorf("--metrics-service: %q is not a valid Service name: %s", o.metricsService, strings.Join(msgs, "; ")))
 	}
 	if l := o.webhookLifetime; l < certs.MinLifetime || l > certs.MaxLifetime {
 		errs = append(errs, fmt.Errorf("--webhook-cert-lifetime: %v is out of range; use %v to %v", l, certs.MinLifetime, certs.MaxLifetime))
 	}
 	for _, host := range o.furtherHosts() {
-		if net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
+		if net.ParseIP(host) == nil && len(utilvalidation.IsDNS1123Subdomain(host)) > 0 {
 			errs = append(errs, fmt.Errorf("--webhook-hosts: %q is not a DNS name or an IP address", host))
 		}
 	}

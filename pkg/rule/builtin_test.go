@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/promql"
+	prometheus "github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
@@ -43,10 +43,10 @@ func (s *seriesSet) At() storage.Series                { return s.series[s.next-
 func (s *seriesSet) Err() error                        { return nil }
 func (s *seriesSet) Warnings() annotations.Annotations { return nil }
 
-var engine = promql.NewEngine(promql.EngineOpts{MaxSamples: 1000, Timeout: time.Minute, Parser: promQL})
+var engine = prometheus.NewEngine(prometheus.EngineOpts{MaxSamples: 1000, Timeout: time.Minute, Parser: promQL})
 
 // query evaluates an expression with Prometheus' engine over series of one sample.
-func query(t *testing.T, expr string, series map[string]float64) promql.Vector {
+func query(t *testing.T, expr string, series map[string]float64) prometheus.Vector {
 	t.Helper()
 	selectSeries := func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 		set := &seriesSet{}

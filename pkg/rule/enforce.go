@@ -68,13 +68,13 @@ func enforceNamespace(expr, namespace string) (string, *enforcementError) {
 	out := tree.String()
 	again, f := parsePromQL(out, anyPromQL)
 	if f != nil {
-		return "", &enforcementError{fault: fault{-1, fmt.Sprintf("it is not valid any more with namespace=%q in each selector (%s); shorten it", namespace, f.message)}}
+		return "", &enforcementError{fault: fault{pos: -1, message: fmt.Sprintf("it is not valid any more with namespace=%q in each selector (%s); shorten it", namespace, f.message)}}
 	}
 	open := eachSelector(again, func(s *parser.VectorSelector) *enforcementError {
 		if slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return sameMatcher(m, matcher) }) {
 			return nil
 		}
-		return &enforcementError{fault: fault{-1, fmt.Sprintf("the selector %s can't be restricted to namespace %s", excerpt(s.String()), namespace)}}
+		return &enforcementError{fault: fault{pos: -1, message: fmt.Sprintf("the selector %s can't be restricted to namespace %s", excerpt(s.String()), namespace)}}
 	})
 	if open != nil {
 		return "", open
@@ -90,7 +90,7 @@ func restrict(s *parser.VectorSelector, matcher *labels.Matcher) *enforcementErr
 		case sameMatcher(m, matcher):
 			return nil
 		case !m.Matches(matcher.Value):
-			return &enforcementError{contradiction: true, fault: fault{int(s.PosRange.Start), fmt.Sprintf(
+			return &enforcementError{contradiction: true, fault: fault{pos: int(s.PosRange.Start), message: fmt.Sprintf(
 				"the selector asks for %s, but an AlertRule in namespace %s can only read series with %s (--enforce-namespace); remove the matcher", excerpt(m.String()), matcher.Value, matcher)}}
 		}
 	}
@@ -115,7 +115,7 @@ func eachSelector(tree parser.Expr, do func(*parser.VectorSelector) *enforcement
 			found = do(n)
 		case *parser.Call:
 			if n.Func.Name == "info" {
-				found = &enforcementError{fault: fault{int(n.PosRange.Start), "the function info reads the series of all namespaces, which is not allowed here (--enforce-namespace); join the labels with * on (…) group_left (…)"}}
+				found = &enforcementError{fault: fault{pos: int(n.PosRange.Start), message: "the function info reads the series of all namespaces, which is not allowed here (--enforce-namespace); join the labels with * on (…) group_left (…)"}}
 			}
 		}
 		return nil

@@ -160,7 +160,7 @@ func checkRelease(e *Evaluator, path string, a v1alpha1.AlertSpec, who string) *
 	if a.Expr != "" {
 		for _, d := range exprDemands(a.Expr) {
 			if message := refuses(e, d, who); message != "" {
-				bad := invalidExprAt(path+".expr", a.Expr, &fault{d.pos, message})
+				bad := invalidExprAt(path+".expr", a.Expr, &fault{pos: d.pos, message: message})
 				bad.Reason = v1alpha1.ReasonUnsupported
 				return bad
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/promql"
+	prom "github.com/prometheus/prometheus/promql"
 	prometheus "github.com/prometheus/prometheus/template"
 	"k8s.io/utils/lru"
 
@@ -187,7 +187,7 @@ func trials(t *goTemplate) []trial {
 
 // expander is that of Prometheus, without access to any data source.
 func (s trial) expander(text string, query prometheus.QueryFunc) *prometheus.Expander {
-	smpl := promql.Sample{F: 1}
+	smpl := prom.Sample{F: 1}
 	if s.histogram {
 		smpl.H = &histogram.FloatHistogram{Count: 1, Sum: 1}
 	}
@@ -199,7 +199,7 @@ func (s trial) expander(text string, query prometheus.QueryFunc) *prometheus.Exp
 
 // query checks a query instead of running it.
 func (s trial) query(b *budget) prometheus.QueryFunc {
-	return func(_ context.Context, query string, _ time.Time) (promql.Vector, error) {
+	return func(_ context.Context, query string, _ time.Time) (prom.Vector, error) {
 		// Parsing takes longer than printing.
 		if err := b.spend(20, 16*len(query)); err != nil {
 			return nil, err
@@ -210,7 +210,7 @@ func (s trial) query(b *budget) prometheus.QueryFunc {
 		if !s.found {
 			return nil, nil
 		}
-		return promql.Vector{{F: 1, Metric: labels.FromMap(s.labels)}}, nil
+		return prom.Vector{{F: 1, Metric: labels.FromMap(s.labels)}}, nil
 	}
 }
 

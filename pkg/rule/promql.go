@@ -33,7 +33,7 @@ func (st stage) expr(s string) (string, *fault) {
 			if start < len(s) && hasPlaceholder(leadingDollars(s[start:])) {
 				return "", misplaced(start)
 			}
-			return "", &fault{start, item.Val}
+			return "", &fault{pos: start, message: item.Val}
 		case parser.EOF:
 			out.WriteString(s[from:])
 			return out.String(), nil
@@ -57,7 +57,7 @@ func (st stage) expr(s string) (string, *fault) {
 }
 
 func misplaced(pos int) *fault {
-	return &fault{pos, `a placeholder is only allowed in a string literal, as in {cluster="$(cluster.name)"}`}
+	return &fault{pos: pos, message: `a placeholder is only allowed in a string literal, as in {cluster="$(cluster.name)"}`}
 }
 
 // leadingDollars returns the dollars at the start of s, and the following character.
@@ -115,12 +115,12 @@ func (st stage) literalValue(p placeholder, as role) (string, bool, *fault) {
 	value, keep, err := st.resolve(p)
 	switch {
 	case err != nil:
-		return "", false, &fault{0, err.Error()}
+		return "", false, &fault{pos: 0, message: err.Error()}
 	case keep:
 		return "", true, nil
 	case len(value) > maxValue:
 		// A value that is cut off would match something else.
-		return "", false, &fault{0, fmt.Sprintf("the value of %s has %d bytes; at most %d are allowed in an expression", p, len(value), maxValue)}
+		return "", false, &fault{pos: 0, message: fmt.Sprintf("the value of %s has %d bytes; at most %d are allowed in an expression", p, len(value), maxValue)}
 	}
 	value = strings.ToValidUTF8(value, "\uFFFD")
 	switch as {

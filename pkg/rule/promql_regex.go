@@ -23,7 +23,7 @@ func checkRegex(quote byte, pieces []piece) ([]bool, *fault) {
 		return nil, nil
 	}
 	if err := plainInRegex(quote, pieces); err != nil {
-		return nil, &fault{pieces[first].pos + 1, err.Error()}
+		return nil, &fault{pos: pieces[first].pos + 1, message: err.Error()}
 	}
 	group := make([]bool, len(pieces))
 	for i := range pieces[:len(pieces)-1] {

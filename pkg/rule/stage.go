@@ -108,7 +108,7 @@ func (st stage) alert(in v1alpha1.AlertSpec) (v1alpha1.AlertSpec, *Invalid) {
 	out := *in.DeepCopy()
 	expr, f := st.expr(in.Expr)
 	if f == nil && utf8.RuneCountInString(expr) > st.maxExpr {
-		f = &fault{-1, fmt.Sprintf("longer than %d characters after its placeholders are replaced; shorten it", st.maxExpr)}
+		f = &fault{pos: -1, message: fmt.Sprintf("longer than %d characters after its placeholders are replaced; shorten it", st.maxExpr)}
 	}
 	if f != nil {
 		return out, invalidExpr(in.Expr, f)
@@ -121,7 +121,7 @@ func (st stage) alert(in v1alpha1.AlertSpec) (v1alpha1.AlertSpec, *Invalid) {
 		for _, key := range slices.Sorted(maps.Keys(m.texts)) {
 			text, f := st.text(string(m.texts[key]))
 			if f == nil && utf8.RuneCountInString(text) > st.maxText {
-				f = &fault{-1, fmt.Sprintf("longer than %d characters after its placeholders are replaced; shorten it", st.maxText)}
+				f = &fault{pos: -1, message: fmt.Sprintf("longer than %d characters after its placeholders are replaced; shorten it", st.maxText)}
 			}
 			if f != nil {
 				return out, invalid(keyed(m.field, key), "%s", f.message)

@@ -14,14 +14,14 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// strict are the options of a hub with all limits of tenants.
-var (
-	strictTenancy = Tenancy{ProtectedLabels: []string{"team", "tier"}, MinInterval: 5 * time.Second, EnforceNamespace: true}
-	strict        = ValidateOptions{AdminNamespace: tenancy.AdminNamespace, GeneratedNamespace: tenancy.GeneratedNamespace, ClusterLabel: "cluster", Tenancy: strictTenancy}
-	strictRender  = RenderOptions{
-		HubID: hubID, AdminNamespace: tenancy.AdminNamespace, GeneratedNamespace: tenancy.GeneratedNamespace, ClusterLabel: "cluster", Tenancy: strictTenancy,
-	}
-)
+// strictTenancy has all limits of tenants. The other two are the options of a hub with them.
+var strictTenancy = Tenancy{ProtectedLabels: []string{"team", "tier"}, MinInterval: 5 * time.Second, EnforceNamespace: true}
+
+var strict = ValidateOptions{AdminNamespace: tenancy.AdminNamespace, GeneratedNamespace: tenancy.GeneratedNamespace, ClusterLabel: "cluster", Tenancy: strictTenancy}
+
+var strictRender = RenderOptions{
+	HubID: hubID, AdminNamespace: tenancy.AdminNamespace, GeneratedNamespace: tenancy.GeneratedNamespace, ClusterLabel: "cluster", Tenancy: strictTenancy,
+}
 
 // The labels by which somebody is notified are not the tenant's, whatever sets them. An empty one removes the
 // label of a series: TestTenantsLabels of pkg/testing/promtool.

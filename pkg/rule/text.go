@@ -81,7 +81,7 @@ func split(s string) ([]piece, *fault) {
 		}
 		inner, _, closed := strings.Cut(s[dollar+2:], ")")
 		if !closed {
-			return nil, &fault{dollar, fmt.Sprintf("placeholder %s is not closed; add a ), or write $$( for a literal $(", excerpt(s[dollar:]))}
+			return nil, &fault{pos: dollar, message: fmt.Sprintf("placeholder %s is not closed; add a ), or write $$( for a literal $(", excerpt(s[dollar:]))}
 		}
 		p, f := parsePlaceholder(inner)
 		if f != nil {
@@ -160,11 +160,11 @@ func parsePlaceholder(inner string) (*placeholder, *fault) {
 			checked = strings.ToLower(key)
 		}
 		if errs := validation.IsQualifiedName(checked); len(errs) > 0 {
-			return nil, &fault{0, fmt.Sprintf("placeholder $(%s) has an invalid key: %s", excerpt(inner), errs[0])}
+			return nil, &fault{pos: 0, message: fmt.Sprintf("placeholder $(%s) has an invalid key: %s", excerpt(inner), errs[0])}
 		}
 		return &placeholder{kind: kind, key: key}, nil
 	}
-	return nil, &fault{0, fmt.Sprintf("unknown placeholder $(%s); available are %s; write $$( for a literal $(", excerpt(inner), knownPlaceholders)}
+	return nil, &fault{pos: 0, message: fmt.Sprintf("unknown placeholder $(%s); available are %s; write $$( for a literal $(", excerpt(inner), knownPlaceholders)}
 }
 
 // excerpt shortens a quoted text for a message.

@@ -26,11 +26,11 @@ func (st stage) text(s string) (string, *fault) {
 			continue
 		}
 		if i > 0 && pieces[i-1].placeholder == nil && inAction(pieces[i-1].literal) {
-			return "", &fault{p.pos, p.placeholder.String() + " is inside {{ … }}, where a placeholder is not allowed; move it out of the template action"}
+			return "", &fault{pos: p.pos, message: p.placeholder.String() + " is inside {{ … }}, where a placeholder is not allowed; move it out of the template action"}
 		}
 		value, keep, err := st.resolve(*p.placeholder)
 		if err != nil {
-			return "", &fault{p.pos, err.Error()}
+			return "", &fault{pos: p.pos, message: err.Error()}
 		}
 		if keep {
 			continue

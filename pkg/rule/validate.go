@@ -140,7 +140,7 @@ func (c checker) part(a v1alpha1.AlertSpec) *Invalid {
 func (c checker) expr(written, expanded string) *Invalid {
 	cost, f := exprCost(expanded)
 	if f == nil && cost > *c.cost {
-		f = &fault{-1, "the expressions of this object together take too long to parse; use fewer or simpler ones"}
+		f = &fault{pos: -1, message: "the expressions of this object together take too long to parse; use fewer or simpler ones"}
 	}
 	if f != nil {
 		return invalidExpr(expanded, f)

@@ -26,7 +26,7 @@ const foldable = 0x1e943 // no character above has an upper or lower case
 // tokens and regular expressions.
 func exprCost(expr string) (int, *fault) {
 	if len(expr) > maxObject {
-		return 0, &fault{-1, fmt.Sprintf("the expression has %d bytes; at most %d are allowed; shorten it", len(expr), maxObject)}
+		return 0, &fault{pos: -1, message: fmt.Sprintf("the expression has %d bytes; at most %d are allowed; shorten it", len(expr), maxObject)}
 	}
 	var (
 		at             position
@@ -41,7 +41,7 @@ func exprCost(expr string) (int, *fault) {
 		}
 		tokens++
 		if tokens > maxTokens {
-			return 0, &fault{int(item.Pos), fmt.Sprintf("the expression has more than %d tokens; split it into several alerts, or use recording rules", maxTokens)}
+			return 0, &fault{pos: int(item.Pos), message: fmt.Sprintf("the expression has more than %d tokens; split it into several alerts, or use recording rules", maxTokens)}
 		}
 		if item.Typ == parser.STRING && at.role() == regex {
 			pattern, err := strutil.Unquote(item.Val)
@@ -49,14 +49,14 @@ func exprCost(expr string) (int, *fault) {
 				regexs += regexCost(pattern)
 			}
 			if patterns > maxPatterns || regexs > maxExprCost {
-				return 0, &fault{int(item.Pos), "the regular expressions are too large; avoid large repetitions such as {1000}, and many wide classes such as [^/]"}
+				return 0, &fault{pos: int(item.Pos), message: "the regular expressions are too large; avoid large repetitions such as {1000}, and many wide classes such as [^/]"}
 			}
 		}
 		at.next(item)
 	}
 	cost := regexs + tokens*tokens/1000
 	if cost > maxExprCost {
-		return 0, &fault{-1, fmt.Sprintf("the expression is too expensive to parse (%d tokens and their regular expressions); shorten it", tokens)}
+		return 0, &fault{pos: -1, message: fmt.Sprintf("the expression is too expensive to parse (%d tokens and their regular expressions); shorten it", tokens)}
 	}
 	return cost, nil
 }

@@ -22,9 +22,9 @@ var (
 func checkSize(expr string) *Invalid {
 	switch {
 	case expr == "":
-		return invalidExpr(expr, &fault{-1, "an expression is required"})
+		return invalidExpr(expr, &fault{pos: -1, message: "an expression is required"})
 	case utf8.RuneCountInString(expr) > maxExpr:
-		return invalidExpr(expr, &fault{-1, fmt.Sprintf("longer than %d characters; shorten it", maxExpr)})
+		return invalidExpr(expr, &fault{pos: -1, message: fmt.Sprintf("longer than %d characters; shorten it", maxExpr)})
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func parseExpr(expr string, p parser.Parser) (parser.Expr, *fault) {
 	case parser.ValueTypeVector, parser.ValueTypeScalar:
 		return tree, nil
 	default:
-		return nil, &fault{0, fmt.Sprintf("the expression returns a %s; an alert needs an instant vector or a scalar", parser.DocumentedType(t))}
+		return nil, &fault{pos: 0, message: fmt.Sprintf("the expression returns a %s; an alert needs an instant vector or a scalar", parser.DocumentedType(t))}
 	}
 }
 
@@ -82,7 +82,7 @@ func checkQuery(query string) error {
 func faultOf(err error) *fault {
 	var all parser.ParseErrors
 	if errors.As(err, &all) && len(all) > 0 {
-		return &fault{int(all[0].PositionRange.Start), all[0].Err.Error()}
+		return &fault{pos: int(all[0].PositionRange.Start), message: all[0].Err.Error()}
 	}
-	return &fault{-1, err.Error()}
+	return &fault{pos: -1, message: err.Error()}
 }

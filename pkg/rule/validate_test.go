@@ -218,7 +218,7 @@ func TestPointer(t *testing.T) {
 	for _, pos := range []int{0, len("up"), 99} {
 		pointer("up", pos) // does not panic
 	}
-	bad := invalidExpr(long("🚀", 9999), &fault{4 * 9999 / 2, long("m", 9999)})
+	bad := invalidExpr(long("🚀", 9999), &fault{pos: 4 * 9999 / 2, message: long("m", 9999)})
 	if len(bad.Message) > maxMessage {
 		t.Errorf("a message of %d bytes", len(bad.Message))
 	}

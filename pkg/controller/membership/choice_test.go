@@ -21,10 +21,10 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// evaluation decides as the one of the manager, and shows what is chosen alone.
-type evaluation struct{}
+// chooser decides as the one of the manager, and shows what is chosen alone.
+type chooser struct{}
 
-func (evaluation) Choose(_ context.Context, sc *v1alpha1.SpokeCluster, before spoke.Evaluators, seen *spoke.Sighting) []v1alpha1.Evaluator {
+func (chooser) Choose(_ context.Context, sc *v1alpha1.SpokeCluster, before spoke.Evaluators, seen *spoke.Sighting) []v1alpha1.Evaluator {
 	in := &rule.Choice{
 		Seen: seen.List, More: seen.More, Refs: sc.Spec.EvaluatorRefs, Record: sc.Status.Evaluators, Open: isAmbiguous(sc),
 		Cluster: &rule.Cluster{Name: sc.Name}, Now: time.Now(), Grace: rule.MissingGrace,
@@ -35,7 +35,7 @@ func (evaluation) Choose(_ context.Context, sc *v1alpha1.SpokeCluster, before sp
 	return rule.ChooseEvaluators(in)
 }
 
-func (evaluation) Show(_ *v1alpha1.SpokeCluster, read spoke.Evaluators) ([]v1alpha1.Evaluator, map[string]spoke.Finding) {
+func (chooser) Show(_ *v1alpha1.SpokeCluster, read spoke.Evaluators) ([]v1alpha1.Evaluator, map[string]spoke.Finding) {
 	out := slices.DeleteFunc(slices.Clone(read.List), func(e v1alpha1.Evaluator) bool { return !e.Chosen })
 	found := spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluatorsFound, Message: "found"}
 	if len(out) == 0 && len(read.List) > 0 {
@@ -59,7 +59,7 @@ func newSettling(t *testing.T, sc *v1alpha1.SpokeCluster) *settling {
 	t.Helper()
 	s := &settling{t: t}
 	s.Reconciler, _ = registrar(t, sc)
-	s.Evaluation = evaluation{}
+	s.Evaluation = chooser{}
 	s.Client = interceptor.NewClient(s.Client.(client.WithWatch), interceptor.Funcs{
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			s.writes++

@@ -175,7 +175,7 @@ var (
 
 func checkRule(t *testing.T, ar *v1alpha1.AlertRule) {
 	t.Helper()
-	if bad := rule.Validate(ar, validation); bad != nil {
+	if bad := rule.Validate(ar, hubOptions); bad != nil {
 		t.Errorf("AlertRule %s is not valid: %v", ar.Name, bad)
 	}
 	if _, err := rule.Render(ar, cluster, options); err != nil {

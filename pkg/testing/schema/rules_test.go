@@ -287,19 +287,19 @@ func TestWording(t *testing.T) {
 	t.Logf("the validator says the same of %d breaches", same)
 }
 
-// validation is as it is on the hub of these tests.
-var validation = rule.ValidateOptions{AdminNamespace: fleet.Namespace, GeneratedNamespace: fleet.GeneratedNamespace}
+// hubOptions is as it is on the hub of these tests.
+var hubOptions = rule.ValidateOptions{AdminNamespace: fleet.Namespace, GeneratedNamespace: fleet.GeneratedNamespace}
 
 func validate(t *testing.T, o *unstructured.Unstructured) *rule.Invalid {
 	t.Helper()
 	if o.GetKind() == "AlertRuleTemplate" {
 		template := &v1alpha1.AlertRuleTemplate{}
 		convert(t, o, template)
-		return rule.ValidateTemplate(template, validation)
+		return rule.ValidateTemplate(template, hubOptions)
 	}
 	ar := &v1alpha1.AlertRule{}
 	convert(t, o, ar)
-	return rule.Validate(ar, validation)
+	return rule.Validate(ar, hubOptions)
 }
 
 // TestPlacementCanChange changes an AlertRule that a person wrote: it has no workload,
