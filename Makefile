@@ -144,7 +144,7 @@ GO_TEST = go test $(RACE) -count=1 -timeout 20m -parallel 8
 WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
 # Tests that measure time or memory run alone, without the race detector.
 MEASURED := AreBounded|^TestIsolation
-MEASURING := ./pkg/controller/evaluate ./pkg/evaluator ./pkg/rule ./pkg/spoke/... ./e2e
+MEASURING := ./pkg/controller/evaluate ./pkg/evaluator ./pkg/rule/... ./pkg/spoke/... ./e2e
 # Without the race detector, tests share what 'make build' compiles.
 MEASURE = env CGO_ENABLED=0 go test -count=1 -timeout 20m -p 1 -run '$(MEASURED)'
 
@@ -163,7 +163,7 @@ programs: controlplane build pipeline note-race # what tests run
 	@go -C e2e/certmanager mod download # whose CustomResourceDefinitions a test of the chart installs
 
 .PHONY: test-pure
-test-pure: note-race ## Run the tests of pkg/rule, which need no API server.
+test-pure: note-race ## Run the tests of pkg/rule and its subpackages, which need no API server.
 	@.ci/step 'tests (pure)' go test $(RACE) -skip '$(MEASURED)' ./pkg/rule/...
 
 .PHONY: test-units
@@ -247,8 +247,8 @@ node-image: ## Build an image of kind's nodes by KIND_NODE_BUILDER, in a docker 
 FUZZTIME ?= 10s
 
 .PHONY: fuzz
-fuzz: ## Fuzz each target of pkg/evaluator, pkg/rule and pkg/spoke/kubeconfig for FUZZTIME (10s).
-	@for package in ./pkg/evaluator ./pkg/rule ./pkg/spoke/kubeconfig; do \
+fuzz: ## Fuzz each target of pkg/evaluator, pkg/rule/... and pkg/spoke/kubeconfig for FUZZTIME (10s).
+	@for package in $$(go list ./pkg/evaluator ./pkg/rule/... ./pkg/spoke/kubeconfig); do \
 		targets=$$(go test -list '^Fuzz' $$package | grep '^Fuzz'); \
 		for target in $$targets; do .ci/step "fuzzing: $$target" go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x $$package; done; \
 	done

@@ -26,7 +26,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/leader"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
@@ -42,7 +43,7 @@ const (
 	driftedRounds = 20
 )
 
-var exploredRender = rule.RenderOptions{HubID: hubID, AdminNamespace: fleet.Namespace, RuleNamespace: "monitoring", ClusterLabel: "cluster"}
+var exploredRender = delivery.Options{HubID: hubID, AdminNamespace: fleet.Namespace, RuleNamespace: "monitoring", ClusterLabel: "cluster"}
 
 // exploration is a fleet in which random things happen. The choices depend on the seed alone; how they coincide with
 // what the manager does, does not.
@@ -351,7 +352,7 @@ func (x *exploration) checkSpoke(ctx context.Context, s *explored, rules map[typ
 	want := map[string]*v1alpha1.AlertRule{}
 	for i := range deployments.Items {
 		d := &deployments.Items[i]
-		w := rule.Workload{Cluster: state.Cluster, Namespace: d.Namespace, Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}
+		w := templating.Workload{Cluster: state.Cluster, Namespace: d.Namespace, Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}
 		for j := range namespaces.Items {
 			if namespaces.Items[j].Name == d.Namespace {
 				w.NamespaceLabels = namespaces.Items[j].Labels

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -118,7 +118,7 @@ func TestReplacedWhileNoManagerRan(t *testing.T) {
 		if err := read(ctx, f.Hub, key, ar); err != nil {
 			return err
 		}
-		if !rule.StatusPredates(ar, metav1.NewTime(time.Now().Truncate(time.Second))) {
+		if !rollup.Predates(ar, metav1.NewTime(time.Now().Truncate(time.Second))) {
 			return fmt.Errorf("it is of %+v", ar.ManagedFields)
 		}
 		return nil

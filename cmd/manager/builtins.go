@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/builtin"
 )
 
 // builtInsBackoff is the backoff for writing the built-in templates. It starts with a short delay,
@@ -122,7 +122,7 @@ func (b *builtIns) ensureOne(ctx context.Context, t, present *v1alpha1.AlertRule
 		}
 		return nil
 	}
-	next := rule.FollowBuiltIn(present, t)
+	next := builtin.Follow(present, t)
 	if next == nil {
 		return nil
 	}

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/builtin"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -71,7 +71,7 @@ type testHub struct {
 func (h *testHub) builtIns(log logr.Logger, selector string) *builtIns {
 	return &builtIns{
 		client: h.manager, reader: h.manager, log: log,
-		templates: rule.BuiltIns(rule.BuiltInOptions{KubeStateMetrics: selector}),
+		templates: builtin.Templates(builtin.Options{KubeStateMetrics: selector}),
 		configMap: client.ObjectKey{Namespace: fleet.Namespace, Name: hubConfigMap},
 		backoff:   wait.Backoff{Duration: 20 * time.Millisecond},
 	}
@@ -202,7 +202,7 @@ func (h *testHub) refusedAtFirst(t *testing.T) {
 func (h *testHub) awaitRefusal(t *testing.T, name string) {
 	t.Helper()
 	eventually(t, "the webhook takes effect", func() error {
-		probe := rule.BuiltIns(rule.BuiltInOptions{})[0]
+		probe := builtin.Templates(builtin.Options{})[0]
 		probe.Name = name
 		if err := h.admin.Create(t.Context(), probe, client.DryRunAll); err == nil {
 			return fmt.Errorf("%s is let through", name)
@@ -326,7 +326,7 @@ func (h *testHub) kindMadeAnew(t *testing.T) {
 	err = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		var list v1alpha1.AlertRuleTemplateList
 		failures := h.builtIns(logr.Discard(), "").ensure(ctx)
-		return len(failures) == 0 && h.admin.List(ctx, &list) == nil && len(list.Items) == len(rule.BuiltInNames()), nil
+		return len(failures) == 0 && h.admin.List(ctx, &list) == nil && len(list.Items) == len(builtin.Names()), nil
 	})
 	if err != nil {
 		t.Fatalf("the built-in templates do not come back: %v", err)

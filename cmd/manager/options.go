@@ -23,6 +23,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/generate"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/builtin"
+	"github.com/rulefleet/rulefleet/pkg/rule/compat"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
@@ -106,8 +109,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.clusterLabel, "cluster-label", "cluster", "`label` that identifies the cluster in every alert; its value is the external label cluster of the spoke's Prometheus or, without one, the spoke's name; empty for no label")
 	f.StringVar(&o.kubeStateMetrics, "kube-state-metrics-selector", "", "PromQL `matchers`, such as job=\"kube-state-metrics\", with which the built-in templates select the series of kube-state-metrics; empty for none."+
 		" The matchers must match in every spoke. A change updates the built-in templates that were not edited")
-	f.StringVar(&o.builtInTemplates, "built-in-templates", strings.Join(rule.EnabledBuiltIns(), ","), "comma-separated `names` of the built-in templates to enable, out of "+
-		strings.Join(rule.BuiltInNames(), ", ")+". A change updates the built-in templates that were not edited")
+	f.StringVar(&o.builtInTemplates, "built-in-templates", strings.Join(builtin.Enabled(), ","), "comma-separated `names` of the built-in templates to enable, out of "+
+		strings.Join(builtin.Names(), ", ")+". A change updates the built-in templates that were not edited")
 	f.StringVar(&o.prometheusVersion, "prometheus-version", "", "`version` of the oldest Prometheus in the fleet, such as 2.53; rules that it can't parse are refused; if empty, rules are only checked for the Prometheus of each spoke")
 	f.StringVar(&o.prometheusFeatures, "prometheus-features", "", "comma-separated `names` of the features that every Prometheus in the fleet enables (--enable-feature), such as promql-experimental-functions")
 	f.StringVar(&o.allowKubeconfig, "allow-kubeconfig", "", "comma-separated `names` of features that kubeconfigs of spokes can use although they are refused by default: loopback, link-local (addresses of the server),"+
@@ -183,11 +186,11 @@ func (o *options) validate() error {
 		errs = append(errs, fmt.Errorf("--cluster-label: %q is reserved; use another label", o.clusterLabel))
 	}
 	errs = append(errs, o.validateDurations(), o.validateBuiltIns())
-	if err := rule.ValidateSelector(o.kubeStateMetrics); err != nil {
+	if err := builtin.ValidateSelector(o.kubeStateMetrics); err != nil {
 		errs = append(errs, fmt.Errorf("--kube-state-metrics-selector: %w", err))
 	}
 	errs = append(errs, o.validateKubeconfigs(), o.validateLimits(), o.validateTenancy(), o.validateWebhook())
-	evaluator, err := rule.ParseEvaluator(o.prometheusVersion, o.prometheusFeatures)
+	evaluator, err := compat.Parse(o.prometheusVersion, o.prometheusFeatures)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("--prometheus-version: %w", err))
 	}
@@ -246,8 +249,8 @@ func (o *options) evaluatorNamespaces() []string {
 func (o *options) validateBuiltIns() error {
 	o.enabledTemplates = fields(o.builtInTemplates)
 	for _, name := range o.enabledTemplates {
-		if !slices.Contains(rule.BuiltInNames(), name) {
-			return fmt.Errorf("--built-in-templates: unknown template %q; use %s", name, strings.Join(rule.BuiltInNames(), ", "))
+		if !slices.Contains(builtin.Names(), name) {
+			return fmt.Errorf("--built-in-templates: unknown template %q; use %s", name, strings.Join(builtin.Names(), ", "))
 		}
 	}
 	return nil
@@ -265,7 +268,7 @@ func (o *options) validateKubeconfigs() error {
 func (o *options) validateTenancy() error {
 	var errs []error
 	o.tenancy.ProtectedLabels = fields(o.protectedLabels)
-	if err := rule.ValidateProtectedLabels(o.tenancy.ProtectedLabels, o.clusterLabel); err != nil {
+	if err := validation.ProtectedLabels(o.tenancy.ProtectedLabels, o.clusterLabel); err != nil {
 		errs = append(errs, fmt.Errorf("--protected-labels: %w", err))
 	}
 	if o.tenantMaxRules < 0 {

@@ -45,6 +45,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/builtin"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
@@ -127,7 +130,7 @@ func run(ctx context.Context, o *options) error {
 	local := mgr.GetLocalManager()
 	err = local.Add(&builtIns{
 		client: local.GetClient(), reader: local.GetAPIReader(), backoff: builtInsBackoff, log: log,
-		templates: rule.BuiltIns(rule.BuiltInOptions{KubeStateMetrics: o.kubeStateMetrics, Enabled: o.enabledTemplates}),
+		templates: builtin.Templates(builtin.Options{KubeStateMetrics: o.kubeStateMetrics, Enabled: o.enabledTemplates}),
 		configMap: client.ObjectKeyFromObject(state),
 	})
 	if err != nil {
@@ -226,14 +229,14 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	tenants := hub.NewTenants(ctx, local.GetCache(), o.namespace, o.generatedNamespace)
 	places := hub.NewPlaces(local.GetClient(), o.tenantMaxRules, o.namespace, o.generatedNamespace)
 	recorder := local.GetEventRecorder("rulefleet")
-	validator := rule.NewValidator(o.validateOptions())
+	validator := validation.New(o.validateOptions())
 	board := status.NewBoard()
 	failures := status.NewFailures(board, o.intervals, o.spokeMaxWrites, provider.Changed)
 	held := brake.New(clock.RealClock{}, o.deletionHold)
 	contests := contest.New(clock.RealClock{}, o.intervals)
 
 	// the state of the spokes' evaluators, for (0) and (2)
-	render := rule.RenderOptions{
+	render := delivery.Options{
 		HubID: hubID, AdminNamespace: o.namespace, GeneratedNamespace: o.generatedNamespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel, Tenancy: o.tenancy,
 	}
 	poller := evaluate.NewPoller(evaluate.Options{

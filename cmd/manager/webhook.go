@@ -12,7 +12,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	webhookserver "sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/webhook"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
@@ -95,8 +95,8 @@ func (o *options) hosts() []string {
 	return hosts
 }
 
-func (o *options) validateOptions() rule.ValidateOptions {
-	return rule.ValidateOptions{
+func (o *options) validateOptions() validation.Options {
+	return validation.Options{
 		AdminNamespace: o.namespace, GeneratedNamespace: o.generatedNamespace, ClusterLabel: o.clusterLabel, Evaluator: o.evaluator, Tenancy: o.tenancy,
 	}
 }

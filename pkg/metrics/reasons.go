@@ -4,13 +4,13 @@ import (
 	"slices"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
 
 // reasons are all reasons of conditions and rows. They limit the number of series, whatever is in a
 // status.
 var reasons = []string{
-	rule.ReasonUnlisted,
+	rollup.ReasonUnlisted,
 	v1alpha1.ReasonAccepted, v1alpha1.ReasonInvalidExpr, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNamespaceNotAllowed,
 	v1alpha1.ReasonAllApplied, v1alpha1.ReasonProgressing, v1alpha1.ReasonNoClusters, v1alpha1.ReasonDisabled,
 	v1alpha1.ReasonNotStalled, v1alpha1.ReasonWaiting, v1alpha1.ReasonUnreachable, v1alpha1.ReasonNotRegistered,

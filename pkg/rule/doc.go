@@ -1,12 +1,19 @@
-// Package rule contains every decision about rules as pure functions: it generates AlertRules for
-// Deployments (Generate), renders PrometheusRules from AlertRules (Render), validates specs
-// (Validate), decides on the writes in a spoke (Decide), and derives the status of an AlertRule
-// (Status). It has no client and no clock. Results depend only on the arguments.
+// Package rule holds what all decisions about rules share: clusters and where a rule is placed on them
+// (Cluster, Places, PlacedIn), the names and the ownership of the objects that a hub writes (ObjectName,
+// Owned), and mistakes in a spec (Invalid). The decisions are in its subpackages, as pure functions without
+// client and clock: results depend only on the arguments.
 //
-// # Placeholders
+// From a template to a status:
 //
-// Texts contain $(…) placeholders, which are replaced in two stages: $(deployment.…) when a template
-// generates an AlertRule, and $(cluster.…) when the AlertRule is rendered for a spoke. The inserted
-// values come from spokes and are not trusted: they are never interpreted as placeholders, Go templates
-// or PromQL (text.go, textfield.go, promql.go).
+//   - builtin makes the built-in templates.
+//   - templating generates AlertRules for Deployments from templates.
+//   - validation says whether an AlertRule or a template is valid, and what is suspicious in it.
+//   - delivery renders the PrometheusRule of an AlertRule for a spoke, and decides on the writes there.
+//   - suspect says whether a removal may be due to lost objects.
+//   - evaluation chooses the evaluators of a spoke, and says which of them select and evaluate a rule.
+//   - rollup derives the status of an AlertRule from its states in the spokes.
+//
+// The others read texts: placeholder replaces $(…), promql parses and analyses expressions, gotemplate tries
+// templates of labels and annotations, and compat says which release of Prometheus parses what. Dependencies
+// point one way: compat, placeholder, gotemplate and promql import none of the first list.
 package rule

@@ -1,10 +1,15 @@
-package rule
+package rule_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule/builtin"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/internal/ruletest"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 )
 
 func TestGenerate(t *testing.T) {
@@ -14,10 +19,10 @@ func TestGenerate(t *testing.T) {
 	longName := strings.Repeat("w", 253)
 	for name, c := range map[string]struct {
 		template *v1alpha1.AlertRuleTemplate
-		workload Workload
+		workload templating.Workload
 	}{
-		"deployment-down": {BuiltIns(BuiltInOptions{})[0], newWorkload()},
-		"nasty": {newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
+		"deployment-down": {builtin.Templates(builtin.Options{})[0], newWorkload()},
+		"nasty": {ruletest.Template(func(t *v1alpha1.AlertRuleTemplate) {
 			t.Spec.Expr = "a{a=\"$(deployment.annotations.quotes)\", b='$(deployment.annotations.placeholder)', c=`$(deployment.annotations.quotes)`," +
 				` d=~"$(deployment.annotations.dollar)($(cluster.name))"}`
 			t.Spec.Labels = map[string]v1alpha1.LabelText{
@@ -28,31 +33,33 @@ func TestGenerate(t *testing.T) {
 				"placeholder": "$(deployment.annotations.dollar)(cluster.name) $(deployment.annotations.placeholder) $(deployment.annotations.dollar)$(cluster.name)",
 				"action":      "{{ $value }} of $(deployment.labels.app)",
 			}
-		}), newWorkload(func(w *Workload) { w.Annotations, w.Labels = nasty, map[string]string{"app": "web"} })},
+		}), newWorkload(func(w *templating.Workload) { w.Annotations, w.Labels = nasty, map[string]string{"app": "web"} })},
 		"long-names": {
-			newTemplate(func(t *v1alpha1.AlertRuleTemplate) { t.Name = strings.Repeat("t", 63) }),
-			newWorkload(func(w *Workload) { w.Cluster.Name, w.Namespace, w.Name = longName, strings.Repeat("n", 63), longName }),
+			ruletest.Template(func(t *v1alpha1.AlertRuleTemplate) { t.Name = strings.Repeat("t", 63) }),
+			newWorkload(func(w *templating.Workload) {
+				w.Cluster.Name, w.Namespace, w.Name = longName, strings.Repeat("n", 63), longName
+			}),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if bad := ValidateTemplate(c.template, ValidateOptions{}); bad != nil {
+			if bad := validation.Template(c.template, validation.Options{}); bad != nil {
 				t.Errorf("%s: the test's template is not valid: %v", name, bad)
 			}
-			r, err := Generate(c.template, c.workload, "rulefleet-generated")
+			r, err := templating.Rule(c.template, c.workload, "rulefleet-generated")
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				return
 			}
-			golden(t, "generate/"+name, r)
+			ruletest.Golden(t, "generate/"+name, r)
 			checkName(t, name, r.Name)
 			if len(r.OwnerReferences) > 0 {
 				t.Errorf("%s: an owner reference: garbage collection would bypass the breaker", name)
 			}
-			if bad := Validate(r, ValidateOptions{GeneratedNamespace: "rulefleet-generated"}); bad != nil {
+			if bad := validation.Rule(r, validation.Options{GeneratedNamespace: "rulefleet-generated"}); bad != nil {
 				t.Errorf("%s: what was generated is not valid: %v", name, bad)
 			}
 			c.workload.Cluster.Labels = map[string]string{"region": "eu"}
-			p, err := Render(r, c.workload.Cluster, options)
+			p, err := delivery.Render(r, c.workload.Cluster, options)
 			if err != nil {
 				t.Errorf("%s: rendering: %v", name, err)
 				return
@@ -60,24 +67,24 @@ func TestGenerate(t *testing.T) {
 			if p.Namespace != c.workload.Namespace {
 				t.Errorf("%s: it goes to namespace %s", name, p.Namespace)
 			}
-			loads(t, p)
-			golden(t, "generate/"+name+"-rendered", p.Spec)
+			ruletest.Loads(t, p)
+			ruletest.Golden(t, "generate/"+name+"-rendered", p.Spec)
 		})
 	}
 }
 
 // A template is one object for all workloads: nothing of one may stay in it.
 func TestGenerateLeavesTheTemplateAlone(t *testing.T) {
-	template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
+	template := ruletest.Template(func(t *v1alpha1.AlertRuleTemplate) {
 		t.Spec.Labels = map[string]v1alpha1.LabelText{"a": "$(deployment.name)"}
 		t.Spec.Annotations = map[string]v1alpha1.LabelText{"a": "$(deployment.name)"}
 	})
 	for _, name := range []string{"one", "two"} {
-		r, err := Generate(template, newWorkload(func(w *Workload) { w.Name = name }), "generated")
+		r, err := templating.Rule(template, newWorkload(func(w *templating.Workload) { w.Name = name }), "generated")
 		if err != nil || string(r.Spec.Labels["a"]) != name || string(r.Spec.Annotations["a"]) != name {
 			t.Errorf("%s: got %v, %v", name, r, err)
 		}
-		rendered, err := Render(r, eu, options)
+		rendered, err := delivery.Render(r, eu, options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,57 +98,29 @@ func TestGenerateLeavesTheTemplateAlone(t *testing.T) {
 	}
 }
 
-func TestSound(t *testing.T) {
-	for name, c := range map[string]struct {
-		w    Workload
-		want bool
-	}{
-		"plain":           {newWorkload(), true},
-		"others' notes":   {annotated("example.com/x", "y"), true},
-		"adjusted":        {annotated(v1alpha1.AdjustmentPrefix+"labels", "a=b"), false},
-		"a large text":    {newWorkload(func(w *Workload) { w.Annotations = map[string]string{"x": long("{", 1024)} }), true},
-		"five large ones": {newWorkload(func(w *Workload) { w.Annotations = map[string]string{"x": long("v", 1024)}; w.Name = "five" }), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			texts := texts{"a": "$(deployment.annotations.x)"}
-			switch name {
-			case "plain", "adjusted", "others' notes":
-				texts = nil
-			case "five large ones":
-				texts["a"] = "$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)"
-			}
-			r, err := Generate(newTemplate(func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Annotations = texts }), c.w, "generated")
-			if err != nil {
-				t.Fatal(name, err)
-			}
-			if got := Sound(r, c.w); got != c.want {
-				t.Errorf("%s: %v", name, got)
-			}
-		})
-	}
-}
-
 // What is sound is valid, whatever a Deployment's data are.
 func TestSoundIsValid(t *testing.T) {
 	t.Parallel()
-	rnd := random()
+	rnd := ruletest.Random()
 	sound := 0
-	template := newTemplate(func(t *v1alpha1.AlertRuleTemplate) {
+	template := ruletest.Template(func(t *v1alpha1.AlertRuleTemplate) {
 		t.Spec.Expr = `up{a="$(deployment.annotations.x)",b=~"$(deployment.annotations.y)+"} == 0`
-		t.Spec.Labels = texts{"x": "$(deployment.annotations.x)", "y": "{$(deployment.annotations.y){{ $value }}"}
-		t.Spec.Annotations = texts{"both": "$(deployment.annotations.x)$(deployment.annotations.y) {{ $labels.a }}"}
+		t.Spec.Labels = ruletest.Texts{"x": "$(deployment.annotations.x)", "y": "{$(deployment.annotations.y){{ $value }}"}
+		t.Spec.Annotations = ruletest.Texts{"both": "$(deployment.annotations.x)$(deployment.annotations.y) {{ $labels.a }}"}
 	})
 	for range 25 {
-		w := newWorkload(func(w *Workload) { w.Annotations = map[string]string{"x": nasty(rnd), "y": nasty(rnd)} })
-		r, err := Generate(template, w, "generated")
+		w := newWorkload(func(w *templating.Workload) {
+			w.Annotations = map[string]string{"x": ruletest.Nasty(rnd), "y": ruletest.Nasty(rnd)}
+		})
+		r, err := templating.Rule(template, w, "generated")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !Sound(r, w) {
+		if !templating.Sound(r, w) {
 			continue
 		}
 		sound++
-		if bad := Validate(r, ValidateOptions{GeneratedNamespace: "generated"}); bad != nil {
+		if bad := validation.Rule(r, validation.Options{GeneratedNamespace: "generated"}); bad != nil {
 			t.Errorf("%q: %v", w.Annotations, bad)
 		}
 	}

@@ -8,11 +8,12 @@ import (
 	"github.com/prometheus/prometheus/promql/parser/posrange"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/clip"
 )
 
-// maxMessage limits an Invalid's message, in bytes. The message quotes input, and has to fit into an
+// MaxMessage limits an Invalid's message, in bytes. The message quotes input, and has to fit into an
 // Event (1024 bytes) together with the field.
-const maxMessage = 900
+const MaxMessage = 900
 
 // Invalid is an error in a spec or in data of a spoke. The operator does not try again until it is
 // corrected.
@@ -31,25 +32,25 @@ type Invalid struct {
 // Error implements error.
 func (i *Invalid) Error() string { return i.Field + ": " + i.Message }
 
-func invalid(field, format string, args ...any) *Invalid {
+func NewInvalid(field, format string, args ...any) *Invalid {
 	return &Invalid{
 		Reason:  v1alpha1.ReasonInvalidSpec,
 		Field:   field,
-		Message: bounded(fmt.Sprintf(format, args...), maxMessage),
+		Message: clip.Marked(fmt.Sprintf(format, args...), MaxMessage),
 	}
 }
 
-// invalidExpr reports a fault in an expression, with its position.
-func invalidExpr(expr string, f *fault) *Invalid { return invalidExprAt("spec.expr", expr, f) }
+// InvalidExpr reports a fault in an expression, with its position.
+func InvalidExpr(expr string, f *Fault) *Invalid { return InvalidExprAt("spec.expr", expr, f) }
 
-// invalidExprAt is invalidExpr for another field.
-func invalidExprAt(field, expr string, f *fault) *Invalid {
-	message := f.message
-	if f.pos >= 0 {
-		at := posrange.PositionRange{Start: posrange.Pos(f.pos)}.StartPosInput(expr, 0)
-		message = at + ": " + bounded(message, maxMessage/2) + pointer(expr, f.pos)
+// InvalidExprAt is InvalidExpr for another field.
+func InvalidExprAt(field, expr string, f *Fault) *Invalid {
+	message := f.Message
+	if f.Pos >= 0 {
+		at := posrange.PositionRange{Start: posrange.Pos(f.Pos)}.StartPosInput(expr, 0)
+		message = at + ": " + clip.Marked(message, MaxMessage/2) + pointer(expr, f.Pos)
 	}
-	bad := invalid(field, "%s", message)
+	bad := NewInvalid(field, "%s", message)
 	bad.Reason = v1alpha1.ReasonInvalidExpr
 	return bad
 }
@@ -71,7 +72,7 @@ func pointer(s string, pos int) string {
 		before = "…" + before[i:]
 	}
 	if len(after) > around {
-		after = cut(after, around) + "…"
+		after = clip.Bytes(after, around) + "…"
 	}
 	indent := strings.Map(func(r rune) rune {
 		if r == '\t' {
@@ -81,3 +82,14 @@ func pointer(s string, pos int) string {
 	}, before)
 	return "\n" + before + after + "\n" + indent + "^"
 }
+
+// Keyed returns the path of an entry of a map, as in Kubernetes' field paths.
+func Keyed(field, key string) string { return field + "[" + clip.Excerpt(key) + "]" }
+
+// Fault is an error at a position in a text.
+type Fault struct {
+	Pos     int // in bytes; -1 when the place does not matter
+	Message string
+}
+
+func (f *Fault) Error() string { return f.Message }

@@ -1,4 +1,4 @@
-package rule
+package rule_test
 
 import (
 	"math/rand/v2"
@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/internal/ruletest"
 )
 
 // The names of objects in spokes must not change from release to release: each rule
@@ -13,13 +16,13 @@ import (
 func TestNamesArePinned(t *testing.T) {
 	long := strings.Repeat("l", 253)
 	for want, got := range map[string]string{
-		"shop-web-down-bgynpsyosr":                                 ObjectName("hub-1", "shop", "web-down"),
-		"shop-web-down-cze5jlzcfk":                                 ObjectName("hub-2", "shop", "web-down"),
-		"shop-web.v2-mgp4d3ihpz":                                   ObjectName("hub-1", "shop", "web.v2"),
-		"shop-" + long[:131] + "-krivnmss35":                       ObjectName("hub-1", "shop", long),
-		"deployment-down-eu-1-shop-web-mdnaas4mjg":                 GeneratedName("deployment-down", "eu-1", "shop", "web"),
-		"down-" + long[:62] + "-shop-" + long[:62] + "-fsxidxu6bn": GeneratedName("down", long, "shop", long),
-		"ij2xor3isemhgtpqhxa2gad2wg":                               Hash("shop", "web-down"),
+		"shop-web-down-bgynpsyosr":                                 rule.ObjectName("hub-1", "shop", "web-down"),
+		"shop-web-down-cze5jlzcfk":                                 rule.ObjectName("hub-2", "shop", "web-down"),
+		"shop-web.v2-mgp4d3ihpz":                                   rule.ObjectName("hub-1", "shop", "web.v2"),
+		"shop-" + long[:131] + "-krivnmss35":                       rule.ObjectName("hub-1", "shop", long),
+		"deployment-down-eu-1-shop-web-mdnaas4mjg":                 rule.GeneratedName("deployment-down", "eu-1", "shop", "web"),
+		"down-" + long[:62] + "-shop-" + long[:62] + "-fsxidxu6bn": rule.GeneratedName("down", long, "shop", long),
+		"ij2xor3isemhgtpqhxa2gad2wg":                               rule.Hash("shop", "web-down"),
 	} {
 		t.Run(want, func(t *testing.T) {
 			if got != want {
@@ -46,20 +49,20 @@ func TestNamesTellApart(t *testing.T) {
 		{long[:63], long}, {long[:62], long}, {long[:63], long[:252]}, {"a", long[:250] + "-z"}, {"a", long[:250] + ".z"},
 		{"a", strings.Repeat("a.", 126) + "a"}, {"a", strings.Repeat("a.", 126) + "b"}, {"a", strings.Repeat("a-.", 80)},
 	}
-	rnd := random()
-	check("h2\x00a-b\x00c", ObjectName("h2", "a-b", "c"))
+	rnd := ruletest.Random()
+	check("h2\x00a-b\x00c", rule.ObjectName("h2", "a-b", "c"))
 	for range 800 {
 		pairs = append(pairs, [2]string{randomName(rnd, 12), randomName(rnd, 253)})
 	}
 	for _, p := range pairs {
-		check(strings.Join([]string{"h1", p[0], p[1]}, "\x00"), ObjectName("h1", p[0], p[1]))
-		check(strings.Join([]string{"t", p[1], p[0], "w"}, "\x00"), GeneratedName("t", p[1], p[0], "w"))
-		if hash := Hash(p[0], p[1]); len(validation.IsValidLabelValue(hash)) > 0 {
+		check(strings.Join([]string{"h1", p[0], p[1]}, "\x00"), rule.ObjectName("h1", p[0], p[1]))
+		check(strings.Join([]string{"t", p[1], p[0], "w"}, "\x00"), rule.GeneratedName("t", p[1], p[0], "w"))
+		if hash := rule.Hash(p[0], p[1]); len(validation.IsValidLabelValue(hash)) > 0 {
 			t.Errorf("hash %q of %v is no label's value", hash, p)
 		}
 	}
 	// One long name does not push the others out.
-	if got := GeneratedName("t", long, "shop", "web"); !strings.Contains(got, "-shop-web-") {
+	if got := rule.GeneratedName("t", long, "shop", "web"); !strings.Contains(got, "-shop-web-") {
 		t.Errorf("a long cluster's name pushes the workload out: %s", got)
 	}
 }
@@ -69,7 +72,7 @@ func checkName(t *testing.T, from, name string) {
 	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
 		t.Errorf("%q, of %q: %v", name, from, errs)
 	}
-	if len(name) > MaxNameLength {
+	if len(name) > rule.MaxNameLength {
 		t.Errorf("%q, of %q, has %d characters", name, from, len(name))
 	}
 }
@@ -91,9 +94,9 @@ func FuzzNames(f *testing.F) {
 	f.Add("h", ".-.", "-..-", "A B/ü\x00")
 	f.Add("h", strings.Repeat("n", 63), strings.Repeat("a.", 126), strings.Repeat("c-", 126))
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
-		checkName(t, b+"/"+c, ObjectName(a, b, c))
-		checkName(t, a, GeneratedName(a, b, c, d))
-		if errs := validation.IsValidLabelValue(Hash(b, c)); len(errs) > 0 {
+		checkName(t, b+"/"+c, rule.ObjectName(a, b, c))
+		checkName(t, a, rule.GeneratedName(a, b, c, d))
+		if errs := validation.IsValidLabelValue(rule.Hash(b, c)); len(errs) > 0 {
 			t.Error(errs)
 		}
 	})

@@ -47,23 +47,66 @@ type Cluster struct {
 // Places reports whether a selection selects a cluster, by name or by label. A nil selector selects
 // nothing, and an empty one selects everything.
 func Places(s v1alpha1.ClusterSelection, c Cluster) (bool, error) {
-	selector, err := selectorOf(s.Selector)
+	selector, err := SelectorOf(s.Selector)
 	if err != nil {
 		return false, err
 	}
-	return places(s.Names, selector, c), nil
+	return Selects(s.Names, selector, c), nil
 }
 
-func places(names []v1alpha1.ClusterName, selector labels.Selector, c Cluster) bool {
+func Selects(names []v1alpha1.ClusterName, selector labels.Selector, c Cluster) bool {
 	return slices.Contains(names, v1alpha1.ClusterName(c.Name)) || selector.Matches(labels.Set(c.Labels))
 }
 
-// selectorOf converts a selector as metav1 does (nil: nothing, empty: everything), with a readable
+// SelectorOf converts a selector as metav1 does (nil: nothing, empty: everything), with a readable
 // error.
-func selectorOf(s *metav1.LabelSelector) (labels.Selector, error) {
+func SelectorOf(s *metav1.LabelSelector) (labels.Selector, error) {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		return nil, fmt.Errorf("the label selector is not valid: %w", err)
 	}
 	return selector, nil
+}
+
+// ByLabels reports whether the labels of a cluster of that name determine whether a selection selects
+// it.
+func ByLabels(s v1alpha1.ClusterSelection, name string) bool {
+	return s.Selector != nil && len(s.Selector.MatchLabels)+len(s.Selector.MatchExpressions) > 0 &&
+		!slices.Contains(s.Names, v1alpha1.ClusterName(name))
+}
+
+// PlacedIn reports whether an AlertRule belongs in a spoke: its placement selects the spoke, the spoke takes
+// AlertRules of its namespace, and the rule is enabled there. It returns an error for an invalid selector.
+func PlacedIn(r *v1alpha1.AlertRule, c Cluster) (bool, error) {
+	for _, decide := range []func() (bool, error){
+		func() (bool, error) { return Places(r.Spec.Placement, c) },
+		c.Takes,
+	} {
+		if placed, err := decide(); err != nil || !placed {
+			return false, err
+		}
+	}
+	return StateIn(r, c) != v1alpha1.Disabled, nil
+}
+
+// StateIn returns the state of an AlertRule in one spoke: that of the first override that selects the
+// spoke and sets a state, or else its own.
+func StateIn(r *v1alpha1.AlertRule, c Cluster) v1alpha1.State {
+	for i := range r.Spec.Overrides {
+		o := &r.Spec.Overrides[i]
+		if o.State == "" {
+			continue
+		}
+		if picked, err := Places(o.ClusterSelection, c); err == nil && picked {
+			return o.State
+		}
+	}
+	return r.Spec.State
+}
+
+// MaybeEnabled reports whether there can be a spoke in which an AlertRule is enabled.
+func MaybeEnabled(r *v1alpha1.AlertRule) bool {
+	return r.Spec.State != v1alpha1.Disabled || slices.ContainsFunc(r.Spec.Overrides, func(o v1alpha1.Override) bool {
+		return o.State == v1alpha1.Enabled
+	})
 }

@@ -24,16 +24,16 @@ func systemNamespace(name string) bool {
 	return strings.HasPrefix(name, "kube-") || strings.HasPrefix(name, "openshift-") || name == "openshift"
 }
 
-// takes reports whether the spoke takes AlertRules of the tenant in question. It returns an error for an invalid
+// Takes reports whether the spoke takes AlertRules of the tenant in question. It returns an error for an invalid
 // selector.
-func (c *Cluster) takes() (bool, error) {
+func (c *Cluster) Takes() (bool, error) {
 	if c.Tenant == nil {
 		return true, nil
 	}
 	if !c.ByTenantLabels(c.Tenant.Name) {
 		return c.names(c.Tenant.Name) || c.Tenants == nil && !systemNamespace(c.Tenant.Name), nil
 	}
-	selector, err := selectorOf(c.Tenants.Selector)
+	selector, err := SelectorOf(c.Tenants.Selector)
 	return err == nil && selector.Matches(labels.Set(c.Tenant.Labels)), err
 }
 
@@ -44,4 +44,19 @@ func (c *Cluster) ByTenantLabels(namespace string) bool {
 
 func (c *Cluster) names(namespace string) bool {
 	return c.Tenants != nil && slices.Contains(c.Tenants.Names, v1alpha1.NamespaceName(namespace))
+}
+
+// DefaultMinInterval is the default of Tenancy.MinInterval.
+const DefaultMinInterval = 5 * time.Second
+
+// Tenancy has the settings of the hub for tenants, which are the authors of AlertRules outside of the
+// operator's two namespaces.
+type Tenancy struct {
+	// ProtectedLabels are labels of alerts, in addition to namespace, that AlertRules outside of the admin
+	// namespace cannot have, whether they set them or their series have them.
+	ProtectedLabels []string
+	// MinInterval is the minimum of spec.interval for tenants.
+	MinInterval time.Duration
+	// EnforceNamespace restricts the expressions of tenants to series of their own namespace.
+	EnforceNamespace bool
 }

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 )
 
 // Evaluators are the Prometheus and ThanosRuler objects of a spoke, as they were last read.
@@ -39,7 +39,7 @@ func (e Evaluators) equal(other Evaluators) bool { return reflect.DeepEqual(e, o
 // Changes of other evaluators in the spoke do not matter.
 func (e Evaluators) relevant() Evaluators {
 	all := e.List
-	e.List = slices.DeleteFunc(slices.Clone(all), func(e v1alpha1.Evaluator) bool { return !rule.IsRecorded(e) })
+	e.List = slices.DeleteFunc(slices.Clone(all), func(e v1alpha1.Evaluator) bool { return !evaluation.IsRecorded(e) })
 	if len(e.List) == 0 {
 		e.List = all
 	}
@@ -158,7 +158,7 @@ func (s *session) evaluators(ctx context.Context, o *Options, named []v1alpha1.E
 		}
 	}
 	for _, ref := range named {
-		has := func(e v1alpha1.Evaluator) bool { return rule.IsNamed([]v1alpha1.EvaluatorReference{ref}, &e) }
+		has := func(e v1alpha1.Evaluator) bool { return evaluation.IsNamed([]v1alpha1.EvaluatorReference{ref}, &e) }
 		if slices.ContainsFunc(seen.List, has) || everywhere && !seen.More {
 			continue
 		}
@@ -170,7 +170,7 @@ func (s *session) evaluators(ctx context.Context, o *Options, named []v1alpha1.E
 	// Named evaluators come first, then those that select rules, so that the others can't displace them.
 	rank := func(e *v1alpha1.Evaluator) int {
 		switch {
-		case rule.IsNamed(named, e):
+		case evaluation.IsNamed(named, e):
 			return 0
 		case e.RuleSelector != nil:
 			return 1

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 )
 
 // openShift returns the objects that OpenShift's cluster-monitoring-operator creates with monitoring for user-defined
@@ -55,8 +56,8 @@ func TestOpenShift(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := rule.Cluster{Name: "eu-1", EvaluatorRefs: refs}
-		record = rule.ChooseEvaluators(&rule.Choice{
-			Seen: seen.List, Refs: refs, Record: record, Open: len(record) > 0, Pushed: func() []rule.Held { return nil }, Cluster: &c, Now: time.Now(), Grace: rule.MissingGrace,
+		record = evaluation.Choose(&evaluation.Choice{
+			Seen: seen.List, Refs: refs, Record: record, Open: len(record) > 0, Pushed: func() []evaluation.Held { return nil }, Cluster: &c, Now: time.Now(), Grace: evaluation.MissingGrace,
 		})
 		var chosen []string
 		for i := range record {
@@ -69,7 +70,7 @@ func TestOpenShift(t *testing.T) {
 		return c, chosen
 	}
 	c, chosen := choose()
-	message := rule.Ambiguity(c)
+	message := evaluation.Ambiguity(c)
 	for _, want := range []string{
 		"Prometheus openshift-monitoring/k8s", "Prometheus openshift-user-workload-monitoring/user-workload", "ThanosRuler openshift-user-workload-monitoring/user-workload",
 		"kubectl patch spokecluster eu-1",
@@ -89,7 +90,7 @@ func TestOpenShift(t *testing.T) {
 			t.Errorf("%s: %v is chosen", what, chosen)
 		}
 	}
-	if problem := rule.LabelProblem(c); problem != "" {
+	if problem := evaluation.LabelProblem(c); problem != "" {
 		t.Errorf("rules get no labels: %s", problem)
 	}
 	for i := range record {
@@ -98,28 +99,28 @@ func TestOpenShift(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		namespace rule.Namespace
+		namespace evaluation.Namespace
 		labels    map[string]string
 		selected  bool
 	}{
-		"a project":                     {rule.Namespace{Name: "shop"}, nil, true},
-		"a namespace of the platform":   {rule.Namespace{Name: "openshift-ingress", Labels: map[string]string{"openshift.io/cluster-monitoring": "true"}}, nil, false},
-		"the ruler's own namespace":     {rule.Namespace{Name: "openshift-user-workload-monitoring", Labels: map[string]string{"openshift.io/cluster-monitoring": "true"}}, nil, false},
-		"a project without monitoring":  {rule.Namespace{Name: "test", Labels: map[string]string{"openshift.io/user-monitoring": "false"}}, nil, false},
-		"a rule for the leaf":           {rule.Namespace{Name: "shop"}, map[string]string{"openshift.io/prometheus-rule-evaluation-scope": "leaf-prometheus"}, false},
-		"a rule with another such name": {rule.Namespace{Name: "shop"}, map[string]string{"openshift.io/prometheus-rule-evaluation-scope": "other"}, true},
+		"a project":                     {evaluation.Namespace{Name: "shop"}, nil, true},
+		"a namespace of the platform":   {evaluation.Namespace{Name: "openshift-ingress", Labels: map[string]string{"openshift.io/cluster-monitoring": "true"}}, nil, false},
+		"the ruler's own namespace":     {evaluation.Namespace{Name: "openshift-user-workload-monitoring", Labels: map[string]string{"openshift.io/cluster-monitoring": "true"}}, nil, false},
+		"a project without monitoring":  {evaluation.Namespace{Name: "test", Labels: map[string]string{"openshift.io/user-monitoring": "false"}}, nil, false},
+		"a rule for the leaf":           {evaluation.Namespace{Name: "shop"}, map[string]string{"openshift.io/prometheus-rule-evaluation-scope": "leaf-prometheus"}, false},
+		"a rule with another such name": {evaluation.Namespace{Name: "shop"}, map[string]string{"openshift.io/prometheus-rule-evaluation-scope": "other"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := ruleOf("hub", "web")
 			o.Namespace, o.Labels = tc.namespace.Name, tc.labels
-			got := rule.Select(o, tc.namespace, c)
+			got := evaluation.Select(o, tc.namespace, c)
 			if (got.Reason == "") != tc.selected || (tc.selected && len(got.By) != 1) {
 				t.Fatalf("got %+v", got)
 			}
 			if !tc.selected {
 				return
 			}
-			row := rule.Prove(o, got, func(*rule.Evaluator) rule.Evaluation { return rule.Evaluation{Outcome: rule.NotGranted} }, false)
+			row := evaluation.Prove(o, got, func(*rule.Evaluator) evaluation.State { return evaluation.State{Outcome: evaluation.NotGranted} }, false)
 			if row.Phase != v1alpha1.PhaseSelected || row.Reason != v1alpha1.ReasonPredicted {
 				t.Errorf("its row is %+v", row)
 			}

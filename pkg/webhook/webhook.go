@@ -17,6 +17,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 )
 
 // +kubebuilder:webhook:mutating=false,name=alertrules.rulefleet.io,path=/validate-rulefleet-io-v1alpha1-alertrule,groups=rulefleet.io,versions=v1alpha1,resources=alertrules,verbs=create;update,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,admissionReviewVersions=v1,serviceName=rulefleet-webhook,serviceNamespace=rulefleet-system
@@ -26,7 +27,7 @@ import (
 var Names = []string{"alertrules." + v1alpha1.Group, "alertruletemplates." + v1alpha1.Group}
 
 // SetupWithManager registers the webhooks with a manager's webhook server.
-func SetupWithManager(mgr manager.Manager, o rule.ValidateOptions) error {
+func SetupWithManager(mgr manager.Manager, o validation.Options) error {
 	if err := ctrl.NewWebhookManagedBy(mgr, &v1alpha1.AlertRule{}).WithValidator(alertRules(o)).Complete(); err != nil {
 		return fmt.Errorf("setting up the webhook for AlertRules: %w", err)
 	}
@@ -36,22 +37,22 @@ func SetupWithManager(mgr manager.Manager, o rule.ValidateOptions) error {
 	return nil
 }
 
-func alertRules(o rule.ValidateOptions) *validator[*v1alpha1.AlertRule] {
+func alertRules(o validation.Options) *validator[*v1alpha1.AlertRule] {
 	return &validator[*v1alpha1.AlertRule]{
 		kind:  "AlertRule",
-		check: func(r *v1alpha1.AlertRule) *rule.Invalid { return rule.Validate(r, o) },
-		warn:  func(r *v1alpha1.AlertRule) []string { return rule.Warnings(r, o) },
+		check: func(r *v1alpha1.AlertRule) *rule.Invalid { return validation.Rule(r, o) },
+		warn:  func(r *v1alpha1.AlertRule) []string { return validation.Warnings(r, o) },
 		same: func(a, b *v1alpha1.AlertRule) bool {
 			return equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
 		},
 	}
 }
 
-func templates(o rule.ValidateOptions) *validator[*v1alpha1.AlertRuleTemplate] {
+func templates(o validation.Options) *validator[*v1alpha1.AlertRuleTemplate] {
 	return &validator[*v1alpha1.AlertRuleTemplate]{
 		kind:  "AlertRuleTemplate",
-		check: func(t *v1alpha1.AlertRuleTemplate) *rule.Invalid { return rule.ValidateTemplate(t, o) },
-		warn:  func(t *v1alpha1.AlertRuleTemplate) []string { return rule.TemplateWarnings(t, o) },
+		check: func(t *v1alpha1.AlertRuleTemplate) *rule.Invalid { return validation.Template(t, o) },
+		warn:  func(t *v1alpha1.AlertRuleTemplate) []string { return validation.TemplateWarnings(t, o) },
 		same: func(a, b *v1alpha1.AlertRuleTemplate) bool {
 			return equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
 		},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 )
 
 func newRule(expr string) *v1alpha1.AlertRule {
@@ -38,7 +39,7 @@ func newTemplate(expr string) *v1alpha1.AlertRuleTemplate {
 
 func TestRefusal(t *testing.T) {
 	t.Parallel()
-	o := rule.ValidateOptions{AdminNamespace: "admin", GeneratedNamespace: "generated"}
+	o := validation.Options{AdminNamespace: "admin", GeneratedNamespace: "generated"}
 	elsewhere := newRule("up")
 	elsewhere.Spec.RuleNamespace = "kube-system"
 	generated := newRule("up ==")
@@ -54,22 +55,22 @@ func TestRefusal(t *testing.T) {
 				_, err := alertRules(o).ValidateCreate(ctx, newRule("up =="))
 				return err
 			},
-			rule.Validate(newRule("up =="), o), "AlertRule", "web", metav1.CauseTypeFieldValueInvalid,
+			validation.Rule(newRule("up =="), o), "AlertRule", "web", metav1.CauseTypeFieldValueInvalid,
 		},
 		"tenancy": {
 			func(ctx context.Context) error { _, err := alertRules(o).ValidateCreate(ctx, elsewhere); return err },
-			rule.Validate(elsewhere, o), "AlertRule", "web", metav1.CauseTypeForbidden,
+			validation.Rule(elsewhere, o), "AlertRule", "web", metav1.CauseTypeForbidden,
 		},
 		"a name that is made": {
 			func(ctx context.Context) error { _, err := alertRules(o).ValidateCreate(ctx, generated); return err },
-			rule.Validate(generated, o), "AlertRule", "web-", metav1.CauseTypeFieldValueInvalid,
+			validation.Rule(generated, o), "AlertRule", "web-", metav1.CauseTypeFieldValueInvalid,
 		},
 		"template": {
 			func(ctx context.Context) error {
 				_, err := templates(o).ValidateUpdate(ctx, newTemplate("up"), newTemplate("up =="))
 				return err
 			},
-			rule.ValidateTemplate(newTemplate("up =="), rule.ValidateOptions{}), "AlertRuleTemplate", "web", metav1.CauseTypeFieldValueInvalid,
+			validation.Template(newTemplate("up =="), validation.Options{}), "AlertRuleTemplate", "web", metav1.CauseTypeFieldValueInvalid,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +97,7 @@ func TestRefusal(t *testing.T) {
 // TestRatchet changes objects that came past validation.
 func TestRatchet(t *testing.T) {
 	t.Parallel()
-	v, bad := alertRules(rule.ValidateOptions{}), newRule("up ==")
+	v, bad := alertRules(validation.Options{}), newRule("up ==")
 	labeled := newRule("up ==")
 	labeled.Labels, labeled.Finalizers = map[string]string{"a": "b"}, []string{"example.com/mine"}
 	labeled.Spec.Labels = map[string]v1alpha1.LabelText{} // as good as none
@@ -119,15 +120,15 @@ func TestRatchet(t *testing.T) {
 	if _, err := v.ValidateDelete(t.Context(), bad); err != nil {
 		t.Errorf("it can't be deleted: %v", err)
 	}
-	if _, err := templates(rule.ValidateOptions{}).ValidateUpdate(t.Context(), newTemplate("up =="), newTemplate("up ==")); err != nil {
+	if _, err := templates(validation.Options{}).ValidateUpdate(t.Context(), newTemplate("up =="), newTemplate("up ==")); err != nil {
 		t.Errorf("a template that came past can't be labeled: %v", err)
 	}
 }
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
-	o := rule.ValidateOptions{AdminNamespace: "shop"}
-	warned := rule.Warnings(newRule("up"), o)
+	o := validation.Options{AdminNamespace: "shop"}
+	warned := validation.Warnings(newRule("up"), o)
 	if len(warned) == 0 {
 		t.Fatal("there is nothing to warn of")
 	}
@@ -142,7 +143,7 @@ func TestWarnings(t *testing.T) {
 		"nothing new": {func() ([]string, error) {
 			return alertRules(o).ValidateUpdate(t.Context(), newRule("up"), newRule("up"))
 		}, nil},
-		"template": {func() ([]string, error) { return templates(o).ValidateCreate(t.Context(), newTemplate("up")) }, rule.TemplateWarnings(newTemplate("up"), o)},
+		"template": {func() ([]string, error) { return templates(o).ValidateCreate(t.Context(), newTemplate("up")) }, validation.TemplateWarnings(newTemplate("up"), o)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := c.ask(); err != nil || !slices.Equal(got, c.want) {
@@ -158,10 +159,10 @@ func TestAnswersWhileItStops(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := alertRules(rule.ValidateOptions{}).ValidateCreate(ctx, newRule("up")); err != nil {
+	if _, err := alertRules(validation.Options{}).ValidateCreate(ctx, newRule("up")); err != nil {
 		t.Errorf("a good AlertRule: %v", err)
 	}
-	if _, err := alertRules(rule.ValidateOptions{}).ValidateCreate(ctx, newRule("up ==")); !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+	if _, err := alertRules(validation.Options{}).ValidateCreate(ctx, newRule("up ==")); !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 		t.Errorf("a bad AlertRule: %v", err)
 	}
 }

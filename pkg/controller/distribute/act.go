@@ -19,7 +19,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
@@ -46,7 +46,7 @@ const (
 )
 
 // act carries out a plan: it writes first, and deletes only when the write is complete.
-func (r *Reconciler) act(ctx context.Context, t *task, plan rule.Plan) (reconcile.Result, error) {
+func (r *Reconciler) act(ctx context.Context, t *task, plan delivery.Plan) (reconcile.Result, error) {
 	r.noteTerminating(t, plan)
 	wait, err := r.brake(ctx, t, plan)
 	if err != nil {
@@ -69,24 +69,24 @@ func (r *Reconciler) act(ctx context.Context, t *task, plan rule.Plan) (reconcil
 }
 
 // put creates or updates the PrometheusRule. It returns false if that is not complete.
-func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done bool, result reconcile.Result, err error) {
-	if plan.Action != rule.Create {
+func (r *Reconciler) put(ctx context.Context, t *task, plan delivery.Plan) (done bool, result reconcile.Result, err error) {
+	if plan.Action != delivery.Create {
 		r.hidden.forget(t.req)
 	}
 	switch plan.Action {
-	case rule.Create:
+	case delivery.Create:
 		if ready, err := r.namespaceReady(ctx, t); err != nil || !ready {
 			return false, reconcile.Result{}, err
 		}
 		return r.send(ctx, t, plan)
-	case rule.Update:
+	case delivery.Update:
 		return r.send(ctx, t, plan)
-	case rule.Conflict:
+	case delivery.Conflict:
 		// It is left as it is. Its next event triggers another reconcile.
 		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
 			"PrometheusRule %s in the spoke does not belong to this hub (it lacks the hub's labels), so Rulefleet does not change it. If you need it, create a copy under another name. Then delete it in the spoke", hub.Key(t.desired)))
 		return false, reconcile.Result{}, nil
-	case rule.Suspended:
+	case delivery.Suspended:
 		phase := v1alpha1.PhasePending
 		if t.existing != nil {
 			phase = v1alpha1.PhaseApplied
@@ -96,14 +96,14 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan rule.Plan) (done boo
 			message = "SpokeCluster " + t.spoke.Name + " is suspended: nothing is written to the spoke; to resume, set spec.suspend of the SpokeCluster to false"
 		}
 		r.report(ctx, t, phase, v1alpha1.ReasonSuspended, message)
-	case rule.Mutated:
+	case delivery.Mutated:
 		r.mutated(ctx, t)
-	case rule.Terminating:
+	case delivery.Terminating:
 		if row, left := r.leftovers.of(t.req); left {
 			r.report(ctx, t, v1alpha1.PhasePending, row.Reason, row.Message)
 		}
 		return false, reconcile.Result{}, nil // its deletion triggers another reconcile
-	case rule.Keep:
+	case delivery.Keep:
 		r.Contests.Stands(object(t, t.desired))
 		r.report(ctx, t, v1alpha1.PhaseApplied, "", "")
 	default:
@@ -136,7 +136,7 @@ func (r *Reconciler) namespaceReady(ctx context.Context, t *task) (bool, error) 
 
 // send creates or updates the PrometheusRule, and checks the answer. It returns false if the spoke did not
 // accept it.
-func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, reconcile.Result, error) {
+func (r *Reconciler) send(ctx context.Context, t *task, plan delivery.Plan) (bool, reconcile.Result, error) {
 	write := r.writing(t, plan)
 	if wait := r.yield(ctx, t, write); wait > 0 {
 		return false, reconcile.Result{RequeueAfter: wait}, nil
@@ -148,7 +148,7 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 	r.writes.Begin(key)
 	var got *monitoringv1.PrometheusRule
 	var err error
-	if plan.Action == rule.Create {
+	if plan.Action == delivery.Create {
 		got, err = rules.Create(bounded, plan.Object, metav1.CreateOptions{})
 	} else {
 		got, err = rules.Update(bounded, plan.Object, metav1.UpdateOptions{})
@@ -164,13 +164,13 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan rule.Plan) (bool, r
 	r.writes.Wrote(key, got.ResourceVersion)
 	r.Contests.Wrote(write, got)
 	var result reconcile.Result
-	if plan.Action == rule.Create {
+	if plan.Action == delivery.Create {
 		// If it is deleted before the watch shows it, and the watch breaks, there is never an event.
 		result.RequeueAfter = r.writes.Pending(key)
 	}
 	t.existing = got
-	if rule.Digest(got) != rule.Digest(t.desired) {
-		r.remember(t.req, rule.AnswerDigest(t.desired, got))
+	if delivery.Digest(got) != delivery.Digest(t.desired) {
+		r.remember(t.req, delivery.AnswerDigest(t.desired, got))
 		r.mutated(ctx, t)
 		return true, result, nil
 	}

@@ -16,16 +16,17 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 )
 
 // brake asks the Brake about the deletions of a plan, and returns how long they are held. The leftovers of a
 // rule that moved are exempt: the rule is still there, elsewhere or under another name.
-func (r *Reconciler) brake(ctx context.Context, t *task, plan rule.Plan) (time.Duration, error) {
+func (r *Reconciler) brake(ctx context.Context, t *task, plan delivery.Plan) (time.Duration, error) {
 	q := brake.Question{Hop: brake.Distribute, Spoke: t.spoke.Name, Owner: t.req.NamespacedName}
 	if t.rule != nil {
 		q.UID = t.rule.UID
 	}
-	if plan.Action == rule.None && r.anyStands(plan.Delete) && t.successor == nil {
+	if plan.Action == delivery.None && r.anyStands(plan.Delete) && t.successor == nil {
 		suspect, err := r.suspect(ctx, t, plan)
 		if err != nil {
 			return 0, err

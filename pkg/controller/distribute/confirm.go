@@ -11,12 +11,14 @@ import (
 
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/suspect"
 )
 
 // confirm repeats the decision before a removal, with what the hub's API server has, and returns when to retry
 // if the outcome differs. The cache can be old, for example on a replica that has just become the leader, and
 // old data must not remove anything. Afterwards the task has what was read.
-func (r *Reconciler) confirm(ctx context.Context, t *task, plan rule.Plan) (time.Duration, error) {
+func (r *Reconciler) confirm(ctx context.Context, t *task, plan delivery.Plan) (time.Duration, error) {
 	if !r.anyStands(plan.Delete) {
 		return 0, nil
 	}
@@ -41,14 +43,14 @@ func (r *Reconciler) confirm(ctx context.Context, t *task, plan rule.Plan) (time
 
 // decidesSame reports whether a decision with another reader, for a task of the same key, removes the same
 // objects. Both use the same objects in the spoke.
-func (r *Reconciler) decidesSame(ctx context.Context, t, now *task, plan rule.Plan, reader hub.Getter) (bool, error) {
+func (r *Reconciler) decidesSame(ctx context.Context, t, now *task, plan delivery.Plan, reader hub.Getter) (bool, error) {
 	known, err := r.want(ctx, now, reader)
 	if err != nil || !known {
 		return false, err
 	}
 	now.claimed, now.existing, now.adopting = t.claimed, t.existing, t.adopting
 	if now.desired != nil {
-		rule.KeepNamespace(now.desired, now.rule, now.claimed, now.cluster, r.Render)
+		delivery.KeepNamespace(now.desired, now.rule, now.claimed, now.cluster, r.Render)
 	}
 	if !sameAim(t, now) {
 		return false, nil
@@ -81,13 +83,13 @@ func sameVersion(a, b *monitoringv1.PrometheusRule) bool {
 // suspect reports whether a removal follows from something that may have been lost, and needs an
 // acknowledgement. The times of the hub and the spoke come from two API servers. If the spoke's clock is ahead, that
 // is taken into account.
-func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool, error) {
+func (r *Reconciler) suspect(ctx context.Context, t *task, plan delivery.Plan) (bool, error) {
 	made := t.spoke.Made(oldest(plan.Delete))
 	if t.rule == nil {
 		if r.Witness.Deleted(hub.AlertRules, t.req.NamespacedName, t.kind) {
 			return false, nil
 		}
-		if rule.SuspectAbsent(made, t.kind.Since, false) {
+		if suspect.Absent(made, t.kind.Since, false) {
 			return true, nil
 		}
 		return r.undone(ctx, t, plan)
@@ -108,7 +110,7 @@ func (r *Reconciler) suspect(ctx context.Context, t *task, plan rule.Plan) (bool
 	if undone, err := r.undone(ctx, t, plan); err != nil || undone {
 		return undone, err
 	}
-	if rule.SuspectUnplaced(made, t.rule, kind.Dated(t.cluster), seen) {
+	if suspect.Unplaced(made, t.rule, kind.Dated(t.cluster), seen) {
 		return true, nil
 	}
 	return r.lacksPredecessor(ctx, t, made)
@@ -137,7 +139,7 @@ func (r *Reconciler) lacksPredecessor(ctx context.Context, t *task, made time.Ti
 		if err != nil || !served {
 			return true, err //nolint:wrapcheck // it says all
 		}
-		if rule.SuspectAbsent(made, kind.Since, r.Witness.Deleted(hub.SpokeClusters, client.ObjectKey{Name: string(name)}, kind)) {
+		if suspect.Absent(made, kind.Since, r.Witness.Deleted(hub.SpokeClusters, client.ObjectKey{Name: string(name)}, kind)) {
 			return true, nil
 		}
 	}
@@ -146,7 +148,7 @@ func (r *Reconciler) lacksPredecessor(ctx context.Context, t *task, made time.Ti
 
 // undone reports whether a removal may follow from a restore of the hub's etcd, which has brought back an older
 // AlertRule, older labels of the SpokeCluster, or none.
-func (r *Reconciler) undone(ctx context.Context, t *task, plan rule.Plan) (bool, error) {
+func (r *Reconciler) undone(ctx context.Context, t *task, plan delivery.Plan) (bool, error) {
 	var made []time.Time
 	for _, o := range plan.Delete {
 		made = append(made, t.spoke.Made(o.CreationTimestamp.Time))

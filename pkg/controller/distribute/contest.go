@@ -13,7 +13,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 )
 
 func object(t *task, o metav1.Object) contest.Object {
@@ -22,8 +22,8 @@ func object(t *task, o metav1.Object) contest.Object {
 
 // writing and removing are the writes of a plan as the contest package sees them. The intention is the rule as
 // the hub decides it, without labels kept from the spoke's object.
-func (r *Reconciler) writing(t *task, plan rule.Plan) contest.Write {
-	return contest.Write{Object: object(t, plan.Object), Rule: t.req.NamespacedName, Meant: t.meant, Gone: plan.Action == rule.Create}
+func (r *Reconciler) writing(t *task, plan delivery.Plan) contest.Write {
+	return contest.Write{Object: object(t, plan.Object), Rule: t.req.NamespacedName, Meant: t.meant, Gone: plan.Action == delivery.Create}
 }
 
 func (r *Reconciler) removing(t *task, o *monitoringv1.PrometheusRule) contest.Write {

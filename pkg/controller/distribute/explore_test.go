@@ -28,12 +28,14 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/testing/model"
 	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
 )
 
-var exploredRender = rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"}
+var exploredRender = delivery.Options{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"}
 
 // exploration is a hub and a spoke, what people and others do there, and what must hold whatever happens.
 type exploration struct {
@@ -157,7 +159,7 @@ func (e *exploration) start(of *model.Process) {
 	e.leader = p
 }
 
-var exploredValidator = rule.NewValidator(rule.ValidateOptions{AdminNamespace: admin, GeneratedNamespace: "rulefleet-generated"})
+var exploredValidator = validation.New(validation.Options{AdminNamespace: admin, GeneratedNamespace: "rulefleet-generated"})
 
 // sawOnHub handles an event of the hub as the controller does.
 func (p *process) sawOnHub(c model.Change) {

@@ -12,6 +12,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -24,8 +25,8 @@ const successorRetry = 5 * time.Second
 // a template generated for the predecessor are deleted when their successors are in the spoke. Others stay
 // until the predecessor's SpokeCluster is deleted or the placement changes. A wait other than 0 is when to
 // check again; until then there is nothing to do.
-func (r *Reconciler) inherit(ctx context.Context, t *task, plan rule.Plan, reader hub.Getter) (rule.Plan, time.Duration, error) {
-	if plan.Action != rule.None || len(plan.Delete) == 0 || t.rule == nil {
+func (r *Reconciler) inherit(ctx context.Context, t *task, plan delivery.Plan, reader hub.Getter) (delivery.Plan, time.Duration, error) {
+	if plan.Action != delivery.None || len(plan.Delete) == 0 || t.rule == nil {
 		return plan, 0, nil
 	}
 	for _, former := range r.Spokes.Predecessors(t.spoke.Name) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
@@ -28,7 +28,7 @@ func (r *Reconciler) lane(ctx context.Context, req mcreconcile.Request) queue.La
 		if e := r.Spokes.Evaluators(name); e.Known {
 			hub.WithEvaluators(c, e.List, e.WhyNot)
 		}
-		in.Namespace = rule.TargetNamespace(ar, *c, r.Render)
+		in.Namespace = delivery.TargetNamespace(ar, *c, r.Render)
 		return in
 	}
 	var held monitoringv1.PrometheusRuleList

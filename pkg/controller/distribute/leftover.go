@@ -15,6 +15,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
@@ -66,7 +67,7 @@ func (l *leftovers) forget(req mcreconcile.Request) {
 
 // noteTerminating remembers an object that is being deleted, but that finalizers keep. Prometheus still loads it. If
 // nothing is to be deleted, nothing else is left.
-func (r *Reconciler) noteTerminating(t *task, plan rule.Plan) {
+func (r *Reconciler) noteTerminating(t *task, plan delivery.Plan) {
 	for _, o := range t.claimed {
 		if o.DeletionTimestamp != nil && rule.Owned(o, r.Render.HubID) {
 			r.leftovers.set(t.req, leftoverRow(t, o, v1alpha1.ReasonError, fmt.Sprintf(

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 )
 
 // member changes the SpokeCluster of the spoke.
@@ -224,7 +225,7 @@ func TestInherit(t *testing.T) {
 		if err := w.hub.Get(w.Context(), client.ObjectKey{Namespace: successor.Namespace, Name: "of-former"}, old); err != nil {
 			t.Fatal(err)
 		}
-		pr, err := rule.Render(old, rule.Cluster{Name: "former"}, w.Render)
+		pr, err := delivery.Render(old, rule.Cluster{Name: "former"}, w.Render)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,7 +349,7 @@ func TestSettling(t *testing.T) {
 	orphan := func(w *world) (wait bool) {
 		w.Helper()
 		ar := w.successor()
-		pr, err := rule.Render(ar, rule.Cluster{Name: "s"}, w.Render)
+		pr, err := delivery.Render(ar, rule.Cluster{Name: "s"}, w.Render)
 		if err != nil {
 			w.Fatal(err)
 		}

@@ -23,6 +23,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -92,15 +94,15 @@ func (s *scene) reconciler() *Reconciler {
 	must(s.T, err)
 	rules, err := monitoring.NewForConfig(s.Spoke(eu).RESTConfig())
 	must(s.T, err)
-	validate := rule.ValidateOptions{AdminNamespace: s.name, GeneratedNamespace: fleet.GeneratedNamespace}
+	validate := validation.Options{AdminNamespace: s.name, GeneratedNamespace: fleet.GeneratedNamespace}
 	return NewReconciler(Options{
 		Hub: onHub.GetClient(), Guard: hub.Guard{Live: live.New(onHub.GetAPIReader(), clock.RealClock{}), Kinds: hub.NewKinds(onHub.GetAPIReader(), nil, hub.RecordKeys{}, clock.RealClock{})},
 		Witness: hub.NewWitness(), Brake: brake.New(clock.RealClock{}, time.Hour), Reporter: nobody{},
 		Spokes: &alone{scene: s, one: spoke.Spoke{
 			Name: eu, Reader: inSpoke.GetClient(), Live: live.New(inSpoke.GetAPIReader(), clock.RealClock{}), Rules: rules, RulesServed: true,
 		}},
-		Generated: fleet.GeneratedNamespace, Validator: rule.NewValidator(validate),
-		Render: rule.RenderOptions{HubID: id, AdminNamespace: s.name, RuleNamespace: s.name, ClusterLabel: "cluster"},
+		Generated: fleet.GeneratedNamespace, Validator: validation.New(validate),
+		Render: delivery.Options{HubID: id, AdminNamespace: s.name, RuleNamespace: s.name, ClusterLabel: "cluster"},
 	})
 }
 
@@ -337,7 +339,7 @@ func testSuccessor(t *testing.T, f *fleet.Fleet) {
 				ar.Labels = map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.TemplateLabel: "down"}
 				ar.Spec.Placement.Names[0] = cluster
 				ar.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: cluster, Kind: "Deployment", Namespace: v1alpha1.NamespaceName(name), Name: "web"}
-				pr, err := rule.Render(ar, rule.Cluster{Name: string(cluster)}, r.Render)
+				pr, err := delivery.Render(ar, rule.Cluster{Name: string(cluster)}, r.Render)
 				must(t, err)
 				must(t, s.Hub.Client.Create(t.Context(), ar.DeepCopy()))
 				must(t, s.Spoke(eu).Client.Create(t.Context(), pr.DeepCopy()))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -23,20 +24,20 @@ func TestAsTold(t *testing.T) {
 	row := v1alpha1.ClusterStatus{Name: "s", Reason: v1alpha1.ReasonNotLoaded, ObservedGeneration: 2, MissingMetrics: []string{"x"}, Firing: 3}
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.ClusterStatus)
-		is     rule.Evaluation
+		is     evaluation.State
 		late   bool
 		lacks  []string
 		fires  int32
 	}{
-		"not known yet":         {nil, rule.Evaluation{Outcome: rule.Absent}, true, []string{"x"}, 0},
-		"known":                 {nil, rule.Evaluation{Outcome: rule.Absent, Checked: true}, true, nil, 0},
-		"known to lack others":  {nil, rule.Evaluation{Outcome: rule.Evaluates, Checked: true, Missing: []string{"y"}}, true, []string{"y"}, 0},
-		"it can't be known":     {nil, rule.Evaluation{Outcome: rule.NotGranted}, true, nil, 0},
-		"down since before":     {nil, rule.Evaluation{Outcome: rule.Unreachable}, true, []string{"x"}, 3},
-		"down since later":      {nil, rule.Evaluation{Outcome: rule.Unreachable, Seen: true, Firing: 1}, true, []string{"x"}, 1},
-		"of another spoke":      {func(r *v1alpha1.ClusterStatus) { r.Name = "t" }, rule.Evaluation{Outcome: rule.Absent}, false, nil, 0},
-		"of another generation": {func(r *v1alpha1.ClusterStatus) { r.ObservedGeneration = 1 }, rule.Evaluation{Outcome: rule.Absent}, false, nil, 0},
-		"it was about to load":  {func(r *v1alpha1.ClusterStatus) { r.Reason = v1alpha1.ReasonLoading }, rule.Evaluation{Outcome: rule.Absent}, false, []string{"x"}, 0},
+		"not known yet":         {nil, evaluation.State{Outcome: evaluation.Absent}, true, []string{"x"}, 0},
+		"known":                 {nil, evaluation.State{Outcome: evaluation.Absent, Checked: true}, true, nil, 0},
+		"known to lack others":  {nil, evaluation.State{Outcome: evaluation.Evaluates, Checked: true, Missing: []string{"y"}}, true, []string{"y"}, 0},
+		"it can't be known":     {nil, evaluation.State{Outcome: evaluation.NotGranted}, true, nil, 0},
+		"down since before":     {nil, evaluation.State{Outcome: evaluation.Unreachable}, true, []string{"x"}, 3},
+		"down since later":      {nil, evaluation.State{Outcome: evaluation.Unreachable, Seen: true, Firing: 1}, true, []string{"x"}, 1},
+		"of another spoke":      {func(r *v1alpha1.ClusterStatus) { r.Name = "t" }, evaluation.State{Outcome: evaluation.Absent}, false, nil, 0},
+		"of another generation": {func(r *v1alpha1.ClusterStatus) { r.ObservedGeneration = 1 }, evaluation.State{Outcome: evaluation.Absent}, false, nil, 0},
+		"it was about to load":  {func(r *v1alpha1.ClusterStatus) { r.Reason = v1alpha1.ReasonLoading }, evaluation.State{Outcome: evaluation.Absent}, false, []string{"x"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ar := &v1alpha1.AlertRule{}
@@ -64,28 +65,28 @@ func TestAsToldUnsure(t *testing.T) {
 	evaluating := v1alpha1.ClusterStatus{Name: "s", Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: 2}
 	for name, c := range map[string]struct {
 		rows []v1alpha1.ClusterStatus
-		want rule.Outcome
+		want evaluation.Outcome
 	}{
-		"evaluated": {[]v1alpha1.ClusterStatus{{Name: "t"}, evaluating}, rule.Unasked},
+		"evaluated": {[]v1alpha1.ClusterStatus{{Name: "t"}, evaluating}, evaluation.Unasked},
 		"evaluated, and it failed": {
-			[]v1alpha1.ClusterStatus{{Name: "s", Phase: v1alpha1.PhaseSelected, Reason: v1alpha1.ReasonEvaluationFailed, ObservedGeneration: 2}}, rule.Unasked,
+			[]v1alpha1.ClusterStatus{{Name: "s", Phase: v1alpha1.PhaseSelected, Reason: v1alpha1.ReasonEvaluationFailed, ObservedGeneration: 2}}, evaluation.Unasked,
 		},
-		"not listed": {[]v1alpha1.ClusterStatus{{Name: "t"}}, rule.Unasked},
+		"not listed": {[]v1alpha1.ClusterStatus{{Name: "t"}}, evaluation.Unasked},
 		"an older generation was": {
-			[]v1alpha1.ClusterStatus{{Name: "s", Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: 1}}, rule.Absent,
+			[]v1alpha1.ClusterStatus{{Name: "s", Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: 1}}, evaluation.Absent,
 		},
 		"not evaluated": {
-			[]v1alpha1.ClusterStatus{{Name: "s", Phase: v1alpha1.PhaseSelected, Reason: v1alpha1.ReasonLoading, ObservedGeneration: 2}}, rule.Absent,
+			[]v1alpha1.ClusterStatus{{Name: "s", Phase: v1alpha1.PhaseSelected, Reason: v1alpha1.ReasonLoading, ObservedGeneration: 2}}, evaluation.Absent,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ar := &v1alpha1.AlertRule{}
 			ar.Generation, ar.Status.Clusters = 2, c.rows
 			t1 := &task{rule: ar, spoke: &spoke.Spoke{Name: "s"}}
-			if got := t1.asTold(rule.Evaluation{Outcome: rule.Absent, Unsure: true}); got.Outcome != c.want {
+			if got := t1.asTold(evaluation.State{Outcome: evaluation.Absent, Unsure: true}); got.Outcome != c.want {
 				t.Errorf("%+v", got)
 			}
-			if got := t1.asTold(rule.Evaluation{Outcome: rule.Absent}); got.Outcome != rule.Absent {
+			if got := t1.asTold(evaluation.State{Outcome: evaluation.Absent}); got.Outcome != evaluation.Absent {
 				t.Errorf("when it is sure, %+v", got)
 			}
 		})

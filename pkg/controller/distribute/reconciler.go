@@ -31,6 +31,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -58,7 +61,7 @@ type Spokes interface {
 // Evaluations reports what the evaluators of spokes say about rules.
 type Evaluations interface {
 	// Of returns what an evaluator says about this hub's PrometheusRule in a spoke.
-	Of(spoke string, e *rule.Evaluator, o *monitoringv1.PrometheusRule) rule.Evaluation
+	Of(spoke string, e *rule.Evaluator, o *monitoringv1.PrometheusRule) evaluation.State
 	// OnNews sets the function that is called with the AlertRules of a spoke whose evaluation changed.
 	OnNews(fn func(spoke string, rules []types.NamespacedName))
 }
@@ -98,9 +101,9 @@ type Options struct {
 	// Generated is the hub's namespace of generated AlertRules.
 	Generated string
 	// Render has the options for rendering rules.
-	Render rule.RenderOptions
+	Render delivery.Options
 	// Validator validates rules.
-	Validator *rule.Validator
+	Validator *validation.Validator
 	// Tenants finds the tenants of rules; nil means that spokes take the rules of all.
 	Tenants *hub.Tenants
 	// Places reports which rules wait because of the limit of their namespace; it may be nil.
@@ -224,7 +227,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req mcreconcile.Request) (re
 }
 
 // decide returns the plan, or how long to wait before it can be made.
-func (r *Reconciler) decide(ctx context.Context, t *task) (rule.Plan, time.Duration, error) {
+func (r *Reconciler) decide(ctx context.Context, t *task) (delivery.Plan, time.Duration, error) {
 	plan, wait, err := r.inherit(ctx, t, r.plan(t), r.Hub)
 	if err != nil || wait > 0 {
 		return plan, wait, err
@@ -234,10 +237,10 @@ func (r *Reconciler) decide(ctx context.Context, t *task) (rule.Plan, time.Durat
 }
 
 // plan compares the desired state of the spoke with the actual one.
-func (r *Reconciler) plan(t *task) rule.Plan {
-	plan := rule.Decide(t.desired, t.existing, t.claimed, r.Render.HubID, r.answer(t))
+func (r *Reconciler) plan(t *task) delivery.Plan {
+	plan := delivery.Decide(t.desired, t.existing, t.claimed, r.Render.HubID, r.answer(t))
 	if t.adopting != nil {
-		plan = rule.Adopt(t.adopting, t.desired, t.claimed, r.Render.HubID)
+		plan = delivery.Adopt(t.adopting, t.desired, t.claimed, r.Render.HubID)
 	}
 	if t.cluster.Suspended || (t.rule != nil && ptr.Deref(t.rule.Spec.Suspend, false)) {
 		plan = plan.Suspend()
@@ -252,7 +255,7 @@ func (r *Reconciler) wanted(ctx context.Context, t *task) (bool, error) {
 	if err != nil || known {
 		return known, err
 	}
-	_, err = r.brake(ctx, t, rule.Plan{})
+	_, err = r.brake(ctx, t, delivery.Plan{})
 	return false, err
 }
 
@@ -291,7 +294,7 @@ func (r *Reconciler) want(ctx context.Context, t *task, reader hub.Getter) (bool
 	if t.placed, err = rule.PlacedIn(ar, t.cluster); err != nil || !t.placed {
 		return err == nil, err
 	}
-	desired, err := rule.Render(ar, t.cluster, r.Render)
+	desired, err := delivery.Render(ar, t.cluster, r.Render)
 	if invalid, ok := errors.AsType[*rule.Invalid](err); ok {
 		// The rule is not valid for this spoke. The last valid one stays there, too.
 		r.report(ctx, t, v1alpha1.PhasePending, invalid.Reason, invalid.Error())
@@ -300,7 +303,7 @@ func (r *Reconciler) want(ctx context.Context, t *task, reader hub.Getter) (bool
 	if err != nil {
 		return false, err
 	}
-	t.desired, t.meant = desired, rule.Digest(desired)
+	t.desired, t.meant = desired, delivery.Digest(desired)
 	return true, nil
 }
 
@@ -351,7 +354,7 @@ func (r *Reconciler) find(ctx context.Context, t *task) error {
 	if t.desired == nil {
 		return nil
 	}
-	rule.KeepNamespace(t.desired, t.rule, t.claimed, t.cluster, r.Render)
+	delivery.KeepNamespace(t.desired, t.rule, t.claimed, t.cluster, r.Render)
 	if err := r.place(ctx, t); err != nil {
 		return err
 	}
@@ -371,8 +374,8 @@ func (r *Reconciler) find(ctx context.Context, t *task) error {
 // keep retains parts of the object in the spoke whose desired state is unknown.
 func (r *Reconciler) keep(t *task) {
 	if t.existing != nil {
-		rule.KeepLabels(t.desired, t.existing, t.cluster, r.Render.HubID)
-		rule.KeepMark(t.desired, t.existing, t.cluster, r.Render)
+		delivery.KeepLabels(t.desired, t.existing, t.cluster, r.Render.HubID)
+		delivery.KeepMark(t.desired, t.existing, t.cluster, r.Render)
 	}
 }
 
@@ -480,16 +483,16 @@ func (r *Reconciler) report(ctx context.Context, t *task, phase v1alpha1.Phase, 
 // prove determines the state of a rule that is in the spoke as desired.
 func (r *Reconciler) prove(ctx context.Context, t *task) v1alpha1.ClusterStatus {
 	o := t.existing
-	ns := rule.Namespace{Name: o.Namespace}
+	ns := evaluation.Namespace{Name: o.Namespace}
 	namespace := spoke.NamespaceMetadata()
 	if err := t.spoke.Reader.Get(ctx, client.ObjectKey{Name: o.Namespace}, namespace); err == nil {
 		ns.Labels = namespace.Labels // without them, a selector selects nothing
 	}
-	s := rule.Select(o, ns, t.cluster)
-	s.CheckEnforced(t.rule, o, rule.Anywhere(t.rule, r.Render))
-	return rule.Prove(o, s, func(e *rule.Evaluator) rule.Evaluation {
+	s := evaluation.Select(o, ns, t.cluster)
+	s.CheckEnforced(t.rule, o, delivery.Anywhere(t.rule, r.Render))
+	return evaluation.Prove(o, s, func(e *rule.Evaluator) evaluation.State {
 		if r.Evaluations == nil {
-			return rule.Evaluation{Outcome: rule.NotGranted}
+			return evaluation.State{Outcome: evaluation.NotGranted}
 		}
 		return t.asTold(r.Evaluations.Of(t.spoke.Name, e, o))
 	}, len(t.cluster.EvaluatorRefs) > 0)
@@ -497,7 +500,7 @@ func (r *Reconciler) prove(ctx context.Context, t *task) v1alpha1.ClusterStatus 
 
 // asTold keeps the status of the same generation where a restart has lost information that takes a while to
 // find again.
-func (t *task) asTold(is rule.Evaluation) rule.Evaluation {
+func (t *task) asTold(is evaluation.State) evaluation.State {
 	if t.renewed {
 		return is
 	}
@@ -509,16 +512,16 @@ func (t *task) asTold(is rule.Evaluation) rule.Evaluation {
 	}
 	current := row != nil && row.ObservedGeneration == t.rule.Generation
 	if is.Unsure && (row == nil || current && wasEvaluated(row)) {
-		is.Outcome = rule.Unasked
+		is.Outcome = evaluation.Unasked
 	}
 	if !current {
 		return is
 	}
 	is.Late = is.Late || row.Reason == v1alpha1.ReasonNotLoaded
-	if is.Outcome == rule.Unreachable && !is.Seen {
+	if is.Outcome == evaluation.Unreachable && !is.Seen {
 		is.Firing = row.Firing
 	}
-	if !is.Checked && is.Outcome != rule.NotGranted {
+	if !is.Checked && is.Outcome != evaluation.NotGranted {
 		is.Missing = row.MissingMetrics
 	}
 	return is

@@ -35,6 +35,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -187,8 +189,8 @@ func (w *world) restart() {
 	})
 	w.Reconciler = NewReconciler(Options{
 		Hub: w.hub, Guard: hub.Guard{Live: live.New(past, w.liveClock), Kinds: hub.NewKinds(past, nil, hub.RecordKeys{}, w.liveClock)}, Witness: hub.NewWitness(), Brake: w.held, Spokes: w, Reporter: w,
-		Render:    rule.RenderOptions{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
-		Validator: rule.NewValidator(rule.ValidateOptions{AdminNamespace: admin, GeneratedNamespace: "rulefleet-generated"}),
+		Render:    delivery.Options{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
+		Validator: validation.New(validation.Options{AdminNamespace: admin, GeneratedNamespace: "rulefleet-generated"}),
 		Generated: "rulefleet-generated",
 		Contests:  contest.New(w.clock, 0),
 	})
@@ -915,7 +917,7 @@ func (w *world) moveToMonitoring() {
 
 // ownShop makes shop the operator's own namespace, so that its rules may be anywhere, and have no label namespace.
 func (w *world) ownShop() {
-	w.Validator, w.Render.AdminNamespace = rule.NewValidator(rule.ValidateOptions{AdminNamespace: "shop"}), "shop"
+	w.Validator, w.Render.AdminNamespace = validation.New(validation.Options{AdminNamespace: "shop"}), "shop"
 }
 
 // The first write to a spoke.

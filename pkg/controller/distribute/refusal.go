@@ -15,7 +15,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
@@ -96,7 +96,7 @@ func (r *Reconciler) reportBehind(ctx context.Context, hung *task) {
 		if err != nil || !known || t.desired == nil || r.find(ctx, t) != nil || r.unseen(t) > 0 {
 			continue
 		}
-		if action := r.plan(t).Action; action == rule.Create || action == rule.Update {
+		if action := r.plan(t).Action; action == delivery.Create || action == delivery.Update {
 			r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonError, fmt.Sprintf(
 				"waiting for another rule: writes to namespace %q of the spoke time out; most likely an admission webhook in the spoke hangs. %s", t.desired.Namespace, fixWebhook))
 		}

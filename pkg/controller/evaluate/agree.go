@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 )
 
 // The number of consecutive polls that must agree that an evaluated rule is no longer evaluated. If two
@@ -55,7 +55,7 @@ func (r *ruleState) weigh(was *ruleState, first bool, needed int, now time.Time)
 	} else {
 		r.first = first
 	}
-	if r.Outcome != rule.Absent && r.Outcome != rule.Waiting {
+	if r.Outcome != evaluation.Absent && r.Outcome != evaluation.Waiting {
 		contradicts = r.proven && r.misses > 0
 		r.proven, r.first, r.misses = true, false, 0
 		return contradicts, false
@@ -63,8 +63,8 @@ func (r *ruleState) weigh(was *ruleState, first bool, needed int, now time.Time)
 	r.misses++
 	switch {
 	case r.misses >= needed:
-	case same && (was.Outcome == rule.Evaluates || was.Outcome == rule.Failed):
-		r.Evaluation = was.Evaluation
+	case same && (was.Outcome == evaluation.Evaluates || was.Outcome == evaluation.Failed):
+		r.State = was.State
 		if r.misses > 1 {
 			r.since = was.since
 		} else {

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 )
 
 // replicas answer as one Prometheus: one has all current rules, the other has outdated ones.
@@ -38,7 +38,7 @@ func (r *replicas) answer(word string) (news int) {
 	return news
 }
 
-func (r *replicas) want(what string, outcome rule.Outcome, firing int32, unsure bool) {
+func (r *replicas) want(what string, outcome evaluation.Outcome, firing int32, unsure bool) {
 	r.Helper()
 	if is := r.says(r.objects[0]); is.Outcome != outcome || is.Firing != firing || is.Unsure != unsure {
 		r.Errorf("%s: it is %+v", what, is)
@@ -54,28 +54,28 @@ func TestPollsAgree(t *testing.T) {
 	for name, c := range map[string]struct {
 		polls   string
 		news    int // beside the first
-		outcome rule.Outcome
+		outcome evaluation.Outcome
 		firing  int32
 	}{
-		"in turn":                             {"eaeaeaeaeaeaeaeaeaea", 0, rule.Evaluates, 3},
-		"two of one and two of the other":     {"eaaeeaaeeaaeeaaee", 0, rule.Evaluates, 3},
-		"once":                                {calm + "ea", 0, rule.Evaluates, 3},
-		"gone":                                {calm + "enn", 1, rule.Absent, 0},
-		"an older one is there":               {calm + "eaa", 1, rule.Absent, 1},
-		"and back":                            {calm + "eaae", 2, rule.Evaluates, 3},
-		"nothing is known of it yet":          {"eaaa", 0, rule.Evaluates, 3},
-		"gone soon after the start":           {"eaaaa", 1, rule.Absent, 1},
-		"gone after they contradicted":        {"eaeaeae" + "aaaaaaaaaaaaaaaa", 1, rule.Absent, 1},
-		"not yet":                             {"eaeaeae" + "aaaaaaaaaaaaaaa", 0, rule.Evaluates, 3},
-		"calm again":                          {"eae" + calm + calm + "eaa", 1, rule.Absent, 1},
-		"not calm enough":                     {"eae" + calm + calm[1:] + "aa", 0, rule.Evaluates, 3},
-		"it is gone, and then they differ":    {calm + "eaa" + "eaeaeaea", 2, rule.Evaluates, 3},
-		"one fails, and the other has it not": {"efafafafaf", 1, rule.Failed, 0},
+		"in turn":                             {"eaeaeaeaeaeaeaeaeaea", 0, evaluation.Evaluates, 3},
+		"two of one and two of the other":     {"eaaeeaaeeaaeeaaee", 0, evaluation.Evaluates, 3},
+		"once":                                {calm + "ea", 0, evaluation.Evaluates, 3},
+		"gone":                                {calm + "enn", 1, evaluation.Absent, 0},
+		"an older one is there":               {calm + "eaa", 1, evaluation.Absent, 1},
+		"and back":                            {calm + "eaae", 2, evaluation.Evaluates, 3},
+		"nothing is known of it yet":          {"eaaa", 0, evaluation.Evaluates, 3},
+		"gone soon after the start":           {"eaaaa", 1, evaluation.Absent, 1},
+		"gone after they contradicted":        {"eaeaeae" + "aaaaaaaaaaaaaaaa", 1, evaluation.Absent, 1},
+		"not yet":                             {"eaeaeae" + "aaaaaaaaaaaaaaa", 0, evaluation.Evaluates, 3},
+		"calm again":                          {"eae" + calm + calm + "eaa", 1, evaluation.Absent, 1},
+		"not calm enough":                     {"eae" + calm + calm[1:] + "aa", 0, evaluation.Evaluates, 3},
+		"it is gone, and then they differ":    {calm + "eaa" + "eaeaeaea", 2, evaluation.Evaluates, 3},
+		"one fails, and the other has it not": {"efafafafaf", 1, evaluation.Failed, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newReplicas(t)
-			if c.outcome == rule.Failed {
+			if c.outcome == evaluation.Failed {
 				r.fresh = []loaded{loads("k", r.objects[0], firing(3))}
 			}
 			news := 0
@@ -101,16 +101,16 @@ func TestChangedInTurn(t *testing.T) {
 	r.answer("eaeaeaea")
 	o := edited(r.objects[0])
 	r.hold(o)
-	r.want("before it is polled", rule.Absent, 3, false)
+	r.want("before it is polled", evaluation.Absent, 3, false)
 	r.stuck, r.fresh = r.fresh, []loaded{loads("k", o)}
 	if news := r.answer("a"); news != 1 {
 		t.Errorf("there was news %d times", news)
 	}
-	r.want("changed", rule.Absent, 3, false)
+	r.want("changed", evaluation.Absent, 3, false)
 	if news := r.answer("eaeaeaea"); news != 1 {
 		t.Errorf("there was news %d times", news)
 	}
-	r.want("loaded by one of them", rule.Evaluates, 0, false)
+	r.want("loaded by one of them", evaluation.Evaluates, 0, false)
 }
 
 // After a restart, a rule missing in the first polls is in doubt, and evaluated when a later poll finds it.
@@ -121,13 +121,13 @@ func TestRestartInTurn(t *testing.T) {
 	for range 3 {
 		r.restart()
 		r.answer("a")
-		r.want("at first", rule.Absent, 1, true)
+		r.want("at first", evaluation.Absent, 1, true)
 		r.answer("aa")
-		r.want("then", rule.Absent, 1, true)
+		r.want("then", evaluation.Absent, 1, true)
 		if news := r.answer("e"); news != 1 {
 			t.Errorf("there was news %d times", news)
 		}
-		r.want("found", rule.Evaluates, 3, false)
+		r.want("found", evaluation.Evaluates, 3, false)
 		if news := r.answer("aeaeae"); news > 0 {
 			t.Errorf("there was news %d times", news)
 		}
@@ -137,14 +137,14 @@ func TestRestartInTurn(t *testing.T) {
 	if news := r.answer("a"); news != 1 {
 		t.Errorf("there was news %d times", news)
 	}
-	r.want("all agree", rule.Absent, 1, false)
+	r.want("all agree", evaluation.Absent, 1, false)
 	if news := r.answer("aaaa"); news > 0 {
 		t.Errorf("there was news %d times", news)
 	}
 	// A rule that was added later was not evaluated before the restart.
 	r.hold(object(2, "up == 0"))
 	r.answer("a")
-	r.want("a new one", rule.Absent, 0, false)
+	r.want("a new one", evaluation.Absent, 0, false)
 }
 
 // A rule that takes a while to load is not a contradiction.
@@ -156,7 +156,7 @@ func TestLoadingIsNoContradiction(t *testing.T) {
 	r.answer("aaa")
 	r.fresh = []loaded{loads("k", r.objects[0])}
 	r.answer("eaa")
-	r.want("gone", rule.Absent, 1, false)
+	r.want("gone", evaluation.Absent, 1, false)
 }
 
 // Each poll is answered by a random replica. Over a day, almost nothing flaps.
@@ -170,9 +170,9 @@ func TestRepliesByChance(t *testing.T) {
 		for range runs {
 			a, was = agreement{}, nil
 			for range day {
-				is := &ruleState{Evaluation: rule.Evaluation{Outcome: rule.Evaluates}}
+				is := &ruleState{State: evaluation.State{Outcome: evaluation.Evaluates}}
 				if was != nil && random.Float64() < stuck {
-					is.Outcome = rule.Absent
+					is.Outcome = evaluation.Absent
 				}
 				a.note(is.weigh(was, was == nil, a.needed(), time.Time{}))
 				if was != nil && was.Outcome != is.Outcome {

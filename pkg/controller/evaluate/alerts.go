@@ -14,6 +14,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
@@ -50,7 +51,7 @@ func (s *spokeState) alerts(c *rule.Cluster) []metrics.Alert {
 	active := map[types.NamespacedName]metrics.Alert{}
 	for i := range c.Evaluators {
 		es := s.evaluators[c.Evaluators[i].String()]
-		if es == nil || !c.Evaluators[i].Chosen || es.outcome == rule.NotGranted {
+		if es == nil || !c.Evaluators[i].Chosen || es.outcome == evaluation.NotGranted {
 			continue // earlier alerts are outdated once the evaluator can't be queried
 		}
 		for _, r := range es.rules {

@@ -18,6 +18,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
@@ -30,17 +31,17 @@ func (d discovered) Away(string) bool                        { return true }
 func (d discovered) Evaluators(name string) spoke.Evaluators { return d[name] }
 func (d discovered) Changed(string)                          {}
 func (d discovered) OnEvaluators(func(name string))          {}
-func said(firing, pending int32) rule.Evaluation {
-	return rule.Evaluation{Firing: firing, Pending: pending}
+func said(firing, pending int32) evaluation.State {
+	return evaluation.State{Firing: firing, Pending: pending}
 }
-func ruleSaid(name string, is rule.Evaluation) *ruleState {
-	return &ruleState{Evaluation: is, key: types.NamespacedName{Namespace: "shop", Name: name}}
+func ruleSaid(name string, is evaluation.State) *ruleState {
+	return &ruleState{State: is, key: types.NamespacedName{Namespace: "shop", Name: name}}
 }
 func prometheusNamed(name string) v1alpha1.Evaluator {
 	return v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: "monitoring", Name: name, Chosen: true, RuleSelector: &metav1.LabelSelector{}}
 }
 func evaluatorSays(rules map[types.UID]*ruleState) *evaluatorState {
-	return &evaluatorState{outcome: rule.Evaluates, rules: rules}
+	return &evaluatorState{outcome: evaluation.Evaluates, rules: rules}
 }
 
 // Alerts returns what the chosen evaluators of existing spokes said last; of several, the most.
@@ -67,10 +68,10 @@ func TestAlerts(t *testing.T) {
 			"1": ruleSaid("down", said(5, 1)), "4": ruleSaid("slow", said(1, 0)),
 		})
 	}
-	p.state("a").evaluators["Prometheus monitoring/two"].outcome = rule.Unreachable // what it said last stands
+	p.state("a").evaluators["Prometheus monitoring/two"].outcome = evaluation.Unreachable // what it said last stands
 	refused := p.state("refused")
 	refused.evaluators["Prometheus monitoring/one"] = evaluatorSays(map[types.UID]*ruleState{"1": ruleSaid("down", said(2, 3))})
-	refused.evaluators["Prometheus monitoring/one"].outcome = rule.NotGranted
+	refused.evaluators["Prometheus monitoring/one"].outcome = evaluation.NotGranted
 	got := p.Alerts()
 	want := []metrics.Alert{
 		{Cluster: "a", Namespace: "shop", Name: "at-first", Pending: 1},

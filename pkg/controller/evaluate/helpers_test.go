@@ -27,6 +27,9 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
+	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -91,7 +94,7 @@ func (f *fakeProm) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		for question := range strings.SplitSeq(req.URL.Query().Get("query"), " or ") {
 			selector, rest, _ := strings.Cut(strings.TrimPrefix(question, "label_replace(group("), `),"i","`)
 			index, _, _ := strings.Cut(rest, `"`)
-			if f.series == nil || f.series[rule.MetricName(selector)] {
+			if f.series == nil || f.series[promql.MetricName(selector)] {
 				results = append(results, map[string]any{"metric": map[string]string{"i": index}, "value": []any{1, "1"}})
 			}
 		}
@@ -258,7 +261,7 @@ func (w *world) holdAll(objects ...*monitoringv1.PrometheusRule) {
 
 // restart creates a Poller without state.
 func (w *world) restart() {
-	w.Poller = NewPoller(Options{Hub: w.hub, Spokes: w, Render: rule.RenderOptions{HubID: hubID}, Interval: DefaultInterval, Metrics: true, Log: logr.Discard()})
+	w.Poller = NewPoller(Options{Hub: w.hub, Spokes: w, Render: delivery.Options{HubID: hubID}, Interval: DefaultInterval, Metrics: true, Log: logr.Discard()})
 	w.OnNews(func(_ string, rules []types.NamespacedName) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -275,7 +278,7 @@ func (w *world) once() time.Duration {
 }
 
 // says returns the state of a PrometheusRule.
-func (w *world) says(o *monitoringv1.PrometheusRule) rule.Evaluation {
+func (w *world) says(o *monitoringv1.PrometheusRule) evaluation.State {
 	e := rule.EvaluatorOf(&prometheus)
 	return w.Of("s", &e, o)
 }

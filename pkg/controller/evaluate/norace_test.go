@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 )
 
 // cpuTime returns the CPU time of this process.
@@ -129,7 +129,7 @@ func TestExpensiveSpokesAreBounded(t *testing.T) {
 	}
 	judged := 0
 	for _, o := range objects {
-		if w.says(o).Outcome == rule.Evaluates {
+		if w.says(o).Outcome == evaluation.Evaluates {
 			judged++
 		}
 	}

@@ -3,7 +3,7 @@ package evaluate
 import (
 	"time"
 
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 )
 
 // The parsing budget of a spoke in units of rule.ParsingCost: per second on average, about 1 % of a processor,
@@ -16,7 +16,7 @@ const (
 // mayParse reports whether a spoke's budget allows parsing these texts, and uses it.
 func (s *spokeState) mayParse(texts ...string) bool {
 	now := time.Now()
-	for _, cost := range []func(string) int{rule.ReadingCost, rule.ParsingCost} {
+	for _, cost := range []func(string) int{promql.ReadingCost, promql.ParsingCost} {
 		for _, text := range texts {
 			if !s.parsing.AllowN(now, cost(text)) {
 				return false

@@ -15,6 +15,8 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
+	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 )
 
 // held returns the spoke's objects that are considered, as namespace/name.
@@ -113,14 +115,14 @@ func TestParsingIsShared(t *testing.T) {
 	w, _ := newWorld(t, objects...)
 	// poll polls with a budget for two and a half rules.
 	poll := func() (judged, parsed int) {
-		w.state("s").parsing = rate.NewLimiter(0, 5*rule.ReadingCost("up == 0"))
+		w.state("s").parsing = rate.NewLimiter(0, 5*promql.ReadingCost("up == 0"))
 		w.once()
 		for _, o := range objects {
 			is := w.says(o)
 			switch is.Outcome {
-			case rule.Evaluates:
+			case evaluation.Evaluates:
 				judged++
-			case rule.Unasked:
+			case evaluation.Unasked:
 			default:
 				t.Errorf("%s is %+v", o.Name, is)
 			}
@@ -142,10 +144,10 @@ func TestParsingIsShared(t *testing.T) {
 	w.hold(objects...)
 	w.state("s").parsing = rate.NewLimiter(0, 0)
 	w.once()
-	if is := w.says(objects[0]); is.Outcome != rule.Unasked || is.Checked {
+	if is := w.says(objects[0]); is.Outcome != evaluation.Unasked || is.Checked {
 		t.Errorf("edited, it is %+v", is)
 	}
-	if is := w.says(objects[1]); is.Outcome != rule.Evaluates {
+	if is := w.says(objects[1]); is.Outcome != evaluation.Evaluates {
 		t.Errorf("another is %+v", is)
 	}
 }

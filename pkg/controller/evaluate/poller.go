@@ -25,6 +25,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -73,7 +75,7 @@ type Options struct {
 	Spokes Spokes
 	// Render has the options for rendering rules: only PrometheusRules of this hub are considered, with its
 	// cluster label.
-	Render rule.RenderOptions
+	Render delivery.Options
 	// Interval is the time between two polls of a spoke.
 	Interval time.Duration
 	// Intervals scales Interval and all other intervals.
@@ -190,7 +192,9 @@ func (p *Poller) askAll(ctx context.Context, t *task, s *spokeState) time.Durati
 	s.retain(t.cluster.Chosen())
 	for _, e := range t.cluster.Chosen() {
 		c, problem := p.client(t, e)
-		answer := counted(func() answer { return s.ask(ctx, t, e, c, rule.Marked(*t.cluster, p.Render.ClusterLabel), problem) })
+		answer := counted(func() answer {
+			return s.ask(ctx, t, e, c, evaluation.Marked(*t.cluster, p.Render.ClusterLabel), problem)
+		})
 		if ctx.Err() != nil {
 			return 0
 		}
@@ -257,7 +261,7 @@ func (p *Poller) standing(ctx context.Context, reader client.Reader, c rule.Clus
 		case err != nil:
 			return nil, err //nolint:wrapcheck // it is not told
 		}
-		namespace := rule.TargetNamespace(ar, c, p.Render)
+		namespace := delivery.TargetNamespace(ar, c, p.Render)
 		if other := out[key]; other == nil || precedes(o, other, namespace, key) {
 			out[key] = o
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -30,24 +31,24 @@ func TestOutcomes(t *testing.T) {
 	o := object(1, "up == 0")
 	for name, c := range map[string]struct {
 		loaded []loaded
-		want   rule.Evaluation
+		want   evaluation.State
 	}{
-		"loaded":            {[]loaded{loads("k", o)}, rule.Evaluation{Outcome: rule.Evaluates}},
-		"fires":             {[]loaded{loads("k", o, firing(3))}, rule.Evaluation{Outcome: rule.Evaluates, Firing: 3, Pending: 1}},
-		"formatted":         {[]loaded{loads("k", o, with("query", "  up==0"))}, rule.Evaluation{Outcome: rule.Evaluates}},
-		"absent":            {nil, rule.Evaluation{Outcome: rule.Absent}},
-		"outdated":          {[]loaded{loads("k", o, with("query", "up == 1"), firing(1))}, rule.Evaluation{Outcome: rule.Absent, Firing: 1, Pending: 1}},
-		"outdated for":      {[]loaded{loads("k", o, with("duration", 61))}, rule.Evaluation{Outcome: rule.Absent}},
-		"fails":             {[]loaded{loads("k", o, with("health", "err"), with("lastError", "many-to-many"))}, rule.Evaluation{Outcome: rule.Failed, Message: "many-to-many"}},
-		"not evaluated yet": {[]loaded{loads("k", o, with("health", "unknown"))}, rule.Evaluation{Outcome: rule.Waiting}},
-		"by its group":      {[]loaded{{file: "/etc/rules.yaml", group: "shop/r1", rule: loads("k", o).rule}}, rule.Evaluation{Outcome: rule.Evaluates}},
-		"another group":     {[]loaded{{file: "/etc/rules.yaml", group: "shop/r2", rule: loads("k", o).rule}}, rule.Evaluation{Outcome: rule.Absent}},
-		"of another UID":    {[]loaded{loads("k", object(2, "up == 0"), with("name", "Down")), {file: loads("k", object(3, "up == 0")).file, group: "shop/r1", rule: loads("k", o).rule}}, rule.Evaluation{Outcome: rule.Absent}},
+		"loaded":            {[]loaded{loads("k", o)}, evaluation.State{Outcome: evaluation.Evaluates}},
+		"fires":             {[]loaded{loads("k", o, firing(3))}, evaluation.State{Outcome: evaluation.Evaluates, Firing: 3, Pending: 1}},
+		"formatted":         {[]loaded{loads("k", o, with("query", "  up==0"))}, evaluation.State{Outcome: evaluation.Evaluates}},
+		"absent":            {nil, evaluation.State{Outcome: evaluation.Absent}},
+		"outdated":          {[]loaded{loads("k", o, with("query", "up == 1"), firing(1))}, evaluation.State{Outcome: evaluation.Absent, Firing: 1, Pending: 1}},
+		"outdated for":      {[]loaded{loads("k", o, with("duration", 61))}, evaluation.State{Outcome: evaluation.Absent}},
+		"fails":             {[]loaded{loads("k", o, with("health", "err"), with("lastError", "many-to-many"))}, evaluation.State{Outcome: evaluation.Failed, Message: "many-to-many"}},
+		"not evaluated yet": {[]loaded{loads("k", o, with("health", "unknown"))}, evaluation.State{Outcome: evaluation.Waiting}},
+		"by its group":      {[]loaded{{file: "/etc/rules.yaml", group: "shop/r1", rule: loads("k", o).rule}}, evaluation.State{Outcome: evaluation.Evaluates}},
+		"another group":     {[]loaded{{file: "/etc/rules.yaml", group: "shop/r2", rule: loads("k", o).rule}}, evaluation.State{Outcome: evaluation.Absent}},
+		"of another UID":    {[]loaded{loads("k", object(2, "up == 0"), with("name", "Down")), {file: loads("k", object(3, "up == 0")).file, group: "shop/r1", rule: loads("k", o).rule}}, evaluation.State{Outcome: evaluation.Absent}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, f := newWorld(t, o)
 			f.rules = c.loaded
-			if is := w.says(o); is.Outcome != rule.Unasked {
+			if is := w.says(o); is.Outcome != evaluation.Unasked {
 				t.Errorf("%s: before, it is %+v", name, is)
 			}
 			w.once()
@@ -55,7 +56,7 @@ func TestOutcomes(t *testing.T) {
 			if !got.Seen {
 				t.Errorf("%s: it was not seen", name)
 			}
-			if missing := got.Outcome == rule.Absent || got.Outcome == rule.Waiting; got.Unsure != missing {
+			if missing := got.Outcome == evaluation.Absent || got.Outcome == evaluation.Waiting; got.Unsure != missing {
 				t.Errorf("%s: unsure is %v", name, got.Unsure)
 			}
 			got.Checked, got.Missing, got.Seen, got.Unsure = false, nil, false, false
@@ -70,7 +71,7 @@ func TestOutcomes(t *testing.T) {
 				t.Errorf("%s: again, news of %v, %d shown", name, told, shown)
 			}
 			// An older version is loaded than the spoke has now.
-			if is := w.says(edited(o)); is.Outcome != rule.Absent || is.Late || is.Unsure || is.Firing != c.want.Firing {
+			if is := w.says(edited(o)); is.Outcome != evaluation.Absent || is.Late || is.Unsure || is.Firing != c.want.Firing {
 				t.Errorf("%s: edited, %+v", name, is)
 			}
 		})
@@ -107,7 +108,7 @@ func TestNews(t *testing.T) {
 			t.Errorf("%s: news of %v, want %v", step.what, told, step.want)
 		}
 	}
-	if is := w.says(w.objects[0]); is.Outcome != rule.Evaluates {
+	if is := w.says(w.objects[0]); is.Outcome != evaluation.Evaluates {
 		t.Errorf("in the end, %+v", is)
 	}
 	// Incomplete and foreign objects are ignored.
@@ -130,13 +131,13 @@ func TestLate(t *testing.T) {
 		late := func(what string, o *monitoringv1.PrometheusRule, want bool) {
 			t.Helper()
 			w.once()
-			if is := w.says(o); is.Outcome != rule.Absent || is.Late != want {
+			if is := w.says(o); is.Outcome != evaluation.Absent || is.Late != want {
 				t.Errorf("%s: %+v", what, is)
 			}
 		}
 		late("at first", o, false)
 		w.news()
-		pass(t, rule.LoadingTime)
+		pass(t, evaluation.LoadingTime)
 		late("in time", o, false)
 		if told, _ := w.news(); len(told) > 0 {
 			t.Errorf("news of %v", told)
@@ -148,11 +149,11 @@ func TestLate(t *testing.T) {
 		}
 		w.hold(edited(o))
 		late("edited", edited(o), false)
-		pass(t, rule.LoadingTime+time.Second)
+		pass(t, evaluation.LoadingTime+time.Second)
 		late("and not loaded", edited(o), true)
 		f.set(func() { f.rules = []loaded{loads("k", edited(o))} })
 		w.once()
-		if is := w.says(edited(o)); is.Outcome != rule.Evaluates || is.Late {
+		if is := w.says(edited(o)); is.Outcome != evaluation.Evaluates || is.Late {
 			t.Errorf("loaded: %+v", is)
 		}
 	})
@@ -174,14 +175,14 @@ func TestConfinedLate(t *testing.T) {
 	w, f := newWorld(t, o)
 	f.rules = []loaded{loads("k", o, with("query", `up{namespace="shop"} == 0`), with("labels", map[string]string{"severity": "critical", "namespace": "shop"}))}
 	w.once()
-	if is := w.says(o); is.Outcome != rule.Absent {
+	if is := w.says(o); is.Outcome != evaluation.Absent {
 		t.Errorf("at first: %+v", is)
 	}
 	e := prometheus
 	e.EnforcedNamespaceLabel = "namespace"
 	w.read.List = []v1alpha1.Evaluator{e}
 	w.once()
-	if is := w.says(o); is.Outcome != rule.Evaluates {
+	if is := w.says(o); is.Outcome != evaluation.Evaluates {
 		t.Errorf("once that is known: %+v", is)
 	}
 }
@@ -203,7 +204,7 @@ func TestFailingPolls(t *testing.T) {
 		if delay := w.once(); delay > 8*time.Second {
 			t.Errorf("failed, the next poll is in %v", delay)
 		}
-		if told, shown := w.news(); len(told) > 0 || shown > 0 || w.says(o).Outcome != rule.Evaluates {
+		if told, shown := w.news(); len(told) > 0 || shown > 0 || w.says(o).Outcome != evaluation.Evaluates {
 			t.Fatalf("one that failed is told: %v, %d", told, shown)
 		}
 	}
@@ -216,7 +217,7 @@ func TestFailingPolls(t *testing.T) {
 	if told, shown := w.news(); !slices.Equal(told, []string{"r1"}) || shown != 1 {
 		t.Errorf("three in a row: news of %v, %d shown", told, shown)
 	}
-	if is := w.says(o); is.Outcome != rule.Unreachable || is.Firing != 2 {
+	if is := w.says(o); is.Outcome != evaluation.Unreachable || is.Firing != 2 {
 		t.Errorf("three in a row: %+v", is)
 	}
 	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable+": Prometheus monitoring/k: ")
@@ -227,7 +228,7 @@ func TestFailingPolls(t *testing.T) {
 	}
 	f.set(func() { f.fail = nil })
 	w.once()
-	if told, shown := w.news(); !slices.Equal(told, []string{"r1"}) || shown != 1 || w.says(o).Outcome != rule.Evaluates {
+	if told, shown := w.news(); !slices.Equal(told, []string{"r1"}) || shown != 1 || w.says(o).Outcome != evaluation.Evaluates {
 		t.Errorf("back again: news of %v, %d shown", told, shown)
 	}
 	w.want(v1alpha1.ConditionEvaluating, "True/Evaluating")
@@ -239,7 +240,7 @@ func TestNotGranted(t *testing.T) {
 	w, f := newWorld(t, o)
 	f.fail = answers(403, "application/json", forbidden)
 	w.once()
-	if told, shown := w.news(); !slices.Equal(told, []string{"r1"}) || shown != 1 || w.says(o).Outcome != rule.NotGranted {
+	if told, shown := w.news(); !slices.Equal(told, []string{"r1"}) || shown != 1 || w.says(o).Outcome != evaluation.NotGranted {
 		t.Errorf("news of %v, %d shown, %+v", told, shown, w.says(o))
 	}
 	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: permission denied")
@@ -258,7 +259,7 @@ func TestNotGranted(t *testing.T) {
 		" Rulefleet can't log in to the Prometheus. Set spec.evaluatorRefs[].url of SpokeCluster s to an address that requires no login, if only the hub can reach it; otherwise rules are verified up to Selected")
 	f.set(func() { f.fail = nil })
 	w.once()
-	if is := w.says(o); is.Outcome != rule.Evaluates {
+	if is := w.says(o); is.Outcome != evaluation.Evaluates {
 		t.Errorf("granted: %+v", is)
 	}
 	// An evaluator that can't be polled says why.
@@ -328,12 +329,12 @@ func TestThanosRuler(t *testing.T) {
 	e := rule.EvaluatorOf(&ruler)
 	for name, c := range map[string]struct {
 		labels map[string]string
-		want   rule.Outcome
+		want   evaluation.Outcome
 	}{
-		"with its own":   {map[string]string{"severity": "critical", "cluster": "s", "thanos_ruler_replica": "thanos-ruler-k-0"}, rule.Evaluates},
-		"in their place": {map[string]string{"severity": "critical", "cluster": "eu", "thanos_ruler_replica": "thanos-ruler-k-0"}, rule.Evaluates},
-		"outdated":       {map[string]string{"severity": "warning", "cluster": "eu", "thanos_ruler_replica": "thanos-ruler-k-0"}, rule.Absent},
-		"one less":       {map[string]string{"cluster": "eu"}, rule.Absent},
+		"with its own":   {map[string]string{"severity": "critical", "cluster": "s", "thanos_ruler_replica": "thanos-ruler-k-0"}, evaluation.Evaluates},
+		"in their place": {map[string]string{"severity": "critical", "cluster": "eu", "thanos_ruler_replica": "thanos-ruler-k-0"}, evaluation.Evaluates},
+		"outdated":       {map[string]string{"severity": "warning", "cluster": "eu", "thanos_ruler_replica": "thanos-ruler-k-0"}, evaluation.Absent},
+		"one less":       {map[string]string{"cluster": "eu"}, evaluation.Absent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, f := newWorld(t, o)
@@ -372,7 +373,7 @@ func TestAnswersThatAreTooLarge(t *testing.T) {
 			}
 		})
 		w.once()
-		if is := w.says(objects[6]); (is.Outcome == rule.Unreachable) != refused {
+		if is := w.says(objects[6]); (is.Outcome == evaluation.Unreachable) != refused {
 			t.Errorf("with %d of them, it is %+v", n, is)
 		}
 	}
@@ -399,7 +400,7 @@ func TestEvaluatorsThatCannotBeRead(t *testing.T) {
 	for range patience {
 		w.once()
 	}
-	if is := w.says(o); is.Outcome != rule.Evaluates {
+	if is := w.says(o); is.Outcome != evaluation.Evaluates {
 		t.Errorf("it is %+v", is)
 	}
 	w.want(v1alpha1.ConditionEvaluatorsFound, "Unknown/EvaluatorsUnknown: may not list them")
@@ -504,7 +505,7 @@ func TestEngagements(t *testing.T) {
 		if len(rules) < 1 || len(rules) > 3 {
 			t.Errorf("in a minute: %v", rules)
 		}
-		if is := hung.says(o); is.Outcome != rule.Unasked && is.Outcome != rule.Unreachable {
+		if is := hung.says(o); is.Outcome != evaluation.Unasked && is.Outcome != evaluation.Unreachable {
 			t.Errorf("the one that hangs: %+v", is)
 		}
 
@@ -531,7 +532,7 @@ func TestEngagements(t *testing.T) {
 		w.away = true
 		w.mu.Unlock()
 		pass(t, time.Hour)
-		if requests, _ := w.asked(); len(requests) > 0 || w.says(o).Outcome != rule.Evaluates {
+		if requests, _ := w.asked(); len(requests) > 0 || w.says(o).Outcome != evaluation.Evaluates {
 			t.Errorf("away: %v, %+v", requests, w.says(o))
 		}
 		stop()

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	testprometheus "github.com/rulefleet/rulefleet/pkg/testing/prometheus"
 )
 
@@ -38,10 +38,10 @@ func TestRealPrometheus(t *testing.T) {
 	w.prometheus = http.StripPrefix("/api/v1/namespaces/monitoring/services/http:prometheus-operated:web/proxy", proxy)
 	eventually(t, func() error {
 		w.once()
-		if is := w.says(fires); is.Outcome != rule.Evaluates || is.Firing != 1 {
+		if is := w.says(fires); is.Outcome != evaluation.Evaluates || is.Firing != 1 {
 			return fmt.Errorf("the one that fires: %+v", is)
 		}
-		if is := w.says(quiet); is.Outcome != rule.Evaluates || is.Firing != 0 {
+		if is := w.says(quiet); is.Outcome != evaluation.Evaluates || is.Firing != 0 {
 			return fmt.Errorf("the one that is quiet: %+v", is)
 		}
 		if is := w.says(quiet); len(is.Missing) != 1 || is.Missing[0] != `up{job="none"}` {
@@ -53,7 +53,7 @@ func TestRealPrometheus(t *testing.T) {
 	other := edited(fires)
 	w.hold(other, quiet)
 	w.once()
-	if is := w.says(other); is.Outcome != rule.Absent {
+	if is := w.says(other); is.Outcome != evaluation.Absent {
 		t.Errorf("edited: %+v", is)
 	}
 	if err := p.Reload(t.Context(), files(t, other, quiet)); err != nil {
@@ -61,7 +61,7 @@ func TestRealPrometheus(t *testing.T) {
 	}
 	eventually(t, func() error {
 		w.once()
-		if is := w.says(other); is.Outcome != rule.Evaluates || is.Firing != 0 {
+		if is := w.says(other); is.Outcome != evaluation.Evaluates || is.Firing != 0 {
 			return fmt.Errorf("loaded: %+v", is)
 		}
 		return nil
@@ -73,7 +73,7 @@ func TestRealPrometheus(t *testing.T) {
 	for range patience {
 		w.once()
 	}
-	if is := w.says(other); is.Outcome != rule.Unreachable {
+	if is := w.says(other); is.Outcome != evaluation.Unreachable {
 		t.Errorf("stopped: %+v", is)
 	}
 }

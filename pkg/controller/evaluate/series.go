@@ -13,6 +13,9 @@ import (
 
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
+	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 )
 
 const (
@@ -142,7 +145,7 @@ func (p *Poller) answering(t *task, s *spokeState) []*evaluator.Client {
 	for _, e := range t.cluster.Chosen() {
 		s.mu.Lock()
 		es := s.evaluators[e.String()]
-		answers := es != nil && es.outcome == rule.Evaluates && es.failures == 0 && es.strangers.IsZero()
+		answers := es != nil && es.outcome == evaluation.Evaluates && es.failures == 0 && es.strangers.IsZero()
 		s.mu.Unlock()
 		if !answers || e.Kind != rule.KindPrometheus || t.sharing(e) != "" {
 			continue
@@ -224,13 +227,13 @@ func (s *series) collect(t *task, parsed map[types.UID]*needs) {
 
 // parseNeeds returns the needs of new and changed PrometheusRules, as far as the spoke's parsing budget
 // allows. It holds no lock while parsing.
-func (s *spokeState) parseNeeds(t *task, render rule.RenderOptions) map[types.UID]*needs {
+func (s *spokeState) parseNeeds(t *task, render delivery.Options) map[types.UID]*needs {
 	s.mu.Lock()
 	known := s.series.needs // it is replaced and never modified
 	s.mu.Unlock()
 	out := map[types.UID]*needs{}
 	for uid, o := range t.objects {
-		if n := known[uid]; (n == nil || n.generation != o.Generation) && s.mayParse(rule.ExprOf(o)) {
+		if n := known[uid]; (n == nil || n.generation != o.Generation) && s.mayParse(evaluation.ExprOf(o)) {
 			out[uid] = needsOf(o, render)
 		}
 	}
@@ -238,14 +241,14 @@ func (s *spokeState) parseNeeds(t *task, render rule.RenderOptions) map[types.UI
 }
 
 // needsOf returns the selectors in the expressions of a PrometheusRule.
-func needsOf(o *monitoringv1.PrometheusRule, render rule.RenderOptions) *needs {
+func needsOf(o *monitoringv1.PrometheusRule, render delivery.Options) *needs {
 	n := &needs{generation: o.Generation, metrics: map[string]string{}}
 	n.key, _ = rule.ParseRuleKey(o)
-	n.of = rule.SelectorNeeds(render.Readable(n.key.Namespace, rule.ExprOf(o)))
+	n.of = promql.Needs(render.Readable(n.key.Namespace, evaluation.ExprOf(o)))
 	n.of = n.of[:min(len(n.of), maxNeeds)]
 	for _, selector := range slices.Concat(n.of...) {
-		metric := rule.MetricName(selector)
-		n.metrics[selector], n.metrics[metric] = metric, rule.MetricName(metric)
+		metric := promql.MetricName(selector)
+		n.metrics[selector], n.metrics[metric] = metric, promql.MetricName(metric)
 	}
 	return n
 }

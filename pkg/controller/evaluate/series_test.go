@@ -12,7 +12,7 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 )
 
 // A metric is missing when two consecutive checks have not found it.
@@ -176,7 +176,7 @@ func TestKubeStateMetrics(t *testing.T) {
 		polls("back", 8, "True/")
 
 		// Other metrics of it exist: those that rules need may exist only at times.
-		set("custom", rule.MetricName(anyKube)) // which has no name
+		set("custom", promql.MetricName(anyKube)) // which has no name
 		for range 40 {
 			pass(t, w.once())
 		}

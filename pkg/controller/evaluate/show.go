@@ -10,6 +10,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -79,7 +80,7 @@ func (s *spokeState) list(sc *v1alpha1.SpokeCluster, c *rule.Cluster, fresh bool
 			others = append(others, v1alpha1.Evaluator{Kind: e.Kind, Namespace: e.Namespace, Name: e.Name, Message: e.Message})
 		}
 	}
-	if len(c.Chosen()) == 0 || len(rule.Choose(c.Evaluators, c.EvaluatorRefs)) > 0 {
+	if len(c.Chosen()) == 0 || len(evaluation.ApplyRefs(c.Evaluators, c.EvaluatorRefs)) > 0 {
 		out = append(out, others...)
 	}
 	return out[:min(len(out), maxShown)]
@@ -88,7 +89,7 @@ func (s *spokeState) list(sc *v1alpha1.SpokeCluster, c *rule.Cluster, fresh bool
 // message returns the message of a chosen evaluator.
 func (s *spokeState) message(sc *v1alpha1.SpokeCluster, e *v1alpha1.Evaluator, name string) string {
 	es := s.evaluators[name]
-	if es == nil || es.outcome == rule.Unasked {
+	if es == nil || es.outcome == evaluation.Unasked {
 		return cmp.Or(shownOf(sc, e), e.Message) // until it was polled
 	}
 	return cmp.Or(es.message, e.Message)
@@ -106,7 +107,7 @@ func shownOf(sc *v1alpha1.SpokeCluster, e *v1alpha1.Evaluator) string {
 
 // found returns the condition EvaluatorsFound.
 func found(c *rule.Cluster, read spoke.Evaluators) spoke.Finding {
-	missing := rule.Choose(c.Evaluators, c.EvaluatorRefs)
+	missing := evaluation.ApplyRefs(c.Evaluators, c.EvaluatorRefs)
 	var names, gone []string
 	for _, e := range c.Chosen() {
 		names = append(names, e.String())
@@ -124,11 +125,11 @@ func found(c *rule.Cluster, read spoke.Evaluators) spoke.Finding {
 		return not(v1alpha1.ReasonNoSuchEvaluator, fmt.Sprintf("%s %s/%s not found in the spoke; correct spec.evaluatorRefs", missing[0].Kind, missing[0].Namespace, missing[0].Name))
 	case len(gone) > 0:
 		return spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: fmt.Sprintf(
-			"%s not found in the spoke any more; the rules stay as they are for %d minutes in case it comes back. Then Rulefleet chooses another one, if it can", strings.Join(gone, " and "), int(rule.MissingGrace.Minutes()))}
+			"%s not found in the spoke any more; the rules stay as they are for %d minutes in case it comes back. Then Rulefleet chooses another one, if it can", strings.Join(gone, " and "), int(evaluation.MissingGrace.Minutes()))}
 	case len(names) == 0:
 		return noneFound(c, not)
 	}
-	if problem := rule.LabelProblem(*c); problem != "" {
+	if problem := evaluation.LabelProblem(*c); problem != "" {
 		return not(v1alpha1.ReasonNotSelected, problem)
 	}
 	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluatorsFound, Message: strings.Join(names, ", ")}
@@ -136,12 +137,12 @@ func found(c *rule.Cluster, read spoke.Evaluators) spoke.Finding {
 
 // noneFound returns the reason why no evaluator is chosen.
 func noneFound(c *rule.Cluster, not func(reason, message string) spoke.Finding) spoke.Finding {
-	if message := rule.Ambiguity(*c); message != "" {
+	if message := evaluation.Ambiguity(*c); message != "" {
 		return not(v1alpha1.ReasonAmbiguous, message)
 	}
 	for i := range c.Evaluators {
 		if e := &c.Evaluators[i]; !e.Missing {
-			return not(v1alpha1.ReasonNotSelected, e.String()+" "+rule.TakesNone(e))
+			return not(v1alpha1.ReasonNotSelected, e.String()+" "+evaluation.TakesNone(e))
 		}
 	}
 	return not(v1alpha1.ReasonNoEvaluator, "the spoke has no Prometheus or ThanosRuler object, so it is unknown whether the rules are evaluated")
@@ -152,19 +153,19 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 	var names, crowds []string
 	for _, e := range c.Chosen() {
 		es := s.evaluators[e.String()]
-		if es == nil || es.outcome == rule.Unasked {
+		if es == nil || es.outcome == evaluation.Unasked {
 			return f, false
 		}
 		names = append(names, e.String())
 		switch {
-		case es.outcome == rule.Unreachable:
+		case es.outcome == evaluation.Unreachable:
 			reason := v1alpha1.ReasonEvaluatorUnreachable
 			if es.gist == tooLarge {
 				reason = v1alpha1.ReasonTooLarge
 			}
 			return spoke.Finding{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(
 				"%s: %s%s", e, es.message, advice(c, e, es.fault))}, true
-		case es.outcome == rule.NotGranted:
+		case es.outcome == evaluation.NotGranted:
 			f = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNotGranted, Message: fmt.Sprintf(
 				"%s: %s%s", e, es.message, advice(c, e, es.fault))}
 		case crowded(es.loaded):

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
@@ -39,7 +40,7 @@ type spokeState struct {
 // evaluatorState is the state of one evaluator.
 type evaluatorState struct {
 	// outcome is NotGranted or Unreachable, with a message, or Evaluates after an answer, or Unasked.
-	outcome  rule.Outcome
+	outcome  evaluation.Outcome
 	message  string
 	fault    *evaluator.Error // the error behind the message, or nil
 	gist     string           // why it can't be queried, without text of the spoke
@@ -57,7 +58,7 @@ type evaluatorState struct {
 
 // ruleState is what an evaluator said about a PrometheusRule.
 type ruleState struct {
-	rule.Evaluation
+	evaluation.State
 
 	key        types.NamespacedName // its AlertRule
 	generation int64                // of the PrometheusRule that was compared
@@ -88,27 +89,27 @@ func (p *Poller) state(name string) *spokeState {
 }
 
 // Of returns what an evaluator says about this hub's PrometheusRule in a spoke.
-func (p *Poller) Of(name string, e *rule.Evaluator, o *monitoringv1.PrometheusRule) rule.Evaluation {
+func (p *Poller) Of(name string, e *rule.Evaluator, o *monitoringv1.PrometheusRule) evaluation.State {
 	s := p.state(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	es := s.evaluators[e.String()]
 	switch {
-	case es == nil || es.outcome == rule.Unasked:
-		return rule.Evaluation{}
-	case es.outcome == rule.NotGranted:
-		return rule.Evaluation{Outcome: rule.NotGranted} // earlier alerts are no longer known
+	case es == nil || es.outcome == evaluation.Unasked:
+		return evaluation.State{}
+	case es.outcome == evaluation.NotGranted:
+		return evaluation.State{Outcome: evaluation.NotGranted} // earlier alerts are no longer known
 	}
-	var is rule.Evaluation
+	var is evaluation.State
 	known := es.rules[o.UID]
 	if known != nil {
-		is = known.Evaluation
+		is = known.State
 	}
 	switch {
-	case es.outcome != rule.Evaluates:
+	case es.outcome != evaluation.Evaluates:
 		is.Outcome = es.outcome // the alerts of the last poll stay
 	case known == nil || known.generation != o.Generation:
-		is.Outcome, is.Late, is.Unsure = rule.Absent, false, false
+		is.Outcome, is.Late, is.Unsure = evaluation.Absent, false, false
 	}
 	is.Missing, is.Checked = s.series.missing(o)
 	is.Checked = is.Checked || !p.Metrics
@@ -197,13 +198,13 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 		}
 		return retry
 	}
-	if es.outcome != rule.Evaluates {
+	if es.outcome != evaluation.Evaluates {
 		s.news(t)
 	}
-	if es.outcome != rule.Evaluates || crowded(es.loaded) != crowded(a.loaded) {
+	if es.outcome != evaluation.Evaluates || crowded(es.loaded) != crowded(a.loaded) {
 		s.shown = true
 	}
-	es.outcome, es.message, es.fault, es.gist, es.failures, es.loaded = rule.Evaluates, "", nil, "", 0, a.loaded
+	es.outcome, es.message, es.fault, es.gist, es.failures, es.loaded = evaluation.Evaluates, "", nil, "", 0, a.loaded
 	es.strangers = time.Time{}
 	return s.keepRules(t, es, a, p.Interval)
 }
@@ -224,7 +225,7 @@ func (s *spokeState) keepRules(t *task, es *evaluatorState, a answer, interval t
 		contradiction, doubt := is.weigh(was, !es.answered, es.agree.needed(), now)
 		contradicts, doubts = contradicts || contradiction, doubts || doubt
 		es.rules[uid] = is
-		if (doubt || is.Outcome == rule.Absent || is.Outcome == rule.Waiting) && now.Sub(is.since) < loadingSoon {
+		if (doubt || is.Outcome == evaluation.Absent || is.Outcome == evaluation.Waiting) && now.Sub(is.since) < loadingSoon {
 			next = min(next, loading)
 		}
 		if was == nil || is.differs(was) {
@@ -253,7 +254,7 @@ const tooLarge = "too large"
 
 // failed records the error of a poll.
 func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) {
-	outcome, message := rule.Unreachable, spoke.Clip(err.Error(), maxMessage)
+	outcome, message := evaluation.Unreachable, spoke.Clip(err.Error(), maxMessage)
 	gist := ""
 	refused, isRefused := errors.AsType[*kubeconfig.RefusedError](err)
 	answered, isAnswer := errors.AsType[*evaluator.Error](err)
@@ -264,10 +265,10 @@ func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) 
 	case isAnswer && answered.Kind == evaluator.TooMuch:
 		gist = tooLarge
 	case isRefused:
-		outcome, message = rule.NotGranted, refused.Error()
+		outcome, message = evaluation.NotGranted, refused.Error()
 		gist = message // a person may have changed the message
 	case isAnswer && answered.Kind == evaluator.Forbidden:
-		outcome = rule.NotGranted
+		outcome = evaluation.NotGranted
 		if answered.FromAPIServer {
 			gist = "API server" // its refusal has another remedy than that of a proxy
 		}
@@ -279,11 +280,11 @@ func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) 
 	if gist == tooLarge {
 		es.failures = max(es.failures, patience) // an answer is not too large by chance
 	}
-	if outcome == rule.Unreachable && es.failures < patience {
+	if outcome == evaluation.Unreachable && es.failures < patience {
 		return true // one failure may be chance
 	}
 	s.fell(t, es, outcome, message, gist, answered)
-	if outcome == rule.NotGranted {
+	if outcome == evaluation.NotGranted {
 		es.failures = 0
 	}
 	return false
@@ -303,7 +304,7 @@ func (p *Poller) estrange(t *task, s *spokeState, es *evaluatorState, strange *s
 }
 
 // fell records that an evaluator can't be queried.
-func (s *spokeState) fell(t *task, es *evaluatorState, outcome rule.Outcome, message, gist string, fault *evaluator.Error) {
+func (s *spokeState) fell(t *task, es *evaluatorState, outcome evaluation.Outcome, message, gist string, fault *evaluator.Error) {
 	if es.outcome != outcome {
 		s.news(t)
 	}
@@ -352,11 +353,11 @@ func (s *spokeState) compare(t *task, e *rule.Evaluator, rules map[types.UID]*ev
 	out := make(map[types.UID]comparison, len(rules))
 	for uid, loaded := range rules {
 		o := t.objects[uid]
-		is := comparison{raw: rawHash(loaded, rule.Confined(e, o))}
+		is := comparison{raw: rawHash(loaded, evaluation.Confined(e, o))}
 		switch was := known[uid]; {
 		case was != nil && was.raw == is.raw && was.generation == o.Generation:
 			is.current = was.current
-		case s.mayParse(loaded.Query, rule.ExprOf(o)):
+		case s.mayParse(loaded.Query, evaluation.ExprOf(o)):
 			is.current = matches(o, e, loaded)
 		default:
 			is.postponed = true
@@ -375,30 +376,30 @@ func judge(was *ruleState, o *monitoringv1.PrometheusRule, loaded *evaluator.Rul
 	}
 	switch {
 	case !is.current:
-		is.Outcome, is.since = rule.Absent, now
-		if was != nil && was.Outcome == rule.Absent && was.generation == is.generation {
+		is.Outcome, is.since = evaluation.Absent, now
+		if was != nil && was.Outcome == evaluation.Absent && was.generation == is.generation {
 			is.since = was.since
 		}
-		is.Late = now.Sub(is.since) > rule.LoadingTime
+		is.Late = now.Sub(is.since) > evaluation.LoadingTime
 	case loaded.Health == evaluator.HealthErr:
-		is.Outcome, is.Message = rule.Failed, loaded.LastError
+		is.Outcome, is.Message = evaluation.Failed, loaded.LastError
 	case loaded.Health != evaluator.HealthOK:
-		is.Outcome, is.since = rule.Waiting, now
-		if was != nil && was.Outcome == rule.Waiting && was.generation == is.generation {
+		is.Outcome, is.since = evaluation.Waiting, now
+		if was != nil && was.Outcome == evaluation.Waiting && was.generation == is.generation {
 			is.since = was.since
 		}
 	default:
-		is.Outcome = rule.Evaluates
+		is.Outcome = evaluation.Evaluates
 	}
 	return is
 }
 
 func matches(o *monitoringv1.PrometheusRule, e *rule.Evaluator, loaded *evaluator.Rule) bool {
-	r := &rule.LoadedRule{
+	r := &evaluation.Loaded{
 		Name: loaded.Name, Query: loaded.Query, For: loaded.For, KeepFiringFor: loaded.KeepFiringFor,
-		Labels: rule.Given(e, o, loaded.Labels), Annotations: loaded.Annotations,
+		Labels: evaluation.Given(e, o, loaded.Labels), Annotations: loaded.Annotations,
 	}
-	return rule.LoadedDigest(r, rule.Confined(e, o)) == rule.ContentDigest(o, e)
+	return evaluation.LoadedDigest(r, evaluation.Confined(e, o)) == evaluation.ContentDigest(o, e)
 }
 
 var seed = maphash.MakeSeed()

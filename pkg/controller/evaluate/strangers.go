@@ -8,6 +8,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 )
 
 // strangersFor is how long only others may answer at the Service of an evaluator until that is shown. Anyone who can
@@ -28,7 +29,7 @@ var errOtherAtURL = errors.New("another Prometheus or ThanosRuler answers at the
 type strangerError struct {
 	message string
 	// outcome is that of an evaluator at whose Service only others answer.
-	outcome rule.Outcome
+	outcome evaluation.Outcome
 }
 
 // Error implements error.
@@ -43,10 +44,10 @@ func (t *task) strangers(e *rule.Evaluator, others int) error {
 	case others > 0 && hasURL(t.cluster, e):
 		return errOtherAtURL
 	case other != "" && (others > 0 || len(t.objects) > 0):
-		return &strangerError{outcome: rule.NotGranted, message: fmt.Sprintf(
+		return &strangerError{outcome: evaluation.NotGranted, message: fmt.Sprintf(
 			"its answers can't be told from those of %[1]s %[3]s/%[4]s, which has the same Service (%[5]s)"+todo, e.Kind, t.cluster.Name, e.Namespace, other, t.object(e).Service)}
 	case others > 0:
-		return &strangerError{outcome: rule.Unreachable, message: fmt.Sprintf("its Service also selects another %[1]s in the same namespace"+todo, e.Kind, t.cluster.Name)}
+		return &strangerError{outcome: evaluation.Unreachable, message: fmt.Sprintf("its Service also selects another %[1]s in the same namespace"+todo, e.Kind, t.cluster.Name)}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 )
 
 // The Service of an evaluator may lead to another one in the same namespace. If only that one answers, the status says
@@ -28,7 +29,7 @@ func TestAnotherPrometheusAnswers(t *testing.T) {
 		pass(t, retry)
 		w.once()
 		w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable+": Prometheus monitoring/k: its Service also selects another")
-		if is := w.says(o); is.Outcome != rule.Unreachable || is.Firing != 0 {
+		if is := w.says(o); is.Outcome != evaluation.Unreachable || is.Firing != 0 {
 			t.Errorf("it is %+v", is)
 		}
 		// An evaluator without own rules is not affected by rules of plain files.
@@ -36,7 +37,7 @@ func TestAnotherPrometheusAnswers(t *testing.T) {
 		for range agreeFirst {
 			w.once()
 		}
-		if is := w.says(o); is.Outcome != rule.Absent {
+		if is := w.says(o); is.Outcome != evaluation.Absent {
 			t.Errorf("it is %+v", is)
 		}
 	})
@@ -84,7 +85,7 @@ func TestSharedService(t *testing.T) {
 				for range agreeFirst {
 					w.once()
 				}
-				pass(t, rule.LoadingTime+time.Second)
+				pass(t, evaluation.LoadingTime+time.Second)
 				w.once()
 				w.news()
 				w.asked()
@@ -104,10 +105,10 @@ func TestSharedService(t *testing.T) {
 					}
 					pass(t, delay)
 				}
-				if is := w.says(o); is.Outcome != rule.Evaluates || is.Firing != 2 {
+				if is := w.says(o); is.Outcome != evaluation.Evaluates || is.Firing != 2 {
 					t.Errorf("it is %+v", is)
 				}
-				if is := w.says(missing); is.Outcome != rule.Absent || !is.Late {
+				if is := w.says(missing); is.Outcome != evaluation.Absent || !is.Late {
 					t.Errorf("the missing one is %+v", is)
 				}
 				if asked < 500 {
@@ -139,14 +140,14 @@ func TestSharedServiceWithoutAnswers(t *testing.T) {
 		w.once()
 		w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: its answers can't be told from those of Prometheus monitoring/other,"+
 			" which has the same Service (http:prometheus-operated:web); give each its own Service")
-		if is := w.says(o); is.Outcome != rule.NotGranted {
+		if is := w.says(o); is.Outcome != evaluation.NotGranted {
 			t.Errorf("it is %+v", is)
 		}
 		w.news()
 		w.unchanged(t, "later", o, time.Hour)
 		f.set(func() { f.rules = []loaded{loads("k", o)} })
 		w.once()
-		if is := w.says(o); is.Outcome != rule.Evaluates {
+		if is := w.says(o); is.Outcome != evaluation.Evaluates {
 			t.Errorf("with an answer of its own, it is %+v", is)
 		}
 		f.set(func() { f.rules = nil })
@@ -157,7 +158,7 @@ func TestSharedServiceWithoutAnswers(t *testing.T) {
 		for range agreeMost {
 			w.once()
 		}
-		if is := w.says(o); is.Outcome != rule.Absent {
+		if is := w.says(o); is.Outcome != evaluation.Absent {
 			t.Errorf("alone, it is %+v", is)
 		}
 	})
@@ -179,10 +180,10 @@ func TestTwoChosenShareAService(t *testing.T) {
 			w.once()
 		}
 		e := rule.EvaluatorOf(&second)
-		if is := w.says(o); is.Outcome != rule.Evaluates || is.Firing != 1 {
+		if is := w.says(o); is.Outcome != evaluation.Evaluates || is.Firing != 1 {
 			t.Errorf("the first is %+v", is)
 		}
-		if is := w.Of("s", &e, o); is.Outcome != rule.Evaluates || is.Firing != 2 {
+		if is := w.Of("s", &e, o); is.Outcome != evaluation.Evaluates || is.Firing != 2 {
 			t.Errorf("the second is %+v", is)
 		}
 	})
@@ -203,7 +204,7 @@ func TestPagesOfTwo(t *testing.T) {
 			t.Fatalf("poll %d: news of %v, %d shown", i, told, shown)
 		}
 	}
-	if is := w.says(b); is.Outcome != rule.Evaluates {
+	if is := w.says(b); is.Outcome != evaluation.Evaluates {
 		t.Errorf("it is %+v", is)
 	}
 }

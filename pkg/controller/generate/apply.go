@@ -22,14 +22,14 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // apply writes the AlertRules that differ from their desired state, each independently of the others. It
 // returns how long to wait for the cache to show an earlier write, when to retry failed writes or to check that a
 // creation was seen, and whether the spoke's quota is full.
-func (r *Reconciler) apply(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule) (unseen, again time.Duration, refused bool, err error) {
+func (r *Reconciler) apply(ctx context.Context, w *templating.Workload, desired map[string]*v1alpha1.AlertRule) (unseen, again time.Duration, refused bool, err error) {
 	var errs []error
 	for _, ar := range sorted(desired) {
 		// Check for pending writes before reading: the cache shows every write that is no longer pending.
@@ -83,7 +83,7 @@ func (r *Reconciler) overdue(ctx context.Context, ar *v1alpha1.AlertRule) error 
 
 // applyOne writes an AlertRule if it differs from its desired state. It makes at most one write, because the
 // event of a write triggers another reconcile.
-func (r *Reconciler) applyOne(ctx context.Context, w *rule.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
+func (r *Reconciler) applyOne(ctx context.Context, w *templating.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
 	switch {
 	case existing == nil:
 	case !fixed(ar, existing):
@@ -151,7 +151,7 @@ func (r *Reconciler) send(ctx context.Context, ar, existing *v1alpha1.AlertRule,
 
 // displace deletes an object in the place of an AlertRule, so that the AlertRule can be created. A contest is
 // about the creation. It returns when to check again.
-func (r *Reconciler) displace(ctx context.Context, w *rule.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
+func (r *Reconciler) displace(ctx context.Context, w *templating.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
 	fields, _, err := difference(ar, nil)
 	if err != nil {
 		return 0, err
@@ -249,7 +249,7 @@ func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.Aler
 	if wait := r.yield(write, existing); wait > 0 {
 		return wait, nil
 	}
-	next, given, unknown := rule.Reset(existing, desired)
+	next, given, unknown := templating.Reset(existing, desired)
 	switch err := r.patch(ctx, existing, next); {
 	case apierrors.IsConflict(err):
 		return staleRetry, nil
@@ -299,7 +299,7 @@ func difference(desired, existing *v1alpha1.AlertRule) (map[string]any, bool, er
 	if desired.Annotations == nil {
 		desired.Annotations = map[string]string{}
 	}
-	desired.Annotations[v1alpha1.AppliedFieldsAnnotation] = rule.Applied(desired, existing)
+	desired.Annotations[v1alpha1.AppliedFieldsAnnotation] = templating.Applied(desired, existing)
 	if existing != nil && existing.Annotations[v1alpha1.IgnoredAnnotation] != "" && desired.Annotations[v1alpha1.IgnoredAnnotation] == "" {
 		desired.Annotations[v1alpha1.IgnoredAnnotation] = "" // omitting it would not remove one that a person wrote
 	}
@@ -323,7 +323,7 @@ func difference(desired, existing *v1alpha1.AlertRule) (map[string]any, bool, er
 	}
 	want, _ := fields["spec"].(map[string]any)
 	have, _ := current["spec"].(map[string]any)
-	for _, field := range rule.LeftAlone(existing) {
+	for _, field := range templating.LeftAlone(existing) {
 		path := strings.SplitN(field, ".", 2)
 		unstructured.RemoveNestedField(want, path...)
 		unstructured.RemoveNestedField(have, path...)
@@ -355,7 +355,7 @@ func holds(have, want map[string]string) bool {
 
 // unfoundedOf returns the AlertRules of a Deployment that it should no longer have, and how long to wait if
 // that is not known yet. One that is being deleted is left to its finalizers.
-func (r *Reconciler) unfoundedOf(ctx context.Context, w *rule.Workload, desired map[string]*v1alpha1.AlertRule, keep map[string]bool, existing []v1alpha1.AlertRule) ([]doomed, time.Duration, error) {
+func (r *Reconciler) unfoundedOf(ctx context.Context, w *templating.Workload, desired map[string]*v1alpha1.AlertRule, keep map[string]bool, existing []v1alpha1.AlertRule) ([]doomed, time.Duration, error) {
 	var out []doomed
 	var wait time.Duration
 	for i := range existing {

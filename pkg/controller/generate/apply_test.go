@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
 // made is an AlertRule as a template makes it.
@@ -65,7 +65,7 @@ func stored(change func(*v1alpha1.AlertRule), edits ...metav1.ManagedFieldsEntry
 	if ar.Annotations == nil {
 		ar.Annotations = map[string]string{}
 	}
-	ar.Annotations[v1alpha1.AppliedFieldsAnnotation] = rule.Applied(made(), ar) // as after the operator's next write
+	ar.Annotations[v1alpha1.AppliedFieldsAnnotation] = templating.Applied(made(), ar) // as after the operator's next write
 	return ar
 }
 

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/pkg/live"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -19,7 +19,7 @@ import (
 // server restored without data, can answer a list with 200 and no items. So both are read from the spoke, once
 // for all of the AlertRules, together with the identity of the cluster, because another cluster has other
 // Deployments.
-func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.NamespacedName, w *rule.Workload, rules []doomed) ([]doomed, time.Duration, error) {
+func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.NamespacedName, w *templating.Workload, rules []doomed) ([]doomed, time.Duration, error) {
 	if w != nil {
 		inSpoke := func(d doomed) bool { return d.ground != nil }
 		if !slices.ContainsFunc(rules, inSpoke) {
@@ -47,7 +47,7 @@ func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.Na
 
 // confirm decides about doomed AlertRules with a Deployment and its namespace as a reader has them. If the
 // Deployment exists only in the cache or only in the spoke, the AlertRules that it decides about stay.
-func (r *Reconciler) confirm(ctx context.Context, reader *live.Reading, key types.NamespacedName, w *rule.Workload, rules []doomed) ([]doomed, error) {
+func (r *Reconciler) confirm(ctx context.Context, reader *live.Reading, key types.NamespacedName, w *templating.Workload, rules []doomed) ([]doomed, error) {
 	now, err := present(ctx, reader, key)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (r *Reconciler) confirm(ctx context.Context, reader *live.Reading, key type
 
 // present reads a Deployment and its namespace, bypassing the cache. It returns nil if the API server says
 // that the Deployment does not exist.
-func present(ctx context.Context, reader *live.Reading, key types.NamespacedName) (*rule.Workload, error) {
+func present(ctx context.Context, reader *live.Reading, key types.NamespacedName) (*templating.Workload, error) {
 	d, ns := spoke.DeploymentMetadata(), spoke.NamespaceMetadata()
 	switch err := reader.Get(ctx, key, d); {
 	case err == nil && !d.DeletionTimestamp.IsZero(), spoke.Absent(err, "deployments", key.Name):

@@ -18,7 +18,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/live"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -100,9 +100,9 @@ func TestConfirmed(t *testing.T) {
 				}
 				return tc.get(key, o)
 			})}
-			var w *rule.Workload
+			var w *templating.Workload
 			if tc.there {
-				w = &rule.Workload{}
+				w = &templating.Workload{}
 			}
 			got, retry, err := p.confirmed(t.Context(), s, client.ObjectKey{Namespace: "shop", Name: "web"}, w, []doomed{{rule: made()}})
 			if (len(got) == 1) != tc.goes || retry != tc.retry || (err != nil) != tc.fails {

@@ -26,6 +26,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -239,7 +240,7 @@ func TestContest(t *testing.T) {
 					c.seen()
 					c.applies, c.patches = 0, 0
 					ar := made()
-					_, again, _, err := c.Reconciler.apply(c.Context(), &rule.Workload{Cluster: rule.Cluster{Name: "spoke"}}, map[string]*v1alpha1.AlertRule{ar.Name: ar})
+					_, again, _, err := c.Reconciler.apply(c.Context(), &templating.Workload{Cluster: rule.Cluster{Name: "spoke"}}, map[string]*v1alpha1.AlertRule{ar.Name: ar})
 					if err != nil {
 						c.Fatal(err)
 					}

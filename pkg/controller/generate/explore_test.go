@@ -26,6 +26,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/testing/model"
 	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
@@ -33,7 +35,7 @@ import (
 
 const exploredNamespace = "rulefleet-generated"
 
-var exploredValidator = rule.NewValidator(rule.ValidateOptions{AdminNamespace: "rulefleet-system", GeneratedNamespace: exploredNamespace})
+var exploredValidator = validation.New(validation.Options{AdminNamespace: "rulefleet-system", GeneratedNamespace: exploredNamespace})
 
 // exploration is a hub and a spoke, what people do there, and what must hold whatever happens.
 type exploration struct {
@@ -317,7 +319,7 @@ func (e *exploration) check() {
 
 // follows checks that an AlertRule has the values of its template, except in fields that people changed.
 func (e *exploration) follows(is, want *v1alpha1.AlertRule) {
-	edited := rule.Overridden(is)
+	edited := templating.Overridden(is)
 	if len(edited) > 0 && !e.touched[is.UID] {
 		e.Violation("nobody changed %s, and these fields count as changed: %q", is.Name, edited)
 	}
@@ -425,7 +427,7 @@ func (e *exploration) personResetsARule(*rapid.T) {
 	e.Budget.Edits++
 	e.Disturbed = true
 	e.Say("a person resets %s", ar.Name)
-	metav1.SetMetaDataAnnotation(&ar.ObjectMeta, v1alpha1.ResetFieldsAnnotation, rule.AllFields)
+	metav1.SetMetaDataAnnotation(&ar.ObjectMeta, v1alpha1.ResetFieldsAnnotation, templating.AllFields)
 	if _, err := e.Hub.Update(ar); err != nil {
 		e.Fatal(err)
 	}

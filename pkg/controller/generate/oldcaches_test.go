@@ -27,7 +27,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -120,7 +120,7 @@ func (s *scene) reconciler() *Reconciler {
 		Hub: onHub.GetClient(), Guard: hub.Guard{Live: live.New(onHub.GetAPIReader(), clock.RealClock{}), Kinds: hub.NewKinds(onHub.GetAPIReader(), nil, hub.RecordKeys{}, clock.RealClock{})},
 		Witness: hub.NewWitness(), Brake: brake.New(clock.RealClock{}, time.Hour), Recorder: events.NewFakeRecorder(100),
 		Spokes:    &emptied{one: spoke.Spoke{Name: eu, Reader: inSpoke.GetClient(), Live: live.New(s.past, clock.RealClock{}), Identity: s.id}},
-		Namespace: fleet.GeneratedNamespace, Validator: rule.NewValidator(rule.ValidateOptions{GeneratedNamespace: fleet.GeneratedNamespace}),
+		Namespace: fleet.GeneratedNamespace, Validator: validation.New(validation.Options{GeneratedNamespace: fleet.GeneratedNamespace}),
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
 // DefaultWrites is how many AlertRules per second a spoke may cause to be rewritten.
@@ -72,7 +72,7 @@ func (p *pace) spokeLocked(name string) *pacedSpoke {
 }
 
 // digest is a digest of everything that a spoke contributes to a Deployment's AlertRules.
-func (p *pace) digest(w *rule.Workload) uint64 {
+func (p *pace) digest(w *templating.Workload) uint64 {
 	p.mu.Lock()
 	if p.seed == (maphash.Seed{}) {
 		p.seed = maphash.MakeSeed()

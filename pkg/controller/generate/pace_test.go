@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
@@ -100,22 +100,22 @@ func TestPaceCostsNothing(t *testing.T) {
 // The digest covers exactly what a spoke contributes.
 func TestDigestOfAWorkload(t *testing.T) {
 	p := &pace{}
-	base := func() *rule.Workload {
-		return &rule.Workload{Labels: map[string]string{"a": "b c:d", "e": "f"}, Annotations: map[string]string{"x": "y"}, NamespaceLabels: map[string]string{"n": "m"}}
+	base := func() *templating.Workload {
+		return &templating.Workload{Labels: map[string]string{"a": "b c:d", "e": "f"}, Annotations: map[string]string{"x": "y"}, NamespaceLabels: map[string]string{"n": "m"}}
 	}
 	was := p.digest(base())
 	for name, tc := range map[string]struct {
-		change func(w *rule.Workload)
+		change func(w *templating.Workload)
 		same   bool
 	}{
-		"nothing":             {func(*rule.Workload) {}, true},
-		"the cluster":         {func(w *rule.Workload) { w.Cluster.Name = "other" }, true},
-		"the templates":       {func(w *rule.Workload) { w.Templates = []string{"t"} }, true},
-		"a label":             {func(w *rule.Workload) { w.Labels["a"] = "x" }, false},
-		"a label more":        {func(w *rule.Workload) { w.Labels["g"] = "" }, false},
-		"the same words":      {func(w *rule.Workload) { w.Labels = map[string]string{"a": "b", "c": "d", "e": "f"} }, false},
-		"an annotation":       {func(w *rule.Workload) { w.Annotations["x"] = "z" }, false},
-		"a namespace's label": {func(w *rule.Workload) { w.NamespaceLabels = nil }, false},
+		"nothing":             {func(*templating.Workload) {}, true},
+		"the cluster":         {func(w *templating.Workload) { w.Cluster.Name = "other" }, true},
+		"the templates":       {func(w *templating.Workload) { w.Templates = []string{"t"} }, true},
+		"a label":             {func(w *templating.Workload) { w.Labels["a"] = "x" }, false},
+		"a label more":        {func(w *templating.Workload) { w.Labels["g"] = "" }, false},
+		"the same words":      {func(w *templating.Workload) { w.Labels = map[string]string{"a": "b", "c": "d", "e": "f"} }, false},
+		"an annotation":       {func(w *templating.Workload) { w.Annotations["x"] = "z" }, false},
+		"a namespace's label": {func(w *templating.Workload) { w.NamespaceLabels = nil }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := base()

@@ -22,7 +22,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 )
 
 // pruning is a hub with AlertRules of a spoke's Deployments web-0 and so on.
@@ -68,7 +68,7 @@ func newPruning(t *testing.T, rules int) *pruning {
 	})
 	p.Reconciler = NewReconciler(Options{
 		Hub: builder.Build(), Namespace: "rulefleet-generated", Brake: brake.New(p.clock, 10*time.Minute), Witness: hub.NewWitness(),
-		Validator: rule.NewValidator(rule.ValidateOptions{GeneratedNamespace: "rulefleet-generated"}),
+		Validator: validation.New(validation.Options{GeneratedNamespace: "rulefleet-generated"}),
 	})
 	p.Guard = guarded(p.Hub)
 	return p

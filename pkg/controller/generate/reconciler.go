@@ -27,7 +27,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -83,7 +84,7 @@ type Options struct {
 	// Writes is how many AlertRules per second a spoke may cause to be rewritten; 0 means DefaultWrites.
 	Writes int
 	// Validator validates templates and rules.
-	Validator *rule.Validator
+	Validator *validation.Validator
 }
 
 // Reconciler manages the AlertRules of one Deployment in one spoke.
@@ -178,7 +179,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 
 // observe reads the Deployment and everything that templates may use of it. It returns nil if the Deployment
 // does not exist. ready is false while the caches lack something.
-func (r *Reconciler) observe(ctx context.Context, s *spoke.Spoke, key types.NamespacedName) (w *rule.Workload, ready bool, err error) {
+func (r *Reconciler) observe(ctx context.Context, s *spoke.Spoke, key types.NamespacedName) (w *templating.Workload, ready bool, err error) {
 	cluster, err := hub.Cluster(ctx, r.Hub, s.Name)
 	if err != nil || cluster == nil {
 		return nil, false, err
@@ -205,13 +206,13 @@ func (r *Reconciler) observe(ctx context.Context, s *spoke.Spoke, key types.Name
 }
 
 // workload returns a Deployment as templates see it.
-func workload(d, ns *metav1.PartialObjectMetadata) *rule.Workload {
-	return &rule.Workload{Namespace: d.Namespace, NamespaceLabels: ns.Labels, Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}
+func workload(d, ns *metav1.PartialObjectMetadata) *templating.Workload {
+	return &templating.Workload{Namespace: d.Namespace, NamespaceLabels: ns.Labels, Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}
 }
 
 // desired returns the AlertRules that the Deployment should have, by name, and the templates whose AlertRules
 // stay as they are because their desired state is unknown. A bad template affects only its own.
-func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]*v1alpha1.AlertRule, map[string]bool, error) {
+func (r *Reconciler) desired(ctx context.Context, w *templating.Workload) (map[string]*v1alpha1.AlertRule, map[string]bool, error) {
 	if w == nil {
 		return nil, nil, nil
 	}
@@ -229,7 +230,7 @@ func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]
 			keep[t.Name] = true // the template's status shows it
 			continue
 		}
-		matches, err := rule.Matches(t, *w)
+		matches, err := templating.Matches(t, *w)
 		if err != nil {
 			keep[t.Name] = true
 			continue
@@ -253,19 +254,19 @@ func (r *Reconciler) desired(ctx context.Context, w *rule.Workload) (map[string]
 // made returns the AlertRule that a template generates for a workload. The error says that the two are not
 // valid together, so the hub would refuse the result. If the Deployment's adjustments are the cause, it omits
 // them.
-func (r *Reconciler) made(t *v1alpha1.AlertRuleTemplate, w rule.Workload) (*v1alpha1.AlertRule, error) {
-	ar, err := rule.Generate(t, w, r.Namespace)
+func (r *Reconciler) made(t *v1alpha1.AlertRuleTemplate, w templating.Workload) (*v1alpha1.AlertRule, error) {
+	ar, err := templating.Rule(t, w, r.Namespace)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says all
 	}
-	if rule.Sound(ar, w) {
+	if templating.Sound(ar, w) {
 		return ar, nil
 	}
 	bad := r.Validator.Validate(ar)
 	if bad == nil {
 		return ar, nil
 	}
-	if ar, err = rule.Generate(t, w.Unadjusted(bad), r.Namespace); err != nil {
+	if ar, err = templating.Rule(t, w.Unadjusted(bad), r.Namespace); err != nil {
 		return nil, err //nolint:wrapcheck // it says all
 	}
 	if bad := r.Validator.Validate(ar); bad != nil {

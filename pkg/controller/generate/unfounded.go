@@ -14,13 +14,15 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/suspect"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
 // unfounded determines whether an AlertRule is no longer required: its Deployment is gone, its template does
 // not match it, or its template was deleted. It reads the template and the SpokeCluster from the API server,
 // because old data must not remove anything. For the same reason, confirmed reads from the spoke. If the
 // AlertRule stays, it returns when to check again.
-func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, ar *v1alpha1.AlertRule) (doomed, time.Duration, error) {
+func (r *Reconciler) unfounded(ctx context.Context, w *templating.Workload, ar *v1alpha1.AlertRule) (doomed, time.Duration, error) {
 	d := doomed{rule: ar}
 	if w == nil {
 		return d, 0, nil
@@ -33,7 +35,7 @@ func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, ar *v1alph
 		if err != nil || !gone {
 			return d, r.Intervals.Of(guardRetry), err //nolint:wrapcheck // it says all
 		}
-		d.suspect = rule.SuspectAbsent(madeAt(ar), kind.Since, r.Witness.Deleted(hub.AlertRuleTemplates, key, kind))
+		d.suspect = suspect.Absent(madeAt(ar), kind.Since, r.Witness.Deleted(hub.AlertRuleTemplates, key, kind))
 		return d, 0, nil
 	case err != nil:
 		return d, 0, fmt.Errorf("confirming that AlertRule %s is to be deleted: reading AlertRuleTemplate %s: %w", hub.Key(ar), key.Name, err)
@@ -55,20 +57,20 @@ func (r *Reconciler) unfounded(ctx context.Context, w *rule.Workload, ar *v1alph
 
 // judge decides about an AlertRule with its template and SpokeCluster, and a Deployment and its namespace. It
 // reports whether the AlertRule stays.
-func (r *Reconciler) judge(ctx context.Context, g ground, w rule.Workload, ar *v1alpha1.AlertRule) (d doomed, stays bool, err error) {
+func (r *Reconciler) judge(ctx context.Context, g ground, w templating.Workload, ar *v1alpha1.AlertRule) (d doomed, stays bool, err error) {
 	d.rule = ar
 	if r.keeps(g.template, w, ar) {
 		return d, true, nil
 	}
 	t, made, since, served := g.template, madeAt(ar), g.template.CreationTimestamp.Time, true
 	seen := r.Witness.Seen(t.UID, g.cluster)
-	if rule.SuspectUnmatched(time.Time{}, since, t, w, seen) { // it may be suspect if it is old
+	if suspect.Unmatched(time.Time{}, since, t, w, seen) { // it may be suspect if it is old
 		if since, w.Cluster, served, err = r.dated(ctx, g); err != nil {
 			return d, false, err
 		}
 	}
-	d.suspect = !served || rule.SuspectUnmatched(made, since, t, w, seen)
-	if rule.DecidedInSpoke(made, since, t, w) {
+	d.suspect = !served || suspect.Unmatched(made, since, t, w, seen)
+	if templating.DecidedInSpoke(made, since, t, w) {
 		d.ground = &g
 	}
 	return d, false, nil
@@ -94,17 +96,17 @@ func (r *Reconciler) dated(ctx context.Context, g ground) (since time.Time, c ru
 }
 
 // keeps reports whether an AlertRule follows from a template, or whether that is unknown.
-func (r *Reconciler) keeps(t *v1alpha1.AlertRuleTemplate, w rule.Workload, ar *v1alpha1.AlertRule) bool {
+func (r *Reconciler) keeps(t *v1alpha1.AlertRuleTemplate, w templating.Workload, ar *v1alpha1.AlertRule) bool {
 	if ar.Name != rule.GeneratedName(t.Name, w.Cluster.Name, w.Namespace, w.Name) {
 		return false
 	}
-	matches, err := rule.Matches(t, w)
+	matches, err := templating.Matches(t, w)
 	return matches || err != nil || r.Validator.ValidateTemplate(t) != nil
 }
 
 // misplaced confirms with the API servers of the hub and the spoke that an AlertRule occupies the place of one
 // that a template generates. If it does not, it returns when to check again.
-func (r *Reconciler) misplaced(ctx context.Context, w *rule.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
+func (r *Reconciler) misplaced(ctx context.Context, w *templating.Workload, ar, existing *v1alpha1.AlertRule) (time.Duration, error) {
 	reader, before := r.Guard.Live.Reading(), "confirming that AlertRule "+hub.Key(existing).String()+" is to be deleted"
 	live, t := &v1alpha1.AlertRule{}, &v1alpha1.AlertRuleTemplate{}
 	err := reader.Get(ctx, hub.Key(existing), live)
@@ -130,7 +132,7 @@ func (r *Reconciler) misplaced(ctx context.Context, w *rule.Workload, ar, existi
 	}
 	if now != nil {
 		now.Cluster = *cluster
-		if matches, err := rule.Matches(t, *now); err == nil && matches {
+		if matches, err := templating.Matches(t, *now); err == nil && matches {
 			bounded, cancel := s.Patient(ctx)
 			defer cancel()
 			if err := s.Identity.Confirm(bounded); err != nil { // another cluster has other Deployments

@@ -21,6 +21,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -99,8 +100,8 @@ func (l *losing) remake(kind hub.Kind, plural string) {
 }
 
 // deploymentWeb is Deployment web in the spoke's cache.
-func deploymentWeb() *rule.Workload {
-	return &rule.Workload{Cluster: rule.Cluster{Name: "spoke"}, Namespace: "shop", Name: "web"}
+func deploymentWeb() *templating.Workload {
+	return &templating.Workload{Cluster: rule.Cluster{Name: "spoke"}, Namespace: "shop", Name: "web"}
 }
 
 // put puts the hub together.

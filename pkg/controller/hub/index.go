@@ -13,6 +13,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 )
 
 const (
@@ -198,7 +199,7 @@ func WithEvaluators(c *rule.Cluster, list []v1alpha1.Evaluator, whyNot string) {
 	for i := range list {
 		c.Evaluators = append(c.Evaluators, rule.EvaluatorOf(&list[i]))
 	}
-	rule.Choose(c.Evaluators, c.EvaluatorRefs)
+	evaluation.ApplyRefs(c.Evaluators, c.EvaluatorRefs)
 }
 
 // Key returns an object's namespace and name.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/suspect"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -238,10 +239,10 @@ func (w *Witness) Deleted(kind Kind, key types.NamespacedName, defined Defined) 
 //
 // A version that was replaced before the SpokeCluster was created is left out: that change was made while a
 // former SpokeCluster had other labels. It would explain a removal that follows from the loss of these labels.
-func (w *Witness) Seen(uid types.UID, c rule.Cluster) rule.Seen {
+func (w *Witness) Seen(uid types.UID, c rule.Cluster) suspect.Seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var seen rule.Seen
+	var seen suspect.Seen
 	since, known := w.since.Get(c.UID)
 	for _, v := range w.versions(uid) {
 		if !known || !later(v.until, since.(string)) {
@@ -256,7 +257,7 @@ func (w *Witness) Seen(uid types.UID, c rule.Cluster) rule.Seen {
 	}
 	for _, v := range w.versions(c.UID) {
 		if sc, ok := v.Object.(*v1alpha1.SpokeCluster); ok {
-			seen.Spokes = append(seen.Spokes, rule.FormerSpoke{Labels: sc.Labels, Tenants: sc.Spec.Tenants})
+			seen.Spokes = append(seen.Spokes, suspect.FormerSpoke{Labels: sc.Labels, Tenants: sc.Spec.Tenants})
 		}
 	}
 	return seen

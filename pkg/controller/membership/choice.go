@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -74,8 +74,8 @@ func (r *Reconciler) expected(sc *v1alpha1.SpokeCluster, before spoke.Evaluators
 	trusted := r.EvaluatorNamespaces
 	for i := range record {
 		e := &record[i]
-		if rule.IsRecorded(*e) && (len(trusted) == 0 || slices.Contains(trusted, e.Namespace)) {
-			out = append(out, rule.ReferenceTo(e))
+		if evaluation.IsRecorded(*e) && (len(trusted) == 0 || slices.Contains(trusted, e.Namespace)) {
+			out = append(out, evaluation.ReferenceTo(e))
 		}
 	}
 	return out
@@ -86,7 +86,7 @@ func (r *Reconciler) expected(sc *v1alpha1.SpokeCluster, before spoke.Evaluators
 func (r *Reconciler) record(ctx context.Context, sc *v1alpha1.SpokeCluster, list []v1alpha1.Evaluator) error {
 	next := sc.DeepCopy()
 	r.tellEvaluation(&next.Status, sc, news{seen: &spoke.Observation{Evaluators: spoke.Evaluators{List: list, Known: true}}})
-	if len(sc.Spec.EvaluatorRefs) > 0 || rule.SameChoice(next.Status.Evaluators, sc.Status.Evaluators) && isAmbiguous(next) == isAmbiguous(sc) {
+	if len(sc.Spec.EvaluatorRefs) > 0 || evaluation.SameChoice(next.Status.Evaluators, sc.Status.Evaluators) && isAmbiguous(next) == isAmbiguous(sc) {
 		return nil
 	}
 	if err := r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{})); err != nil {

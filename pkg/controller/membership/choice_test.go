@@ -18,6 +18,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -25,14 +26,14 @@ import (
 type chooser struct{}
 
 func (chooser) Choose(_ context.Context, sc *v1alpha1.SpokeCluster, before spoke.Evaluators, seen *spoke.Sighting) []v1alpha1.Evaluator {
-	in := &rule.Choice{
+	in := &evaluation.Choice{
 		Seen: seen.List, More: seen.More, Refs: sc.Spec.EvaluatorRefs, Record: sc.Status.Evaluators, Open: isAmbiguous(sc),
-		Cluster: &rule.Cluster{Name: sc.Name}, Now: time.Now(), Grace: rule.MissingGrace,
+		Cluster: &rule.Cluster{Name: sc.Name}, Now: time.Now(), Grace: evaluation.MissingGrace,
 	}
 	if before.Known {
 		in.Record, in.Open = before.List, true
 	}
-	return rule.ChooseEvaluators(in)
+	return evaluation.Choose(in)
 }
 
 func (chooser) Show(_ *v1alpha1.SpokeCluster, read spoke.Evaluators) ([]v1alpha1.Evaluator, map[string]spoke.Finding) {
@@ -140,7 +141,7 @@ func TestChoiceIsRecorded(t *testing.T) {
 	}
 	for i := range known.List {
 		if e := &known.List[i]; e.Chosen {
-			e.MissingTime = metav1.NewTime(time.Now().Add(-rule.MissingGrace))
+			e.MissingTime = metav1.NewTime(time.Now().Add(-evaluation.MissingGrace))
 		}
 	}
 	expect("for long", "", "ambiguous", 1)

@@ -9,13 +9,13 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
 
 // known is what is kept in memory of a rule from one reconcile to the next.
 type known struct {
 	of     types.UID // of the AlertRule
-	memory *rule.Memory
+	memory *rollup.Memory
 	// rows and conditions are what metrics count. Rules share them, which keeps them small and
 	// quick to count: most rules are equally far in a spoke.
 	rows       []rows
@@ -33,9 +33,9 @@ type rows struct {
 type conditions [len(counted)]metrics.Condition
 
 // newKnown returns what is to be kept of the status of the AlertRule with a UID, which came with a memory.
-func newKnown(of types.UID, status *v1alpha1.AlertRuleStatus, memory *rule.Memory) known {
+func newKnown(of types.UID, status *v1alpha1.AlertRuleStatus, memory *rollup.Memory) known {
 	k := known{of: of, memory: memory, conditions: unique.Make(outcomes(status.Conditions))}
-	for _, c := range rule.CountRows(status, memory) {
+	for _, c := range rollup.Count(status, memory) {
 		k.rows = append(k.rows, rows{unique.Make(metrics.Row{Cluster: c.Cluster, Phase: c.Phase, Reason: c.Reason}), c.Spokes})
 	}
 	return k

@@ -25,6 +25,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/testing/model"
 	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
 )
@@ -134,7 +136,7 @@ func (e *exploration) start(p *model.Process) {
 	x := &explorer{Process: p, e: e, failures: NewFailures(board, 0, 10, func(string) {}), queue: &ruleQueue{of: p.Queue}}
 	x.rules = &Reconciler{
 		Client: &hubClient{Client: model.Client{Schedule: e.Schedule, Process: p}, e: e}, Board: board, Failures: x.failures, Recorder: model.NoEvents{},
-		Validator: rule.NewValidator(validate), Contests: contest.New(clock.RealClock{}, 0),
+		Validator: validation.New(validate), Contests: contest.New(clock.RealClock{}, 0),
 	}
 	board.onNews(func(key client.ObjectKey) { x.queue.AddAfter(reconcile.Request{NamespacedName: key}, debounce) })
 	x.rules.rules.Store(&x.queue)
@@ -153,7 +155,7 @@ func (e *exploration) start(p *model.Process) {
 func (e *exploration) confuses(ar *v1alpha1.AlertRule) {
 	for i := range ar.Status.Clusters {
 		row := &ar.Status.Clusters[i]
-		if sc := e.registered(string(row.Name)); sc != nil && row.Rule != of(sc) && !rule.StatusPredates(ar, sc.CreationTimestamp) {
+		if sc := e.registered(string(row.Name)); sc != nil && row.Rule != of(sc) && !rollup.Predates(ar, sc.CreationTimestamp) {
 			e.unknown[ar.Name+row.Rule] = true
 		}
 	}
@@ -296,7 +298,7 @@ func (e *exploration) claims(p *model.Process, ar *v1alpha1.AlertRule) {
 }
 
 func (e *exploration) check() {
-	validator := rule.NewValidator(validate)
+	validator := validation.New(validate)
 	all := e.Hub.Objects("AlertRule")
 	var faults []string
 	for _, key := range slices.SortedFunc(maps.Keys(all), oracle.CompareKeys) {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/interval"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -213,7 +213,7 @@ func failure(row *v1alpha1.ClusterStatus) bool {
 	switch row.Reason {
 	case "", v1alpha1.ReasonWaiting, v1alpha1.ReasonSuspended, v1alpha1.ReasonContested, v1alpha1.ReasonUnreachable, v1alpha1.ReasonCRDMissing,
 		v1alpha1.ReasonNoEvaluator, v1alpha1.ReasonAmbiguous, v1alpha1.ReasonEvaluatorsUnknown, v1alpha1.ReasonPredicted, v1alpha1.ReasonConfirmed,
-		v1alpha1.ReasonLoading, rule.ReasonUnproven, v1alpha1.ReasonEvaluatorUnreachable:
+		v1alpha1.ReasonLoading, evaluation.ReasonUnproven, v1alpha1.ReasonEvaluatorUnreachable:
 		return false
 	}
 	return true

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
 
 const (
@@ -32,14 +32,14 @@ type firing struct {
 
 // hold returns how long a write of a rule has to wait because of this kind of change. Zero means that it may
 // be made now, and counts it. The first report that a rule is evaluated does not wait.
-func (f *firing) hold(key types.NamespacedName, change rule.Change, now time.Time, interval time.Duration) time.Duration {
-	if change == rule.ChangeOther || change == rule.ChangeFound && !f.wasLost(key) {
+func (f *firing) hold(key types.NamespacedName, change rollup.Change, now time.Time, interval time.Duration) time.Duration {
+	if change == rollup.ChangeOther || change == rollup.ChangeFound && !f.wasLost(key) {
 		f.setLost(key, false)
 		return 0
 	}
 	left := f.wait(key, now, interval)
-	if left == 0 && change != rule.ChangeFiring {
-		f.setLost(key, change == rule.ChangeLost)
+	if left == 0 && change != rollup.ChangeFiring {
+		f.setLost(key, change == rollup.ChangeLost)
 	}
 	return left
 }

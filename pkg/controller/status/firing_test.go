@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
 
 // A storm of alerts: every rule changes all the time; each is written at most once in 30 s, and all together
@@ -83,10 +83,10 @@ func TestFiringForgets(t *testing.T) {
 // evaluation of a rule, never wait.
 func TestProofIsHeld(t *testing.T) {
 	t.Parallel()
-	const lost, found, fires, other = rule.ChangeLost, rule.ChangeFound, rule.ChangeFiring, rule.ChangeOther
+	const lost, found, fires, other = rollup.ChangeLost, rollup.ChangeFound, rollup.ChangeFiring, rollup.ChangeOther
 	type news struct {
 		at     time.Duration
-		change rule.Change
+		change rollup.Change
 		want   time.Duration
 	}
 	const s = time.Second
@@ -123,7 +123,7 @@ func TestProofStorm(t *testing.T) {
 	var f firing
 	begun, writes := time.Unix(1e9, 0), 0
 	for i := range 5000 {
-		if f.hold(types.NamespacedName{Name: fmt.Sprint(i)}, rule.ChangeLost, begun, firingInterval) == 0 {
+		if f.hold(types.NamespacedName{Name: fmt.Sprint(i)}, rollup.ChangeLost, begun, firingInterval) == 0 {
 			writes++
 		}
 	}

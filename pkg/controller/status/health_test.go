@@ -16,7 +16,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -80,7 +80,7 @@ func testHealth(t *testing.T, h *fleet.Member) {
 
 func testTemplateHealth(t *testing.T, h *fleet.Member) {
 	t.Helper()
-	r := &TemplateReconciler{Client: h.Client, Validator: rule.NewValidator(validate)}
+	r := &TemplateReconciler{Client: h.Client, Validator: validation.New(validate)}
 	for _, name := range []string{"new", "valid", "invalid"} {
 		t.Run("template "+name, func(t *testing.T) {
 			art := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "health-" + name}}

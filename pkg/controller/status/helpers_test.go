@@ -16,7 +16,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -51,10 +51,10 @@ func startHub(t *testing.T) *fleet.Member {
 
 // newReconciler returns a Reconciler without a cache: one call of Reconcile sees all earlier writes.
 func newReconciler(c client.Client) *Reconciler {
-	return &Reconciler{Client: c, Board: NewBoard(), Recorder: events.NewFakeRecorder(100), Validator: rule.NewValidator(validate)}
+	return &Reconciler{Client: c, Board: NewBoard(), Recorder: events.NewFakeRecorder(100), Validator: validation.New(validate)}
 }
 
-var validate = rule.ValidateOptions{AdminNamespace: namespace, GeneratedNamespace: "generated"}
+var validate = validation.Options{AdminNamespace: namespace, GeneratedNamespace: "generated"}
 
 // alertRule returns a rule that is placed on spokes by name, or everywhere.
 func alertRule(name string, spokes ...v1alpha1.ClusterName) *v1alpha1.AlertRule {

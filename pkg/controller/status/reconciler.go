@@ -32,6 +32,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -53,7 +56,7 @@ type Reconciler struct {
 	// Recorder emits Events about rules that are not accepted.
 	Recorder events.EventRecorder
 	// Validator validates rules.
-	Validator *rule.Validator
+	Validator *validation.Validator
 	// Tenants finds the tenants of rules; nil means that spokes take the rules of all.
 	Tenants *hub.Tenants
 	// Places reports which rules wait because of the limit of their namespace; it may be nil.
@@ -233,7 +236,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if r.Contests != nil {
 		in.Contested, again = r.Contests.OfRule("AlertRule", req.NamespacedName, "")
 	}
-	status, memory := rule.Status(in)
+	status, memory := rollup.Status(in)
 	r.memories.Store(req.NamespacedName, newKnown(ar.UID, &status, memory))
 	if equality.Semantic.DeepEqual(status, ar.Status) {
 		return reconcile.Result{RequeueAfter: again}, nil
@@ -243,7 +246,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{RequeueAfter: max(turn.Wait, debounce)}, nil
 	}
 	now := time.Now()
-	if wait := r.firing.hold(req.NamespacedName, rule.Compare(&ar.Status, &status), now, r.Intervals.Of(firingInterval)); wait > 0 {
+	if wait := r.firing.hold(req.NamespacedName, rollup.Compare(&ar.Status, &status), now, r.Intervals.Of(firingInterval)); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	next := ar.DeepCopy()
@@ -289,12 +292,12 @@ func (r *Reconciler) yield(write contest.Write, ar *v1alpha1.AlertRule) contest.
 }
 
 // input collects the input of a rule's status.
-func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.StatusInput, error) {
+func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rollup.Input, error) {
 	var spokes v1alpha1.SpokeClusterList
 	if err := r.Client.List(ctx, &spokes); err != nil {
-		return rule.StatusInput{}, fmt.Errorf("listing SpokeClusters: %w", err)
+		return rollup.Input{}, fmt.Errorf("listing SpokeClusters: %w", err)
 	}
-	in := rule.StatusInput{
+	in := rollup.Input{
 		Rule: ar, Invalid: r.Validator.Validate(ar),
 		Verdicts: r.Board.rows(hub.Key(ar), ar.UID), Leftovers: r.Board.leftover(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()), Metrics: r.Metrics,
 	}
@@ -308,7 +311,7 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 		in.Warnings = r.Validator.Warnings(ar)
 	}
 	if hub.Generated(ar) {
-		in.Overridden = rule.Overridden(ar)
+		in.Overridden = templating.Overridden(ar)
 	}
 	if last, ok := r.memories.Load(hub.Key(ar)); ok {
 		in.Memory = last.(known).memory
@@ -326,9 +329,9 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rule.St
 		} else if !known {
 			c.Tenant = nil // until it is known, the rows stay
 		}
-		in.Clusters = append(in.Clusters, rule.SpokeState{
+		in.Clusters = append(in.Clusters, rollup.Spoke{
 			Cluster: c, Shown: r.damper.of(sc), Top: topOf(sc),
-			Renewed: r.lives.ChangedSince(sc.Name, count) || (!written && rule.StatusPredates(ar, sc.CreationTimestamp)),
+			Renewed: r.lives.ChangedSince(sc.Name, count) || (!written && rollup.Predates(ar, sc.CreationTimestamp)),
 		})
 	}
 	return in, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -308,7 +308,7 @@ func testOutage(t *testing.T, h *fleet.Member) {
 
 func testTemplate(t *testing.T, h *fleet.Member) {
 	t.Helper()
-	r := &TemplateReconciler{Client: h.Client, Validator: rule.NewValidator(validate)}
+	r := &TemplateReconciler{Client: h.Client, Validator: validation.New(validate)}
 	art := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "down"}}
 	art.Spec.Alert, art.Spec.Expr = "Down", "up == 0"
 	must(t, h.Client.Create(t.Context(), art))

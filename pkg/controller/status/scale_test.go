@@ -25,7 +25,8 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -57,7 +58,7 @@ func startReconciler(t *testing.T) *running {
 	must(t, err)
 	must(t, hub.SetupIndexes(t.Context(), mgr.GetFieldIndexer(), "hub", "rulefleet-generated"))
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	r := &Reconciler{Client: mgr.GetClient(), Board: NewBoard(), Recorder: events.NewFakeRecorder(100), Validator: rule.NewValidator(validate)}
+	r := &Reconciler{Client: mgr.GetClient(), Board: NewBoard(), Recorder: events.NewFakeRecorder(100), Validator: validation.New(validate)}
 	r.damper.clock = clock
 	must(t, r.SetupWithManager(mgr))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -205,7 +206,7 @@ func Test1000RulesOnAFlappingSpoke(t *testing.T) {
 	r.reset(t)
 	before := reconciles(t)
 	flaps := 0
-	for _, length := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 2 * time.Minute, rule.Settle - time.Second} {
+	for _, length := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 2 * time.Minute, rollup.Settle - time.Second} {
 		for range 2 {
 			r.flip(t, down, length)
 			r.flip(t, up, length)
@@ -248,7 +249,7 @@ func (r *running) minute(t *testing.T, begin, last time.Time) time.Time {
 	before := r.damper.of(&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "eu-1"}}).Top
 	r.observe(t)
 	shown := r.damper.of(&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "eu-1"}})
-	if shown.Top == rule.OverlayOn {
+	if shown.Top == rollup.OverlayOn {
 		r.expectRows(t, v1alpha1.ReasonUnreachable)
 	} else {
 		r.expectRows(t, "")
@@ -256,7 +257,7 @@ func (r *running) minute(t *testing.T, begin, last time.Time) time.Time {
 	each, total := r.writes(t)
 	if total > 0 || before != shown.Top {
 		t.Logf("after %v: %d writes, the rows show the outage: %v", r.clock.Since(begin), total, shown.Top)
-		if !last.IsZero() && r.clock.Since(last) < rule.Settle {
+		if !last.IsZero() && r.clock.Since(last) < rollup.Settle {
 			t.Errorf("that is %v after the last writes", r.clock.Since(last))
 		}
 		last = r.clock.Now()

@@ -16,13 +16,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
 
 // damper records, for every spoke, what the rows of rules show of its outage. The zero value is ready to use.
 type damper struct {
 	mu    sync.Mutex
-	shown map[string]rule.Shown
+	shown map[string]rollup.Shown
 	clock clock.PassiveClock // nil means the real clock
 }
 
@@ -38,7 +38,7 @@ func (d *damper) observe(sc *v1alpha1.SpokeCluster) (changed bool, result reconc
 
 // of returns what is shown of a spoke. It uses the given object only if the spoke was not observed yet,
 // because a reader's copy can be older.
-func (d *damper) of(sc *v1alpha1.SpokeCluster) rule.Shown {
+func (d *damper) of(sc *v1alpha1.SpokeCluster) rollup.Shown {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, known := d.shown[sc.Name]; !known {
@@ -55,14 +55,14 @@ func (d *damper) forget(name string) {
 	delete(d.shown, name)
 }
 
-func (d *damper) damp(sc *v1alpha1.SpokeCluster) (rule.Shown, time.Duration) {
+func (d *damper) damp(sc *v1alpha1.SpokeCluster) (rollup.Shown, time.Duration) {
 	connected := apimeta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected)
-	return rule.Damp(d.shown[sc.Name], connected, d.now())
+	return rollup.Damp(d.shown[sc.Name], connected, d.now())
 }
 
-func (d *damper) keep(name string, is rule.Shown) {
+func (d *damper) keep(name string, is rollup.Shown) {
 	if d.shown == nil {
-		d.shown = map[string]rule.Shown{}
+		d.shown = map[string]rollup.Shown{}
 	}
 	d.shown[name] = is
 }

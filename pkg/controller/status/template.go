@@ -15,7 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 )
 
 // TemplateReconciler writes AlertRuleTemplate.status, which says whether the template is valid.
@@ -23,7 +24,7 @@ type TemplateReconciler struct {
 	// Client reads the hub's cache and writes to the hub.
 	Client client.Client
 	// Validator validates templates.
-	Validator *rule.Validator
+	Validator *validation.Validator
 }
 
 // SetupWithManager adds the TemplateReconciler to the hub's manager.
@@ -76,7 +77,7 @@ func (r *TemplateReconciler) conditions(t *v1alpha1.AlertRuleTemplate) []metav1.
 		return []metav1.Condition{
 			{
 				Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted,
-				Message: rule.AcceptedMessage(r.Validator.TemplateWarnings(t)),
+				Message: rollup.AcceptedMessage(r.Validator.TemplateWarnings(t)),
 			},
 			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, Message: use},
 			{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotStalled, Message: "the template is valid"},

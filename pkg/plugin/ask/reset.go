@@ -15,7 +15,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/plugin/env"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
 // resetting is what reset is asked for.
@@ -76,7 +76,7 @@ func (r *resetting) run(ctx context.Context, c client.Client, key client.ObjectK
 		r.Say("No field of AlertRule %s is edited. Nothing was changed.", key)
 		return nil
 	}
-	fields, value := overridden, rule.AllFields
+	fields, value := overridden, templating.AllFields
 	if len(r.fields) > 0 {
 		fields, value = r.fields, strings.Join(r.fields, ",")
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/plugin/env"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 	"github.com/rulefleet/rulefleet/pkg/plugin/output"
-	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
 
 var statusKinds = []env.Kind{env.KindRule, env.KindSpoke, env.KindTemplate}
@@ -284,12 +284,12 @@ type place struct {
 	row  *v1alpha1.ClusterStatus
 }
 
-func (p place) ready() bool { return rule.AtTop(p.row, p.rule.Generation) }
+func (p place) ready() bool { return rollup.AtTop(p.row, p.rule.Generation) }
 
 // placesOf returns the listed rows of a rule, the worst first.
 func placesOf(r *v1alpha1.AlertRule) []place {
 	rows := slices.Clone(r.Status.Clusters)
-	rule.WorstFirst(rows)
+	rollup.WorstFirst(rows)
 	out := make([]place, len(rows))
 	for i := range rows {
 		out[i] = place{r, &rows[i]}
@@ -308,7 +308,7 @@ func lagging(rules []v1alpha1.AlertRule) []place {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b place) int {
-		return cmp.Or(cmp.Compare(rule.Rank(a.row), rule.Rank(b.row)), cmp.Compare(a.row.Name, b.row.Name),
+		return cmp.Or(cmp.Compare(rollup.Rank(a.row), rollup.Rank(b.row)), cmp.Compare(a.row.Name, b.row.Name),
 			cmp.Compare(a.rule.Namespace, b.rule.Namespace), cmp.Compare(a.rule.Name, b.rule.Name))
 	})
 	return out

@@ -16,6 +16,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/plugin/advice"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
 
 // State is what is known of a link.
@@ -350,7 +351,7 @@ func (c *chain) ofRow(phase v1alpha1.Phase) Link {
 		return unknown("the spoke has an earlier version of the rule")
 	case reached < at-1:
 		return unknown("an earlier step is not reached")
-	case rule.AtTop(c.row, c.Rule.Generation):
+	case rollup.AtTop(c.row, c.Rule.Generation):
 		l := unknown("nothing more can be verified: %s", c.rowSays())
 		l.Fix = fix(advice.OfRule, c.row.Reason, c.row.Message)
 		return l

@@ -13,11 +13,13 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
 // Wanted returns the PrometheusRule that an AlertRule must have in a spoke, or nil if it must have none. The AlertRule
 // may be nil. It returns the error of a rule that can't be placed or rendered.
-func Wanted(ar *v1alpha1.AlertRule, c rule.Cluster, o rule.RenderOptions) (*monitoringv1.PrometheusRule, error) {
+func Wanted(ar *v1alpha1.AlertRule, c rule.Cluster, o delivery.Options) (*monitoringv1.PrometheusRule, error) {
 	if ar == nil || !rule.MaybeEnabled(ar) {
 		return nil, nil
 	}
@@ -25,21 +27,21 @@ func Wanted(ar *v1alpha1.AlertRule, c rule.Cluster, o rule.RenderOptions) (*moni
 	if err != nil || !placed {
 		return nil, err
 	}
-	return rule.Render(ar, c, o)
+	return delivery.Render(ar, c, o)
 }
 
 // Generated returns the AlertRules that a Deployment must have, by name. Templates that are not valid for it are left
 // out.
-func Generated(w rule.Workload, templates []*v1alpha1.AlertRuleTemplate, namespace string) map[string]*v1alpha1.AlertRule {
+func Generated(w templating.Workload, templates []*v1alpha1.AlertRuleTemplate, namespace string) map[string]*v1alpha1.AlertRule {
 	for _, t := range templates {
 		w.Templates = append(w.Templates, t.Name)
 	}
 	out := map[string]*v1alpha1.AlertRule{}
 	for _, t := range templates {
-		if matches, err := rule.Matches(t, w); err != nil || !matches {
+		if matches, err := templating.Matches(t, w); err != nil || !matches {
 			continue
 		}
-		if ar, err := rule.Generate(t, w, namespace); err == nil {
+		if ar, err := templating.Rule(t, w, namespace); err == nil {
 			out[ar.Name] = ar
 		}
 	}
@@ -49,7 +51,7 @@ func Generated(w rule.Workload, templates []*v1alpha1.AlertRuleTemplate, namespa
 // Spoke is a spoke and what the hub says about it.
 type Spoke struct {
 	Cluster rule.Cluster
-	Options rule.RenderOptions
+	Options delivery.Options
 	// Rules are the AlertRules of the hub, and Holds the PrometheusRules in the spoke.
 	Rules map[types.NamespacedName]*v1alpha1.AlertRule
 	Holds map[types.NamespacedName]*monitoringv1.PrometheusRule
@@ -94,7 +96,7 @@ func (s *Spoke) fault(key types.NamespacedName, want, is *monitoringv1.Prometheu
 		if row == nil || row.Reason != v1alpha1.ReasonConflict {
 			return fmt.Sprintf("%s is somebody else's in spoke %s, and the row is %+v", key, s.Cluster.Name, row)
 		}
-	case rule.Digest(is) != rule.Digest(want):
+	case delivery.Digest(is) != delivery.Digest(want):
 		return fmt.Sprintf("%s in spoke %s is not what the hub wants: %+v", key, s.Cluster.Name, is.Spec)
 	case row == nil || row.Phase != v1alpha1.PhaseApplied:
 		return fmt.Sprintf("%s is in spoke %s, and the row is %+v", key, s.Cluster.Name, row)

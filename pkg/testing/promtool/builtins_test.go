@@ -17,10 +17,13 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/builtin"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
 const (
-	builtInTests = "../../rule/testdata/builtins"
+	builtInTests = "../../rule/builtin/testdata/builtins"
 	job          = "kube-state-metrics"
 )
 
@@ -82,9 +85,9 @@ var copies = map[string]func([]string) map[string][]string{
 // kube-state-metrics.
 func TestBuiltIns(t *testing.T) {
 	suites := map[string][]*v1alpha1.AlertRuleTemplate{
-		"selector": rule.BuiltIns(rule.BuiltInOptions{KubeStateMetrics: `job="` + job + `"`}),
+		"selector": builtin.Templates(builtin.Options{KubeStateMetrics: `job="` + job + `"`}),
 	}
-	for _, template := range rule.BuiltIns(rule.BuiltInOptions{}) {
+	for _, template := range builtin.Templates(builtin.Options{}) {
 		suites[template.Name] = []*v1alpha1.AlertRuleTemplate{template}
 	}
 	found, err := filepath.Glob(filepath.Join(builtInTests, "*.test.yaml"))
@@ -109,14 +112,14 @@ func TestBuiltIns(t *testing.T) {
 // Deployment shop/web.
 func rendered(t *testing.T, templates []*v1alpha1.AlertRuleTemplate) []monitoringv1.RuleGroup {
 	t.Helper()
-	w := rule.Workload{Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
+	w := templating.Workload{Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
 	var out []monitoringv1.RuleGroup
 	for _, template := range templates {
-		r, err := rule.Generate(template, w, "rulefleet-generated")
+		r, err := templating.Rule(template, w, "rulefleet-generated")
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := rule.Render(r, w.Cluster, rule.RenderOptions{HubID: "hub-1", AdminNamespace: "rulefleet-system", ClusterLabel: "cluster"})
+		p, err := delivery.Render(r, w.Cluster, delivery.Options{HubID: "hub-1", AdminNamespace: "rulefleet-system", ClusterLabel: "cluster"})
 		if err != nil {
 			t.Fatal(err)
 		}

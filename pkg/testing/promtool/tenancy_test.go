@@ -7,6 +7,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 )
 
 // Prometheus takes the labels that Rulefleet forces on a tenant's alert over those of the series, and an empty
@@ -31,7 +32,7 @@ tests:
 		t.Run(name, func(t *testing.T) {
 			r := r.DeepCopy()
 			r.Namespace = c.namespace
-			p, err := rule.Render(r, rule.Cluster{Name: "eu-1"}, rule.RenderOptions{
+			p, err := delivery.Render(r, rule.Cluster{Name: "eu-1"}, delivery.Options{
 				HubID: "hub-1", AdminNamespace: "rulefleet-system", ClusterLabel: "cluster", Tenancy: rule.Tenancy{ProtectedLabels: []string{"team", "tier"}},
 			})
 			if err != nil {

@@ -25,6 +25,9 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -170,15 +173,15 @@ func check(t *testing.T, o *unstructured.Unstructured) {
 
 var (
 	cluster = rule.Cluster{Name: "eu-prod-1", Labels: map[string]string{"env": "prod", "region": "eu"}}
-	options = rule.RenderOptions{HubID: "hub", AdminNamespace: fleet.Namespace, RuleNamespace: "monitoring", ClusterLabel: "cluster"}
+	options = delivery.Options{HubID: "hub", AdminNamespace: fleet.Namespace, RuleNamespace: "monitoring", ClusterLabel: "cluster"}
 )
 
 func checkRule(t *testing.T, ar *v1alpha1.AlertRule) {
 	t.Helper()
-	if bad := rule.Validate(ar, hubOptions); bad != nil {
+	if bad := validation.Rule(ar, hubOptions); bad != nil {
 		t.Errorf("AlertRule %s is not valid: %v", ar.Name, bad)
 	}
-	if _, err := rule.Render(ar, cluster, options); err != nil {
+	if _, err := delivery.Render(ar, cluster, options); err != nil {
 		t.Errorf("AlertRule %s can't be in %s: %v", ar.Name, cluster.Name, err)
 	}
 }
@@ -186,14 +189,14 @@ func checkRule(t *testing.T, ar *v1alpha1.AlertRule) {
 // checkTemplate checks what a template makes for a Deployment.
 func checkTemplate(t *testing.T, template *v1alpha1.AlertRuleTemplate) {
 	t.Helper()
-	w := rule.Workload{
+	w := templating.Workload{
 		Cluster: cluster, Namespace: "payments", NamespaceLabels: map[string]string{"tier": "production"},
 		Name: "web.v2", Labels: map[string]string{"team": "shop"},
 	}
-	if ok, err := rule.Matches(template, w); !ok || err != nil {
+	if ok, err := templating.Matches(template, w); !ok || err != nil {
 		t.Errorf("AlertRuleTemplate %s does not match %+v: %v", template.Name, w, err)
 	}
-	ar, err := rule.Generate(template, w, fleet.GeneratedNamespace)
+	ar, err := templating.Rule(template, w, fleet.GeneratedNamespace)
 	if err != nil {
 		t.Fatalf("AlertRuleTemplate %s makes no AlertRule: %v", template.Name, err)
 	}

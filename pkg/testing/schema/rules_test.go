@@ -15,6 +15,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -288,18 +289,18 @@ func TestWording(t *testing.T) {
 }
 
 // hubOptions is as it is on the hub of these tests.
-var hubOptions = rule.ValidateOptions{AdminNamespace: fleet.Namespace, GeneratedNamespace: fleet.GeneratedNamespace}
+var hubOptions = validation.Options{AdminNamespace: fleet.Namespace, GeneratedNamespace: fleet.GeneratedNamespace}
 
 func validate(t *testing.T, o *unstructured.Unstructured) *rule.Invalid {
 	t.Helper()
 	if o.GetKind() == "AlertRuleTemplate" {
 		template := &v1alpha1.AlertRuleTemplate{}
 		convert(t, o, template)
-		return rule.ValidateTemplate(template, hubOptions)
+		return validation.Template(template, hubOptions)
 	}
 	ar := &v1alpha1.AlertRule{}
 	convert(t, o, ar)
-	return rule.Validate(ar, hubOptions)
+	return validation.Rule(ar, hubOptions)
 }
 
 // TestPlacementCanChange changes an AlertRule that a person wrote: it has no workload,

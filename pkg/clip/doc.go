@@ -1,0 +1,2 @@
+// Package clip limits texts to a number of bytes.
+package clip

@@ -1,0 +1,19 @@
+package builtin
+
+import (
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/internal/ruletest"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
+)
+
+// options are those of the tests' hub.
+var options = delivery.Options{HubID: ruletest.HubID, AdminNamespace: "rulefleet-system", RuleNamespace: "monitoring", ClusterLabel: "cluster"}
+
+func newWorkload(edit ...func(*templating.Workload)) templating.Workload {
+	w := templating.Workload{Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
+	for _, f := range edit {
+		f(&w)
+	}
+	return w
+}

@@ -1,0 +1,166 @@
+package compat
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/promql"
+)
+
+// release is a minor release of Prometheus.
+type release struct{ major, minor int }
+
+func (v release) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
+
+func (v release) before(w release) bool {
+	return cmp.Or(cmp.Compare(v.major, w.major), cmp.Compare(v.minor, w.minor)) < 0
+}
+
+// releasePattern matches releases, release candidates, and the variants of their images.
+var releasePattern = regexp.MustCompile(`^v?([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,6})?(?:-(?:rc\.[0-9]+|distroless|busybox))?$`)
+
+// releaseOf returns the evaluator's release, if it is a release of Prometheus 2 or later.
+func releaseOf(e *rule.Evaluator) (release, bool) {
+	if e == nil {
+		return release{}, false
+	}
+	parts := releasePattern.FindStringSubmatch(e.Version)
+	if parts == nil {
+		return release{}, false
+	}
+	major, _ := strconv.Atoi(parts[1])
+	minor, _ := strconv.Atoi(parts[2])
+	return release{major, minor}, major >= 2
+}
+
+// Parse returns the Evaluator for a version and a comma-separated list of features, or nil if
+// both are empty. It returns an error if the version is not a release.
+func Parse(version, features string) (*rule.Evaluator, error) {
+	if version == "" && features == "" {
+		return nil, nil
+	}
+	e := &rule.Evaluator{Version: version}
+	for feature := range strings.SplitSeq(features, ",") {
+		if feature = strings.TrimSpace(feature); feature != "" {
+			e.Features = append(e.Features, feature)
+		}
+	}
+	if _, known := releaseOf(e); !known && version != "" {
+		return nil, fmt.Errorf("%q is not a Prometheus release; use a form such as 2.53.1", version)
+	}
+	return e, nil
+}
+
+// Parser returns the parser for an alert's expression. If the release is known, demands report what it
+// does not support, with better messages. If it is not known, syntax that needs a feature that is not
+// listed is refused.
+func Parser(e *rule.Evaluator) parser.Parser {
+	if e == nil {
+		return promql.Stable
+	}
+	if _, known := releaseOf(e); known {
+		return promql.Any
+	}
+	return parser.NewParser(parser.Options{
+		EnableExperimentalFunctions:  slices.Contains(e.Features, experimentalFunctions),
+		ExperimentalDurationExpr:     slices.Contains(e.Features, durationExpr),
+		EnableExtendedRangeSelectors: slices.Contains(e.Features, extendedSelectors),
+		EnableBinopFillModifiers:     slices.Contains(e.Features, fillModifiers),
+	})
+}
+
+// demand is a syntax element that not every Prometheus can parse.
+type demand struct {
+	pos  int
+	what string // such as: function "acos"
+	came
+}
+
+// refuses explains why the evaluator can't parse a demand, or returns "". who describes the evaluator
+// after its version.
+func refuses(e *rule.Evaluator, d demand, who string) string {
+	own, known := releaseOf(e)
+	switch {
+	case !known || !d.stable.before(release{1, 0}) && !own.before(d.stable):
+		return ""
+	case own.before(d.with):
+		if d.with == d.stable || d.flag == "" {
+			return fmt.Sprintf("Prometheus %s%s does not support %s; %s or later is required", own, who, d.what, d.with)
+		}
+		return fmt.Sprintf("Prometheus %s%s does not support %s; %s or later with --enable-feature=%s is required", own, who, d.what, d.with, d.flag)
+	case d.flag != "" && !slices.Contains(e.Features, d.flag):
+		return fmt.Sprintf("Prometheus %s%s supports %s only with --enable-feature=%s", own, who, d.what, d.flag)
+	}
+	return ""
+}
+
+// Descriptions of an evaluator in messages.
+const (
+	ofSpoke = " of the spoke"
+	OfFleet = ", the fleet's oldest (--prometheus-version),"
+)
+
+// CheckChosen reports what one of a spoke's evaluators can't parse of an alert whose placeholders
+// are replaced.
+func CheckChosen(a v1alpha1.AlertSpec, c rule.Cluster) *rule.Invalid {
+	for _, e := range c.Chosen() {
+		if _, known := releaseOf(e); !known {
+			continue
+		}
+		if bad := Check(e, "spec", a, ofSpoke); bad != nil {
+			return bad
+		}
+	}
+	return nil
+}
+
+// Check reports what an evaluator can't parse of an alert, whose fields are under a path.
+func Check(e *rule.Evaluator, path string, a v1alpha1.AlertSpec, who string) *rule.Invalid {
+	if _, known := releaseOf(e); !known {
+		return nil
+	}
+	if a.Expr != "" {
+		for _, d := range exprDemands(a.Expr) {
+			if message := refuses(e, d, who); message != "" {
+				bad := rule.InvalidExprAt(path+".expr", a.Expr, &rule.Fault{Pos: d.pos, Message: message})
+				bad.Reason = v1alpha1.ReasonUnsupported
+				return bad
+			}
+		}
+	}
+	if a.KeepFiringFor != "" {
+		if message := refuses(e, demand{what: "keep_firing_for", came: keepFiringForCame}, who); message != "" {
+			return unsupported(path+".keepFiringFor", message)
+		}
+	}
+	if bad := checkTextsFor(e, path+".labels", a.Labels, who); bad != nil {
+		return bad
+	}
+	return checkTextsFor(e, path+".annotations", a.Annotations, who)
+}
+
+func checkTextsFor(e *rule.Evaluator, field string, texts map[string]v1alpha1.LabelText, who string) *rule.Invalid {
+	for _, key := range slices.Sorted(maps.Keys(texts)) {
+		for _, d := range textDemands(string(texts[key])) {
+			if message := refuses(e, d, who); message != "" {
+				return unsupported(rule.Keyed(field, key), message)
+			}
+		}
+	}
+	return nil
+}
+
+func unsupported(field, message string) *rule.Invalid {
+	bad := rule.NewInvalid(field, "%s", message)
+	bad.Reason = v1alpha1.ReasonUnsupported
+	return bad
+}

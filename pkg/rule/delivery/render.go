@@ -1,0 +1,226 @@
+package delivery
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/compat"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
+	"github.com/rulefleet/rulefleet/pkg/rule/gotemplate"
+	"github.com/rulefleet/rulefleet/pkg/rule/placeholder"
+	"github.com/rulefleet/rulefleet/pkg/rule/promql"
+)
+
+// Options are the settings of the hub that a rendered rule depends on.
+type Options struct {
+	// HubID is this hub's id.
+	HubID string
+	// AdminNamespace is the operator's own namespace.
+	AdminNamespace string
+	// RuleNamespace is the namespace for AlertRules of the admin namespace that don't name one, such as
+	// "monitoring", in spokes whose evaluators don't determine it.
+	RuleNamespace string
+	// ClusterLabel is the alert's label for the spoke's name, or for the evaluator's external label
+	// cluster. Empty means no label.
+	ClusterLabel string
+	// GeneratedNamespace is the hub's namespace for generated AlertRules.
+	GeneratedNamespace string
+	// Tenancy has the limits of AlertRules outside of the admin namespace.
+	Tenancy rule.Tenancy
+}
+
+// TargetNamespace returns the namespace of a rule's PrometheusRule in a spoke.
+func TargetNamespace(r *v1alpha1.AlertRule, c rule.Cluster, o Options) string {
+	switch {
+	case r.Spec.RuleNamespace != "":
+		return string(r.Spec.RuleNamespace)
+	case r.Spec.WorkloadRef != nil:
+		return string(r.Spec.WorkloadRef.Namespace)
+	case !Anywhere(r, o):
+		return r.Namespace
+	}
+	return cmp.Or(evaluation.OnlyNamespace(&c), o.RuleNamespace, r.Namespace)
+}
+
+// Anywhere reports whether nothing in a rule determines the namespace that it is about. Its
+// PrometheusRule goes into the namespace of the spoke's Prometheus.
+func Anywhere(r *v1alpha1.AlertRule, o Options) bool {
+	return r.Spec.RuleNamespace == "" && r.Spec.WorkloadRef == nil && r.Namespace == o.AdminNamespace
+}
+
+// Render returns the PrometheusRule of an AlertRule for one spoke in which it is enabled. The rule has
+// passed validation.Rule. An error is an *Invalid that explains why it can't be rendered for this spoke, such
+// as a label that its SpokeCluster lacks.
+func Render(r *v1alpha1.AlertRule, c rule.Cluster, o Options) (*monitoringv1.PrometheusRule, error) {
+	e := effective(r, c)
+	alert, bad := placeholder.ForCluster(c.Name, c.Labels).Alert(e.alert)
+	if bad != nil {
+		return nil, e.blame(bad)
+	}
+	// A rule that Prometheus can't parse fails the reload of all of them, and what a
+	// label of a spoke may hold is known only now.
+	if alert.Expr != e.alert.Expr {
+		if bad := checkExpr(alert.Expr); bad != nil {
+			bad.Message = fmt.Sprintf("after its placeholders are replaced with the values of SpokeCluster %s: %s; correct the labels of the SpokeCluster, or the expression", c.Name, bad.Message)
+			return nil, e.blame(bad)
+		}
+	}
+	if o.Tenancy.EnforceNamespace && o.tenant(r.Namespace) {
+		expr, f := promql.Enforce(alert.Expr, r.Namespace)
+		if f != nil {
+			return nil, e.blame(rule.InvalidExpr(alert.Expr, &f.Fault))
+		}
+		alert.Expr = expr
+	}
+	if bad := compat.CheckChosen(alert, c); bad != nil {
+		return nil, e.blame(bad)
+	}
+	labels := objectLabels(r, c, o)
+	object := &monitoringv1.PrometheusRule{
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: monitoring.GroupName + "/" + monitoringv1.Version,
+			Kind:       monitoringv1.PrometheusRuleKind,
+		},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   TargetNamespace(r, c, o),
+			Name:        rule.ObjectName(o.HubID, r.Namespace, r.Name),
+			Labels:      labels,
+			Annotations: objectAnnotations(r, labels),
+		},
+		Spec: monitoringv1.PrometheusRuleSpec{Groups: []monitoringv1.RuleGroup{{
+			// Stable: Prometheus keeps an alert's "for" under group and alert names.
+			Name:     r.Namespace + "/" + r.Name,
+			Interval: duration[monitoringv1.Duration](alert.Interval),
+			Rules: []monitoringv1.Rule{{
+				Alert:         alert.Alert,
+				Expr:          intstr.FromString(alert.Expr),
+				For:           duration[monitoringv1.Duration](alert.For),
+				KeepFiringFor: duration[monitoringv1.NonEmptyDuration](alert.KeepFiringFor),
+				Labels:        ruleLabels(r, alert, c, o),
+				Annotations:   plainMap(alert.Annotations),
+			}},
+		}}},
+	}
+	if bad := checkObjectSize(object); bad != nil {
+		return nil, bad
+	}
+	return object, nil
+}
+
+// objectLabels returns the labels of the PrometheusRule itself: those of the hub, spec.ruleLabels of
+// the SpokeCluster, and those that the spoke's evaluators need in addition.
+func objectLabels(r *v1alpha1.AlertRule, c rule.Cluster, o Options) map[string]string {
+	out := rule.WithKeys(maps.Clone(c.RuleLabels), map[string]string{
+		v1alpha1.ManagedByLabel:     v1alpha1.ManagedByValue,
+		v1alpha1.HubLabel:           o.HubID,
+		v1alpha1.AlertRuleHashLabel: rule.Hash(r.Namespace, r.Name),
+	}, rule.OwnLabels)
+	needed, _ := evaluation.DemandedLabels(&c, out)
+	maps.Copy(out, needed)
+	return out
+}
+
+// objectAnnotations returns the annotations of the PrometheusRule itself, which has these labels.
+func objectAnnotations(r *v1alpha1.AlertRule, labels map[string]string) map[string]string {
+	out := map[string]string{v1alpha1.AlertRuleAnnotation: r.Namespace + "/" + r.Name}
+	rule.NoteExtra(out, labels)
+	return out
+}
+
+func duration[T ~string](d v1alpha1.Duration) *T {
+	if d == "" {
+		return nil
+	}
+	return new(T(d))
+}
+
+// ruleLabels returns the alert's labels. Labels that identify the spoke, or that decide who is paged,
+// are set last, so that nothing in the rule can override them.
+func ruleLabels(r *v1alpha1.AlertRule, alert v1alpha1.AlertSpec, c rule.Cluster, o Options) map[string]string {
+	labels := plainMap(alert.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if alert.Severity != "" {
+		labels[rule.SeverityLabel] = gotemplate.Literal(string(alert.Severity))
+	}
+	if r.Namespace != o.AdminNamespace {
+		maps.Copy(labels, forced(o.Tenancy, TargetNamespace(r, c, o)))
+	}
+	if o.ClusterLabel != "" {
+		labels[o.ClusterLabel] = gotemplate.Literal(evaluation.LabelValue(&c))
+	}
+	if len(labels) == 0 {
+		return nil
+	}
+	return labels
+}
+
+func plainMap(in map[string]v1alpha1.LabelText) map[string]string {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(in))
+	for k, v := range in {
+		out[k] = string(v)
+	}
+	return out
+}
+
+// checkExpr checks an expression without placeholders. It accepts the syntax of any Prometheus;
+// CheckChosen checks that of a known one.
+func checkExpr(expr string) *rule.Invalid {
+	_, f := promql.ParseAlert(expr, promql.Any)
+	if f != nil {
+		return rule.InvalidExpr(expr, f)
+	}
+	return nil
+}
+
+// checkObjectSize refuses a PrometheusRule that has become too large with its placeholders replaced.
+func checkObjectSize(p *monitoringv1.PrometheusRule) *rule.Invalid {
+	data, err := json.Marshal(p)
+	if err != nil { // impossible for strings, numbers and maps of them
+		panic(fmt.Sprintf("rule: size of a PrometheusRule: %v", err))
+	}
+	if len(data) > rule.MaxObject {
+		return rule.NewInvalid("spec", "the rule has %d bytes after its placeholders are replaced; at most %d are allowed; shorten its texts", len(data), rule.MaxObject)
+	}
+	return nil
+}
+
+// forced returns the labels that every alert gets that is not from the admin namespace. Prometheus
+// takes a label of the rule over one of the series. An empty one removes that of the series.
+func forced(t rule.Tenancy, namespace string) map[string]string {
+	out := make(map[string]string, 1+len(t.ProtectedLabels))
+	for _, name := range t.ProtectedLabels {
+		out[name] = ""
+	}
+	out[rule.NamespaceLabel] = gotemplate.Literal(namespace)
+	return out
+}
+
+// tenant reports whether a namespace of the hub is a tenant's.
+func (o Options) tenant(namespace string) bool {
+	return namespace != o.AdminNamespace && namespace != o.GeneratedNamespace
+}
+
+// Readable returns the expression of a PrometheusRule as far as the author of its AlertRule, in a namespace
+// of the hub, may read its series. Anybody in the spoke may have changed it since it was written. It returns
+// "" if it can't be restricted.
+func (o Options) Readable(namespace, expr string) string {
+	if !o.Tenancy.EnforceNamespace || !o.tenant(namespace) {
+		return expr
+	}
+	out, _ := promql.Enforce(expr, namespace)
+	return out
+}

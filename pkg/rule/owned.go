@@ -1,0 +1,90 @@
+package rule
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// OwnLabels are the labels that a hub sets on every PrometheusRule that it writes.
+var OwnLabels = []string{v1alpha1.ManagedByLabel, v1alpha1.HubLabel, v1alpha1.AlertRuleHashLabel}
+
+// ExtraLabels returns the labels that an object has for the spoke's evaluators, according to its
+// annotation. It leaves out the labels that delivery.Render sets on every object, because anyone in the spoke
+// can edit the annotation.
+func ExtraLabels(o metav1.Object) []string {
+	list := o.GetAnnotations()[v1alpha1.RuleLabelsAnnotation]
+	if list == "" {
+		return nil
+	}
+	return slices.DeleteFunc(strings.Split(list, ","), func(key string) bool { return slices.Contains(OwnLabels, key) })
+}
+
+// Owned reports whether this hub created an object.
+func Owned(o metav1.Object, hubID string) bool {
+	labels := o.GetLabels()
+	return hubID != "" && labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue && labels[v1alpha1.HubLabel] == hubID
+}
+
+// AdoptedName returns the name under which an object of this hub belongs to an AlertRule because it
+// was taken over from a former hub that named it. ok is false if it was not taken over.
+func AdoptedName(o metav1.Object, key types.NamespacedName) (name string, ok bool) {
+	former := o.GetAnnotations()[v1alpha1.AdoptedFromAnnotation]
+	name = o.GetName()
+	return name, former != "" && name == ObjectName(former, key.Namespace, key.Name)
+}
+
+// Adopts reports whether an object is the one that a former hub wrote for an AlertRule.
+func Adopts(o metav1.Object, formerHub string, key types.NamespacedName) bool {
+	of, ok := ParseRuleKey(o)
+	return ok && of == key && Owned(o, formerHub)
+}
+
+func WithKeys(to, from map[string]string, keys []string) map[string]string {
+	if to == nil {
+		to = map[string]string{}
+	}
+	for _, k := range keys {
+		to[k] = from[k]
+	}
+	return to
+}
+
+// StandsFor returns the AlertRule to which an object of this hub belongs, by its annotation and its
+// name. Anyone in a spoke can set this hub's labels and the annotation on an object. An object without
+// the name that the hub gives to that AlertRule's object was not written for it: it is removed, and
+// its content is ignored.
+func StandsFor(o metav1.Object, hubID string) (types.NamespacedName, bool) {
+	key, ok := ParseRuleKey(o)
+	if !ok || !Owned(o, hubID) {
+		return types.NamespacedName{}, false
+	}
+	_, adopted := AdoptedName(o, key)
+	return key, adopted || o.GetName() == ObjectName(hubID, key.Namespace, key.Name)
+}
+
+// ParseRuleKey returns the AlertRule from which a PrometheusRule was created, according to its
+// annotation. Anyone in the spoke can change the annotation.
+func ParseRuleKey(o metav1.Object) (types.NamespacedName, bool) {
+	// Names in Kubernetes have a maximum length and no slash.
+	namespace, name, _ := strings.Cut(o.GetAnnotations()[v1alpha1.AlertRuleAnnotation], "/")
+	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return types.NamespacedName{}, false
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}, true
+}
+
+// NoteExtra records in annotations of a PrometheusRule which of its labels it has for the spoke's
+// evaluators. See ExtraLabels.
+func NoteExtra(annotations, labels map[string]string) {
+	extra := slices.DeleteFunc(slices.Sorted(maps.Keys(labels)), func(key string) bool { return slices.Contains(OwnLabels, key) })
+	if len(extra) > 0 {
+		annotations[v1alpha1.RuleLabelsAnnotation] = strings.Join(extra, ",")
+	}
+}

@@ -1,6 +1,0 @@
-//go:build race
-
-package rule
-
-// raceDetector tells that the tests run slowly.
-const raceDetector = true

@@ -1,0 +1,246 @@
+package rollup
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/clip"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+const (
+	// told is the maximum number of rows that a condition's message quotes, and toldBytes the maximum
+	// length of each.
+	told      = 3
+	toldBytes = 256
+)
+
+// accepted returns the condition Accepted, which depends only on the spec.
+func (in *Input) accepted() metav1.Condition {
+	if in.Invalid != nil {
+		return condition(v1alpha1.ConditionAccepted, false, in.Invalid.Reason, in.Invalid.Error())
+	}
+	return condition(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, AcceptedMessage(in.Warnings))
+}
+
+// conclude derives the summary, Ready and Stalled from the rows, and from whether the rule is valid
+// and enabled.
+func (in *Input) conclude(v view) (summary v1alpha1.RuleSummary, ready, stalled metav1.Condition) {
+	all := v.crowd
+	for i := range v.rows {
+		all.add(&v.rows[i], in.Rule.Generation, 1)
+	}
+	if in.Invalid != nil {
+		all.lagging = all.spokes // this spec is nowhere
+	}
+	summary = v1alpha1.RuleSummary{
+		Desired: all.spokes, Applied: all.applied, Selected: all.selected, Evaluating: all.evaluating,
+		Failing: all.failing, Unreachable: all.unreachable,
+		Ready: fmt.Sprintf("%d/%d", all.spokes-all.lagging, all.spokes),
+	}
+	switch {
+	case v.partial && in.Rule.Status.Summary.Firing != nil:
+		summary.Firing = new(*in.Rule.Status.Summary.Firing)
+	case all.asked > 0:
+		summary.Firing = new(all.firing)
+	}
+	return summary, in.ready(v, all), in.stalled(v)
+}
+
+// ready derives Ready from the rows. all counts them.
+func (in *Input) ready(v view, all crowd) metav1.Condition {
+	is := func(is bool, reason, message string) metav1.Condition {
+		return condition(v1alpha1.ConditionReady, is, reason, message)
+	}
+	spokes := fmt.Sprintf("ready in %d/%d spokes", all.spokes-all.lagging, all.spokes) + in.tellRefusing()
+	switch {
+	case in.Invalid != nil && all.applied > 0:
+		return is(false, in.Invalid.Reason, in.notAccepted()+"; the spokes keep the last valid version; see condition Accepted")
+	case in.Invalid != nil:
+		return is(false, in.Invalid.Reason, in.notAccepted()+"; see condition Accepted")
+	case in.Contested != "":
+		return is(false, v1alpha1.ReasonContested, in.Contested)
+	case len(in.Leftovers) > 0 && (v.disabled || all.lagging == 0):
+		return is(false, reasonOf(in.leftovers()), in.tellLeftovers())
+	case v.disabled && ptr.Deref(in.Rule.Spec.Suspend, false):
+		return is(false, v1alpha1.ReasonSuspended, "the rule is disabled and suspended; spokes that have it keep it until spec.suspend is false")
+	case v.disabled:
+		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled and is removed from the spokes; a spoke that is unreachable or suspended, or whose deletions are held, keeps it until that ends")
+	case all.spokes == 0:
+		return is(false, v1alpha1.ReasonNoClusters, "spec.placement matches no registered spoke"+in.tellRefusing()+"; list the spokes and their labels with: kubectl get spokes --show-labels")
+	case all.lagging == 0:
+		return is(true, v1alpha1.ReasonAllApplied, spokes)
+	}
+	message := spokes + "; " + tell(in.lagging(v.listed), int(all.lagging), "and")
+	if len(in.Leftovers) > 0 {
+		message += "; " + in.tellLeftovers()
+	}
+	return is(false, in.commonReason(v), message)
+}
+
+// tellRefusing counts the spokes that the placement selects by labels and that don't take the rule.
+func (in *Input) tellRefusing() string {
+	selector, err := rule.SelectorOf(in.Rule.Spec.Placement.Selector)
+	if err != nil {
+		return "" // validation.Rule refuses it
+	}
+	n := 0
+	for i := range in.Clusters {
+		s := &in.Clusters[i]
+		if !s.taken() && rule.Selects(nil, selector, s.Cluster) && !slices.Contains(in.Rule.Spec.Placement.Names, v1alpha1.ClusterName(s.Name)) {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d more match, but do not take AlertRules of namespace %s: spec.tenants of the SpokeCluster)", n, in.Rule.Namespace)
+}
+
+// notAccepted says in short why a rule is not accepted.
+func (in *Input) notAccepted() string {
+	if in.Invalid.Reason == v1alpha1.ReasonLimitExceeded {
+		return "the namespace has too many AlertRules"
+	}
+	return "the spec is not valid"
+}
+
+// leftovers returns the rows of spokes in which the rule does not belong, by name.
+func (in *Input) leftovers() []v1alpha1.ClusterStatus {
+	var out []v1alpha1.ClusterStatus
+	for _, name := range slices.Sorted(maps.Keys(in.Leftovers)) {
+		out = append(out, in.fit(name, in.Leftovers[name]))
+	}
+	return out
+}
+
+func (in *Input) tellLeftovers() string {
+	return "the rule could not be removed from spokes in which it does not belong: " + tell(in.leftovers(), len(in.Leftovers), "and")
+}
+
+// reasonOf returns the reason of rows, or Progressing if they have several reasons.
+func reasonOf(rows []v1alpha1.ClusterStatus) string {
+	reason := rows[0].Reason
+	if reason == "" || slices.ContainsFunc(rows, func(r v1alpha1.ClusterStatus) bool { return r.Reason != reason }) {
+		return v1alpha1.ReasonProgressing
+	}
+	return reason
+}
+
+// commonReason returns the reason of the rows that lag behind, or Progressing if they have several
+// reasons. Reasons of the crowd are only known if the present status has them.
+func (in *Input) commonReason(v view) string {
+	lagging := in.lagging(v.rows)
+	if len(lagging) == 0 {
+		return v1alpha1.ReasonProgressing
+	}
+	reason := reasonOf(lagging)
+	was := meta.FindStatusCondition(in.Rule.Status.Conditions, v1alpha1.ConditionReady)
+	if v.crowd.lagging > 0 && (was == nil || was.Reason != reason) {
+		return v1alpha1.ReasonProgressing
+	}
+	return reason
+}
+
+// stalled derives Stalled from the rows. Rows that stall are listed before all others: if some of them
+// are not listed, all listed rows stall.
+func (in *Input) stalled(v view) metav1.Condition {
+	if in.Invalid != nil {
+		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, in.notAccepted()+"; see condition Accepted")
+	}
+	stalling := slices.DeleteFunc(slices.Clone(v.listed), func(r v1alpha1.ClusterStatus) bool { return !stalls(&r) })
+	and := "and"
+	if len(stalling) == len(v.listed) && v.unlisted > 0 {
+		and = "and at least"
+	}
+	for _, r := range in.leftovers() {
+		if stalls(&r) {
+			stalling = append(stalling, r)
+		}
+	}
+	if len(stalling) == 0 {
+		return condition(v1alpha1.ConditionStalled, false, v1alpha1.ReasonNotStalled, "the rule is not stalled")
+	}
+	WorstFirst(stalling)
+	return condition(v1alpha1.ConditionStalled, true, stalling[0].Reason, tell(stalling, len(stalling), and))
+}
+
+// metricsPresent reports whether the spokes' Prometheus have the series that the expression selects.
+// known is false if none can be queried.
+func (in *Input) metricsPresent(v view) (c metav1.Condition, known bool) {
+	if was := meta.FindStatusCondition(in.Rule.Status.Conditions, v1alpha1.ConditionMetricsPresent); was != nil && in.Metrics && v.partial {
+		return *was, true
+	}
+	var lacking []string
+	for i := range v.rows {
+		r := &v.rows[i]
+		known = known || asked(r)
+		if len(r.MissingMetrics) > 0 {
+			lacking = append(lacking, string(r.Name)+": "+strings.Join(r.MissingMetrics, ", "))
+		}
+	}
+	if !in.Metrics || !known {
+		return c, false
+	}
+	if len(lacking) == 0 {
+		return condition(v1alpha1.ConditionMetricsPresent, true, v1alpha1.ReasonMetricsPresent, "Prometheus has series for every selector of the expression"), true
+	}
+	quoted := make([]string, 0, told)
+	for _, text := range lacking[:min(told, len(lacking))] {
+		quoted = append(quoted, clip.Marked(text, toldBytes))
+	}
+	message := "no series in " + strings.Join(quoted, "; ")
+	if more := len(lacking) - told; more > 0 {
+		message += fmt.Sprintf("; and in %d more spokes", more)
+	}
+	return condition(v1alpha1.ConditionMetricsPresent, false, v1alpha1.ReasonMetricsMissing, message+". Without them, the alert can't fire there; check that they are scraped and that the names are right"), true
+}
+
+// tell quotes the worst of the listed rows, and counts the others.
+func tell(rows []v1alpha1.ClusterStatus, outOf int, and string) string {
+	WorstFirst(rows)
+	var parts []string
+	for _, r := range rows[:min(told, len(rows))] {
+		text := string(r.Name)
+		if r.Reason == "" {
+			text += ": " + v1alpha1.ReasonProgressing
+		} else {
+			text += ": " + r.Reason
+		}
+		if r.Message != "" {
+			text += ": " + clip.Marked(r.Message, toldBytes)
+		}
+		parts = append(parts, text)
+	}
+	if more := outOf - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("%s %d more", and, more))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func condition(kind string, is bool, reason, message string) metav1.Condition {
+	status := metav1.ConditionFalse
+	if is {
+		status = metav1.ConditionTrue
+	}
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
+// maxAcceptedMessage limits the message of Accepted, in bytes.
+const maxAcceptedMessage = 900
+
+// AcceptedMessage returns the message of Accepted=True with warnings, with a limited length.
+func AcceptedMessage(warnings []string) string {
+	const valid = "the spec is valid"
+	if len(warnings) == 0 {
+		return valid
+	}
+	return clip.Marked(valid+"; warning: "+strings.Join(warnings, "; "), maxAcceptedMessage)
+}

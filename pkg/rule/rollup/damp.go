@@ -1,0 +1,160 @@
+package rollup
+
+import (
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+)
+
+// Settle is the time for which a spoke has to be down before rules at the top phase show it, and the
+// minimum time between two changes of what they show.
+const Settle = 5 * time.Minute
+
+// Overlay defines whether rows at the top phase show a spoke's outage.
+type Overlay string
+
+const (
+	// OverlayKept leaves a row as it is in the status. It is the zero value: a process that has just
+	// started does not know what was shown, but the rows do.
+	OverlayKept Overlay = ""
+	// OverlayOn shows the outage.
+	OverlayOn Overlay = "On"
+	// OverlayOff does not show the outage.
+	OverlayOff Overlay = "Off"
+)
+
+// Shown is the part of a spoke's outage that the rows of rules show. Condition Connected of the
+// SpokeCluster follows immediately. Rows follow later, because one spoke is in the rows of thousands
+// of rules. The zero value means that nothing is known of the spoke yet.
+type Shown struct {
+	// Reason is the first reason of the outage.
+	Reason string
+	// Lagging is true if rows that lag behind show the outage: immediately, and until the spoke has
+	// been up for Settle.
+	Lagging bool
+	// Top defines whether rows at the top phase show it, too: as soon as the spoke has been down for
+	// Settle.
+	Top Overlay
+	// Flipped is the time of the last change of Top between on and off in this process.
+	Flipped time.Time
+	// Ahead is the time of a transition that was in the future when this process first saw it, at Seen:
+	// the clock of the process that wrote it was ahead, or has been set back since.
+	Ahead, Seen time.Time
+}
+
+// Differs reports whether the change may change rows.
+func (s Shown) Differs(other Shown) bool {
+	return s.Reason != other.Reason || s.Lagging != other.Lagging || s.Top != other.Top
+}
+
+// since returns the time since which a spoke has its state, but never a time in the future.
+func (s *Shown) since(connected *metav1.Condition, now time.Time) time.Time {
+	at := connected.LastTransitionTime.Time
+	if !s.Ahead.Equal(at) {
+		s.Ahead, s.Seen = time.Time{}, time.Time{}
+		if !at.After(now) {
+			return at
+		}
+		s.Ahead, s.Seen = at, now
+	}
+	return s.Seen
+}
+
+// Damp returns what rows show of a spoke, given what they showed and its condition Connected, which
+// may be nil. recheck is the time after which the result may change without news of the spoke, or 0.
+// Top changes at most once in Settle.
+func Damp(was Shown, connected *metav1.Condition, now time.Time) (is Shown, recheck time.Duration) {
+	if connected == nil || connected.Status == metav1.ConditionUnknown {
+		return was, 0 // nothing has changed
+	}
+	down := connected.Status == metav1.ConditionFalse
+	is = was
+	left := is.since(connected, now).Add(Settle).Sub(now)
+	switch {
+	case down && !was.Lagging:
+		is.Lagging = true
+		if was.Top != OverlayOn {
+			is.Reason = connected.Reason
+		}
+	case !down && left <= 0:
+		is.Lagging = false
+	case !down && was.Lagging:
+		recheck = left
+	}
+	if left = is.flip(down, left, now); left > 0 && (recheck == 0 || left < recheck) {
+		recheck = left
+	}
+	if !is.Lagging && is.Top == OverlayOff {
+		is.Reason = ""
+	}
+	return is, recheck
+}
+
+// flip changes what rows at the top phase show, if it is due, or else returns the time until it is.
+// settles is the time for which the spoke has to keep its state to count as settled.
+//
+// On needs a lasting outage. Off follows the first successful contact if it is known to be on: what
+// was shown before this process started stays until the spoke has settled.
+func (s *Shown) flip(down bool, settles time.Duration, now time.Time) time.Duration {
+	target := OverlayOff
+	if down {
+		target = OverlayOn
+	}
+	if s.Top == target {
+		return 0
+	}
+	left := settles
+	if s.Top == OverlayOn {
+		left = 0
+	}
+	if !s.Flipped.IsZero() {
+		left = max(left, s.Flipped.Add(Settle).Sub(now))
+	}
+	if left > 0 {
+		return left
+	}
+	s.Top, s.Flipped = target, now
+	return 0
+}
+
+// outageText is the prefix of the message of every row that shows an outage, and distinguishes it from
+// a row with an answer of a spoke. The cause is only in the spoke's condition: in the rows, each
+// change of it would be a write to every rule.
+const outageText = "the spoke can't be reached; see the condition Connected of SpokeCluster "
+
+func saysOutage(r *v1alpha1.ClusterStatus) bool {
+	return r != nil && strings.HasPrefix(r.Message, outageText)
+}
+
+// withOutage returns a row that shows an outage. All other fields keep their last known values. The
+// reason that was shown first stays as long as the outage lasts.
+func withOutage(r v1alpha1.ClusterStatus, last *v1alpha1.ClusterStatus, reason string) v1alpha1.ClusterStatus {
+	if saysOutage(last) {
+		reason = last.Reason
+	}
+	r.Reason, r.Message = reason, outageText+string(r.Name)
+	return r
+}
+
+// outage adds a spoke's outage to a row of it, or removes it. last is the row in the present status,
+// or nil.
+func (in *Input) outage(spoke *Spoke, last *v1alpha1.ClusterStatus, r v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
+	if r.ObservedGeneration < in.Rule.Generation {
+		// Once shown, the outage stays until there is a verdict on this generation.
+		if spoke.Shown.Lagging || saysOutage(last) {
+			return withOutage(r, last, spoke.Shown.Reason)
+		}
+		return r
+	}
+	if saysOutage(&r) {
+		r.Reason, r.Message = "", "" // only rows at the top are covered
+	}
+	covered := spoke.Shown.Top == OverlayOn || (spoke.Shown.Top == OverlayKept && saysOutage(last) && last.ObservedGeneration == r.ObservedGeneration)
+	if covered && AtTop(&r, in.Rule.Generation) {
+		return withOutage(r, last, spoke.Shown.Reason)
+	}
+	return r
+}

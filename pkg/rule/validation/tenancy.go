@@ -1,0 +1,136 @@
+package validation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/gotemplate"
+	"github.com/rulefleet/rulefleet/pkg/rule/placeholder"
+	"github.com/rulefleet/rulefleet/pkg/rule/promql"
+)
+
+// checkGenerated limits the namespace of generated AlertRules to objects such as templates generate:
+// one rule for a workload, in the place of the workload. Otherwise anyone who may edit them could
+// write to any namespace.
+func checkGenerated(r *v1alpha1.AlertRule, o Options) *rule.Invalid {
+	w, p := r.Spec.WorkloadRef, r.Spec.Placement
+	var field, must string
+	switch {
+	case w == nil:
+		field, must = "spec.workloadRef", "is required"
+	case p.Selector != nil || len(p.Names) != 1 || p.Names[0] != w.Cluster:
+		field, must = "spec.placement", fmt.Sprintf("must name only the cluster of workloadRef (%s)", w.Cluster)
+	case r.Spec.RuleNamespace != "" && r.Spec.RuleNamespace != w.Namespace:
+		field, must = "spec.ruleNamespace", fmt.Sprintf("must be the namespace of workloadRef (%s)", w.Namespace)
+	default:
+		return nil
+	}
+	bad := rule.NewInvalid(field, "%s in namespace %s, which is only for AlertRules as templates generate them; create other AlertRules in namespace %s",
+		must, r.Namespace, o.AdminNamespace)
+	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
+	return bad
+}
+
+// checkTenancy allows an AlertRule outside of Rulefleet's two namespaces to write only to the
+// spokes' namespace of the same name.
+func checkTenancy(r *v1alpha1.AlertRule, o Options) *rule.Invalid {
+	if r.Namespace != "" && r.Namespace == o.AdminNamespace {
+		return nil
+	}
+	if r.Namespace != "" && r.Namespace == o.GeneratedNamespace {
+		return checkGenerated(r, o)
+	}
+	target := delivery.TargetNamespace(r, rule.Cluster{}, delivery.Options{AdminNamespace: o.AdminNamespace})
+	if target == r.Namespace {
+		return nil
+	}
+	field, remedy := "spec.ruleNamespace", "remove spec.ruleNamespace"
+	if r.Spec.RuleNamespace == "" {
+		field, remedy = "spec.workloadRef.namespace", "correct the namespace"
+	}
+	bad := rule.NewInvalid(field, "an AlertRule in namespace %s can only write to namespace %s of the spokes, not to %s; %s, or create the AlertRule in namespace %s or %s of the hub",
+		r.Namespace, r.Namespace, target, remedy, target, o.AdminNamespace)
+	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
+	return bad
+}
+
+// ProtectedLabels checks Tenancy.ProtectedLabels.
+func ProtectedLabels(names []string, clusterLabel string) error {
+	for _, name := range names {
+		switch {
+		case !model.LegacyValidation.IsValidLabelName(name) || strings.HasPrefix(name, model.ReservedLabelPrefix):
+			return fmt.Errorf("%q is not a label that an alert can have; use letters, digits and _, not beginning with a digit or __", name)
+		case name == rule.NamespaceLabel, name == clusterLabel:
+			return fmt.Errorf("label %q is always protected; remove it from the list", name)
+		case name == rule.SeverityLabel, name == rule.DeploymentLabel, name == model.AlertNameLabel:
+			return fmt.Errorf("label %q cannot be protected, because alerts need it; remove it from the list", name)
+		}
+	}
+	return nil
+}
+
+// tenant is a namespace of the hub outside of the operator's two, with the limits of its AlertRules.
+type tenant struct {
+	rule.Tenancy
+
+	namespace, admin string
+}
+
+// tenantOf returns the tenant to which an AlertRule belongs, or nil.
+func tenantOf(r *v1alpha1.AlertRule, o Options) *tenant {
+	if r.Namespace == o.AdminNamespace || r.Namespace == o.GeneratedNamespace {
+		return nil
+	}
+	return &tenant{Tenancy: o.Tenancy, namespace: r.Namespace, admin: o.AdminNamespace}
+}
+
+// check checks what only tenants must not do, in the given fields of an alert. expanded has its texts
+// with their placeholders replaced.
+func (t *tenant) check(a, expanded v1alpha1.AlertSpec) *rule.Invalid {
+	if t == nil {
+		return nil
+	}
+	if length, bad := checkDuration("spec.interval", string(a.Interval)); bad == nil && a.Interval != "" && length < t.MinInterval {
+		return rule.NewInvalid("spec.interval", "%s is too short for an AlertRule outside of namespace %s; use at least %s, or leave the interval out to use that of Prometheus",
+			a.Interval, t.admin, model.Duration(t.MinInterval))
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.Labels)) {
+		if slices.Contains(t.ProtectedLabels, name) {
+			return rule.NewInvalid(rule.Keyed("spec.labels", name), "label %s is protected, because it can decide who is notified: an AlertRule outside of namespace %s cannot set it; remove it", name, t.admin)
+		}
+	}
+	for _, m := range []struct {
+		field string
+		texts map[string]v1alpha1.LabelText
+	}{{"spec.labels", expanded.Labels}, {"spec.annotations", expanded.Annotations}} {
+		if key, found := queries(m.texts); found {
+			return rule.NewInvalid(rule.Keyed(m.field, key), "the function query is not available to an AlertRule outside of namespace %s, because it reads the series of all namespaces; move the query into spec.expr, and use $value and $labels", t.admin)
+		}
+	}
+	if !t.EnforceNamespace || expanded.Expr == "" {
+		return nil
+	}
+	if _, f := promql.Enforce(expanded.Expr, t.namespace); f != nil && (!f.Contradiction || !placeholder.In(a.Expr)) {
+		return rule.InvalidExpr(expanded.Expr, &f.Fault)
+	}
+	return nil
+}
+
+// queries returns the first text that calls Prometheus' function query. The texts are valid.
+func queries(texts map[string]v1alpha1.LabelText) (key string, found bool) {
+	for _, key := range slices.Sorted(maps.Keys(texts)) {
+		if text := string(texts[key]); strings.Contains(text, "query") && strings.Contains(text, "{{") {
+			if uses, err := gotemplate.Uses(text); err != nil || uses["query"] {
+				return key, true
+			}
+		}
+	}
+	return "", false
+}
