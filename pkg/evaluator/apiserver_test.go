@@ -58,7 +58,7 @@ func TestThroughAPIServer(t *testing.T) {
 
 	grant(t, granted, user)
 	eventually(t, func(ctx context.Context) error {
-		if _, _, err = all(ctx, c, ""); KindOf(err) == Forbidden {
+		if _, _, err = all(ctx, c, ""); kindOf(err) == Forbidden {
 			return fmt.Errorf("the grant is not seen yet: %w", err)
 		}
 		return nil

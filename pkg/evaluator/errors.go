@@ -86,8 +86,8 @@ func NewTooMuch(what string, value, limit int64, unit, todo string) *Error {
 // checkServer is what to do about an answer that no Prometheus sends.
 const checkServer = "check which server answers"
 
-// KindOf returns the kind of an error of this package, or "" for any other.
-func KindOf(err error) Kind {
+// kindOf returns the kind of an error of this package, or "" for any other.
+func kindOf(err error) Kind {
 	if bad := (*Error)(nil); errors.As(err, &bad) {
 		return bad.Kind
 	}

@@ -441,7 +441,7 @@ func TestGroupsWithoutAnEnd(t *testing.T) {
 				strings.NewReader(strings.TrimSuffix(strings.Repeat(group, tc.groups), ",")), strings.NewReader(`]}}`)))
 			c.MaxRules = 10
 			_, stats, err := all(t.Context(), c, "")
-			if KindOf(err) != tc.kind || stats.Bytes > 1<<20 {
+			if kindOf(err) != tc.kind || stats.Bytes > 1<<20 {
 				t.Errorf("got %v after %d bytes", err, stats.Bytes)
 			}
 		})

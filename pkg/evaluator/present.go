@@ -62,7 +62,7 @@ type asking struct {
 
 // failed records an error, and reports whether it concerns only one query, so that others can be sent.
 func (a *asking) failed(err error) bool {
-	kind := KindOf(err)
+	kind := kindOf(err)
 	goesOn := kind == Rejected || kind == Partial
 	if a.worst == nil || !goesOn {
 		a.worst = err

@@ -241,8 +241,8 @@ func (b *Brake) suspects(name string) (n int) {
 	return n
 }
 
-// Drop forgets a spoke.
-func (b *Brake) Drop(spoke string) {
+// drop forgets a spoke.
+func (b *Brake) drop(spoke string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.spokes, spoke)

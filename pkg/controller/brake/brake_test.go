@@ -75,7 +75,7 @@ func TestApart(t *testing.T) {
 	if b.mass(Generate, "s") != 0 || b.mass(Generate, "other") != 40 {
 		t.Error("the acknowledgement is not that spoke's")
 	}
-	b.Drop("other")
+	b.drop("other")
 	if b.mass(Generate, "other") != 40 || len(b.spokes) != 2 {
 		t.Error("a spoke that is gone is remembered")
 	}

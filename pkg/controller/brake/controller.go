@@ -113,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	err := r.Client.Get(ctx, req.NamespacedName, sc)
 	switch {
 	case apierrors.IsNotFound(err):
-		r.Brake.Drop(req.Name)
+		r.Brake.drop(req.Name)
 		metrics.HeldDeletions.DeletePartialMatch(map[string]string{"cluster": req.Name})
 		return reconcile.Result{}, nil
 	case err != nil:

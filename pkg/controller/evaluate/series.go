@@ -11,6 +11,7 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rulefleet/rulefleet/pkg/clip"
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
@@ -296,7 +297,7 @@ func (s *series) lacking(n *needs, kube int) (missing []string, ofKube string, c
 		case is.isKube() && kube == presenceUnknown:
 			checked = false
 		case len(missing) < maxMissing:
-			missing = append(missing, clipped(strings.Join(need, " or ")))
+			missing = append(missing, clip.Marked(strings.Join(need, " or "), maxMissingBytes))
 		}
 	}
 	return missing, ofKube, checked
@@ -352,13 +353,6 @@ func (s *series) gone(selector string) bool {
 	}
 	metric := s.known[is.metric]
 	return is.missing() || metric.missing() && !metric.at.Before(is.at)
-}
-
-func clipped(s string) string {
-	if len(s) <= maxMissingBytes {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxMissingBytes-len("…")], "") + "…"
 }
 
 // missing returns the selectors of a PrometheusRule without series, and whether that is known.

@@ -102,7 +102,7 @@ func (k *Kinds) Learn(ctx context.Context) (all bool, err error) {
 // Start records the time without a leader, and then a kind that was gone as soon as it is back: an early record dates
 // its objects more precisely. It returns when ctx ends.
 func (k *Kinds) Start(ctx context.Context) error {
-	for err := k.RecordGap(ctx); err != nil && ctx.Err() == nil; err = k.RecordGap(ctx) {
+	for err := k.recordGap(ctx); err != nil && ctx.Err() == nil; err = k.recordGap(ctx) {
 		log.FromContext(ctx).Error(err, "recording the time without a leader failed; retrying")
 		select {
 		case <-ctx.Done():

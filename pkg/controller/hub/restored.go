@@ -43,9 +43,9 @@ func (k *Kinds) RecordRestore(ctx context.Context) error {
 	return k.rewrite(ctx, func(p *past) { p.restored = now })
 }
 
-// RecordGap records the time in which no leader could write before this process acquired the Lease. Before a backup
+// recordGap records the time in which no leader could write before this process acquired the Lease. Before a backup
 // of etcd is restored, a leader may have written in that time: its renewals are lost with the restore.
-func (k *Kinds) RecordGap(ctx context.Context) error {
+func (k *Kinds) recordGap(ctx context.Context) error {
 	g := k.ownGap()
 	if k.writer == nil || !g.to.After(g.from) {
 		return nil

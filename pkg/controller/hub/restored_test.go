@@ -81,7 +81,7 @@ func TestRestoreByTheLease(t *testing.T) {
 			if got := r.undone(k, tc.made); got != tc.want {
 				t.Errorf("got %v", got)
 			}
-			if err := k.RecordGap(t.Context()); err != nil {
+			if err := k.recordGap(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			later := r.start()
@@ -90,7 +90,7 @@ func TestRestoreByTheLease(t *testing.T) {
 				t.Errorf("the next leader says %v", got)
 			}
 			before := r.writes
-			if err := later.RecordGap(t.Context()); err != nil || r.writes != before {
+			if err := later.recordGap(t.Context()); err != nil || r.writes != before {
 				t.Errorf("a short time without a leader made %d writes: %v", r.writes-before, err)
 			}
 		})
@@ -108,7 +108,7 @@ func TestGaps(t *testing.T) {
 		k.Former = func() (renewed, acquired time.Time) {
 			return at(time.Duration(n) * time.Hour), at(time.Duration(n)*time.Hour + time.Minute)
 		}
-		if err := k.RecordGap(t.Context()); err != nil {
+		if err := k.recordGap(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
