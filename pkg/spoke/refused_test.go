@@ -162,3 +162,36 @@ func checkRefused(t *testing.T, err error, field string) {
 		}
 	}
 }
+
+// A kubeconfig that is refused shows as the condition Connected, and not as an error of the hub. One that is not
+// refused is connected with the choice of evaluators that it is registered with.
+func TestRegister(t *testing.T) {
+	p := NewProvider(Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // nothing is connected
+	p.base = ctx
+	close(p.started)
+	chosen := false
+	choose := func(context.Context, string, string, Evaluators, Look) ([]v1alpha1.Evaluator, error) {
+		chosen = true
+		return nil, nil
+	}
+	finding, err := p.Register(t.Context(), "s", []byte(kubeconfigText(goodCluster, "exec: {command: x}")), choose)
+	if err != nil || finding == nil || finding.Reason != v1alpha1.ReasonInvalidKubeconfig || !strings.Contains(finding.Message, "user.exec") || p.entries["s"] != nil {
+		t.Errorf("got %+v, %v", finding, err)
+	}
+	finding, err = p.Register(t.Context(), "s", []byte(kubeconfigText(goodCluster, "client-certificate-data: "+b64("x")+", client-key-data: "+b64("x"))), choose)
+	if err != nil || finding == nil || finding.Reason != v1alpha1.ReasonInvalidKubeconfig || p.entries["s"] != nil {
+		t.Errorf("got %+v, %v", finding, err)
+	}
+	if finding, err = p.Register(t.Context(), "s", []byte(kubeconfigText(goodCluster, goodUser)), choose); err != nil || finding != nil {
+		t.Fatalf("got %+v, %v", finding, err)
+	}
+	registered := p.entries["s"].pending.conn.choose
+	if registered == nil {
+		t.Fatal("it has no choice")
+	}
+	if _, err := registered(t.Context(), "s", "", Evaluators{}, nil); err != nil || !chosen {
+		t.Errorf("it has another choice: %v", err)
+	}
+}

@@ -172,11 +172,13 @@ func newDialer() *net.Dialer {
 
 // Route returns the proxy to a server and the dial function to the proxy or the server, or a RefusedError about
 // the field that names the server.
-func (a Allowance) Route(field string, server *url.URL) (proxyFunc, dialFunc, error) {
+func (a Allowance) Route(field string, server *url.URL) (
+	proxy func(*http.Request) (*url.URL, error), dial func(ctx context.Context, network, address string) (net.Conn, error), err error,
+) {
 	if err := a.checkHost(field, server.Hostname()); err != nil {
 		return nil, nil, err
 	}
-	proxy, dial := a.route(field, server)
+	proxy, dial = a.route(field, server)
 	return proxy, dial, nil
 }
 
