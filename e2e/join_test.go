@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
@@ -304,6 +305,25 @@ func (j *joinTest) first(t *testing.T) {
 		t.Errorf("the Secret has labels %v and annotations %v", s.Labels, s.Annotations)
 	}
 
+	// The status shows when the token expires: --duration is a year by default, and the spoke grants it.
+	eventually(t, "the credential is shown", func(ctx context.Context) error {
+		var sc v1alpha1.SpokeCluster
+		if err := j.Hub.Client.Get(ctx, client.ObjectKey{Name: spokeA}, &sc); err != nil {
+			return err
+		}
+		valid, c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionCredentialValid), sc.Status.Credential
+		if valid == nil || valid.Status != metav1.ConditionTrue || valid.Reason != v1alpha1.ReasonCredentialValid || c == nil {
+			return fmt.Errorf("%+v: %+v", c, valid)
+		}
+		if left, life := time.Until(c.ExpirationTime.Time), 365*24*time.Hour; left > life || left < life-time.Hour {
+			return fmt.Errorf("it expires in %s", left)
+		}
+		if third := c.ExpirationTime.Sub(c.RenewalTime.Time); (third - 365*8*time.Hour).Abs() > time.Second {
+			return fmt.Errorf("it is renewed %s before", third)
+		}
+		return nil
+	})
+
 	// What the account has in addition to any other account is what the page documents.
 	must(t, spoke.Client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "stranger"}}))
 	other, err := spoke.ServiceAccountKubeconfig(t.Context(), client.ObjectKey{Namespace: "default", Name: "stranger"})
@@ -502,6 +522,14 @@ func (j *joinTest) static(t *testing.T) {
 	}
 	j.k.expect(t, exit.OK, "token that does not expire", j.join("--auth", "static")...)
 	isStatic()
+	eventually(t, "the new credential is shown", func(ctx context.Context) error {
+		var sc v1alpha1.SpokeCluster
+		err := j.Hub.Client.Get(ctx, client.ObjectKey{Name: spokeA}, &sc)
+		if valid := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionCredentialValid); err == nil && (sc.Status.Credential != nil || valid == nil || valid.Message != "the token does not expire") {
+			err = fmt.Errorf("%+v: %+v", sc.Status.Credential, valid)
+		}
+		return err
+	})
 	j.k.expect(t, exit.OK, "token that does not expire", j.join()...)
 	isStatic()
 	j.k.expect(t, exit.Usage, "the token does not expire", j.join("--duration", "1h")...)

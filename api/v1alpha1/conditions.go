@@ -33,6 +33,10 @@ const (
 	// ConditionEvaluating is True when every chosen Prometheus and ThanosRuler answers, and False when one
 	// of them does not answer. Otherwise it is Unknown: Rulefleet is not allowed to query one of them.
 	ConditionEvaluating = "Evaluating"
+	// ConditionCredentialValid is True while the credential in the kubeconfig has not expired. It is False
+	// when it has expired, or when the spoke rejects it, and Unknown if the credential does not say when it
+	// expires. It does not affect ConditionReady: an expired credential does when the spoke rejects it.
+	ConditionCredentialValid = "CredentialValid"
 )
 
 // Reasons of the conditions Accepted, Ready and Stalled of an AlertRule.
@@ -186,8 +190,20 @@ const (
 	// ReasonConnecting is Connected=Unknown: the spoke has not answered yet, or its objects are being
 	// read. In the second case, the message says how many have been read.
 	ReasonConnecting = "Connecting"
-	// ReasonAuthFailed is Connected=False: the spoke does not accept the credential.
+	// ReasonAuthFailed is Connected=False and, if the credential has not expired, CredentialValid=False: the
+	// spoke does not accept the credential.
 	ReasonAuthFailed = "AuthFailed"
+	// ReasonCredentialValid is CredentialValid=True: the message says when the credential expires, or that
+	// it does not expire.
+	ReasonCredentialValid = "Valid"
+	// ReasonExpiring is CredentialValid=True with a warning: less than a third of the life of the credential
+	// is left. The message says how to renew it.
+	ReasonExpiring = "Expiring"
+	// ReasonExpired is CredentialValid=False: the credential has expired. The message says how to renew it.
+	ReasonExpired = "Expired"
+	// ReasonExpirationUnknown is CredentialValid=Unknown: the credential does not say when it expires. It is
+	// a password, or a token that is not a JWT.
+	ReasonExpirationUnknown = "ExpirationUnknown"
 	// ReasonInvalidKubeconfig is Connected=False: the kubeconfig is refused. The message names the
 	// field.
 	ReasonInvalidKubeconfig = "InvalidKubeconfig"

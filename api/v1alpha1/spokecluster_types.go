@@ -19,6 +19,7 @@ import (
 // +kubebuilder:printcolumn:name="Deployments",type=integer,JSONPath=`.status.deployments`
 // +kubebuilder:printcolumn:name="Rules",type=integer,JSONPath=`.status.rules`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Credential Expires",type=string,priority=1,JSONPath=`.status.credential.expirationTime`
 type SpokeCluster struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -184,8 +185,9 @@ type SpokeClusterStatus struct {
 	// conditions are Connected (the spoke's API server answers, and all required objects can be read),
 	// PrometheusRuleServed (the spoke serves PrometheusRules, and they can be read), EvaluatorsFound (a
 	// Prometheus or ThanosRuler is chosen to evaluate the rules), Evaluating (each chosen one answers),
-	// MetricsPresent (they have the metrics of kube-state-metrics, if rules need them) and Ready (Connected
-	// and PrometheusRuleServed are True, and nothing prevents Rulefleet from writing the rules).
+	// MetricsPresent (they have the metrics of kube-state-metrics, if rules need them), CredentialValid (the
+	// credential in the kubeconfig has not expired) and Ready (Connected and PrometheusRuleServed are True, and
+	// nothing prevents Rulefleet from writing the rules).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -235,10 +237,29 @@ type SpokeClusterStatus struct {
 	// +optional
 	PendingDeletions *PendingDeletions `json:"pendingDeletions,omitempty"`
 
+	// credential shows how long the credential in the kubeconfig is valid: the token or the client
+	// certificate with which Rulefleet is connected. It is absent if the credential does not say when it
+	// expires.
+	// +optional
+	Credential *SpokeCredential `json:"credential,omitempty"`
+
 	// lastContactTime is the time of the spoke's last answer. It is only updated when the status of
 	// Connected changes, so it is not a heartbeat.
 	// +optional
 	LastContactTime metav1.Time `json:"lastContactTime,omitzero"`
+}
+
+// SpokeCredential shows how long the credential of a spoke is valid, according to the credential itself.
+type SpokeCredential struct {
+	// expirationTime is the time at which the credential expires.
+	// +optional
+	ExpirationTime metav1.Time `json:"expirationTime,omitzero"`
+
+	// renewalTime is the time at which a third of the credential's life is left. From that time on, the
+	// condition CredentialValid has the reason Expiring. It is absent if the credential does not say when it
+	// was issued.
+	// +optional
+	RenewalTime metav1.Time `json:"renewalTime,omitzero"`
 }
 
 // PendingDeletions are the rules of a spoke that have to be deleted but are still there.

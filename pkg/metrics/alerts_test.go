@@ -148,6 +148,12 @@ var situations = map[string][]situation{
 		{"behind", map[string]string{backlog: "0+60x200"}, 37, map[string]string{"controller": "distribute"}},
 		{"a large spoke was engaged", map[string]string{backlog: "0+60x20 0x200"}, 60, nil},
 	},
+	"RulefleetSpokeCredentialExpiring": {
+		{"not renewed", map[string]string{renewal("a"): "600x200", renewal("b"): "999999x200"}, 26, map[string]string{"cluster": "a"}},
+		{"to be renewed soon", map[string]string{renewal("a"): "1800x200"}, 30, nil},
+		{"renewed late", map[string]string{renewal("a"): "600x20 999999x200"}, 30, nil},
+		{"without an expiration", map[string]string{ready("a", "Ready"): "1x200"}, 30, nil},
+	},
 	"RulefleetWebhookCertificateExpiring": {
 		{"days are left", certificate(10), 20, once},
 		{"about to be replaced", certificate(28), 20, nil},
@@ -160,6 +166,10 @@ const backlog = `rulefleet_queue_backlog_seconds{controller="distribute"}`
 func leads(pod string) string {
 	return fmt.Sprintf(`leader_election_master_status{name="rulefleet-manager",pod=%q}`, pod)
 }
+func renewal(cluster string) string {
+	return fmt.Sprintf("rulefleet_spoke_credential_renewal_timestamp_seconds{cluster=%q}", cluster)
+}
+
 func ready(cluster, reason string) string {
 	return fmt.Sprintf("rulefleet_spoke_ready{cluster=%q,reason=%q}", cluster, reason)
 }

@@ -31,13 +31,23 @@ const (
 var (
 	spokesDesc = atScrape(Metric{
 		Name: "rulefleet_spokes", Labels: []string{"condition", "status", "reason"},
-		Help: "Number of SpokeClusters by condition, status and reason (None: the spoke has not been checked yet). EvaluatorsFound, Evaluating and MetricsPresent are counted only if the condition exists.",
+		Help: "Number of SpokeClusters by condition, status and reason (None: the spoke has not been checked yet). EvaluatorsFound, Evaluating, MetricsPresent and CredentialValid are counted only if the condition exists.",
 		Use:  "`condition=\"Ready\",status=\"False\"` counts the spokes that are not Ready, for the reason in the label `reason`, and `condition=\"Evaluating\",status=\"False\"` those whose Prometheus does not answer. [Reasons](reasons.md#spokecluster) explains each reason.",
 	})
 	readyDesc = atScrape(Metric{
 		Name: "rulefleet_spoke_ready", Labels: []string{"cluster", "reason"},
 		Help: "1 if a SpokeCluster is Ready, else 0, with the reason. There is one series for each spoke.",
 		Use:  "A spoke that stays at 0 needs attention (alert `RulefleetSpokeNotReady`), unless the reason is intended: Suspended or Leaving. Contested and DeletionsHeld have their own alerts (`RulefleetContested`, `RulefleetDeletionsHeld`). A spoke at 1 with another reason than Ready is managed, but has a problem: EvaluatorUnreachable, KubeStateMetricsMissing, Ambiguous or RulesFailing (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`, `RulefleetRulesNotEvaluated`, `RulefleetRulesFailing`). `kubectl describe spoke NAME` says what to do.",
+	})
+	credentialExpirationDesc = atScrape(Metric{
+		Name: "rulefleet_spoke_credential_expiration_timestamp_seconds", Labels: []string{"cluster"},
+		Help: "Time at which the credential in the kubeconfig of a spoke expires, in seconds since the epoch. Spokes whose credential does not expire, or does not say when, have no series.",
+		Use:  "The spoke can't be managed from that time on (reason AuthFailed), unless the credential is renewed before. [Renew tokens](../how-to/register.md#renew-tokens) says how.",
+	})
+	credentialRenewalDesc = atScrape(Metric{
+		Name: "rulefleet_spoke_credential_renewal_timestamp_seconds", Labels: []string{"cluster"},
+		Help: "Time at which a third of the life of the credential in the kubeconfig of a spoke is left, in seconds since the epoch. Spokes whose credential does not say when it was issued have no series.",
+		Use:  "Once it has passed, renew the credential (alert `RulefleetSpokeCredentialExpiring`).",
 	})
 	rulesDesc = atScrape(Metric{
 		Name: "rulefleet_rules", Labels: []string{"cluster", "phase", "reason"},
@@ -129,7 +139,7 @@ func (f *Fleet) Lead(s Source) (end func()) {
 
 // Describe implements prometheus.Collector.
 func (f *Fleet) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{spokesDesc, readyDesc, rulesDesc, alertRulesDesc, alertsDesc, depthDesc, backlogDesc} {
+	for _, d := range []*prometheus.Desc{spokesDesc, readyDesc, credentialExpirationDesc, credentialRenewalDesc, rulesDesc, alertRulesDesc, alertsDesc, depthDesc, backlogDesc} {
 		ch <- d
 	}
 }
@@ -152,23 +162,29 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// evaluatorConditions are the conditions that a spoke does not always have.
-var evaluatorConditions = []string{v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating, v1alpha1.ConditionMetricsPresent}
+// optionalConditions are the conditions that a spoke does not always have.
+var optionalConditions = []string{
+	v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating, v1alpha1.ConditionMetricsPresent, v1alpha1.ConditionCredentialValid,
+}
 
 // spokeConditions are all conditions that are counted.
-var spokeConditions = append([]string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady}, evaluatorConditions...)
+var spokeConditions = append([]string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady}, optionalConditions...)
 
 func collectSpokes(ch chan<- prometheus.Metric, spokes []v1alpha1.SpokeCluster) {
 	counts := map[Condition]int{}
 	for i := range spokes {
 		sc := &spokes[i]
+		if c := sc.Status.Credential; c != nil {
+			sendTime(ch, credentialExpirationDesc, c.ExpirationTime, sc.Name)
+			sendTime(ch, credentialRenewalDesc, c.RenewalTime, sc.Name)
+		}
 		for _, kind := range spokeConditions {
 			c := Condition{Type: kind, Status: metav1.ConditionUnknown}
 			is := apimeta.FindStatusCondition(sc.Status.Conditions, kind)
 			switch {
 			case is != nil:
 				c.Status, c.Reason = is.Status, is.Reason
-			case slices.Contains(evaluatorConditions, kind):
+			case slices.Contains(optionalConditions, kind):
 				continue // there may never be one
 			}
 			c.Reason = reason(c.Reason)
@@ -261,6 +277,13 @@ func sendConditions(ch chan<- prometheus.Metric, desc *prometheus.Desc, counts m
 
 func send(ch chan<- prometheus.Metric, desc *prometheus.Desc, value float64, labels ...string) {
 	ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+}
+
+// sendTime sends a time, unless it is zero.
+func sendTime(ch chan<- prometheus.Metric, desc *prometheus.Desc, t metav1.Time, labels ...string) {
+	if !t.IsZero() {
+		send(ch, desc, float64(t.Unix()), labels...)
+	}
 }
 
 func truth(b bool) float64 {

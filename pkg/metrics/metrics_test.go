@@ -20,14 +20,22 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
+// expiring is one whose credential has a life of 900 s.
+func expiring(sc v1alpha1.SpokeCluster) v1alpha1.SpokeCluster {
+	sc.Status.Credential = &v1alpha1.SpokeCredential{ExpirationTime: metav1.Unix(1900, 0), RenewalTime: metav1.Unix(1600, 0)}
+	sc.Status.Conditions = append(sc.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionCredentialValid, Status: "True", Reason: v1alpha1.ReasonExpiring})
+	return sc
+}
+
 func spokeCluster(name string, status metav1.ConditionStatus, reason string) v1alpha1.SpokeCluster {
 	sc := v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	sc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: status, Reason: reason}}
 	return sc
 }
 
-// unasked is one whose Prometheus does not answer.
+// unasked is one whose Prometheus does not answer, and whose credential does not say when it was issued.
 func unasked(sc v1alpha1.SpokeCluster) v1alpha1.SpokeCluster {
+	sc.Status.Credential = &v1alpha1.SpokeCredential{ExpirationTime: metav1.Unix(1000, 0)}
 	sc.Status.Conditions = append(sc.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionEvaluating, Status: "False", Reason: v1alpha1.ReasonEvaluatorUnreachable})
 	return sc
 }
@@ -37,7 +45,7 @@ func source() Source {
 	return Source{
 		Spokes: func() ([]v1alpha1.SpokeCluster, error) {
 			return []v1alpha1.SpokeCluster{
-				spokeCluster("a", "True", v1alpha1.ReasonReady), unasked(spokeCluster("b", "True", v1alpha1.ReasonReady)),
+				expiring(spokeCluster("a", "True", v1alpha1.ReasonReady)), unasked(spokeCluster("b", "True", v1alpha1.ReasonReady)),
 				spokeCluster("c", "False", v1alpha1.ReasonUnreachable), spokeCluster("d", "False", "FromElsewhere"), {ObjectMeta: metav1.ObjectMeta{Name: "e"}},
 			}, nil
 		},
@@ -77,6 +85,13 @@ rulefleet_spoke_ready{cluster="b",reason="Ready"} 1
 rulefleet_spoke_ready{cluster="c",reason="Unreachable"} 0
 rulefleet_spoke_ready{cluster="d",reason="Other"} 0
 rulefleet_spoke_ready{cluster="e",reason="None"} 0
+# HELP rulefleet_spoke_credential_expiration_timestamp_seconds Time at which the credential in the kubeconfig of a spoke expires, in seconds since the epoch. Spokes whose credential does not expire, or does not say when, have no series.
+# TYPE rulefleet_spoke_credential_expiration_timestamp_seconds gauge
+rulefleet_spoke_credential_expiration_timestamp_seconds{cluster="a"} 1900
+rulefleet_spoke_credential_expiration_timestamp_seconds{cluster="b"} 1000
+# HELP rulefleet_spoke_credential_renewal_timestamp_seconds Time at which a third of the life of the credential in the kubeconfig of a spoke is left, in seconds since the epoch. Spokes whose credential does not say when it was issued have no series.
+# TYPE rulefleet_spoke_credential_renewal_timestamp_seconds gauge
+rulefleet_spoke_credential_renewal_timestamp_seconds{cluster="a"} 1600
 # HELP rulefleet_rules Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: all other spokes, spokes that a placement names but that are not registered, and spokes whose state is still unknown after a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series.
 # TYPE rulefleet_rules gauge
 rulefleet_rules{cluster="_other",phase="Applied",reason="None"} 0
@@ -107,13 +122,13 @@ func TestFleet(t *testing.T) {
 	}
 	end := f.Lead(source())
 	err := testutil.CollectAndCompare(f, strings.NewReader(wantFleet),
-		"rulefleet_spoke_ready", "rulefleet_rules", "rulefleet_alertrules", "rulefleet_alerts", "rulefleet_queue_backlog_seconds")
+		"rulefleet_spoke_ready", "rulefleet_spoke_credential_expiration_timestamp_seconds", "rulefleet_spoke_credential_renewal_timestamp_seconds", "rulefleet_rules", "rulefleet_alertrules", "rulefleet_alerts", "rulefleet_queue_backlog_seconds")
 	if err != nil {
 		t.Error(err)
 	}
 	for labels, want := range map[string]float64{
 		"Ready True Ready": 2, "Ready False Unreachable": 1, "Ready False Other": 1, "Ready Unknown None": 1, "Connected Unknown None": 5,
-		"Evaluating False EvaluatorUnreachable": 1, "Evaluating Unknown None": -1, "MetricsPresent Unknown None": -1,
+		"Evaluating False EvaluatorUnreachable": 1, "Evaluating Unknown None": -1, "CredentialValid True Expiring": 1, "CredentialValid Unknown None": -1, "MetricsPresent Unknown None": -1,
 	} {
 		t.Run(labels, func(t *testing.T) {
 			if got := valueOf(t, f, "rulefleet_spokes", labels); got != want {

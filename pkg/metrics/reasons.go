@@ -26,6 +26,7 @@ var reasons = []string{
 	v1alpha1.ReasonMetricsPresent, v1alpha1.ReasonMetricsMissing, v1alpha1.ReasonKubeStateMetricsMissing,
 	v1alpha1.ReasonEvaluatorsFound, v1alpha1.ReasonNoSuchEvaluator, v1alpha1.ReasonTooManyRules, v1alpha1.ReasonEvaluating,
 	v1alpha1.ReasonNotGranted, v1alpha1.ReasonRestored, v1alpha1.ReasonTooLarge, v1alpha1.ReasonLimitExceeded, v1alpha1.ReasonTenantNotAllowed,
+	v1alpha1.ReasonCredentialValid, v1alpha1.ReasonExpiring, v1alpha1.ReasonExpired, v1alpha1.ReasonExpirationUnknown,
 }
 
 // reason returns a reason as the value of a label.

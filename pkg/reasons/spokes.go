@@ -5,6 +5,7 @@ import "github.com/rulefleet/rulefleet/api/v1alpha1"
 const (
 	accepted       = v1alpha1.ConditionAccepted
 	connected      = v1alpha1.ConditionConnected
+	credential     = v1alpha1.ConditionCredentialValid
 	evaluating     = v1alpha1.ConditionEvaluating
 	found          = v1alpha1.ConditionEvaluatorsFound
 	metricsPresent = v1alpha1.ConditionMetricsPresent
@@ -81,10 +82,39 @@ var ofSpokes = []Reason{
 			" On Evaluating, follow the message.",
 	},
 	{
-		Name: v1alpha1.ReasonAuthFailed, On: []string{connected, served, ready},
+		Name: v1alpha1.ReasonAuthFailed, On: []string{connected, served, credential, ready},
 		Message: "the spoke rejects the credential (401); put a kubeconfig with a valid credential into the Secret",
-		Meaning: "The spoke rejects the credential (401). It has expired or was revoked.",
-		Remedy:  "[Register the spoke again](../how-to/register.md#renew-tokens) with the same options, or put a kubeconfig with a valid credential into the Secret.",
+		Meaning: "The spoke rejects the credential (401). It has expired or was revoked. If it has expired, the message says when, and" +
+			" CredentialValid has the reason Expired.",
+		Remedy: "[Register the spoke again](../how-to/register.md#renew-tokens) with the same options, or put a kubeconfig with a valid credential into the Secret.",
+	},
+	{
+		Name: v1alpha1.ReasonCredentialValid, On: []string{credential},
+		Message: "the token expires at 2026-12-31T12:00:00Z",
+		Meaning: "The credential in the kubeconfig has not expired, or does not expire. The message says which.", Remedy: nothing,
+	},
+	{
+		Name: v1alpha1.ReasonExpiring, On: []string{credential},
+		Message: "the token expires at 2026-12-31T12:00:00Z; before that, run 'kubectl rulefleet join eu-1 --spoke-context CONTEXT' again with" +
+			" the same options, or put a kubeconfig with a new credential into the Secret of the spoke",
+		Meaning: "CredentialValid is True, but less than a third of the life of the credential is left (`status.credential.renewalTime`)." +
+			" The spoke is managed until the credential expires.",
+		Remedy: "[Renew the credential](../how-to/register.md#renew-tokens) before the time in the message.",
+	},
+	{
+		Name: v1alpha1.ReasonExpired, On: []string{credential},
+		Message: "the token expired at 2026-12-31T12:00:00Z; run 'kubectl rulefleet join eu-1 --spoke-context CONTEXT' again with the same" +
+			" options, or put a kubeconfig with a new credential into the Secret of the spoke",
+		Meaning: "The credential has expired, by the hub's clock. As soon as the spoke rejects it, Connected and Ready have the reason" +
+			" AuthFailed. The rules stay in the spoke and keep alerting.",
+		Remedy: "[Renew the credential](../how-to/register.md#renew-tokens). If Connected is True and stays so, compare the clocks of the hub" +
+			" and the spoke.",
+	},
+	{
+		Name: v1alpha1.ReasonExpirationUnknown, On: []string{credential},
+		Message: "the token does not say when it expires",
+		Meaning: "The credential is a password, or a token that is not a JWT, so Rulefleet cannot warn before it expires.",
+		Remedy:  "Nothing, if it is renewed in another way. Otherwise use a token of a ServiceAccount or a client certificate.",
 	},
 	{
 		Name: v1alpha1.ReasonForbidden, On: []string{connected, served, ready},

@@ -70,7 +70,9 @@ type connection struct {
 	name string
 	log  logr.Logger
 	cfg  *rest.Config
-	http *http.Client
+	// credential is what the credential of cfg says about itself.
+	credential kubeconfig.Credential
+	http       *http.Client
 	// lookout probes the version over its own connection, because a probe over http would wait behind lists. The
 	// identity is read over http.
 	lookout *lookout
@@ -131,7 +133,7 @@ type session struct {
 
 func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, error) {
 	c := &connection{
-		name: name, p: p, cfg: cfg, kick: make(chan struct{}, 1),
+		name: name, p: p, cfg: cfg, credential: kubeconfig.CredentialOf(cfg), kick: make(chan struct{}, 1),
 		log: p.log.WithValues("cluster", name), restores: newRestores(), reads: newReadings(), together: newTogether(p.opts.Limits),
 	}
 	c.breaker = NewBreaker(func() {

@@ -43,6 +43,8 @@ type Observation struct {
 	Counts Counts
 	// Evaluators are its Prometheus and ThanosRuler objects.
 	Evaluators Evaluators
+	// Credential is what the credential says about itself.
+	Credential kubeconfig.Credential
 	// Contact is when the spoke last answered.
 	Contact time.Time
 }
@@ -50,7 +52,7 @@ type Observation struct {
 // equal reports whether two observations are the same, except for Contact.
 func (o Observation) equal(other Observation) bool {
 	return o.Connected == other.Connected && o.Served == other.Served && o.Writes == other.Writes &&
-		o.Version == other.Version && o.Identity == other.Identity && o.Counts == other.Counts && o.Evaluators.equal(other.Evaluators)
+		o.Version == other.Version && o.Identity == other.Identity && o.Counts == other.Counts && o.Credential == other.Credential && o.Evaluators.equal(other.Evaluators)
 }
 
 // Into writes an observation into a status.

@@ -519,6 +519,7 @@ func (p *Provider) observe(c *connection, seen Observation) {
 		p.mu.Unlock()
 		return
 	}
+	seen.Credential = c.credential
 	was := e.observation()
 	if e.pending != nil && e.pending.conn == c && e.spoke != nil && e.seen != nil {
 		// The last good connection stays in use until the new one works.

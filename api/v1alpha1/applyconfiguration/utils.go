@@ -52,6 +52,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.SpokeClusterSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SpokeClusterStatus"):
 		return &apiv1alpha1.SpokeClusterStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SpokeCredential"):
+		return &apiv1alpha1.SpokeCredentialApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("TenantSelection"):
 		return &apiv1alpha1.TenantSelectionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("WorkloadReference"):

@@ -43,6 +43,7 @@ func (r *Reconciler) announce(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, 
 		}
 		r.event(sc, secret, severity(is), is.Reason, is.Message)
 	}
+	r.announceCredential(sc, secret, conditions)
 }
 
 // severity is the condition status that decides whether an Event is a warning. Ready with any reason other

@@ -66,6 +66,9 @@ type Reconciler struct {
 	// Log is the logger.
 	Log logr.Logger
 
+	// now is the clock of tests, or nil.
+	now func() time.Time
+
 	mu      sync.Mutex
 	learned bool
 	// uids are the UIDs of the last seen SpokeClusters.
@@ -152,11 +155,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	var again time.Duration
 	n.contested, again = r.Contests.InSpoke(req.Name)
-	status := statusOf(sc, n, metav1.Now())
+	now := r.time()
+	status := statusOf(sc, n, metav1.NewTime(now))
 	tellFailing(&status, failing(r.Failures, sc, n.seen))
 	r.tellEvaluation(&status, sc, n)
 	later, err := r.show(ctx, sc, secret, status)
-	return reconcile.Result{RequeueAfter: interval.Soonest(wait, again, later)}, err
+	return reconcile.Result{RequeueAfter: interval.Soonest(wait, again, later, n.validity(req.Name, now).wait())}, err
 }
 
 // show writes a status if it differs, and emits Events about transitions. It returns how long to wait if another client

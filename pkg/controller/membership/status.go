@@ -64,6 +64,8 @@ func statusOf(sc *v1alpha1.SpokeCluster, n news, now metav1.Time) v1alpha1.Spoke
 		}
 		connected = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "waiting for the first answer of the spoke"}
 	}
+	credential := n.validity(sc.Name, now.Time)
+	connected = credential.explain(connected)
 	out.ObservedGeneration = sc.Generation
 	set := func(kind string, f spoke.Finding) { setCondition(&out, sc.Generation, kind, f, now) }
 	was := meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionConnected)
@@ -74,6 +76,7 @@ func statusOf(sc *v1alpha1.SpokeCluster, n news, now metav1.Time) v1alpha1.Spoke
 	if serves = whileConnected(serves, connected, out.Conditions); serves.Status != "" {
 		set(v1alpha1.ConditionPrometheusRuleServed, serves)
 	}
+	credential.into(&out, sc.Generation, connected)
 	set(v1alpha1.ConditionReady, readiness(sc, out.Conditions, n))
 	return out
 }

@@ -109,7 +109,7 @@ var tones = [...]output.Tone{output.Bad, output.Warn, output.Warn, output.Good}
 func spokesTable(list []v1alpha1.SpokeCluster, wide bool, now time.Time) *output.Table {
 	t := &output.Table{Columns: []string{"NAME", "READY", "REASON", "VERSION", "DEPLOYMENTS", "RULES", "HELD", "AGE"}}
 	if wide {
-		t.Columns = append(t.Columns, "PROMETHEUS", "LABELS", "MESSAGE")
+		t.Columns = append(t.Columns, "CREDENTIAL", "PROMETHEUS", "LABELS", "MESSAGE")
 	}
 	for i := range list {
 		s := &list[i]
@@ -125,7 +125,7 @@ func spokesTable(list []v1alpha1.SpokeCluster, wide bool, now time.Time) *output
 			{Text: fmt.Sprint(held), Tone: toneIf(held > 0, output.Warn)}, output.Text(age(s.CreationTimestamp, now)),
 		}
 		if wide {
-			row = append(row, output.Text(chosen(s)), output.Text(cmp.Or(labels.FormatLabels(s.Labels), "-")), output.Text(ready.Message))
+			row = append(row, credential(s, now), output.Text(chosen(s)), output.Text(cmp.Or(labels.FormatLabels(s.Labels), "-")), output.Text(ready.Message))
 		}
 		t.Add(row...)
 	}
@@ -151,6 +151,21 @@ func age(since metav1.Time, now time.Time) string {
 		return "-"
 	}
 	return duration.HumanDuration(now.Sub(since.Time))
+}
+
+// credential says when the credential of a spoke expires.
+func credential(s *v1alpha1.SpokeCluster, now time.Time) output.Cell {
+	valid := condition(s.Status.Conditions, v1alpha1.ConditionCredentialValid)
+	c := s.Status.Credential
+	switch {
+	case c != nil && now.Before(c.ExpirationTime.Time):
+		return output.Cell{Text: "expires in " + duration.HumanDuration(c.ExpirationTime.Sub(now)), Tone: toneIf(valid.Reason == v1alpha1.ReasonExpiring, output.Warn)}
+	case c != nil:
+		return output.Cell{Text: "expired", Tone: output.Bad}
+	case valid.Status == metav1.ConditionTrue:
+		return output.Text("does not expire")
+	}
+	return output.Text("-")
 }
 
 // chosen names the Prometheus and ThanosRulers that evaluate the rules of a spoke.

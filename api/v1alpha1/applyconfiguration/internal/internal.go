@@ -535,6 +535,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: credential
+      type:
+        namedType: com.github.rulefleet.rulefleet.api.v1alpha1.SpokeCredential
     - name: deployments
       type:
         scalar: numeric
@@ -565,6 +568,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: rules
       type:
         scalar: numeric
+- name: com.github.rulefleet.rulefleet.api.v1alpha1.SpokeCredential
+  map:
+    fields:
+    - name: expirationTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: renewalTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.State
   scalar: string
 - name: com.github.rulefleet.rulefleet.api.v1alpha1.TenantSelection

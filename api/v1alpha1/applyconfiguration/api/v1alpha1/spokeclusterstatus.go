@@ -18,8 +18,9 @@ type SpokeClusterStatusApplyConfiguration struct {
 	// conditions are Connected (the spoke's API server answers, and all required objects can be read),
 	// PrometheusRuleServed (the spoke serves PrometheusRules, and they can be read), EvaluatorsFound (a
 	// Prometheus or ThanosRuler is chosen to evaluate the rules), Evaluating (each chosen one answers),
-	// MetricsPresent (they have the metrics of kube-state-metrics, if rules need them) and Ready (Connected
-	// and PrometheusRuleServed are True, and nothing prevents Rulefleet from writing the rules).
+	// MetricsPresent (they have the metrics of kube-state-metrics, if rules need them), CredentialValid (the
+	// credential in the kubeconfig has not expired) and Ready (Connected and PrometheusRuleServed are True, and
+	// nothing prevents Rulefleet from writing the rules).
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// kubernetesVersion is the last version that the spoke's API server reported.
 	KubernetesVersion *string `json:"kubernetesVersion,omitempty"`
@@ -44,6 +45,10 @@ type SpokeClusterStatusApplyConfiguration struct {
 	// because the spoke is unreachable, suspended or being deleted, or because the deletions are held.
 	// It is absent if there are none.
 	PendingDeletions *PendingDeletionsApplyConfiguration `json:"pendingDeletions,omitempty"`
+	// credential shows how long the credential in the kubeconfig is valid: the token or the client
+	// certificate with which Rulefleet is connected. It is absent if the credential does not say when it
+	// expires.
+	Credential *SpokeCredentialApplyConfiguration `json:"credential,omitempty"`
 	// lastContactTime is the time of the spoke's last answer. It is only updated when the status of
 	// Connected changes, so it is not a heartbeat.
 	LastContactTime *metav1.Time `json:"lastContactTime,omitempty"`
@@ -134,6 +139,14 @@ func (b *SpokeClusterStatusApplyConfiguration) WithEvaluators(values ...*Evaluat
 // If called multiple times, the PendingDeletions field is set to the value of the last call.
 func (b *SpokeClusterStatusApplyConfiguration) WithPendingDeletions(value *PendingDeletionsApplyConfiguration) *SpokeClusterStatusApplyConfiguration {
 	b.PendingDeletions = value
+	return b
+}
+
+// WithCredential sets the Credential field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Credential field is set to the value of the last call.
+func (b *SpokeClusterStatusApplyConfiguration) WithCredential(value *SpokeCredentialApplyConfiguration) *SpokeClusterStatusApplyConfiguration {
+	b.Credential = value
 	return b
 }
 
