@@ -34,6 +34,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/plugin/cluster"
 	"github.com/rulefleet/rulefleet/pkg/plugin/env"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
+	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -375,9 +376,39 @@ func versions(t *testing.T, m *fleet.Member) map[string]string {
 	return out
 }
 
+// inPlace waits until the present token is in use, and checks that nothing was listed or watched again.
+func (j *joinTest) inPlace(t *testing.T) {
+	t.Helper()
+	_, cfg := registered(t, j.Hub)
+	want := kubeconfig.CredentialOf(cfg).Expires
+	eventually(t, "the new token is in use", func(ctx context.Context) error {
+		var sc v1alpha1.SpokeCluster
+		err := j.Hub.Client.Get(ctx, client.ObjectKey{Name: spokeA}, &sc)
+		if c := sc.Status.Credential; err == nil && (c == nil || !c.ExpirationTime.Time.Equal(want)) {
+			err = fmt.Errorf("%+v, want %s", c, want)
+		}
+		return err
+	})
+	events, err := j.Spoke(spokeA).Audit().Events(func(e controlplane.AuditEvent) bool {
+		watched := []string{"deployments", "namespaces", "prometheusrules"}
+		return e.User.Username == "system:serviceaccount:rulefleet-system:rulefleet-spoke" && slices.Contains(watched, e.ObjectRef.Resource)
+	})
+	must(t, err)
+	for _, e := range events {
+		if again := e.Verb == "list" && !regexp.MustCompile(`limit=1(&|$)`).MatchString(e.RequestURI); again || e.Verb == "watch" {
+			t.Errorf("with the new token: %s %s", e.Verb, e.RequestURI)
+		}
+	}
+	if len(events) == 0 {
+		t.Error("the spoke was asked for nothing")
+	}
+}
+
 func (j *joinTest) again(t *testing.T) {
 	before, was := versions(t, j.Spoke(spokeA)), func() *corev1.Secret { s, _ := registered(t, j.Hub); return s }()
+	must(t, j.Spoke(spokeA).Audit().Reset())
 	j.k.expect(t, exit.OK, "labels: env=prod,region=eu", j.join()...)
+	j.inPlace(t)
 	if after := versions(t, j.Spoke(spokeA)); !maps.Equal(before, after) {
 		t.Errorf("the account was changed: %v, and before %v", after, before)
 	}

@@ -70,8 +70,9 @@ type connection struct {
 	name string
 	log  logr.Logger
 	cfg  *rest.Config
-	// credential is what the credential of cfg says about itself.
+	// credential is what the present credential says about itself. The Provider's lock guards it.
 	credential kubeconfig.Credential
+	authority  *authority
 	http       *http.Client
 	// lookout probes the version over its own connection, because a probe over http would wait behind lists. The
 	// identity is read over http.
@@ -146,6 +147,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	cfg.QPS = -1
 	cfg.WarningHandlerWithContext = rest.NoWarnings{} // they would be logged, however large
 	cfg.UserAgent = p.opts.UserAgent
+	c.authority = authorityOf(cfg)
 	c.conns = connrotation.NewDialer(counted(cfg.Dial, &c.received))
 	cfg.Dial = c.conns.DialContext
 	var err error
@@ -178,9 +180,8 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 // is one, the gate.
 func (c *connection) observed(cfg *rest.Config, g *gate) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
-	secrets := secretsOf(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &observer{next: next, breaker: c.breaker, gate: g, base: basePath(cfg.Host), secrets: secrets, limits: c.p.opts.Limits, together: c.together, paces: &c.paces, tooLarge: c.tooMuch, ahead: &c.ahead, count: func(verb, code string) {
+		return &observer{next: next, breaker: c.breaker, gate: g, base: basePath(cfg.Host), authority: c.authority, limits: c.p.opts.Limits, together: c.together, paces: &c.paces, tooLarge: c.tooMuch, ahead: &c.ahead, count: func(verb, code string) {
 			metrics.SpokeRequests.WithLabelValues(verb, code).Inc()
 		}}
 	})
@@ -195,6 +196,9 @@ func (c *connection) run(ctx context.Context) {
 	defer c.breaker.Stop()
 	for backoff := c.backoff(); ctx.Err() == nil; {
 		s, err := c.open(ctx)
+		if errors.Is(err, errHandedOver) {
+			return
+		}
 		if err != nil {
 			c.failed(ctx, err, backoff)
 			continue
@@ -287,6 +291,9 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	}
 	c.gate.serve(c.seen.Identity)
 	c.breaker.Close()
+	if c.handOver(ctx) {
+		return nil, errHandedOver
+	}
 	sctx, stop := context.WithCancel(ctx)
 	s := &session{ctx: sctx, cluster: cl, rules: rules, identity: c.seen.Identity, stop: stop, guard: guard, catalog: c.catalog()}
 	if err := c.syncProbed(s, c.sync); err != nil {

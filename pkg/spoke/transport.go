@@ -26,9 +26,10 @@ type observer struct {
 	// gate holds writes while the identity is in doubt; it may be nil.
 	gate *gate
 	// base is the path prefix of the API server.
-	base    string
-	count   func(verb, code string)
-	secrets [][]byte
+	base  string
+	count func(verb, code string)
+	// authority is the credential, which is redacted; it may be nil.
+	authority *authority
 	// limits bound the answers. tooLarge is called for an answer above them; it may be nil.
 	limits   Limits
 	together *together
@@ -66,7 +67,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		if !aside {
 			o.answered(resp, probe)
 		}
-		redact(resp, o.secrets)
+		redact(resp, o.authority.secrets())
 	case errors.Is(err, context.Canceled):
 		// The operator canceled the request because it stops or disengages the spoke.
 		o.count(verb, metrics.CodeCanceled)

@@ -147,3 +147,30 @@ func FuzzCredentialOf(f *testing.F) {
 		}
 	})
 }
+
+func TestSameButToken(t *testing.T) {
+	base := kubeconfig(goodCluster, "token: a")
+	for name, tc := range map[string]struct {
+		other string
+		want  bool
+	}{
+		"the same":             {base, true},
+		"another token":        {kubeconfig(goodCluster, "token: b"), true},
+		"another server":       {kubeconfig("server: 'https://other:6443'", "token: b"), false},
+		"another setting":      {kubeconfig(goodCluster+", tls-server-name: x", "token: b"), false},
+		"a password":           {kubeconfig(goodCluster, "username: u, password: p"), false},
+		"a password, too":      {kubeconfig(goodCluster, "token: b, username: u, password: p"), false},
+		"a certificate":        {kubeconfig(goodCluster, "client-certificate-data: "+b64("x")+", client-key-data: "+b64("y")), false},
+		"not a kubeconfig":     {"x", false},
+		"without such context": {strings.Replace(base, "current-context: ", "current-context: x", 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, back := SameButToken([]byte(base), []byte(tc.other)), SameButToken([]byte(tc.other), []byte(base)); got != tc.want || back != tc.want {
+				t.Errorf("%v, and the other way round %v", got, back)
+			}
+		})
+	}
+	if certificate := []byte(kubeconfig(goodCluster, "client-certificate-data: "+b64("x")+", client-key-data: "+b64("y"))); SameButToken(certificate, certificate) {
+		t.Error("without a token")
+	}
+}
