@@ -225,9 +225,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.forget(req.NamespacedName, "")
 		return reconcile.Result{}, nil
 	}
-	if last, ok := r.memories.Load(req.NamespacedName); ok && last.(known).of != ar.UID {
-		r.forget(req.NamespacedName, ar.UID)
-	}
+	r.forgetFormer(ar)
 	in, err := r.input(ctx, ar)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -270,6 +268,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	r.counts.Store(req.NamespacedName, count)
 	r.tell(ar, &status)
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// forgetFormer drops what is known of an AlertRule that had the name of this one before.
+func (r *Reconciler) forgetFormer(ar *v1alpha1.AlertRule) {
+	if last, ok := r.memories.Load(hub.Key(ar)); ok && last.(known).of != ar.UID {
+		r.forget(hub.Key(ar), ar.UID)
+	}
 }
 
 // forget drops what is known of the AlertRules that had a name, except of the one with the UID.
