@@ -124,6 +124,7 @@ func (p *Provider) takeToken(c *connection, current *registration) bool {
 	}
 	p.mu.Unlock()
 	cancel()
+	c.log.Info("the connection goes on with a new token")
 	p.Changed(c.name)
 	return true
 }
