@@ -75,7 +75,7 @@ func rulesFailing(t *testing.T, f *fleet.Fleet, m *fleet.Manager, dir, name stri
 		create(t, f.Hub, alertRule(fmt.Sprintf("homeless-%d", n), "nowhere", onNamed(v1alpha1.ClusterName(name))))
 	}
 	sc := expectSpoke(t, f, name, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRulesFailing,
-		"3 rules are not in effect there: 3 NamespaceMissing. For example "+fleet.Namespace+`/homeless-0: namespace "nowhere" not found`)
+		"3 rules are not in effect there: 3 NamespaceMissing. For example AlertRule "+fleet.Namespace+`/homeless-0: namespace "nowhere" not found`)
 
 	// The status is the same after a restart, without a write.
 	must(t, m.Stop())

@@ -420,45 +420,39 @@ func (j *joinTest) again(t *testing.T) {
 	j.k.expect(t, exit.OK, "labels: env=prod", j.join("-l", "env=prod")...)
 }
 
-// why breaks a link, and runs the command that the plugin prints for it.
+// why breaks links, and follows what the plugin says.
 func (j *joinTest) why(t *testing.T) {
 	hub, spoke := j.Hub, j.Spoke(spokeA)
 	ar := alertRule("why", "why", onLabeled("tier", "gold"))
 	must(t, hub.Client.Create(t.Context(), ar))
 	why := []string{"why", "alertrule/why", "-n", fleet.Namespace, "--cluster", spokeA}
-	mends := func(step, fix string, in *fleet.Member) {
+	says := func(step, next string) {
 		t.Helper()
-		fix = "kubectl " + fix
 		eventually(t, "the plugin names the step "+step, func(context.Context) error {
-			if code, _, stderr := j.k.run(t, why...); code != exit.NotReady || !strings.Contains(stderr, fmt.Sprintf("%q", step)) || !strings.Contains(stderr, "To mend it: "+fix+"\n") {
+			code, _, stderr := j.k.run(t, why...)
+			if _, shown, _ := strings.Cut(stderr, "\nNext step: "); code != exit.NotReady || !strings.Contains(stderr, fmt.Sprintf("%q", step)) || !strings.Contains(shown, next) {
 				return fmt.Errorf("it prints %s", stderr)
 			}
 			return nil
 		})
-		fix = strings.ReplaceAll(strings.TrimPrefix(fix, "kubectl "), "'", "")
-		args := strings.Fields(strings.TrimPrefix(fix, "--context SPOKE "))
-		if out, err := in.Kubectl(t.Context(), args...).CombinedOutput(); err != nil {
-			t.Fatalf("kubectl %q: %v\n%s", args, err, out)
-		}
 	}
-	mends("placement", "-n rulefleet-system label secret eu-1 tier=gold --overwrite", hub)
-	mends("written", "--context SPOKE create namespace why", spoke)
+	says("placement", "change spec.placement of the AlertRule: add the spoke to names")
+	update(t, hub, ar, func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Names = []v1alpha1.ClusterName{spokeA} })
+	says("written", "Create the namespace in the spoke")
+	namespace(t, "why", spoke)
 	eventually(t, "the rule works", func(context.Context) error {
 		if code, out, _ := j.k.run(t, why...); code != exit.OK || !strings.Contains(out, "nothing more can be verified") {
 			return fmt.Errorf("it prints %s", out)
 		}
 		return nil
 	})
-	before := ar.DeepCopy()
-	ar.Spec.Suspend = new(true)
-	must(t, hub.Client.Patch(t.Context(), ar, client.MergeFrom(before)))
-	mends("rule accepted", `-n rulefleet-system patch alertrule why --type=merge -p '{"spec":{"suspend":false}}'`, hub)
-	s := &v1alpha1.SpokeCluster{}
-	must(t, hub.Client.Get(t.Context(), client.ObjectKey{Name: spokeA}, s))
-	was := s.DeepCopy()
-	s.Spec.Suspend = new(true)
-	must(t, hub.Client.Patch(t.Context(), s, client.MergeFrom(was)))
-	mends("spoke", `patch spoke eu-1 --type=merge -p '{"spec":{"suspend":false}}'`, hub)
+	update(t, hub, ar, func(ar *v1alpha1.AlertRule) { ar.Spec.Suspend = new(true) })
+	says("rule accepted", "To resume, set spec.suspend of the AlertRule to false")
+	update(t, hub, ar, func(ar *v1alpha1.AlertRule) { ar.Spec.Suspend = nil })
+	s := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: spokeA}}
+	update(t, hub, s, func(s *v1alpha1.SpokeCluster) { s.Spec.Suspend = new(true) })
+	says("spoke", "Before you resume, check the deletions in status.pendingDeletions")
+	update(t, hub, s, func(s *v1alpha1.SpokeCluster) { s.Spec.Suspend = nil })
 	must(t, hub.Client.Delete(t.Context(), ar))
 	j.k.expect(t, exit.OK, "", j.join("-l", "env=prod")...)
 }
@@ -594,13 +588,13 @@ func (j *joinTest) unjoin(t *testing.T) {
 		return nil
 	})
 	_, cfg := registered(t, hub)
-	j.k.expect(t, exit.OK, "to be removed from spoke eu-1", "unjoin", spokeA, "--spoke-context", spokeA, "--dry-run")
+	j.k.expect(t, exit.OK, "will be removed at once", "unjoin", spokeA, "--spoke-context", spokeA, "--dry-run")
 	j.k.expect(t, exit.Usage, "--yes", "unjoin", spokeA, "--spoke-context", spokeA)
 	j.k.expect(t, exit.Usage, "is not the cluster of spoke", "unjoin", spokeA, "--spoke-context", "hub", "--yes")
 	if rules(t.Context()) != 1 {
 		t.Fatal("the rule is gone")
 	}
-	j.k.expect(t, exit.OK, "stay in spoke", "unjoin", spokeA, "--orphan", "--yes")
+	j.k.expect(t, exit.OK, "stay there, and Rulefleet no longer manages them", "unjoin", spokeA, "--orphan", "--yes")
 	if rules(t.Context()) != 1 {
 		t.Fatal("--orphan removed the rule")
 	}

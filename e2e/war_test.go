@@ -354,7 +354,7 @@ func TestWarOfTwins(t *testing.T) {
 			must(t, other.RegisterKubeconfig(t.Context(), at.name, at.kubeconfig, nil))
 		}, func() { _ = second.Stop() })
 		expectSpoke(t, other, at.name, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonContested, "")
-		wars[same].contested(r.t, same, `another client named "rulefleet-manager"`, "the other Rulefleet manager with the same hub id")
+		wars[same].contested(r.t, same, `another client named "rulefleet-manager"`, "a second Rulefleet manager has the id of this hub")
 		wars[only].contested(r.t, only, "an unknown client deletes PrometheusRule "+at.name+"/")
 		for _, w := range wars {
 			w.rages(r.t)

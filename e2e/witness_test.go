@@ -167,7 +167,7 @@ func (l *losing) expectWaiting(t *testing.T, n int) {
 			return fmt.Errorf("the status tells of %+v, and Ready is %+v", p, ready)
 		}
 		for _, words := range []string{
-			"need your acknowledgement", "may have been lost", "kubectl annotate spoke " + healthyName + " " + v1alpha1.AcknowledgeDeletionsAnnotation + "=true",
+			"waits until you decide", "may have been lost", "kubectl annotate spoke " + healthyName + " " + v1alpha1.AcknowledgeDeletionsAnnotation + "=true",
 		} {
 			if ready == nil || ready.Reason != v1alpha1.ReasonDeletionsHeld || !strings.Contains(ready.Message, words) {
 				return fmt.Errorf("Ready does not say %q: %+v", words, ready)

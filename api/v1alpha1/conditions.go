@@ -9,7 +9,8 @@ const (
 	// spoke on which it is placed. On a SpokeCluster, it is True when Rulefleet can manage the rules in the
 	// spoke.
 	ConditionReady = "Ready"
-	// ConditionStalled is True when the AlertRule makes no progress until you act (kstatus: Failed).
+	// ConditionStalled is True when the AlertRule makes no progress until you act (kstatus: Failed). It can be
+	// False although you have to act: Ready has the reason then.
 	ConditionStalled = "Stalled"
 	// ConditionMetricsPresent is False when a Prometheus of a spoke has no series for a selector of the
 	// AlertRule's expression, so that the alert can't fire there. It is absent if no Prometheus can be

@@ -21,8 +21,8 @@ const (
 	// AcceptIdentityAnnotation is the annotation that confirms that the kubeconfig of a spoke is meant to
 	// lead to a different cluster than before. Set it on the SpokeCluster to the UID of the namespace
 	// kube-system of that cluster, which the message of condition Connected contains. Any other value is
-	// ignored. Rulefleet removes the annotation when the spoke is connected. From then on, every deletion
-	// in the spoke is held for the duration in --deletion-hold.
+	// ignored. Rulefleet removes the annotation when the spoke is connected. Until the duration in
+	// --deletion-hold has passed since then, every deletion in the spoke is held.
 	AcceptIdentityAnnotation = Group + "/accept-identity"
 
 	// AdjustmentPrefix is the prefix of the annotations with which a Deployment in a spoke adjusts its

@@ -96,7 +96,8 @@ type SpokeClusterSpec struct {
 	// tenants selects the namespaces of the hub whose AlertRules the spoke takes. By default, it takes those of
 	// all namespaces except platform namespaces: openshift, and those whose names begin with kube- or openshift-.
 	// AlertRules in Rulefleet's own namespace and generated AlertRules are always taken. If you narrow tenants,
-	// rules that are no longer taken are removed from the spoke.
+	// rules that are no longer taken are removed from the spoke. To add a platform
+	// namespace to the default, list it in names together with an empty selector ({}).
 	// +optional
 	Tenants *TenantSelection `json:"tenants,omitempty"`
 
@@ -205,9 +206,9 @@ type SpokeClusterStatus struct {
 	Identity string `json:"identity,omitempty"`
 
 	// identityTime is the time at which identity last changed, was confirmed by a person, or was recorded
-	// again after the SpokeClusters were lost together with their CustomResourceDefinition. After that
-	// time, every deletion in the spoke is held for the duration in --deletion-hold, also if the manager is
-	// restarted. The field is absent if none of this has happened.
+	// again after the SpokeClusters were lost together with their CustomResourceDefinition. Until the
+	// duration in --deletion-hold has passed since that time, every deletion in the spoke is held, also if
+	// the manager is restarted. The field is absent if none of this has happened.
 	// +optional
 	IdentityTime metav1.Time `json:"identityTime,omitzero"`
 

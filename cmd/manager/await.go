@@ -61,7 +61,7 @@ func awaitHub(ctx context.Context, o *options, log logr.Logger, prepare func(con
 	for said := ""; err != nil && !isFinal(err); state, err = prepare(ctx) {
 		if why := localPort.ReplaceAllString(err.Error(), ""); why != said {
 			said = why
-			log.Error(err, "the hub is not ready for Rulefleet yet; trying again")
+			log.Error(err, "cannot prepare the hub; trying again. If the error says forbidden, correct the ClusterRole of the manager")
 		}
 		select {
 		case <-ctx.Done():

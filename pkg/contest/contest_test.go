@@ -548,7 +548,7 @@ func TestMessages(t *testing.T) {
 	}{
 		"changed":             {write, theirs, 2, []string{`field manager "argocd-controller" changes PrometheusRule shop/down back after each write (2 times)`, "managed-by=rulefleet"}},
 		"changed often":       {write, theirs, 12, []string{"(10 times or more)", "up to 4 minutes"}},
-		"changed by a double": {write, ours, 3, []string{`another client named "rulefleet-manager" changes`, "the other Rulefleet manager"}},
+		"changed by a double": {write, ours, 3, []string{`another client named "rulefleet-manager" changes`, "a second Rulefleet manager has the id of this hub", "Do not change hubID"}},
 		"deleted":             {gone, nil, 4, []string{"an unknown client deletes PrometheusRule shop/down after each write (4 times)", "audit log"}},
 		"made again":          {absent, theirs, 5, []string{"creates PrometheusRule shop/down again after each deletion (5 times or more)"}},
 		"a SpokeCluster":      {Write{Object: Object{Spoke: "eu-1", Kind: SpokeCluster, NamespacedName: types.NamespacedName{Name: "eu-1"}}}, theirs, 2, []string{"changes SpokeCluster eu-1 back", "labels and finalizers"}},

@@ -86,6 +86,10 @@ const (
 	SpokeCluster         = "SpokeCluster"
 )
 
+// SpokeUser is the user of the operator's account in a spoke, if it was set up with spoke-access.yaml. Unlike a label,
+// nobody else in the spoke can have it.
+const SpokeUser = "system:serviceaccount:rulefleet-system:rulefleet-spoke"
+
 // message says what happens to an object and what to do. It begins with the client's name, because messages
 // are cut.
 func (d *dispute) message(o Object) string {
@@ -137,6 +141,8 @@ func (w writer) who() string {
 func (w writer) advice(o Object) string {
 	leave := "configure it to ignore " + o.Kind + "s labeled app.kubernetes.io/managed-by=rulefleet"
 	switch {
+	case o.Kind == monitoringv1.PrometheusRuleKind:
+		leave += " or, if it enforces security, the user " + SpokeUser + ", because anyone can set the label"
 	case o.Annotation != "":
 		leave = "remove the annotation from the manifest that it applies"
 	case o.Status:
@@ -144,7 +150,7 @@ func (w writer) advice(o Object) string {
 	case o.Kind == WebhookConfiguration:
 		leave = "configure it to ignore webhooks[].clientConfig.caBundle"
 	case o.Kind == SpokeCluster && o.Spoke == "": // the whole object
-		leave = "configure it not to delete SpokeClusters; if it finds them by a label that it has set on the Secret, add the label to --tracking-labels (chart value trackingLabels)"
+		leave = "configure it not to delete SpokeClusters. If it tracks its objects by a label that Rulefleet copies from the Secret, add that label to the chart value trackingLabels, so that it is no longer copied"
 	case o.Kind == SpokeCluster:
 		leave = "configure it to ignore the labels and finalizers of SpokeClusters"
 	}
@@ -154,7 +160,8 @@ func (w writer) advice(o Object) string {
 	}
 	switch {
 	case w.ours && o.Kind == monitoringv1.PrometheusRuleKind:
-		return "find and stop the other Rulefleet manager with the same hub id"
+		return "a second Rulefleet manager has the id of this hub; often, it is a restored copy of the hub. Find it by the source addresses in the audit log of the spoke's API server, and stop it." +
+			" Do not change hubID: every alert would fire twice"
 	case w.ours:
 		return "find and stop the other Rulefleet manager on the hub"
 	case w.name != "":

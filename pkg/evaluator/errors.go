@@ -84,7 +84,7 @@ func NewTooMuch(what string, value, limit int64, unit, todo string) *Error {
 }
 
 // checkServer is what to do about an answer that no Prometheus sends.
-const checkServer = "check which server answers"
+const checkServer = "check that the Service or the address leads to a Prometheus"
 
 // kindOf returns the kind of an error of this package, or "" for any other.
 func kindOf(err error) Kind {

@@ -319,21 +319,21 @@ func TestAnswersAreBounded(t *testing.T) {
 		head, again string
 		says        string
 	}{
-		"spaces":            {"", " ", " bytes; the limit is 1,048,576; check which server answers"},
-		"spaces inside":     {start, " \n", " bytes; the limit is 1,048,576; check which server answers"},
-		"a text":            {inRule + `"lastError":"`, "x", " bytes; the limit is 1,048,576; check which server answers"},
-		"a field's name":    {inRule + `"`, "x", " bytes; the limit is 1,048,576; check which server answers"},
-		"a number":          {inRule + `"duration":1`, "0", " bytes; the limit is 1,048,576; check which server answers"},
-		"an unknown field":  {start + `{"x":"`, "x", " bytes; the limit is 1,048,576; check which server answers"},
-		"depth":             {start + `{"x":`, "[", " levels of JSON; the limit is 256; check which server answers"},
-		"depth of fields":   {start + `{"x":`, `{"x":`, " levels of JSON; the limit is 256; check which server answers"},
-		"labels":            {inRule + `"labels":{"a":"b"`, `,"a":"b"`, " bytes; the limit is 1,048,576; check which server answers"},
+		"spaces":            {"", " ", " bytes; the limit is 1,048,576; check that the Service or the address leads to a Prometheus"},
+		"spaces inside":     {start, " \n", " bytes; the limit is 1,048,576; check that the Service or the address leads to a Prometheus"},
+		"a text":            {inRule + `"lastError":"`, "x", " bytes; the limit is 1,048,576; check that the Service or the address leads to a Prometheus"},
+		"a field's name":    {inRule + `"`, "x", " bytes; the limit is 1,048,576; check that the Service or the address leads to a Prometheus"},
+		"a number":          {inRule + `"duration":1`, "0", " bytes; the limit is 1,048,576; check that the Service or the address leads to a Prometheus"},
+		"an unknown field":  {start + `{"x":"`, "x", " bytes; the limit is 1,048,576; check that the Service or the address leads to a Prometheus"},
+		"depth":             {start + `{"x":`, "[", " levels of JSON; the limit is 256; check that the Service or the address leads to a Prometheus"},
+		"depth of fields":   {start + `{"x":`, `{"x":`, " levels of JSON; the limit is 256; check that the Service or the address leads to a Prometheus"},
+		"labels":            {inRule + `"labels":{"a":"b"`, `,"a":"b"`, " bytes; the limit is 1,048,576; check that the Service or the address leads to a Prometheus"},
 		"alerts":            {inRule + `"alerts":[{}`, `,{"state":"firing","labels":{"a":"b"}}`, "the answer: 4,194,305 bytes; the limit is 4,194,304; reduce"},
 		"rules":             {start + `{"name":"g","rules":[{"type":"alerting"}`, `,{"type":"alerting","query":"up"}`, " bytes; the limit is 8,388,608; split the group"},
 		"records":           {start + `{"name":"g","rules":[{"type":"recording"}`, `,{"type":"recording"}`, "the answer: 50,001 rules; the limit is 50,000; reduce"},
 		"groups":            {start + `{}`, `,{"name":"g","rules":[]}`, "the answer: 50,001 groups without rules; the limit is 50,000; reduce"},
-		"unknown elements":  {`{"x":[1`, `,1`, " bytes; the limit is 1,048,576; check which server answers"},
-		"warnings":          {`{"warnings":["x"`, `,"x"`, " bytes; the limit is 1,048,576; check which server answers"},
+		"unknown elements":  {`{"x":[1`, `,1`, " bytes; the limit is 1,048,576; check that the Service or the address leads to a Prometheus"},
+		"warnings":          {`{"warnings":["x"`, `,"x"`, " bytes; the limit is 1,048,576; check that the Service or the address leads to a Prometheus"},
 		"many pages' worth": {start + `{}`, `,{"rules":[{"type":"alerting","query":"` + strings.Repeat("x", 1<<16) + `"}]}`, "the answer: 4,194,305 bytes; the limit is 4,194,304; reduce"},
 	} {
 		t.Run(name, func(t *testing.T) {

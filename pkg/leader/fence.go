@@ -72,6 +72,13 @@ func (f *Fence) Check() error {
 	return nil
 }
 
+// Expired reports whether the lease was acquired and then not renewed within the deadline.
+func (f *Fence) Expired() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.open && f.renewed != nil && f.now().since(*f.renewed) >= f.deadline
+}
+
 // moment is a time by both clocks.
 type moment struct{ clock, wall time.Time }
 

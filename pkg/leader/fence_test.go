@@ -101,6 +101,9 @@ func must(t *testing.T, err error) {
 func TestFenceFollowsTheLease(t *testing.T) {
 	c, f, r, l := setup()
 	expect(t, f, false, false) // a standby
+	if f.Expired() || NewOpenFence().Expired() {
+		t.Error("a lease that was never acquired has expired")
+	}
 	r.lease.record = &resourcelock.LeaderElectionRecord{HolderIdentity: "b"}
 	_, _, err := l.Get(t.Context())
 	must(t, err)
@@ -110,8 +113,14 @@ func TestFenceFollowsTheLease(t *testing.T) {
 	expect(t, f, true, false)
 	c.SetTime(begin.Add(deadline - 1))
 	expect(t, f, true, false)
+	if f.Expired() {
+		t.Error("the lease has expired too early")
+	}
 	c.SetTime(begin.Add(deadline))
 	expect(t, f, false, false) // the renewal is late
+	if !f.Expired() {
+		t.Error("the lease has not expired")
+	}
 	must(t, l.Update(t.Context(), term(3)))
 	expect(t, f, true, false) // but came before another replica's
 

@@ -51,7 +51,7 @@ var (
 	})
 	rulesDesc = atScrape(Metric{
 		Name: "rulefleet_rules", Labels: []string{"cluster", "phase", "reason"},
-		Help: "Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: all other spokes, spokes that a placement names but that are not registered, and spokes whose state is still unknown after a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series.",
+		Help: "Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: all other spokes, spokes that a placement names but that are not registered, and spokes whose state is still unknown after a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series. Two reasons are not in any status. Unlisted: after a restart, the state in a spoke that the status does not list is not known yet. Other: a reason that this version does not know, for example of a newer version that wrote the status.",
 		Use:  "A rule that stays at `Pending` with a reason is missing or outdated in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason is usually not evaluated there (alert `RulefleetRulesNotEvaluated`). The exceptions are Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown: they only explain why Rulefleet can't verify the next phase. [Reasons](reasons.md#alertrule) explains each reason. For the whole fleet: `sum by (phase, reason) (rulefleet_rules)`.",
 	})
 	alertRulesDesc = atScrape(Metric{
@@ -71,7 +71,7 @@ var (
 	})
 	backlogDesc = atScrape(Metric{
 		Name: "rulefleet_queue_backlog_seconds", Labels: []string{"controller"},
-		Help: "For each controller, the longest time in seconds for which a reachable spoke has had objects in its queue without interruption.",
+		Help: "For each controller, how long the queue of a reachable spoke has been non-empty, in seconds: the highest value of all spokes. Single changes may have waited for a shorter time.",
 		Use:  "Minutes are normal after Rulefleet has connected to a spoke. If it only grows (alert `RulefleetQueueNotDrained`), a spoke is too slow for its changes, or something changes objects all the time.",
 	})
 )

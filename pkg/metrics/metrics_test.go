@@ -92,7 +92,7 @@ rulefleet_spoke_credential_expiration_timestamp_seconds{cluster="b"} 1000
 # HELP rulefleet_spoke_credential_renewal_timestamp_seconds Time at which a third of the life of the credential in the kubeconfig of a spoke is left, in seconds since the epoch. Spokes whose credential does not say when it was issued have no series.
 # TYPE rulefleet_spoke_credential_renewal_timestamp_seconds gauge
 rulefleet_spoke_credential_renewal_timestamp_seconds{cluster="a"} 1600
-# HELP rulefleet_rules Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: all other spokes, spokes that a placement names but that are not registered, and spokes whose state is still unknown after a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series.
+# HELP rulefleet_rules Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: all other spokes, spokes that a placement names but that are not registered, and spokes whose state is still unknown after a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series. Two reasons are not in any status. Unlisted: after a restart, the state in a spoke that the status does not list is not known yet. Other: a reason that this version does not know, for example of a newer version that wrote the status.
 # TYPE rulefleet_rules gauge
 rulefleet_rules{cluster="_other",phase="Applied",reason="None"} 0
 rulefleet_rules{cluster="_other",phase="Pending",reason="Conflict"} 14
@@ -109,7 +109,7 @@ rulefleet_alertrules{condition="Accepted",reason="InvalidExpr",status="False"} 5
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="firing"} 2
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="pending"} 1
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="b",state="pending"} 3
-# HELP rulefleet_queue_backlog_seconds For each controller, the longest time in seconds for which a reachable spoke has had objects in its queue without interruption.
+# HELP rulefleet_queue_backlog_seconds For each controller, how long the queue of a reachable spoke has been non-empty, in seconds: the highest value of all spokes. Single changes may have waited for a shorter time.
 # TYPE rulefleet_queue_backlog_seconds gauge
 rulefleet_queue_backlog_seconds{controller="distribute"} 90
 rulefleet_queue_backlog_seconds{controller="generate"} 0

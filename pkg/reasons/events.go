@@ -26,7 +26,9 @@ var ofEvents = []Reason{
 		Message: "12 PrometheusRules were left in the spoke: …. They belong to these AlertRules: …",
 		Meaning: "The spoke has left, but PrometheusRules are still in it or, if the spoke could not be read, may be. The message names their" +
 			" AlertRules.",
-		Remedy: "If the rules were meant to stay, nothing: the spoke was suspended, or its deletionPolicy was Orphan. Otherwise, remove them with the command in the message.",
+		Remedy: "A Normal Event: nothing, because the rules were meant to stay (the spoke was suspended, or its deletionPolicy was Orphan). A Warning:" +
+			" remove the rules with the command in the message. Run it only in the cluster with the UID in the message:" +
+			" `kubectl get namespace kube-system -o jsonpath='{.metadata.uid}'`.",
 	},
 	{
 		Name: "Deregistered", On: []string{kindSecret},

@@ -12,9 +12,9 @@ it. It is generated from the code (` + "`make generate`" + `). Names and numbers
 the rest of a message.
 
 If a spoke cannot be reached or read, it keeps its rules. Rulefleet never removes anything from a spoke, or from the
-hub, because an object could not be read. With the reasons DeletionsHeld, Contested and MaxRulesReached, Rulefleet still
-writes to the spoke. With DeletionsHeld, deletions with a time limit continue when it
-ends; the others wait until you acknowledge them. With Leaving, it removes the rules.
+hub, because an object could not be read. READY False does not always stop writes. With the reasons DeletionsHeld,
+Contested and MaxRulesReached, all other work continues. With DeletionsHeld, deletions with a time limit are carried out
+when it ends; the others wait until you acknowledge them. With Leaving, the rules are being removed.
 `
 
 // Markdown returns docs/reference/reasons.md.

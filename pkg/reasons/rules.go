@@ -58,7 +58,8 @@ var ofRules = []Reason{
 		Message: "spec.ruleNamespace: an AlertRule in namespace shop can only write to namespace shop of the spokes, not to kube-system; …",
 		Meaning: "An AlertRule outside of Rulefleet's own namespace can only write to the namespace of the same name in the spokes. The namespace" +
 			" of generated AlertRules accepts only AlertRules as templates generate them.",
-		Remedy: "Remove `spec.ruleNamespace`, or create the AlertRule in one of the namespaces that the message names.",
+		Remedy: "Follow the message: remove `spec.ruleNamespace`, or create the AlertRule in another namespace of the hub. An AlertRule in" +
+			" Rulefleet's own namespace can write to any namespace of the spokes; only administrators should create AlertRules there.",
 	},
 	{
 		Name: v1alpha1.ReasonLimitExceeded, On: []string{accepted, ready, stalled},
@@ -71,16 +72,20 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonNoClusters, On: []string{ready},
 		Message: "spec.placement matches no registered spoke; list the spokes and their labels with: kubectl get spokes --show-labels",
-		Meaning: "The placement matches no registered spoke.",
-		Remedy:  "Compare the placement with the labels of the spokes: `kubectl get spokes --show-labels`.",
+		Meaning: "The placement matches no registered spoke. Or it matches only spokes that do not take AlertRules of this namespace" +
+			" (`spec.tenants` of the SpokeCluster); then the message counts them.",
+		Remedy: "Compare the placement with the labels of the spokes: `kubectl get spokes --show-labels`. If the spokes do not take the" +
+			" AlertRules of the namespace, ask the administrator of the hub.",
 	},
 	{
 		Name: v1alpha1.ReasonTenantNotAllowed, On: []string{row, ready, stalled},
-		Message: "SpokeCluster eu-1 does not take AlertRules of namespace shop (spec.tenants); remove the name from spec.placement.names, or add" +
-			" the namespace to spec.tenants",
+		Message: "SpokeCluster eu-1 does not take AlertRules of namespace shop (spec.tenants); remove the name from spec.placement.names, or ask" +
+			" an administrator of the hub to include the namespace in spec.tenants",
 		Meaning: "The placement names a spoke that does not take AlertRules of this namespace of the hub. If the spoke had the rule before, it is" +
 			" removed. Spokes that are only selected by their labels have no row then.",
-		Remedy: "Remove the name from the placement, or ask the administrator of the hub to add the namespace to `spec.tenants` of the SpokeCluster.",
+		Remedy: "Change the placement, or ask the administrator of the hub to include the namespace in `spec.tenants` of the" +
+			" SpokeCluster. If `spec.tenants` is absent, the spoke takes all namespaces except platform namespaces: to add a platform namespace, set" +
+			" `names` together with `selector: {}`, because a list alone excludes all other namespaces, and their rules are removed from the spoke.",
 	},
 	{
 		Name: v1alpha1.ReasonNotRegistered, On: []string{row, ready},
@@ -104,24 +109,28 @@ var ofRules = []Reason{
 		Name: v1alpha1.ReasonNamespaceMissing, On: []string{row, ready},
 		Message: "namespace \"shop\" not found in the spoke; create it there",
 		Meaning: "The spoke does not have the namespace of the rule, or the namespace is being deleted.",
-		Remedy:  "Create the namespace in the spoke. The rule follows immediately.",
+		Remedy: "Create the namespace in the spoke; if it is being deleted, wait until it is gone. The rule follows immediately. For an" +
+			" AlertRule in Rulefleet's own namespace, you can set `spec.ruleNamespace` to another namespace instead.",
 	},
 	{
 		Name: v1alpha1.ReasonForbidden, On: []string{row, ready, stalled},
-		Meaning: "Rulefleet's account in the spoke is not allowed to write the rule.", Remedy: "Grant the permission that the message names.",
+		Meaning: "Rulefleet's account in the spoke is not allowed to write the rule.",
+		Remedy:  "Run `kubectl rulefleet join` (or `kind/register`) again with the same options, or grant the permission that the message names.",
 	},
 	{
 		Name: v1alpha1.ReasonQuotaExceeded, On: []string{row, ready, stalled},
-		Message: "a ResourceQuota in the spoke is exceeded; raise it, or delete objects: …",
+		Message: "a ResourceQuota in the namespace has no room for the rule; raise its count/prometheusrules.monitoring.coreos.com: …",
 		Meaning: "A ResourceQuota has no room for the rule.",
 		Remedy:  "Raise `count/prometheusrules.monitoring.coreos.com` in that namespace. Rulefleet tries again every 30 s.",
 	},
 	{
 		Name: v1alpha1.ReasonConflict, On: []string{row, ready, stalled},
-		Message: "PrometheusRule shop/web in the spoke does not belong to this hub (it lacks the hub's labels), so Rulefleet does not" +
-			" change it. If you need it, create a copy under another name. Then delete it in the spoke",
-		Meaning: "A PrometheusRule of the same name exists that does not belong to this hub. Rulefleet leaves it unchanged.",
-		Remedy:  "If you need it, create a copy under another name. Then delete it in the spoke.",
+		Message: "PrometheusRule shop/web in the spoke has the name of this rule, but not the labels app.kubernetes.io/managed-by=rulefleet" +
+			" and rulefleet.io/hub=…, so Rulefleet does not change it. …",
+		Meaning: "A PrometheusRule has the name of this rule, but not the labels of this hub. The name contains a digest of the hub's id, so" +
+			" most likely the object is the rule itself, and somebody removed or changed its labels. Rulefleet leaves it unchanged, and Prometheus still evaluates it.",
+		Remedy: "Put the labels back, or delete the PrometheusRule in the spoke: Rulefleet then writes it again. Do not keep a copy of it, because" +
+			" its alerts would fire twice.",
 	},
 	{
 		Name: v1alpha1.ReasonRejected, On: []string{row, ready, stalled},
@@ -137,7 +146,7 @@ var ofRules = []Reason{
 			" an old CustomResourceDefinition, which drops fields that it does not know. Rulefleet does not write it again until the AlertRule or the" +
 			" PrometheusRule changes.",
 		Remedy: "Exclude PrometheusRules (no other kinds) with the label `app.kubernetes.io/managed-by: rulefleet` from the webhook or, if it enforces" +
-			" security, the user `system:serviceaccount:rulefleet-system:rulefleet-spoke`. Or update the" +
+			" security, the user `system:serviceaccount:rulefleet-system:rulefleet-spoke`, because anyone can set the label. Or update the" +
 			" CustomResourceDefinitions of prometheus-operator in the spoke. Then delete the PrometheusRule, so that Rulefleet writes it again.",
 	},
 	{
@@ -149,7 +158,7 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonSuspended, On: []string{row, ready},
 		Meaning: "The AlertRule or the spoke is suspended, and the spoke does not hold the current version of the rule.",
-		Remedy:  "Nothing, if this is intended. To resume, set `spec.suspend` of the object that the message names to false.",
+		Remedy:  "If this is intended, do nothing. To resume, set `spec.suspend` of the object that the message names to false. Before you resume a spoke, check the deletions in its `status.pendingDeletions`.",
 	},
 	{
 		Name: v1alpha1.ReasonUnsupported, On: []string{accepted, row, ready, stalled},
@@ -160,9 +169,9 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonError, On: []string{row, ready},
 		Meaning: "Any other failure. Rulefleet tries again after at most 30 s.",
-		Remedy: "Follow the message. If an admission webhook of the spoke can't be called, repair it, or exclude PrometheusRules from its rules. If the" +
-			" message says that a webhook hangs, the webhook takes longer than the 15 seconds for which Rulefleet waits: repair it, or, if its" +
-			" `timeoutSeconds` is higher, set it to 10, so that the error of the API server names the webhook. Meanwhile, other rules in the same namespace wait," +
+		Remedy: "Follow the message. If an admission webhook of the spoke can't be called, repair it, or exclude the user `system:serviceaccount:rulefleet-system:rulefleet-spoke` from it. If the" +
+			" message says that a webhook hangs, the webhook takes longer than the 15 seconds for which Rulefleet waits. Repair it. If you do not know which" +
+			" one it is, set `timeoutSeconds` to 10 in webhooks that match PrometheusRules and have 15 or more: the next error of the API server then names the webhook. Meanwhile, other rules in the same namespace wait," +
 			" with a message that begins with `waiting`. Rules in other namespaces are not delayed. If the spoke reports that a rule exists but" +
 			" does not list it, look for a proxy or a cache in front of its API server.",
 	},
@@ -182,7 +191,7 @@ var ofRules = []Reason{
 		Message: "the spoke has several Prometheus or ThanosRuler objects, and none is chosen; see the condition EvaluatorsFound of" +
 			" SpokeCluster eu-1",
 		Meaning: "The rule is in the spoke, which has several Prometheus, and none of them is chosen.",
-		Remedy:  "Name the one that evaluates the rules: condition EvaluatorsFound of the SpokeCluster has the command.",
+		Remedy:  "Name the one that evaluates the rules: [choose the Prometheus](../how-to/choose-prometheus.md). Condition EvaluatorsFound of the SpokeCluster has a command for one of them, as an example.",
 	},
 	{
 		Name: v1alpha1.ReasonNotSelected, On: []string{row, ready, stalled},
@@ -194,12 +203,12 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonNamespaceEnforced, On: []string{row, ready, stalled},
 		Message: "Prometheus monitoring/k8s has an enforcedNamespaceLabel, which restricts the rule to namespace=\"monitoring\", but the rule is" +
-			" about \"shop\"; …",
+			" about \"shop\", so it does not see its series. …",
 		Meaning: "A Prometheus restricts the rule to the namespace of its PrometheusRule (`enforcedNamespaceLabel`), and the rule is about" +
 			" another namespace, or about none in particular. The rule would not see the series that it is about.",
-		Remedy: "If no tenant can write PrometheusRules in that namespace, list the PrometheusRule in `spec.excludedFromEnforcement` of the" +
-			" Prometheus, which lets it read the metrics of all namespaces. Or, for an AlertRule in Rulefleet's own namespace," +
-			" set `spec.ruleNamespace` to the namespace that the rule is about.",
+		Remedy: "For an AlertRule in Rulefleet's own namespace, set `spec.ruleNamespace` to the namespace that the rule is about. Otherwise, list the" +
+			" PrometheusRule in `spec.excludedFromEnforcement` of the Prometheus. It can then read the metrics of all namespaces, so do this only if" +
+			" no tenant can write PrometheusRules in that namespace.",
 	},
 	{
 		Name: v1alpha1.ReasonPredicted, On: []string{row},

@@ -86,7 +86,7 @@ var ofSpokes = []Reason{
 		Message: "the spoke rejects the credential (401); put a kubeconfig with a valid credential into the Secret",
 		Meaning: "The spoke rejects the credential (401). It has expired or was revoked. If it has expired, the message says when, and" +
 			" CredentialValid has the reason Expired.",
-		Remedy: "[Register the spoke again](../how-to/register.md#renew-tokens) with the same options, or put a kubeconfig with a valid credential into the Secret.",
+		Remedy: "[Register the spoke again](../how-to/register.md#renew-tokens) with the same options (`kubectl rulefleet join` or `kind/register`), or put a kubeconfig with a valid credential into the Secret.",
 	},
 	{
 		Name: v1alpha1.ReasonCredentialValid, On: []string{credential},
@@ -118,11 +118,12 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonForbidden, On: []string{connected, served, ready},
-		Message: "Rulefleet's account in the spoke lacks permissions: …; apply spoke-access.yaml there again",
+		Message: "Rulefleet's account in the spoke lacks permissions: …; run kubectl rulefleet join again with the same options, or apply …",
 		Meaning: "The account lacks the permissions that the message names, as verbs and resources. If reading Deployments or namespaces is" +
 			" forbidden, the reason is on Connected. If reading PrometheusRules is forbidden, it is on PrometheusRuleServed. If only writing" +
 			" PrometheusRules is forbidden, it is on Ready.",
-		Remedy: "Run `kind/register` again with the same options, or apply [spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml) again. If the" +
+		Remedy: "Run `kubectl rulefleet join` (or `kind/register`) again with the same options, or apply [spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml)" +
+			" of the installed version in the spoke: `kubectl --context SPOKE apply -f spoke-access.yaml`. If the" +
 			" permission to query Prometheus was left out, add `-l 'app.kubernetes.io/component!=evaluate'`. If the account has other" +
 			" ClusterRoles, add the permissions there, and check that they are bound. Rulefleet notices it within 30 s.",
 	},
@@ -138,7 +139,7 @@ var ofSpokes = []Reason{
 			" there, Rulefleet does not manage the spoke: rules that are in it stay. …",
 		Meaning: "The Secret, its registration label or its key `kubeconfig` is missing. The rules stay in the spoke. If another spoke is the" +
 			" same cluster, the message names it.",
-		Remedy: "Create or restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). If you delete the" +
+		Remedy: "If you renamed the spoke, see [Rename a spoke](../how-to/manage-spokes.md#rename-a-spoke). Otherwise: Create or restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). If you delete the" +
 			" SpokeCluster while it has no kubeconfig, its rules stay in the spoke, and nothing manages them any more. Its generated AlertRules on" +
 			" the hub are deleted, with their edits. If another SpokeCluster is the same cluster, rules that are placed only on the deleted" +
 			" one are removed.",
@@ -154,10 +155,12 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonIdentityChanged, On: []string{connected, served, ready},
-		Message: "the kubeconfig leads to another cluster (the UID of namespace kube-system was …, and is …); nothing is written to either cluster. …",
+		Message: "the kubeconfig leads to another cluster (kube-system UID was …, is …); nothing is written to either; if this is a mistake, restore the former kubeconfig; …",
 		Meaning: "The kubeconfig leads to a different cluster than before: the kubeconfigs were mixed up, or the cluster was rebuilt. Nothing is" +
 			" written to either cluster.",
-		Remedy: "Restore the former kubeconfig, or confirm the new cluster with the command in the message. If you exchanged the Secrets of" +
+		Remedy: "If this is a mistake, restore the former kubeconfig. If the cluster was replaced, confirm the new one with the command in the" +
+			" message; the rules in the former cluster stay there, and are no longer managed" +
+			" ([more](../how-to/manage-spokes.md#replace-a-cluster-under-the-same-name)). If you exchanged the Secrets of" +
 			" two spokes on purpose, confirm both. For 10 minutes after a confirmation (`--deletion-hold`), every deletion in the spoke is held" +
 			" with reason DeletionsHeld, also if the manager is restarted (`status.identityTime`).",
 	},
@@ -176,8 +179,8 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonDeletionsHeld, On: []string{ready},
-		Message: "20 AlertRules were deleted; 60 deletions of AlertRules are held until 2026-01-01T12:00:00Z, in case of a mistake: their Deployment or template is" +
-			" gone or no longer matches. To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
+		Message: "60 AlertRules will be deleted at 2026-01-01T12:00:00Z, because their Deployments or templates are gone or no longer match" +
+			" (20 already deleted). To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
 			" rulefleet.io/acknowledge-deletions=true",
 		Meaning: "So many rules are to be deleted at once that it may be a mistake. Or rules are to be deleted shortly after the spoke became a" +
 			" different cluster, or after a restart of the manager while deletions were held. The deletions wait until the time in the message, and then continue." +
@@ -185,8 +188,10 @@ var ofSpokes = []Reason{
 			" acknowledge them, without a time limit. An acknowledgement releases all deletions that are held until a time. Of the deletions" +
 			" without a time limit, it releases only those that `status.pendingDeletions.names` lists" +
 			" ([more](../how-to/backup.md#deletions-that-wait-for-you)).",
-		Remedy: "Restore the objects from which the rules were created, or release the deletions:" +
-			" `kubectl annotate spoke NAME rulefleet.io/acknowledge-deletions=true`.",
+		Remedy: "To keep the rules, restore the objects from which they were created ([restore a kind](../how-to/backup.md#restore-a-kind))." +
+			" If the deletions have a time limit and you need more time, suspend the spoke first:" +
+			" `kubectl patch spoke NAME --type=merge -p '{\"spec\":{\"suspend\":true}}'`. AlertRules on the hub can still be deleted then." +
+			" If the rules are to be deleted: `kubectl annotate spoke NAME rulefleet.io/acknowledge-deletions=true`.",
 	},
 	{
 		Name: v1alpha1.ReasonContested, On: []string{ready},
@@ -201,15 +206,15 @@ var ofSpokes = []Reason{
 		Message: "5 Deployments lack AlertRules: spec.maxRules (10000) is reached. Existing AlertRules stay. …",
 		Meaning: "The templates would generate more AlertRules for the spoke than `spec.maxRules` (10000 by default) allows, or more for one" +
 			" namespace of the spoke than the chart value `spokeLimits.namespaceShare` allows. Existing AlertRules stay, and no more are generated.",
-		Remedy: "Find out what creates so many Deployments, and narrow the templates, or raise `spec.maxRules`. One Prometheus is supported" +
-			" with at most 2,000 alerting rules.",
+		Remedy: "Find out what creates so many Deployments, and narrow the templates. If one namespace uses its share, you can raise" +
+			" `spokeLimits.namespaceShare` instead, and otherwise `spec.maxRules`. One Prometheus is supported with at most 2,000 alerting rules.",
 	},
 	{
 		Name: v1alpha1.ReasonSuspended, On: []string{ready},
-		Message: "the SpokeCluster is suspended: nothing is written to the spoke. To resume: kubectl patch spoke eu-1 --type=merge" +
+		Message: "the SpokeCluster is suspended: nothing is written to the spoke. Before you resume, check the deletions in status.pendingDeletions. To resume: kubectl patch spoke eu-1 --type=merge" +
 			" -p '{\"spec\":{\"suspend\":false}}'",
 		Meaning: "`spec.suspend` is true: nothing is written to the spoke.",
-		Remedy:  "Nothing, if this is intended. Before you resume, check the deletions in `status.pendingDeletions`. To resume: `kubectl patch spoke NAME --type=merge -p '{\"spec\":{\"suspend\":false}}'`.",
+		Remedy:  "If this is intended, do nothing. Before you resume, check the deletions in `status.pendingDeletions`. To resume: `kubectl patch spoke NAME --type=merge -p '{\"spec\":{\"suspend\":false}}'`.",
 	},
 	{
 		Name: v1alpha1.ReasonLeaving, On: []string{ready},
@@ -237,7 +242,7 @@ var ofSpokes = []Reason{
 		Message: "the spoke has no Prometheus or ThanosRuler object, so it is unknown whether the rules are evaluated",
 		Meaning: "The spoke has no Prometheus or ThanosRuler object. The furthest phase of rules there is Applied, because Rulefleet can't" +
 			" verify more. Another program, such as the VictoriaMetrics operator, can read the PrometheusRules.",
-		Remedy: "Nothing, if another program reads them. Otherwise install a Prometheus with prometheus-operator.",
+		Remedy: "If another program reads them, do nothing. Otherwise install a Prometheus with prometheus-operator.",
 	},
 	{
 		Name: v1alpha1.ReasonEvaluatorsUnknown, On: []string{found},
@@ -253,7 +258,7 @@ var ofSpokes = []Reason{
 			" chosen; existing rules keep their labels and their namespace. Name the one that evaluates them, for example the first one: kubectl patch spokecluster eu-1 …",
 		Meaning: "The spoke has several Prometheus or ThanosRuler objects, and none of them is chosen. Existing rules keep their labels and" +
 			" their namespace, and new rules are written without the labels that a `ruleSelector` may require, so Prometheus may not load them.",
-		Remedy: "Name one with the command in the message, or limit the namespaces that count (chart value `evaluatorNamespaces`):" +
+		Remedy: "Name the one that evaluates the rules (the command in the message names the first one as an example), or limit the namespaces that count (chart value `evaluatorNamespaces`):" +
 			" [choose the Prometheus](../how-to/choose-prometheus.md).",
 	},
 	{
@@ -278,8 +283,8 @@ var ofSpokes = []Reason{
 		Meaning: "A Prometheus has not answered three polls in a row (two, if they timed out), or its answer is not that of a Prometheus." +
 			" The last known state of its alerts stays. The message describes the failure.",
 		Remedy: "Follow the message. If it does not name a cause, check the pods of the Prometheus in the spoke, and its Service" +
-			" (`prometheus-operated`). Rulefleet can't log in to a Prometheus. If only the hub can reach an address" +
-			" that requires no login, set `spec.evaluatorRefs[].url` to it. Otherwise the rules are verified up to Selected. If it has its own path prefix, include the prefix in that address.",
+			" (`prometheus-operated`). If the Prometheus requires a login, which Rulefleet does not support, rules are verified only up to Selected. To" +
+			" verify more, provide an address without a login that only the hub can reach, and set it in `spec.evaluatorRefs[].url`, including any path prefix.",
 	},
 	{
 		Name: v1alpha1.ReasonNotGranted, On: []string{evaluating},
@@ -289,7 +294,7 @@ var ofSpokes = []Reason{
 			" `services/proxy`, a proxy in front of the Prometheus denies access, or there is no address that Rulefleet can use. Or another" +
 			" Prometheus has the same Service, and for five minutes no answer was that of the chosen one. The message" +
 			" says which. The furthest phase of rules is Selected.",
-		Remedy: "Nothing, if this is intended. Otherwise grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus). If the Service" +
+		Remedy: "If this is intended, do nothing. Otherwise grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus). If the Service" +
 			" has another name (`spec.serviceName`), allow that name with a ClusterRole of your own. If two Prometheus in a namespace share" +
 			" `prometheus-operated`, give each its own Service, or set its address in `spec.evaluatorRefs[].url`. If a proxy denies access, set" +
 			" `url` to an address without the proxy.",
@@ -297,7 +302,7 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonTooManyRules, On: []string{evaluating},
 		Message: "Prometheus monitoring/k8s has more than 1600 alerting rules; at most 2000 are supported. Narrow the templates or" +
-			" placements, or lower spec.maxRules of the SpokeCluster",
+			" placements",
 		Meaning: "Evaluating is True, but a Prometheus has more than 1,600 of the 2,000 alerting rules that are supported for each.",
 		Remedy:  "Narrow templates or placements. A second Prometheus does not help, because Rulefleet does not divide the rules.",
 	},
@@ -307,6 +312,7 @@ var ofSpokes = []Reason{
 			" fire. …",
 		Meaning: "Prometheus has none of the metrics of kube-state-metrics that rules in the spoke need. These rules can't fire. The reason is" +
 			" shown here, and not on every AlertRule.",
-		Remedy: "Install kube-state-metrics in the spoke, or check in Prometheus' targets why it is not scraped.",
+		Remedy: "Install kube-state-metrics in the spoke, or check in Prometheus' targets why it is not scraped. If it is scraped and its series" +
+			" have other labels, correct the chart value `kubeStateMetricsSelector`.",
 	},
 }

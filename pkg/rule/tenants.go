@@ -18,9 +18,9 @@ type Tenant struct {
 	Created time.Time
 }
 
-// systemNamespace reports whether a namespace of the hub is part of the platform. Spokes take its AlertRules only
+// PlatformNamespace reports whether a namespace of the hub is part of the platform. Spokes take its AlertRules only
 // if spec.tenants names it.
-func systemNamespace(name string) bool {
+func PlatformNamespace(name string) bool {
 	return strings.HasPrefix(name, "kube-") || strings.HasPrefix(name, "openshift-") || name == "openshift"
 }
 
@@ -31,7 +31,7 @@ func (c *Cluster) Takes() (bool, error) {
 		return true, nil
 	}
 	if !c.ByTenantLabels(c.Tenant.Name) {
-		return c.names(c.Tenant.Name) || c.Tenants == nil && !systemNamespace(c.Tenant.Name), nil
+		return c.names(c.Tenant.Name) || c.Tenants == nil && !PlatformNamespace(c.Tenant.Name), nil
 	}
 	selector, err := SelectorOf(c.Tenants.Selector)
 	return err == nil && selector.Matches(labels.Set(c.Tenant.Labels)), err
@@ -39,7 +39,7 @@ func (c *Cluster) Takes() (bool, error) {
 
 // ByTenantLabels reports whether the labels of a namespace of the hub decide whether the spoke takes its AlertRules.
 func (c *Cluster) ByTenantLabels(namespace string) bool {
-	return c.Tenants != nil && c.Tenants.Selector != nil && !c.names(namespace) && !systemNamespace(namespace)
+	return c.Tenants != nil && c.Tenants.Selector != nil && !c.names(namespace) && !PlatformNamespace(namespace)
 }
 
 func (c *Cluster) names(namespace string) bool {

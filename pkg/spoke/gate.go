@@ -59,10 +59,10 @@ type gate struct {
 const attempts = 3
 
 // errUnsettled is the error of a write that was not sent.
-var errUnsettled = errors.New("connections to the spoke are lost, or requests to it time out, too often to verify that it is still the same cluster")
+var errUnsettled = errors.New("connections to the spoke are lost, or requests to it time out, too often to verify that it is still the same cluster; Rulefleet retries. Check the network, and any load balancer in front of the spoke's API server, for connections that are closed")
 
 // errUnserved is the error of a write that was not sent.
-var errUnserved = errors.New("the identity of the spoke's cluster is not known yet")
+var errUnserved = errors.New("the identity of the spoke's cluster is not known yet; Rulefleet retries")
 
 // unsentError is the error of a request that was not sent. An API server's answer to the read of the identity
 // is not in its chain, because it is not an answer to the request.

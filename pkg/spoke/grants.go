@@ -48,11 +48,18 @@ type grantError struct{ missing []need }
 
 // Error implements error.
 func (e *grantError) Error() string {
-	words := make([]string, 0, len(e.missing))
-	for _, n := range e.missing {
-		words = append(words, n.verb+" "+n.resource.String())
+	var words []string
+	for i, n := range e.missing { // those of a resource follow each other
+		verbs := n.verb
+		if i > 0 && e.missing[i-1].resource == n.resource {
+			last := len(words) - 1
+			verbs, _, _ = strings.Cut(words[last], " ")
+			verbs, words = verbs+"/"+n.verb, words[:last]
+		}
+		words = append(words, verbs+" "+n.resource.String())
 	}
-	return "Rulefleet's account in the spoke lacks permissions: " + strings.Join(words, ", ") + "; apply spoke-access.yaml there again"
+	return "Rulefleet's account in the spoke lacks permissions: " + strings.Join(words, ", ") + "; run kubectl rulefleet join again with the same options, or apply charts/rulefleet/files/spoke-access.yaml of this version there" +
+		" (with -l 'app.kubernetes.io/component!=evaluate' to leave out queries to Prometheus)"
 }
 
 // lack returns an error if any of some needs is missing. The error names all missing permissions, so that they

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -48,9 +49,9 @@ type Departure struct {
 	// those that may be left.
 	Left  []string
 	Known bool
-	// Stays means that the rules are left where they are. Kept means that this is because another spoke is the same
-	// cluster and keeps them.
-	Stays, Kept bool
+	// Stays means that the rules are left where they are. Meant means that a person decided that, and Kept that another
+	// spoke is the same cluster and keeps them.
+	Stays, Meant, Kept bool
 	// Why is the reason of the last failure, or "".
 	Why string
 	// Deadline ends the removal.
@@ -120,7 +121,7 @@ func (p *Provider) Depart(ctx context.Context, name string, o DepartOptions) (De
 		}
 	}
 	if stays != "" {
-		d.state.Why, d.state.Stays = stays, true
+		d.state.Why, d.state.Stays, d.state.Meant = stays, true, o.Stays != ""
 		go p.stay(p.base, name, d)
 		return d.state, nil
 	}
@@ -189,8 +190,8 @@ func alertRulesOf(objects []ownRule) []string {
 	return out
 }
 
-// maxRuleName bounds the names in annotations, in bytes.
-const maxRuleName = 317
+// maxRuleName bounds the names in annotations, in bytes, and maxFinalizers the finalizers in a message.
+const maxRuleName, maxFinalizers = 317, 100
 
 // lastConnectionLocked creates a connection with the kubeconfig in use, or else with the given one.
 func (p *Provider) lastConnectionLocked(name string, data []byte) (*connection, error) {
@@ -306,14 +307,19 @@ type ownRule struct {
 	resourceVersion string
 	alertRule       string
 	ending          bool // it is being deleted and waits for its finalizers
+	finalizers      []string
 }
 
 // endingError says that an object is still there and being deleted.
-type endingError struct{ object string }
+type endingError struct {
+	object     string
+	finalizers []string
+}
 
 // Error implements error.
 func (e *endingError) Error() string {
-	return "PrometheusRule " + e.object + " is being deleted and waits for its finalizers; find out why they are not removed, or remove them"
+	return fmt.Sprintf("PrometheusRule %s is being deleted, but its finalizers keep it (%s). Find the controller that set them. Remove them by hand only if that controller is gone",
+		e.object, Clip(strings.Join(e.finalizers, ", "), maxFinalizers))
 }
 
 func isEnding(err error) bool {
@@ -359,7 +365,7 @@ func (c *connection) ownRules(rules monitoring.Interface, served catalog) *readi
 		if rule, ok := o.(*monitoringv1.PrometheusRule); ok {
 			*rule = monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
 				Namespace: rule.Namespace, Name: rule.Name, UID: rule.UID, ResourceVersion: rule.ResourceVersion,
-				DeletionTimestamp: rule.DeletionTimestamp, Annotations: keep(rule.Annotations, v1alpha1.AlertRuleAnnotation),
+				DeletionTimestamp: rule.DeletionTimestamp, Finalizers: rule.Finalizers, Annotations: keep(rule.Annotations, v1alpha1.AlertRuleAnnotation),
 			}}
 		}
 		return nil
@@ -385,7 +391,7 @@ func listOwn(ctx context.Context, own *reading) ([]ownRule, error) {
 		}
 		out = append(out, ownRule{
 			namespace: o.GetNamespace(), name: o.GetName(), uid: o.GetUID(), resourceVersion: o.GetResourceVersion(),
-			alertRule: alertRuleOf(o), ending: o.GetDeletionTimestamp() != nil,
+			alertRule: alertRuleOf(o), ending: o.GetDeletionTimestamp() != nil, finalizers: o.GetFinalizers(),
 		})
 		return nil
 	})
@@ -444,7 +450,7 @@ func concernsOne(err error) bool { return answered(err) || isEnding(err) }
 // remove deletes an object if it is unchanged since it was listed.
 func (o ownRule) remove(ctx context.Context, rules monitoring.Interface) error {
 	if o.ending {
-		return &endingError{object: o.namespace + "/" + o.name}
+		return &endingError{object: o.namespace + "/" + o.name, finalizers: o.finalizers}
 	}
 	ctx, cancel := context.WithTimeout(ctx, lastTry)
 	defer cancel()

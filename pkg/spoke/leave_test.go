@@ -299,11 +299,11 @@ func TestDepartKeeps(t *testing.T) {
 	p.Known("former", "uid")
 	p.Known("orphaned", "uid")
 	d, err := p.Depart(t.Context(), "former", DepartOptions{Timeout: time.Minute})
-	if err != nil || !d.Stays || !d.Kept || d.Why != managedBy("eu-2") {
+	if err != nil || !d.Stays || d.Meant || !d.Kept || d.Why != managedBy("eu-2") {
 		t.Errorf("got %+v, %v", d, err)
 	}
 	d, err = p.Depart(t.Context(), "orphaned", DepartOptions{Stays: "a person says so", Timeout: time.Minute})
-	if err != nil || !d.Stays || d.Kept || d.Why != "a person says so" {
+	if err != nil || !d.Stays || !d.Meant || d.Kept || d.Why != "a person says so" {
 		t.Errorf("got %+v, %v", d, err)
 	}
 }

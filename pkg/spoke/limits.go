@@ -169,7 +169,7 @@ func tooLargeAdvice(e *TooLargeError) string {
 func answerName(req *http.Request, code int) string {
 	path := req.URL.Path
 	if req.URL.Query().Get("watch") != "" && code == http.StatusOK {
-		return "an event of " + path
+		return "a watch event of " + path
 	}
 	return fmt.Sprintf("the answer to %s %s", req.Method, path)
 }

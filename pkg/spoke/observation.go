@@ -106,19 +106,19 @@ type IdentityError struct {
 // Error implements error.
 func (e *IdentityError) Error() string {
 	if e.Other != "" {
-		return fmt.Sprintf("the kubeconfig leads to the former cluster of spoke %s (the UID of namespace kube-system was %s, and is %s); nothing is written to it", e.Other, e.Was, e.Is)
+		return fmt.Sprintf("the kubeconfig leads to the former cluster of spoke %s (kube-system UID was %s, is %s); nothing is written to it", e.Other, e.Was, e.Is)
 	}
-	return fmt.Sprintf("the kubeconfig leads to another cluster (the UID of namespace kube-system was %s, and is %s); nothing is written to either cluster", e.Was, e.Is)
+	return fmt.Sprintf("the kubeconfig leads to another cluster (kube-system UID was %s, is %s); nothing is written to either", e.Was, e.Is)
 }
 
 // advice says what to do. It ends with a command, which must not be cut off.
 func (e *IdentityError) advice() string {
-	spoke, is, how := e.Spoke, e.Is, "restore the former kubeconfig, or confirm the new cluster"
+	spoke, is, how := e.Spoke, e.Is, "if the cluster was replaced, confirm it; rules in the former one stay there and are no longer managed, and deletions are held for a while"
 	if e.Other != "" {
 		spoke, is = e.Other, e.OtherIs
-		how = "restore the former kubeconfig or, if you swapped the kubeconfigs of both spokes on purpose, confirm spoke " + spoke + " as well"
+		how = "if you swapped the kubeconfigs of both spokes on purpose, confirm spoke " + spoke + " as well"
 	}
-	return fmt.Sprintf("%s: kubectl annotate --overwrite spoke %s %s=%s", how, spoke, v1alpha1.AcceptIdentityAnnotation, is)
+	return fmt.Sprintf("if this is a mistake, restore the former kubeconfig; %s: kubectl annotate --overwrite spoke %s %s=%s", how, spoke, v1alpha1.AcceptIdentityAnnotation, is)
 }
 
 func isIdentity(err error) bool {

@@ -29,7 +29,7 @@ func (t *together) add(a partOf) *TooLargeError {
 	defer t.mu.Unlock()
 	t.held.bytes += a.bytes
 	t.held.values += a.values
-	e := &TooLargeError{What: "the answers that are read at the same time"}
+	e := &TooLargeError{What: "concurrent answers of the spoke"}
 	switch {
 	case a.bytes <= 0:
 		return nil

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // After a spoke became another cluster, even the first few deletions are held.
@@ -157,11 +159,29 @@ func TestWhyAll(t *testing.T) {
 			tc.before(b)
 			b.mass(Generate, "s")
 			message := b.publish("s", true).is.Message
+			if len(message) > spoke.MaxNote {
+				t.Errorf("the message has %d bytes, which an Event does not take", len(message))
+			}
 			for _, words := range []string{cluster, restart, kubeconfig} {
 				if want := slices.Contains(tc.says, words); strings.Contains(message, words) != want {
 					t.Errorf("%q: want %t: %s", words, want, message)
 				}
 			}
 		})
+	}
+}
+
+// An Event takes the whole message, with the command at its end: if there is no room, the advice to gain time is
+// left out.
+func TestMessageFitsIntoAnEvent(t *testing.T) {
+	for _, length := range []int{1, 63, 253} {
+		b, spokeName := newBraked(t, span), strings.Repeat("s", length)
+		b.Beware(spokeName)
+		b.mass(Generate, spokeName)
+		b.mass(Distribute, spokeName)
+		message := b.publish(spokeName, true).is.Message
+		if len(message) > spoke.MaxNote || !strings.HasSuffix(message, "spoke "+spokeName+" rulefleet.io/acknowledge-deletions=true") || strings.Contains(message, "To gain time") != (length < 253) {
+			t.Errorf("a name of %d: %d bytes: %s", length, len(message), message)
+		}
 	}
 }

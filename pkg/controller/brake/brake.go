@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // Hop is one of the two steps that delete objects. Each has its own count per spoke.
@@ -37,8 +38,8 @@ var hops = []Hop{Generate, Distribute}
 
 // what names the objects that a hop deletes, cause says why, and restore says how to keep them.
 var (
-	what    = map[Hop]string{Generate: "AlertRules", Distribute: "PrometheusRules"}
-	cause   = map[Hop]string{Generate: "their Deployment or template is gone or no longer matches", Distribute: "their AlertRule is gone, disabled or no longer placed in the spoke"}
+	what    = map[Hop]string{Generate: "AlertRule", Distribute: "PrometheusRule"}
+	cause   = map[Hop]string{Generate: "their Deployments or templates are gone or no longer match", Distribute: "their AlertRules are gone, disabled or no longer placed in the spoke"}
 	restore = map[Hop]string{Generate: "restore the Deployments or templates", Distribute: "restore the AlertRules, or their state and placement"}
 )
 
@@ -327,15 +328,11 @@ func (a *account) show(name string, now time.Time) (*Held, time.Duration) {
 			if left := max(l.until.Sub(now), time.Millisecond); next == 0 || left < next {
 				next = left
 			}
-			deleted := ""
-			if gone := len(l.gone); gone > 0 {
-				deleted = fmt.Sprintf("%d %s were deleted; ", gone, what[hop])
-			}
-			parts = append(parts, fmt.Sprintf("%s%d deletions of %s are held until %s, in case of a mistake: %s", deleted, n, what[hop], l.until.UTC().Format(time.RFC3339), cause[hop]))
+			parts = append(parts, doomed(hop, n, len(l.gone), l.until))
 			remedies = append(remedies, restore[hop])
 		}
 		if l.suspects > 0 {
-			parts = append(parts, fmt.Sprintf("%d deletions of %s need your acknowledgement", l.suspects, what[hop]))
+			parts = append(parts, "The deletion of "+plural(l.suspects, what[hop])+" waits until you decide, without a time limit")
 		}
 	}
 	held.Names = a.names()
@@ -343,7 +340,7 @@ func (a *account) show(name string, now time.Time) (*Held, time.Duration) {
 		parts = append(parts, "Every deletion is held, because "+why)
 	}
 	if held.Suspects > 0 {
-		parts = append(parts, "AlertRules, templates or labels for these rules may have been lost: the hub was restored, or a CustomResourceDefinition or the SpokeCluster was created again")
+		parts = append(parts, "The objects from which these rules were created may have been lost, because the hub was restored, or a CustomResourceDefinition or this SpokeCluster was recreated")
 		remedies = []string{"restore or recreate the AlertRules, templates and labels of SpokeClusters"}
 	}
 	if remedy != "" {
@@ -356,9 +353,35 @@ func (a *account) show(name string, now time.Time) (*Held, time.Duration) {
 			which += ", and all that have a time limit"
 		}
 	}
-	held.Message = fmt.Sprintf("%s. To keep the rules, %s. To delete %s: kubectl annotate spoke %s %s=true",
-		strings.Join(parts, ". "), strings.Join(remedies, ", and "), which, name, v1alpha1.AcknowledgeDeletionsAnnotation)
+	held.Message = advised(fmt.Sprintf("%s. To keep the rules, %s.", strings.Join(parts, ". "), strings.Join(remedies, ", and ")), name, which, next > 0)
 	return held, next
+}
+
+// advised appends to a message how to gain time, if there is a time limit and an Event has room for it, and how to
+// release which deletions. The command comes last so that it can be copied.
+func advised(message, name, which string, limited bool) string {
+	release := fmt.Sprintf(" To delete %s: kubectl annotate spoke %s %s=true", which, name, v1alpha1.AcknowledgeDeletionsAnnotation)
+	pause := fmt.Sprintf(` To gain time, stop deletions in the spoke (AlertRules on the hub can still be deleted): kubectl patch spoke %s --type=merge -p '{"spec":{"suspend":true}}'.`, name)
+	if limited && len(message)+len(pause)+len(release) <= spoke.MaxNote {
+		message += pause
+	}
+	return message + release
+}
+
+// doomed says what a hop will delete, and how much it has deleted already.
+func doomed(hop Hop, n, gone int, until time.Time) string {
+	out := fmt.Sprintf("%s will be deleted at %s, because %s", plural(n, what[hop]), until.UTC().Format(time.RFC3339), cause[hop])
+	if gone > 0 {
+		out += fmt.Sprintf(" (%d already deleted)", gone)
+	}
+	return out
+}
+
+func plural(n int, kind string) string {
+	if n == 1 {
+		return "1 " + kind
+	}
+	return fmt.Sprintf("%d %ss", n, kind)
 }
 
 // names returns the names to show. Suspects come first, because those not named can't be acknowledged.

@@ -94,7 +94,10 @@ func TestPublish(t *testing.T) {
 		t.Fatalf("got %+v with %+v", p, p.is)
 	}
 	for _, words := range []string{
-		"20 AlertRules were deleted; 40 deletions of AlertRules are held until", "20 PrometheusRules were deleted; 40 deletions of PrometheusRules are held until", "restore the Deployments or templates, and restore the AlertRules", "until 2001-09-09T01:56:40Z", "kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
+		"40 AlertRules will be deleted at 2001-09-09T01:56:40Z, because their Deployments or templates are gone or no longer match (20 already deleted). ",
+		"40 PrometheusRules will be deleted at 2001-09-09T01:56:40Z, because their AlertRules are gone, disabled or no longer placed in the spoke (20 already deleted). ",
+		"To keep the rules, restore the Deployments or templates, and restore the AlertRules", `kubectl patch spoke s --type=merge -p '{"spec":{"suspend":true}}'. `,
+		"To delete them now: kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
 	} {
 		if !strings.Contains(p.is.Message, words) {
 			t.Errorf("it does not say %q: %s", words, p.is.Message)
@@ -173,12 +176,15 @@ func TestSuspectsOfASpoke(t *testing.T) {
 				t.Fatalf("got %+v with %+v", p, p.is)
 			}
 			for _, words := range []string{
-				"60 deletions of PrometheusRules need your acknowledgement", "may have been lost", "restore or recreate the AlertRules, templates and labels of SpokeClusters",
+				"The deletion of 60 PrometheusRules waits until you decide, without a time limit. ", "may have been lost", "restore or recreate the AlertRules, templates and labels of SpokeClusters",
 				"kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
 			} {
 				if !strings.Contains(p.is.Message, words) {
 					t.Errorf("it does not say %q: %s", words, p.is.Message)
 				}
+			}
+			if strings.Contains(p.is.Message, "To gain time") {
+				t.Errorf("there is no time limit: %s", p.is.Message)
 			}
 			if len(b.Owners(Distribute, "s")) != 60 || len(b.Owners(Generate, "s")) != 0 {
 				t.Error("the owners are others")

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
@@ -84,7 +85,8 @@ func (r *Reconciler) put(ctx context.Context, t *task, plan delivery.Plan) (done
 	case delivery.Conflict:
 		// It is left as it is. Its next event triggers another reconcile.
 		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
-			"PrometheusRule %s in the spoke does not belong to this hub (it lacks the hub's labels), so Rulefleet does not change it. If you need it, create a copy under another name. Then delete it in the spoke", hub.Key(t.desired)))
+			"PrometheusRule %s in the spoke has the name of this rule, but not the labels %s=%s and %s=%s, so Rulefleet does not change it. Most likely, somebody removed them. Put them back, or delete the object in the spoke: Rulefleet then writes it again",
+			hub.Key(t.desired), v1alpha1.ManagedByLabel, v1alpha1.ManagedByValue, v1alpha1.HubLabel, t.desired.Labels[v1alpha1.HubLabel]))
 		return false, reconcile.Result{}, nil
 	case delivery.Suspended:
 		phase := v1alpha1.PhasePending
@@ -186,8 +188,9 @@ func (r *Reconciler) mutated(ctx context.Context, t *task) {
 	t.mutated = true
 	r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonMutated, fmt.Sprintf(
 		"the spoke changed PrometheusRule %s when it was written: most likely, a mutating webhook did so, or its CustomResourceDefinition is old and lacks a field."+
-			" Exclude PrometheusRules with label %s=%s from the webhook, or update the CustomResourceDefinition. Then delete the PrometheusRule, so that Rulefleet writes it again",
-		hub.Key(t.desired), v1alpha1.ManagedByLabel, v1alpha1.ManagedByValue))
+			" Exclude PrometheusRules with label %s=%s from the webhook or, if it enforces security, the user %s, because anyone can set the label."+
+			" Or update the CustomResourceDefinition. Then delete the PrometheusRule, so that Rulefleet writes it again",
+		hub.Key(t.desired), v1alpha1.ManagedByLabel, v1alpha1.ManagedByValue, contest.SpokeUser))
 }
 
 // orElsewhere says how to use another namespace, if the AlertRule can set it.

@@ -180,7 +180,7 @@ func TestWaitingIsShown(t *testing.T) {
 		req, _ := q.Get()
 		working[req.Name] = req
 	}
-	const message = `waiting for another rule: writes to namespace "shop" of the spoke time out; most likely an admission webhook in the spoke hangs. Fix the webhook for PrometheusRules in this namespace. If you do not know which one hangs, look for webhooks that match PrometheusRules and have timeoutSeconds above 10, and set it to 10; the next error then names it`
+	const message = `waiting for another rule: writes to namespace "shop" of the spoke time out; most likely an admission webhook in the spoke hangs. Fix the webhook for PrometheusRules in this namespace. If you do not know which one hangs, set timeoutSeconds to 10 in webhooks that match PrometheusRules and have 15 or more. The next error of the API server then names the webhook`
 	for _, first := range []bool{true, false} {
 		w.reports = map[string]*v1alpha1.ClusterStatus{}
 		if _, err := r.Reconcile(t.Context(), working["hangs"]); err == nil {

@@ -15,6 +15,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
@@ -63,9 +64,9 @@ func explain(reason string, err error) string {
 	case hangs(err):
 		return words(fmt.Errorf("the write timed out; most likely an admission webhook in the spoke hangs for longer than %s. %s: %w", writeTimeout, fixWebhook, err))
 	case reason == v1alpha1.ReasonQuotaExceeded:
-		return words(fmt.Errorf("a ResourceQuota in the spoke is exceeded; raise it, or delete objects: %w", err))
+		return words(fmt.Errorf("a ResourceQuota in the namespace has no room for the rule; raise its count/prometheusrules.monitoring.coreos.com: %w", err))
 	case reason == v1alpha1.ReasonError && webhook != nil:
-		return words(fmt.Errorf("the spoke's admission webhook %s can't be called; repair it, or exclude PrometheusRules from it: %w", webhook[1], err))
+		return words(fmt.Errorf("the spoke's admission webhook %s can't be called; repair it, or exclude the user "+contest.SpokeUser+" from it: %w", webhook[1], err))
 	case reason == v1alpha1.ReasonForbidden:
 		return words(fmt.Errorf("the spoke's RBAC denies the write; grant the permission to Rulefleet's account in the spoke: %w", err))
 	case reason == v1alpha1.ReasonCRDMissing:
@@ -79,7 +80,7 @@ func explain(reason string, err error) string {
 }
 
 // fixWebhook is the advice about an admission webhook that hangs.
-const fixWebhook = "Fix the webhook for PrometheusRules in this namespace. If you do not know which one hangs, look for webhooks that match PrometheusRules and have timeoutSeconds above 10, and set it to 10; the next error then names it"
+const fixWebhook = "Fix the webhook for PrometheusRules in this namespace. If you do not know which one hangs, set timeoutSeconds to 10 in webhooks that match PrometheusRules and have 15 or more. The next error of the API server then names the webhook"
 
 // hangs reports whether the spoke did not answer a write but answers other requests.
 func hangs(err error) bool {

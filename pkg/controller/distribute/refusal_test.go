@@ -61,11 +61,11 @@ func TestExplain(t *testing.T) {
 	}{
 		"a quota": {
 			err:    apierrors.NewForbidden(resource, "web", errors.New("exceeded quota: rules, requested: count/prometheusrules.monitoring.coreos.com=1, used: 5, limited: 5")),
-			reason: v1alpha1.ReasonQuotaExceeded, words: []string{"ResourceQuota", "raise it", "exceeded quota: rules"},
+			reason: v1alpha1.ReasonQuotaExceeded, words: []string{"ResourceQuota", "raise its count/prometheusrules.monitoring.coreos.com:", "exceeded quota: rules"},
 		},
 		"a webhook that can't be asked": {
 			err:    apierrors.NewInternalError(errors.New(`failed calling webhook "check.example.com": failed to call webhook: context deadline exceeded`)),
-			reason: v1alpha1.ReasonError, words: []string{"admission webhook check.example.com", "exclude PrometheusRules from it", "deadline exceeded"},
+			reason: v1alpha1.ReasonError, words: []string{"admission webhook check.example.com", "exclude the user system:serviceaccount:rulefleet-system:rulefleet-spoke from it", "deadline exceeded"},
 		},
 		"another error": {err: apierrors.NewInternalError(errors.New("etcd")), reason: v1alpha1.ReasonError, words: []string{"etcd"}},
 		"the account":   {err: apierrors.NewForbidden(resource, "web", errors.New("RBAC")), reason: v1alpha1.ReasonForbidden, words: []string{"grant the permission", "RBAC"}},

@@ -12,7 +12,8 @@ import (
 const (
 	checkPath = "Check in namespace {namespace} of the spoke that the pods of the {kind} are ready, and that no firewall or NetworkPolicy keeps the API server from reaching them"
 	checkPods = "Check the pods of the {kind} and their logs in namespace {namespace} of the spoke"
-	noLogin   = "Rulefleet can't log in to the {kind}. Set {url} to an address that requires no login, if only the hub can reach it; otherwise rules are verified up to Selected"
+	noLogin   = "Rulefleet does not support a login. Rules are verified only up to Selected. To verify more, set {url} to an address without a login that only the hub can reach, including any path prefix"
+	checkLoad = "Check the load and the log of the {kind}"
 	noProxy   = "Set {url} to an address at which the {kind} itself answers"
 	checkURL  = "Check the {kind} at the address in {url}, and any proxy in front of it"
 )
@@ -32,6 +33,7 @@ var (
 		evaluator.Forbidden:      noLogin,
 		evaluator.Throttled:      "Find out what overloads the spoke's API server, or the proxy in front of the {kind}", // a Prometheus does not throttle
 		evaluator.Unavailable:    checkPods,
+		evaluator.Rejected:       checkLoad,
 		evaluator.NotAnEvaluator: noProxy,
 	}
 	adviceByURL = map[evaluator.Kind]string{
@@ -41,6 +43,7 @@ var (
 		evaluator.NotFound:       "Check the path in {url}",
 		evaluator.Throttled:      checkURL,
 		evaluator.Unavailable:    checkURL,
+		evaluator.Rejected:       checkLoad,
 		evaluator.NotAnEvaluator: noProxy,
 	}
 )

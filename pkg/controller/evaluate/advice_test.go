@@ -15,7 +15,8 @@ func TestAdvice(t *testing.T) {
 	const (
 		pods  = ". Check the pods of the Prometheus and their logs in namespace monitoring of the spoke"
 		url   = "spec.evaluatorRefs[].url of SpokeCluster eu-1"
-		login = ". Rulefleet can't log in to the Prometheus. Set " + url + " to an address that requires no login, if only the hub can reach it; otherwise rules are verified up to Selected"
+		login = ". Rulefleet does not support a login. Rules are verified only up to Selected. To verify more, set " + url + " to an address without a login that only the hub can reach, including any path prefix"
+		load  = ". Check the load and the log of the Prometheus"
 		proxy = ". Set " + url + " to an address at which the Prometheus itself answers"
 		check = ". Check the Prometheus at the address in " + url + ", and any proxy in front of it"
 		path  = ". Check in namespace monitoring of the spoke that the pods of the Prometheus are ready, and that no firewall or NetworkPolicy keeps the API server from reaching them"
@@ -30,7 +31,8 @@ func TestAdvice(t *testing.T) {
 		evaluator.Throttled:      {busy, busy + ", or the proxy in front of the Prometheus", check},
 		evaluator.Unavailable:    {path, pods, check},
 		evaluator.NotAnEvaluator: {"", proxy, proxy},
-		evaluator.Redirected:     {}, evaluator.Rejected: {}, evaluator.TooMuch: {}, evaluator.Changing: {}, evaluator.Partial: {},
+		evaluator.Rejected:       {"", load, load},
+		evaluator.Redirected:     {}, evaluator.TooMuch: {}, evaluator.Changing: {}, evaluator.Partial: {},
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()

@@ -256,7 +256,7 @@ func TestNotGranted(t *testing.T) {
 		t.Errorf("by a proxy: news of %v, %d shown", told, shown)
 	}
 	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: the evaluator, or a proxy in front of it, denies access (HTTP 403): no."+
-		" Rulefleet can't log in to the Prometheus. Set spec.evaluatorRefs[].url of SpokeCluster s to an address that requires no login, if only the hub can reach it; otherwise rules are verified up to Selected")
+		" Rulefleet does not support a login. Rules are verified only up to Selected. To verify more, set spec.evaluatorRefs[].url of SpokeCluster s to an address without a login that only the hub can reach, including any path prefix")
 	f.set(func() { f.fail = nil })
 	w.once()
 	if is := w.says(o); is.Outcome != evaluation.Evaluates {
@@ -378,7 +378,7 @@ func TestAnswersThatAreTooLarge(t *testing.T) {
 		}
 	}
 	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonTooLarge+": Prometheus monitoring/k: the rules in the answer that Rulefleet wrote: ")
-	if got := w.shows()[v1alpha1.ConditionEvaluating]; !strings.Contains(got, " bytes; the limit is 50,331,648; check which server answers") {
+	if got := w.shows()[v1alpha1.ConditionEvaluating]; !strings.Contains(got, " bytes; the limit is 50,331,648; check that the Service or the address leads to a Prometheus") {
 		t.Errorf("it names no value and limit: %s", got)
 	}
 }
@@ -595,7 +595,7 @@ func TestAnswersThatAreCutOff(t *testing.T) {
 	if delay := w.keep(task, s, &e, answer{err: cut}); delay != w.Interval {
 		t.Errorf("it is asked again in %v", delay)
 	}
-	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonTooLarge+": Prometheus monitoring/k: the answer to GET /rules: 2,000 bytes; the limit is 1,000; check which server answers")
+	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonTooLarge+": Prometheus monitoring/k: the answer to GET /rules: 2,000 bytes; the limit is 1,000; check that the Service or the address leads to a Prometheus")
 	f.fail = answers(503, "text/plain", "no")
 	for range patience {
 		w.once()

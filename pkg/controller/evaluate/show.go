@@ -125,7 +125,7 @@ func found(c *rule.Cluster, read spoke.Evaluators) spoke.Finding {
 		return not(v1alpha1.ReasonNoSuchEvaluator, fmt.Sprintf("%s %s/%s not found in the spoke; correct spec.evaluatorRefs", missing[0].Kind, missing[0].Namespace, missing[0].Name))
 	case len(gone) > 0:
 		return spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonEvaluatorsUnknown, Message: fmt.Sprintf(
-			"%s not found in the spoke any more; the rules stay as they are for %d minutes in case it comes back. Then Rulefleet chooses another one, if it can", strings.Join(gone, " and "), int(evaluation.MissingGrace.Minutes()))}
+			"%s not found in the spoke any more; the rules stay as they are for %d minutes. If it was deleted by mistake, create it again within this time. After that, Rulefleet chooses another one, if it can, and may change the labels and the namespace of the rules", strings.Join(gone, " and "), int(evaluation.MissingGrace.Minutes()))}
 	case len(names) == 0:
 		return noneFound(c, not)
 	}
@@ -179,7 +179,7 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 		return f, true
 	case len(crowds) > 0:
 		return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonTooManyRules, Message: fmt.Sprintf(
-			"%s more than %d alerting rules; at most %d are supported. Narrow the templates or placements, or lower spec.maxRules of the SpokeCluster", together(crowds, "has", "have"), crowding, supported)}, true
+			"%s more than %d alerting rules; at most %d are supported. Narrow the templates or placements", together(crowds, "has", "have"), crowding, supported)}, true
 	}
 	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluating, Message: together(names, "answers", "answer") + " queries"}, true
 }
@@ -199,7 +199,7 @@ func (s *spokeState) metricsPresent() (spoke.Finding, bool) {
 		return spoke.Finding{}, false
 	case s.series.ksmMissing != "":
 		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeStateMetricsMissing, Message: fmt.Sprintf(
-			"Prometheus lacks all kube-state-metrics metrics that rules need, such as %s: these rules can't fire. Install kube-state-metrics in the spoke, or find out why it is not scraped", s.series.ksmMissing)}, true
+			"Prometheus lacks all kube-state-metrics metrics that rules need, such as %s: these rules can't fire. Install kube-state-metrics in the spoke, find out why it is not scraped or, if its series have other labels, correct the chart value kubeStateMetricsSelector", s.series.ksmMissing)}, true
 	}
 	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMetricsPresent, Message: "Prometheus has the kube-state-metrics metrics that rules need"}, true
 }

@@ -168,7 +168,7 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 		out.rules[o.UID] = r
 	})
 	if err == nil && held > maxAnswer {
-		err = evaluator.NewTooMuch("the rules in the answer that Rulefleet wrote", int64(held), maxAnswer, "bytes", "check which server answers")
+		err = evaluator.NewTooMuch("the rules in the answer that Rulefleet wrote", int64(held), maxAnswer, "bytes", "check that the Service or the address leads to a Prometheus")
 	}
 	if err == nil && own == 0 {
 		err = t.strangers(e, others)
@@ -261,7 +261,7 @@ func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) 
 	excess, isExcess := errors.AsType[*spoke.TooLargeError](err) // of the transport
 	switch {
 	case isExcess:
-		message, gist, answered = spoke.Clip(excess.Error(), maxMessage)+"; check which server answers", tooLarge, nil
+		message, gist, answered = spoke.Clip(excess.Error(), maxMessage)+"; check that the Service or the address leads to a Prometheus", tooLarge, nil
 	case isAnswer && answered.Kind == evaluator.TooMuch:
 		gist = tooLarge
 	case isRefused:

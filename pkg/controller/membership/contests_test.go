@@ -227,7 +227,7 @@ func TestContestOfCreation(t *testing.T) {
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 		prune()
 		d.want(0, wait)
-		if note := <-notes; !strings.Contains(note, "deletes SpokeCluster s after each write") || !strings.Contains(note, "--tracking-labels") {
+		if note := <-notes; !strings.Contains(note, "deletes SpokeCluster s after each write") || !strings.Contains(note, "add that label to the chart value trackingLabels") {
 			t.Errorf("it says %s", note)
 		}
 		d.pass(wait)

@@ -176,13 +176,23 @@ func (r *Reconciler) farewell(sc *v1alpha1.SpokeCluster, d spoke.Departure) {
 	case !d.Known:
 		what = fmt.Sprintf("the PrometheusRules of up to %d AlertRules were left in the spoke", len(d.Left))
 	}
-	// The command comes last so that it can be copied, and must not be cut off.
-	command := fmt.Sprintf(". To remove all PrometheusRules of this hub, run in the spoke, not on the hub: kubectl delete prometheusrules -A -l %s=%s", v1alpha1.HubLabel, r.HubID)
+	// The command comes last so that it can be copied, and must not be cut off. In another spoke, it would delete
+	// rules that are in use, so the message identifies the cluster. Rules that were meant to stay need no command.
+	kind, command := corev1.EventTypeWarning, ""
+	if d.Meant {
+		kind = corev1.EventTypeNormal
+	} else {
+		of := "of this spoke, not on the hub"
+		if sc.Status.Identity != "" {
+			of = "whose namespace kube-system has UID " + sc.Status.Identity
+		}
+		command = fmt.Sprintf(". To remove all PrometheusRules of this hub, run in the cluster %s: kubectl delete prometheusrules -A -l %s=%s", of, v1alpha1.HubLabel, r.HubID)
+	}
 	note := what + ": " + spoke.Clip(d.Why, spoke.MaxNote/3)
 	if len(d.Left) > 0 {
 		note += ". They belong to these AlertRules: " + strings.Join(d.Left, ", ")
 	}
-	r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, "LeftBehind", "Leave", "%s", spoke.Clip(note, spoke.MaxNote-len(command))+command)
+	r.Recorder.Eventf(sc, nil, kind, "LeftBehind", "Leave", "%s", spoke.Clip(note, spoke.MaxNote-len(command))+command)
 }
 
 // prometheusRules returns a number of PrometheusRules and its verb.

@@ -399,14 +399,15 @@ func (r *Reconciler) recollect(ctx context.Context, sc *v1alpha1.SpokeCluster, s
 
 // missing says what is missing, what happens to the spoke, and what to do.
 func (r *Reconciler) missing(name string, secret bool) *spoke.Finding {
-	message, restore := fmt.Sprintf("Secret %s/%s with label %s=true not found", r.Namespace, name, v1alpha1.RegistrationLabel), "Create or restore the Secret and its label"
+	message, restore := fmt.Sprintf("Secret %s/%s with label %s=true not found", r.Namespace, name, v1alpha1.RegistrationLabel), "create or restore the Secret and its label"
 	if secret {
-		message, restore = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey), "Add the key"
+		message, restore = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey), "add the key"
 	}
 	if successor := r.Provider.Successor(name); successor != "" {
-		message += fmt.Sprintf(", and SpokeCluster %s is the same cluster and manages its rules. To give up this name, replace it in placements of AlertRules and in spec.clusters of templates, because rules that are placed only on it are removed from the cluster. Then: kubectl delete spoke %s", successor, name)
+		message += fmt.Sprintf(". SpokeCluster %s is the same cluster and now manages its rules. If you renamed the spoke, replace %s with %s in placements of AlertRules and in spec.clusters of templates (rules placed only on %s are removed), and then run kubectl delete spoke %s. Otherwise %s",
+			successor, name, successor, name, name, restore)
 	} else {
-		message += fmt.Sprintf(". Until it is there, Rulefleet does not manage the spoke: rules that are in it stay. %s, or delete the SpokeCluster and its generated AlertRules, which leaves the rules in the spoke: kubectl delete spoke %s", restore, name)
+		message += fmt.Sprintf(". Until it is there, Rulefleet does not manage the spoke: rules that are in it stay. To reconnect it, %s. To give it up, delete the SpokeCluster and its generated AlertRules, which leaves the rules in the spoke: kubectl delete spoke %s", restore, name)
 	}
 	return &spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeconfigMissing, Message: message}
 }

@@ -136,7 +136,7 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 	if ptr.Deref(sc.Spec.Suspend, false) {
 		return spoke.Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonSuspended,
-			Message: "the SpokeCluster is suspended: nothing is written to the spoke. To resume: kubectl patch spoke " + sc.Name + ` --type=merge -p '{"spec":{"suspend":false}}'`,
+			Message: "the SpokeCluster is suspended: nothing is written to the spoke. Before you resume, check the deletions in status.pendingDeletions. To resume: kubectl patch spoke " + sc.Name + ` --type=merge -p '{"spec":{"suspend":false}}'`,
 		}
 	}
 	for _, kind := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed} {
@@ -167,23 +167,29 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 // highestMaxRules is the maximum of spec.maxRules in the API.
 const highestMaxRules = 100_000
 
+// supportedRules is the number of alerting rules with which one Prometheus is supported.
+const supportedRules = 2000
+
 // maxRulesReached describes a limit that keeps Deployments from getting AlertRules, and what to do. crowded is the
 // namespace that has its share, if others have not.
 func maxRulesReached(spoke string, limit int32, refused int, crowded string) string {
-	reached := "is reached"
-	if crowded != "" {
-		reached = fmt.Sprintf("reserves a part for other namespaces than %s (--spoke-namespace-share)", crowded)
+	const stay = "Existing AlertRules stay. To generate fewer, narrow the templates"
+	switch {
+	case crowded != "":
+		return fmt.Sprintf("namespace %s uses its share of spec.maxRules (%d); the rest is for other namespaces than %s. %s, or raise the chart value spokeLimits.namespaceShare",
+			crowded, limit, crowded, stay)
+	case limit >= highestMaxRules:
+		return fmt.Sprintf("spec.maxRules (%d, the maximum) is reached. %s", limit, stay)
+	case limit >= supportedRules:
+		return fmt.Sprintf("spec.maxRules (%d) is reached. %s. You can raise spec.maxRules, but one Prometheus is supported with at most %d alerting rules", limit, stay, supportedRules)
 	}
-	if limit >= highestMaxRules {
-		return fmt.Sprintf("spec.maxRules (%d, the maximum) %s. Existing AlertRules stay. To generate fewer, narrow the templates", limit, reached)
-	}
-	return fmt.Sprintf("spec.maxRules (%d) %s. Existing AlertRules stay. To generate fewer, narrow the templates."+
-		" One Prometheus is supported with at most 2,000 alerting rules. To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'", limit, reached, spoke, more(limit, refused))
+	return fmt.Sprintf("spec.maxRules (%d) is reached. %s. To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'", limit, stay, spoke, more(limit, refused))
 }
 
-// more suggests a higher limit: room for at least as many AlertRules as Deployments are refused.
+// more suggests a higher limit: room for at least as many AlertRules as Deployments are refused, as far as one
+// Prometheus is supported with them.
 func more(limit int32, refused int) int32 {
-	return min(max(2*limit, limit+2*int32(min(refused, 1<<20))), highestMaxRules)
+	return min(max(2*limit, limit+2*int32(min(refused, 1<<20))), supportedRules)
 }
 
 func deploymentsLack(n int) string {

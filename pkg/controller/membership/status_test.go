@@ -502,7 +502,18 @@ func TestStatusOf(t *testing.T) {
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
 				message := meta.FindStatusCondition(s.Conditions, ready).Message
-				if !strings.HasPrefix(message, "3 Deployments lack AlertRules: spec.maxRules (5) reserves a part for other namespaces than shop (--spoke-namespace-share). ") {
+				if !strings.HasPrefix(message, "3 Deployments lack AlertRules: namespace shop uses its share of spec.maxRules (5); the rest is for other namespaces than shop. ") || strings.Contains(message, "kubectl") {
+					t.Errorf("the message is %q", message)
+				}
+			},
+		},
+		"more rules are wanted than one Prometheus is supported with": {
+			sc: spec(well(), func(s *v1alpha1.SpokeClusterSpec) { s.MaxRules = ptr.To[int32](supportedRules) }), seen: good(), refused: 1,
+			want:  map[string]string{connected: "True/Connected", prs: "True/Served", ready: "False/MaxRulesReached"},
+			moved: []string{ready}, contact: longAgo,
+			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
+				t.Helper()
+				if message := meta.FindStatusCondition(s.Conditions, ready).Message; strings.Contains(message, "kubectl") || !strings.HasSuffix(message, "one Prometheus is supported with at most 2000 alerting rules") {
 					t.Errorf("the message is %q", message)
 				}
 			},

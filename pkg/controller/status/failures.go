@@ -224,9 +224,9 @@ func failure(row *v1alpha1.ClusterStatus) bool {
 func (s *failing) message() string {
 	var parts []string
 	if n := len(s.leftovers); n == 1 {
-		parts = append(parts, "1 rule could not be removed: "+summarize(s.leftovers))
+		parts = append(parts, "1 rule could not be removed from it: "+summarize(s.leftovers))
 	} else if n > 1 {
-		parts = append(parts, fmt.Sprintf("%d rules could not be removed: %s", n, summarize(s.leftovers)))
+		parts = append(parts, fmt.Sprintf("%d rules could not be removed from it: %s", n, summarize(s.leftovers)))
 	}
 	if len(s.rules) > 0 {
 		parts = append(parts, fmt.Sprintf("%s not in effect there: %s. To find them, look at columns READY and REASON of: kubectl get ar -A", rulesAre(len(s.rules)), summarize(s.rules)))
@@ -253,7 +253,11 @@ func summarize(rows map[types.NamespacedName]verdict) string {
 	for i, reason := range reasons {
 		reasons[i] = fmt.Sprintf("%d %s", counts[reason], reason)
 	}
-	return fmt.Sprintf("%s. For example %s: %s", strings.Join(reasons, ", "), first, spoke.Clip(rows[first].row.Message, maxExample))
+	message := spoke.Clip(rows[first].row.Message, maxExample)
+	if len(rows) == 1 {
+		return fmt.Sprintf("AlertRule %s (%s): %s", first, rows[first].row.Reason, message)
+	}
+	return fmt.Sprintf("%s. For example AlertRule %s: %s", strings.Join(reasons, ", "), first, message)
 }
 
 func rulesAre(n int) string {

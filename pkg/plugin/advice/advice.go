@@ -15,7 +15,11 @@ const (
 	OfRule  = "AlertRule"
 )
 
-var link = regexp.MustCompile(`\[([^\]]*)\]\(([^)]*)\)`)
+// link is a link of Markdown, and aside one in parentheses of its own.
+var (
+	link  = regexp.MustCompile(`\[([^\]]*)\]\(([^)]*)\)`)
+	aside = regexp.MustCompile(`\(\[[^\]]*\](\([^)]*\))\)`)
+)
 
 // Remedy returns what to do about a reason of an object, or "" for a reason without an entry.
 func Remedy(table, reason string) string {
@@ -25,20 +29,30 @@ func Remedy(table, reason string) string {
 		}
 		for _, r := range t.Reasons {
 			if r.Name == reason {
-				return link.ReplaceAllStringFunc(r.Remedy, func(text string) string {
-					m := link.FindStringSubmatch(text)
-					return m[1] + " (" + target(m[2]) + ")"
-				})
+				return plain(r.Remedy)
 			}
 		}
 	}
 	return ""
 }
 
-// target returns the path in the repository that a link of docs/reference/reasons.md leads to.
+// plain returns Markdown as text: links as addresses, and code without its marks.
+func plain(markdown string) string {
+	text := aside.ReplaceAllString(markdown, "[]$1")
+	text = link.ReplaceAllStringFunc(text, func(text string) string {
+		m := link.FindStringSubmatch(text)
+		return strings.TrimSpace(m[1] + " (" + target(m[2]) + ")")
+	})
+	return strings.ReplaceAll(text, "`", "")
+}
+
+// Docs is the address of the documentation, for people who have only the plugin.
+const Docs = "https://github.com/rulefleet/rulefleet/blob/main/"
+
+// target returns the address that a link of docs/reference/reasons.md leads to.
 func target(link string) string {
 	if strings.HasPrefix(link, "#") {
-		return "docs/reference/reasons.md" + link
+		return Docs + "docs/reference/reasons.md" + link
 	}
-	return path.Join("docs/reference", link)
+	return Docs + path.Join("docs/reference", link)
 }

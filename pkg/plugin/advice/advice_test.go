@@ -12,7 +12,7 @@ import (
 
 // TestRemedy has a remedy for every reason of a spoke and of a rule, whose links are files in the repository.
 func TestRemedy(t *testing.T) {
-	file := regexp.MustCompile(`\(((?:docs|charts)/[^)#]*)`)
+	file := regexp.MustCompile(`\(` + regexp.QuoteMeta(Docs) + `([^)#]*)`)
 	files := 0
 	for _, table := range reasons.Tables() {
 		if table.Heading != OfRule && table.Heading != OfSpoke {
@@ -20,7 +20,7 @@ func TestRemedy(t *testing.T) {
 		}
 		for _, r := range table.Reasons {
 			remedy := Remedy(table.Heading, r.Name)
-			if remedy == "" || strings.Contains(remedy, "](") {
+			if remedy == "" || strings.Contains(remedy, "](") || strings.Contains(remedy, "`") || strings.Contains(remedy, "))") {
 				t.Errorf("%s: %q", r.Name, remedy)
 			}
 			for _, m := range file.FindAllStringSubmatch(remedy, -1) {

@@ -26,10 +26,12 @@ func NewAck(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ack SPOKE",
 		Short: "Release the held deletions of a spoke",
-		Long: `Release the held deletions of a spoke. The command lists them and asks for a confirmation.
+		Long: `Release the held deletions of a spoke. The command lists at most 50 of them, says how many it would release,
+and asks for a confirmation.
 
-Deletions are held if they may be a mistake. Of the deletions that wait without a time limit, at most the 50
-that the SpokeCluster names are released. If the list changes after you have seen it, nothing is released.`,
+Deletions are held if they may be a mistake. All that have a time limit are released, also those that are not
+listed. Of those that wait without a time limit, only the listed ones are released. If the SpokeCluster changes
+after you have seen the list, nothing is released.`,
 		Example:           "  kubectl rulefleet ack eu-prod-1",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: e.CompleteSpokeArg,
@@ -60,7 +62,7 @@ func ack(ctx context.Context, e *env.Env, c client.Client, name string, yes bool
 	for _, rule := range d.Names {
 		e.Say("  %s", rule)
 	}
-	if err := e.Confirm(yes, fmt.Sprintf("Delete these rules in spoke %s?", name)); err != nil {
+	if err := e.Confirm(yes, whatAckReleases(name, d)); err != nil {
 		return err
 	}
 	// The annotation releases what the status names at that time, so it is only set on what was shown.
@@ -77,7 +79,7 @@ func ack(ctx context.Context, e *env.Env, c client.Client, name string, yes bool
 		return fmt.Errorf("annotating SpokeCluster %s: %w", name, err)
 	}
 	if timeout == 0 {
-		e.Say("Acknowledged.")
+		e.Say("Acknowledged. The manager releases the deletions.")
 		return nil
 	}
 	return awaitAck(ctx, e, c, name, timeout)
@@ -93,7 +95,7 @@ func awaitAck(ctx context.Context, e *env.Env, c client.Client, name string, tim
 		return s.Annotations[v1alpha1.AcknowledgeDeletionsAnnotation] == "", nil
 	})
 	if wait.Interrupted(err) {
-		return exit.New(exit.NotReady, "Check that the manager runs: kubectl -n rulefleet-system get pods",
+		return exit.New(exit.NotReady, fmt.Sprintf("Check that the manager runs in Rulefleet's namespace on the hub. Until then, the acknowledgement stays, and releases what is held at that time. To withdraw it: kubectl annotate spoke %s %s-", name, v1alpha1.AcknowledgeDeletionsAnnotation),
 			"the acknowledgement is set on SpokeCluster %s, but the manager has not acted on it within %v", name, timeout)
 	}
 	if err != nil {
@@ -101,9 +103,21 @@ func awaitAck(ctx context.Context, e *env.Env, c client.Client, name string, tim
 	}
 	e.Say("The held deletions of spoke %s continue.", name)
 	if d := s.Status.PendingDeletions; d != nil && d.Suspect > 0 {
-		e.Say("The status still counts %d that wait without a time limit. Look at them with: kubectl rulefleet status spoke/%s", d.Suspect, name)
+		e.Say("According to the status, %d deletions still wait for an acknowledgement. Review them, and then run the command again.", d.Suspect)
 	}
 	return nil
+}
+
+// whatAckReleases says what an acknowledgement releases: everything that has a time limit, and what is listed of the
+// rest.
+func whatAckReleases(name string, d *v1alpha1.PendingDeletions) string {
+	listed := int32(len(d.Names))
+	released := d.Held - d.Suspect + min(d.Suspect, listed)
+	out := fmt.Sprintf("This releases %d deletions for spoke %s, of rules in the spoke and of generated AlertRules on the hub", released, name)
+	if more := released - listed; more > 0 {
+		out += fmt.Sprintf(" (%d of them are not listed)", more)
+	}
+	return out + ". Continue?"
 }
 
 // describePending says in words what a spoke still has to delete.
@@ -116,7 +130,7 @@ func describePending(d *v1alpha1.PendingDeletions) string {
 		parts = append(parts, fmt.Sprintf("%d of them wait for an acknowledgement without a time limit.", d.Suspect))
 	}
 	if more := int(d.Count) - len(d.Names); more > 0 && len(d.Names) > 0 {
-		parts = append(parts, fmt.Sprintf("The status names %d, and %d more are not named.", len(d.Names), more))
+		parts = append(parts, fmt.Sprintf("The status lists %d, and %d more are not listed.", len(d.Names), more))
 	}
 	return strings.Join(parts, " ")
 }

@@ -171,7 +171,7 @@ func firingNotes(rules []v1alpha1.AlertRule, spokes []v1alpha1.SpokeCluster, onl
 		}
 	}
 	if len(unlisted) > 0 {
-		out = append(out, "More alerts fire in spokes for which the statuses have no room: "+strings.Join(unlisted, ", ")+".")
+		out = append(out, "More alerts fire in spokes that are not listed (at most 100 per AlertRule): "+strings.Join(unlisted, ", ")+".")
 	}
 	return out
 }

@@ -159,7 +159,7 @@ func (q *question) list(rules []v1alpha1.AlertRule, rows []place) error {
 		unlisted += rules[i].Status.UnlistedClusters
 	}
 	if unlisted > 0 {
-		return q.p.Linef("The statuses have no room for %d more.", unlisted)
+		return q.p.Linef("%d more rows are not ready and not listed: the status of an AlertRule lists at most 100 spokes.", unlisted)
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (q *question) rule(ctx context.Context, name string) error {
 		return err
 	}
 	if s := r.Status.Summary; s != nil && int(s.Desired) > len(places) {
-		return q.p.Linef("%d more spokes are not listed. The rule is ready in all of them but %d.", int(s.Desired)-len(places), r.Status.UnlistedClusters)
+		return q.p.Linef("%d more spokes are not listed. The rule is not ready in %d of them.", int(s.Desired)-len(places), r.Status.UnlistedClusters)
 	}
 	return nil
 }
@@ -240,7 +240,7 @@ func (q *question) spoke(ctx context.Context, name string) error {
 	}
 	rows := slices.DeleteFunc(lagging(rules.Items), func(p place) bool { return string(p.row.Name) != name })
 	if len(rows) == 0 {
-		return q.paragraph("No rule is known not to be ready in the spoke.")
+		return q.paragraph("All known rules are ready in this spoke.")
 	}
 	return q.titled("Not ready:", placesTable(rows, q.p.Wide(), q.Now()))
 }

@@ -24,6 +24,10 @@ import (
 // elsewhere.
 const DefaultNamespace = "rulefleet-system"
 
+// DefaultGeneratedNamespace is the namespace of generated AlertRules on the hub, unless the chart value
+// generatedNamespace names another one.
+const DefaultGeneratedNamespace = "rulefleet-generated"
+
 // Scheme has the kinds that the plugin reads and writes.
 var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()

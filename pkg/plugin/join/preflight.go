@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/advice"
 	"github.com/rulefleet/rulefleet/pkg/plugin/cluster"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 )
@@ -122,10 +123,10 @@ func checkIdentity(name, uid string, spokes []v1alpha1.SpokeCluster) error {
 		switch {
 		case s.Status.Identity == "":
 		case s.Name == name && s.Status.Identity != uid:
-			return exit.New(exit.Failed, "Choose another name, or let the spoke leave first: kubectl rulefleet unjoin "+name,
+			return exit.New(exit.Failed, "If this is another cluster, choose another name. If it replaces the cluster of spoke "+name+": "+advice.Docs+"docs/how-to/manage-spokes.md#replace-a-cluster-under-the-same-name",
 				"spoke %s is another cluster: the UID of its namespace kube-system is %s, and here it is %s", name, s.Status.Identity, uid)
 		case s.Name != name && s.Status.Identity == uid:
-			return exit.New(exit.Failed, "To renew its credential, join it as "+s.Name+". To rename it, see docs/how-to/manage-spokes.md.",
+			return exit.New(exit.Failed, "To renew its credential, join it as "+s.Name+". To rename it: "+advice.Docs+"docs/how-to/manage-spokes.md#rename-a-spoke",
 				"this cluster is registered already, as spoke %s", s.Name)
 		}
 	}

@@ -91,7 +91,7 @@ func (u *unjoining) run(ctx context.Context) error {
 	}
 	u.Say("Spoke %s has left the hub.", u.name)
 	if u.spoke == nil {
-		u.Say("The account stays in the spoke. To revoke it: kubectl --context SPOKE -n %s delete serviceaccount %s", cluster.DefaultNamespace, account)
+		u.Say("The account stays in the spoke. To revoke it, if no other hub uses it: kubectl --context SPOKE -n %s delete serviceaccount %s", cluster.DefaultNamespace, account)
 		return nil
 	}
 	return u.revoke(ctx)
@@ -159,21 +159,21 @@ func (u *unjoining) describe() {
 		u.Say("There is no SpokeCluster %s on the hub.", u.name)
 		return
 	}
-	rules := "an unknown number of"
+	rules := ""
 	if n := u.present.Status.Rules; n != nil {
-		rules = fmt.Sprint(*n)
+		rules = fmt.Sprintf(" (%d when last counted)", *n)
 	}
 	switch {
 	case u.orphan || u.present.Spec.DeletionPolicy == v1alpha1.DeletionPolicyOrphan:
-		u.Say("The rules (%s) stay in spoke %s, and Rulefleet no longer manages them.", rules, u.name)
+		u.Say("The rules in spoke %s%s stay there, and Rulefleet no longer manages them.", u.name, rules)
 	case u.present.Spec.Suspend != nil && *u.present.Spec.Suspend:
-		u.Say("Spoke %s is suspended: its rules (%s) stay there, and Rulefleet no longer manages them.", u.name, rules)
+		u.Say("Spoke %s is suspended: its rules%s stay there, and Rulefleet no longer manages them.", u.name, rules)
 	default:
-		u.Say("Rules to be removed from spoke %s, at once: %s (the count is updated about once a minute).", u.name, rules)
+		u.Say("All rules of this hub in spoke %s%s will be removed at once.", u.name, rules)
 	}
 	u.Say("On the hub: SpokeCluster %s, the AlertRules that were generated for its Deployments, and Secret %s/%s will be deleted.", u.name, u.namespace, u.name)
 	if u.spoke != nil {
-		u.Say("In the spoke (context %s): ServiceAccount %s/%s its ClusterRoles, its policy and their bindings will be deleted.", u.context, cluster.DefaultNamespace, account)
+		u.Say("In the spoke (context %s): ServiceAccount %s/%s, its ClusterRoles, its policy and their bindings will be deleted.", u.context, cluster.DefaultNamespace, account)
 	}
 }
 
@@ -210,7 +210,7 @@ func (u *unjoining) leave(ctx context.Context) error {
 		return false, nil
 	})
 	if wait.Interrupted(err) {
-		return exit.New(exit.NotReady, "Check that the manager runs, and run the command again. The Secret and the account are still there.",
+		return exit.New(exit.NotReady, "Check that the manager runs, and run the command again. The Secret on the hub and the account in the spoke are still there.",
 			"SpokeCluster %s is not gone after %v", u.name, u.timeout)
 	}
 	if err != nil {

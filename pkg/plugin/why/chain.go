@@ -1,11 +1,10 @@
 // Package why explains the state of a rule in one spoke: every link of the chain from the Secret to the
-// alert, with its evidence and the change that mends it. Chain is a pure function of the objects.
+// alert, with its evidence and what fixes it. Chain is a pure function of the objects.
 package why
 
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -35,7 +34,8 @@ type Link struct {
 	State State  `json:"state"`
 	// Evidence is the object and the field that the state comes from, and what they say.
 	Evidence string `json:"evidence"`
-	// Fix is the command or the change that mends the link.
+	// Fix says in words what fixes the link. It names all choices that a person has: a command that changes
+	// something is part of a sentence that says when to run it.
 	Fix string `json:"fix,omitempty"`
 }
 
@@ -49,8 +49,9 @@ type Registration struct {
 
 // Input has the objects of a chain.
 type Input struct {
-	// Namespace is Rulefleet's own namespace on the hub.
-	Namespace string
+	// Namespace and Generated are Rulefleet's own namespaces on the hub: that of the Secrets, and that of
+	// generated AlertRules.
+	Namespace, Generated string
 	// Cluster is the name of the spoke.
 	Cluster string
 	// Rule is the AlertRule.
@@ -61,6 +62,11 @@ type Input struct {
 	SpokeUnreadable bool
 	// Registration is about the spoke's Secret.
 	Registration Registration
+	// Tenant is the namespace of the AlertRule, or nil if it is one of Rulefleet's own. Its labels are only known
+	// if spec.tenants of the spoke selects by them.
+	Tenant *rule.Tenant
+	// TenantUnreadable is true if the person may not read these labels.
+	TenantUnreadable bool
 }
 
 // Chain returns all links, from the Secret to the alert.
@@ -132,17 +138,6 @@ func notOK(fix, format string, args ...any) Link {
 	return Link{State: NotOK, Evidence: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// command finds the command that a message of the manager ends with.
-var command = regexp.MustCompile(`: (kubectl [^\n]+)$`)
-
-// fix returns the remedy for a reason: the command in the message, or the entry of the reference.
-func fix(table, reason, message string) string {
-	if m := command.FindStringSubmatch(message); m != nil {
-		return m[1]
-	}
-	return advice.Remedy(table, reason)
-}
-
 func (c *chain) condition(kind string) *metav1.Condition {
 	if c.Spoke == nil {
 		return nil
@@ -159,25 +154,32 @@ func (c *chain) ofSpoke() string { return "SpokeCluster " + c.Cluster }
 
 func (c *chain) ofRule() string { return "AlertRule " + c.Rule.Namespace + "/" + c.Rule.Name }
 
+// join says how to register the spoke. Rulefleet does not remember the options of the last time.
+func (c *chain) join() string {
+	return fmt.Sprintf("kubectl rulefleet join %s --spoke-context CONTEXT (if it was registered before, with the same options, such as --server and --no-evaluate)", c.Cluster)
+}
+
+// fixSpoke returns the remedy for a reason of the SpokeCluster.
+func fixSpoke(reason string) string { return advice.Remedy(advice.OfSpoke, reason) }
+
 func (c *chain) registration() Link {
 	secret := fmt.Sprintf("Secret %s/%s", c.Namespace, c.Cluster)
-	join := fmt.Sprintf("kubectl rulefleet join %s --spoke-context CONTEXT", c.Cluster)
 	connected := c.condition(v1alpha1.ConditionConnected)
 	r := c.Registration
 	switch {
 	case connected != nil && connected.Reason == v1alpha1.ReasonKubeconfigMissing && (!r.Readable || !r.Exists):
-		return notOK(join, "%s", said(c.ofSpoke(), connected))
+		return notOK(fixSpoke(connected.Reason), "%s", said(c.ofSpoke(), connected))
 	case !r.Readable && connected != nil && connected.Status == metav1.ConditionTrue:
 		return ok("%s is connected, so its Secret is there; you may not read it", c.ofSpoke())
 	case !r.Readable:
 		return unknown("you may not read %s", secret)
 	case !r.Exists:
-		return notOK(join, "%s does not exist", secret)
+		return notOK("If the name is right and the spoke is to be registered: "+c.join()+". Otherwise list the spokes: kubectl rulefleet spokes", "%s does not exist", secret)
 	case !r.Labeled:
-		return notOK(fmt.Sprintf("kubectl -n %s label secret %s %s=true", c.Namespace, c.Cluster, v1alpha1.RegistrationLabel),
-			"%s does not have the label %s=true", secret, v1alpha1.RegistrationLabel)
+		return notOK(fmt.Sprintf("Find out who removed the label: Rulefleet does so when the SpokeCluster is deleted, and people do so to disconnect a spoke. To register the spoke: kubectl -n %s label --overwrite secret %s %s=true",
+			c.Namespace, c.Cluster, v1alpha1.RegistrationLabel), "%s does not have the label %s=true", secret, v1alpha1.RegistrationLabel)
 	case !r.HasKubeconfig:
-		return notOK(join, "%s has no key %s", secret, v1alpha1.KubeconfigKey)
+		return notOK(fixSpoke(v1alpha1.ReasonKubeconfigMissing), "%s has no key %s", secret, v1alpha1.KubeconfigKey)
 	}
 	return ok("%s has the label and a kubeconfig", secret)
 }
@@ -189,11 +191,11 @@ func (c *chain) spoke() Link {
 	case s == nil && c.was("registration") == OK:
 		return notOK(fmt.Sprintf("Check that the manager runs: kubectl -n %s get pods", c.Namespace), "%s does not exist, and its Secret does", c.ofSpoke())
 	case s == nil:
-		return notOK(fmt.Sprintf("kubectl rulefleet join %s --spoke-context CONTEXT", c.Cluster), "%s does not exist", c.ofSpoke())
+		return notOK("It is created when the spoke is registered: see the step registration.", "%s does not exist", c.ofSpoke())
 	case !s.DeletionTimestamp.IsZero():
 		return notOK("Wait until it is gone. To keep the cluster, join it again then.", "%s is being deleted", c.ofSpoke())
 	case s.Spec.Suspend != nil && *s.Spec.Suspend:
-		return notOK(fmt.Sprintf(`kubectl patch spoke %s --type=merge -p '{"spec":{"suspend":false}}'`, c.Cluster), "%s: spec.suspend is true, so nothing is written to the spoke", c.ofSpoke())
+		return notOK(fixSpoke(v1alpha1.ReasonSuspended), "%s: spec.suspend is true, so nothing is written to the spoke", c.ofSpoke())
 	}
 	return ok("%s exists", c.ofSpoke())
 }
@@ -208,21 +210,10 @@ func (c *chain) ofCondition(kind string) Link {
 		return ok("%s", said(c.ofSpoke(), cond))
 	case cond.Status == metav1.ConditionUnknown:
 		l := unknown("%s", said(c.ofSpoke(), cond))
-		l.Fix = fix(advice.OfSpoke, cond.Reason, cond.Message)
+		l.Fix = fixSpoke(cond.Reason)
 		return l
 	}
-	return notOK(c.fixSpoke(cond), "%s", said(c.ofSpoke(), cond))
-}
-
-// fixSpoke returns the remedy for a condition of the SpokeCluster. join mends what it has set up.
-func (c *chain) fixSpoke(cond *metav1.Condition) string {
-	switch cond.Reason {
-	case v1alpha1.ReasonAuthFailed, v1alpha1.ReasonForbidden, v1alpha1.ReasonInvalidKubeconfig, v1alpha1.ReasonKubeconfigMissing:
-		return fmt.Sprintf("kubectl rulefleet join %s --spoke-context CONTEXT", c.Cluster)
-	case v1alpha1.ReasonDeletionsHeld:
-		return "kubectl rulefleet ack " + c.Cluster
-	}
-	return fix(advice.OfSpoke, cond.Reason, cond.Message)
+	return notOK(fixSpoke(cond.Reason), "%s", said(c.ofSpoke(), cond))
 }
 
 func (c *chain) connection() Link {
@@ -247,14 +238,13 @@ func (c *chain) ready() Link {
 	served := c.ofCondition(v1alpha1.ConditionPrometheusRuleServed)
 	ready := c.condition(v1alpha1.ConditionReady)
 	if served.State == OK && ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == v1alpha1.ReasonForbidden {
-		return notOK(c.fixSpoke(ready), "%s", said(c.ofSpoke(), ready))
+		return notOK(fixSpoke(ready.Reason), "%s", said(c.ofSpoke(), ready))
 	}
 	return served
 }
 
 func (c *chain) accepted() Link {
 	cond := meta.FindStatusCondition(c.Rule.Status.Conditions, v1alpha1.ConditionAccepted)
-	edit := fmt.Sprintf("kubectl -n %s edit alertrule %s", c.Rule.Namespace, c.Rule.Name)
 	suspended := c.Rule.Spec.Suspend != nil && *c.Rule.Spec.Suspend
 	switch {
 	case cond == nil || c.Rule.Status.ObservedGeneration != c.Rule.Generation:
@@ -262,10 +252,13 @@ func (c *chain) accepted() Link {
 		l.Fix = fmt.Sprintf("If it lasts, check that the manager runs: kubectl -n %s get pods", c.Namespace)
 		return l
 	case cond.Status != metav1.ConditionTrue:
-		return notOK(edit, "%s", said(c.ofRule(), cond))
+		fix := advice.Remedy(advice.OfRule, cond.Reason)
+		if template := c.Rule.Labels[v1alpha1.TemplateLabel]; template != "" {
+			fix += fmt.Sprintf(" The AlertRule is generated: change AlertRuleTemplate %s. Edit the AlertRule only if its status.overriddenFields lists the field, because an edit overrides the template until it is reset.", template)
+		}
+		return notOK(fix, "%s", said(c.ofRule(), cond))
 	case suspended:
-		return notOK(fmt.Sprintf(`kubectl -n %s patch alertrule %s --type=merge -p '{"spec":{"suspend":false}}'`, c.Rule.Namespace, c.Rule.Name),
-			"%s: spec.suspend is true, so the rule is not changed in any spoke", c.ofRule())
+		return notOK("If this is intended, do nothing. To resume, set spec.suspend of the AlertRule to false.", "%s: spec.suspend is true, so the rule is not changed in any spoke", c.ofRule())
 	}
 	return ok("%s", said(c.ofRule(), cond))
 }
@@ -274,7 +267,7 @@ func (c *chain) placement() Link {
 	if c.Spoke == nil {
 		return unknown("the labels of %s are not known", c.ofSpoke())
 	}
-	cluster := rule.Cluster{Name: c.Cluster, Labels: c.Spoke.Labels}
+	cluster := rule.Cluster{Name: c.Cluster, Labels: c.Spoke.Labels, Tenants: c.Spoke.Spec.Tenants, Tenant: c.Tenant}
 	placed, err := rule.Places(c.Rule.Spec.Placement, cluster)
 	if err != nil {
 		return notOK("Correct spec.placement.selector.", "%s: spec.placement: %v", c.ofRule(), err)
@@ -284,29 +277,38 @@ func (c *chain) placement() Link {
 	}
 	if rule.StateIn(c.Rule, cluster) == v1alpha1.Disabled {
 		if c.Rule.Spec.State == v1alpha1.Disabled {
-			return notOK(fmt.Sprintf(`kubectl -n %s patch alertrule %s --type=merge -p '{"spec":{"state":"Enabled"}}'`, c.Rule.Namespace, c.Rule.Name),
-				"%s: spec.state is Disabled", c.ofRule())
+			return notOK("If this is intended, do nothing. To enable the rule, set spec.state of the AlertRule to Enabled.", "%s: spec.state is Disabled", c.ofRule())
 		}
-		return notOK("Remove state: Disabled from the entry of spec.overrides that selects the spoke.", "%s: spec.overrides disables the rule in this spoke", c.ofRule())
+		return notOK("If this is intended, do nothing. Otherwise remove state: Disabled from the entry of spec.overrides that selects the spoke.", "%s: spec.overrides disables the rule in this spoke", c.ofRule())
 	}
-	return ok("%s: spec.placement selects the spoke", c.ofRule())
+	return c.taken(cluster)
 }
 
-// place returns what would place the rule on the spoke.
+// taken is the link of a rule that is placed on the spoke and enabled there: the spoke has to take the AlertRules
+// of the namespace.
+func (c *chain) taken(cluster rule.Cluster) Link {
+	if c.TenantUnreadable {
+		return unknown("%s: spec.tenants selects namespaces of the hub by their labels, and you may not read those of namespace %s", c.ofSpoke(), c.Rule.Namespace)
+	}
+	taken, err := rule.PlacedIn(c.Rule, cluster)
+	switch {
+	case err != nil:
+		return notOK("Ask an administrator of the hub to correct spec.tenants.selector of "+c.ofSpoke()+".", "%s: spec.tenants: %v", c.ofSpoke(), err)
+	case taken:
+		return ok("%s: spec.placement selects the spoke", c.ofRule())
+	case cluster.Tenants == nil:
+		return notOK(advice.Remedy(advice.OfRule, v1alpha1.ReasonTenantNotAllowed), "%s does not take AlertRules of the platform namespace %s, because its spec.tenants does not list it", c.ofSpoke(), c.Rule.Namespace)
+	}
+	return notOK(advice.Remedy(advice.OfRule, v1alpha1.ReasonTenantNotAllowed), "%s: spec.tenants does not include namespace %s", c.ofSpoke(), c.Rule.Namespace)
+}
+
+// place says how the rule would be placed on the spoke. Labels of the spoke also place other rules and templates.
 func (c *chain) place() string {
-	p := c.Rule.Spec.Placement
-	if p.Selector == nil || len(p.Selector.MatchLabels) == 0 || len(p.Selector.MatchExpressions) > 0 {
-		return "Add the spoke to spec.placement.names of the AlertRule, or change its selector."
+	if c.Rule.Spec.WorkloadRef != nil {
+		return fmt.Sprintf("The AlertRule is only for the spoke of spec.workloadRef (%s). A template generates an AlertRule of its own for each spoke: kubectl get alertrules -A -l %s=%s",
+			c.Rule.Spec.WorkloadRef.Cluster, v1alpha1.ClusterLabel, c.Cluster)
 	}
-	var missing []string
-	for key, value := range p.Selector.MatchLabels {
-		if c.Spoke.Labels[key] != value {
-			missing = append(missing, key+"="+value)
-		}
-	}
-	slices.Sort(missing)
-	// Labels of the SpokeCluster follow those of the Secret.
-	return fmt.Sprintf("kubectl -n %s label secret %s %s --overwrite", c.Namespace, c.Cluster, strings.Join(missing, " "))
+	return "If the rule should be in this spoke, change spec.placement of the AlertRule: add the spoke to names, or change the selector."
 }
 
 // current reports whether the row is about the current version of the rule, and the spoke is connected.
@@ -347,13 +349,13 @@ func (c *chain) ofRow(phase v1alpha1.Phase) Link {
 		return notOK(c.fixRow(), "%s", c.rowSays()) // the spoke has an earlier version
 	case reached >= at:
 		return ok("%s: status.clusters[%s]: phase %s", c.ofRule(), c.Cluster, c.row.Phase)
-	case reached < at && c.row.Reason == v1alpha1.ReasonSuspended:
+	case reached < at && c.row.Reason == v1alpha1.ReasonSuspended && phase != v1alpha1.PhaseApplied:
 		return unknown("the spoke has an earlier version of the rule")
 	case reached < at-1:
 		return unknown("an earlier step is not reached")
 	case rollup.AtTop(c.row, c.Rule.Generation):
 		l := unknown("nothing more can be verified: %s", c.rowSays())
-		l.Fix = fix(advice.OfRule, c.row.Reason, c.row.Message)
+		l.Fix = c.fixRow()
 		return l
 	case slices.Contains(passing, c.row.Reason):
 		l := unknown("%s", c.rowSays())
@@ -375,28 +377,15 @@ func (c *chain) unlisted() Link {
 	return unknown("%s: the status does not list the spoke", c.ofRule())
 }
 
-// fixRow returns the remedy for the row: a command that mends it, where one does.
+// fixRow returns the remedy for the row. If a condition of the SpokeCluster has the cause, it is that of the
+// condition, with its message.
 func (c *chain) fixRow() string {
-	namespace, name, _ := strings.Cut(c.row.Rule, "/")
-	switch c.row.Reason {
-	case v1alpha1.ReasonNamespaceMissing:
-		if namespace != "" {
-			return "kubectl --context SPOKE create namespace " + namespace
-		}
-	case v1alpha1.ReasonConflict, v1alpha1.ReasonMutated:
-		if name != "" && c.row.Reason == v1alpha1.ReasonConflict {
-			return fmt.Sprintf("If you do not need it: kubectl --context SPOKE -n %s delete prometheusrule %s", namespace, name)
-		}
-	case v1alpha1.ReasonForbidden:
-		return fmt.Sprintf("kubectl rulefleet join %s --spoke-context CONTEXT", c.Cluster)
-	case v1alpha1.ReasonAmbiguous, v1alpha1.ReasonEvaluatorUnreachable:
-		for _, kind := range []string{v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating} {
-			if cond := c.condition(kind); cond != nil && cond.Reason == c.row.Reason {
-				return fix(advice.OfSpoke, cond.Reason, cond.Message)
-			}
+	for _, kind := range []string{v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating} {
+		if cond := c.condition(kind); cond != nil && cond.Reason == c.row.Reason && cond.Status != metav1.ConditionTrue {
+			return said(c.ofSpoke(), cond) + ". " + fixSpoke(cond.Reason)
 		}
 	}
-	return fix(advice.OfRule, c.row.Reason, c.row.Message)
+	return advice.Remedy(advice.OfRule, c.row.Reason)
 }
 
 func (c *chain) written() Link   { return c.ofRow(v1alpha1.PhaseApplied) }
@@ -411,7 +400,7 @@ func (c *chain) metrics() Link {
 		return ok("%s: no metric of the expression is known to be missing", c.ofRule())
 	}
 	if cond := c.condition(v1alpha1.ConditionMetricsPresent); cond != nil && cond.Status == metav1.ConditionFalse {
-		return notOK(fix(advice.OfSpoke, cond.Reason, cond.Message), "%s", said(c.ofSpoke(), cond))
+		return notOK(fixSpoke(cond.Reason), "%s", said(c.ofSpoke(), cond))
 	}
 	return notOK("Check that these metrics are scraped in the spoke, and that their names and labels in spec.expr are right.",
 		"%s: status.clusters[%s]: Prometheus has no series for %s", c.ofRule(), c.Cluster, strings.Join(c.row.MissingMetrics, ", "))

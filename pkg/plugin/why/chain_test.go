@@ -1,6 +1,7 @@
 package why
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -8,7 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/reasons"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
+
+// byStage takes the AlertRules of namespaces with a label.
+var byStage = &v1alpha1.TenantSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "prod"}}}
 
 // sound returns a chain in which everything works, and nothing fires.
 func sound() *Input {
@@ -24,6 +30,7 @@ func sound() *Input {
 		},
 		Spoke:        &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "eu-1", Labels: map[string]string{"env": "prod"}}},
 		Registration: Registration{Readable: true, Exists: true, Labeled: true, HasKubeconfig: true},
+		Generated:    "rulefleet-generated",
 	}
 	for _, kind := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady, v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating} {
 		in.say(kind, metav1.ConditionTrue, "Fine", "fine")
@@ -63,7 +70,12 @@ func states(links []Link) string {
 
 // TestChain breaks every link.
 func TestChain(t *testing.T) {
-	const join = "kubectl rulefleet join eu-1 --spoke-context CONTEXT"
+	const (
+		join    = "is to be registered: kubectl rulefleet join eu-1 --spoke-context CONTEXT (if it was registered before, with the same options"
+		again   = "with the same options"
+		restore = "Create or restore the Secret, its label or its key"
+		tenants = "ask the administrator of the hub"
+	)
 	for _, tc := range []struct {
 		name   string
 		change func(*Input)
@@ -79,12 +91,12 @@ func TestChain(t *testing.T) {
 		{"no Secret", func(in *Input) {
 			in.Registration = Registration{Readable: true}
 			in.away(v1alpha1.ReasonKubeconfigMissing, "Secret not found")
-		}, "-+-?++?????", join},
+		}, "-+-?++?????", restore},
 		{"no label", func(in *Input) {
 			in.Registration.Labeled = false
 			in.away(v1alpha1.ReasonKubeconfigMissing, "Secret not found")
-		}, "-+-?++?????", "kubectl -n rulefleet-system label secret eu-1 sigs.k8s.io/multicluster-runtime-kubeconfig=true"},
-		{"no key", func(in *Input) { in.Registration.HasKubeconfig = false }, "-++++++++++", join},
+		}, "-+-?++?????", "To register the spoke: kubectl -n rulefleet-system label --overwrite secret eu-1 sigs.k8s.io/multicluster-runtime-kubeconfig=true"},
+		{"no key", func(in *Input) { in.Registration.HasKubeconfig = false }, "-++++++++++", restore},
 		{"nothing registered", func(in *Input) { in.Registration, in.Spoke = Registration{Readable: true}, nil }, "--??+??????", join},
 		{"no SpokeCluster", func(in *Input) { in.Spoke = nil }, "+-??+??????", "kubectl -n rulefleet-system get pods"},
 		{"leaving", func(in *Input) { in.Spoke.DeletionTimestamp = new(metav1.Now()) }, "+-+++++++++", "Wait until it is gone"},
@@ -92,13 +104,13 @@ func TestChain(t *testing.T) {
 			in.Spoke.Spec.Suspend = new(true)
 			in.say(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonSuspended, "suspended")
 			in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonSuspended, "an earlier version")
-		}, "+-++++-????", `kubectl patch spoke eu-1 --type=merge -p '{"spec":{"suspend":false}}'`},
+		}, "+-++++-????", "Before you resume, check the deletions in status.pendingDeletions"},
 		{"unreachable", func(in *Input) { in.away(v1alpha1.ReasonUnreachable, "no route to host") }, "++-?++?????", "check the network"},
-		{"expired", func(in *Input) { in.away(v1alpha1.ReasonAuthFailed, "401") }, "++-?++?????", join},
-		{"rights to read", func(in *Input) { in.away(v1alpha1.ReasonForbidden, "list deployments.apps") }, "++-?++?????", join},
+		{"expired", func(in *Input) { in.away(v1alpha1.ReasonAuthFailed, "401") }, "++-?++?????", again},
+		{"rights to read", func(in *Input) { in.away(v1alpha1.ReasonForbidden, "list deployments.apps") }, "++-?++?????", again},
 		{"another cluster", func(in *Input) {
 			in.away(v1alpha1.ReasonIdentityChanged, "confirm it: kubectl annotate --overwrite spoke eu-1 rulefleet.io/accept-identity=x")
-		}, "++-?++?????", "kubectl annotate --overwrite spoke eu-1 rulefleet.io/accept-identity=x"},
+		}, "++-?++?????", "If this is a mistake, restore the former kubeconfig. If the cluster was replaced, confirm the new one with the command in the message"},
 		{"connecting", func(in *Input) {
 			in.say(v1alpha1.ConditionConnected, metav1.ConditionUnknown, v1alpha1.ReasonConnecting, "reading")
 		}, "++??++?????", ""},
@@ -109,31 +121,68 @@ func TestChain(t *testing.T) {
 		{"rights to write", func(in *Input) {
 			in.say(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonForbidden, "create prometheusrules")
 			in.row(v1alpha1.PhasePending, v1alpha1.ReasonForbidden, "create prometheusrules")
-		}, "+++-++-????", join},
+		}, "+++-++-????", again},
 
 		{"not processed", func(in *Input) { in.Rule.Generation = 3 }, "++++?+?????", ""},
 		{"not valid", func(in *Input) {
 			in.accept(metav1.ConditionFalse, v1alpha1.ReasonInvalidExpr, "spec.expr: 1:6: unexpected end of input")
-		}, "++++-++++++", "kubectl -n team edit alertrule high"},
-		{"suspended rule", func(in *Input) { in.Rule.Spec.Suspend = new(true) }, "++++-++++++", `kubectl -n team patch alertrule high --type=merge -p '{"spec":{"suspend":false}}'`},
-		{"not placed by label", func(in *Input) { in.Spoke.Labels = nil; in.Rule.Status.Clusters = nil }, "+++++-?????", "kubectl -n rulefleet-system label secret eu-1 env=prod --overwrite"},
+		}, "++++-++++++", "Correct the expression"},
+		{"generated, and not valid", func(in *Input) {
+			in.Rule.Labels = map[string]string{v1alpha1.TemplateLabel: "deployment-down"}
+			in.accept(metav1.ConditionFalse, v1alpha1.ReasonInvalidExpr, "spec.expr: 1:6: unexpected end of input")
+		}, "++++-++++++", "The AlertRule is generated: change AlertRuleTemplate deployment-down"},
+		{"too many", func(in *Input) {
+			in.accept(metav1.ConditionFalse, v1alpha1.ReasonLimitExceeded, "namespace team has the maximum")
+		}, "++++-++++++", "Delete AlertRules of the namespace that you don't need"},
+		{"suspended rule", func(in *Input) { in.Rule.Spec.Suspend = new(true) }, "++++-++++++", "To resume, set spec.suspend of the AlertRule to false"},
+		{"not placed by label", func(in *Input) { in.Spoke.Labels = nil; in.Rule.Status.Clusters = nil }, "+++++-?????", "change spec.placement of the AlertRule"},
 		{"not placed by name", func(in *Input) {
 			in.Rule.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}}
 			in.Rule.Status.Clusters = nil
-		}, "+++++-?????", "Add the spoke to spec.placement.names"},
-		{"disabled", func(in *Input) { in.Rule.Spec.State = v1alpha1.Disabled; in.Rule.Status.Clusters = nil }, "+++++-?????", `{"spec":{"state":"Enabled"}}`},
+		}, "+++++-?????", "add the spoke to names, or change the selector"},
+		{"generated for another spoke", func(in *Input) {
+			in.Rule.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}}
+			in.Rule.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "us-1"}
+			in.Rule.Status.Clusters = nil
+		}, "+++++-?????", "only for the spoke of spec.workloadRef (us-1)"},
+		{"taken by name", func(in *Input) {
+			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, &v1alpha1.TenantSelection{Names: []v1alpha1.NamespaceName{"team"}}
+		}, "+++++++++++", ""},
+		{"taken by label", func(in *Input) {
+			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team", Labels: map[string]string{"stage": "prod"}}, byStage
+		}, "+++++++++++", ""},
+		{"not taken", func(in *Input) {
+			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, &v1alpha1.TenantSelection{Names: []v1alpha1.NamespaceName{"shop"}}
+			in.Rule.Status.Clusters = nil
+		}, "+++++-?????", tenants},
+		{"not taken by label", func(in *Input) {
+			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, byStage
+			in.Rule.Status.Clusters = nil
+		}, "+++++-?????", tenants},
+		{"a platform namespace is not taken", func(in *Input) {
+			in.Rule.Namespace, in.Tenant = "kube-system", &rule.Tenant{Name: "kube-system"}
+			in.Rule.Status.Clusters = nil
+		}, "+++++-?????", tenants},
+		{"the labels of the namespace are not readable", func(in *Input) {
+			in.Tenant, in.TenantUnreadable, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, true, byStage
+		}, "+++++?+++++", ""},
+		{"an invalid selector of tenants", func(in *Input) {
+			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, &v1alpha1.TenantSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"-": ""}}}
+		}, "+++++-?????", "spec.tenants.selector"},
+		{"disabled", func(in *Input) { in.Rule.Spec.State = v1alpha1.Disabled; in.Rule.Status.Clusters = nil }, "+++++-?????", "set spec.state of the AlertRule to Enabled"},
 		{"disabled here", func(in *Input) {
 			in.Rule.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}, State: v1alpha1.Disabled}}
 			in.Rule.Status.Clusters = nil
-		}, "+++++-?????", "Remove state: Disabled from the entry of spec.overrides"},
+		}, "+++++-?????", "remove state: Disabled from the entry of spec.overrides"},
 
+		{"suspended before it was written", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonSuspended, "suspended") }, "++++++-????", "set spec.suspend of the object that the message names to false"},
 		{"waiting", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonWaiting, "") }, "++++++?????", ""},
-		{"no namespace", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, "") }, "++++++-????", "kubectl --context SPOKE create namespace team"},
-		{"conflict", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonConflict, "") }, "++++++-????", "kubectl --context SPOKE -n team delete prometheusrule high-1"},
+		{"no namespace", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, "") }, "++++++-????", "Create the namespace in the spoke"},
+		{"conflict", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonConflict, "") }, "++++++-????", "Put the labels back"},
 		{"rejected", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonRejected, "by policy") }, "++++++-????", "Follow the message"},
 		{"mutated", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonMutated, "") }, "++++++-????", "delete the PrometheusRule"},
 		{"contested", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonContested, "") }, "++++++-????", "Contested objects"},
-		{"quota", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonQuotaExceeded, "") }, "++++++-????", "Raise `count/prometheusrules"},
+		{"quota", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonQuotaExceeded, "") }, "++++++-????", "Raise count/prometheusrules"},
 		{"unsupported", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonUnsupported, "") }, "++++++-????", "update Prometheus"},
 		{"an earlier version", func(in *Input) { in.Rule.Status.Clusters[0].ObservedGeneration = 1 }, "++++++?????", ""},
 
@@ -141,7 +190,7 @@ func TestChain(t *testing.T) {
 		{"ambiguous", func(in *Input) {
 			in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonAmbiguous, "see EvaluatorsFound")
 			in.say(v1alpha1.ConditionEvaluatorsFound, metav1.ConditionFalse, v1alpha1.ReasonAmbiguous, "several: kubectl patch spokecluster eu-1 --type merge -p '{}'")
-		}, "+++++++-???", "kubectl patch spokecluster eu-1 --type merge -p '{}'"},
+		}, "+++++++-???", "SpokeCluster eu-1: EvaluatorsFound=False Ambiguous: several: kubectl patch spokecluster eu-1 --type merge -p '{}'. Name the one that evaluates the rules"},
 		{"no Prometheus", func(in *Input) { in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator, "") }, "+++++++????", ""},
 		{"not granted", func(in *Input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonPredicted, "") }, "++++++++???", ""},
 		{"loading", func(in *Input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, "") }, "++++++++???", ""},
@@ -195,5 +244,45 @@ func TestChain(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNoDecisionIsACommand gives each reason a message that ends with a command: the command is often one of
+// several choices, and is never the remedy without the rest of the message.
+func TestNoDecisionIsACommand(t *testing.T) {
+	const message = "choose: the one, or the other: kubectl annotate spoke eu-1 a=b"
+	check := func(t *testing.T, in *Input) {
+		t.Helper()
+		broken := false
+		for _, l := range Chain(*in) {
+			if strings.HasPrefix(l.Fix, "kubectl") {
+				t.Errorf("%s: the fix is only a command: %q", l.Name, l.Fix)
+			}
+			if shown := l.Evidence + l.Fix; strings.Contains(shown, "a=b") && !strings.Contains(shown, message) {
+				t.Errorf("%s: the message is cut: %q", l.Name, shown)
+			}
+			broken = broken || strings.Contains(l.Evidence, message) && l.Fix != ""
+		}
+		if !broken {
+			t.Error("no link shows the message and a fix")
+		}
+	}
+	for _, table := range reasons.Tables() {
+		for _, r := range table.Reasons {
+			for _, on := range r.On {
+				in := sound()
+				switch {
+				case table.Heading == "SpokeCluster" && (on == v1alpha1.ConditionConnected || on == v1alpha1.ConditionPrometheusRuleServed):
+					in.say(on, metav1.ConditionFalse, r.Name, message)
+				case table.Heading == "AlertRule" && on == v1alpha1.ConditionAccepted:
+					in.accept(metav1.ConditionFalse, r.Name, message)
+				case table.Heading == "AlertRule" && on == "row" && !slices.Contains(outages, r.Name): // which the condition shows
+					in.row(v1alpha1.PhasePending, r.Name, message)
+				default:
+					continue
+				}
+				t.Run(table.Heading+"/"+on+"/"+r.Name, func(t *testing.T) { check(t, in) })
+			}
+		}
 	}
 }

@@ -16,26 +16,28 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/plugin/env"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 	"github.com/rulefleet/rulefleet/pkg/plugin/output"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // New returns the command why.
 func New(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why alertrule/NAME --cluster SPOKE",
-		Short: "Explain the state of a rule in a spoke, and what mends it",
+		Short: "Explain the state of a rule in a spoke, and what fixes it",
 		Long: `Explain the state of a rule in a spoke: every step from the Secret that registers the spoke to the alert,
-whether it is ok, not ok or unknown, the evidence, and the command or change that mends it. The command reads
-only the hub. If you may not read the Secret or the SpokeCluster, their steps are unknown.
+whether it is ok, not ok or unknown, the evidence, and what fixes it. The command reads only the hub. If you may
+not read the Secret or the SpokeCluster, their steps are unknown.
 
-The exit code is 5 if a step is not ok. In the commands that it prints, SPOKE and CONTEXT stand for the context
-of the spoke in your kubeconfig.`,
+The exit code is 5 if a step is not ok. In the output, CONTEXT stands for the context of the spoke in your
+kubeconfig, and NAME for the name of the spoke.`,
 		Example:           "  kubectl rulefleet why alertrule/high-error-rate -n rulefleet-system --cluster eu-prod-1",
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: e.CompleteRef(env.KindRule),
 	}
-	var spoke, system string
+	var spoke, system, generated string
 	cmd.Flags().StringVar(&spoke, "cluster", "", "the name of the `spoke` (required)")
 	cmd.Flags().StringVar(&system, "system-namespace", cluster.DefaultNamespace, "Rulefleet's own `namespace` on the hub, which has the Secrets of the spokes")
+	cmd.Flags().StringVar(&generated, "generated-namespace", cluster.DefaultGeneratedNamespace, "the `namespace` of generated AlertRules on the hub")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", e.CompleteSpokes)
 	p := e.Printer(cmd, output.FormatTable, output.FormatWide, output.FormatJSON, output.FormatYAML)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -57,7 +59,7 @@ of the spoke in your kubeconfig.`,
 		if err != nil {
 			return err
 		}
-		in := Input{Namespace: system, Cluster: spoke}
+		in := Input{Namespace: system, Generated: generated, Cluster: spoke}
 		if err := in.read(cmd.Context(), c, client.ObjectKey{Namespace: namespace, Name: ref.Name}); err != nil {
 			return err
 		}
@@ -66,7 +68,7 @@ of the spoke in your kubeconfig.`,
 			return err
 		}
 		if broken := Broken(links); broken != nil {
-			return exit.New(exit.NotReady, "To mend it: "+broken.Fix, "AlertRule %s does not work in spoke %s: the step %q is not ok", in.Rule.Name, spoke, broken.Name)
+			return exit.New(exit.NotReady, "Cause: "+broken.Evidence+"\nNext step: "+broken.Fix, "AlertRule %s does not work in spoke %s: the step %q is not ok", in.Rule.Name, spoke, broken.Name)
 		}
 		return nil
 	}
@@ -89,6 +91,9 @@ func (in *Input) read(ctx context.Context, c client.Client, key client.ObjectKey
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("reading SpokeCluster %s: %w", in.Cluster, err)
 	}
+	if err := in.readTenant(ctx, c); err != nil {
+		return err
+	}
 	secret := &corev1.Secret{}
 	err = c.Get(ctx, client.ObjectKey{Namespace: in.Namespace, Name: in.Cluster}, secret)
 	switch {
@@ -99,6 +104,29 @@ func (in *Input) read(ctx context.Context, c client.Client, key client.ObjectKey
 	}
 	_, has := secret.Data[v1alpha1.KubeconfigKey]
 	in.Registration = Registration{Readable: true, Exists: err == nil, Labeled: secret.Labels[v1alpha1.RegistrationLabel] == "true", HasKubeconfig: has}
+	return nil
+}
+
+// readTenant reads the namespace of the AlertRule, as far as spec.tenants of the spoke needs it.
+func (in *Input) readTenant(ctx context.Context, c client.Client) error {
+	name := in.Rule.Namespace
+	if in.Spoke == nil || name == in.Namespace || name == in.Generated {
+		return nil
+	}
+	in.Tenant = &rule.Tenant{Name: name}
+	if asked := (rule.Cluster{Tenants: in.Spoke.Spec.Tenants}); !asked.ByTenantLabels(name) {
+		return nil
+	}
+	var ns corev1.Namespace
+	err := c.Get(ctx, client.ObjectKey{Name: name}, &ns)
+	if apierrors.IsForbidden(err) {
+		in.TenantUnreadable = true
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading namespace %s on the hub: %w", name, err)
+	}
+	in.Tenant.Labels = ns.Labels
 	return nil
 }
 
@@ -122,14 +150,14 @@ func write(p *output.Printer, links []Link) error {
 	}
 	t := &output.Table{Columns: []string{"STEP", "STATE", "EVIDENCE"}}
 	if p.Wide() {
-		t.Columns = []string{"STEP", "STATE", "FIX", "EVIDENCE"}
+		t.Columns = append(t.Columns, "FIX")
 	}
 	for _, l := range links {
-		row := []output.Cell{output.Text(l.Name), {Text: string(l.State), Tone: tones[l.State]}}
+		row := []output.Cell{output.Text(l.Name), {Text: string(l.State), Tone: tones[l.State]}, output.Text(l.Evidence)}
 		if p.Wide() {
 			row = append(row, output.Text(l.Fix))
 		}
-		t.Add(append(row, output.Text(l.Evidence))...)
+		t.Add(row...)
 	}
 	return p.Table(t)
 }

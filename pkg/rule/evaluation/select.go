@@ -207,8 +207,8 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 		s.By = free
 	default:
 		s.Reason = v1alpha1.ReasonNamespaceEnforced
-		s.Message = why + "; for an AlertRule in Rulefleet's own namespace, set spec.ruleNamespace to the namespace that the rule is about." +
-			" Otherwise, if no tenant can write PrometheusRules in its namespace, list the PrometheusRule in spec.excludedFromEnforcement of that " + kind
+		s.Message = why + ", so it does not see its series. For an AlertRule in Rulefleet's own namespace, set spec.ruleNamespace to the namespace that the rule is about." +
+			" Otherwise list the PrometheusRule in spec.excludedFromEnforcement of that " + kind + "; it can then read the metrics of all namespaces, so do this only if no tenant can write PrometheusRules in its namespace"
 	}
 }
 

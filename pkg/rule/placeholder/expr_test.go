@@ -85,7 +85,7 @@ func TestExprRefuses(t *testing.T) {
 		`up{a="\$(cluster.name)"}`:                             "1:6: unknown escape sequence",
 		`up{a=~"[$(cluster.name)]"}`:                           "1:9: a placeholder is not allowed in a character class",
 		`up{a=~"[^$(cluster.name)-z]"}`:                        "1:10: ",
-		`up{a=~"\\$(cluster.name)"}`:                           "1:10: the regular expression is not valid when a plain value replaces the placeholder",
+		`up{a=~"\\$(cluster.name)"}`:                           "1:10: the regular expression is not valid after the placeholder is replaced, for example by x: ",
 		`up{a=~"(?$(cluster.name))"}`:                          "the regular expression is not valid",
 		`up{a=~"(?P<$(cluster.name)>x)"}`:                      "the regular expression is not valid",
 		`up{a=~"\\Q$(cluster.name)\\E"}`:                       `can't be used together with \Q`,

@@ -51,7 +51,7 @@ func plainInRegex(quote byte, pieces []piece) error {
 		}
 		tree, err := syntax.Parse(pattern, syntax.Perl|syntax.DotNL)
 		if err != nil {
-			return fmt.Errorf("the regular expression is not valid when a plain value replaces the placeholder: %w", err)
+			return fmt.Errorf("the regular expression is not valid after the placeholder is replaced, for example by x: %w", err)
 		}
 		classes = append(classes, classesOf(tree, nil))
 	}

@@ -60,13 +60,13 @@ func enforceNamespace(expr, namespace string) (string, *EnforceError) {
 	out := tree.String()
 	again, f := Parse(out, Any)
 	if f != nil {
-		return "", &EnforceError{Fault: rule.Fault{Pos: -1, Message: fmt.Sprintf("it is not valid any more with namespace=%q in each selector (%s); shorten it", namespace, f.Message)}}
+		return "", &EnforceError{Fault: rule.Fault{Pos: -1, Message: fmt.Sprintf("with namespace=%q in each selector (--enforce-namespace), the expression is not valid: %s", namespace, f.Message)}}
 	}
 	open := eachSelector(again, func(s *parser.VectorSelector) *EnforceError {
 		if slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return sameMatcher(m, matcher) }) {
 			return nil
 		}
-		return &EnforceError{Fault: rule.Fault{Pos: -1, Message: fmt.Sprintf("the selector %s can't be restricted to namespace %s", clip.Excerpt(s.String()), namespace)}}
+		return &EnforceError{Fault: rule.Fault{Pos: -1, Message: fmt.Sprintf("Rulefleet cannot add namespace=%q to the selector %s (--enforce-namespace); rewrite the selector", namespace, clip.Excerpt(s.String()))}}
 	})
 	if open != nil {
 		return "", open

@@ -74,7 +74,11 @@ func (in *Input) ready(v view, all crowd) metav1.Condition {
 	case v.disabled:
 		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled and is removed from the spokes; a spoke that is unreachable or suspended, or whose deletions are held, keeps it until that ends")
 	case all.spokes == 0:
-		return is(false, v1alpha1.ReasonNoClusters, "spec.placement matches no registered spoke"+in.tellRefusing()+"; list the spokes and their labels with: kubectl get spokes --show-labels")
+		if n := in.refusing(); n > 0 {
+			return is(false, v1alpha1.ReasonNoClusters, fmt.Sprintf(
+				"no spoke that spec.placement matches takes AlertRules of namespace %s: spec.tenants of the SpokeCluster (%d match); ask an administrator of the hub", in.Rule.Namespace, n))
+		}
+		return is(false, v1alpha1.ReasonNoClusters, "spec.placement matches no registered spoke; list the spokes and their labels with: kubectl get spokes --show-labels")
 	case all.lagging == 0:
 		return is(true, v1alpha1.ReasonAllApplied, spokes)
 	}
@@ -85,19 +89,23 @@ func (in *Input) ready(v view, all crowd) metav1.Condition {
 	return is(false, in.commonReason(v), message)
 }
 
-// tellRefusing counts the spokes that the placement selects by labels and that don't take the rule.
-func (in *Input) tellRefusing() string {
+// refusing counts the spokes that the placement selects by labels and that don't take the rule.
+func (in *Input) refusing() (n int) {
 	selector, err := rule.SelectorOf(in.Rule.Spec.Placement.Selector)
 	if err != nil {
-		return "" // validation.Rule refuses it
+		return 0 // validation.Rule refuses it
 	}
-	n := 0
 	for i := range in.Clusters {
 		s := &in.Clusters[i]
 		if !s.taken() && rule.Selects(nil, selector, s.Cluster) && !slices.Contains(in.Rule.Spec.Placement.Names, v1alpha1.ClusterName(s.Name)) {
 			n++
 		}
 	}
+	return n
+}
+
+func (in *Input) tellRefusing() string {
+	n := in.refusing()
 	if n == 0 {
 		return ""
 	}

@@ -323,7 +323,11 @@ func (in *Input) derive(name string, spoke *Spoke, last *v1alpha1.ClusterStatus)
 		}
 	case !spoke.taken():
 		r.Reason = v1alpha1.ReasonTenantNotAllowed
-		r.Message = fmt.Sprintf("SpokeCluster %s does not take AlertRules of namespace %s (spec.tenants); remove the name from spec.placement.names, or add the namespace to spec.tenants", name, in.Rule.Namespace)
+		how := "include the namespace in"
+		if spoke.Tenants == nil { // a list without the selector would exclude all other namespaces
+			how = fmt.Sprintf("set {names: [%s], selector: {}} in", in.Rule.Namespace)
+		}
+		r.Message = fmt.Sprintf("SpokeCluster %s does not take AlertRules of namespace %s (spec.tenants); remove the name from spec.placement.names, or ask an administrator of the hub to %s spec.tenants", name, in.Rule.Namespace, how)
 	case spoke.Shown.Lagging || saysOutage(last):
 		r = withOutage(r, last, spoke.Shown.Reason)
 	default:

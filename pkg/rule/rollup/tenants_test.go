@@ -27,7 +27,7 @@ func TestStatusOfTenants(t *testing.T) {
 			[]Spoke{taking, refusing}, ruletest.EveryCluster(), v1alpha1.ReasonAllApplied, "ready in 1/1 spokes" + more, 1, 1, 0,
 		},
 		"by label, only": {
-			[]Spoke{refusing}, ruletest.EveryCluster(), v1alpha1.ReasonNoClusters, "spec.placement matches no registered spoke" + more + "; list", 0, 0, 0,
+			[]Spoke{refusing}, ruletest.EveryCluster(), v1alpha1.ReasonNoClusters, "no spoke that spec.placement matches takes AlertRules of namespace shop: spec.tenants of the SpokeCluster (1 match); ask", 0, 0, 0,
 		},
 		"by name": {
 			[]Spoke{taking, refusing}, ruletest.Clusters("a", "b"), v1alpha1.ReasonTenantNotAllowed,

@@ -26,13 +26,13 @@ func checkGenerated(r *v1alpha1.AlertRule, o Options) *rule.Invalid {
 	case w == nil:
 		field, must = "spec.workloadRef", "is required"
 	case p.Selector != nil || len(p.Names) != 1 || p.Names[0] != w.Cluster:
-		field, must = "spec.placement", fmt.Sprintf("must name only the cluster of workloadRef (%s)", w.Cluster)
+		field, must = "spec.placement", fmt.Sprintf("must name only %s, the cluster of workloadRef", w.Cluster)
 	case r.Spec.RuleNamespace != "" && r.Spec.RuleNamespace != w.Namespace:
-		field, must = "spec.ruleNamespace", fmt.Sprintf("must be the namespace of workloadRef (%s)", w.Namespace)
+		field, must = "spec.ruleNamespace", fmt.Sprintf("must be %s, the namespace of workloadRef", w.Namespace)
 	default:
 		return nil
 	}
-	bad := rule.NewInvalid(field, "%s in namespace %s, which is only for AlertRules as templates generate them; create other AlertRules in namespace %s",
+	bad := rule.NewInvalid(field, "%s: namespace %s accepts only AlertRules like those that templates generate; create other AlertRules in namespace %s",
 		must, r.Namespace, o.AdminNamespace)
 	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
 	return bad
@@ -55,8 +55,11 @@ func checkTenancy(r *v1alpha1.AlertRule, o Options) *rule.Invalid {
 	if r.Spec.RuleNamespace == "" {
 		field, remedy = "spec.workloadRef.namespace", "correct the namespace"
 	}
-	bad := rule.NewInvalid(field, "an AlertRule in namespace %s can only write to namespace %s of the spokes, not to %s; %s, or create the AlertRule in namespace %s or %s of the hub",
-		r.Namespace, r.Namespace, target, remedy, target, o.AdminNamespace)
+	if !rule.PlatformNamespace(target) { // spokes do not take AlertRules of those
+		remedy += fmt.Sprintf(", create the AlertRule in namespace %s of the hub", target)
+	}
+	bad := rule.NewInvalid(field, "an AlertRule in namespace %s can only write to namespace %s of the spokes, not to %s; %s, or ask an administrator of the hub to create it in namespace %s",
+		r.Namespace, r.Namespace, target, remedy, o.AdminNamespace)
 	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
 	return bad
 }

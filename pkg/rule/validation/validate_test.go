@@ -139,7 +139,7 @@ func TestValidateRefuses(t *testing.T) {
 		"selector": {func(r *v1alpha1.AlertRule) { r.Spec.Placement.Selector = ruletest.BadSelector }, spec, "spec.placement.selector", "not a valid label selector operator"},
 
 		"another namespace": {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "kube-system" },
-			tenant, "spec.ruleNamespace", "can only write to namespace shop of the spokes, not to kube-system; remove spec.ruleNamespace, or create the AlertRule in namespace kube-system or"},
+			tenant, "spec.ruleNamespace", "can only write to namespace shop of the spokes, not to kube-system; remove spec.ruleNamespace, or ask an administrator of the hub to create it in namespace"},
 		"another's workload": {func(r *v1alpha1.AlertRule) {
 			r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: rule.DeploymentKind, Namespace: "other", Name: "web"}
 		},

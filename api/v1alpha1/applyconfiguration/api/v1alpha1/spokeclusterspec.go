@@ -36,7 +36,8 @@ type SpokeClusterSpecApplyConfiguration struct {
 	// tenants selects the namespaces of the hub whose AlertRules the spoke takes. By default, it takes those of
 	// all namespaces except platform namespaces: openshift, and those whose names begin with kube- or openshift-.
 	// AlertRules in Rulefleet's own namespace and generated AlertRules are always taken. If you narrow tenants,
-	// rules that are no longer taken are removed from the spoke.
+	// rules that are no longer taken are removed from the spoke. To add a platform
+	// namespace to the default, list it in names together with an empty selector ({}).
 	Tenants *TenantSelectionApplyConfiguration `json:"tenants,omitempty"`
 	// adoptHubIDs are the ids of former hubs whose PrometheusRules in the spoke this hub takes over. It
 	// takes over a PrometheusRule if this hub has an AlertRule with the same namespace and name as the

@@ -27,9 +27,9 @@ type SpokeClusterStatusApplyConfiguration struct {
 	// identity is the UID of the namespace kube-system of the spoke, which identifies the cluster.
 	Identity *string `json:"identity,omitempty"`
 	// identityTime is the time at which identity last changed, was confirmed by a person, or was recorded
-	// again after the SpokeClusters were lost together with their CustomResourceDefinition. After that
-	// time, every deletion in the spoke is held for the duration in --deletion-hold, also if the manager is
-	// restarted. The field is absent if none of this has happened.
+	// again after the SpokeClusters were lost together with their CustomResourceDefinition. Until the
+	// duration in --deletion-hold has passed since that time, every deletion in the spoke is held, also if
+	// the manager is restarted. The field is absent if none of this has happened.
 	IdentityTime *metav1.Time `json:"identityTime,omitempty"`
 	// deployments is the number of Deployments in the spoke. It is updated about once a minute.
 	Deployments *int32 `json:"deployments,omitempty"`
