@@ -32,6 +32,7 @@ type Invalid struct {
 // Error implements error.
 func (i *Invalid) Error() string { return i.Field + ": " + i.Message }
 
+// NewInvalid returns an Invalid with ReasonInvalidSpec, and bounds its message.
 func NewInvalid(field, format string, args ...any) *Invalid {
 	return &Invalid{
 		Reason:  v1alpha1.ReasonInvalidSpec,
@@ -87,6 +88,8 @@ func pointer(s string, pos int) string {
 func Keyed(field, key string) string { return field + "[" + clip.Excerpt(key) + "]" }
 
 // Fault is an error at a position in a text.
+//
+//nolint:errname // it is primarily a place, and only an error for callers that return it
 type Fault struct {
 	Pos     int // in bytes; -1 when the place does not matter
 	Message string

@@ -6,6 +6,7 @@ const (
 	DeploymentLabel = "deployment"
 )
 
+// DeploymentKind is the only kind of a workload.
 const DeploymentKind = "Deployment"
 
 // SeverityLabel is the alert's label for spec.severity.

@@ -46,6 +46,7 @@ func Adopts(o metav1.Object, formerHub string, key types.NamespacedName) bool {
 	return ok && of == key && Owned(o, formerHub)
 }
 
+// WithKeys copies the values of keys to a map, which may be nil.
 func WithKeys(to, from map[string]string, keys []string) map[string]string {
 	if to == nil {
 		to = map[string]string{}

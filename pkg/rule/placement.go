@@ -54,6 +54,7 @@ func Places(s v1alpha1.ClusterSelection, c Cluster) (bool, error) {
 	return Selects(s.Names, selector, c), nil
 }
 
+// Selects is Places with a parsed selector.
 func Selects(names []v1alpha1.ClusterName, selector labels.Selector, c Cluster) bool {
 	return slices.Contains(names, v1alpha1.ClusterName(c.Name)) || selector.Matches(labels.Set(c.Labels))
 }

@@ -3,19 +3,10 @@ package delivery
 import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/internal/ruletest"
-	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
 // options are those of the tests' hub.
 var options = Options{HubID: ruletest.HubID, AdminNamespace: "rulefleet-system", RuleNamespace: "monitoring", ClusterLabel: "cluster"}
-
-func newWorkload(edit ...func(*templating.Workload)) templating.Workload {
-	w := templating.Workload{Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
-	for _, f := range edit {
-		f(&w)
-	}
-	return w
-}
 
 // eu is a spoke with names that mean something to PromQL.
 var eu = rule.Cluster{Name: "eu.1", Labels: map[string]string{

@@ -17,7 +17,7 @@ import (
 func KeepLabels(desired, existing *monitoringv1.PrometheusRule, c rule.Cluster, hubID string) {
 	_, open := evaluation.DemandedLabels(&c, desired.Labels)
 	undecided := evaluation.Undecided(&c)
-	if len(open) == 0 && !undecided || !rule.Owned(existing, hubID) {
+	if !open && !undecided || !rule.Owned(existing, hubID) {
 		return
 	}
 	for _, key := range rule.ExtraLabels(existing) {

@@ -17,11 +17,11 @@ import (
 )
 
 // chooseAll has all evaluators chosen that take any rule, unless some are named.
-func chooseAll(c rule.Cluster) []v1alpha1.EvaluatorReference {
+func chooseAll(c rule.Cluster) {
 	for i := range c.Evaluators {
 		c.Evaluators[i].Chosen = c.Evaluators[i].RuleSelector != nil
 	}
-	return evaluation.ApplyRefs(c.Evaluators, c.EvaluatorRefs)
+	evaluation.ApplyRefs(c.Evaluators, c.EvaluatorRefs)
 }
 
 func byNames(s evaluation.Selection) []string {

@@ -133,7 +133,7 @@ func (in *Choice) serving(candidates []*v1alpha1.Evaluator) *v1alpha1.Evaluator 
 func (in *Choice) isFor(o *monitoringv1.PrometheusRule, e *rule.Evaluator) bool {
 	alone := rule.Cluster{Name: in.Cluster.Name, RuleLabels: in.Cluster.RuleLabels, Evaluators: []rule.Evaluator{*e}}
 	want := rule.WithKeys(maps.Clone(alone.RuleLabels), o.Labels, rule.OwnLabels)
-	needed, _ := DemandedLabels(&alone, want)
+	needed, _ := demandedLabels(&alone, want)
 	maps.Copy(want, needed)
 	extra := rule.WithKeys(nil, o.Labels, slices.Concat(rule.ExtraLabels(o), rule.OwnLabels))
 	return maps.Equal(want, extra) && (in.ClusterLabel == "" || MarkOf(o, in.ClusterLabel) == gotemplate.Literal(LabelValue(&alone)))

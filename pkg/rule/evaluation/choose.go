@@ -54,9 +54,17 @@ func sameObject(a, b v1alpha1.EvaluatorReference) bool {
 }
 
 // DemandedLabels returns the labels that a PrometheusRule needs for the ruleSelectors of all chosen
+// evaluators, in addition to the labels that it has. open is true if no single set of labels satisfies them.
+// It then returns none.
+func DemandedLabels(c *rule.Cluster, has map[string]string) (needed map[string]string, open bool) {
+	needed, why := demandedLabels(c, has)
+	return needed, len(why) > 0
+}
+
+// demandedLabels returns the labels that a PrometheusRule needs for the ruleSelectors of all chosen
 // evaluators, in addition to the labels that it has. It returns none unless exactly one set of labels
 // satisfies them. Otherwise why contains the cause for each label.
-func DemandedLabels(c *rule.Cluster, has map[string]string) (needed map[string]string, why map[string]undetermined) {
+func demandedLabels(c *rule.Cluster, has map[string]string) (needed map[string]string, why map[string]undetermined) {
 	demands := map[string][]labels.Requirement{}
 	why = map[string]undetermined{}
 	for _, e := range c.Chosen() {
@@ -92,7 +100,7 @@ func DemandedLabels(c *rule.Cluster, has map[string]string) (needed map[string]s
 // PrometheusRule, and what to do. It returns "" if there is one.
 func LabelProblem(c rule.Cluster) string {
 	has := rule.WithKeys(maps.Clone(c.RuleLabels), nil, rule.OwnLabels)
-	_, why := DemandedLabels(&c, has)
+	_, why := demandedLabels(&c, has)
 	if len(why) == 0 {
 		return ""
 	}

@@ -4,7 +4,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/internal/ruletest"
 )
@@ -15,8 +14,3 @@ var options = delivery.Options{HubID: ruletest.HubID, AdminNamespace: "rulefleet
 func key(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
-
-// eu is a spoke with names that mean something to PromQL.
-var eu = rule.Cluster{Name: "eu.1", Labels: map[string]string{
-	"region": "eu", "quotes": `"'` + "`", "dollar": "$1", "empty": "", "bad": "a\ufffdb", "line": "a\nb", "slash": `\d`,
-}}

@@ -51,7 +51,7 @@ func Select(o *monitoringv1.PrometheusRule, ns Namespace, c rule.Cluster) Select
 	for _, r := range missing(c.Evaluators, c.EvaluatorRefs) {
 		whys = append(whys, noSuch(r, c.Name))
 	}
-	_, open := DemandedLabels(&c, o.Labels)
+	_, open := demandedLabels(&c, o.Labels)
 	for _, e := range chosen {
 		if why := skips(e, o, ns, c, open); why != "" {
 			whys = append(whys, e.String()+" "+why)

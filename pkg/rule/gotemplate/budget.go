@@ -38,6 +38,7 @@ type Budget struct {
 	exhausted              bool
 }
 
+// NewBudget returns the budget for the texts of one object.
 func NewBudget() *Budget {
 	return &Budget{steps: maxSteps, bytes: maxBytes, totalSteps: maxTotalSteps, totalBytes: maxTotalBytes}
 }

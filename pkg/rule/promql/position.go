@@ -7,6 +7,7 @@ import (
 // Role is the way in which PromQL interprets a string literal.
 type Role int
 
+// The roles of a string literal.
 const (
 	Plain       Role = iota
 	Regex            // after =~ and !~, and label_replace's pattern

@@ -91,6 +91,7 @@ var Shards = []string{
 	".", ".*", "+", "?", "|", "[", "]", "^", "-", `\E`, `\Q`, "#", "=~", ",", " ", "a", "B", "7", "eu-1",
 }
 
+// Nasty returns a random text of Shards.
 func Nasty(r *rand.Rand) string {
 	var b strings.Builder
 	for range r.IntN(6) {
@@ -125,10 +126,13 @@ func Golden(t *testing.T, name string, object any) {
 }
 
 var (
-	BadSelector  = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like", Values: []string{"b"}}}}
+	// BadSelector is not valid.
+	BadSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like", Values: []string{"b"}}}}
+	// ProdSelector selects clusters of production.
 	ProdSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}
 )
 
+// Where returns the phase and the reason of a row.
 func Where(r v1alpha1.ClusterStatus) string { return string(r.Phase) + "/" + r.Reason }
 
 // Loads checks that Prometheus would load a rule as it stands.
@@ -144,8 +148,10 @@ func Loads(t *testing.T, p *monitoringv1.PrometheusRule) {
 	}
 }
 
+// Pick returns one of a list.
 func Pick[T any](rnd *rand.Rand, of []T) T { return of[rnd.IntN(len(of))] }
 
+// Long repeats a text.
 func Long(s string, n int) string { return strings.Repeat(s, n) }
 
 // Expander is Prometheus' own for a label's or an annotation's text, after the text that Prometheus puts before it.
@@ -162,14 +168,17 @@ func PrometheusText(t *testing.T, text string) (string, error) {
 	return Expander(t, text).Expand()
 }
 
+// Clusters selects clusters by name.
 func Clusters(names ...v1alpha1.ClusterName) v1alpha1.ClusterSelection {
 	return v1alpha1.ClusterSelection{Names: names}
 }
 
+// EveryCluster selects every cluster.
 func EveryCluster() v1alpha1.ClusterSelection {
 	return v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}}
 }
 
+// Texts are the labels or the annotations of an alert.
 type Texts = map[string]v1alpha1.LabelText
 
 // GeneratedRule makes a rule what templates make.
