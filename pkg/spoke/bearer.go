@@ -103,7 +103,7 @@ func (p *Provider) replaces(c *connection) (*registration, []byte) {
 	return &current, e.pending.kubeconfig
 }
 
-// takeToken makes the connection in use go on with the token of another connection to the same cluster, with its
+// takeToken makes the connection in use send the token of another connection to the same cluster, with its
 // session, its caches and its watches.
 func (p *Provider) takeToken(c *connection, current *registration) bool {
 	p.mu.Lock()
@@ -124,7 +124,7 @@ func (p *Provider) takeToken(c *connection, current *registration) bool {
 	}
 	p.mu.Unlock()
 	cancel()
-	c.log.Info("the connection goes on with a new token")
+	c.log.Info("the connection uses a new token")
 	p.Changed(c.name)
 	return true
 }

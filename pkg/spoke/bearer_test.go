@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
@@ -143,7 +144,7 @@ func TestTokenIsReplacedInPlace(t *testing.T) {
 	p.mu.RLock()
 	current := p.entries["s"].current
 	p.mu.RUnlock()
-	if string(current.kubeconfig) != string(p.text("new")) {
+	if !bytes.Equal(current.kubeconfig, p.text("new")) {
 		t.Error("a departure would use the former kubeconfig")
 	}
 	if seen := p.Observation("s").Connected; seen.Reason != v1alpha1.ReasonConnected {
