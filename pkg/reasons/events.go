@@ -17,6 +17,11 @@ var ofEvents = []Reason{
 		Remedy:  "Correct the kubeconfig in the Secret.",
 	},
 	{
+		Name: "CredentialRenewed", On: []string{kindSpoke},
+		Message: "the token expires at 2026-12-31T12:00:00Z",
+		Meaning: "A credential that was about to expire, or had expired, was replaced by another one.", Remedy: nothing,
+	},
+	{
 		Name: "Left", On: []string{kindSpoke},
 		Message: "12 PrometheusRules were removed from the spoke; none is left",
 		Meaning: "The spoke has left.", Remedy: nothing,

@@ -376,7 +376,7 @@ func TestRecheck(t *testing.T) {
 			set: func(s *standIn) {
 				s.grants = []authorizationv1.ResourceRule{allowed("apps", "deployments", "get list")}
 			},
-			connected: v1alpha1.ReasonForbidden, contains: "watch deployments.apps, get namespaces", writes: v1alpha1.ReasonForbidden,
+			connected: v1alpha1.ReasonForbidden, contains: "watch deployments.apps, get/list/watch namespaces", writes: v1alpha1.ReasonForbidden,
 		},
 		"no reading of rules": {
 			set: func(s *standIn) {
