@@ -179,7 +179,7 @@ func (f *braking) disabled(t *testing.T) {
 	f.expect(t, f.first, deployments-free, deployments-free)
 	f.stay(t, deployments-free, deployments-free)
 	c := f.expectHeld(t, f.first, deployments-free)
-	for _, words := range []string{"40 deletions of AlertRules are held", "kubectl annotate spoke first rulefleet.io/acknowledge-deletions=true"} {
+	for _, words := range []string{"40 AlertRules will be deleted at ", "kubectl annotate spoke first rulefleet.io/acknowledge-deletions=true"} {
 		if !strings.Contains(c.Message, words) {
 			t.Errorf("the message does not say %q: %s", words, c.Message)
 		}

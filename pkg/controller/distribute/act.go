@@ -291,19 +291,33 @@ func denied(message string) bool {
 		(strings.Contains(message, "ValidatingAdmissionPolicy ") && strings.Contains(message, " denied request"))
 }
 
-// missing returns what was not found (404): the namespace, the object, or the resource itself. Only a 404
-// about the resource does not come from an API's own handler.
+// missing returns what was not found (404): the namespace, the object, the resource itself, or something that
+// is not the API server's to say.
 func missing(s metav1.Status) (reason string, retry time.Duration) {
-	generic := s.Details != nil && slices.ContainsFunc(s.Details.Causes, func(c metav1.StatusCause) bool {
-		return c.Type == metav1.CauseTypeUnexpectedServerResponse
-	})
-	switch {
-	case s.Details == nil || generic:
+	switch body, unexpected := unexpectedAnswer(s); {
+	case unexpected && body != notServed:
+		return v1alpha1.ReasonError, 0
+	case unexpected, s.Details == nil:
 		return v1alpha1.ReasonCRDMissing, worldRetry
 	case s.Details.Kind == "namespaces":
 		return v1alpha1.ReasonNamespaceMissing, worldRetry
 	}
 	return "", staleRetry // it was deleted, and the cache was behind
+}
+
+// notServed is what kube-apiserver answers about a path of a resource that it does not serve (404).
+const notServed = "404 page not found"
+
+// unexpectedAnswer returns the body of an answer that is no Status of an API, and whether it is one.
+func unexpectedAnswer(s metav1.Status) (body string, unexpected bool) {
+	if s.Details == nil {
+		return "", false
+	}
+	i := slices.IndexFunc(s.Details.Causes, func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
+	if i < 0 {
+		return "", false
+	}
+	return strings.TrimSpace(s.Details.Causes[i].Message), true
 }
 
 // words returns the error text of a spoke, clipped.

@@ -66,6 +66,8 @@ func TestVerdict(t *testing.T) {
 		"no CRD":                         {err: generic(404, "404 page not found"), reason: v1alpha1.ReasonCRDMissing, retry: worldRetry},
 		"no CRD (another server)":        {err: answer(404, metav1.StatusReasonNotFound, "the server could not find the requested resource", nil), reason: v1alpha1.ReasonCRDMissing, retry: worldRetry},
 
+		"a proxy (404)": {err: generic(404, "<html>404</html>"), reason: v1alpha1.ReasonError},
+
 		"not valid": {
 			err:    apierrors.NewInvalid(kind, "web", field.ErrorList{field.Required(field.NewPath("spec"), "")}),
 			reason: v1alpha1.ReasonRejected, retry: refusalRetry,

@@ -67,6 +67,8 @@ func explain(reason string, err error) string {
 		return words(fmt.Errorf("a ResourceQuota in the namespace has no room for the rule; raise its count/prometheusrules.monitoring.coreos.com: %w", err))
 	case reason == v1alpha1.ReasonError && webhook != nil:
 		return words(fmt.Errorf("the spoke's admission webhook %s can't be called; repair it, or exclude the user "+contest.SpokeUser+" from it: %w", webhook[1], err))
+	case reason == v1alpha1.ReasonError && apierrors.IsNotFound(err):
+		return words(fmt.Errorf("the write was answered with 404, but not by a Kubernetes API server; check the server in the kubeconfig, and the proxies and load balancers in front of the spoke: %w", err))
 	case reason == v1alpha1.ReasonForbidden:
 		return words(fmt.Errorf("the spoke's RBAC denies the write; grant the permission to Rulefleet's account in the spoke: %w", err))
 	case reason == v1alpha1.ReasonCRDMissing:

@@ -70,6 +70,7 @@ func TestExplain(t *testing.T) {
 		"another error": {err: apierrors.NewInternalError(errors.New("etcd")), reason: v1alpha1.ReasonError, words: []string{"etcd"}},
 		"the account":   {err: apierrors.NewForbidden(resource, "web", errors.New("RBAC")), reason: v1alpha1.ReasonForbidden, words: []string{"grant the permission", "RBAC"}},
 		"no kind":       {err: generic(404, "404 page not found"), reason: v1alpha1.ReasonCRDMissing, words: []string{"install the CRDs", "requested resource"}},
+		"a proxy":       {err: generic(404, "<html>404</html>"), reason: v1alpha1.ReasonError, words: []string{"check the server in the kubeconfig", "proxies"}},
 		"not valid":     {err: apierrors.NewBadRequest("unknown field"), reason: v1alpha1.ReasonRejected, words: []string{"rejects the rule", "unknown field"}},
 		"a webhook's denial": {
 			err:    answer(403, "Forbidden", `admission webhook "x" denied the request: exceeded quota: of patience`, nil),
