@@ -140,7 +140,11 @@ export GORACE := atexit_sleep_ms=50
 
 # Tests on API servers wait, most of the time: packages and tests run side by side.
 GO_TEST = go test $(RACE) -count=1 -timeout 20m -parallel 8
-# Tests of long waits, which a busy machine would prolong.
+# The race detector is in the managers that the end-to-end tests start. In the tests, which read all that they
+# compare, it would take more than half of the CPU time.
+E2E_TEST = env CGO_ENABLED=0 E2E_RACE=$(RACE) go test -count=1 -timeout 20m
+UNITS = $$(go list ./... | grep -v '/e2e$$')
+# Tests that wait for minutes, most of the time.
 WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
 # Tests that measure time or memory run alone, without the race detector.
 MEASURED := AreBounded|^TestIsolation
@@ -150,13 +154,14 @@ MEASURE = env CGO_ENABLED=0 go test -count=1 -timeout 20m -p 1 -run '$(MEASURED)
 
 .PHONY: test
 test: programs test-integrations ## Run the tests of all packages, the main end-to-end paths and one fault of each class: what a change needs.
-	@.ci/step 'tests' $(GO_TEST) -short -skip '$(MEASURED)' ./...
+	@.ci/beside 'tests (end to end)' $(E2E_TEST) -parallel 8 -short -skip '$(MEASURED)' ./e2e -- 'tests (units)' $(GO_TEST) -short -skip '$(MEASURED)' $(UNITS)
 	@.ci/step 'tests that measure' $(MEASURE) -short $(MEASURING)
 
 .PHONY: test-all
 test-all: programs test-integrations ## Run all tests, as CI does.
-	@# One after the other: packages that share the cores with the end-to-end tests take as long, and starve them.
-	@$(MAKE) --no-print-directory test-units test-e2e test-wars test-faults test-measured
+	@.ci/beside 'wars' $(MAKE) --no-print-directory test-wars -- 'units' $(MAKE) --no-print-directory test-units
+	@# The rest one after the other: tests that keep the cores busy take as long side by side, and starve each other.
+	@$(MAKE) --no-print-directory test-e2e test-faults test-measured
 
 .PHONY: programs
 programs: controlplane build pipeline note-race # what tests run
@@ -168,23 +173,23 @@ test-pure: note-race ## Run the tests of pkg/rule and its subpackages, which nee
 
 .PHONY: test-units
 test-units: programs ## Run the tests of all packages but the end-to-end tests.
-	@.ci/step 'tests (units)' $(GO_TEST) -skip '$(MEASURED)' $$(go list ./... | grep -v '/e2e$$')
+	@.ci/step 'tests (units)' $(GO_TEST) -skip '$(MEASURED)' $(UNITS)
 
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
 	@# Most of them keep the cores busy, as control planes do. With more side by side, each only takes longer.
-	@.ci/step 'tests (end to end)' $(GO_TEST) -parallel 6 -skip '^TestFault|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
+	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 6 -skip '^TestFault|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
 
 .PHONY: test-wars
 test-wars: programs ## Have another client undo what the manager writes, and restore etcd of the hub and of spokes.
 	@# They wait, most of the time: writes are counted for a minute, and a cluster is away for more than one.
-	@.ci/step 'tests (wars and restores)' $(GO_TEST) -parallel 16 -run '$(WARS)' ./e2e
+	@.ci/step 'tests (wars and restores)' $(E2E_TEST) -parallel 16 -run '$(WARS)' ./e2e
 
 .PHONY: test-faults
 test-faults: programs ## Break spokes and the hub in every known way, and print what followed.
 	@# Faults of different spokes overlap: each waits, most of the time.
 	@rm -f bin/faults.txt
-	@code=0; .ci/step 'tests (faults)' $(GO_TEST) -parallel 32 -run '^TestFault' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
+	@code=0; .ci/step 'tests (faults)' $(E2E_TEST) -parallel 32 -run '^TestFault' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
 
 .PHONY: test-measured
 test-measured: programs ## Run the tests that measure time or memory, which run alone.
