@@ -14,7 +14,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/interval"
-	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
+	"github.com/rulefleet/rulefleet/pkg/reasons"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -78,7 +78,7 @@ func (f *Failures) report(key types.NamespacedName, of types.UID, row v1alpha1.C
 	s.last = time.Now()
 	f.dropLocked(string(row.Name), s, s.leftovers, key)
 	was, failed := s.rules[key]
-	switch fails := failure(&row); {
+	switch fails := reasons.Is(row.Reason, reasons.NotInEffect); {
 	case fails && was.of == of && equality.Semantic.DeepEqual(was.row, row), !fails && !failed:
 		return
 	case fails:
@@ -205,18 +205,6 @@ func (f *Failures) look(name string, s *failing) {
 	if news {
 		f.changed(name)
 	}
-}
-
-// failure reports whether a verdict requires a person to fix something for the rule. Failures of the whole
-// spoke have their own condition.
-func failure(row *v1alpha1.ClusterStatus) bool {
-	switch row.Reason {
-	case "", v1alpha1.ReasonWaiting, v1alpha1.ReasonSuspended, v1alpha1.ReasonContested, v1alpha1.ReasonUnreachable, v1alpha1.ReasonCRDMissing,
-		v1alpha1.ReasonNoEvaluator, v1alpha1.ReasonAmbiguous, v1alpha1.ReasonEvaluatorsUnknown, v1alpha1.ReasonPredicted, v1alpha1.ReasonConfirmed,
-		v1alpha1.ReasonLoading, evaluation.ReasonUnproven, v1alpha1.ReasonEvaluatorUnreachable:
-		return false
-	}
-	return true
 }
 
 // message describes the failures, or is "". It depends only on the failures, so that a restart does not change

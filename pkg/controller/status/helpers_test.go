@@ -113,8 +113,8 @@ func failed(spoke v1alpha1.ClusterName, reason, message string, generation int64
 	return v1alpha1.ClusterStatus{Name: spoke, Phase: v1alpha1.PhasePending, Reason: reason, Message: message, Rule: "shop/web-down", ObservedGeneration: generation}
 }
 
-// reasons returns the rule's conditions in short, as in True/Accepted.
-func reasons(ar *v1alpha1.AlertRule) string {
+// shortly returns the rule's conditions in short, as in True/Accepted.
+func shortly(ar *v1alpha1.AlertRule) string {
 	var out []string
 	for _, kind := range []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionReady, v1alpha1.ConditionStalled} {
 		c := apimeta.FindStatusCondition(ar.Status.Conditions, kind)

@@ -54,7 +54,7 @@ func testLife(t *testing.T, h *fleet.Member) {
 	expect := func(what string, want string, ready string) {
 		t.Helper()
 		got := reconcileRule(t, r, ar)
-		if is := reasons(got); is != want || got.Status.Summary.Ready != ready || got.Status.ObservedGeneration != got.Generation {
+		if is := shortly(got); is != want || got.Status.Summary.Ready != ready || got.Status.ObservedGeneration != got.Generation {
 			t.Fatalf("%s: %s, %s ready, of generation %d; want %s, %s, %d", what, is, got.Status.Summary.Ready, got.Status.ObservedGeneration, want, ready, got.Generation)
 		}
 		if again := reconcileRule(t, r, ar); again.ResourceVersion != got.ResourceVersion {
@@ -150,7 +150,7 @@ func testInvalid(t *testing.T, h *fleet.Member) {
 	ar.Spec.Expr = "up =="
 	must(t, h.Client.Update(t.Context(), ar))
 	ar = reconcileRule(t, r, ar)
-	if is := reasons(ar); is != "False/InvalidExpr False/InvalidExpr True/InvalidExpr" || len(ar.Status.Clusters) != 1 || ar.Status.Summary.Applied != 1 {
+	if is := shortly(ar); is != "False/InvalidExpr False/InvalidExpr True/InvalidExpr" || len(ar.Status.Clusters) != 1 || ar.Status.Summary.Applied != 1 {
 		t.Errorf("got %s, %+v", is, ar.Status)
 	}
 	ar = reconcileRule(t, r, ar)
@@ -162,7 +162,7 @@ func testInvalid(t *testing.T, h *fleet.Member) {
 	}
 	ar.Spec.Expr = "up == 1"
 	must(t, h.Client.Update(t.Context(), ar))
-	if is := reasons(reconcileRule(t, r, ar)); is != "True/Accepted False/Progressing False/NotStalled" {
+	if is := shortly(reconcileRule(t, r, ar)); is != "True/Accepted False/Progressing False/NotStalled" {
 		t.Errorf("valid again: %s", is)
 	}
 }
@@ -322,7 +322,7 @@ func testTemplate(t *testing.T, h *fleet.Member) {
 			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
 			must(t, err)
 			must(t, h.Client.Get(t.Context(), key, art))
-			got := reasons(&v1alpha1.AlertRule{Status: v1alpha1.AlertRuleStatus{ObservedGeneration: art.Generation, Conditions: art.Status.Conditions}})
+			got := shortly(&v1alpha1.AlertRule{Status: v1alpha1.AlertRuleStatus{ObservedGeneration: art.Generation, Conditions: art.Status.Conditions}})
 			if got != step.accepted || art.Status.ObservedGeneration != art.Generation {
 				t.Errorf("%s: %s, of generation %d", step.expr, got, art.Status.ObservedGeneration)
 			}

@@ -3,7 +3,6 @@ package join
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,12 +15,8 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/plugin/advice"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
+	"github.com/rulefleet/rulefleet/pkg/reasons"
 )
-
-// final are the reasons of a spoke that is not Ready which do not pass by themselves.
-var final = []string{
-	v1alpha1.ReasonInvalidKubeconfig, v1alpha1.ReasonCRDMissing, v1alpha1.ReasonDuplicateCluster, v1alpha1.ReasonIdentityChanged,
-}
 
 // await waits until the spoke is Ready, and otherwise says what is missing.
 func (j *joining) await(ctx context.Context) error {
@@ -96,7 +91,7 @@ func progressOf(s *v1alpha1.SpokeCluster) (done bool, what string) {
 		return false, "the manager creates the SpokeCluster"
 	}
 	ready := condition(s, v1alpha1.ConditionReady)
-	if joined(s) || slices.Contains(final, ready.Reason) {
+	if joined(s) || reasons.Is(ready.Reason, reasons.Final) {
 		return true, ""
 	}
 	if ready.Message == "" {

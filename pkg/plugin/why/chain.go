@@ -14,6 +14,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/plugin/advice"
+	"github.com/rulefleet/rulefleet/pkg/reasons"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
@@ -217,16 +218,10 @@ func (c *chain) ofCondition(kind string) Link {
 }
 
 func (c *chain) connection() Link {
-	if c.SpokeUnreadable && c.row != nil && slices.Contains(outages, c.row.Reason) {
+	if c.SpokeUnreadable && c.row != nil && reasons.Is(c.row.Reason, reasons.Outage) {
 		return notOK("Ask an administrator of the hub to look at "+c.ofSpoke()+".", "%s", c.rowSays())
 	}
 	return c.ofCondition(v1alpha1.ConditionConnected)
-}
-
-// outages are reasons of Connected, with which a row shows its last known phase.
-var outages = []string{
-	v1alpha1.ReasonUnreachable, v1alpha1.ReasonAuthFailed, v1alpha1.ReasonInvalidKubeconfig, v1alpha1.ReasonKubeconfigMissing, v1alpha1.ReasonConnecting,
-	v1alpha1.ReasonDuplicateCluster, v1alpha1.ReasonIdentityChanged, v1alpha1.ReasonRestored, v1alpha1.ReasonThrottled, v1alpha1.ReasonTooLarge,
 }
 
 // ready is about what the account may do, and the kinds of the spoke. Ready has more causes: those that
@@ -314,7 +309,7 @@ func (c *chain) place() string {
 // current reports whether the row is about the current version of the rule, and the spoke is connected.
 func (c *chain) current() bool {
 	connected := c.was("connection") == OK || c.SpokeUnreadable // then the row shows an outage itself
-	return c.row != nil && c.row.ObservedGeneration == c.Rule.Generation && connected && !slices.Contains(outages, c.row.Reason)
+	return c.row != nil && c.row.ObservedGeneration == c.Rule.Generation && connected && !reasons.Is(c.row.Reason, reasons.Outage)
 }
 
 // rowSays is the evidence of the row.
@@ -357,16 +352,13 @@ func (c *chain) ofRow(phase v1alpha1.Phase) Link {
 		l := unknown("nothing more can be verified: %s", c.rowSays())
 		l.Fix = c.fixRow()
 		return l
-	case slices.Contains(passing, c.row.Reason):
+	case reasons.Is(c.row.Reason, reasons.Passing):
 		l := unknown("%s", c.rowSays())
 		l.Fix = advice.Remedy(advice.OfRule, c.row.Reason)
 		return l
 	}
 	return notOK(c.fixRow(), "%s", c.rowSays())
 }
-
-// passing are reasons of a rule that is on its way.
-var passing = []string{v1alpha1.ReasonWaiting, v1alpha1.ReasonLoading}
 
 // unlisted is about a spoke that has no row: the status lists at most 100.
 func (c *chain) unlisted() Link {

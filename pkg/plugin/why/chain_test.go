@@ -1,7 +1,6 @@
 package why
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -276,7 +275,7 @@ func TestNoDecisionIsACommand(t *testing.T) {
 					in.say(on, metav1.ConditionFalse, r.Name, message)
 				case table.Heading == "AlertRule" && on == v1alpha1.ConditionAccepted:
 					in.accept(metav1.ConditionFalse, r.Name, message)
-				case table.Heading == "AlertRule" && on == "row" && !slices.Contains(outages, r.Name): // which the condition shows
+				case table.Heading == "AlertRule" && on == "row" && !reasons.Is(r.Name, reasons.Outage): // which the condition shows
 					in.row(v1alpha1.PhasePending, r.Name, message)
 				default:
 					continue

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/clip"
+	"github.com/rulefleet/rulefleet/pkg/reasons"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
@@ -163,13 +164,13 @@ func (in *Input) stalled(v view) metav1.Condition {
 	if in.Invalid != nil {
 		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, in.notAccepted()+"; see condition Accepted")
 	}
-	stalling := slices.DeleteFunc(slices.Clone(v.listed), func(r v1alpha1.ClusterStatus) bool { return !stalls(&r) })
+	stalling := slices.DeleteFunc(slices.Clone(v.listed), func(r v1alpha1.ClusterStatus) bool { return !reasons.Is(r.Reason, reasons.Stalling) })
 	and := "and"
 	if len(stalling) == len(v.listed) && v.unlisted > 0 {
 		and = "and at least"
 	}
 	for _, r := range in.leftovers() {
-		if stalls(&r) {
+		if reasons.Is(r.Reason, reasons.Stalling) {
 			stalling = append(stalling, r)
 		}
 	}

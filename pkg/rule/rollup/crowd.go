@@ -1,9 +1,8 @@
 package rollup
 
 import (
-	"slices"
-
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/reasons"
 )
 
 // crowd counts spokes whose rows are not known individually: the status had no room for all rows that
@@ -32,10 +31,10 @@ func (c *crowd) add(r *v1alpha1.ClusterStatus, generation int64, n int32) {
 		c.asked += n
 	}
 	c.firing += n * r.Firing
-	if slices.Contains(failingReasons, r.Reason) {
+	if reasons.Is(r.Reason, reasons.Failing) {
 		c.failing += n
 	}
-	if slices.Contains(unreachableReasons, r.Reason) {
+	if reasons.Is(r.Reason, reasons.Unreachable) {
 		c.unreachable += n
 	}
 	if !AtTop(r, generation) {

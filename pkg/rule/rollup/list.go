@@ -6,6 +6,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/clip"
+	"github.com/rulefleet/rulefleet/pkg/reasons"
 )
 
 const (
@@ -61,13 +62,13 @@ func WorstFirst(rows []v1alpha1.ClusterStatus) {
 // the rule is sent once more if it is lost.
 func Rank(r *v1alpha1.ClusterStatus) int {
 	switch {
-	case stalls(r):
+	case reasons.Is(r.Reason, reasons.Stalling):
 		return 0
 	case r.AnswerDigest != "":
 		return 1
-	case slices.Contains(failingReasons, r.Reason):
+	case reasons.Is(r.Reason, reasons.Failing):
 		return 2
-	case slices.Contains(unreachableReasons, r.Reason), saysOutage(r):
+	case reasons.Is(r.Reason, reasons.Unreachable), saysOutage(r):
 		return 3
 	case !AtTop(r, r.ObservedGeneration):
 		return 4

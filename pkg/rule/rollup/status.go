@@ -9,6 +9,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/clip"
+	"github.com/rulefleet/rulefleet/pkg/reasons"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
@@ -139,14 +140,11 @@ type view struct {
 // current version, and the rule is evaluated or nothing more can be found out.
 func AtTop(r *v1alpha1.ClusterStatus, generation int64) bool {
 	return r.ObservedGeneration == generation && (r.Reason == "" && r.Phase != v1alpha1.PhasePending ||
-		slices.Contains(topReasons[r.Phase], r.Reason))
+		reasons.Is(r.Reason, tops[r.Phase]))
 }
 
-// topReasons are the reasons beyond which nothing can be verified, by phase.
-var topReasons = map[v1alpha1.Phase][]string{
-	v1alpha1.PhaseApplied:  {v1alpha1.ReasonNoEvaluator, v1alpha1.ReasonEvaluatorsUnknown},
-	v1alpha1.PhaseSelected: {v1alpha1.ReasonPredicted, v1alpha1.ReasonConfirmed},
-}
+// tops are the properties of the reasons beyond which nothing can be verified, by phase.
+var tops = map[v1alpha1.Phase]reasons.Class{v1alpha1.PhaseApplied: reasons.TopOfApplied, v1alpha1.PhaseSelected: reasons.TopOfSelected}
 
 // reached tells whether a row is at a phase or beyond it.
 func reached(r *v1alpha1.ClusterStatus, phase v1alpha1.Phase) bool {
@@ -158,35 +156,10 @@ var phases = []v1alpha1.Phase{v1alpha1.PhasePending, v1alpha1.PhaseApplied, v1al
 
 // asked reports whether a row results from querying an evaluator.
 func asked(r *v1alpha1.ClusterStatus) bool {
-	return r.Phase == v1alpha1.PhaseEvaluating || slices.Contains(askedReasons, r.Reason)
-}
-
-var askedReasons = []string{
-	v1alpha1.ReasonLoading, v1alpha1.ReasonNotLoaded, v1alpha1.ReasonEvaluationFailed, v1alpha1.ReasonEvaluatorUnreachable,
+	return r.Phase == v1alpha1.PhaseEvaluating || reasons.Is(r.Reason, reasons.Asked)
 }
 
 // notable reports whether a row has information that its absence from the list would not convey.
 func notable(r *v1alpha1.ClusterStatus, generation int64) bool {
 	return !AtTop(r, generation) || r.Firing > 0 || len(r.MissingMetrics) > 0
 }
-
-// Reasons of rows that the summary counts and that set Stalled.
-var (
-	failingReasons = []string{
-		v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonForbidden, v1alpha1.ReasonMutated, v1alpha1.ReasonError,
-		v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonInvalidExpr, v1alpha1.ReasonUnsupported,
-		v1alpha1.ReasonNotSelected, v1alpha1.ReasonAmbiguous, v1alpha1.ReasonNamespaceEnforced, v1alpha1.ReasonNotLoaded, v1alpha1.ReasonEvaluationFailed,
-		v1alpha1.ReasonEvaluatorUnreachable, v1alpha1.ReasonContested, v1alpha1.ReasonTenantNotAllowed,
-	}
-	stallingReasons = []string{
-		v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonForbidden, v1alpha1.ReasonQuotaExceeded,
-		v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonInvalidExpr, v1alpha1.ReasonUnsupported,
-		v1alpha1.ReasonNotSelected, v1alpha1.ReasonAmbiguous, v1alpha1.ReasonNamespaceEnforced, v1alpha1.ReasonNotLoaded,
-		v1alpha1.ReasonTenantNotAllowed,
-	}
-	unreachableReasons = []string{
-		v1alpha1.ReasonUnreachable, v1alpha1.ReasonAuthFailed, v1alpha1.ReasonInvalidKubeconfig, v1alpha1.ReasonKubeconfigMissing,
-	}
-)
-
-func stalls(r *v1alpha1.ClusterStatus) bool { return slices.Contains(stallingReasons, r.Reason) }
