@@ -215,7 +215,7 @@ func tokenRows(at *place) {
 		r.canaries.add(canary)
 		garbage := []byte("{{ users:\n- token: " + canary + "\x00")
 		r.inject(func() { r.put(r.t, r.name, garbage) }, func() {})
-		r.expectCondition(v1alpha1.ConditionConnected, metav1.ConditionTrue, v1alpha1.ReasonConnected, "last good kubeconfig", "is not valid YAML")
+		r.expectCondition(v1alpha1.ConditionConnected, metav1.ConditionTrue, v1alpha1.ReasonKubeconfigNotUsed, "last good kubeconfig", "is not valid YAML")
 		r.change()
 		r.changeSpoke()
 		// The last good kubeconfig is still in use.

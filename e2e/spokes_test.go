@@ -175,7 +175,7 @@ func (s *oneSpoke) kubeconfigReplaced(t *testing.T) {
 	n := 0
 	for field, kubeconfig := range badKubeconfigs(t, s.good) {
 		s.register(t, kubeconfig)
-		s.expect(t, metav1.ConditionTrue, v1alpha1.ReasonConnected, field)
+		s.expect(t, metav1.ConditionTrue, v1alpha1.ReasonKubeconfigNotUsed, field)
 		name := fmt.Sprintf("web-%d", n)
 		create(t, s.spoke, deployment("shop", name))
 		ar := expectGenerated(t, s.Fleet, s.spoke.Name(), "shop", name, 1)

@@ -188,6 +188,9 @@ const (
 const (
 	// ReasonConnected is Connected=True: the spoke's API server answers.
 	ReasonConnected = "Connected"
+	// ReasonKubeconfigNotUsed is Connected=True with a warning: the new kubeconfig in the Secret is refused or does
+	// not work, and the last good one stays in use. The message says what to correct.
+	ReasonKubeconfigNotUsed = "KubeconfigNotUsed"
 	// ReasonConnecting is Connected=Unknown: the spoke has not answered yet, or its objects are being
 	// read. In the second case, the message says how many have been read.
 	ReasonConnecting = "Connecting"

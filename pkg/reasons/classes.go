@@ -83,6 +83,7 @@ var classes = map[string]Class{
 
 	// other conditions of a SpokeCluster; a row also has those with NotInEffect if only PrometheusRules can't be read
 	v1alpha1.ReasonConnected:         0,
+	v1alpha1.ReasonKubeconfigNotUsed: 0,
 	v1alpha1.ReasonConnecting:        Outage,
 	v1alpha1.ReasonAuthFailed:        Unreachable | Outage | NotInEffect,
 	v1alpha1.ReasonCredentialValid:   0,

@@ -12,11 +12,6 @@ const (
 // ofEvents are the reasons of Events that are not those of a SpokeCluster's conditions.
 var ofEvents = []Reason{
 	{
-		Name: "KubeconfigNotUsed", On: []string{kindSpoke, kindSecret},
-		Meaning: "The new kubeconfig does not work, and the last good one stays in use.",
-		Remedy:  "Correct the kubeconfig in the Secret.",
-	},
-	{
 		Name: "CredentialRenewed", On: []string{kindSpoke},
 		Message: "the token expires at 2026-12-31T12:00:00Z",
 		Meaning: "A credential that was about to expire, or had expired, was replaced by another one.", Remedy: nothing,

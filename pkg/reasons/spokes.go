@@ -26,11 +26,15 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonConnected, On: []string{connected},
 		Message: "the spoke answers",
-		Meaning: "The spoke's API server answers. If the message begins with \"the last good kubeconfig stays in use\", the new kubeconfig" +
-			" in the Secret does not work. If it says that changes arrive late, more objects change in the spoke than Rulefleet reads" +
+		Meaning: "The spoke's API server answers. If the message says that changes arrive late, more objects change in the spoke than Rulefleet reads" +
 			" (10,000 changes or 32 MiB of them within 5 s). Nothing is lost, but Rulefleet reacts late to changes in this spoke.",
-		Remedy: "Nothing. If the message begins with \"the last good kubeconfig\", correct the Secret soon: after a restart of the manager, the" +
-			" spoke cannot be managed. If changes arrive late, find out what changes the objects that the message names so often.",
+		Remedy: "Nothing. If changes arrive late, find out what changes the objects that the message names so often.",
+	},
+	{
+		Name: v1alpha1.ReasonKubeconfigNotUsed, On: []string{connected},
+		Message: "the last good kubeconfig stays in use, but only until the manager restarts or another replica becomes the leader; correct the new one: …",
+		Meaning: "Connected is True, but the new kubeconfig in the Secret is refused or does not work. The last good one stays in use.",
+		Remedy:  "Follow the message, and correct the Secret soon: after a restart of the manager, the spoke cannot be managed.",
 	},
 	{
 		Name: v1alpha1.ReasonServed, On: []string{served},

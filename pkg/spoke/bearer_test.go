@@ -169,13 +169,13 @@ func TestReplacedTokenIsShown(t *testing.T) {
 	p.changed = func(string, time.Duration) { told.Add(1) }
 	p.mu.Unlock()
 	p.register(t, expiring)
-	p.until(t, "it is refused", func() bool { return strings.HasPrefix(p.Observation("s").Connected.Message, LastGood) })
+	p.until(t, "it is refused", func() bool { return strings.HasPrefix(p.Observation("s").Connected.Message, lastGood) })
 	before := told.Load()
 	p.s.mu.Lock()
 	p.s.valid[expiring] = true
 	p.s.mu.Unlock()
 	p.until(t, "it is in use", func() bool { return !p.pending() })
-	if seen := p.Observation("s"); !seen.Credential.Expires.Equal(expiresAt) || strings.HasPrefix(seen.Connected.Message, LastGood) {
+	if seen := p.Observation("s"); !seen.Credential.Expires.Equal(expiresAt) || strings.HasPrefix(seen.Connected.Message, lastGood) {
 		t.Errorf("it shows %+v", seen)
 	}
 	p.until(t, "it is reported", func() bool { return told.Load() > before })
@@ -187,7 +187,7 @@ func TestTokenThatIsNotReplaced(t *testing.T) {
 		p := serveWithTokens(t, 0.02)
 		p.register(t, "unknown")
 		p.until(t, "it is refused", func() bool { return strings.Contains(p.Observation("s").Connected.Message, "rejects the credential") })
-		if c := p.Observation("s").Connected; !strings.HasPrefix(c.Message, LastGood) || p.Spoke("s") != p.session || !p.pending() {
+		if c := p.Observation("s").Connected; !strings.HasPrefix(c.Message, lastGood) || p.Spoke("s") != p.session || !p.pending() {
 			t.Errorf("it shows %+v", c)
 		}
 	})

@@ -69,14 +69,19 @@ func (o *Observation) Into(s *v1alpha1.SpokeClusterStatus) {
 	o.Counts.into(s)
 }
 
-// LastGood begins the message of Connected while a new kubeconfig is not in use. The Events about that depend on it.
-const LastGood = "the last good kubeconfig stays in use, but only until the manager restarts or another replica becomes the leader; correct the new one: "
+// lastGood begins the message of Connected while a new kubeconfig is not in use.
+const lastGood = "the last good kubeconfig stays in use, but only until the manager restarts or another replica becomes the leader; correct the new one: "
 
 // Finding is the part of a condition that an observation determines.
 type Finding struct {
 	Status  metav1.ConditionStatus
 	Reason  string
 	Message string
+}
+
+// Unused returns the condition Connected of a spoke whose new kubeconfig is not in use because of a fault.
+func Unused(fault string) Finding {
+	return Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonKubeconfigNotUsed, Message: Clip(lastGood+fault, MaxMessage)}
 }
 
 // DuplicateError says that a spoke is the same cluster as another spoke: both have the same UID of namespace

@@ -460,7 +460,7 @@ func (e *entry) observation() *Observation {
 	switch {
 	case e.fault == "":
 	case seen.Connected.Status == metav1.ConditionTrue:
-		seen.Connected.Message = Clip(LastGood+e.fault, MaxMessage)
+		seen.Connected = Unused(e.fault)
 	default:
 		seen.Connected.Message = Clip(seen.Connected.Message+"; the new kubeconfig does not work either: "+e.fault, MaxMessage)
 	}

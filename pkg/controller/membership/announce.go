@@ -1,8 +1,6 @@
 package membership
 
 import (
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,13 +17,9 @@ func (r *Reconciler) announce(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, 
 		return meta.FindStatusCondition(sc.Status.Conditions, kind), meta.FindStatusCondition(conditions, kind)
 	}
 	was, connected := find(v1alpha1.ConditionConnected)
-	switch {
-	case transition(was, connected):
-		r.event(sc, secret, connected.Status, connected.Reason, connected.Message)
-		r.eventOnSecret(sc, secret, connected.Status, connected.Reason, connected.Message)
-	case refusal(was) == "" && refusal(connected) != "":
-		r.event(sc, secret, metav1.ConditionFalse, "KubeconfigNotUsed", connected.Message)
-		r.eventOnSecret(sc, secret, metav1.ConditionFalse, "KubeconfigNotUsed", connected.Message)
+	if transition(was, connected) && !corrected(was, connected) {
+		r.event(sc, secret, severity(connected), connected.Reason, connected.Message)
+		r.eventOnSecret(sc, secret, severity(connected), connected.Reason, connected.Message)
 	}
 	for _, kind := range []string{
 		v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady,
@@ -46,12 +40,18 @@ func (r *Reconciler) announce(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, 
 	r.announceCredential(sc, secret, conditions)
 }
 
+// corrected reports whether a kubeconfig was corrected while the last good one was in use, which is no news.
+func corrected(was, is *metav1.Condition) bool {
+	return was != nil && was.Reason == v1alpha1.ReasonKubeconfigNotUsed && was.Status == is.Status
+}
+
 // severity is the condition status that decides whether an Event is a warning. Ready with any reason other
 // than Ready needs attention, so it is a warning. A spoke without a Prometheus object may be intended, so it
 // is not.
 func severity(c *metav1.Condition) metav1.ConditionStatus {
 	switch {
-	case c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionTrue && c.Reason != v1alpha1.ReasonReady:
+	case c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionTrue && c.Reason != v1alpha1.ReasonReady,
+		c.Reason == v1alpha1.ReasonKubeconfigNotUsed:
 		return metav1.ConditionFalse
 	case c.Reason == v1alpha1.ReasonNoEvaluator:
 		return metav1.ConditionTrue
@@ -68,14 +68,6 @@ func transition(was, is *metav1.Condition) bool {
 		return true
 	}
 	return was.Status != is.Status || was.Reason != is.Reason
-}
-
-// refusal returns the message of a condition that says that a new kubeconfig is not in use, or "".
-func refusal(c *metav1.Condition) string {
-	if c != nil && c.Status == metav1.ConditionTrue && strings.HasPrefix(c.Message, spoke.LastGood) {
-		return c.Message
-	}
-	return ""
 }
 
 func (r *Reconciler) event(sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status metav1.ConditionStatus, reason, note string) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -14,6 +15,7 @@ import (
 // An outage is announced once when it begins and once when it ends, not for every condition that follows from
 // it.
 func TestAnnounceAnOutage(t *testing.T) {
+	unused := with(good(), func(o *spoke.Observation) { o.Connected = spoke.Unused("no token") })
 	for name, tc := range map[string]struct {
 		was, is *spoke.Observation
 		want    []string
@@ -24,6 +26,14 @@ func TestAnnounceAnOutage(t *testing.T) {
 			was: with(good(), func(o *spoke.Observation) { o.Connected = unreachable }), is: with(good(), func(o *spoke.Observation) { o.Served = notServed }),
 			want: []string{v1alpha1.ReasonConnected, v1alpha1.ReasonCRDMissing},
 		},
+		"its new kubeconfig is not used": {was: good(), is: unused, want: []string{v1alpha1.ReasonKubeconfigNotUsed}},
+		"it is not used for another cause": {
+			was: unused, is: with(good(), func(o *spoke.Observation) { o.Connected = spoke.Unused("another fault") }),
+		},
+		"its new kubeconfig is corrected": {was: unused, is: good()},
+		"its new kubeconfig and the last good one do not work": {
+			was: unused, is: with(good(), func(o *spoke.Observation) { o.Connected = unreachable }), want: []string{v1alpha1.ReasonUnreachable},
+		},
 		"it is served for the first time": {is: good(), want: []string{v1alpha1.ReasonConnected, v1alpha1.ReasonServed, v1alpha1.ReasonReady}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -32,7 +42,11 @@ func TestAnnounceAnOutage(t *testing.T) {
 			r.announce(sc, nil, statusOf(sc, news{seen: tc.is}, now).Conditions)
 			var got []string
 			for len(recorder.Events) > 0 {
-				got = append(got, strings.Fields(<-recorder.Events)[1])
+				note := strings.Fields(<-recorder.Events)
+				got = append(got, note[1])
+				if note[1] == v1alpha1.ReasonKubeconfigNotUsed && note[0] != corev1.EventTypeWarning {
+					t.Errorf("the Event is %s", note[0])
+				}
 			}
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("told %q, want %q", got, tc.want)

@@ -51,7 +51,7 @@ func statusOf(sc *v1alpha1.SpokeCluster, n news, now metav1.Time) v1alpha1.Spoke
 	case n.finding == nil:
 	case connected.Status == metav1.ConditionTrue:
 		// The last good connection stays in use.
-		connected.Message = spoke.Clip(spoke.LastGood+n.finding.Message, spoke.MaxMessage)
+		connected = spoke.Unused(n.finding.Message)
 	default:
 		connected = *n.finding
 	}

@@ -381,7 +381,7 @@ func TestStatusOf(t *testing.T) {
 		},
 		"a refused kubeconfig in place of one that works": {
 			sc: well(), seen: good(), finding: &badConfig,
-			want:    map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
+			want:    map[string]string{connected: "True/KubeconfigNotUsed", prs: "True/Served", ready: "True/Ready"},
 			contact: longAgo,
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
@@ -532,7 +532,7 @@ func TestStatusOf(t *testing.T) {
 		},
 		"a long text of the spoke's": {
 			sc: well(), seen: good(), finding: &spoke.Finding{Status: metav1.ConditionFalse, Reason: "X", Message: strings.Repeat("é", 5000)},
-			want:    map[string]string{connected: "True/Connected", prs: "True/Served", ready: "True/Ready"},
+			want:    map[string]string{connected: "True/KubeconfigNotUsed", prs: "True/Served", ready: "True/Ready"},
 			contact: longAgo,
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()

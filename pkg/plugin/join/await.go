@@ -3,7 +3,6 @@ package join
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,13 +74,10 @@ func condition(s *v1alpha1.SpokeCluster, kind string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown}
 }
 
-// keptPrefix begins the message of Connected while a new kubeconfig does not work.
-const keptPrefix = "the last good kubeconfig stays in use"
-
 // joined reports whether the spoke is Ready, or would be if it were not suspended.
 func joined(s *v1alpha1.SpokeCluster) bool {
 	connected, ready := condition(s, v1alpha1.ConditionConnected), condition(s, v1alpha1.ConditionReady)
-	return connected.Status == metav1.ConditionTrue && !strings.HasPrefix(connected.Message, keptPrefix) &&
+	return connected.Status == metav1.ConditionTrue && connected.Reason != v1alpha1.ReasonKubeconfigNotUsed &&
 		(ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.ReasonSuspended)
 }
 
@@ -106,7 +102,7 @@ func verdict(s *v1alpha1.SpokeCluster) error {
 		return nil
 	}
 	c := condition(s, v1alpha1.ConditionReady)
-	if connected := condition(s, v1alpha1.ConditionConnected); strings.HasPrefix(connected.Message, keptPrefix) {
+	if connected := condition(s, v1alpha1.ConditionConnected); connected.Reason == v1alpha1.ReasonKubeconfigNotUsed {
 		c = connected
 	}
 	if c.Reason == "" {

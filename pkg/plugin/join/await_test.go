@@ -44,8 +44,8 @@ func TestVerdict(t *testing.T) {
 			false, "Suspended", "",
 		},
 		{
-			"the former kubeconfig", reported(cond(metav1.ConditionTrue, v1alpha1.ReasonConnected, keptPrefix+": x509"), cond(metav1.ConditionTrue, v1alpha1.ReasonReady, "fine")),
-			false, keptPrefix, "correct the Secret soon",
+			"the former kubeconfig", reported(cond(metav1.ConditionTrue, v1alpha1.ReasonKubeconfigNotUsed, "the last good kubeconfig stays in use: x509"), cond(metav1.ConditionTrue, v1alpha1.ReasonReady, "fine")),
+			false, "the last good kubeconfig stays in use", "correct the Secret soon",
 		},
 		{
 			"unreachable", reported(cond(metav1.ConditionFalse, v1alpha1.ReasonUnreachable, "no route"), cond(metav1.ConditionFalse, v1alpha1.ReasonUnreachable, "no route")),
