@@ -19,11 +19,11 @@ import (
 // then.
 const scrapeTimeout = time.Second
 
-// countSelf sets the metrics of this replica, whether it is the leader or not.
+// countSelf sets the metrics of this replica, whether it is the leader or not. Call it before the first request.
 func countSelf(cfg *rest.Config) {
 	metrics.SetVersion(version)
 	if hub, _, err := rest.DefaultServerUrlFor(cfg); err == nil { // otherwise creating a client fails as well
-		metrics.SetHub(hub.Host)
+		metrics.OnlyHub(hub.Host)
 	}
 }
 

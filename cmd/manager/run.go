@@ -92,6 +92,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	countSelf(cfg)
 	scheme := newScheme()
 	// A standby does it, too: it creates the objects that every replica needs.
 	state, err := awaitHub(ctx, o, log, func(ctx context.Context) (*corev1.ConfigMap, error) { return prepareHub(ctx, cfg, scheme, o) })
@@ -99,7 +100,6 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	hubID := o.hubIDOf(state)
-	countSelf(cfg)
 	log.Info("starting", "version", version, "hub", hubID, "namespace", o.namespace, "replica", identity)
 
 	fence := o.fence()

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"sync/atomic"
 
 	clientmetrics "k8s.io/client-go/tools/metrics"
 )
@@ -12,24 +11,18 @@ import (
 // requests to spokes.
 type hubRequests struct {
 	next clientmetrics.ResultMetric
-	host atomic.Pointer[string]
+	host string
 }
 
-// toHub wraps controller-runtime's rest_client_requests_total. The init of controller-runtime has
-// registered it, because this package imports it.
-var toHub = func() *hubRequests {
-	h := &hubRequests{next: clientmetrics.RequestResult}
-	clientmetrics.RequestResult = h
-	return h
-}()
-
-// SetHub sets the host of the hub, with its port. From then on, rest_client_requests_total does not
-// count requests to other hosts.
-func SetHub(host string) { toHub.host.Store(&host) }
+// OnlyHub makes rest_client_requests_total, which controller-runtime has registered, count only the requests to
+// the host of the hub, with its port. Call it once, before the first request.
+func OnlyHub(host string) {
+	clientmetrics.RequestResult = &hubRequests{next: clientmetrics.RequestResult, host: host}
+}
 
 // Increment implements client-go's ResultMetric.
 func (h *hubRequests) Increment(ctx context.Context, code, method, host string) {
-	if hub := h.host.Load(); hub == nil || *hub == host {
+	if host == h.host {
 		h.next.Increment(ctx, code, method, host)
 	}
 }

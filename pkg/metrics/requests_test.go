@@ -51,9 +51,8 @@ func (m resultMetric) Increment(_ context.Context, _, _, host string) { m[host]+
 // Requests to spokes leave no series of client-go's behind.
 func TestHubRequests(t *testing.T) {
 	counted := resultMetric{}
-	h := &hubRequests{next: counted}
 	host := "hub:6443"
-	h.host.Store(&host)
+	h := &hubRequests{next: counted, host: host}
 	for _, to := range []string{host, "spoke:6443", host} {
 		h.Increment(t.Context(), "200", "GET", to)
 	}

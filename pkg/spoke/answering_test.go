@@ -56,6 +56,7 @@ func TestAnswering(t *testing.T) {
 						ctx = asProbe(ctx)
 					}
 					if tc.code != 0 || tc.err != nil {
+						ctx = context.WithValue(ctx, informerKey{}, true) // the second request waits for the end of the Retry-After
 						if resp, err := o.RoundTrip(get(ctx, t, "https://spoke")); err == nil {
 							_ = resp.Body.Close()
 						}

@@ -174,11 +174,10 @@ var errBlocked = errors.New("request not sent: the spoke does not answer; only p
 // errThrottled is the error of a request that was not sent to a spoke that throttles.
 var errThrottled = errors.New("request not sent: the spoke answers 429 (Too Many Requests); only probes are sent until its Retry-After has passed")
 
-// pass returns when a request may be sent. A request with a deadline belongs to a worker and fails at once. A
-// request without one belongs to a watch and waits: the watch's own retries would back off too far, and the
-// watch would be back long after the spoke.
+// pass returns when a request may be sent. A request of an informer (see asInformer) waits: the informer's own retries
+// would back off too far, and its watch would be back long after the spoke. All others fail at once.
 func (b *Breaker) pass(ctx context.Context) error {
-	_, impatient := ctx.Deadline()
+	waits := ctx.Value(informerKey{}) != nil
 	for {
 		b.mu.Lock()
 		passable, open := b.passable, b.open
@@ -186,9 +185,9 @@ func (b *Breaker) pass(ctx context.Context) error {
 		switch {
 		case passable == nil:
 			return nil
-		case impatient && open:
+		case !waits && open:
 			return errBlocked
-		case impatient:
+		case !waits:
 			return errThrottled
 		}
 		select {

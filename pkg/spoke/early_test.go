@@ -334,3 +334,43 @@ func TestEarlyWatch(t *testing.T) {
 		get("5").Stop()
 	})
 }
+
+// The lists and watches of an informer are marked, so that they wait while the circuit is open.
+func TestInformersAreMarked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &forgetful{objects: 10, began: time.Now()}
+		var marked, others []string
+		note := func(ctx context.Context, verb string) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if ctx.Value(informerKey{}) != nil {
+				marked = append(marked, verb)
+			} else {
+				others = append(others, verb)
+			}
+		}
+		lw := &toolscache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+				note(ctx, "list")
+				return f.list(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				note(ctx, "watch")
+				return f.watch(ctx, o)
+			},
+		}
+		informer := newReadings().informer(&connection{cfg: &rest.Config{}}, continuity.NewGuard(nil, nil), trimListed(""))(lw, DeploymentMetadata(), 0, toolscache.Indexers{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := newDone(func() { informer.RunWithContext(ctx) })
+		synctest.Wait()
+		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble's clock
+		f.mu.Lock()
+		if len(others) > 0 || !slices.Contains(marked, "list") || !slices.Contains(marked, "watch") {
+			t.Errorf("marked are %q, and not %q", marked, others)
+		}
+		f.mu.Unlock()
+		cancel()
+		<-done
+		synctest.Wait()
+	})
+}

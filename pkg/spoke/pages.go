@@ -57,7 +57,7 @@ func newReadings() *readings { return &readings{kinds: map[schema.GroupVersionKi
 // informer creates an informer that lists in pages, trims each page, and whose watches a guard checks.
 func (rs *readings) informer(c *connection, g *continuity.Guard, trim func(runtime.Object) error) newInformerFunc {
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		a := &earlyWatch{inner: toolscache.ToListerWatcherWithContext(lw), trim: trim, bounds: rs.bounds}
+		a := &earlyWatch{inner: asInformer(lw), trim: trim, bounds: rs.bounds}
 		guarded := g.ListerWatcher(a.listWatch(), o)
 		gvk, err := apiutil.GVKForObject(o, Scheme)
 		if err != nil {

@@ -8,6 +8,11 @@ import (
 	"strconv"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
@@ -17,6 +22,23 @@ type probeKey struct{}
 
 // asProbe marks the requests of a context as probes. The prober counts their outcome.
 func asProbe(ctx context.Context) context.Context { return context.WithValue(ctx, probeKey{}, true) }
+
+// informerKey marks a context whose requests are those of an informer, which wait while the circuit is shut.
+type informerKey struct{}
+
+// asInformer marks the requests of a ListerWatcher as those of an informer.
+func asInformer(lw toolscache.ListerWatcher) toolscache.ListerWatcherWithContext {
+	inner := toolscache.ToListerWatcherWithContext(lw)
+	mark := func(ctx context.Context) context.Context { return context.WithValue(ctx, informerKey{}, true) }
+	return &toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return inner.ListWithContext(mark(ctx), options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return inner.WatchWithContext(mark(ctx), options)
+		},
+	}
+}
 
 // observer is a transport that reports every request to a Breaker and a counter, and sends only probes while
 // the circuit is shut.

@@ -274,7 +274,7 @@ func TestThrottledRequestReturns(t *testing.T) {
 	}
 }
 
-// A request that waits at the gate ends with its context, and closes its body.
+// A request of an informer that waits at the gate ends with its context, and closes its body.
 func TestObserverAtTheGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBreaker(func() {})
@@ -284,7 +284,7 @@ func TestObserverAtTheGate(t *testing.T) {
 			sent++
 			return nil, io.EOF
 		})}
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), informerKey{}, true))
 		body := &closing{}
 		result := make(chan error)
 		go func() {
