@@ -2,22 +2,19 @@
 package join
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/charts"
+	"github.com/rulefleet/rulefleet/pkg/manifest"
 	"github.com/rulefleet/rulefleet/pkg/plugin/cluster"
 )
 
@@ -34,7 +31,7 @@ const (
 
 // accessObjects returns the objects of the account in a spoke: those to apply, and those to remove.
 func accessObjects(evaluate bool) (apply, remove []*unstructured.Unstructured, err error) {
-	objects, err := decode(charts.SpokeAccess)
+	objects, err := manifest.Objects(charts.SpokeAccess)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading spoke-access.yaml: %w", err)
 	}
@@ -50,29 +47,11 @@ func accessObjects(evaluate bool) (apply, remove []*unstructured.Unstructured, e
 
 // policyObjects returns the policy that limits the account.
 func policyObjects() ([]*unstructured.Unstructured, error) {
-	objects, err := decode(charts.SpokePolicy)
+	objects, err := manifest.Objects(charts.SpokePolicy)
 	if err != nil {
 		return nil, fmt.Errorf("reading spoke-policy.yaml: %w", err)
 	}
 	return objects, nil
-}
-
-func decode(manifest []byte) ([]*unstructured.Unstructured, error) {
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
-	var out []*unstructured.Unstructured
-	for {
-		o := &unstructured.Unstructured{}
-		err := decoder.Decode(&o.Object)
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if len(o.Object) > 0 {
-			out = append(out, o)
-		}
-	}
 }
 
 // grants returns the rights that the ClusterRoles among some objects grant.

@@ -3,9 +3,7 @@
 package chart
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"path"
 	"path/filepath"
@@ -17,7 +15,8 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/rulefleet/rulefleet/pkg/manifest"
 )
 
 // HookAnnotation marks objects that Helm creates only at an event, such as an uninstallation.
@@ -89,7 +88,7 @@ func Render(c *helmchart.Chart, r Release) (*Rendered, error) {
 		case strings.HasSuffix(name, "NOTES.txt"):
 			out.Notes = files[name]
 		default:
-			objects, err := decode(files[name])
+			objects, err := manifest.Objects([]byte(files[name]))
 			if err != nil {
 				return nil, fmt.Errorf("reading what %s was rendered to: %w", name, err)
 			}
@@ -97,24 +96,6 @@ func Render(c *helmchart.Chart, r Release) (*Rendered, error) {
 		}
 	}
 	return out, nil
-}
-
-func decode(file string) ([]*unstructured.Unstructured, error) {
-	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(file), 4096)
-	var out []*unstructured.Unstructured
-	for {
-		o := &unstructured.Unstructured{}
-		err := decoder.Decode(&o.Object)
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if len(o.Object) > 0 {
-			out = append(out, o)
-		}
-	}
 }
 
 // Kind returns the objects of a kind.

@@ -12,12 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
+	"github.com/rulefleet/rulefleet/pkg/manifest"
 	"github.com/rulefleet/rulefleet/pkg/testing/chart"
 )
 
@@ -123,11 +122,11 @@ func (f *Fleet) InstallSpokePolicy(ctx context.Context, spoke *Member) error {
 	}
 	// In the tests, the account is a user.
 	account := []byte("system:serviceaccount:" + Namespace + ":" + SpokeUser)
-	for doc := range bytes.SplitSeq(bytes.ReplaceAll(data, account, []byte(SpokeUser)), []byte("\n---\n")) {
-		o := &unstructured.Unstructured{}
-		if err := yaml.UnmarshalStrict(doc, &o.Object); err != nil {
-			return fmt.Errorf("reading the policy %s: %w", path, err)
-		}
+	objects, err := manifest.Objects(bytes.ReplaceAll(data, account, []byte(SpokeUser)))
+	if err != nil {
+		return fmt.Errorf("reading the policy %s: %w", path, err)
+	}
+	for _, o := range objects {
 		if err := spoke.create(ctx, o); err != nil {
 			return err
 		}
