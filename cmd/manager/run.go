@@ -204,7 +204,7 @@ func recordRestore(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme
 	if err != nil {
 		return fmt.Errorf("connecting to the hub to record that it was restored: %w", err)
 	}
-	kinds := hub.NewKinds(c, c, o.recordKeys(), clock.RealClock{})
+	kinds := hub.NewKinds(c, c, o.recordKeys(), clock.RealClock{}, nil)
 	ended := wait.PollUntilContextTimeout(ctx, recordRetry, recordTimeout, true, func(ctx context.Context) (bool, error) {
 		err = kinds.RecordRestore(ctx)
 		return err == nil, nil
@@ -223,9 +223,8 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	}
 	guard := hub.Guard{
 		Live:  live.New(local.GetAPIReader(), clock.RealClock{}),
-		Kinds: hub.NewKinds(local.GetAPIReader(), local.GetClient(), o.recordKeys(), clock.RealClock{}),
+		Kinds: hub.NewKinds(local.GetAPIReader(), local.GetClient(), o.recordKeys(), clock.RealClock{}, fence.Former),
 	}
-	guard.Kinds.Former = fence.Former
 	if err := local.Add(guard.Kinds); err != nil {
 		return fmt.Errorf("setting up the tracking of CustomResourceDefinitions: %w", err)
 	}
@@ -259,8 +258,9 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	provider.SetLifecycle(spoke.Lifecycle{
 		Left: []func(string){propagation.Forget, contests.ForgetSpoke, poller.Forget, generator.Forget, distributor.Forget},
 		// Writes to the former cluster were not undone in this one, and a restored server lacks writes that no client has undone.
-		Replaced: []func(string){contests.ForgetSpoke, held.Beware},
-		Restored: []func(string){contests.ForgetSpoke},
+		Replaced:   []func(string){contests.ForgetSpoke, held.Beware},
+		Restored:   []func(string){contests.ForgetSpoke},
+		Evaluators: []func(string){poller.Kick, distributor.EvaluatorsChanged},
 	})
 
 	// (0) Secret → spoke
@@ -419,7 +419,7 @@ func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o
 		return nil, err
 	}
 	// It is done before this replica takes the Lease, which shows until when there was a leader.
-	if _, err := hub.NewKinds(c, c, o.recordKeys(), clock.RealClock{}).Learn(ctx); err != nil {
+	if _, err := hub.NewKinds(c, c, o.recordKeys(), clock.RealClock{}, nil).Learn(ctx); err != nil {
 		return nil, err //nolint:wrapcheck // it has all details
 	}
 	return state, nil

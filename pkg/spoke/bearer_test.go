@@ -165,9 +165,7 @@ func TestReplacedTokenIsShown(t *testing.T) {
 	expiring := "e30." + base64.RawURLEncoding.EncodeToString([]byte(`{"exp":1767269700}`)) + ".x"
 	p := serveWithTokens(t, 1)
 	var told atomic.Int64
-	p.mu.Lock()
-	p.changed = func(string, time.Duration) { told.Add(1) }
-	p.mu.Unlock()
+	p.changes.Listen(func(change) { told.Add(1) })
 	p.register(t, expiring)
 	p.until(t, "it is refused", func() bool { return strings.HasPrefix(p.Observation("s").Connected.Message, lastGood) })
 	before := told.Load()

@@ -19,7 +19,7 @@ var expiresAt = time.Date(2026, 1, 1, 12, 15, 0, 0, time.UTC)
 func TestCredentialOfTheConnectionInUse(t *testing.T) {
 	p := NewProvider(Options{})
 	var told []string
-	p.changed = func(name string, _ time.Duration) { told = append(told, name) }
+	p.changes.Listen(func(c change) { told = append(told, c.spoke) })
 	former := kubeconfig.Credential{Kind: "token", Issued: expiresAt.Add(-time.Hour), Expires: expiresAt}
 	engagedAs(p, "s", "id")
 	e := p.entries["s"]

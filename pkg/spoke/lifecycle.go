@@ -12,6 +12,8 @@ type Lifecycle struct {
 	// Restored is called before a spoke is engaged again after a restore from a backup. It must not call the
 	// Provider.
 	Restored []func(name string)
+	// Evaluators is called when the Prometheus and ThanosRuler objects of an engaged spoke have changed.
+	Evaluators []func(name string)
 }
 
 // SetLifecycle sets who is told. Call it before Start.

@@ -508,12 +508,12 @@ func TestTellProgress(t *testing.T) {
 		c := &connection{name: "s", p: p, reads: newReadings()}
 		p.entries["s"] = &entry{pending: &registration{conn: c}}
 		var shown []string
-		p.changed = func(name string, _ time.Duration) {
-			if f := p.Observation(name).Connected; f.Status != metav1.ConditionUnknown || f.Reason != v1alpha1.ReasonConnecting {
+		p.changes.Listen(func(c change) {
+			if f := p.Observation(c.spoke).Connected; f.Status != metav1.ConditionUnknown || f.Reason != v1alpha1.ReasonConnecting {
 				t.Errorf("it shows %+v", f)
 			}
-			shown = append(shown, p.Observation(name).Connected.Message)
-		}
+			shown = append(shown, p.Observation(c.spoke).Connected.Message)
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { c.tellProgress(ctx); close(done) }()

@@ -105,15 +105,13 @@ type Provider struct {
 	mu       sync.RWMutex
 	entries  map[string]*entry
 	indexes  []index
-	changed  func(name string, after time.Duration)
 	circuits []*queue.Queue
 	// answering are the controllers whose requests to spokes control how many keys may be in flight.
 	answering map[string]bool
-	// evaluated are callbacks for spokes whose evaluators have changed.
-	evaluated []func(name string)
 	life      Lifecycle
 	members   members
 	leaving   map[string]*departure
+	changes   queue.Feed[change]
 }
 
 // entry is the state of one registered spoke.
@@ -152,7 +150,7 @@ var _ multicluster.Provider = &Provider{}
 func NewProvider(o Options) *Provider {
 	return &Provider{
 		pages: &pageBudget{most: fleetPages}, opts: o, log: o.Log, started: make(chan struct{}), entries: map[string]*entry{}, members: newMembers(),
-		leaving: map[string]*departure{}, answering: map[string]bool{}, changed: func(string, time.Duration) {},
+		leaving: map[string]*departure{}, answering: map[string]bool{},
 	}
 }
 
@@ -165,31 +163,25 @@ func (p *Provider) follow(q *queue.Queue) {
 
 // Changes is a source of the names of spokes whose status has to be updated.
 func (p *Provider) Changes() source.Source {
-	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.changed = func(name string, after time.Duration) {
-			q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, after)
-		}
-		return nil
+	return queue.Source(&p.changes, func(q workqueue.TypedRateLimitingInterface[reconcile.Request], c change) {
+		q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: c.spoke}}, c.after)
 	})
 }
 
+// change is a spoke whose status has to be updated, and when.
+type change struct {
+	spoke string
+	after time.Duration
+}
+
 // Changed requests an update of a spoke's status.
-func (p *Provider) Changed(name string) { p.tell(name, 0) }
+func (p *Provider) Changed(name string) { p.changes.Send(change{spoke: name}) }
 
 // ChangedSoon is Changed for frequent changes: the update may wait for more of them.
-func (p *Provider) ChangedSoon(name string) { p.tell(name, gather) }
+func (p *Provider) ChangedSoon(name string) { p.changes.Send(change{name, gather}) }
 
 // gather is how long ChangedSoon may delay an update.
 const gather = 2 * time.Second
-
-func (p *Provider) tell(name string, after time.Duration) {
-	p.mu.RLock()
-	changed := p.changed
-	p.mu.RUnlock()
-	changed(name, after)
-}
 
 // Start implements multicluster.ProviderRunnable. Spokes can be engaged until ctx ends.
 func (p *Provider) Start(ctx context.Context, aware multicluster.Aware) error {
@@ -534,10 +526,10 @@ func (p *Provider) observe(c *connection, seen Observation) {
 		others = e.spoke != nil && !e.evaluators.relevant().equal(seen.Evaluators.relevant())
 		e.evaluators = seen.Evaluators
 	}
-	changed, evaluated := p.changed, p.evaluated
+	evaluated := p.life.Evaluators
 	p.mu.Unlock()
 	if news {
-		changed(c.name, 0)
+		p.Changed(c.name)
 	}
 	if others {
 		for _, fn := range evaluated {
@@ -554,14 +546,6 @@ func (p *Provider) Evaluators(name string) Evaluators {
 		return e.evaluators
 	}
 	return Evaluators{}
-}
-
-// OnEvaluators adds a function that is called when the evaluators of an engaged spoke have changed. It must
-// return at once.
-func (p *Provider) OnEvaluators(fn func(name string)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.evaluated = append(p.evaluated, fn)
 }
 
 // applyIndexes adds the indexes of one kind to a cache. That starts the kind's informer, so call it only when

@@ -25,13 +25,13 @@ func watched(t *testing.T) (p *Provider, current, pending *connection, news func
 	t.Helper()
 	p = NewProvider(Options{})
 	count := 0
-	p.changed = func(name string, _ time.Duration) {
-		if name != "s" {
-			t.Errorf("news of %s", name)
+	p.changes.Listen(func(c change) {
+		if c.spoke != "s" {
+			t.Errorf("news of %s", c.spoke)
 		}
-		p.Observation(name) // would never return if the lock were held
+		p.Observation(c.spoke) // would never return if the lock were held
 		count++
-	}
+	})
 	connect := func() *connection {
 		cfg, err := kubeconfig.RESTConfig([]byte(kubeconfigText(goodCluster, goodUser)), kubeconfig.Allowance{})
 		if err != nil {
@@ -120,7 +120,7 @@ func TestProviderEvaluators(t *testing.T) {
 	engaged := &engagements{p: p}
 	p.aware = engaged
 	told := 0
-	p.OnEvaluators(func(string) { told++ })
+	p.SetLifecycle(Lifecycle{Evaluators: []func(string){func(string) { told++ }}})
 	cl, err := c.cluster(continuity.NewGuard(nil, nil))
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // Hop is one of the two steps that delete objects. Each has its own count per spoke.
@@ -85,10 +86,18 @@ type Brake struct {
 	clock clock.PassiveClock
 	span  time.Duration
 
-	mu      sync.Mutex
-	spokes  map[string]*account
-	wake    map[Hop]func(spoke string, owners []types.NamespacedName)
-	changed func(spoke string)
+	// changed passes on the spokes whose held deletions changed, and released the keys whose deletions are released.
+	changed  queue.Feed[string]
+	released map[Hop]*queue.Feed[woken]
+
+	mu     sync.Mutex
+	spokes map[string]*account
+}
+
+// woken are keys of a hop that concern a spoke.
+type woken struct {
+	spoke  string
+	owners []types.NamespacedName
 }
 
 // account is the state of one spoke.
@@ -105,7 +114,7 @@ type account struct {
 func New(c clock.PassiveClock, span time.Duration) *Brake {
 	return &Brake{
 		clock: c, span: span, spokes: map[string]*account{},
-		wake: map[Hop]func(string, []types.NamespacedName){}, changed: func(string) {},
+		released: map[Hop]*queue.Feed[woken]{Generate: {}, Distribute: {}},
 	}
 }
 
@@ -152,19 +161,18 @@ func (b *Brake) with(name string, need bool, fn func(a *account, now time.Time))
 	before := a.mark()
 	fn(a, b.clock.Now())
 	changed := a.mark() != before
-	woken := map[Hop][]types.NamespacedName{}
+	owners := map[Hop][]types.NamespacedName{}
 	for hop, l := range a.ledgers {
-		woken[hop] = l.takeWoken()
+		owners[hop] = l.takeWoken()
 	}
-	tell, wake := b.changed, b.wake
 	b.mu.Unlock()
-	for hop, owners := range woken {
-		if fn := wake[hop]; fn != nil && len(owners) > 0 {
-			fn(name, owners)
+	for hop, of := range owners {
+		if len(of) > 0 {
+			b.released[hop].Send(woken{name, of})
 		}
 	}
 	if changed {
-		tell(name)
+		b.changed.Send(name)
 	}
 }
 

@@ -27,12 +27,12 @@ func newBraked(t *testing.T, span time.Duration) *braked {
 	t.Helper()
 	b := &braked{T: t, clock: testingclock.NewFakePassiveClock(start), woken: map[string]int{}}
 	b.Brake = New(b.clock, span)
-	b.onChange(func(string) { b.Held("s"); b.changes++ }) // Held: the lock is free
+	b.changed.Listen(func(string) { b.Held("s"); b.changes++ }) // Held: the lock is free
 	for _, hop := range hops {
-		b.wake[hop] = func(spoke string, owners []types.NamespacedName) {
-			b.Held(spoke)
-			b.woken[string(hop)+" "+spoke] += len(owners)
-		}
+		b.released[hop].Listen(func(w woken) {
+			b.Held(w.spoke)
+			b.woken[string(hop)+" "+w.spoke] += len(w.owners)
+		})
 	}
 	return b
 }
@@ -352,7 +352,7 @@ func TestHoldsFails(t *testing.T) {
 // The limit holds for any number of concurrent workers.
 func TestConcurrently(t *testing.T) {
 	b := newBraked(t, span)
-	b.onChange(func(string) {})
+	b.changed.Listen(func(string) {})
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var went []types.NamespacedName

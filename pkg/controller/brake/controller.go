@@ -6,7 +6,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -26,6 +25,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 const (
@@ -33,22 +33,14 @@ const (
 	debounce = 2 * time.Second
 	// retry is when to retry after a conflicting write, and to check for deletions held before a start.
 	retry = time.Second
-
-	minBackoff = 50 * time.Millisecond
-	maxBackoff = 30 * time.Second
 )
 
 // Woken is a source for a hop's controller that enqueues the keys whose deletions are released.
 func (b *Brake) Woken(hop Hop) source.TypedSource[mcreconcile.Request] {
-	return source.TypedFunc[mcreconcile.Request](func(_ context.Context, q spoke.WorkQueue) error {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.wake[hop] = func(name string, owners []types.NamespacedName) {
-			for _, owner := range owners {
-				spoke.Enqueue(q, handler.LowPriority, name, owner)
-			}
+	return queue.Source(b.released[hop], func(q spoke.WorkQueue, w woken) {
+		for _, owner := range w.owners {
+			spoke.Enqueue(q, handler.LowPriority, w.spoke, owner)
 		}
-		return nil
 	})
 }
 
@@ -70,11 +62,8 @@ type Reconciler struct {
 
 // SetupWithManager adds the Reconciler to the hub's manager.
 func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
-	changed := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		r.Brake.onChange(func(name string) {
-			q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, debounce)
-		})
-		return nil
+	changed := queue.Source(&r.Brake.changed, func(q workqueue.TypedRateLimitingInterface[reconcile.Request], name string) {
+		q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, debounce)
 	})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("brake").
@@ -82,7 +71,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 		WatchesRawSource(changed).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 2,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
+			RateLimiter:             queue.Backoff[reconcile.Request](),
 			ReconciliationTimeout:   time.Minute,
 		}).
 		Complete(r)
@@ -99,12 +88,6 @@ var concerned = predicate.Funcs{
 
 func acknowledges(o client.Object) bool {
 	return o.GetAnnotations()[v1alpha1.AcknowledgeDeletionsAnnotation] != ""
-}
-
-func (b *Brake) onChange(fn func(spoke string)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.changed = fn
 }
 
 // Reconcile processes an acknowledgement, and updates what is shown of one spoke.

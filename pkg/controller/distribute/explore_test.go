@@ -140,7 +140,7 @@ func (e *exploration) start(of *model.Process) {
 	rules.AddReactor("*", "prometheusrules", p.serve)
 	p.spoke = &spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Rules: rules, RulesServed: true, Since: time.Now()}
 	r := NewReconciler(Options{
-		Hub: p.OnHub, Guard: hub.Guard{Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{})},
+		Hub: p.OnHub, Guard: hub.Guard{Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{}, nil)},
 		Witness: hub.NewWitness(), Brake: e.Hold(of, brake.Distribute), Spokes: p, Reporter: p,
 		Render: exploredRender, Validator: exploredValidator, Generated: "rulefleet-generated", Contests: contest.New(clock.RealClock{}, 0),
 	})

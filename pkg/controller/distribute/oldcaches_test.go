@@ -96,7 +96,7 @@ func (s *scene) reconciler() *Reconciler {
 	must(s.T, err)
 	validate := validation.Options{AdminNamespace: s.name, GeneratedNamespace: fleet.GeneratedNamespace}
 	return NewReconciler(Options{
-		Hub: onHub.GetClient(), Guard: hub.Guard{Live: live.New(onHub.GetAPIReader(), clock.RealClock{}), Kinds: hub.NewKinds(onHub.GetAPIReader(), nil, hub.RecordKeys{}, clock.RealClock{})},
+		Hub: onHub.GetClient(), Guard: hub.Guard{Live: live.New(onHub.GetAPIReader(), clock.RealClock{}), Kinds: hub.NewKinds(onHub.GetAPIReader(), nil, hub.RecordKeys{}, clock.RealClock{}, nil)},
 		Witness: hub.NewWitness(), Brake: brake.New(clock.RealClock{}, time.Hour), Reporter: nobody{},
 		Spokes: &alone{scene: s, one: spoke.Spoke{
 			Name: eu, Reader: inSpoke.GetClient(), Live: live.New(inSpoke.GetAPIReader(), clock.RealClock{}), Rules: rules, RulesServed: true,

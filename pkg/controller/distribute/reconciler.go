@@ -35,6 +35,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // Spokes are the engaged spokes.
@@ -62,8 +63,8 @@ type Spokes interface {
 type Evaluations interface {
 	// Of returns what an evaluator says about this hub's PrometheusRule in a spoke.
 	Of(spoke string, e *rule.Evaluator, o *monitoringv1.PrometheusRule) evaluation.State
-	// OnNews sets the function that is called with the AlertRules of a spoke whose evaluation changed.
-	OnNews(fn func(spoke string, rules []types.NamespacedName))
+	// News passes on the AlertRules whose evaluation in a spoke changed.
+	News() *queue.Feed[[]mcreconcile.Request]
 }
 
 // Reporter receives verdicts: the state of a rule in a spoke.
@@ -123,6 +124,8 @@ type Reconciler struct {
 	leftovers leftovers
 
 	lives hub.Lives
+	// evaluators passes on the spokes whose evaluators changed.
+	evaluators queue.Feed[string]
 
 	mu sync.Mutex
 	// answers remembers what a spoke made of a rule, if that differs from what was sent.

@@ -188,7 +188,7 @@ func (w *world) restart() {
 		},
 	})
 	w.Reconciler = NewReconciler(Options{
-		Hub: w.hub, Guard: hub.Guard{Live: live.New(past, w.liveClock), Kinds: hub.NewKinds(past, nil, hub.RecordKeys{}, w.liveClock)}, Witness: hub.NewWitness(), Brake: w.held, Spokes: w, Reporter: w,
+		Hub: w.hub, Guard: hub.Guard{Live: live.New(past, w.liveClock), Kinds: hub.NewKinds(past, nil, hub.RecordKeys{}, w.liveClock, nil)}, Witness: hub.NewWitness(), Brake: w.held, Spokes: w, Reporter: w,
 		Render:    delivery.Options{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
 		Validator: validation.New(validation.Options{AdminNamespace: admin, GeneratedNamespace: "rulefleet-generated"}),
 		Generated: "rulefleet-generated",

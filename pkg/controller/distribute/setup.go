@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
@@ -52,8 +51,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, onHub, notInSpokes, mcbuilder.WithPredicates(hub.Decided)).
 		WatchesRawSource(r.Brake.Woken(brake.Distribute)).
 		WatchesRawSource(provider.Started()).
-		WatchesRawSource(r.evaluatorsChanged(ctx, provider)).
-		WatchesRawSource(r.tenantsChanged(ctx)).
+		WatchesRawSource(queue.Source(&r.evaluators, func(q spoke.WorkQueue, name string) { go r.replay(ctx, name, q) })).
+		WatchesRawSource(queue.Source(r.news(), onNews)).
+		WatchesRawSource(queue.Source(r.Tenants.Changes(), func(q spoke.WorkQueue, namespace string) { go r.replayTenant(ctx, namespace, q) })).
 		WithOptions(provider.ControllerOptions("distribute", mgr.GetLogger(), func(req mcreconcile.Request) queue.Lane { return r.lane(ctx, req) })).
 		Build(provider.Answering("distribute", r))
 	if err != nil {
@@ -84,33 +84,27 @@ func (r *Reconciler) onEngaged(ctx context.Context, name string, q spoke.WorkQue
 // recovers, thousands change, and each is a write to the hub.
 const newsAtOnce = 50
 
-// evaluatorsChanged is a source that enqueues every AlertRule that may be placed on a spoke when its
-// evaluators changed, because rules may need other labels, and the AlertRules whose evaluation changed.
-func (r *Reconciler) evaluatorsChanged(ctx context.Context, provider *spoke.Provider) source.TypedSource[mcreconcile.Request] {
-	return source.TypedFunc[mcreconcile.Request](func(_ context.Context, q spoke.WorkQueue) error {
-		provider.OnEvaluators(func(name string) { go r.replay(ctx, name, q) })
-		if r.Evaluations == nil {
-			return nil
-		}
-		r.Evaluations.OnNews(func(name string, rules []types.NamespacedName) {
-			for i, key := range rules {
-				spoke.EnqueueAfter(q, name, key, time.Duration(i/newsAtOnce)*time.Second)
-			}
-		})
+// EvaluatorsChanged enqueues every AlertRule that may be placed on a spoke whose evaluators changed, because rules may
+// need other labels.
+func (r *Reconciler) EvaluatorsChanged(name string) { r.evaluators.Send(name) }
+
+// news passes on the AlertRules whose evaluation changed; nil if that is not checked.
+func (r *Reconciler) news() *queue.Feed[[]mcreconcile.Request] {
+	if r.Evaluations == nil {
 		return nil
-	})
+	}
+	return r.Evaluations.News()
 }
 
-// tenantsChanged is a source that enqueues the AlertRules of a namespace of the hub when its labels changed, for the
+// onNews enqueues the AlertRules of a spoke whose evaluation changed.
+func onNews(q spoke.WorkQueue, rules []mcreconcile.Request) {
+	for i, req := range rules {
+		spoke.EnqueueAfter(q, req.ClusterName.String(), req.NamespacedName, time.Duration(i/newsAtOnce)*time.Second)
+	}
+}
+
+// replayTenant enqueues the AlertRules of a namespace of the hub whose labels changed, or of all if it is "", for the
 // spokes that select tenants by labels.
-func (r *Reconciler) tenantsChanged(ctx context.Context) source.TypedSource[mcreconcile.Request] {
-	return source.TypedFunc[mcreconcile.Request](func(_ context.Context, q spoke.WorkQueue) error {
-		r.Tenants.OnChange(func(namespace string) { go r.replayTenant(ctx, namespace, q) })
-		return nil
-	})
-}
-
-// replayTenant enqueues the AlertRules of a namespace of the hub, or of all if it is "".
 func (r *Reconciler) replayTenant(ctx context.Context, namespace string, q spoke.WorkQueue) {
 	var rules v1alpha1.AlertRuleList
 	if err := r.Hub.List(ctx, &rules, client.InNamespace(namespace)); err != nil {

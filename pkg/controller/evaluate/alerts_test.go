@@ -30,7 +30,6 @@ func (d discovered) Spoke(string) *spoke.Spoke               { return nil }
 func (d discovered) Away(string) bool                        { return true }
 func (d discovered) Evaluators(name string) spoke.Evaluators { return d[name] }
 func (d discovered) Changed(string)                          {}
-func (d discovered) OnEvaluators(func(name string))          {}
 func said(firing, pending int32) evaluation.State {
 	return evaluation.State{Firing: firing, Pending: pending}
 }

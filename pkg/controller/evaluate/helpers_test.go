@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -201,8 +202,6 @@ func (w *world) Changed(string) {
 	w.changed++
 }
 
-func (w *world) OnEvaluators(func(string)) {}
-
 var (
 	everything = &metav1.LabelSelector{}
 	prometheus = v1alpha1.Evaluator{
@@ -262,7 +261,7 @@ func (w *world) holdAll(objects ...*monitoringv1.PrometheusRule) {
 // restart creates a Poller without state.
 func (w *world) restart() {
 	w.Poller = NewPoller(Options{Hub: w.hub, Spokes: w, Render: delivery.Options{HubID: hubID}, Interval: DefaultInterval, Metrics: true, Log: logr.Discard()})
-	w.OnNews(func(_ string, rules []types.NamespacedName) {
+	w.News().Listen(func(rules []mcreconcile.Request) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, key := range rules {

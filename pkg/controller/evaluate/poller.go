@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
@@ -28,6 +29,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 const (
@@ -63,8 +65,6 @@ type Spokes interface {
 	Evaluators(name string) spoke.Evaluators
 	// Changed requests an update of a spoke's status.
 	Changed(name string)
-	// OnEvaluators adds a function that is called when the evaluators of a spoke have changed.
-	OnEvaluators(fn func(name string))
 }
 
 // Options are the options of the Poller.
@@ -90,26 +90,19 @@ type Options struct {
 type Poller struct {
 	Options
 
+	news queue.Feed[[]mcreconcile.Request]
+
 	mu     sync.Mutex
 	spokes map[string]*spokeState
-	// news is called with the AlertRules of a spoke whose evaluation changed.
-	news func(spoke string, rules []types.NamespacedName)
 }
 
 // NewPoller returns a Poller.
 func NewPoller(o Options) *Poller {
-	p := &Poller{Options: o, spokes: map[string]*spokeState{}, news: func(string, []types.NamespacedName) {}}
-	o.Spokes.OnEvaluators(p.kick)
-	return p
+	return &Poller{Options: o, spokes: map[string]*spokeState{}}
 }
 
-// OnNews sets the function that is called with the AlertRules of a spoke whose evaluation changed. It must
-// return at once.
-func (p *Poller) OnNews(fn func(spoke string, rules []types.NamespacedName)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.news = fn
-}
+// News passes on the AlertRules whose evaluation in a spoke changed.
+func (p *Poller) News() *queue.Feed[[]mcreconcile.Request] { return &p.news }
 
 // Start implements manager.Runnable. There is nothing to do before a spoke is engaged.
 func (p *Poller) Start(ctx context.Context) error {
@@ -131,8 +124,8 @@ func (p *Poller) Forget(name string) {
 	delete(p.spokes, name)
 }
 
-// kick makes the poller poll a spoke soon.
-func (p *Poller) kick(name string) {
+// Kick makes the poller poll a spoke soon, because its evaluators changed.
+func (p *Poller) Kick(name string) {
 	select {
 	case p.state(name).kick <- struct{}{}:
 	default:

@@ -523,7 +523,7 @@ func TestEngagements(t *testing.T) {
 			t.Errorf("engaged anew: %v, %+v", requests, w.says(o))
 		}
 		// A change of the evaluators causes a poll at once, and a spoke that is away is not polled.
-		w.kick("s")
+		w.Kick("s")
 		synctest.Wait()
 		if requests, _ := w.asked(); len(requests) == 0 {
 			t.Error("after news of the evaluators, it is not asked")

@@ -13,6 +13,8 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -426,16 +428,18 @@ func rawHash(r *evaluator.Rule, confined string) uint64 {
 // tell reports the changes of a poll, without a lock.
 func (p *Poller) tell(t *task, s *spokeState) {
 	s.mu.Lock()
-	rules := slices.Collect(maps.Keys(s.changed)) // in random order, so that each can be first
+	rules := make([]mcreconcile.Request, 0, len(s.changed)) // in random order, so that each can be first
+	for key := range s.changed {
+		req := mcreconcile.Request{ClusterName: multicluster.ClusterName(t.name)}
+		req.NamespacedName = key
+		rules = append(rules, req)
+	}
 	shown := s.shown
 	clear(s.changed)
 	s.shown = false
 	s.mu.Unlock()
-	p.mu.Lock()
-	news := p.news
-	p.mu.Unlock()
 	if len(rules) > 0 {
-		news(t.name, rules)
+		p.news.Send(rules)
 	}
 	if shown {
 		p.Spokes.Changed(t.name)

@@ -117,7 +117,7 @@ func (s *scene) reconciler() *Reconciler {
 	must(s.T, err)
 	s.past, s.id = &past{Reader: inSpoke.GetAPIReader()}, &identity{}
 	return NewReconciler(Options{
-		Hub: onHub.GetClient(), Guard: hub.Guard{Live: live.New(onHub.GetAPIReader(), clock.RealClock{}), Kinds: hub.NewKinds(onHub.GetAPIReader(), nil, hub.RecordKeys{}, clock.RealClock{})},
+		Hub: onHub.GetClient(), Guard: hub.Guard{Live: live.New(onHub.GetAPIReader(), clock.RealClock{}), Kinds: hub.NewKinds(onHub.GetAPIReader(), nil, hub.RecordKeys{}, clock.RealClock{}, nil)},
 		Witness: hub.NewWitness(), Brake: brake.New(clock.RealClock{}, time.Hour), Recorder: events.NewFakeRecorder(100),
 		Spokes:    &emptied{one: spoke.Spoke{Name: eu, Reader: inSpoke.GetClient(), Live: live.New(s.past, clock.RealClock{}), Identity: s.id}},
 		Namespace: fleet.GeneratedNamespace, Validator: validation.New(validation.Options{GeneratedNamespace: fleet.GeneratedNamespace}),

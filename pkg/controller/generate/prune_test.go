@@ -77,7 +77,7 @@ func newPruning(t *testing.T, rules int) *pruning {
 // guarded returns a Guard with this client.
 func guarded(reader client.Reader) hub.Guard {
 	c := testingclock.NewFakeClock(time.Unix(1e9, 0))
-	return hub.Guard{Live: live.New(reader, c), Kinds: hub.NewKinds(reader, nil, hub.RecordKeys{}, c)}
+	return hub.Guard{Live: live.New(reader, c), Kinds: hub.NewKinds(reader, nil, hub.RecordKeys{}, c, nil)}
 }
 
 // prune prunes the AlertRules of Deployment n, or withdraws their deletion.

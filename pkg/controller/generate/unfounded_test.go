@@ -57,7 +57,7 @@ func newLosing(t *testing.T) *losing {
 	}
 	l.member = &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "spoke", UID: "member"}}
 	past := l.pastCache()
-	l.Guard = hub.Guard{Live: live.New(past, l.liveClock), Kinds: hub.NewKinds(past, nil, hub.RecordKeys{}, l.liveClock)}
+	l.Guard = hub.Guard{Live: live.New(past, l.liveClock), Kinds: hub.NewKinds(past, nil, hub.RecordKeys{}, l.liveClock, nil)}
 	l.rule.CreationTimestamp = metav1.NewTime(madeThen.Add(time.Second))
 	l.template.CreationTimestamp, l.member.CreationTimestamp = madeThen, madeThen
 	return l

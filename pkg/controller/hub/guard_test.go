@@ -40,7 +40,7 @@ func kindName(o client.Object) string {
 // guarded returns a Guard of an API server, whose clock stands still.
 func guarded(r client.Reader) Guard {
 	c := clocktesting.NewFakeClock(time.Unix(1e9, 0))
-	return Guard{Live: live.New(r, c), Kinds: NewKinds(r, nil, RecordKeys{}, c)}
+	return Guard{Live: live.New(r, c), Kinds: NewKinds(r, nil, RecordKeys{}, c, nil)}
 }
 
 func notFound(what string) error {
@@ -121,7 +121,7 @@ func TestGuardBetweenTheReads(t *testing.T) {
 		}
 		return notFound("alertrules")
 	})
-	guard := Guard{Live: live.New(server, clock), Kinds: NewKinds(server, nil, RecordKeys{}, clock)}
+	guard := Guard{Live: live.New(server, clock), Kinds: NewKinds(server, nil, RecordKeys{}, clock, nil)}
 	for range 2 {
 		clock.Step(live.MaxAge)
 		if gone, _, err := guard.Gone(t.Context(), guard.Live, AlertRules, client.ObjectKey{Name: "name"}); gone || err != nil {

@@ -31,13 +31,10 @@ var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v
 // CustomResourceDefinition: a different UID means that the kind was deleted and defined again, whatever its
 // creationTimestamp is. Use NewKinds to create one.
 type Kinds struct {
-	// Former returns when a former leader renewed the lease for the last time, and when this one acquired it. It
-	// may be nil.
-	Former func() (renewed, acquired time.Time)
-
 	reader client.Reader
 	writer client.Writer
 	keys   RecordKeys
+	former func() (renewed, acquired time.Time)
 	clock  clock.PassiveClock
 	begun  time.Time
 
@@ -81,10 +78,11 @@ type known struct {
 	anew time.Time
 }
 
-// NewKinds returns Kinds that bypass the cache. Without a writer, they do not record anything.
-func NewKinds(reader client.Reader, writer client.Writer, keys RecordKeys, c clock.PassiveClock) *Kinds {
+// NewKinds returns Kinds that bypass the cache. Without a writer, they do not record anything. former returns when a
+// former leader renewed the lease for the last time, and when this one acquired it; it may be nil.
+func NewKinds(reader client.Reader, writer client.Writer, keys RecordKeys, c clock.PassiveClock, former func() (renewed, acquired time.Time)) *Kinds {
 	return &Kinds{
-		reader: reader, writer: writer, keys: keys, clock: c, begun: c.Now(),
+		reader: reader, writer: writer, keys: keys, clock: c, former: former, begun: c.Now(),
 		turn: make(chan struct{}, 1), lost: make(chan struct{}, 1), known: map[Kind]known{},
 	}
 }

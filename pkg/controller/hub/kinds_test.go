@@ -90,7 +90,9 @@ func (r *recorded) set(change func()) {
 }
 
 // start returns Kinds without state, as after a restart.
-func (r *recorded) start() *Kinds { return NewKinds(r, r, RecordKeys{recordKey, leaseKey}, r.clock) }
+func (r *recorded) start() *Kinds {
+	return NewKinds(r, r, RecordKeys{recordKey, leaseKey}, r.clock, nil)
+}
 
 func (r *recorded) defined(k *Kinds) Defined {
 	r.t.Helper()
@@ -190,7 +192,7 @@ func TestKindsByAClockThatWasSetBack(t *testing.T) {
 	for name, fn := range map[string]func(r *recorded) *Kinds{
 		"while the process runs": func(r *recorded) *Kinds {
 			c := &steppedClock{PassiveClock: r.clock}
-			k := NewKinds(r, r, RecordKeys{recordKey, leaseKey}, c)
+			k := NewKinds(r, r, RecordKeys{recordKey, leaseKey}, c, nil)
 			r.defined(k)
 			r.clock.Step(time.Hour)
 			c.back = 3 * time.Hour
@@ -284,7 +286,7 @@ func TestKindsShare(t *testing.T) {
 				<-answer
 			}
 			return nil
-		}), nil, RecordKeys{}, clocktesting.NewFakeClock(defined))
+		}), nil, RecordKeys{}, clocktesting.NewFakeClock(defined), nil)
 		var wg sync.WaitGroup
 		ask := func(anew bool) {
 			wg.Go(func() {

@@ -58,10 +58,10 @@ func (k *Kinds) recordGap(ctx context.Context) error {
 
 // ownGap is the gap before this process acquired the Lease. It is empty if there is none.
 func (k *Kinds) ownGap() gap {
-	if k.Former == nil {
+	if k.former == nil {
 		return gap{}
 	}
-	former, acquired := k.Former()
+	former, acquired := k.former()
 	if former.IsZero() {
 		return gap{}
 	}

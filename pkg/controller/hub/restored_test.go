@@ -72,7 +72,7 @@ func TestRestoreByTheLease(t *testing.T) {
 			if r.undone(k, tc.made) {
 				t.Error("without leader election")
 			}
-			k.Former = func() (renewed, acquired time.Time) {
+			k.former = func() (renewed, acquired time.Time) {
 				if tc.unknown {
 					return time.Time{}, time.Time{}
 				}
@@ -85,7 +85,7 @@ func TestRestoreByTheLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			later := r.start()
-			later.Former = func() (renewed, acquired time.Time) { return at(2 * time.Hour), at(2*time.Hour + time.Second) }
+			later.former = func() (renewed, acquired time.Time) { return at(2 * time.Hour), at(2*time.Hour + time.Second) }
 			if got := r.undone(later, tc.made); got != tc.want {
 				t.Errorf("the next leader says %v", got)
 			}
@@ -105,7 +105,7 @@ func TestGaps(t *testing.T) {
 	}
 	for n := range 2 * maxGaps {
 		k := r.start()
-		k.Former = func() (renewed, acquired time.Time) {
+		k.former = func() (renewed, acquired time.Time) {
 			return at(time.Duration(n) * time.Hour), at(time.Duration(n)*time.Hour + time.Minute)
 		}
 		if err := k.recordGap(t.Context()); err != nil {

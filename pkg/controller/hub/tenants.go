@@ -16,6 +16,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // Tenants finds the tenant to which an AlertRule belongs. It watches the metadata of the hub's namespaces from the
@@ -26,9 +27,10 @@ type Tenants struct {
 	cache hubcache.Cache
 	own   []string
 
+	changes queue.Feed[string]
+
 	mu       sync.Mutex
 	informer hubcache.Informer
-	changed  []func(namespace string)
 }
 
 // NewTenants returns Tenants with a cache of the hub, until ctx ends. own are the operator's own namespaces.
@@ -36,15 +38,12 @@ func NewTenants(ctx context.Context, c hubcache.Cache, own ...string) *Tenants {
 	return &Tenants{ctx: ctx, cache: c, own: own}
 }
 
-// OnChange adds a function that is called when the labels of a namespace changed, or with "" when those of all
-// namespaces become known. It must not block.
-func (t *Tenants) OnChange(fn func(namespace string)) {
+// Changes passes on the namespaces whose labels changed, or "" when those of all namespaces become known.
+func (t *Tenants) Changes() *queue.Feed[string] {
 	if t == nil {
-		return
+		return nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.changed = append(t.changed, fn)
+	return &t.changes
 }
 
 // Ask sets the tenant of a namespace of the hub in a spoke, as far as the spoke depends on it. past reads past
@@ -120,13 +119,9 @@ func (t *Tenants) notify(after, before any) {
 
 func (t *Tenants) tell(namespace string) {
 	t.mu.Lock()
-	changed := slices.Clone(t.changed)
 	synced := t.informer != nil && t.informer.HasSynced()
 	t.mu.Unlock()
-	if !synced {
-		return // all are about to be reported together
-	}
-	for _, fn := range changed {
-		fn(namespace)
+	if synced { // otherwise all are about to be reported together
+		t.changes.Send(namespace)
 	}
 }

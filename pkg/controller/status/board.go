@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	spokequeue "github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // debounce is how long the first change of a rule waits for more.
@@ -22,7 +23,9 @@ type Board struct {
 	verdicts verdicts
 	// leftovers are the rows of spokes that still have a rule that does not belong there.
 	leftovers verdicts
-	notify    func(types.NamespacedName)
+
+	// news passes on the changed rules.
+	news spokequeue.Feed[types.NamespacedName]
 }
 
 // verdict is a row, and the UID of the AlertRule that it is about: the rule may have been deleted and created again
@@ -73,7 +76,7 @@ func (v verdicts) remove(key types.NamespacedName, spoke string) bool {
 
 // NewBoard returns an empty Board.
 func NewBoard() *Board {
-	return &Board{verdicts: verdicts{}, leftovers: verdicts{}, notify: func(types.NamespacedName) {}}
+	return &Board{verdicts: verdicts{}, leftovers: verdicts{}}
 }
 
 // Report records the latest verdict on the AlertRule with a UID in the row's spoke.
@@ -103,20 +106,15 @@ func (b *Board) Forget(key types.NamespacedName, spoke string) {
 // record requests an update of a rule's status if its rows change.
 func (b *Board) record(key types.NamespacedName, change func() bool) {
 	b.mu.Lock()
-	changed, notify := change(), b.notify
+	changed := change()
 	b.mu.Unlock()
 	if changed {
-		notify(key)
+		b.Notify(key)
 	}
 }
 
 // Notify requests an update of a rule's status.
-func (b *Board) Notify(key types.NamespacedName) {
-	b.mu.Lock()
-	notify := b.notify
-	b.mu.Unlock()
-	notify(key)
-}
+func (b *Board) Notify(key types.NamespacedName) { b.news.Send(key) }
 
 // forgetSpoke drops the verdicts on a spoke that is gone. The rows are removed with the SpokeCluster.
 func (b *Board) forgetSpoke(name string) {
@@ -155,11 +153,4 @@ func (b *Board) leftover(key types.NamespacedName) map[string]v1alpha1.ClusterSt
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.leftovers.rows(key, "")
-}
-
-// onNews sets the function that is called for changed rules.
-func (b *Board) onNews(fn func(types.NamespacedName)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.notify = fn
 }

@@ -143,7 +143,7 @@ func TestBoard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			board := NewBoard()
 			var news []types.NamespacedName
-			board.onNews(func(key types.NamespacedName) {
+			board.news.Listen(func(key types.NamespacedName) {
 				news = append(news, key)
 				board.rows(key, "1") // would never return if the lock were held
 			})

@@ -60,7 +60,7 @@ func TestContested(t *testing.T) {
 func TestNotify(t *testing.T) {
 	b, told := NewBoard(), 0
 	b.Notify(hub.Key(alertRule("a"))) // nobody listens yet
-	b.onNews(func(types.NamespacedName) { told++ })
+	b.news.Listen(func(types.NamespacedName) { told++ })
 	b.Notify(hub.Key(alertRule("a")))
 	if told != 1 {
 		t.Errorf("told %d times", told)

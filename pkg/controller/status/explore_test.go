@@ -138,7 +138,7 @@ func (e *exploration) start(p *model.Process) {
 		Client: &hubClient{Client: model.Client{Schedule: e.Schedule, Process: p}, e: e}, Board: board, Failures: x.failures, Recorder: model.NoEvents{},
 		Validator: validation.New(validate), Contests: contest.New(clock.RealClock{}, 0),
 	}
-	board.onNews(func(key client.ObjectKey) { x.queue.AddAfter(reconcile.Request{NamespacedName: key}, debounce) })
+	board.news.Listen(func(key client.ObjectKey) { x.queue.AddAfter(reconcile.Request{NamespacedName: key}, debounce) })
 	x.rules.rules.Store(&x.queue)
 	x.onSpoke = x.rules.onSpokeCluster()
 	x.spokes = &spokes{reader: p.OnHub, damper: &x.rules.damper, failures: x.failures, notify: x.rules.onShown}

@@ -36,11 +36,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
-)
-
-const (
-	minBackoff = 50 * time.Millisecond
-	maxBackoff = 30 * time.Second
+	spokequeue "github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -79,8 +75,8 @@ type Reconciler struct {
 
 // SetupWithManager adds the Reconciler and its reconciler of SpokeClusters to the hub's manager.
 func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
-	news := source.Func(func(_ context.Context, q queue) error {
-		r.Board.onNews(func(key client.ObjectKey) { q.AddAfter(reconcile.Request{NamespacedName: key}, debounce) })
+	news := spokequeue.Source(&r.Board.news, func(q queue, key client.ObjectKey) { q.AddAfter(reconcile.Request{NamespacedName: key}, debounce) })
+	shown := source.Func(func(_ context.Context, q queue) error {
 		r.rules.Store(&q)
 		return nil
 	})
@@ -89,6 +85,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 		Watches(&v1alpha1.AlertRule{}, later{}).
 		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster()).
 		WatchesRawSource(news).
+		WatchesRawSource(shown).
 		WithOptions(options()).
 		Complete(r)
 	if err != nil {
@@ -161,7 +158,7 @@ func (r *Reconciler) onShown(ctx context.Context, name string) {
 func options() controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: 8,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
+		RateLimiter:             spokequeue.Backoff[reconcile.Request](),
 		ReconciliationTimeout:   time.Minute,
 	}
 }
