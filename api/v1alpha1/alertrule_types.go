@@ -302,6 +302,11 @@ type ClusterStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 
+	// outage is true while the entry shows that the spoke can't be reached: the reason is that of the condition
+	// Connected of the SpokeCluster, and the phase is the last known one.
+	// +optional
+	Outage bool `json:"outage,omitempty"` //nolint:apiconventions // a plain fact, as in a Pod's containerStatuses
+
 	// rule is the namespace and name of the PrometheusRule in the spoke, as namespace/name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317

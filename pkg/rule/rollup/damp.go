@@ -1,7 +1,6 @@
 package rollup
 
 import (
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,22 +119,19 @@ func (s *Shown) flip(down bool, settles time.Duration, now time.Time) time.Durat
 	return 0
 }
 
-// outageText is the prefix of the message of every row that shows an outage, and distinguishes it from
-// a row with an answer of a spoke. The cause is only in the spoke's condition: in the rows, each
-// change of it would be a write to every rule.
+// outageText begins the message of every row that shows an outage. The cause is only in the spoke's condition: in the
+// rows, each change of it would be a write to every rule.
 const outageText = "the spoke can't be reached; see the condition Connected of SpokeCluster "
 
-func saysOutage(r *v1alpha1.ClusterStatus) bool {
-	return r != nil && strings.HasPrefix(r.Message, outageText)
-}
+func showsOutage(r *v1alpha1.ClusterStatus) bool { return r != nil && r.Outage }
 
 // withOutage returns a row that shows an outage. All other fields keep their last known values. The
 // reason that was shown first stays as long as the outage lasts.
 func withOutage(r v1alpha1.ClusterStatus, last *v1alpha1.ClusterStatus, reason string) v1alpha1.ClusterStatus {
-	if saysOutage(last) {
+	if showsOutage(last) {
 		reason = last.Reason
 	}
-	r.Reason, r.Message = reason, outageText+string(r.Name)
+	r.Reason, r.Message, r.Outage = reason, outageText+string(r.Name), true
 	return r
 }
 
@@ -144,15 +140,15 @@ func withOutage(r v1alpha1.ClusterStatus, last *v1alpha1.ClusterStatus, reason s
 func (in *Input) outage(spoke *Spoke, last *v1alpha1.ClusterStatus, r v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
 	if r.ObservedGeneration < in.Rule.Generation {
 		// Once shown, the outage stays until there is a verdict on this generation.
-		if spoke.Shown.Lagging || saysOutage(last) {
+		if spoke.Shown.Lagging || showsOutage(last) {
 			return withOutage(r, last, spoke.Shown.Reason)
 		}
 		return r
 	}
-	if saysOutage(&r) {
-		r.Reason, r.Message = "", "" // only rows at the top are covered
+	if showsOutage(&r) {
+		r.Reason, r.Message, r.Outage = "", "", false // only rows at the top are covered
 	}
-	covered := spoke.Shown.Top == OverlayOn || (spoke.Shown.Top == OverlayKept && saysOutage(last) && last.ObservedGeneration == r.ObservedGeneration)
+	covered := spoke.Shown.Top == OverlayOn || (spoke.Shown.Top == OverlayKept && showsOutage(last) && last.ObservedGeneration == r.ObservedGeneration)
 	if covered && AtTop(&r, in.Rule.Generation) {
 		return withOutage(r, last, spoke.Shown.Reason)
 	}

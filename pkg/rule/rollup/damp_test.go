@@ -1,10 +1,14 @@
 package rollup
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule/internal/ruletest"
 )
 
 func TestDamp(t *testing.T) {
@@ -119,5 +123,27 @@ func TestDampClockAhead(t *testing.T) {
 				shown = got
 			}
 		})
+	}
+}
+
+// Whether a row shows an outage does not depend on its message: after a restart, a row with another text is still one, and a
+// verdict with the same reason and text is none.
+func TestOutageDoesNotDependOnTheMessage(t *testing.T) {
+	restarted := &Spoke{} // nothing is known of it yet
+	last := rowOf("a", v1alpha1.PhaseApplied, "Forbidden", 2, 10)
+	last.Message, last.Outage = "in the words of another version", true
+	in := &Input{}
+	in.Rule = ruletest.Rule(func(r *v1alpha1.AlertRule) { r.Generation = 2 })
+	if is := in.outage(restarted, &last, *last.DeepCopy()); !is.Outage || is.Reason != "Forbidden" {
+		t.Errorf("the outage is not shown any more: %+v", is)
+	}
+	verdict := rowOf("a", v1alpha1.PhasePending, "Forbidden", 2, 10)
+	verdict.Message = outageText + "a"
+	if is := in.outage(restarted, &last, *verdict.DeepCopy()); !reflect.DeepEqual(is, verdict) {
+		t.Errorf("the verdict was replaced by %+v", is)
+	}
+	in.Rule.Generation = 3
+	if is := in.outage(restarted, &verdict, *verdict.DeepCopy()); !reflect.DeepEqual(is, verdict) {
+		t.Errorf("an outage is shown that never was: %+v", is)
 	}
 }

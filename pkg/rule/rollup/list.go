@@ -68,7 +68,7 @@ func Rank(r *v1alpha1.ClusterStatus) int {
 		return 1
 	case reasons.Is(r.Reason, reasons.Failing):
 		return 2
-	case reasons.Is(r.Reason, reasons.Unreachable), saysOutage(r):
+	case reasons.Is(r.Reason, reasons.Unreachable), showsOutage(r):
 		return 3
 	case !AtTop(r, r.ObservedGeneration):
 		return 4

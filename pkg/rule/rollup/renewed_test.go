@@ -64,7 +64,7 @@ func TestRenewed(t *testing.T) {
 			got, _ := Status(in)
 			is := got.DeepCopy()
 			for i := range is.Clusters {
-				is.Clusters[i].Message = ""
+				is.Clusters[i] = withoutText(t, is.Clusters[i])
 			}
 			if !equality.Semantic.DeepEqual(is.Clusters, c.want) {
 				t.Errorf("got %+v", is.Clusters)

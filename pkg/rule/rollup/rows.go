@@ -328,7 +328,7 @@ func (in *Input) derive(name string, spoke *Spoke, last *v1alpha1.ClusterStatus)
 			how = fmt.Sprintf("set {names: [%s], selector: {}} in", in.Rule.Namespace)
 		}
 		r.Message = fmt.Sprintf("SpokeCluster %s does not take AlertRules of namespace %s (spec.tenants); remove the name from spec.placement.names, or ask an administrator of the hub to %s spec.tenants", name, in.Rule.Namespace, how)
-	case spoke.Shown.Lagging || saysOutage(last):
+	case spoke.Shown.Lagging || showsOutage(last):
 		r = withOutage(r, last, spoke.Shown.Reason)
 	default:
 		r.Reason, r.Message = v1alpha1.ReasonWaiting, "the rule has not been processed for this spoke yet"

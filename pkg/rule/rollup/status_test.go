@@ -33,6 +33,16 @@ func rowOf(name string, phase v1alpha1.Phase, reason string, generation, since i
 	return r
 }
 
+// withoutText returns a row without its message and without Outage, of which it checks that they agree.
+func withoutText(t *testing.T, r v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
+	t.Helper()
+	if r.Outage != strings.HasPrefix(r.Message, outageText) {
+		t.Errorf("row %s has outage: %t, and the message %q", r.Name, r.Outage, r.Message)
+	}
+	r.Message, r.Outage = "", false
+	return r
+}
+
 func applied(name string, generation, since int64) v1alpha1.ClusterStatus {
 	return rowOf(name, v1alpha1.PhaseApplied, "", generation, since)
 }
@@ -390,7 +400,7 @@ func TestStatus(t *testing.T) {
 			}
 			var listed rows
 			for _, row := range got.Clusters {
-				row.Message = ""
+				row = withoutText(t, row)
 				listed = append(listed, row)
 			}
 			if !equality.Semantic.DeepEqual(listed, c.rows) {
@@ -557,7 +567,7 @@ func randomVerdicts(rnd *rand.Rand, in *Input, reasons []string) verdicts {
 			phase = v1alpha1.PhasePending
 		}
 		generation := max(0, in.Rule.Generation-int64(rnd.IntN(2)))
-		if generation < in.Rule.Generation && saysOutage(before[s.Name]) {
+		if generation < in.Rule.Generation && showsOutage(before[s.Name]) {
 			// That a row showed an outage is known from the row alone. Where it loses its
 			// place to a worse one and the operator restarts, the older verdict is told again.
 			continue

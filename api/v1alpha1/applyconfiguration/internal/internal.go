@@ -267,6 +267,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: outage
+      type:
+        scalar: boolean
     - name: phase
       type:
         namedType: com.github.rulefleet.rulefleet.api.v1alpha1.Phase

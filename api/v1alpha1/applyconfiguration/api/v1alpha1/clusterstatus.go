@@ -21,6 +21,9 @@ type ClusterStatusApplyConfiguration struct {
 	Reason *string `json:"reason,omitempty"`
 	// message explains the reason, and says what to change.
 	Message *string `json:"message,omitempty"`
+	// outage is true while the entry shows that the spoke can't be reached: the reason is that of the condition
+	// Connected of the SpokeCluster, and the phase is the last known one.
+	Outage *bool `json:"outage,omitempty"`
 	// rule is the namespace and name of the PrometheusRule in the spoke, as namespace/name.
 	Rule *string `json:"rule,omitempty"`
 	// evaluators are the Prometheus and ThanosRuler objects of the spoke that select the rule, each as
@@ -76,6 +79,14 @@ func (b *ClusterStatusApplyConfiguration) WithReason(value string) *ClusterStatu
 // If called multiple times, the Message field is set to the value of the last call.
 func (b *ClusterStatusApplyConfiguration) WithMessage(value string) *ClusterStatusApplyConfiguration {
 	b.Message = &value
+	return b
+}
+
+// WithOutage sets the Outage field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Outage field is set to the value of the last call.
+func (b *ClusterStatusApplyConfiguration) WithOutage(value bool) *ClusterStatusApplyConfiguration {
+	b.Outage = &value
 	return b
 }
 
