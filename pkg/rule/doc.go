@@ -13,7 +13,7 @@
 //   - evaluation chooses the evaluators of a spoke, and says which of them select and evaluate a rule.
 //   - rollup derives the status of an AlertRule from its states in the spokes.
 //
-// The others read texts: placeholder replaces $(…), promql parses and analyses expressions, gotemplate tries
+// The others read texts: placeholder replaces $(…), promql parses and analyses expressions, gotemplate checks
 // templates of labels and annotations, and compat says which release of Prometheus parses what. Dependencies
 // point one way: compat, placeholder, gotemplate and promql import none of the first list.
 package rule

@@ -1,3 +1,3 @@
-// Package gotemplate tries the Go templates in labels and annotations as Prometheus renders them, with
-// sample data and within a budget.
+// Package gotemplate checks the Go templates in labels and annotations of alerts: it limits what they can cost
+// before it renders them, with sample data, as Prometheus does.
 package gotemplate

@@ -33,7 +33,7 @@ func TestValidateTenants(t *testing.T) {
 		"a query":                 {note(`{{ with query "up" }}{{ . | first | value }}{{ end }}`), spec, "spec.annotations[a]", "the function query is not available"},
 		"a query in a label":      {func(r *v1alpha1.AlertRule) { r.Spec.Labels = ruletest.Texts{"a": `{{ range query "up" }}x{{ end }}`} }, spec, "spec.labels[a]", "the function query is not available"},
 		"a query as an argument":  {note(`{{ printf "%v" (query "up") }}`), spec, "spec.annotations[a]", "the function query is not available"},
-		"a query in a definition": {note(`{{ define "x" }}{{ range $q := query "up" }}x{{ end }}{{ end }}`), spec, "spec.annotations[a]", "the function query is not available"},
+		"a query in a with block": {note(`{{ with $labels.a }}{{ range $q := query "up" }}x{{ end }}{{ end }}`), spec, "spec.annotations[a]", "the function query is not available"},
 		"a query in an else":      {note(`{{ if false }}{{ else }}{{ $q := "up" | query }}{{ end }}`), spec, "spec.annotations[a]", "the function query is not available"},
 		"a query in an override":  {over(v1alpha1.Override{Annotations: ruletest.Texts{"a": `{{ (query "up" | first).Value }}`}}), spec, "spec.overrides[0].annotations[a]", "the function query is not available"},
 		"another namespace":       {query(`up == 0 and b{namespace="payments"}`), expr, "spec.expr", `1:13: the selector asks for namespace="payments", but an AlertRule in namespace shop can only read series with namespace="shop"`},

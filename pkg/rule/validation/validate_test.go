@@ -24,7 +24,7 @@ func TestValidateAccepts(t *testing.T) {
 			r.Spec.Labels = ruletest.Texts{"team": "shop", "_x": `{{ $labels.job | toUpper }}`, "cluster": "$(cluster.name)"}
 			r.Spec.Annotations = ruletest.Texts{
 				"summary": `{{ with query "up" }}{{ . | first | value | humanizePercentage }}{{ end }} $$(literal) $externalURL`,
-				"__x":     "{{ $externalLabels.cluster }}{{ $externalURL }}{{/* why */}}{{ define \"x\" }}{{ .Value }}{{ end }}",
+				"__x":     "{{ $externalLabels.cluster }}{{ $externalURL }}{{/* why */}}{{ with .Value }}{{ . }}{{ end }}",
 			}
 		},
 		"a scalar": func(r *v1alpha1.AlertRule) {
@@ -122,6 +122,8 @@ func TestValidateRefuses(t *testing.T) {
 		"annotation's name":     {note("1a", "x"), spec, "spec.annotations[1a]", "invalid name; use letters"},
 		"annotation's template": {note("a", "ok\n{{ if }}"), spec, "spec.annotations[a]", "line 2: missing value for if"},
 		"unclosed template":     {note("a", "{{ $value"), spec, "spec.annotations[a]", "unclosed action"},
+		"definition":            {note("a", `{{ define "x" }}{{ query "up" }}{{ end }}`), spec, "spec.annotations[a]", "define, template and block cannot be used"},
+		"endless loop":          {note("a", "{{ range 1000000000 }}{{ end }}"), spec, "spec.annotations[a]", "range can only be used"},
 		"unknown variable":      {note("a", "{{ $valeu }}"), spec, "spec.annotations[a]", "undefined variable"},
 		"deployment":            {note("a", "$(deployment.name)"), spec, "spec.annotations[a]", "is only available in an AlertRuleTemplate"},
 		"inside an action":      {note("a", "{{ $(cluster.name) }}"), spec, "spec.annotations[a]", "is inside {{ … }}"},

@@ -60,8 +60,9 @@ func TestWarnings(t *testing.T) {
 			r.Namespace = tenancy.AdminNamespace
 			note("sum(up)", `{{ range query "up" }}{{ .Labels.pod }}{{ end }}`)(r)
 		}, nil},
-		"another $labels": {note("sum(up)", `{{ $labels := args 1 }}{{ $labels.pod }}`), nil},
-		"in a define":     {note("sum(up)", `{{ define "x" }}{{ .Labels.pod }}{{ end }}`), nil},
+		"another $labels":  {note("sum(up)", `{{ $labels := args 1 }}{{ $labels.pod }}`), nil},
+		"dropped, by with": {note("sum(up)", `{{ with $l := .Labels }}{{ $l.pod }}{{ .pod }}{{ end }}`), []string{dropped}},
+		"external":         {note("sum(up)", `{{ $externalLabels.pod }}{{ with .ExternalLabels }}{{ .pod }}{{ end }}`), nil},
 		"in a label": {func(r *v1alpha1.AlertRule) {
 			r.Spec.Expr, r.Spec.Labels = "sum(up)", ruletest.Texts{"a": "{{ $labels.pod }}"}
 		},
