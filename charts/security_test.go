@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/testing/chart"
 )
 
@@ -62,6 +63,20 @@ func TestHardened(t *testing.T) {
 	}
 	if strings.Contains(string(policy), "rulefleet-webhook-certs") {
 		t.Errorf("a policy allows writes of the manager's own certificate:\n%s", policy)
+	}
+}
+
+// TestRenewalIsOff does not let the manager change a kubeconfig.
+func TestRenewalIsOff(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		r := render(t, load(t), at("renewTokens", on))
+		policy, err := yaml.Marshal(r.Kind("ValidatingAdmissionPolicy"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if allows := strings.Contains(string(policy), v1alpha1.RenewTokenAnnotation); allows != on {
+			t.Errorf("renewTokens %v: %v\n%s", on, allows, policy)
+		}
 	}
 }
 

@@ -117,6 +117,7 @@ var effects = map[string]effect{
 	"deletionHold":             {value: "1h", want: "--deletion-hold=1h"},
 	"leaveTimeout":             {value: "5m", want: "--leave-timeout=5m"},
 	"trackingLabels":           {value: []any{"example.com/app", "example.org"}, want: "--tracking-labels=example.com/app,example.org"},
+	"renewTokens":              {value: false, want: "--renew-tokens=false"},
 	"releaseSpokesOnUninstall": {value: false, gone: "--release-spokes"},
 	"log.format":               {value: "console", want: "--log-format=console"},
 	"log.level":                {value: "debug", want: "--log-level=debug"},

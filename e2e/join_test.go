@@ -183,7 +183,7 @@ func pluginWrites(t *testing.T, members ...*fleet.Member) (writes []string, read
 func (j *joinTest) dryRun(t *testing.T) {
 	out := j.k.expect(t, exit.OK, "", j.join("--dry-run", "-o", "yaml", "-l", "env=prod", "--suspend", "--prometheus", "monitoring/k8s")...)
 	for _, want := range []string{
-		"# in the spoke, context eu-1\napiVersion: v1\nkind: Namespace", "kind: ServiceAccount", "kind: ClusterRoleBinding", "name: rulefleet-spoke-evaluate", "kind: ValidatingAdmissionPolicyBinding",
+		"# in the spoke, context eu-1\napiVersion: v1\nkind: Namespace", "kind: ServiceAccount", "kind: ClusterRoleBinding", "name: rulefleet-spoke-evaluate", "name: rulefleet-spoke-renew", "kind: ValidatingAdmissionPolicyBinding", "name: rulefleet-spoke-tokens",
 		"# on the hub\napiVersion: rulefleet.io/v1alpha1\nkind: SpokeCluster", "suspend: true", "# on the hub\napiVersion: v1\nkind: Secret", "env: prod",
 		v1alpha1.RegistrationLabel + `: "true"`, "token: <the token of ServiceAccount rulefleet-system/rulefleet-spoke>",
 	} {
@@ -216,7 +216,7 @@ func (j *joinTest) rights(t *testing.T) {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "joiner"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"namespaces", "serviceaccounts", "serviceaccounts/token", "secrets"}, Verbs: []string{"*"}},
 		{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"}},
-		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles", "clusterrolebindings"}, Verbs: []string{"get", "list", "create", "patch", "delete"}},
+		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles", "clusterrolebindings", "roles", "rolebindings"}, Verbs: []string{"get", "list", "create", "patch", "delete"}},
 	}}
 	must(t, spoke.Client.Create(t.Context(), role))
 	must(t, spoke.Client.Create(t.Context(), &rbacv1.ClusterRoleBinding{
@@ -302,7 +302,7 @@ func (j *joinTest) first(t *testing.T) {
 	joiner := pluginWith(t, map[string][]byte{"hub": j.Hub.Kubeconfig(), spokeA: j.joiner})
 	joiner.expect(t, exit.OK, "Spoke eu-1: the hub manages the rules in the spoke (labels: env=prod,region=eu)", j.join("-l", "env=prod,region=eu")...)
 	s, cfg := registered(t, j.Hub)
-	if s.Labels["env"] != "prod" || s.Labels[v1alpha1.RegistrationLabel] != "true" || s.Annotations != nil {
+	if s.Labels["env"] != "prod" || s.Labels[v1alpha1.RegistrationLabel] != "true" || len(s.Annotations) != 1 || s.Annotations[v1alpha1.RenewTokenAnnotation] != "true" {
 		t.Errorf("the Secret has labels %v and annotations %v", s.Labels, s.Annotations)
 	}
 

@@ -10,11 +10,14 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	certutil "k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -62,6 +65,18 @@ func TestSpokePolicy(t *testing.T) {
 	removed := func(name string) func(context.Context, client.Client) error {
 		return func(ctx context.Context, c client.Client) error { return c.Delete(ctx, object(name, nil)) }
 	}
+	for _, o := range mayRequestTokens() {
+		create(t, spoke, o)
+	}
+	requested := func(kind, version, bound string) func(context.Context, client.Client) error {
+		return func(ctx context.Context, c client.Client) error {
+			request := &authenticationv1.TokenRequest{}
+			if kind != "" {
+				request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: version, Kind: kind, Name: bound}
+			}
+			return c.SubResource("token").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "account"}}, request)
+		}
+	}
 	attempts := []attempt{
 		{"create without labels", true, made(nil)},
 		{"create without the hub", true, made(map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue})},
@@ -79,6 +94,10 @@ func TestSpokePolicy(t *testing.T) {
 		{"delete an object of others", true, removed("theirs")},
 		{"delete an object without a hub", true, removed("half")},
 		{"delete", false, removed("ours")},
+		{"request a token that is not bound", true, requested("", "", "")},
+		{"request a token that is bound to another Secret", true, requested("Secret", "v1", "other")},
+		{"request a token that is bound to a pod", true, requested("Pod", "v1", "rulefleet-spoke-tokens")},
+		{"request a token that is revoked with the others", false, requested("Secret", "v1", "rulefleet-spoke-tokens")},
 	}
 	c := actingAs(t, spoke, fleet.SpokeUser)
 	for _, a := range attempts {
@@ -90,6 +109,22 @@ func TestSpokePolicy(t *testing.T) {
 	expectAttempts(t, c, attempts)
 	// Others are not limited.
 	must(t, removed("theirs")(t.Context(), spoke.Client))
+}
+
+// mayRequestTokens returns an account for which the account of a spoke may request tokens, and what they may be bound to.
+func mayRequestTokens() []client.Object {
+	in := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "shop", Name: name} }
+	return []client.Object{
+		&corev1.ServiceAccount{ObjectMeta: in("account")},
+		&corev1.Secret{ObjectMeta: in("rulefleet-spoke-tokens")},
+		&corev1.Secret{ObjectMeta: in("other")},
+		&corev1.Pod{ObjectMeta: in("rulefleet-spoke-tokens"), Spec: corev1.PodSpec{ServiceAccountName: "account", Containers: []corev1.Container{{Name: "c", Image: "i"}}}},
+		&rbacv1.Role{ObjectMeta: in("renew"), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: in("renew"), Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: fleet.SpokeUser}},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "renew"},
+		},
+	}
 }
 
 // TestHubPolicies sends requests as the manager's account on the hub, whose permissions would allow all of them.
@@ -145,6 +180,24 @@ func TestHubPolicies(t *testing.T) {
 	authority, _, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	must(t, err)
 	secret := &corev1.Secret{ObjectMeta: meta(fleet.Namespace, spokeA)}
+	// Secrets whose kubeconfig may be renewed, and some that lack something.
+	renewable := func(ns, name string, change func(s *corev1.Secret)) *corev1.Secret {
+		s := &corev1.Secret{ObjectMeta: meta(ns, name), Data: map[string][]byte{"kubeconfig": []byte("secret"), "other": []byte("x")}}
+		s.Labels = map[string]string{v1alpha1.RegistrationLabel: "true", "env": "prod"}
+		s.Annotations = map[string]string{v1alpha1.RenewTokenAnnotation: "true"}
+		change(s)
+		must(t, f.Hub.Client.Create(t.Context(), s))
+		return &corev1.Secret{ObjectMeta: meta(ns, name)}
+	}
+	joined := renewable(fleet.Namespace, "joined", func(*corev1.Secret) {})
+	declined := renewable(fleet.Namespace, "declined", func(s *corev1.Secret) { s.Annotations[v1alpha1.RenewTokenAnnotation] = "false" })
+	unregistered := renewable(fleet.Namespace, "unregistered", func(s *corev1.Secret) { delete(s.Labels, v1alpha1.RegistrationLabel) })
+	elsewhere := renewable("shop", "joined", func(*corev1.Secret) {})
+	must(t, f.Hub.Client.Create(t.Context(), &rbacv1.Role{ObjectMeta: meta("shop", "secrets"), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"patch"}}}}))
+	must(t, f.Hub.Client.Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: meta("shop", "secrets"), Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: fleet.HubUser}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "secrets"},
+	}))
 	token := &corev1.Secret{ObjectMeta: meta(fleet.Namespace, "token"), Type: corev1.SecretTypeServiceAccountToken}
 	token.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
 	generated := alertRule("made", "", onEvery())
@@ -169,6 +222,22 @@ func TestHubPolicies(t *testing.T) {
 		{"add a finalizer to a Secret", true, patched(secret, `{"metadata":{"finalizers":["rulefleet.io/x"]}}`)},
 		{"add an owner to a Secret", true, patched(secret, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]}}`)},
 		{"make a Secret immutable", true, patched(secret, `{"immutable":true}`)},
+		{"renew a kubeconfig", false, patched(joined, `{"data":{"kubeconfig":"b3RoZXI="}}`)},
+		{"renew a kubeconfig by an apply", false, func(ctx context.Context, c client.Client) error {
+			next := applycorev1.Secret(joined.Name, joined.Namespace).WithData(map[string][]byte{"kubeconfig": []byte("other")})
+			return c.Apply(ctx, next, client.FieldOwner(v1alpha1.CredentialManager), client.ForceOwnership)
+		}},
+		{"renew a kubeconfig, and deregister the spoke", true, patched(joined, fmt.Sprintf(`{"data":{"kubeconfig":"b3RoZXI="},"metadata":{"labels":{%q:null}}}`, v1alpha1.RegistrationLabel))},
+		{"renew a kubeconfig, and change a label", true, patched(joined, `{"data":{"kubeconfig":"b3RoZXI="},"metadata":{"labels":{"env":"dev"}}}`)},
+		{"renew a kubeconfig, and annotate the Secret", true, patched(joined, `{"data":{"kubeconfig":"b3RoZXI="},"metadata":{"annotations":{"a":"b"}}}`)},
+		{"change another key of a Secret that is renewed", true, patched(joined, `{"data":{"other":"eQ=="}}`)},
+		{"add a key to a Secret that is renewed", true, patched(joined, `{"data":{"new":""}}`)},
+		{"remove a key from a Secret that is renewed", true, patched(joined, `{"data":{"other":null}}`)},
+		{"remove the kubeconfig", true, patched(joined, `{"data":{"kubeconfig":null}}`)},
+		{"renew a kubeconfig whose annotation says no", true, patched(declined, `{"data":{"kubeconfig":"b3RoZXI="}}`)},
+		{"mark a Secret for renewal", true, patched(secret, `{"data":{"kubeconfig":"b3RoZXI="},"metadata":{"annotations":{"rulefleet.io/renew-token":"true"}}}`)},
+		{"renew a kubeconfig that registers no spoke", true, patched(unregistered, `{"data":{"kubeconfig":"b3RoZXI="}}`)},
+		{"renew a kubeconfig in another namespace", true, patched(elsewhere, `{"data":{"kubeconfig":"b3RoZXI="}}`)},
 		{"deregister a spoke", false, patched(secret, fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, v1alpha1.RegistrationLabel))},
 		{"change the certificate", false, patched(certificate, `{"data":{"tls.crt":"b3RoZXI="}}`)},
 

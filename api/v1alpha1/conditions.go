@@ -203,6 +203,12 @@ const (
 	// ReasonExpiring is CredentialValid=True with a warning: less than a third of the life of the credential
 	// is left. The message says how to renew it.
 	ReasonExpiring = "Expiring"
+	// ReasonRenewed is CredentialValid=True: the manager has renewed the token. The message says when it expires,
+	// and until when the manager renews it again.
+	ReasonRenewed = "Renewed"
+	// ReasonUnmanaged is CredentialValid=True with a warning: kubectl rulefleet join has asked the manager to
+	// renew the token, but another client has written the kubeconfig since. The manager does not change it.
+	ReasonUnmanaged = "Unmanaged"
 	// ReasonExpired is CredentialValid=False: the credential has expired. The message says how to renew it.
 	ReasonExpired = "Expired"
 	// ReasonExpirationUnknown is CredentialValid=Unknown: the credential does not say when it expires. It is

@@ -25,6 +25,11 @@ const (
 	// --deletion-hold has passed since then, every deletion in the spoke is held.
 	AcceptIdentityAnnotation = Group + "/accept-identity"
 
+	// RenewTokenAnnotation is the annotation of the Secret of a spoke whose token the manager renews. The value
+	// is "true". kubectl rulefleet join sets it. The manager renews the token only as long as CredentialManager
+	// is the only field manager that has written the kubeconfig.
+	RenewTokenAnnotation = Group + "/renew-token"
+
 	// AdjustmentPrefix is the prefix of the annotations with which a Deployment in a spoke adjusts its
 	// AlertRules. An Adjustment follows it.
 	AdjustmentPrefix = Group + "/"
@@ -84,6 +89,9 @@ const (
 	ManagedByValue = "rulefleet"
 	// FieldManager is the name of the field manager with which Rulefleet applies generated AlertRules.
 	FieldManager = "rulefleet"
+	// CredentialManager is the name of the field manager with which kubectl rulefleet join and the manager apply
+	// the kubeconfig in the Secret of a spoke, and nothing else.
+	CredentialManager = "rulefleet-credential"
 	// LeaveFinalizer is the finalizer that keeps a deleted SpokeCluster until its rules are removed from the
 	// spoke, or until the time limit for that has passed.
 	LeaveFinalizer = Group + "/leave"

@@ -72,6 +72,8 @@ type options struct {
 	logLevel           string
 	version            bool
 	releaseSpokes      bool
+	renewTokens        bool
+	renewalScale       float64
 
 	builtInTemplates string
 	enabledTemplates []string // its parsed value
@@ -140,6 +142,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.DurationVar(&o.leaveTimeout, "leave-timeout", 2*time.Minute, "`duration` for which the manager tries to reach a spoke to remove its rules after its SpokeCluster was deleted; rules that are left after that stay in the spoke")
 	f.StringVar(&o.trackingLabels, "tracking-labels", "", "comma-separated `labels` and domains of labels that are not copied from the Secret of a spoke to its SpokeCluster. Add the labels by which a GitOps tool tracks its objects: otherwise the tool may prune the SpokeCluster."+
 		" Those of Kubernetes, Argo CD, Flux, kapp and Rancher Fleet are never copied")
+	f.BoolVar(&o.renewTokens, "renew-tokens", true, "renew the tokens of spokes that kubectl rulefleet join has registered, when a third of their life is left")
+	f.Float64Var(&o.renewalScale, "renewal-scale", 1, "`factor`, at most 1, by which the age at which tokens of spokes are renewed is multiplied; for tests")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "`port` of the admission webhook; 0 disables it")
 	f.StringVar(&o.webhookService, "webhook-service", "rulefleet-webhook", "`name` of the Service in the manager's namespace through which the hub's API server calls the webhook")
 	f.StringVar(&o.webhookConfig, "webhook-config", "rulefleet", "`name` of the ValidatingWebhookConfiguration whose caBundle the manager maintains; it does not have to exist")
@@ -208,6 +212,9 @@ func (o *options) validateDurations() error {
 	var errs []error
 	if !(o.intervals > 0 && o.intervals <= maxIntervalScale) { // false for NaN
 		errs = append(errs, fmt.Errorf("--interval-scale: %v is out of range; use a value above 0, up to %v", o.intervals, maxIntervalScale))
+	}
+	if !(o.renewalScale > 0 && o.renewalScale <= 1) {
+		errs = append(errs, fmt.Errorf("--renewal-scale: %v is out of range; use a value above 0, up to 1", o.renewalScale))
 	}
 	if o.evaluatorInterval < minEvaluatorInterval {
 		errs = append(errs, fmt.Errorf("--evaluator-poll-interval: %v is too short; use at least %v", o.evaluatorInterval, minEvaluatorInterval))

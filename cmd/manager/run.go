@@ -35,6 +35,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/continuity"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
+	"github.com/rulefleet/rulefleet/pkg/controller/credential"
 	"github.com/rulefleet/rulefleet/pkg/controller/distribute"
 	"github.com/rulefleet/rulefleet/pkg/controller/evaluate"
 	"github.com/rulefleet/rulefleet/pkg/controller/generate"
@@ -49,6 +50,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/renewal"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
 
@@ -263,11 +265,16 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		Evaluators: []func(string){poller.Kick, distributor.EvaluatorsChanged},
 	})
 
+	renewals, err := renewTokens(local, provider, o)
+	if err != nil {
+		return err
+	}
+
 	// (0) Secret → spoke
 	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard, generator: generator, distributor: distributor}
 	members := &membership.Reconciler{
 		Client: local.GetClient(), Live: local.GetAPIReader(), Provider: provider, HubID: hubID, Namespace: o.namespace, EvaluatorNamespaces: o.evaluatorNamespaces(),
-		Brake: held, Rules: rules, Failures: failures, Evaluation: poller, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout, TrackingLabels: fields(o.trackingLabels), Log: mgr.GetLogger(),
+		Brake: held, Rules: rules, Failures: failures, Evaluation: poller, Renewals: renewals, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout, TrackingLabels: fields(o.trackingLabels), Log: mgr.GetLogger(),
 	}
 	if err := members.SetupWithManager(local); err != nil {
 		return err
@@ -300,6 +307,23 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		return err
 	}
 	return (&status.TemplateReconciler{Client: local.GetClient(), Validator: validator}).SetupWithManager(local)
+}
+
+// renewTokens adds the controller that renews the tokens of spokes. It returns nil if that is switched off.
+func renewTokens(mgr manager.Manager, provider *spoke.Provider, o *options) (membership.Renewals, error) {
+	if !o.renewTokens {
+		return nil, nil
+	}
+	r := credential.NewReconciler(credential.Options{
+		Hub: mgr.GetClient(), Namespace: o.namespace, Changed: provider.Changed, Intervals: o.intervals, Scale: o.renewalScale, Now: time.Now, Log: mgr.GetLogger(),
+		Spoke: func(name string) credential.Requester {
+			if s := provider.Spoke(name); s != nil && !provider.Away(name) {
+				return s
+			}
+			return nil
+		},
+	})
+	return r, r.SetupWithManager(mgr)
 }
 
 func newScheme() *runtime.Scheme {
@@ -338,7 +362,7 @@ func newManager(
 				&corev1.Secret{}: {
 					Namespaces: map[string]cache.Config{o.namespace: {}},
 					Label:      registered,
-					Transform:  cache.TransformStripManagedFields(),
+					Transform:  renewal.Trim,
 				},
 				spoke.NamespaceMetadata():     {Transform: cache.TransformStripManagedFields()},
 				&v1alpha1.AlertRule{}:         {UnsafeDisableDeepCopy: &shared},

@@ -81,6 +81,13 @@ var (
 		Use:  "The quantiles of `interrupted=\"false\"` show how fast Rulefleet is (alert `RulefleetPropagationSlow`). With `interrupted=\"true\"`, most of the time is the spoke's outage. See below for what is measured.",
 	}, []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600})
 
+	// TokenRenewals counts attempts to renew tokens of spokes by result.
+	TokenRenewals = counter(Metric{
+		Name: "rulefleet_token_renewals_total", Labels: []string{"result"},
+		Help: "Number of attempts to renew the token of a spoke, by result (renewed; failed). Only the tokens of spokes that kubectl rulefleet join has registered are renewed.",
+		Use:  "If `failed` grows, condition CredentialValid of the SpokeClusters says why (alert `RulefleetSpokeCredentialExpiring`).",
+	})
+
 	// WebhookCertificateExpiry is the expiry of the serving certificate, as Unix time.
 	WebhookCertificateExpiry = gauge(Metric{
 		Name: "rulefleet_webhook_certificate_expiry_timestamp_seconds",
@@ -94,9 +101,16 @@ var (
 	})
 )
 
+// The results of attempts to renew a token.
+const (
+	TokenRenewed    = "renewed"
+	TokenNotRenewed = "failed"
+)
+
 func init() {
 	metrics.Registry.MustRegister(
 		buildInfo, SpokeRequests, ParkedKeys, OpenCircuits, EngagedSpokes, HeldDeletions, DeletionHolds, EvaluatorPolls, EvaluatorPollDuration, propagated,
+		TokenRenewals,
 		WebhookCertificateExpiry, certificateBegin, TheFleet,
 	)
 }

@@ -90,6 +90,8 @@ var classes = map[string]Class{
 	v1alpha1.ReasonExpiring:          0,
 	v1alpha1.ReasonExpired:           0,
 	v1alpha1.ReasonExpirationUnknown: 0,
+	v1alpha1.ReasonRenewed:           0,
+	v1alpha1.ReasonUnmanaged:         0,
 	v1alpha1.ReasonInvalidKubeconfig: Unreachable | Outage | Final,
 	v1alpha1.ReasonKubeconfigMissing: Unreachable | Outage,
 	v1alpha1.ReasonDuplicateCluster:  Outage | Final,

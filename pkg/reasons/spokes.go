@@ -101,9 +101,26 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonExpiring, On: []string{credential},
 		Message: "the token expires at 2026-12-31T12:00:00Z; before that, run 'kubectl rulefleet join eu-1 --spoke-context CONTEXT' again with" +
 			" the same options, or put a kubeconfig with a new credential into the Secret of the spoke",
-		Meaning: "CredentialValid is True, but less than a third of the life of the credential is left (`status.credential.renewalTime`)." +
-			" The spoke is managed until the credential expires.",
-		Remedy: "[Renew the credential](../how-to/register.md#renew-tokens) before the time in the message.",
+		Meaning: "CredentialValid is True, but less than a third of the life of the credential is left (`status.credential.renewalTime`)," +
+			" or the manager could not renew the token; then the message says why, and the manager tries again. The spoke is managed until the" +
+			" credential expires.",
+		Remedy: "Follow the message, if it says why the manager could not renew the token. Otherwise" +
+			" [renew the credential](../how-to/register.md#renew-tokens) before the time in the message.",
+	},
+	{
+		Name: v1alpha1.ReasonRenewed, On: []string{credential},
+		Message: "the manager has renewed the token, which expires at 2026-12-31T12:00:00Z; it renews it again before 2026-08-31T20:00:00Z",
+		Meaning: "The manager has [renewed the token](../how-to/register.md#renew-tokens) of a spoke that was registered with `kubectl rulefleet join`.",
+		Remedy:  nothing,
+	},
+	{
+		Name: v1alpha1.ReasonUnmanaged, On: []string{credential},
+		Message: "the token expires at 2026-12-31T12:00:00Z, and the manager does not renew it, because field manager \"external-secrets\" has written" +
+			" the kubeconfig in the Secret of the spoke; renew it there, or, if Rulefleet is to renew it, …",
+		Meaning: "`kubectl rulefleet join` has asked the manager to renew the token, but another client, such as a GitOps tool or a person, has" +
+			" written the kubeconfig since. The manager leaves the Secret as it is.",
+		Remedy: "Renew the token where the Secret comes from. To have the manager renew it, stop the other client from writing this Secret, and" +
+			" run `kubectl rulefleet join` again with the same options and `--force-conflicts`.",
 	},
 	{
 		Name: v1alpha1.ReasonExpired, On: []string{credential},

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
 	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/connrotation"
@@ -91,10 +92,12 @@ type connection struct {
 	server  *url.URL
 	probes  rest.Interface
 	reviews authorization.SelfSubjectRulesReviewInterface
-	breaker *Breaker
-	gate    *gate
-	kick    chan struct{} // the circuit changed, or the spoke was restored
-	p       *Provider
+	// accounts requests tokens.
+	accounts typedcorev1.ServiceAccountsGetter
+	breaker  *Breaker
+	gate     *gate
+	kick     chan struct{} // the circuit changed, or the spoke was restored
+	p        *Provider
 	// restores limits how often a session is opened again because the spoke was restored.
 	restores flowcontrol.RateLimiter
 	// excess is what exceeded a limit in this session.
@@ -173,6 +176,9 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 		return nil, errAddress
 	}
 	c.reviews = reviews.SelfSubjectRulesReviews()
+	if c.accounts, err = typedcorev1.NewForConfigAndClient(cfg, c.http); err != nil {
+		return nil, errAddress
+	}
 	return c, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -82,6 +83,8 @@ type Spoke struct {
 	// health.
 	Behind *http.Client
 	Server *url.URL
+
+	accounts typedcorev1.ServiceAccountsGetter
 
 	allow   kubeconfig.Allowance
 	patient func(context.Context) (context.Context, context.CancelFunc)
@@ -409,7 +412,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	e.cluster, e.evaluators = s.cluster, c.seen.Evaluators
 	e.spoke = &Spoke{
 		Name: c.name, Reader: s.cluster.GetClient(), Live: live.New(s.cluster.GetAPIReader(), clock.RealClock{}).Within(c.patient), Identity: c.gate, Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
-		Behind: newAsker(c.http, &c.received), Server: c.server, allow: p.opts.Allow.Of(c.name), patient: c.patient, ahead: &c.ahead,
+		Behind: newAsker(c.http, &c.received), Server: c.server, accounts: c.accounts, allow: p.opts.Allow.Of(c.name), patient: c.patient, ahead: &c.ahead,
 	}
 	p.mu.Unlock()
 

@@ -11,6 +11,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
+	"github.com/rulefleet/rulefleet/pkg/spoke/renewal"
 )
 
 // clockCheck bounds the time until a credential is looked at again. A timer does not notice that the clock is set.
@@ -20,8 +21,33 @@ const clockCheck = time.Hour
 type validity struct {
 	kubeconfig.Credential
 
+	*renewing
+
 	name string // of the spoke
 	now  time.Time
+	was  v1alpha1.SpokeClusterStatus
+}
+
+// Renewals reports how the manager renews tokens.
+type Renewals interface {
+	// Renewal returns what is known about the renewals of a spoke.
+	Renewal(name string) renewal.State
+}
+
+// renewing is how the manager renews the token of a spoke.
+type renewing struct {
+	renewal.State
+
+	// owner is a field manager that has written the kubeconfig, so that the manager does not change it, or "".
+	owner string
+}
+
+// renewing returns how the manager renews the token of a registration, or nil if it does not.
+func (r *Reconciler) renewing(secret *corev1.Secret) *renewing {
+	if r.Renewals == nil || !renewal.Asked(secret) {
+		return nil
+	}
+	return &renewing{State: r.Renewals.Renewal(secret.Name), owner: renewal.OtherOwner(secret)}
 }
 
 // time returns the present time.
@@ -33,11 +59,11 @@ func (r *Reconciler) time() time.Time {
 }
 
 // validity returns the validity of the credential that is used for a spoke, or nil if there is none.
-func (n news) validity(name string, now time.Time) *validity {
+func (n news) validity(sc *v1alpha1.SpokeCluster, now time.Time) *validity {
 	if n.seen == nil || n.seen.Credential.Kind == "" {
 		return nil
 	}
-	return &validity{Credential: n.seen.Credential, name: name, now: now}
+	return &validity{Credential: n.seen.Credential, renewing: n.renewing, name: sc.Name, now: now, was: sc.Status}
 }
 
 // wait returns how long the validity stays the same, at most clockCheck. Zero means forever.
@@ -72,10 +98,10 @@ func (v *validity) renew() string {
 // finding returns the condition CredentialValid.
 func (v *validity) finding(connected spoke.Finding) spoke.Finding {
 	expires := v.Expires.Format(time.RFC3339)
-	renewal := v.Renewal()
+	third := v.Renewal()
 	switch {
 	case v.expired():
-		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonExpired, Message: fmt.Sprintf("the %s expired at %s; %s", v.Kind, expires, v.renew())}
+		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonExpired, Message: fmt.Sprintf("the %s expired at %s; %s%s", v.Kind, expires, v.renew(), v.failed())}
 	case connected.Reason == v1alpha1.ReasonAuthFailed:
 		return spoke.Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAuthFailed,
@@ -85,11 +111,61 @@ func (v *validity) finding(connected spoke.Finding) spoke.Finding {
 		return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCredentialValid, Message: fmt.Sprintf("the %s does not expire", v.Kind)}
 	case v.Expires.IsZero():
 		return spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonExpirationUnknown, Message: fmt.Sprintf("the %s does not say when it expires", v.Kind)}
-	case !renewal.IsZero() && !v.now.Before(renewal):
+	case v.renewing != nil:
+		return v.automatic(third, expires)
+	case !third.IsZero() && !v.now.Before(third):
 		return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonExpiring, Message: fmt.Sprintf("the %s expires at %s; before that, %s", v.Kind, expires, v.renew())}
 	}
 	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCredentialValid, Message: fmt.Sprintf("the %s expires at %s", v.Kind, expires)}
 }
+
+// failed says why the manager could not renew the credential, if it has tried.
+func (v *validity) failed() string {
+	if v.renewing == nil || v.Failure == "" {
+		return ""
+	}
+	return "; the manager could not renew it: " + v.Failure
+}
+
+// automatic is finding for a valid token that the manager is to renew.
+func (v *validity) automatic(third time.Time, expires string) spoke.Finding {
+	out := spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonExpiring}
+	switch again := third.Format(time.RFC3339); {
+	case v.owner != "":
+		out.Reason, out.Message = v1alpha1.ReasonUnmanaged, v.unmanaged(expires)
+	case v.Failure != "":
+		out.Message = fmt.Sprintf("the %s expires at %s%s", v.Kind, expires, v.failed())
+	case third.IsZero():
+		out.Message = fmt.Sprintf("the %s expires at %s, and does not say when it was issued, so that the manager does not renew it; before that, %s", v.Kind, expires, v.renew())
+	case !v.now.Before(third):
+		out.Message = fmt.Sprintf("the %s expires at %s; the manager renews it when the spoke is connected", v.Kind, expires)
+	case v.renewed():
+		out.Reason, out.Message = v1alpha1.ReasonRenewed, fmt.Sprintf("the manager has renewed the %s, which expires at %s; it renews it again before %s", v.Kind, expires, again)
+	default:
+		out.Reason, out.Message = v1alpha1.ReasonCredentialValid, fmt.Sprintf("the %s expires at %s; the manager renews it before %s", v.Kind, expires, again)
+	}
+	out.Message = spoke.Clip(out.Message, spoke.MaxMessage)
+	return out
+}
+
+// renewed reports whether the manager has renewed the credential: this process has, or the present status says so of it.
+func (v *validity) renewed() bool {
+	if v.Renewed.Equal(v.Expires) {
+		return true
+	}
+	was, shown := meta.FindStatusCondition(v.was.Conditions, v1alpha1.ConditionCredentialValid), v.was.Credential
+	return was != nil && was.Reason == v1alpha1.ReasonRenewed && shown != nil && shown.ExpirationTime.Time.Equal(v.Expires)
+}
+
+// unmanaged says why the manager does not renew the credential, and what to do.
+func (v *validity) unmanaged(expires string) string {
+	return fmt.Sprintf("the %s expires at %s, and the manager does not renew it, because field manager %q has written the kubeconfig in the Secret of the spoke; renew it there,"+
+		" or, if Rulefleet is to renew it, stop that client and run 'kubectl rulefleet join %s --spoke-context CONTEXT --force-conflicts' with the same options",
+		v.Kind, expires, spoke.Clip(v.owner, maxOwner), v.name)
+}
+
+// maxOwner bounds the name of a field manager in a message.
+const maxOwner = 128
 
 // into writes the validity into a status.
 func (v *validity) into(s *v1alpha1.SpokeClusterStatus, generation int64, connected spoke.Finding) {
@@ -100,8 +176,8 @@ func (v *validity) into(s *v1alpha1.SpokeClusterStatus, generation int64, connec
 	}
 	if !v.Expires.IsZero() {
 		s.Credential = &v1alpha1.SpokeCredential{ExpirationTime: metav1.NewTime(v.Expires)}
-		if renewal := v.Renewal(); !renewal.IsZero() {
-			s.Credential.RenewalTime = metav1.NewTime(renewal)
+		if third := v.Renewal(); !third.IsZero() {
+			s.Credential.RenewalTime = metav1.NewTime(third)
 		}
 	}
 	setCondition(s, generation, v1alpha1.ConditionCredentialValid, v.finding(connected), metav1.NewTime(v.now))
@@ -112,10 +188,10 @@ func (r *Reconciler) announceCredential(sc *v1alpha1.SpokeCluster, secret *corev
 	was, is := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionCredentialValid), meta.FindStatusCondition(conditions, v1alpha1.ConditionCredentialValid)
 	switch {
 	case !transition(was, is), is.Reason == v1alpha1.ReasonAuthFailed: // the Event about Connected covers it
-	case is.Reason == v1alpha1.ReasonExpiring, is.Reason == v1alpha1.ReasonExpired:
+	case is.Reason == v1alpha1.ReasonExpiring, is.Reason == v1alpha1.ReasonExpired, is.Reason == v1alpha1.ReasonUnmanaged:
 		r.event(sc, secret, metav1.ConditionFalse, is.Reason, is.Message)
 		r.eventOnSecret(sc, secret, metav1.ConditionFalse, is.Reason, is.Message)
-	case was != nil && (was.Reason == v1alpha1.ReasonExpiring || was.Reason == v1alpha1.ReasonExpired):
+	case is.Reason == v1alpha1.ReasonRenewed, was != nil && (was.Reason == v1alpha1.ReasonExpiring || was.Reason == v1alpha1.ReasonExpired):
 		r.event(sc, secret, metav1.ConditionTrue, "CredentialRenewed", is.Message)
 	}
 }

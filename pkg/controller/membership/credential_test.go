@@ -20,6 +20,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
+	"github.com/rulefleet/rulefleet/pkg/spoke/renewal"
 )
 
 // expiresAt is when the credential of these tests expires. Its life is 900 s.
@@ -88,7 +89,7 @@ func TestValidity(t *testing.T) {
 			if ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); ready.Status != tc.ready || !strings.Contains(ready.Message, tc.authFailed) {
 				t.Errorf("Ready is %+v", ready)
 			}
-			if got := n.validity("s", now.Time).wait(); got != tc.wait {
+			if got := n.validity(sc, now.Time).wait(); got != tc.wait {
 				t.Errorf("waits %s, want %s", got, tc.wait)
 			}
 			switch {
@@ -98,6 +99,78 @@ func TestValidity(t *testing.T) {
 				}
 			case !status.Credential.ExpirationTime.Time.Equal(tc.credential.Expires), !status.Credential.RenewalTime.Time.Equal(tc.credential.Renewal()):
 				t.Errorf("shown: %+v", status.Credential)
+			}
+		})
+	}
+}
+
+// renewer is what the controller for tokens says.
+type renewer renewal.State
+
+func (r renewer) Renewal(string) renewal.State { return renewal.State(r) }
+
+// TestRenewing has tokens that the manager renews.
+func TestRenewing(t *testing.T) {
+	rejected := spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAuthFailed, Message: "the spoke rejects the credential (401); put a kubeconfig"}
+	ours := []metav1.ManagedFieldsEntry{{Manager: v1alpha1.CredentialManager, Operation: metav1.ManagedFieldsOperationApply, FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:kubeconfig":{}}}`)}}
+	theirs := []metav1.ManagedFieldsEntry{{Manager: "external-secrets", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: ours[0].FieldsV1}}
+	const when, again = "2026-01-01T12:15:00Z", "kubectl rulefleet join s --spoke-context CONTEXT"
+	failed := renewal.State{Failure: "forbidden; do this"}
+	for name, tc := range map[string]struct {
+		state     renewal.State
+		off       bool // the manager renews no tokens
+		fields    []metav1.ManagedFieldsEntry
+		left      time.Duration
+		connected spoke.Finding
+		was       string // the reason shown for this token
+		status    metav1.ConditionStatus
+		reason    string
+		says      []string
+		without   string
+	}{
+		"joined":                         {fields: ours, left: 900 * time.Second, status: "True", reason: "Valid", says: []string{when, "the manager renews it before 2026-01-01T12:10:00Z"}, without: again},
+		"renewed":                        {fields: ours, left: 900 * time.Second, state: renewal.State{Renewed: expiresAt}, status: "True", reason: "Renewed", says: []string{when, "it renews it again before 2026-01-01T12:10:00Z"}, without: again},
+		"renewed before a restart":       {fields: ours, left: 900 * time.Second, was: "Renewed", status: "True", reason: "Renewed"},
+		"another one was renewed":        {fields: ours, left: 900 * time.Second, state: renewal.State{Renewed: expiresAt.Add(time.Second)}, status: "True", reason: "Valid"},
+		"due":                            {fields: ours, left: 300 * time.Second, was: "Renewed", status: "True", reason: "Expiring", says: []string{when, "the manager renews it when the spoke is connected"}, without: again},
+		"failed":                         {fields: ours, left: 310 * time.Second, state: failed, was: "Renewed", status: "True", reason: "Expiring", says: []string{when, "could not renew it: forbidden; do this"}},
+		"failed for long":                {fields: ours, left: time.Second, state: failed, status: "True", reason: "Expiring", says: []string{"could not renew it: forbidden; do this"}},
+		"expired":                        {fields: ours, state: failed, status: "False", reason: "Expired", says: []string{again, "could not renew it: forbidden; do this"}},
+		"revoked":                        {fields: ours, left: 900 * time.Second, connected: rejected, state: failed, status: "False", reason: "AuthFailed", says: []string{"it was revoked", again}},
+		"of somebody else":               {fields: theirs, left: 900 * time.Second, was: "Renewed", status: "True", reason: "Unmanaged", says: []string{`"external-secrets"`, again + " --force-conflicts"}},
+		"of somebody else, too":          {fields: append(ours[:1:1], theirs...), left: time.Second, status: "True", reason: "Unmanaged", says: []string{when}},
+		"of somebody else, and expired":  {fields: theirs, status: "False", reason: "Expired", says: []string{again}},
+		"of somebody else, switched off": {off: true, fields: theirs, left: 900 * time.Second, status: "True", reason: "Valid", without: "manager"},
+		"switched off":                   {off: true, fields: ours, left: time.Second, status: "True", reason: "Expiring", says: []string{again}, without: "manager"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.connected.Status == "" {
+				tc.connected = connectedTo
+			}
+			secret := secretOf("s", map[string][]byte{v1alpha1.KubeconfigKey: []byte("k")})
+			secret.Annotations, secret.ManagedFields = map[string]string{v1alpha1.RenewTokenAnnotation: "true"}, tc.fields
+			r := &Reconciler{Renewals: renewer(tc.state)}
+			if tc.off {
+				r.Renewals = nil
+			}
+			sc, now := memberOf("s", "id"), metav1.NewTime(expiresAt.Add(-tc.left))
+			if tc.was != "" {
+				sc.Status.Credential = &v1alpha1.SpokeCredential{ExpirationTime: metav1.NewTime(expiresAt)}
+				sc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionCredentialValid, Reason: tc.was, Status: metav1.ConditionTrue}}
+			}
+			n := news{seen: &spoke.Observation{Connected: tc.connected, Served: servedBy, Credential: tokenOf(expiresAt)}, renewing: r.renewing(secret)}
+			status := statusOf(sc, n, now)
+			c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionCredentialValid)
+			if c == nil || c.Status != tc.status || c.Reason != tc.reason {
+				t.Fatalf("CredentialValid is %+v", c)
+			}
+			for _, text := range tc.says {
+				if !strings.Contains(c.Message, text) {
+					t.Errorf("%q does not say %q", c.Message, text)
+				}
+			}
+			if tc.without != "" && strings.Contains(c.Message, tc.without) {
+				t.Errorf("%q says %q", c.Message, tc.without)
 			}
 		})
 	}

@@ -52,6 +52,8 @@ type Reconciler struct {
 	Failures Failures
 	// Evaluation reports the state of the spokes' evaluators; it may be nil.
 	Evaluation Evaluation
+	// Renewals reports how the tokens of the spokes are renewed; it is nil if they are not.
+	Renewals Renewals
 	// Contests slows down writes that another client reverts, and reports those that concern a spoke.
 	Contests *contest.Writes
 	// Rules reports the AlertRules on the hub.
@@ -142,7 +144,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if n.finding, err = r.connect(ctx, sc, secret); err != nil {
 		return reconcile.Result{}, err
 	}
-	n.seen = r.Provider.Observation(req.Name)
+	n.seen, n.renewing = r.Provider.Observation(req.Name), r.renewing(secret)
 	if !n.away() && sc.Annotations[v1alpha1.AcceptIdentityAnnotation] != "" && sc.Status.Identity == n.seen.Identity {
 		left, err := r.accepted(ctx, sc)
 		if err != nil || left == 0 {
@@ -160,7 +162,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	tellFailing(&status, failing(r.Failures, sc, n.seen))
 	r.tellEvaluation(&status, sc, n)
 	later, err := r.show(ctx, sc, secret, status)
-	return reconcile.Result{RequeueAfter: interval.Soonest(wait, again, later, n.validity(req.Name, now).wait())}, err
+	return reconcile.Result{RequeueAfter: interval.Soonest(wait, again, later, n.validity(sc, now).wait())}, err
 }
 
 // show writes a status if it differs, and emits Events about transitions. It returns how long to wait if another client

@@ -19,6 +19,8 @@ type news struct {
 	seen *spoke.Observation
 	// finding is non-nil if the registration itself is wrong.
 	finding *spoke.Finding
+	// renewing is how the manager renews the token, or nil if it does not.
+	renewing *renewing
 	// held are the deletions that the brake holds, or nil.
 	held *brake.Held
 	// doomed are the AlertRules whose PrometheusRules are to be removed and can't be at present.
@@ -64,7 +66,7 @@ func statusOf(sc *v1alpha1.SpokeCluster, n news, now metav1.Time) v1alpha1.Spoke
 		}
 		connected = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "waiting for the first answer of the spoke"}
 	}
-	credential := n.validity(sc.Name, now.Time)
+	credential := n.validity(sc, now.Time)
 	connected = credential.explain(connected)
 	out.ObservedGeneration = sc.Generation
 	set := func(kind string, f spoke.Finding) { setCondition(&out, sc.Generation, kind, f, now) }

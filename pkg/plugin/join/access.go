@@ -4,6 +4,7 @@ package join
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -24,19 +25,22 @@ const (
 	// account is the name of the ServiceAccount in the spoke.
 	account = "rulefleet-spoke"
 	// Kinds that are not only applied.
-	kindNamespace, kindClusterRole, kindPolicy = "Namespace", "ClusterRole", "ValidatingAdmissionPolicy"
-	// evaluateComponent marks the objects that --no-evaluate leaves out.
-	componentLabel, evaluateComponent = "app.kubernetes.io/component", "evaluate"
+	kindNamespace, kindClusterRole, kindRole, kindPolicy = "Namespace", "ClusterRole", "Role", "ValidatingAdmissionPolicy"
+	// evaluateComponent marks the objects that --no-evaluate leaves out, and renewComponent those of --no-renew.
+	componentLabel, evaluateComponent, renewComponent = "app.kubernetes.io/component", "evaluate", "renew"
+	// boundSecret is the Secret in the spoke that tokens are bound to. The policy of the spoke names it, too.
+	boundSecret = "rulefleet-spoke-tokens"
 )
 
-// accessObjects returns the objects of the account in a spoke: those to apply, and those to remove.
-func accessObjects(evaluate bool) (apply, remove []*unstructured.Unstructured, err error) {
+// accessObjects returns the objects of the account in a spoke: those to apply, and those to remove, which are those of
+// some components.
+func accessObjects(without ...string) (apply, remove []*unstructured.Unstructured, err error) {
 	objects, err := manifest.Objects(charts.SpokeAccess)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading spoke-access.yaml: %w", err)
 	}
 	for _, o := range objects {
-		if !evaluate && o.GetLabels()[componentLabel] == evaluateComponent {
+		if slices.Contains(without, o.GetLabels()[componentLabel]) {
 			remove = append(remove, o)
 		} else {
 			apply = append(apply, o)
@@ -54,18 +58,21 @@ func policyObjects() ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// grants returns the rights that the ClusterRoles among some objects grant.
+// grants returns the rights that the ClusterRoles and Roles among some objects grant.
 func grants(objects []*unstructured.Unstructured) ([]cluster.Right, error) {
 	var out []cluster.Right
 	for _, o := range objects {
-		if o.GetKind() != kindClusterRole {
+		if o.GetKind() != kindClusterRole && o.GetKind() != kindRole {
 			continue
 		}
-		var role rbacv1.ClusterRole
+		var role rbacv1.ClusterRole // a Role has the same rules
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
-			return nil, fmt.Errorf("reading ClusterRole %s: %w", o.GetName(), err)
+			return nil, fmt.Errorf("reading %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
-		out = append(out, cluster.RightsOf(role.Rules)...)
+		for _, right := range cluster.RightsOf(role.Rules) {
+			right.Namespace = o.GetNamespace()
+			out = append(out, right)
+		}
 	}
 	return out, nil
 }
@@ -90,17 +97,35 @@ func (e endpoint) kubeconfig(token string) ([]byte, error) {
 	return out, nil
 }
 
-// secret returns the Secret that registers a spoke.
-func secret(namespace, name string, labels map[string]string, kubeconfig []byte) *corev1.Secret {
-	s := &corev1.Secret{}
-	s.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	s.Namespace, s.Name, s.Type = namespace, name, corev1.SecretTypeOpaque
+// secret returns the Secret that registers a spoke, without the kubeconfig.
+func secret(namespace, name string, labels map[string]string, renew bool) *corev1.Secret {
+	s := opaque(namespace, name)
 	s.Labels = map[string]string{}
 	maps.Copy(s.Labels, labels)
 	s.Labels[v1alpha1.RegistrationLabel] = "true"
+	if renew {
+		s.Annotations = map[string]string{v1alpha1.RenewTokenAnnotation: "true"}
+	}
+	return s
+}
+
+// kubeconfigOf returns the Secret that registers a spoke with nothing but the kubeconfig.
+func kubeconfigOf(namespace, name string, kubeconfig []byte) *corev1.Secret {
+	s := opaque(namespace, name)
+	s.Type = ""
 	s.Data = map[string][]byte{v1alpha1.KubeconfigKey: kubeconfig}
 	return s
 }
+
+func opaque(namespace, name string) *corev1.Secret {
+	s := &corev1.Secret{}
+	s.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	s.Namespace, s.Name, s.Type = namespace, name, corev1.SecretTypeOpaque
+	return s
+}
+
+// boundTo returns the Secret that tokens are bound to. It has no content: when it is deleted, the tokens are revoked.
+func boundTo() *corev1.Secret { return opaque(cluster.DefaultNamespace, boundSecret) }
 
 // staticToken returns the Secret for a token that does not expire.
 func staticToken() *corev1.Secret {

@@ -97,8 +97,18 @@ func (j *joining) credential(ctx context.Context) (token, expires string, err er
 		token, err = j.static(ctx)
 		return token, "that does not expire", err
 	}
+	bound := boundTo()
+	if err := j.put(ctx, j.spoke.Client, bound); err != nil {
+		return "", "", err
+	}
+	if err := j.spoke.Client.Get(ctx, client.ObjectKeyFromObject(bound), bound); err != nil {
+		return "", "", fmt.Errorf("reading Secret %s/%s in the spoke: %w", bound.Namespace, bound.Name, err)
+	}
 	seconds := int64(j.duration.Seconds())
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: &seconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: bound.Name, UID: bound.UID},
+	}}
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.DefaultNamespace, Name: account}}
 	if err := j.spoke.Client.SubResource("token").Create(ctx, sa, request); err != nil {
 		return "", "", fmt.Errorf("requesting a token in the spoke: %w", err)

@@ -72,7 +72,7 @@ func TestChooseCredential(t *testing.T) {
 
 // TestPermitGrants has people who may write ClusterRoles, and may grant what is in them or not.
 func TestPermitGrants(t *testing.T) {
-	objects, _, err := accessObjects(true)
+	objects, _, err := accessObjects()
 	if err != nil {
 		t.Fatal(err)
 	}

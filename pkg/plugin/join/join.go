@@ -1,6 +1,7 @@
 package join
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,7 +30,7 @@ type options struct {
 	name, context, server, auth, labels string
 	prometheus                          []string
 	duration, timeout                   time.Duration
-	noEvaluate, noPolicy                bool
+	noEvaluate, noPolicy, noRenew       bool
 	suspend, force, dryRun              bool
 }
 
@@ -42,9 +44,11 @@ func New(e *env.Env) *cobra.Command {
 
 The command creates an account with only the permissions that Rulefleet needs in the spoke, puts a kubeconfig
 with a token of this account into a Secret on the hub, and waits until the spoke is Ready. It checks your
-permissions in both clusters first. You can run it again at any time: it renews the token, and corrects what
-was changed. The labels, the kind of the token and its duration stay as they are, unless you set --labels, --auth or
---duration. --server, --no-evaluate and --no-policy are not remembered: set them again.`,
+permissions in both clusters first. The manager renews the token before it expires, unless you set --no-renew.
+
+You can run the command again at any time: it replaces the token, and corrects what was changed. The labels, the kind
+of the token and its duration stay as they are, unless you set --labels, --auth or --duration. --server,
+--no-evaluate, --no-renew and --no-policy are not remembered: set them again.`,
 		Example: `  kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 -l env=prod,region=eu
   kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 --dry-run -o yaml`,
 		Args:              cobra.ExactArgs(1),
@@ -58,6 +62,7 @@ was changed. The labels, the kind of the token and its duration stay as they are
 	f.DurationVar(&o.duration, "duration", 0, "how long the token is valid; the spoke may grant less (default: as before; 8760h for a new spoke)")
 	f.StringSliceVar(&o.prometheus, "prometheus", nil, "the Prometheus that evaluates the rules, as NAMESPACE/NAME or ThanosRuler/NAMESPACE/NAME, or auto; needed if the spoke has several")
 	f.BoolVar(&o.noEvaluate, "no-evaluate", false, "omit or revoke the permission to query the spoke's Prometheus")
+	f.BoolVar(&o.noRenew, "no-renew", false, "omit or revoke the permission with which the manager renews the token before it expires")
 	f.BoolVar(&o.noPolicy, "no-policy", false, "do not apply the policy that limits the account to Rulefleet's own PrometheusRules; a policy that exists stays")
 	f.BoolVar(&o.suspend, "suspend", false, "register the spoke suspended, so that no rule is written to it yet")
 	f.BoolVar(&o.force, "force-conflicts", false, "overwrite changes that other clients made to the same fields")
@@ -94,6 +99,8 @@ type joining struct {
 	refs           []v1alpha1.EvaluatorReference
 	endpoint       endpoint
 	apply, removed []*unstructured.Unstructured
+	// registered is the present Secret on the hub, or nil.
+	registered *corev1.Secret
 }
 
 // prepare checks everything that can be checked without a write.
@@ -112,10 +119,10 @@ func prepare(ctx context.Context, e *env.Env, o *options, p *output.Printer) (*j
 	if err := j.chooseEndpoint(); err != nil {
 		return nil, err
 	}
-	if j.apply, j.removed, err = accessObjects(!o.noEvaluate); err != nil {
+	if err := j.checkHub(ctx); err != nil {
 		return nil, err
 	}
-	if err := j.checkHub(ctx); err != nil {
+	if err := j.chooseAccess(); err != nil {
 		return nil, err
 	}
 	if err := j.checkSpoke(ctx); err != nil {
@@ -123,6 +130,26 @@ func prepare(ctx context.Context, e *env.Env, o *options, p *output.Printer) (*j
 	}
 	return j, nil
 }
+
+// chooseAccess decides what the account may do. For a token that does not expire, the permission to renew is not granted.
+// It is not revoked either, because another hub may use the account.
+func (j *joining) chooseAccess() (err error) {
+	var without []string
+	if j.noEvaluate {
+		without = append(without, evaluateComponent)
+	}
+	if j.noRenew || j.auth == authStatic {
+		without = append(without, renewComponent)
+	}
+	j.apply, j.removed, err = accessObjects(without...)
+	if !j.noRenew {
+		j.removed = slices.DeleteFunc(j.removed, func(o *unstructured.Unstructured) bool { return o.GetLabels()[componentLabel] == renewComponent })
+	}
+	return err
+}
+
+// renews reports whether the manager is to renew the token.
+func (j *joining) renews() bool { return !j.noRenew && j.auth == authToken }
 
 func (j *joining) checkFlags() error {
 	var err error
@@ -212,6 +239,7 @@ func (j *joining) checkSecret(ctx context.Context) error {
 	if _, ok := s.Data[v1alpha1.KubeconfigKey]; !ok && !registered {
 		return exit.New(exit.Failed, "Choose another name.", "Secret %s/%s on the hub is not the registration of a spoke", j.namespace, j.name)
 	}
+	j.registered = &s
 	if len(j.labels) == 0 {
 		j.labels = s.Labels
 	}
@@ -268,14 +296,16 @@ func (j *joining) show() error {
 	if err != nil {
 		return err
 	}
-	s := secret(j.namespace, j.name, j.labels, nil)
-	s.Data, s.StringData = nil, map[string]string{v1alpha1.KubeconfigKey: string(config)}
+	s := secret(j.namespace, j.name, j.labels, j.renews())
+	s.StringData = map[string]string{v1alpha1.KubeconfigKey: string(config)}
 	objects := make([]runtime.Object, 0, len(j.apply)+3)
 	for _, o := range j.apply {
 		objects = append(objects, o)
 	}
 	if j.auth == authStatic {
 		objects = append(objects, staticToken())
+	} else {
+		objects = append(objects, boundTo())
 	}
 	inSpoke := len(objects)
 	if sc := j.wantedSpoke(); sc != nil {
@@ -346,13 +376,42 @@ func (j *joining) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := j.put(ctx, j.hub, secret(j.namespace, j.name, j.labels, config)); err != nil {
+	if err := j.register(ctx, config); err != nil {
 		return err
 	}
 	if j.timeout == 0 {
 		return nil
 	}
 	return j.await(ctx)
+}
+
+// register writes the Secret on the hub. The kubeconfig has a field manager of its own, which the manager shares to renew
+// the token without force. A field manager that applies fewer fields than before gives up the others, and a field without
+// one is removed: so a Secret of an earlier version, or of kind/register, is shared before it is given up.
+func (j *joining) register(ctx context.Context, config []byte) error {
+	put := func(manager string, s *corev1.Secret) func() error {
+		return func() error { return j.putAs(ctx, j.hub, manager, s) }
+	}
+	kubeconfig := put(v1alpha1.CredentialManager, kubeconfigOf(j.namespace, j.name, config))
+	labels := put(fieldManager, secret(j.namespace, j.name, j.labels, j.renews()))
+	steps := []func() error{kubeconfig, labels} // the label registers the spoke
+	if j.registered != nil && writesKubeconfig(j.registered, fieldManager) {
+		share := put(v1alpha1.CredentialManager, kubeconfigOf(j.namespace, j.name, j.registered.Data[v1alpha1.KubeconfigKey]))
+		steps = []func() error{share, labels, kubeconfig}
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writesKubeconfig reports whether a field manager has applied the kubeconfig of a Secret.
+func writesKubeconfig(s *corev1.Secret, manager string) bool {
+	return slices.ContainsFunc(s.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == manager && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:`+v1alpha1.KubeconfigKey+`"`))
+	})
 }
 
 // grant creates or corrects the account in the spoke.
@@ -363,7 +422,7 @@ func (j *joining) grant(ctx context.Context) error {
 			put = j.putNamespace
 		}
 		err := put(ctx, j.spoke.Client, o)
-		if apierrors.IsConflict(err) && o.GetKind() == kindClusterRole {
+		if apierrors.IsConflict(err) && (o.GetKind() == kindClusterRole || o.GetKind() == kindRole) {
 			return j.describeConflict(ctx, o, err)
 		}
 		if err != nil {
@@ -391,7 +450,7 @@ func (j *joining) putNamespace(ctx context.Context, c client.Client, o client.Ob
 	return nil
 }
 
-// describeConflict names the rights that another client has removed from a ClusterRole, or added to it.
+// describeConflict names the rights that another client has removed from a role, or added to it.
 func (j *joining) describeConflict(ctx context.Context, wanted *unstructured.Unstructured, conflict error) error {
 	present := &unstructured.Unstructured{}
 	present.SetGroupVersionKind(wanted.GroupVersionKind())
@@ -419,15 +478,20 @@ func (j *joining) describeConflict(ctx context.Context, wanted *unstructured.Uns
 	return exit.New(exit.Failed, next, "%w; %s", conflict, strings.Join(parts, "; "))
 }
 
-// put applies an object. A client-side apply would repeat a token in an annotation.
+// put applies an object.
 func (j *joining) put(ctx context.Context, c client.Client, o client.Object) error {
+	return j.putAs(ctx, c, fieldManager, o)
+}
+
+// putAs applies an object with a field manager. A client-side apply would repeat a token in an annotation.
+func (j *joining) putAs(ctx context.Context, c client.Client, manager string, o client.Object) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
 		return fmt.Errorf("applying %s: %w", o.GetName(), err)
 	}
 	u := &unstructured.Unstructured{Object: content}
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
-	opts := []client.ApplyOption{client.FieldOwner(fieldManager)}
+	opts := []client.ApplyOption{client.FieldOwner(manager)}
 	if j.force {
 		opts = append(opts, client.ForceOwnership)
 	}

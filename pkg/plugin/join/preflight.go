@@ -33,6 +33,8 @@ var resources = map[string]struct{ group, name string }{
 	"ServiceAccount":     {"", "serviceaccounts"},
 	kindClusterRole:      {rbacGroup, "clusterroles"},
 	"ClusterRoleBinding": {rbacGroup, "clusterrolebindings"},
+	kindRole:             {rbacGroup, "roles"},
+	"RoleBinding":        {rbacGroup, "rolebindings"},
 
 	kindPolicy:                         {admissionGroup, "validatingadmissionpolicies"},
 	"ValidatingAdmissionPolicyBinding": {admissionGroup, "validatingadmissionpolicybindings"},
@@ -62,10 +64,12 @@ func spokeRights(apply, remove []*unstructured.Unstructured, static bool) []clus
 		}
 	}
 	add(remove, "delete")
+	name := account
 	if !static {
-		return append(out, cluster.Right{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: cluster.DefaultNamespace, Name: account})
+		name = boundSecret
+		out = append(out, cluster.Right{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: cluster.DefaultNamespace, Name: account})
 	}
-	for _, right := range []cluster.Right{{Verb: "get", Name: account}, {Verb: "create"}, {Verb: "patch", Name: account}} {
+	for _, right := range []cluster.Right{{Verb: "get", Name: name}, {Verb: "create"}, {Verb: "patch", Name: name}} {
 		right.Resource, right.Namespace = "secrets", cluster.DefaultNamespace
 		out = append(out, right)
 	}

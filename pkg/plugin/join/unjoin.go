@@ -173,7 +173,7 @@ func (u *unjoining) describe() {
 	}
 	u.Say("On the hub: SpokeCluster %s, the AlertRules that were generated for its Deployments, and Secret %s/%s will be deleted.", u.name, u.namespace, u.name)
 	if u.spoke != nil {
-		u.Say("In the spoke (context %s): ServiceAccount %s/%s, its ClusterRoles, its policy and their bindings will be deleted.", u.context, cluster.DefaultNamespace, account)
+		u.Say("In the spoke (context %s): ServiceAccount %s/%s, its roles, its policy, their bindings and the Secret of its tokens will be deleted.", u.context, cluster.DefaultNamespace, account)
 	}
 }
 
@@ -242,7 +242,11 @@ func (u *unjoining) revoke(ctx context.Context) error {
 		return exit.New(exit.Failed, "If that hub no longer uses the account: kubectl --context "+u.context+" -n "+cluster.DefaultNamespace+" delete serviceaccount "+account,
 			"the account in the spoke stays, because another hub has rules there (id %s) and may use it", strings.Join(others, ", "))
 	}
-	objects, _, err := accessObjects(true)
+	// When the Secret that they are bound to is gone, the tokens are dead, whatever happens next.
+	if err := u.spoke.Client.Delete(ctx, boundTo()); client.IgnoreNotFound(err) != nil && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("deleting Secret %s/%s in the spoke: %w", cluster.DefaultNamespace, boundSecret, err)
+	}
+	objects, _, err := accessObjects()
 	if err != nil {
 		return err
 	}

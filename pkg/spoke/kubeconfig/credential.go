@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 const (
@@ -136,4 +137,60 @@ func ofCertificate(chain []byte) Credential {
 		}
 		return c
 	}
+}
+
+// Binding is what a token says about the ServiceAccount that it belongs to, and the Secret that it is bound to.
+type Binding struct {
+	// Namespace is that of the ServiceAccount and of the Secret.
+	Namespace, Account string
+	// Secret and UID are empty if the token is not bound to a Secret.
+	Secret, UID string
+}
+
+// TokenOf returns what the token of a kubeconfig says about itself. It returns nil if the kubeconfig is not valid, or has
+// another credential than the token of a ServiceAccount.
+func TokenOf(kubeconfig []byte) (*Credential, *Binding) {
+	_, user, err := currentContext(kubeconfig)
+	if err != nil || user.Token == "" || user.Username != "" || len(user.ClientCertificateData) > 0 || checkCredential(user) != nil {
+		return nil, nil
+	}
+	credential, parts := ofToken(user.Token), strings.Split(user.Token, ".")
+	if credential.Expires.IsZero() && !credential.Endless { // it is not a JWT
+		return nil, nil
+	}
+	var claim struct {
+		Namespace      string `json:"namespace"`
+		ServiceAccount struct {
+			Name string `json:"name"`
+		} `json:"serviceaccount"`
+		Secret struct {
+			Name string `json:"name"`
+			UID  string `json:"uid"`
+		} `json:"secret"`
+	}
+	if json.Unmarshal(object(parts[1])["kubernetes.io"], &claim) != nil || claim.Namespace == "" || claim.ServiceAccount.Name == "" {
+		return nil, nil
+	}
+	return &credential, &Binding{Namespace: claim.Namespace, Account: claim.ServiceAccount.Name, Secret: claim.Secret.Name, UID: claim.Secret.UID}
+}
+
+// WithToken returns a kubeconfig with another token. It differs in nothing else that RESTConfig reads.
+func WithToken(kubeconfig []byte, token string) ([]byte, error) {
+	cfg, err := parse(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := currentContext(kubeconfig); err != nil {
+		return nil, err
+	}
+	user := cfg.AuthInfos[cfg.Contexts[cfg.CurrentContext].AuthInfo]
+	user.Token = token
+	if err := checkCredential(user); err != nil {
+		return nil, err
+	}
+	out, err := clientcmd.Write(*cfg)
+	if err != nil {
+		return nil, errInvalid
+	}
+	return out, nil
 }
