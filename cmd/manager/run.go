@@ -265,18 +265,17 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		Evaluators: []func(string){poller.Kick, distributor.EvaluatorsChanged},
 	})
 
+	// (0) Secret → spoke
+	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard, generator: generator, distributor: distributor}
 	renewals, err := renewTokens(local, provider, o)
 	if err != nil {
 		return err
 	}
-
-	// (0) Secret → spoke
-	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard, generator: generator, distributor: distributor}
 	members := &membership.Reconciler{
 		Client: local.GetClient(), Live: local.GetAPIReader(), Provider: provider, HubID: hubID, Namespace: o.namespace, EvaluatorNamespaces: o.evaluatorNamespaces(),
 		Brake: held, Rules: rules, Failures: failures, Evaluation: poller, Renewals: renewals, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout, TrackingLabels: fields(o.trackingLabels), Log: mgr.GetLogger(),
 	}
-	if err := members.SetupWithManager(local); err != nil {
+	if err = members.SetupWithManager(local); err != nil {
 		return err
 	}
 	// (1) Deployment → AlertRule
@@ -323,7 +322,10 @@ func renewTokens(mgr manager.Manager, provider *spoke.Provider, o *options) (mem
 			return nil
 		},
 	})
-	return r, r.SetupWithManager(mgr)
+	if err := r.SetupWithManager(mgr); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 func newScheme() *runtime.Scheme {

@@ -14,7 +14,8 @@ var ofEvents = []Reason{
 	{
 		Name: "CredentialRenewed", On: []string{kindSpoke},
 		Message: "the token expires at 2026-12-31T12:00:00Z",
-		Meaning: "A credential that was about to expire, or had expired, was replaced by another one.", Remedy: nothing,
+		Meaning: "A credential that was about to expire, or had expired, was replaced by another one, or the manager has renewed a token" +
+			" for the first time since it was registered.", Remedy: nothing,
 	},
 	{
 		Name: "Left", On: []string{kindSpoke},

@@ -117,7 +117,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 // Reconcile renews the token in a Secret if it is time to.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	secret := &corev1.Secret{}
-	if err := r.Hub.Get(ctx, req.NamespacedName, secret); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(r.Hub.Get(ctx, req.NamespacedName, secret)); err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading Secret %s: %w", req, err)
 	}
 	plan := renewal.Decide(secret, r.Scale)

@@ -344,6 +344,25 @@ func TestRenewFails(t *testing.T) {
 	}
 }
 
+// An event of the Secret, such as that of a label, does not shorten the wait after a failure.
+func TestRenewWaitsAfterAFailure(t *testing.T) {
+	w := newWorld(t, 24*time.Hour)
+	w.spoke.err = errors.New("refused")
+	w.now = w.now.Add(17 * time.Hour)
+	wait := w.reconcile()
+	if wait < 5*time.Second {
+		t.Fatalf("waits %s", wait)
+	}
+	w.apply("somebody", applycorev1.Secret("eu-1", namespace).WithLabels(map[string]string{"tier": "gold"}))
+	if left := w.reconcile(); left != wait || len(w.spoke.requests) != 1 {
+		t.Errorf("waits %s, and then %s: %d requests", wait, left, len(w.spoke.requests))
+	}
+	w.now = w.now.Add(wait)
+	if w.reconcile(); len(w.spoke.requests) != 2 {
+		t.Errorf("%d requests", len(w.spoke.requests))
+	}
+}
+
 // What the hub says about the new token is not shown with the token.
 func TestTokenIsRedacted(t *testing.T) {
 	w := newWorld(t, time.Hour)

@@ -119,10 +119,12 @@ func TestRenewing(t *testing.T) {
 	for name, tc := range map[string]struct {
 		state     renewal.State
 		off       bool // the manager renews no tokens
+		unasked   bool // the Secret does not ask for it
 		fields    []metav1.ManagedFieldsEntry
 		left      time.Duration
 		connected spoke.Finding
 		was       string // the reason shown for this token
+		other     bool   // it is shown for another token
 		status    metav1.ConditionStatus
 		reason    string
 		says      []string
@@ -141,6 +143,8 @@ func TestRenewing(t *testing.T) {
 		"of somebody else, too":          {fields: append(ours[:1:1], theirs...), left: time.Second, status: "True", reason: "Unmanaged", says: []string{when}},
 		"of somebody else, and expired":  {fields: theirs, status: "False", reason: "Expired", says: []string{again}},
 		"of somebody else, switched off": {off: true, fields: theirs, left: 900 * time.Second, status: "True", reason: "Valid", without: "manager"},
+		"by hand, and due":               {unasked: true, fields: theirs, left: time.Second, status: "True", reason: "Expiring", says: []string{again}, without: "manager"},
+		"renewed, and joined again":      {fields: ours, left: 900 * time.Second, was: "Renewed", other: true, status: "True", reason: "Valid"},
 		"switched off":                   {off: true, fields: ours, left: time.Second, status: "True", reason: "Expiring", says: []string{again}, without: "manager"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,6 +153,9 @@ func TestRenewing(t *testing.T) {
 			}
 			secret := secretOf("s", map[string][]byte{v1alpha1.KubeconfigKey: []byte("k")})
 			secret.Annotations, secret.ManagedFields = map[string]string{v1alpha1.RenewTokenAnnotation: "true"}, tc.fields
+			if tc.unasked {
+				secret.Annotations = nil
+			}
 			r := &Reconciler{Renewals: renewer(tc.state)}
 			if tc.off {
 				r.Renewals = nil
@@ -157,6 +164,9 @@ func TestRenewing(t *testing.T) {
 			if tc.was != "" {
 				sc.Status.Credential = &v1alpha1.SpokeCredential{ExpirationTime: metav1.NewTime(expiresAt)}
 				sc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionCredentialValid, Reason: tc.was, Status: metav1.ConditionTrue}}
+			}
+			if tc.other {
+				sc.Status.Credential.ExpirationTime = metav1.NewTime(expiresAt.Add(-time.Hour))
 			}
 			n := news{seen: &spoke.Observation{Connected: tc.connected, Served: servedBy, Credential: tokenOf(expiresAt)}, renewing: r.renewing(secret)}
 			status := statusOf(sc, n, now)

@@ -160,7 +160,7 @@ func credential(s *v1alpha1.SpokeCluster, now time.Time) output.Cell {
 	c := s.Status.Credential
 	switch {
 	case c != nil && now.Before(c.ExpirationTime.Time):
-		return output.Cell{Text: "expires in " + duration.HumanDuration(c.ExpirationTime.Sub(now)), Tone: toneIf(valid.Reason == v1alpha1.ReasonExpiring, output.Warn)}
+		return output.Cell{Text: "expires in " + duration.HumanDuration(c.ExpirationTime.Sub(now)), Tone: toneIf(valid.Reason == v1alpha1.ReasonExpiring || valid.Reason == v1alpha1.ReasonUnmanaged, output.Warn)}
 	case c != nil:
 		return output.Cell{Text: "expired", Tone: output.Bad}
 	case valid.Status == metav1.ConditionTrue:

@@ -111,14 +111,13 @@ func (p Plan) Seconds() int64 { return int64(max(p.Life, MinLife) / time.Second)
 // Renewed returns the kubeconfig with the new token, after it has checked what the spoke has granted. The errors do not
 // quote the token.
 func (p Plan) Renewed(secret *corev1.Secret, token string, now time.Time, scale float64) ([]byte, error) {
-	before := secret.Data[v1alpha1.KubeconfigKey]
-	after, err := kubeconfig.WithToken(before, token)
+	after, err := kubeconfig.WithToken(secret.Data[v1alpha1.KubeconfigKey], token)
 	if err != nil {
 		return nil, errors.New("the spoke has not granted a valid token")
 	}
 	credential, bound := kubeconfig.TokenOf(after)
 	switch {
-	case credential == nil || !kubeconfig.SameButToken(before, after):
+	case credential == nil:
 		return nil, errors.New("the spoke has not granted a token of a ServiceAccount")
 	case *bound != p.Bound:
 		return nil, errors.New("the spoke has granted a token of another ServiceAccount, or one that is not bound to the same Secret")
