@@ -275,7 +275,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		Client: local.GetClient(), Live: local.GetAPIReader(), Provider: provider, HubID: hubID, Namespace: o.namespace, EvaluatorNamespaces: o.evaluatorNamespaces(),
 		Brake: held, Rules: rules, Failures: failures, Evaluation: poller, Renewals: renewals, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout, TrackingLabels: fields(o.trackingLabels), Log: mgr.GetLogger(),
 	}
-	if err = members.SetupWithManager(local); err != nil {
+	if err := members.SetupWithManager(local); err != nil {
 		return err
 	}
 	// (1) Deployment → AlertRule

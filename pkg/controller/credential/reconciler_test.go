@@ -358,7 +358,8 @@ func TestRenewWaitsAfterAFailure(t *testing.T) {
 		t.Errorf("waits %s, and then %s: %d requests", wait, left, len(w.spoke.requests))
 	}
 	w.now = w.now.Add(wait)
-	if w.reconcile(); len(w.spoke.requests) != 2 {
+	w.reconcile()
+	if len(w.spoke.requests) != 2 {
 		t.Errorf("%d requests", len(w.spoke.requests))
 	}
 }
