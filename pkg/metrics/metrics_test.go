@@ -262,6 +262,7 @@ func TestOwn(t *testing.T) {
 	HeldDeletions.WithLabelValues("a", "generate")
 	DeletionHolds.WithLabelValues("generate")
 	EvaluatorPolls.WithLabelValues("answered")
+	TokenRenewals.WithLabelValues(TokenRenewed)
 	EvaluatorPollDuration.WithLabelValues()
 	propagated.WithLabelValues(fromAlertRule, "false")
 
