@@ -229,7 +229,7 @@ func TestOutput(t *testing.T) {
 }
 
 // sample matches a command that a page shows, with its output.
-var sample = regexp.MustCompile("(?ms)^```\n\\$ kubectl rulefleet (\\S+)[^\n]*\n(.*?)^```$")
+var sample = regexp.MustCompile("(?ms)^```\n\\$ kubectl rulefleet (\\S+)[^\n]*\n(.*?\n)?```$")
 
 // TestDocumentedOutput compares the outputs in docs/how-to/plugin.md with the golden files. Those of join and
 // unjoin need a spoke, and are compared by TestJoin.
