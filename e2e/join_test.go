@@ -40,7 +40,10 @@ import (
 )
 
 // kubectlRulefleet is the plugin with a person's kubeconfig: a context for each cluster, by its name.
-type kubectlRulefleet struct{ kubeconfig string }
+type kubectlRulefleet struct {
+	kubeconfig string
+	printed    strings.Builder // by all commands
+}
 
 // pluginFor writes a kubeconfig with administrators of the clusters, and the hub as the current context.
 func pluginFor(t *testing.T, hub *fleet.Member, spokes ...*fleet.Member) *kubectlRulefleet {
@@ -66,7 +69,7 @@ func pluginWith(t *testing.T, kubeconfigs map[string][]byte) *kubectlRulefleet {
 	}
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	must(t, clientcmd.WriteToFile(*all, file))
-	return &kubectlRulefleet{file}
+	return &kubectlRulefleet{kubeconfig: file}
 }
 
 // run runs the plugin within this process, and returns its exit code and what it printed.
@@ -79,6 +82,7 @@ func (k *kubectlRulefleet) run(t *testing.T, args ...string) (code int, stdout, 
 	}
 	code = plugin.Run(t.Context(), e, append([]string{"--kubeconfig=" + k.kubeconfig}, args...))
 	t.Logf("kubectl rulefleet %s: %d\n%s%s", strings.Join(args, " "), code, out.String(), errOut.String())
+	k.printed.WriteString(out.String() + errOut.String())
 	return code, out.String(), errOut.String()
 }
 
@@ -93,6 +97,31 @@ func (k *kubectlRulefleet) expect(t *testing.T, code int, words string, args ...
 		t.Errorf("kubectl rulefleet %s: it does not print %q", strings.Join(args, " "), words)
 	}
 	return stdout
+}
+
+// varying is what differs between two runs of a command: addresses, times, and numbers of rules.
+var varying = regexp.MustCompile(`https://[^,\s]+|\d{4}-\d\d-\d\dT[\d:]+Z|\(\d+ `)
+
+// documented fails unless the commands that have run printed each line that docs/how-to/plugin.md shows as the output of
+// a subcommand, apart from what it waits for, and a question that --yes answers.
+func (k *kubectlRulefleet) documented(t *testing.T, subcommand string) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "docs", "how-to", "plugin.md"))
+	must(t, err)
+	_, shown, found := strings.Cut(string(page), "```\n$ kubectl rulefleet "+subcommand+" ")
+	if !found {
+		t.Fatalf("docs/how-to/plugin.md does not show the output of %s", subcommand)
+	}
+	shown, _, _ = strings.Cut(shown, "```")
+	printed := strings.Split(varying.ReplaceAllString(k.printed.String(), "…"), "\n")
+	for _, line := range strings.Split(strings.TrimSpace(shown), "\n")[1:] {
+		if strings.HasPrefix(line, "Waiting: ") || strings.Contains(line, "[y/N]") {
+			continue
+		}
+		if !slices.Contains(printed, varying.ReplaceAllString(line, "…")) {
+			t.Errorf("docs/how-to/plugin.md shows a line that %s has not printed:\n%s", subcommand, line)
+		}
+	}
 }
 
 // joinTest is a fleet whose only spoke is registered with the plugin.
@@ -301,6 +330,7 @@ func (j *joinTest) first(t *testing.T) {
 	spoke := j.Spoke(spokeA)
 	joiner := pluginWith(t, map[string][]byte{"hub": j.Hub.Kubeconfig(), spokeA: j.joiner})
 	joiner.expect(t, exit.OK, "Spoke eu-1: the hub manages the rules in the spoke (labels: env=prod,region=eu)", j.join("-l", "env=prod,region=eu")...)
+	joiner.documented(t, "join")
 	s, cfg := registered(t, j.Hub)
 	if s.Labels["env"] != "prod" || s.Labels[v1alpha1.RegistrationLabel] != "true" || len(s.Annotations) != 1 || s.Annotations[v1alpha1.RenewTokenAnnotation] != "true" {
 		t.Errorf("the Secret has labels %v and annotations %v", s.Labels, s.Annotations)
@@ -614,6 +644,7 @@ func (j *joinTest) unjoin(t *testing.T) {
 	}
 	j.k.expect(t, exit.OK, "its tokens are revoked", "unjoin", spokeA, "--spoke-context", spokeA, "--yes") // it goes on where it was
 	j.k.expect(t, exit.Missing, "there is no spoke", "unjoin", spokeA, "--yes")
+	j.k.documented(t, "unjoin")
 	for _, o := range []client.Object{
 		&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{},
 	} {
