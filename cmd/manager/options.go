@@ -131,7 +131,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.metricsService, "metrics-service", "rulefleet-metrics", "`name` of the Service in the manager's namespace through which metrics are scraped; with https, the webhook's certificate authority issues a certificate for it")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 disables them")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "elect one of several replicas as leader, with a Lease in the manager's namespace")
-	f.StringVar(&o.evaluatorSpaces, "evaluator-namespaces", allNamespaces, "comma-separated `namespaces` of the spokes whose Prometheus and ThanosRuler objects can be chosen to evaluate the rules; * for all."+
+	f.StringVar(&o.evaluatorSpaces, "evaluator-namespaces", allNamespaces, "comma-separated `namespaces` of the spokes whose Prometheus and ThanosRuler objects can be chosen automatically to evaluate the rules; * for all."+
 		" spec.evaluatorRefs of a SpokeCluster can name objects in other namespaces")
 	f.StringVar(&o.operatorSpaces, "prometheus-operator-namespaces", "", "comma-separated `namespaces` of the spokes to search for prometheus-operator if it does not run in the namespace of the Prometheus;"+
 		" Rulefleet reads the flags of prometheus-operator to know from which namespaces it takes PrometheusRules")
