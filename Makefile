@@ -178,7 +178,7 @@ test-units: programs ## Run the tests of all packages but the end-to-end tests.
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
 	@# Most of them keep the cores busy, as control planes do. With more side by side, each only takes longer.
-	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 6 -skip '^TestFault|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
+	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 8 -skip '^TestFault|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
 
 .PHONY: test-wars
 test-wars: programs ## Have another client undo what the manager writes, and restore etcd of the hub and of spokes.

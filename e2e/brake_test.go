@@ -48,10 +48,21 @@ func TestBrake(t *testing.T) {
 		for i := range n {
 			must(t, m.Client.Create(t.Context(), deployment("shop", fmt.Sprintf("web-%02d", i))))
 		}
-		must(t, f.Register(t.Context(), m.Name(), nil))
 	}
 	dir := t.TempDir()
 	f.manager = startManager(t, f.Fleet, dir)
+	// Times have seconds. The order of two equal ones is not known, so deletions would be suspect after a restart.
+	eventually(t, "the template is older than what is made from it", func(ctx context.Context) error {
+		tmpl := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: builtIn}}
+		err := f.Hub.Client.Get(ctx, client.ObjectKeyFromObject(tmpl), tmpl)
+		if err == nil && time.Since(tmpl.CreationTimestamp.Time) < time.Second {
+			err = errors.New("it is from this second")
+		}
+		return err
+	})
+	for _, m := range []*fleet.Member{f.first, f.second} {
+		must(t, f.Register(t.Context(), m.Name(), nil))
+	}
 	f.restart = func(args ...string) {
 		must(t, f.manager.Kill())
 		f.manager = startManagerWith(t, f.Fleet, fleet.ManagerOptions{Dir: dir, Args: args})
