@@ -24,7 +24,7 @@ func (b *Brake) beware(name string, left time.Duration) {
 func (l *ledger) beware(until time.Time) {
 	l.wary, l.doubted = until, until
 	if l.tripped() {
-		l.until = l.wary
+		l.until, l.due = l.wary, l.wary
 		l.each(func(_, _ key, e *entry) {
 			if !e.suspect {
 				e.until = l.wary

@@ -69,6 +69,8 @@ type ledger struct {
 	held, suspects int
 	// until is when the last of the deletions held because of the count is released; zero if none is held.
 	until time.Time
+	// due is when the first of them may be released. Until then, they do not have to be looked at.
+	due time.Time
 	// wary is until when all deletions are held: before a restart there were held deletions, or the spoke became
 	// another cluster. doubted is until when the cluster is the cause.
 	wary, doubted time.Time
@@ -163,6 +165,9 @@ func (l *ledger) admit(now time.Time, owner key, d Deletion) (left time.Duration
 		return 0, true
 	}
 	// Another mass deletion while the first is held may be another mistake, and is held for as long.
+	if !l.tripped() {
+		l.due = now.Add(l.span)
+	}
 	l.until = now.Add(l.span)
 	l.put(owner, d.Key, &entry{until: l.until})
 	l.held++
@@ -253,10 +258,18 @@ func (l *ledger) roll(now time.Time) {
 
 // release releases the deletions that were held for the span.
 func (l *ledger) release(now time.Time) {
+	if now.Before(l.due) {
+		return
+	}
+	l.due = l.until
 	l.each(func(owner, _ key, e *entry) {
-		if !e.suspect && !now.Before(e.until) {
+		switch {
+		case e.suspect:
+		case !now.Before(e.until):
 			l.clear(e)
 			l.woken = append(l.woken, owner)
+		case e.until.Before(l.due):
+			l.due = e.until
 		}
 	})
 	if !now.Before(l.until) {

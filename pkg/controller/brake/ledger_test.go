@@ -114,6 +114,15 @@ func TestLedger(t *testing.T) {
 			},
 			held: 40, left: 40, tripped: true, woken: 40,
 		},
+		"two other masses meanwhile, and the time of the second is over": {
+			then: func(l *ledger) int {
+				want(l, at(span-2*time.Minute), 60, 100, 140)
+				want(l, at(span-time.Minute), 60, 200, 240)
+				want(l, at(span), 60, 20, 60)
+				return want(l, at(2*span-2*time.Minute), 60, 100, 140) + want(l, at(2*span-2*time.Minute), 60, 200, 240)
+			},
+			held: 40, left: 40, tripped: true, woken: 80,
+		},
 		"another mass meanwhile, and the time of both is over": {
 			then: func(l *ledger) int {
 				want(l, at(span-time.Minute), 60, 100, 140)
