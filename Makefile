@@ -178,7 +178,7 @@ test-units: programs ## Run the tests of all packages but the end-to-end tests.
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
 	@# Most of them keep the cores busy, as control planes do. With more side by side, each only takes longer.
-	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 8 -skip '^TestFault|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
+	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 6 -skip '^TestFault|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
 
 .PHONY: test-wars
 test-wars: programs ## Have another client undo what the manager writes, and restore etcd of the hub and of spokes.
@@ -223,11 +223,11 @@ e2e: e2e-build ## Create a hub and spokes by kind, run the end-to-end tests ther
 	@$(E2E) all
 
 .PHONY: e2e-build
-e2e-build: controlplane promtool image
+e2e-build: controlplane promtool plugin image
 	@.ci/step 'e2e: build' env CGO_ENABLED=0 go test -c -o bin/e2e.test ./e2e
 
 .PHONY: e2e-start
-e2e-start: e2e-build ## Create those clusters, load the image, install the chart, register the spokes.
+e2e-start: e2e-build ## Create those clusters, load the image, and install and join with the kubectl plugin.
 	@$(E2E) start
 
 .PHONY: e2e-test
@@ -254,7 +254,7 @@ FUZZTIME ?= 10s
 .PHONY: fuzz
 fuzz: ## Fuzz each target of pkg/evaluator, pkg/rule/... and pkg/spoke/kubeconfig for FUZZTIME (10s).
 	@for package in $$(go list ./pkg/evaluator ./pkg/rule/... ./pkg/spoke/kubeconfig); do \
-		targets=$$(go test -list '^Fuzz' $$package | grep '^Fuzz'); \
+		targets=$$(go test -list '^Fuzz' $$package | awk '/^Fuzz/'); \
 		for target in $$targets; do .ci/step "fuzzing: $$target" go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x $$package; done; \
 	done
 

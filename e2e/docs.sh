@@ -39,6 +39,7 @@ make -s helm
 mkdir "$work/bin"
 ln -s "$root/bin/tools/helm" "$work/bin/helm"
 ln -s "$(type -P kubectl || echo "$root/bin/k8s/kubectl")" "$work/bin/kubectl"
+ln -s "$root/bin/kubectl-rulefleet" "$work/bin/kubectl-rulefleet"
 kind version >/dev/null
 ln -s "$kind_path" "$work/bin/kind"
 export PATH=$work/bin:$PATH
@@ -98,7 +99,7 @@ helm uninstall rulefleet --namespace "$namespace" --wait
 say "$how: from the installation to the uninstallation"
 script=$(
 	commands $how/install.md '' '## Uninstall'
-	commands $how/register.md | sed "s|--spoke-context eu-1|& --server $server|; s|^server=.*|server=$server|"
+	commands $how/register.md | sed "s|--spoke-context eu-1 |&--server $server |; s|^server=.*|server=$server|"
 	commands $how/upgrade.md
 	# A reader is slower. The lease of the former installation has to run out, and then the
 	# leader puts the CA into the webhook's configuration.

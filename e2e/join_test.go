@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -186,6 +187,7 @@ func TestJoin(t *testing.T) {
 	})
 	t.Run("removed rights are named", j.removedRights)
 	t.Run("several Prometheus", j.severalPrometheus)
+	t.Run("from Argo CD", j.fromArgoCD)
 	t.Run("static", j.static)
 	t.Run("unjoin", j.unjoin)
 	t.Run("unjoin by hand", j.byHand)
@@ -565,6 +567,33 @@ func (j *joinTest) severalPrometheus(t *testing.T) {
 
 // static registers the spoke with a token that does not expire. A renewal without the flags keeps the kind of the token,
 // and how long it is valid.
+// fromArgoCD registers the spoke again with what Argo CD knows of it, and lists the cluster that it cannot register.
+func (j *joinTest) fromArgoCD(t *testing.T) {
+	admin := j.Spoke(spokeA).RESTConfig()
+	access, err := json.Marshal(map[string]any{"tlsClientConfig": map[string]any{"caData": admin.CAData, "certData": admin.CertData, "keyData": admin.KeyData}})
+	must(t, err)
+	must(t, j.Hub.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "argocd"}}))
+	clusters := map[string]string{spokeA: string(access), "us-9": `{"execProviderConfig":{"command":"argocd-k8s-auth"}}`}
+	for name, config := range clusters {
+		must(t, j.Hub.Client.Create(t.Context(), &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "argocd", Name: "cluster-" + name, Labels: map[string]string{"argocd.argoproj.io/secret-type": "cluster", "tier": name}},
+			StringData: map[string]string{"name": name, "server": admin.Host, "config": config},
+		}))
+	}
+	before, _ := registered(t, j.Hub)
+	j.k.expect(t, exit.Missing, "no cluster in namespace argocd", "join", "--from-argocd", "tier=none")
+	j.k.expect(t, exit.Usage, "Argo CD has the addresses", "join", "--from-argocd", "", "--spoke-context", spokeA)
+	j.k.expect(t, exit.OK, "(Secret argocd/cluster-eu-1 of Argo CD)", "join", "--from-argocd", "tier="+spokeA, "--prometheus", "auto")
+	got, _ := registered(t, j.Hub)
+	if !maps.Equal(got.Labels, before.Labels) || bytes.Equal(got.Data[v1alpha1.KubeconfigKey], before.Data[v1alpha1.KubeconfigKey]) {
+		t.Errorf("the labels were %v and are %v; or the token is the same", before.Labels, got.Labels)
+	}
+	out := j.k.expect(t, exit.Failed, "1 of 2 clusters are not registered. Their Secrets: cluster-us-9", "join", "--from-argocd", "", "--prometheus", "auto", "--dry-run", "-o", "name")
+	if !strings.Contains(out, "secret/"+spokeA) {
+		t.Errorf("it would not register %s:\n%s", spokeA, out)
+	}
+}
+
 func (j *joinTest) static(t *testing.T) {
 	isStatic := func() {
 		t.Helper()

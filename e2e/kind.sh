@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../kind/common.sh"
 cd "$root"
 
 # The spokes and their labels, as in e2e/suite_test.go.
-declare -A spokes=([eu-1]='env=prod region=eu' [us-1]='env=dev region=us')
+declare -A spokes=([eu-1]=env=prod,region=eu [us-1]=env=dev,region=us)
 binary=$root/bin/e2e.test
 
 step() { .ci/step "$@"; }
@@ -17,11 +17,19 @@ prepare_hub() {
 	on hub create namespace "$namespace" --dry-run=client -o yaml | on hub apply --server-side -f - >/dev/null
 	on hub label --overwrite namespace "$namespace" pod-security.kubernetes.io/enforce=restricted \
 		pod-security.kubernetes.io/enforce-version=latest >/dev/null
-	local name
+	local name verb=install
+	[[ -z $(on hub -n "$namespace" get secrets -l owner=helm,name=rulefleet -o name) ]] || verb=upgrade
+	rulefleet "$verb" --set-string image.repository="${E2E_IMAGE%:*}" --set-string image.tag="${E2E_IMAGE##*:}"
 	for name in "${!spokes[@]}"; do
-		# shellcheck disable=SC2086
-		kind/register "$name" ${spokes[$name]}
+		rulefleet join "$name" --spoke-context "kind-$prefix-$name" --server "https://$prefix-$name-control-plane:6443" -l "${spokes[$name]}"
 	done
+}
+
+# rulefleet runs the kubectl plugin, as a person with the kubeconfigs of all clusters does.
+rulefleet() {
+	local files=("$(kubeconfig_of hub)") name
+	for name in "${!spokes[@]}"; do files+=("$(kubeconfig_of "$name")"); done
+	(IFS=: && KUBECONFIG="${files[*]}" "$root/bin/kubectl-rulefleet" --context "kind-$prefix-hub" "$@")
 }
 
 # registered checks that no earlier run of the tests has uninstalled everything.
@@ -46,8 +54,8 @@ start() {
 	touch "$dir/$tests_mark"
 	step 'e2e: clusters' kind/up "${!spokes[@]}"
 	step 'e2e: image into the hub' "$0" load
-	step 'e2e: registration' "$0" prepare
-	step 'e2e: chart' "$0" suite -test.run '^$'
+	step 'e2e: installation and registration' "$0" prepare
+	step 'e2e: values of the suite' "$0" suite -test.run '^$'
 }
 
 # tests runs the suite that also runs on processes, then the tests that need kind, which end with an
@@ -55,10 +63,10 @@ start() {
 tests() {
 	require_image
 	local log=$dir/tests.log
-	registered || step 'e2e: registration' "$0" prepare
+	registered || step 'e2e: installation and registration' "$0" prepare
 	step 'e2e: suite' "$0" suite -test.v -test.timeout 20m -test.skip '^Test(Fault|Kind)' | tee "$log"
 	count "$log" 20 'suite on kind'
-	step 'e2e: installation' "$0" suite -test.v -test.timeout 20m -test.run '^TestKind' | tee "$log"
+	step 'e2e: life of an installation' "$0" suite -test.v -test.timeout 20m -test.run '^TestKind' | tee "$log"
 	count "$log" 1 'tests of the installation'
 	step 'e2e: commands of the docs' e2e/docs.sh
 }
@@ -123,7 +131,7 @@ require_image() {
 	require_docker
 	docker image inspect "$E2E_IMAGE" >/dev/null 2>&1 || fail "image $E2E_IMAGE not found; build it with 'make image'"
 	# The tests must be built already, so that their time does not include the build.
-	[[ -x $binary ]] || fail "$binary not found; build it with 'make e2e-build'"
+	[[ -x $binary && -x bin/kubectl-rulefleet ]] || fail "$binary or bin/kubectl-rulefleet not found; build them with 'make e2e-build'"
 }
 
 case ${1:-} in

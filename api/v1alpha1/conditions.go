@@ -36,7 +36,8 @@ const (
 	ConditionEvaluating = "Evaluating"
 	// ConditionCredentialValid is True while the credential in the kubeconfig has not expired. It is False
 	// when it has expired, or when the spoke rejects it, and Unknown if the credential does not say when it
-	// expires. It does not affect ConditionReady: an expired credential does when the spoke rejects it.
+	// expires. It does not affect ConditionReady. When the spoke
+	// rejects the credential, ConditionConnected and ConditionReady are False as well.
 	ConditionCredentialValid = "CredentialValid"
 )
 
@@ -204,7 +205,7 @@ const (
 	// is left. The message says how to renew it.
 	ReasonExpiring = "Expiring"
 	// ReasonRenewed is CredentialValid=True: the manager has renewed the token. The message says when it expires,
-	// and until when the manager renews it again.
+	// and when the manager renews it again.
 	ReasonRenewed = "Renewed"
 	// ReasonUnmanaged is CredentialValid=True with a warning: kubectl rulefleet join has asked the manager to
 	// renew the token, but another client has written the kubeconfig since. The manager does not change it.

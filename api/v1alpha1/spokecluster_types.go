@@ -114,7 +114,7 @@ type SpokeClusterSpec struct {
 // TenantSelection selects namespaces of the hub: those that are listed by name, and those that match the
 // selector. Platform namespaces (openshift, and those whose names begin with kube- or openshift-) are selected
 // only if they are listed in names.
-// +kubebuilder:validation:XValidation:rule="has(self.names) || has(self.selector)",message="no namespace is selected; list names, or set a label selector; an empty list of names selects none, and an empty selector ({}) selects every namespace"
+// +kubebuilder:validation:XValidation:rule="has(self.names) || has(self.selector)",message="no namespace is selected; list names, or set a label selector; an empty list of names selects none, and an empty selector ({}) selects all namespaces except platform namespaces"
 type TenantSelection struct {
 	// names lists namespaces of the hub by name. An empty list selects none.
 	// +optional

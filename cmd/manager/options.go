@@ -117,8 +117,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.prometheusFeatures, "prometheus-features", "", "comma-separated `names` of the features that every Prometheus in the fleet enables (--enable-feature), such as promql-experimental-functions")
 	f.StringVar(&o.allowKubeconfig, "allow-kubeconfig", "", "comma-separated `names` of features that kubeconfigs of spokes can use although they are refused by default: loopback, link-local (addresses of the server),"+
 		" http (plain http), insecure-tls (insecure-skip-tls-verify), proxy-url; SPOKE=NAME allows a feature for one spoke only. loopback and link-local also apply to spec.evaluatorRefs[].url of a SpokeCluster")
-	f.StringVar(&o.protectedLabels, "protected-labels", "", "comma-separated `labels` of alerts, such as team, that decide who is notified; AlertRules in the manager's own namespace can set them, all others cannot,"+
-		" and the labels of their series are removed as well. The label namespace is always protected: it has the namespace of the rule in the spoke")
+	f.StringVar(&o.protectedLabels, "protected-labels", "", "comma-separated `labels` of alerts, such as team, that decide who is notified; only AlertRules in the manager's own namespace can set them;"+
+		" they are also removed from the alerts of all other AlertRules if the series have them. The label namespace is always protected: it has the namespace of the rule in the spoke")
 	f.DurationVar(&o.tenancy.MinInterval, "tenant-min-interval", rule.DefaultMinInterval, "minimum `duration` in spec.interval of AlertRules outside of the manager's own namespace")
 	f.IntVar(&o.tenantMaxRules, "tenant-max-rules", defaultTenantRules, "maximum `number` of AlertRules in each hub namespace other than the manager's own and the one of generated AlertRules; later ones wait (reason LimitExceeded), and accepted ones stay. 0 for no limit")
 	f.BoolVar(&o.tenancy.EnforceNamespace, "enforce-namespace", false, "restrict the expressions of AlertRules outside of the manager's own namespace to series whose label namespace is the namespace of the AlertRule; generated AlertRules are not restricted")
@@ -143,7 +143,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.trackingLabels, "tracking-labels", "", "comma-separated `labels` and domains of labels that are not copied from the Secret of a spoke to its SpokeCluster. Add the labels by which a GitOps tool tracks its objects: otherwise the tool may prune the SpokeCluster."+
 		" Those of Kubernetes, Argo CD, Flux, kapp and Rancher Fleet are never copied")
 	f.BoolVar(&o.renewTokens, "renew-tokens", true, "renew the tokens of spokes that kubectl rulefleet join has registered, when a third of their life is left")
-	f.Float64Var(&o.renewalScale, "renewal-scale", 1, "`factor`, at most 1, by which the age at which tokens of spokes are renewed is multiplied; for tests")
+	f.Float64Var(&o.renewalScale, "renewal-scale", 1, "`factor`, at most 1, for the age at which the tokens of spokes are renewed; for tests")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "`port` of the admission webhook; 0 disables it")
 	f.StringVar(&o.webhookService, "webhook-service", "rulefleet-webhook", "`name` of the Service in the manager's namespace through which the hub's API server calls the webhook")
 	f.StringVar(&o.webhookConfig, "webhook-config", "rulefleet", "`name` of the ValidatingWebhookConfiguration whose caBundle the manager maintains; it does not have to exist")

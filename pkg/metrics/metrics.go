@@ -66,7 +66,7 @@ var (
 	EvaluatorPolls = counter(Metric{
 		Name: "rulefleet_evaluator_polls_total", Labels: []string{"outcome"},
 		Help: "Number of polls of the Prometheus and ThanosRulers of spokes, by outcome (answered; failed; refused: Rulefleet is not allowed to query it). A poll consists of all requests that are needed to read all rules once.",
-		Use:  "A persistent share of `failed` means that a Prometheus is down or slow (alert `RulefleetEvaluatorUnreachable`). `refused` counts spokes without the permission [evaluate](../how-to/register.md#the-permission-to-query-prometheus), which may be intended.",
+		Use:  "A persistent share of `failed` means that a Prometheus is down or slow (alert `RulefleetEvaluatorUnreachable`). `refused` means that the spoke does not grant the permission [evaluate](../how-to/register.md#the-permission-to-query-prometheus), which may be intended.",
 	})
 	// EvaluatorPollDuration is the duration of answered polls.
 	EvaluatorPollDuration = histogram(Metric{

@@ -31,7 +31,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 )
 
-// manifest is that of a release: an object that goes, and one that stays.
+// manifest is that of a release: an object that goes, and those that stay.
 const manifest = `---
 # Source: rulefleet/templates/serviceaccount.yaml
 apiVersion: v1
@@ -44,6 +44,20 @@ apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata:
   name: alertrules.rulefleet.io
+  annotations: {helm.sh/resource-policy: keep}
+---
+# Source: rulefleet/templates/crds.yaml
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: alertruletemplates.rulefleet.io
+  annotations: {helm.sh/resource-policy: keep}
+---
+# Source: rulefleet/templates/crds.yaml
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: spokeclusters.rulefleet.io
   annotations: {helm.sh/resource-policy: keep}
 `
 

@@ -115,7 +115,7 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonForbidden, On: []string{row, ready, stalled},
 		Meaning: "Rulefleet's account in the spoke is not allowed to write the rule.",
-		Remedy:  "Run `kubectl rulefleet join` (or `kind/register`) again with the same options, or grant the permission that the message names.",
+		Remedy:  "Run `kubectl rulefleet join` again with the same options, or grant the permission that the message names.",
 	},
 	{
 		Name: v1alpha1.ReasonQuotaExceeded, On: []string{row, ready, stalled},

@@ -90,7 +90,7 @@ var ofSpokes = []Reason{
 		Message: "the spoke rejects the credential (401); put a kubeconfig with a valid credential into the Secret",
 		Meaning: "The spoke rejects the credential (401). It has expired or was revoked. If it has expired, the message says when, and" +
 			" CredentialValid has the reason Expired.",
-		Remedy: "[Register the spoke again](../how-to/register.md#renew-tokens) with the same options (`kubectl rulefleet join` or `kind/register`), or put a kubeconfig with a valid credential into the Secret.",
+		Remedy: "[Register the spoke again](../how-to/register.md#renew-tokens) with the same options (`kubectl rulefleet join`), or put a kubeconfig with a valid credential into the Secret.",
 	},
 	{
 		Name: v1alpha1.ReasonCredentialValid, On: []string{credential},
@@ -143,9 +143,9 @@ var ofSpokes = []Reason{
 		Meaning: "The account lacks the permissions that the message names, as verbs and resources. If reading Deployments or namespaces is" +
 			" forbidden, the reason is on Connected. If reading PrometheusRules is forbidden, it is on PrometheusRuleServed. If only writing" +
 			" PrometheusRules is forbidden, it is on Ready.",
-		Remedy: "Run `kubectl rulefleet join` (or `kind/register`) again with the same options, or apply [spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml)" +
-			" of the installed version in the spoke: `kubectl --context SPOKE apply -f spoke-access.yaml`. If the" +
-			" permission to query Prometheus was left out, add `-l 'app.kubernetes.io/component!=evaluate'`. If the account has other" +
+		Remedy: "Run `kubectl rulefleet join` again with the same options, or apply [spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml)" +
+			" of the installed version in the spoke: `kubectl --context SPOKE apply -f spoke-access.yaml`. To" +
+			" leave out the optional permissions, add `-l 'app.kubernetes.io/component notin (evaluate, renew)'`. If the account has other" +
 			" ClusterRoles, add the permissions there, and check that they are bound. Rulefleet notices it within 30 s.",
 	},
 	{
@@ -171,8 +171,8 @@ var ofSpokes = []Reason{
 		Meaning: "The spoke is the same cluster as the spoke that the message names: the UIDs of their namespaces `kube-system` are equal." +
 			" The other spoke remains in use.",
 		Remedy: "Decide which of the two to give up, and delete its Secret. The one that you keep takes over, or remains in use, without a" +
-			" gap. When it is Ready, replace the other name in placements of AlertRules and in `spec.clusters` of templates: rules that are placed" +
-			" only on it are removed from the cluster. Then delete the SpokeCluster of the one that you gave up.",
+			" gap. When the spoke that you keep is Ready, replace the other name in placements of AlertRules and in `spec.clusters` of templates." +
+			" Rules that are placed only on the other name are removed from the cluster. Then delete the SpokeCluster with the other name.",
 	},
 	{
 		Name: v1alpha1.ReasonIdentityChanged, On: []string{connected, served, ready},

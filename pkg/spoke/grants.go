@@ -59,7 +59,7 @@ func (e *grantError) Error() string {
 		words = append(words, verbs+" "+n.resource.String())
 	}
 	return "Rulefleet's account in the spoke lacks permissions: " + strings.Join(words, ", ") + "; run kubectl rulefleet join again with the same options, or apply charts/rulefleet/files/spoke-access.yaml of this version there" +
-		" (with -l 'app.kubernetes.io/component!=evaluate' to leave out queries to Prometheus)"
+		" (with -l 'app.kubernetes.io/component notin (evaluate, renew)' to leave out the optional permissions)"
 }
 
 // lack returns an error if any of some needs is missing. The error names all missing permissions, so that they

@@ -12,9 +12,9 @@ import (
 
 // Spoke is a spoke, as the person who runs the plugin sees it.
 type Spoke struct {
-	// Context is the context of the person's kubeconfig.
-	Context string
-	Client  client.Client
+	// Origin says where the address and the credential are from, such as "context eu-1".
+	Origin string
+	Client client.Client
 	// Config has the address and the certificate authority. Its credential is the person's.
 	Config *rest.Config
 }
@@ -37,15 +37,20 @@ func (h *Hub) Spoke(name string) (*Spoke, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading context %s of the kubeconfig: %w", name, err)
 	}
+	return h.SpokeOf("context "+name, cfg)
+}
+
+// SpokeOf connects with an address and a credential. origin says where they are from.
+func (h *Hub) SpokeOf(origin string, cfg *rest.Config) (*Spoke, error) {
 	cfg = h.Flags.WrapConfigFn(cfg)
 	c, err := newClient(cfg)
 	if err != nil {
 		return nil, err
 	}
 	if err := rest.LoadTLSFiles(cfg); err != nil {
-		return nil, fmt.Errorf("reading the certificates of context %s: %w", name, err)
+		return nil, fmt.Errorf("reading the certificates of %s: %w", origin, err)
 	}
-	return &Spoke{Context: name, Client: c, Config: cfg}, nil
+	return &Spoke{Origin: origin, Client: c, Config: cfg}, nil
 }
 
 // As returns a client for the spoke with another credential: a token.

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// fieldManager is also that of kind/register, so that either can renew what the other has registered.
+	// fieldManager is that of everything that a join applies, except for the kubeconfig.
 	fieldManager = "rulefleet-register"
 	// account is the name of the ServiceAccount in the spoke.
 	account = "rulefleet-spoke"

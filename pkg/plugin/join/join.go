@@ -32,13 +32,21 @@ type options struct {
 	duration, timeout                   time.Duration
 	noEvaluate, noPolicy, noRenew       bool
 	suspend, force, dryRun              bool
+
+	// argocd selects clusters of Argo CD, if fromArgoCD is set.
+	argocd, argocdNamespace string
+	fromArgoCD              bool
+	// access is the connection to use in place of a context, or nil.
+	access *cluster.Spoke
+	// newLabels are the labels of a spoke that is not registered yet and for which labels are not set.
+	newLabels map[string]string
 }
 
 // New returns the command join.
 func New(e *env.Env) *cobra.Command {
 	o := &options{}
 	cmd := &cobra.Command{
-		Use:   "join NAME --spoke-context CONTEXT",
+		Use:   "join {NAME --spoke-context CONTEXT | --from-argocd SELECTOR}",
 		Short: "Register a cluster as a spoke, or renew its credential",
 		Long: `Register a cluster as a spoke, or renew its credential.
 
@@ -48,10 +56,13 @@ permissions in both clusters first. The manager renews the token before it expir
 
 You can run the command again at any time: it replaces the token, and corrects what was changed. The labels, the kind
 of the token and its duration stay as they are, unless you set --labels, --auth or --duration. --server,
---no-evaluate, --no-renew and --no-policy are not remembered: set them again.`,
+--no-evaluate, --no-renew and --no-policy are not remembered: set them again.
+
+With --from-argocd, the command registers the clusters that Argo CD on the hub has, if it logs in to them with a bearer
+token or a client certificate. It lists the others, with the reason.`,
 		Example: `  kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 -l env=prod,region=eu
-  kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 --dry-run -o yaml`,
-		Args:              cobra.ExactArgs(1),
+  kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 --dry-run -o yaml
+  kubectl rulefleet join --from-argocd env=prod`,
 		ValidArgsFunction: e.CompleteSpokeArg,
 	}
 	f := cmd.Flags()
@@ -68,21 +79,29 @@ of the token and its duration stay as they are, unless you set --labels, --auth 
 	f.BoolVar(&o.force, "force-conflicts", false, "overwrite changes that other clients made to the same fields")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the objects, and write nothing")
 	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait until the spoke is Ready; 0 does not wait")
+	argoFlags(cmd, o)
 	_ = cmd.RegisterFlagCompletionFunc("spoke-context", e.CompleteContexts)
 	_ = cmd.RegisterFlagCompletionFunc("auth", cobra.FixedCompletions([]string{authToken, authStatic}, cobra.ShellCompDirectiveNoFileComp))
 	p := e.Printer(cmd, output.FormatYAML, output.FormatJSON, output.FormatName)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.fromArgoCD {
+			return joinArgoCD(cmd.Context(), e, o, p)
+		}
 		o.name = args[0]
-		j, err := prepare(cmd.Context(), e, o, p)
-		if err != nil {
-			return err
-		}
-		if o.dryRun {
-			return j.show()
-		}
-		return j.run(cmd.Context())
+		return join(cmd.Context(), e, o, p)
 	}
 	return cmd
+}
+
+func join(ctx context.Context, e *env.Env, o *options, p *output.Printer) error {
+	j, err := prepare(ctx, e, o, p)
+	if err != nil {
+		return err
+	}
+	if o.dryRun {
+		return j.show()
+	}
+	return j.run(ctx)
 }
 
 // joining is a join whose preflight has passed.
@@ -113,8 +132,10 @@ func prepare(ctx context.Context, e *env.Env, o *options, p *output.Printer) (*j
 	if j.hub, err = e.Hub.Connect(); err != nil {
 		return nil, err
 	}
-	if j.spoke, err = e.Hub.Spoke(o.context); err != nil {
-		return nil, err
+	if j.spoke = o.access; j.spoke == nil {
+		if j.spoke, err = e.Hub.Spoke(o.context); err != nil {
+			return nil, err
+		}
 	}
 	if err := j.chooseEndpoint(); err != nil {
 		return nil, err
@@ -154,7 +175,7 @@ func (j *joining) renews() bool { return !j.noRenew && j.auth == authToken }
 func (j *joining) checkFlags() error {
 	var err error
 	switch {
-	case j.context == "":
+	case j.context == "" && j.access == nil:
 		return exit.New(exit.Usage, "List them: kubectl config get-contexts", "--spoke-context is missing: the context of the spoke in your kubeconfig")
 	case j.auth != "" && j.auth != authToken && j.auth != authStatic:
 		return exit.New(exit.Usage, "", "--auth %q is not known; use token or static", j.auth)
@@ -191,7 +212,7 @@ func (j *joining) chooseEndpoint() error {
 	}
 	if cfg.Insecure {
 		return exit.New(exit.Usage, "Put the certificate authority of the spoke into the context: kubectl config set-cluster --certificate-authority FILE --embed-certs",
-			"context %s skips the verification of the API server's certificate, which the hub refuses", j.context)
+			"%s skips the verification of the API server's certificate, which the hub refuses", j.spoke.Origin)
 	}
 	warning, err := checkServer(j.endpoint.server)
 	if warning != "" {
@@ -230,6 +251,9 @@ func (j *joining) checkSecret(ctx context.Context) error {
 	var s corev1.Secret
 	err := j.hub.Get(ctx, client.ObjectKey{Namespace: j.namespace, Name: j.name}, &s)
 	if apierrors.IsNotFound(err) {
+		if len(j.labels) == 0 {
+			j.labels = j.newLabels
+		}
 		return j.chooseCredential(nil)
 	}
 	if err != nil {
@@ -313,7 +337,7 @@ func (j *joining) show() error {
 	}
 	objects = append(objects, s)
 	for i, o := range objects {
-		where := "in the spoke, context " + j.context
+		where := "in the spoke, " + j.spoke.Origin
 		if i >= inSpoke {
 			where = "on the hub"
 		}
@@ -349,7 +373,7 @@ func (j *joining) wantedSpoke() *v1alpha1.SpokeCluster {
 }
 
 func (j *joining) run(ctx context.Context) error {
-	j.Say("In the spoke (context %s): ServiceAccount %s/%s and its permissions", j.context, cluster.DefaultNamespace, account)
+	j.Say("In the spoke (%s): ServiceAccount %s/%s and its permissions", j.spoke.Origin, cluster.DefaultNamespace, account)
 	if err := j.grant(ctx); err != nil {
 		return err
 	}
@@ -387,7 +411,7 @@ func (j *joining) run(ctx context.Context) error {
 
 // register writes the Secret on the hub. The kubeconfig has a field manager of its own, which the manager shares to renew
 // the token without force. A field manager that applies fewer fields than before gives up the others, and a field without
-// one is removed: so a Secret of an earlier version, or of kind/register, is shared before it is given up.
+// one is removed: so a Secret of an earlier version is shared before it is given up.
 func (j *joining) register(ctx context.Context, config []byte) error {
 	put := func(manager string, s *corev1.Secret) func() error {
 		return func() error { return j.putAs(ctx, j.hub, manager, s) }

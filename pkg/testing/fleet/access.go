@@ -113,7 +113,7 @@ func spokeAccess() []client.Object {
 	})...)
 }
 
-// InstallSpokePolicy limits the manager's account in a spoke by the policy that kind/register applies.
+// InstallSpokePolicy limits the manager's account in a spoke by the policy that kubectl rulefleet join applies.
 func (f *Fleet) InstallSpokePolicy(ctx context.Context, spoke *Member) error {
 	path := filepath.Join(f.root, "charts", "rulefleet", "files", "spoke-policy.yaml")
 	data, err := os.ReadFile(path)

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSpokeAccessIsWhatIsRegistered holds what the suite runs with in the spokes to what
-// kind/register gives there.
+// kubectl rulefleet join gives there.
 func TestSpokeAccessIsWhatIsRegistered(t *testing.T) {
 	given := rulesOf(t, "ClusterRole")
 	runsWith := map[string][]rbacv1.PolicyRule{}

@@ -15,7 +15,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 )
 
-// KindOptions describe existing kind clusters, which kind/up created and kind/register registered.
+// KindOptions describe existing kind clusters, which kind/up created and e2e/kind.sh registered.
 type KindOptions struct {
 	// Dir is the folder of their kubeconfigs, NAME.kubeconfig; "" is $KIND_DIR, else bin/kind.
 	Dir string
