@@ -86,7 +86,7 @@ func TestGranted(t *testing.T) {
 
 // All that can be missing fits, with what to do about it.
 func TestGrantErrorFits(t *testing.T) {
-	if f := disconnected((grants{missing: append(append(append([]need{}, readsWorkloads...), readsRules...), writesRules...)}).lack(writesRules)); !strings.HasSuffix(f.Message, "to leave out queries to Prometheus)") {
+	if f := disconnected((grants{missing: append(append(append([]need{}, readsWorkloads...), readsRules...), writesRules...)}).lack(writesRules)); !strings.HasSuffix(f.Message, "to leave out the optional permissions)") {
 		t.Errorf("the message is cut: %s", f.Message)
 	}
 }

@@ -28,7 +28,7 @@ const (
 	reserved    = "names that begin with __ are reserved for Prometheus; use another name"
 	alertname   = "label alertname holds the name of the alert; set spec.alert instead"
 	noCluster   = "no cluster is selected; list names, or set a label selector; an empty selector ({}) selects every cluster"
-	noTenant    = "no namespace is selected; list names, or set a label selector; an empty list of names selects none, and an empty selector ({}) selects every namespace"
+	noTenant    = "no namespace is selected; list names, or set a label selector; an empty list of names selects none, and an empty selector ({}) selects all namespaces except platform namespaces"
 	placeholder = "the name of an alert must not contain placeholders, because Alertmanager routes match it; put values that differ by cluster into labels"
 	zero        = "the interval must not be zero; leave it out to use the interval of Prometheus"
 	twice       = "the severity is set twice; set either severity or labels.severity"
