@@ -14,7 +14,6 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimp
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 API := ./api/v1alpha1
-APPLY_CONFIGURATION := api/v1alpha1/applyconfiguration
 CRDS := charts/rulefleet/files/crds
 WEBHOOKS := charts/rulefleet/files/webhook
 CHART := charts/rulefleet
@@ -65,10 +64,10 @@ dist: helm $(TOOLS)/sbom $(TOOLS)/dist ## Make the files of release VERSION in b
 generate: $(TOOLS)/controller-gen ## Generate code, CRDs and their reference, the webhook configuration, the lists of metrics and reasons, the pages of the plugin's commands, the chart's schema and README, and images.
 	@mkdir -p bin $(CRDS) $(WEBHOOKS)
 	@touch bin/.generate-started
-	$(TOOLS)/controller-gen object crd applyconfiguration paths=$(API) output:crd:dir=$(CRDS)
+	$(TOOLS)/controller-gen object crd paths=$(API) output:crd:dir=$(CRDS)
 	$(TOOLS)/controller-gen webhook paths=./pkg/webhook output:webhook:dir=$(WEBHOOKS)
 	@# What was not written again belongs to a type that is gone.
-	@find $(APPLY_CONFIGURATION) $(CRDS) $(WEBHOOKS) -type f ! -newer bin/.generate-started -print -delete
+	@find $(CRDS) $(WEBHOOKS) -type f ! -newer bin/.generate-started -print -delete
 	$(MAKE) --no-print-directory docs/reference/api.md docs/reference/metrics.md docs/reference/reasons.md docs/cli chart-docs images
 
 # The reference is the kinds and types, and what crd-ref-docs leaves out: constants.

@@ -9,7 +9,6 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +genclient
 // +kubebuilder:resource:shortName=ar,categories=rulefleet
 // +kubebuilder:printcolumn:name="Alert",type=string,JSONPath=`.spec.alert`
 // +kubebuilder:printcolumn:name="Severity",type=string,JSONPath=`.spec.severity`
@@ -349,6 +348,3 @@ type ClusterStatus struct {
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitzero"`
 }
-
-// GetConditions returns the conditions of the AlertRule.
-func (r *AlertRule) GetConditions() []metav1.Condition { return r.Status.Conditions }

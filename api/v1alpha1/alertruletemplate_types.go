@@ -9,8 +9,6 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +genclient
-// +genclient:nonNamespaced
 // +kubebuilder:resource:scope=Cluster,shortName=art,categories=rulefleet
 // +kubebuilder:printcolumn:name="Alert",type=string,JSONPath=`.spec.alert`
 // +kubebuilder:printcolumn:name="Severity",type=string,JSONPath=`.spec.severity`

@@ -3,6 +3,5 @@
 // every Deployment that matches) and SpokeCluster (the membership of a spoke).
 //
 // +kubebuilder:object:generate=true
-// +kubebuilder:ac:generate=true
 // +groupName=rulefleet.io
 package v1alpha1

@@ -12,9 +12,6 @@ const Group = "rulefleet.io"
 // GroupVersion is the group and version of every kind in this package.
 var GroupVersion = schema.GroupVersion{Group: Group, Version: "v1alpha1"}
 
-// SchemeGroupVersion is GroupVersion, under the name that generated code expects.
-var SchemeGroupVersion = GroupVersion
-
 var schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 
 // AddToScheme registers the kinds of this package in a scheme.

@@ -10,8 +10,6 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +genclient
-// +genclient:nonNamespaced
 // +kubebuilder:resource:scope=Cluster,shortName=spoke;spokes,categories=rulefleet
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`

@@ -2,8 +2,6 @@ package membership
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	applyv1alpha1 "github.com/rulefleet/rulefleet/api/v1alpha1/applyconfiguration/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -43,10 +40,15 @@ func silent(string) {}
 // reverting that, mirror returns the SpokeCluster as it is and the time until the next attempt. Otherwise it
 // returns nil, and the event of the write triggers the next reconcile.
 func (r *Reconciler) mirror(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, labels map[string]string) (*v1alpha1.SpokeCluster, time.Duration, error) {
-	apply := applyv1alpha1.SpokeCluster(sc.Name).WithLabels(labels).WithFinalizers(v1alpha1.LeaveFinalizer)
-	meant, err := json.Marshal(apply) // which sorts the labels
-	u := &unstructured.Unstructured{}
-	if err = errors.Join(err, u.UnmarshalJSON(meant)); err != nil {
+	u := &unstructured.Unstructured{} // it has only the fields that are applied
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SpokeCluster"))
+	u.SetName(sc.Name)
+	if len(labels) > 0 { // otherwise it would own an empty map
+		u.SetLabels(labels)
+	}
+	u.SetFinalizers([]string{v1alpha1.LeaveFinalizer})
+	meant, err := u.MarshalJSON() // which sorts the labels
+	if err != nil {
 		return nil, 0, fmt.Errorf("encoding SpokeCluster %s: %w", sc.Name, err)
 	}
 	u.SetResourceVersion(sc.ResourceVersion) // the next version in the cache is not older than this write
