@@ -2,7 +2,7 @@
 // them.
 //
 // It reconciles one AlertRule on one spoke at a time, so that a bad rule or a bad spoke does not delay others.
-// rule.Decide decides from the caches of the hub and the spoke. When nothing differs, no request is sent.
+// delivery.Decide decides from the caches of the hub and the spoke. When nothing differs, no request is sent.
 package distribute
 
 import (

@@ -6,7 +6,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 )
 
-// The parsing budget of a spoke in units of rule.ParsingCost: per second on average, about 1 % of a processor,
+// The parsing budget of a spoke in units of promql.ParsingCost: per second on average, about 1 % of a processor,
 // and as a burst. The burst suffices to parse all of a spoke with 2,000 common rules after a restart.
 const (
 	parsingRate  = 3_000

@@ -61,7 +61,7 @@ type series struct {
 	checked    bool
 }
 
-// needs are the selectors of a PrometheusRule at one generation; see rule.SelectorNeeds.
+// needs are the selectors of a PrometheusRule at one generation; see promql.Needs.
 type needs struct {
 	generation int64
 	of         [][]string

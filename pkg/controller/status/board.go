@@ -1,5 +1,5 @@
 // Package status writes AlertRule.status; nothing else does. Verdicts arrive in memory, through the Board, and
-// rule.Status turns them into a status. Changes within a second make one write.
+// rollup.Status turns them into a status. Changes within a second make one write.
 package status
 
 import (

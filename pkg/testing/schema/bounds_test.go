@@ -15,7 +15,7 @@ import (
 
 // inSelector is a path into a label selector. Its fields have no bounds: the type is
 // Kubernetes' own, and markers can't reach into it. The size of a request bounds them,
-// and rule.Validate parses every selector.
+// and the validator parses every selector.
 var inSelector = regexp.MustCompile(`\.(selector|workloads|ruleSelector|ruleNamespaceSelector)\.match`)
 
 // TestBounds breaks every bound of every field, one at a time: the API server has to
