@@ -21,7 +21,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// TestFaultHub breaks the hub and the manager. Another test (TestFormerLeader…) checks that a former leader
+// TestFaultHub breaks the hub and the manager. Another test (TestLeaderElection) checks that a former leader
 // writes nothing.
 func TestFaultHub(t *testing.T) {
 	t.Parallel()

@@ -239,7 +239,7 @@ func TestNotSwapped(t *testing.T) {
 	})
 }
 
-// OnIdentity is called only for spokes that become another cluster or are confirmed.
+// Lifecycle.Replaced is called only for spokes that become another cluster or are confirmed.
 func TestOnIdentity(t *testing.T) {
 	for name, tc := range map[string]struct {
 		was, accepted, is string

@@ -14,9 +14,9 @@ import (
 // maxRemembered limits the number of cached results of a Validator, to the rules of a large hub.
 const maxRemembered = 1 << 16
 
-// Validator is Rule, Template and their warnings with a cache, for objects that are validated repeatedly, such as
-// an AlertRule once for each of its spokes. Validating takes up to half a second, so results are
-// cached by UID and generation, which identify the spec. Use New to create one.
+// Validator validates AlertRules and AlertRuleTemplates, and remembers the results by UID and generation, which
+// identify the spec: an AlertRule is validated for each of its spokes, and that takes up to half a second. Use New
+// to create one.
 type Validator struct {
 	options Options
 	answers *lru.Cache
