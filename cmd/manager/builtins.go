@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule/builtin"
@@ -31,6 +32,19 @@ type builtIns struct {
 	configMap client.ObjectKey
 	backoff   wait.Backoff
 	log       logr.Logger
+}
+
+// setupBuiltIns adds the upkeep of the built-in templates to the hub's manager.
+func setupBuiltIns(mgr manager.Manager, state *corev1.ConfigMap, log logr.Logger, o *options) error {
+	err := mgr.Add(&builtIns{
+		client: mgr.GetClient(), reader: mgr.GetAPIReader(), backoff: builtInsBackoff, log: log,
+		templates: builtin.Templates(builtin.Options{KubeStateMetrics: o.kubeStateMetrics, Enabled: o.enabledTemplates}),
+		configMap: client.ObjectKeyFromObject(state),
+	})
+	if err != nil {
+		return fmt.Errorf("setting up the built-in templates: %w", err)
+	}
+	return nil
 }
 
 // Start retries until all templates are applied, or ctx ends. It returns nil because the process also

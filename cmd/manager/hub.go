@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"os"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -10,12 +13,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
 
 // hubConfigMap stores the state of a hub: its id, its CustomResourceDefinitions (hub.Kinds), and the
@@ -29,6 +39,75 @@ const (
 	// of them.
 	builtInsKindKey = "builtins-kind"
 )
+
+// startTimeout limits the time for reading and writing objects on the hub before the manager starts.
+const startTimeout = 30 * time.Second
+
+// hubConfig returns the configuration for connecting to the hub.
+func hubConfig(o *options, identity string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the hub (--kubeconfig): %w", err)
+	}
+	// It identifies the replica in audit logs, and the operator in managedFields.
+	cfg.UserAgent = contest.Manager + "/" + version + " (" + identity + ")"
+	// The number of concurrent reconciles limits the requests, in addition to the API server's own
+	// priority and fairness.
+	cfg.QPS = -1
+	// A host that is down does not refuse connections, so connecting needs a timeout.
+	cfg.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
+	return cfg, nil
+}
+
+// prepareHub creates the objects that are needed on the hub, and reads the hub's id.
+func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o *options) (*corev1.ConfigMap, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	httpClient, err := rest.HTTPClientFor(impatient(cfg))
+	if err != nil {
+		return nil, finalError{fmt.Errorf("connecting to the hub: %w", err)}
+	}
+	defer utilnet.CloseIdleConnectionsFor(httpClient.Transport) // it is only used for this attempt
+	c, err := client.New(cfg, client.Options{Scheme: scheme, HTTPClient: httpClient, Mapper: hubMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the hub: %w", err)
+	}
+	if err := checkCRDs(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := ensureNamespace(ctx, c, o.generatedNamespace); err != nil {
+		return nil, err
+	}
+	if o.ownCertificate() {
+		if err := certs.Prepare(ctx, c, o.certificates()); err != nil {
+			return nil, err
+		}
+	}
+	state, err := hubState(ctx, c, o)
+	if err != nil {
+		return nil, err
+	}
+	// It is done before this replica takes the Lease, which shows until when there was a leader.
+	if _, err := hub.NewKinds(c, c, o.recordKeys(), clock.RealClock{}, nil).Learn(ctx); err != nil {
+		return nil, err //nolint:wrapcheck // it has all details
+	}
+	return state, nil
+}
+
+// noticeDeadConnections makes client-go detect within seconds that the other end of a connection is
+// gone. Its defaults take 45 s, which is longer than the outage of a spoke may stay undetected.
+func noticeDeadConnections() {
+	for name, seconds := range map[string]string{
+		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10",
+		"HTTP2_PING_TIMEOUT_SECONDS":      "5",
+	} {
+		if os.Getenv(name) == "" {
+			_ = os.Setenv(name, seconds)
+		}
+	}
+}
 
 // hubMapper knows the few kinds that are used on the hub. Discovery would send requests that fail
 // while the hub is down, at a time when nothing retries them.

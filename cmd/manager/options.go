@@ -103,6 +103,24 @@ func parse(args []string, out io.Writer) (*options, error) {
 	o := &options{}
 	f := flag.NewFlagSet("rulefleet-manager", flag.ContinueOnError)
 	f.SetOutput(out)
+	o.define(f)
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil, flag.ErrHelp
+		}
+		return nil, fmt.Errorf("%w; see --help", err)
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q; see --help", f.Arg(0))
+	}
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// define defines the flags.
+func (o *options) define(f *flag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` of the hub; if empty, $KUBECONFIG, the pod's ServiceAccount or ~/.kube/config is used")
 	f.StringVar(&o.namespace, "namespace", ownNamespace(), "the manager's own `namespace`, which holds the Secrets of the spokes; AlertRules in it can write to any namespace of the spokes")
 	f.StringVar(&o.generatedNamespace, "generated-namespace", "rulefleet-generated", "hub `namespace` of the AlertRules that templates generate; created if missing")
@@ -154,19 +172,6 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.logLevel, "log-level", "info", "minimum `level` of log entries: debug, info, warn or error")
 	f.BoolVar(&o.releaseSpokes, "release-spokes", false, "remove Rulefleet's finalizer from every SpokeCluster and exit; for use after Rulefleet was uninstalled. Nothing is changed in the spokes")
 	f.BoolVar(&o.version, "version", false, "print the version and exit")
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return nil, flag.ErrHelp
-		}
-		return nil, fmt.Errorf("%w; see --help", err)
-	}
-	if f.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q; see --help", f.Arg(0))
-	}
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
-	return o, nil
 }
 
 func (o *options) validate() error {

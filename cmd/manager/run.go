@@ -4,34 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
-	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/continuity"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
@@ -46,19 +35,11 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
-	"github.com/rulefleet/rulefleet/pkg/rule/builtin"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
-	"github.com/rulefleet/rulefleet/pkg/spoke/renewal"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
 )
-
-// startTimeout limits the time for reading and writing objects on the hub before the manager starts.
-const startTimeout = 30 * time.Second
-
-// readyTimeout limits a check of /readyz.
-const readyTimeout = time.Second
 
 // releaseTimeout limits the time for which a replica that exits by itself tries to release the Lease.
 const releaseTimeout = 5 * time.Second
@@ -113,11 +94,7 @@ func run(ctx context.Context, o *options) error {
 	unfenced := rest.CopyConfig(cfg)
 	cfg.Wrap(fence.Wrap) // from here on, only the leader writes
 	propagation := metrics.NewPropagation(clock.RealClock{})
-	provider := spoke.NewProvider(spoke.Options{
-		HubID: hubID, UserAgent: cfg.UserAgent, Allow: o.allow, Limits: o.limits, Intervals: o.intervals, Wrap: fence.Wrap, Log: log,
-		Stands:              func(o metav1.Object) bool { _, stands := rule.StandsFor(o, hubID); return stands },
-		EvaluatorNamespaces: o.evaluatorNamespaces(), OperatorNamespaces: fields(o.operatorSpaces),
-	})
+	provider := newProvider(hubID, cfg.UserAgent, fence, log, o)
 	keeper, informer := &certs.Keeper{}, newInformer(guard, o.intervals)
 	mgr, err := newManager(cfg, provider, scheme, keeper, informer, lock, log, o)
 	if err != nil {
@@ -129,14 +106,8 @@ func run(ctx context.Context, o *options) error {
 	if err := setup(ctx, mgr, fence, provider, propagation, state, o); err != nil {
 		return err
 	}
-	local := mgr.GetLocalManager()
-	err = local.Add(&builtIns{
-		client: local.GetClient(), reader: local.GetAPIReader(), backoff: builtInsBackoff, log: log,
-		templates: builtin.Templates(builtin.Options{KubeStateMetrics: o.kubeStateMetrics, Enabled: o.enabledTemplates}),
-		configMap: client.ObjectKeyFromObject(state),
-	})
-	if err != nil {
-		return fmt.Errorf("setting up the built-in templates: %w", err)
+	if err := setupBuiltIns(mgr.GetLocalManager(), state, log, o); err != nil {
+		return err
 	}
 	record := func(ctx context.Context) error { return recordRestore(ctx, unfenced, scheme, o) }
 	if err := work(ctx, mgr, fence, guard, record); err != nil {
@@ -144,6 +115,15 @@ func run(ctx context.Context, o *options) error {
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// newProvider returns the Provider, which writes to spokes only while the fence is open.
+func newProvider(hubID, userAgent string, fence *leader.Fence, log logr.Logger, o *options) *spoke.Provider {
+	return spoke.NewProvider(spoke.Options{
+		HubID: hubID, UserAgent: userAgent, Allow: o.allow, Limits: o.limits, Intervals: o.intervals, Wrap: fence.Wrap, Log: log,
+		Stands:              func(o metav1.Object) bool { _, stands := rule.StandsFor(o, hubID); return stands },
+		EvaluatorNamespaces: o.evaluatorNamespaces(), OperatorNamespaces: fields(o.operatorSpaces),
+	})
 }
 
 // fence returns the fence that blocks the writes of a replica that is not the leader.
@@ -217,18 +197,15 @@ func recordRestore(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme
 	return nil
 }
 
-// setup adds the controllers, in the order of the data flow.
+// setup creates the controllers with what they share, and adds them to the manager.
 func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, provider *spoke.Provider, propagation *metrics.Propagation, state *corev1.ConfigMap, o *options) error {
 	local, hubID := mgr.GetLocalManager(), o.hubIDOf(state)
 	if err := hub.SetupIndexes(ctx, local.GetFieldIndexer(), hubID, o.generatedNamespace); err != nil {
 		return fmt.Errorf("setting up the hub's indexes: %w", err)
 	}
-	guard := hub.Guard{
-		Live:  live.New(local.GetAPIReader(), clock.RealClock{}),
-		Kinds: hub.NewKinds(local.GetAPIReader(), local.GetClient(), o.recordKeys(), clock.RealClock{}, fence.Former),
-	}
-	if err := local.Add(guard.Kinds); err != nil {
-		return fmt.Errorf("setting up the tracking of CustomResourceDefinitions: %w", err)
+	guard, err := newGuard(local, fence, o)
+	if err != nil {
+		return err
 	}
 	witness := hub.NewWitness()
 	tenants := hub.NewTenants(ctx, local.GetCache(), o.namespace, o.generatedNamespace)
@@ -265,7 +242,6 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		Evaluators: []func(string){poller.Kick, distributor.EvaluatorsChanged},
 	})
 
-	// (0) Secret → spoke
 	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard, generator: generator, distributor: distributor}
 	renewals, err := renewTokens(local, provider, o)
 	if err != nil {
@@ -275,37 +251,68 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		Client: local.GetClient(), Live: local.GetAPIReader(), Provider: provider, HubID: hubID, Namespace: o.namespace, EvaluatorNamespaces: o.evaluatorNamespaces(),
 		Brake: held, Rules: rules, Failures: failures, Evaluation: poller, Renewals: renewals, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout, TrackingLabels: fields(o.trackingLabels), Log: mgr.GetLogger(),
 	}
-	if err := members.SetupWithManager(local); err != nil {
-		return err
-	}
-	// (1) Deployment → AlertRule
-	if err := generator.SetupWithManager(mgr, provider); err != nil {
-		return err
-	}
-	// (2) AlertRule → PrometheusRule
-	if err := mgr.Add(poller); err != nil {
-		return fmt.Errorf("setting up the polls of evaluators: %w", err)
-	}
-	if err := distributor.SetupWithManager(ctx, mgr, provider); err != nil {
-		return err
-	}
-	// before the deletions of (1) and (2)
 	braker := &brake.Reconciler{
 		Client: local.GetClient(), Brake: held, Changed: provider.Changed, Recorder: recorder, Contests: contests,
 		Engaged: func(name string) bool { return provider.Spoke(name) != nil },
 	}
-	if err := braker.SetupWithManager(local); err != nil {
+	statuses := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator, Tenants: tenants, Places: places, Metrics: o.checkMetrics, Contests: contests, Intervals: o.intervals}
+	c := &controllers{provider: provider, members: members, generator: generator, poller: poller, distributor: distributor, braker: braker, statuses: statuses}
+	return c.add(ctx, mgr)
+}
+
+// newGuard returns the Guard, and adds the tracking of its kinds.
+func newGuard(mgr manager.Manager, fence *leader.Fence, o *options) (hub.Guard, error) {
+	guard := hub.Guard{
+		Live:  live.New(mgr.GetAPIReader(), clock.RealClock{}),
+		Kinds: hub.NewKinds(mgr.GetAPIReader(), mgr.GetClient(), o.recordKeys(), clock.RealClock{}, fence.Former),
+	}
+	if err := mgr.Add(guard.Kinds); err != nil {
+		return guard, fmt.Errorf("setting up the tracking of CustomResourceDefinitions: %w", err)
+	}
+	return guard, nil
+}
+
+// controllers are the parts that setup has created and that add adds to the manager.
+type controllers struct {
+	provider    *spoke.Provider
+	members     *membership.Reconciler
+	generator   *generate.Reconciler
+	poller      *evaluate.Poller
+	distributor *distribute.Reconciler
+	braker      *brake.Reconciler
+	statuses    *status.Reconciler
+}
+
+// add adds the controllers to the manager, in the order of the data flow.
+func (c *controllers) add(ctx context.Context, mgr mcmanager.Manager) error {
+	local := mgr.GetLocalManager()
+	// (0) Secret → spoke
+	if err := c.members.SetupWithManager(local); err != nil {
+		return err
+	}
+	// (1) Deployment → AlertRule
+	if err := c.generator.SetupWithManager(mgr, c.provider); err != nil {
+		return err
+	}
+	// (2) AlertRule → PrometheusRule
+	if err := mgr.Add(c.poller); err != nil {
+		return fmt.Errorf("setting up the polls of evaluators: %w", err)
+	}
+	if err := c.distributor.SetupWithManager(ctx, mgr, c.provider); err != nil {
+		return err
+	}
+	// before the deletions of (1) and (2)
+	if err := c.braker.SetupWithManager(local); err != nil {
 		return err
 	}
 	// (3) verdicts → status
-	reconciler := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator, Tenants: tenants, Places: places, Metrics: o.checkMetrics, Contests: contests, Intervals: o.intervals}
-	if err := reconciler.SetupWithManager(local); err != nil {
+	if err := c.statuses.SetupWithManager(local); err != nil {
 		return err
 	}
-	if err := countFleet(local, provider, reconciler, poller); err != nil {
+	if err := countFleet(local, c.provider, c.statuses, c.poller); err != nil {
 		return err
 	}
-	return (&status.TemplateReconciler{Client: local.GetClient(), Validator: validator}).SetupWithManager(local)
+	return (&status.TemplateReconciler{Client: local.GetClient(), Validator: c.statuses.Validator}).SetupWithManager(local)
 }
 
 // renewTokens adds the controller that renews the tokens of spokes. It returns nil if that is switched off.
@@ -326,140 +333,4 @@ func renewTokens(mgr manager.Manager, provider *spoke.Provider, o *options) (mem
 		return nil, err
 	}
 	return r, nil
-}
-
-func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(v1alpha1.AddToScheme(scheme))
-	return scheme
-}
-
-// newManager creates the manager. Its cache holds Secrets of the operator's own namespace only, and of
-// those only the ones that register a spoke.
-func newManager(
-	cfg *rest.Config, provider *spoke.Provider, scheme *runtime.Scheme, keeper *certs.Keeper, informer newInformerFunc,
-	lock resourcelock.Interface, log logr.Logger, o *options,
-) (mcmanager.Manager, error) {
-	shared := true // every reader copies an object before it changes it
-	lease, renew, retry := leader.LeaseDuration, leader.RenewDeadline, leader.RetryPeriod
-	registered := labels.SelectorFromSet(labels.Set{v1alpha1.RegistrationLabel: "true"})
-	mgr, err := mcmanager.New(cfg, provider, manager.Options{
-		Scheme:                              scheme,
-		MapperProvider:                      func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return hubMapper(), nil },
-		Logger:                              log,
-		LeaderElection:                      lock != nil,
-		LeaderElectionID:                    leaseName, // in metrics; the lock has its own
-		LeaderElectionResourceLockInterface: lock,
-		LeaderElectionReleaseOnCancel:       true,
-		LeaseDuration:                       &lease,
-		RenewDeadline:                       &renew,
-		RetryPeriod:                         &retry,
-		Metrics:                             metricsOptions(keeper, o),
-		HealthProbeBindAddress:              o.healthAddress,
-		WebhookServer:                       webhookServer(keeper, o),
-		Cache: cache.Options{
-			NewInformer: informer,
-			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Secret{}: {
-					Namespaces: map[string]cache.Config{o.namespace: {}},
-					Label:      registered,
-					Transform:  renewal.Trim,
-				},
-				spoke.NamespaceMetadata():     {Transform: cache.TransformStripManagedFields()},
-				&v1alpha1.AlertRule{}:         {UnsafeDisableDeepCopy: &shared},
-				&v1alpha1.AlertRuleTemplate{}: {UnsafeDisableDeepCopy: &shared},
-				&v1alpha1.SpokeCluster{}:      {UnsafeDisableDeepCopy: &shared},
-			},
-		},
-		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}, &corev1.Namespace{}}}},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("creating the manager: %w", err)
-	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return nil, fmt.Errorf("adding /healthz: %w", err)
-	}
-	if err := mgr.AddReadyzCheck("hub-cache", cacheReady(mgr.GetLocalManager().GetCache())); err != nil {
-		return nil, fmt.Errorf("adding /readyz: %w", err)
-	}
-	return mgr, nil
-}
-
-// cacheReady reports ready when all watched objects of the hub have been read once.
-func cacheReady(c cache.Cache) healthz.Checker {
-	return func(req *http.Request) error {
-		ctx, cancel := context.WithTimeout(req.Context(), readyTimeout)
-		defer cancel()
-		if !c.WaitForCacheSync(ctx) {
-			return errors.New("the hub's objects have not been read yet")
-		}
-		return nil
-	}
-}
-
-// hubConfig returns the configuration for connecting to the hub.
-func hubConfig(o *options, identity string) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("finding the hub (--kubeconfig): %w", err)
-	}
-	// It identifies the replica in audit logs, and the operator in managedFields.
-	cfg.UserAgent = contest.Manager + "/" + version + " (" + identity + ")"
-	// The number of concurrent reconciles limits the requests, in addition to the API server's own
-	// priority and fairness.
-	cfg.QPS = -1
-	// A host that is down does not refuse connections, so connecting needs a timeout.
-	cfg.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
-	return cfg, nil
-}
-
-// prepareHub creates the objects that are needed on the hub, and reads the hub's id.
-func prepareHub(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o *options) (*corev1.ConfigMap, error) {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	httpClient, err := rest.HTTPClientFor(impatient(cfg))
-	if err != nil {
-		return nil, finalError{fmt.Errorf("connecting to the hub: %w", err)}
-	}
-	defer utilnet.CloseIdleConnectionsFor(httpClient.Transport) // it is only used for this attempt
-	c, err := client.New(cfg, client.Options{Scheme: scheme, HTTPClient: httpClient, Mapper: hubMapper()})
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the hub: %w", err)
-	}
-	if err := checkCRDs(ctx, c); err != nil {
-		return nil, err
-	}
-	if err := ensureNamespace(ctx, c, o.generatedNamespace); err != nil {
-		return nil, err
-	}
-	if o.ownCertificate() {
-		if err := certs.Prepare(ctx, c, o.certificates()); err != nil {
-			return nil, err
-		}
-	}
-	state, err := hubState(ctx, c, o)
-	if err != nil {
-		return nil, err
-	}
-	// It is done before this replica takes the Lease, which shows until when there was a leader.
-	if _, err := hub.NewKinds(c, c, o.recordKeys(), clock.RealClock{}, nil).Learn(ctx); err != nil {
-		return nil, err //nolint:wrapcheck // it has all details
-	}
-	return state, nil
-}
-
-// noticeDeadConnections makes client-go detect within seconds that the other end of a connection is
-// gone. Its defaults take 45 s, which is longer than the outage of a spoke may stay undetected.
-func noticeDeadConnections() {
-	for name, seconds := range map[string]string{
-		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10",
-		"HTTP2_PING_TIMEOUT_SECONDS":      "5",
-	} {
-		if os.Getenv(name) == "" {
-			_ = os.Setenv(name, seconds)
-		}
-	}
 }
