@@ -30,24 +30,16 @@ const (
 	// manager. See quiet.
 	minQuiet  = 30 * time.Second
 	twinQuiet = 150 * time.Second
-	// settled is the time after the end of a contest within which nothing of it is shown any more, if no write
+	// hiddenAfter is the time after the end of a contest within which nothing of it is shown any more, if no write
 	// lasted longer than 4 minutes. The delay is reduced for that when writes last long, but not below
 	// slowDelay, because an opponent that is slow once can be fast later.
-	settled   = 4*time.Minute + 45*time.Second
-	slowDelay = 15 * time.Second
+	hiddenAfter = 4*time.Minute + 45*time.Second
+	slowDelay   = 15 * time.Second
 	// late is how long a write may be overdue before the object is no longer shown as contested, because nobody
 	// wants to write it.
 	late = 30 * time.Second
 	// sweepInterval is the minimum time between two sweeps of outdated data.
 	sweepInterval = time.Minute
-)
-
-// refusedFrom is the number of consecutive writes, each based on another version of the object, that must be
-// refused because another client was faster, for the object to count as contested. refusedWithin is the maximum time
-// between two of them.
-const (
-	refusedFrom   = 5
-	refusedWithin = 30 * time.Second
 )
 
 // shownFrom is the number of reverts from which an object counts as contested. A single one is drift.
@@ -111,8 +103,8 @@ type Writes struct {
 	// a start.
 	peaceful map[scope]map[uint64]peaceful
 	disputes map[Object]*dispute
-	// refused are the objects whose last writes were refused, and that are not contested.
-	refused map[Object]refusal
+	// refusals are the objects whose last writes were refused, and that are not contested.
+	refusals map[Object]refusal
 	// byRule are the disputes that may be shown.
 	byRule map[types.NamespacedName]map[Object]*dispute
 	swept  time.Duration
@@ -130,13 +122,6 @@ func (o Object) scope() scope { return scope{o.Spoke, o.Kind == SpokeCluster} }
 type peaceful struct {
 	meant, base uint64
 	at          time.Duration
-}
-
-// refusal counts consecutive writes that were refused. base is the version on which the last one was based.
-type refusal struct {
-	n    int
-	base uint64
-	at   time.Duration
 }
 
 // dispute is an object with a reverted write. Times are relative to the start.
@@ -165,7 +150,7 @@ type dispute struct {
 func New(c clock.PassiveClock, intervals interval.Scale) *Writes {
 	return &Writes{
 		clock: c, intervals: intervals, start: c.Now(), seed: maphash.MakeSeed(),
-		peaceful: map[scope]map[uint64]peaceful{}, disputes: map[Object]*dispute{}, refused: map[Object]refusal{}, byRule: map[types.NamespacedName]map[Object]*dispute{},
+		peaceful: map[scope]map[uint64]peaceful{}, disputes: map[Object]*dispute{}, refusals: map[Object]refusal{}, byRule: map[types.NamespacedName]map[Object]*dispute{},
 	}
 }
 
@@ -220,7 +205,7 @@ func (w *Writes) Wrote(write Write, answer metav1.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, meant := w.now(), w.hash(write.Meant)
-	delete(w.refused, write.Object)
+	delete(w.refusals, write.Object)
 	d := w.disputes[write.Object]
 	if d == nil || w.forgotten(d, now) {
 		w.endLocked(write.Object, d)
@@ -235,71 +220,11 @@ func (w *Writes) Wrote(write Write, answer metav1.Object) {
 	d.until = now + w.quiet(d)
 }
 
-// Lost records that a write based on a version was refused because another client was faster, and returns how long to
-// delay the next attempt: 0 if the object is not contested. An opponent may always be faster, so that no write ever
-// succeeds: this counts as a contest, too.
-func (w *Writes) Lost(write Write, base string) Turn {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := w.now()
-	d := w.disputes[write.Object]
-	contested := d != nil && d.lost && d.undos >= shownFrom
-	if !contested {
-		if !w.alwaysLocked(write.Object, w.hash(base), now) {
-			return Turn{}
-		}
-		if d == nil {
-			// Only clients that have written it since count.
-			d = &dispute{wrote: now, mark: mark{at: metav1.NewTime(w.clock.Now().Add(-w.intervals.Of(refusedWithin)))}}
-			w.disputes[write.Object] = d
-		}
-		d.meant, d.undos, d.faster = w.hash(write.Meant), max(d.undos, shownFrom-1), true
-	}
-	w.undoneLocked(d, now)
-	if !contested {
-		w.tellLocked(write, d)
-	}
-	d.until = d.next + w.intervals.Of(late)
-	return Turn{Wait: d.next - now, News: !contested}
-}
-
-// alwaysLocked counts a refused write, and reports whether there were so many that the object is contested. A second
-// write based on the same version only shows that the cache is behind.
-func (w *Writes) alwaysLocked(o Object, base uint64, now time.Duration) bool {
-	last, again := w.refused[o]
-	switch {
-	case !again || now-last.at >= w.intervals.Of(refusedWithin):
-		last = refusal{n: 1}
-	case last.base != base:
-		last.n++
-	}
-	last.base, last.at = base, now
-	w.refused[o] = last
-	if last.n < refusedFrom {
-		return false
-	}
-	delete(w.refused, o)
-	return true
-}
-
-// LostTo is Lost for callers that have the object with its managedFields. tell is called with a message when the object
-// begins to count as contested.
-func (w *Writes) LostTo(write Write, base string, found metav1.Object, tell func(message string)) time.Duration {
-	turn := w.Lost(write, base)
-	if turn.News {
-		if found != nil {
-			w.Blame(write.Object, found)
-		}
-		tell(w.Message(write.Object))
-	}
-	return turn.Wait
-}
-
 // Stands records that an object has its intended state although the operator did not write it.
 func (w *Writes) Stands(o Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.refused, o)
+	delete(w.refusals, o)
 	if d := w.disputes[o]; d != nil && d.lost {
 		d.lost, d.wrote = false, w.now()
 		d.until = d.wrote + w.quiet(d)
@@ -317,7 +242,7 @@ func (w *Writes) forget(of scope) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.peaceful, of)
-	maps.DeleteFunc(w.refused, func(o Object, _ refusal) bool { return o.scope() == of })
+	maps.DeleteFunc(w.refusals, func(o Object, _ refusal) bool { return o.scope() == of })
 	for o, d := range w.disputes {
 		if o.scope() == of {
 			w.endLocked(o, d)
@@ -370,7 +295,7 @@ func (w *Writes) delay(d *dispute) time.Duration {
 		return 0
 	}
 	doubled := w.intervals.Of(firstDelay << min(d.undos-shownFrom, 16))
-	return min(doubled, w.intervals.Of(maxDelay), max(w.intervals.Of(settled)-w.quiet(d), w.intervals.Of(slowDelay)))
+	return min(doubled, w.intervals.Of(maxDelay), max(w.intervals.Of(hiddenAfter)-w.quiet(d), w.intervals.Of(slowDelay)))
 }
 
 // quiet is how long a write must last before the object is no longer shown as contested. It is longer than any
@@ -428,7 +353,7 @@ func (w *Writes) now() time.Duration {
 			w.endLocked(o, d)
 		}
 	}
-	maps.DeleteFunc(w.refused, func(_ Object, r refusal) bool { return now-r.at >= w.intervals.Of(refusedWithin) })
+	maps.DeleteFunc(w.refusals, func(_ Object, r refusal) bool { return now-r.at >= w.intervals.Of(refusedWithin) })
 	for of, writes := range w.peaceful {
 		for key, p := range writes {
 			if now-p.at >= w.intervals.Of(memory) {

@@ -275,7 +275,7 @@ func TestNeverFirst(t *testing.T) {
 			}
 			f.pass(f.Ask(write).Wait)
 			f.Wrote(write, ours)
-			f.pass(settled)
+			f.pass(hiddenAfter)
 			if message, _ := f.shown(); message != "" {
 				t.Errorf("after its end it shows %q", message)
 			}

@@ -131,7 +131,7 @@ func (g *Guard) latest(name string) *kind {
 // expired.
 func (g *Guard) Expired(kind string) bool {
 	k := g.latest(kind)
-	return k != nil && k.history.wasRefused()
+	return k != nil && k.history.hasExpired()
 }
 
 // found records a restore, unless err is nil.

@@ -201,8 +201,8 @@ func (h *history) uncertain() bool {
 	return h.broken && (h.empty || h.last.before() != "")
 }
 
-// refused records why the API server ended or refused a watch.
-func (h *history) refused(why error) {
+// endedBy records why the API server ended or refused a watch.
+func (h *history) endedBy(why error) {
 	if !apierrors.IsResourceExpired(why) && !apierrors.IsGone(why) {
 		return
 	}
@@ -211,7 +211,7 @@ func (h *history) refused(why error) {
 	h.expired = true
 }
 
-func (h *history) wasRefused() bool {
+func (h *history) hasExpired() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.expired

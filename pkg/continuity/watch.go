@@ -84,7 +84,7 @@ func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 	}
 	options.ResourceVersion, s.expected = resumed.version, resumed.expected
 	w, err := k.inner.WatchWithContext(ctx, options)
-	k.history.refused(err)
+	k.history.endedBy(err)
 	if err == nil && resumed.confirm {
 		if err = k.confirmEmpty(ctx, resumed.version); err != nil {
 			w.Stop()
@@ -195,7 +195,7 @@ func (s *stream) run(ctx context.Context) {
 	}
 	for e := range s.inner.ResultChan() {
 		if e.Type == watch.Error {
-			s.kind.history.refused(apierrors.FromObject(e.Object))
+			s.kind.history.endedBy(apierrors.FromObject(e.Object))
 		}
 		if !s.pass(e) {
 			return
@@ -284,7 +284,7 @@ func (s *stream) first(e watch.Event) *apierrors.StatusError {
 	switch {
 	case e.Type == watch.Error:
 		if status, ok := e.Object.(*metav1.Status); ok {
-			s.kind.history.refused(apierrors.FromObject(status))
+			s.kind.history.endedBy(apierrors.FromObject(status))
 			return &apierrors.StatusError{ErrStatus: *status}
 		}
 	case e.Type == watch.Bookmark: // the server no longer has such an event, and did not say so

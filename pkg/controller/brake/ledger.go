@@ -128,7 +128,7 @@ func (l *ledger) count(now time.Time, holds sets.Set[key]) {
 // ask returns the wanted deletions that are held, and when to ask again. It forgets deletions that the owner
 // no longer wants, except those vouched for with the uid.
 func (l *ledger) ask(now time.Time, owner key, wants []Deletion, uid types.UID) (held sets.Set[key], wait time.Duration) {
-	l.settle(owner, wants, uid)
+	l.forgetUnwanted(owner, wants, uid)
 	l.roll(now)
 	for _, d := range wants {
 		left, ok := l.admit(now, owner, d)
@@ -221,8 +221,8 @@ func (l *ledger) clear(e *entry) {
 	}
 }
 
-// settle forgets deletions that an owner no longer wants.
-func (l *ledger) settle(owner key, wants []Deletion, uid types.UID) {
+// forgetUnwanted forgets deletions that an owner no longer wants.
+func (l *ledger) forgetUnwanted(owner key, wants []Deletion, uid types.UID) {
 	for k, e := range l.owners[owner] {
 		vouched := uid != "" && e.uid == uid
 		if !vouched && !slices.ContainsFunc(wants, func(d Deletion) bool { return d.Key == k }) {

@@ -9,11 +9,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,7 +27,7 @@ import (
 // apply writes the AlertRules that differ from their desired state, each independently of the others. It
 // returns how long to wait for the cache to show an earlier write, when to retry failed writes or to check that a
 // creation was seen, and whether the spoke's quota is full.
-func (r *Reconciler) apply(ctx context.Context, w *templating.Workload, desired map[string]*v1alpha1.AlertRule) (unseen, again time.Duration, refused bool, err error) {
+func (r *Reconciler) apply(ctx context.Context, w *templating.Workload, desired map[string]*v1alpha1.AlertRule) (unseen, again time.Duration, full bool, err error) {
 	var errs []error
 	for _, ar := range sorted(desired) {
 		// Check for pending writes before reading: the cache shows every write that is no longer pending.
@@ -53,7 +51,7 @@ func (r *Reconciler) apply(ctx context.Context, w *templating.Workload, desired 
 			}
 		}
 		if existing == nil && !r.quota.take(w.Cluster.Name, w.Cluster.MaxRules, w.Namespace, hub.Key(ar)) {
-			refused = true
+			full = true
 			continue
 		}
 		left, err := r.applyOne(ctx, w, ar, existing)
@@ -64,7 +62,7 @@ func (r *Reconciler) apply(ctx context.Context, w *templating.Workload, desired 
 		}
 		again = interval.Soonest(again, left)
 	}
-	return unseen, again, refused, errors.Join(errs...)
+	return unseen, again, full, errors.Join(errs...)
 }
 
 // overdue reads an AlertRule from the hub that the cache lacks, if that is long after it was created; then its write is
@@ -112,7 +110,7 @@ func (r *Reconciler) applyOne(ctx context.Context, w *templating.Workload, ar, e
 	err = r.send(ctx, ar, existing, fields, write)
 	created = err == nil || apierrors.IsConflict(err)
 	if err != nil {
-		return r.refused(ctx, ar, existing, write, err)
+		return r.failed(ctx, ar, existing, write, err)
 	}
 	return 0, nil
 }
@@ -137,7 +135,7 @@ func (r *Reconciler) send(ctx context.Context, ar, existing *v1alpha1.AlertRule,
 	}
 	if err != nil {
 		r.writes.Failed(hub.Key(ar))
-		return err //nolint:wrapcheck // refused does
+		return err //nolint:wrapcheck // failed does
 	}
 	r.writes.Wrote(hub.Key(ar), u.GetResourceVersion())
 	r.Contests.Wrote(write, u)
@@ -166,8 +164,8 @@ func (r *Reconciler) displace(ctx context.Context, w *templating.Workload, ar, e
 	return staleRetry, err // its event does not name this Deployment
 }
 
-// refused handles a failed write, and returns when to retry.
-func (r *Reconciler) refused(ctx context.Context, ar, existing *v1alpha1.AlertRule, write contest.Write, err error) (time.Duration, error) {
+// failed handles a failed write, and returns when to retry.
+func (r *Reconciler) failed(ctx context.Context, ar, existing *v1alpha1.AlertRule, write contest.Write, err error) (time.Duration, error) {
 	if maps := nulled(err); existing != nil && len(maps) > 0 {
 		return staleRetry, r.empty(ctx, existing, maps)
 	}
@@ -283,74 +281,6 @@ func (r *Reconciler) remakeNamespace(ctx context.Context, cause error) error {
 		return fmt.Errorf("creating namespace %s: %w", r.Namespace, err)
 	}
 	return nil
-}
-
-// fixed reports whether an AlertRule is for the right workload. The field is immutable, so another client
-// created one that is not.
-func fixed(desired, existing *v1alpha1.AlertRule) bool {
-	return equality.Semantic.DeepEqual(existing.Spec.Placement, desired.Spec.Placement) &&
-		equality.Semantic.DeepEqual(existing.Spec.WorkloadRef, desired.Spec.WorkloadRef)
-}
-
-// difference returns what to apply for an AlertRule, and whether that would change it. It omits fields of the
-// spec that others have changed: an edit on the hub takes precedence.
-func difference(desired, existing *v1alpha1.AlertRule) (map[string]any, bool, error) {
-	desired = desired.DeepCopy()
-	if desired.Annotations == nil {
-		desired.Annotations = map[string]string{}
-	}
-	desired.Annotations[v1alpha1.AppliedFieldsAnnotation] = templating.Applied(desired, existing)
-	if existing != nil && existing.Annotations[v1alpha1.IgnoredAnnotation] != "" && desired.Annotations[v1alpha1.IgnoredAnnotation] == "" {
-		desired.Annotations[v1alpha1.IgnoredAnnotation] = "" // omitting it would not remove one that a person wrote
-	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(desired)
-	if err != nil {
-		return nil, false, fmt.Errorf("AlertRule %s: %w", hub.Key(desired), err)
-	}
-	delete(fields, "status")
-	unstructured.RemoveNestedField(fields, "metadata", "creationTimestamp")
-	fields["apiVersion"], fields["kind"] = v1alpha1.GroupVersion.String(), "AlertRule"
-	if existing == nil {
-		return fields, true, nil
-	}
-	current, err := runtime.DefaultUnstructuredConverter.ToUnstructured(existing)
-	if err != nil {
-		return nil, false, fmt.Errorf("AlertRule %s: %w", hub.Key(existing), err)
-	}
-	// Without it, an edit that the cache does not show yet would be overwritten.
-	if err := unstructured.SetNestedField(fields, existing.ResourceVersion, "metadata", "resourceVersion"); err != nil {
-		return nil, false, fmt.Errorf("AlertRule %s: %w", hub.Key(existing), err)
-	}
-	want, _ := fields["spec"].(map[string]any)
-	have, _ := current["spec"].(map[string]any)
-	for _, field := range templating.LeftAlone(existing) {
-		path := strings.SplitN(field, ".", 2)
-		unstructured.RemoveNestedField(want, path...)
-		unstructured.RemoveNestedField(have, path...)
-	}
-	differs := !sameSpec(want, have) || !holds(existing.Labels, desired.Labels) || !holds(existing.Annotations, desired.Annotations)
-	return fields, differs, nil
-}
-
-// sameSpec compares the rest of two specs. An empty map equals a missing one.
-func sameSpec(want, have map[string]any) bool {
-	for _, spec := range []map[string]any{want, have} {
-		for field, value := range spec {
-			if m, ok := value.(map[string]any); ok && len(m) == 0 {
-				delete(spec, field)
-			}
-		}
-	}
-	return equality.Semantic.DeepEqual(want, have)
-}
-
-func holds(have, want map[string]string) bool {
-	for key, value := range want {
-		if have[key] != value {
-			return false
-		}
-	}
-	return true
 }
 
 // unfoundedOf returns the AlertRules of a Deployment that it should no longer have, and how long to wait if

@@ -21,7 +21,7 @@ type quota struct {
 
 	mu     sync.Mutex
 	spokes map[string]*share
-	// changed is called when the number of a spoke's refused workloads changes.
+	// changed is called when the number of a spoke's workloads that lack AlertRules changes.
 	changed func(spoke string)
 }
 
@@ -33,14 +33,14 @@ type share struct {
 	counts map[string]int
 	// limit is the last known limit; nil means none.
 	limit *int32
-	// refused are the workloads that lack AlertRules, and woken are those of them that will be reconciled again.
-	refused, woken sets.Set[types.NamespacedName]
+	// lacking are the workloads that lack AlertRules, and woken are those of them that will be reconciled again.
+	lacking, woken sets.Set[types.NamespacedName]
 }
 
 func (q *quota) shareLocked(spoke string) *share {
 	s := q.spokes[spoke]
 	if s == nil {
-		s = &share{rules: map[types.NamespacedName]string{}, counts: map[string]int{}, refused: sets.New[types.NamespacedName](), woken: sets.New[types.NamespacedName]()}
+		s = &share{rules: map[types.NamespacedName]string{}, counts: map[string]int{}, lacking: sets.New[types.NamespacedName](), woken: sets.New[types.NamespacedName]()}
 		if q.spokes == nil {
 			q.spokes = map[string]*share{}
 		}
@@ -90,8 +90,8 @@ func (q *quota) add(spoke, namespace string, rule types.NamespacedName) {
 	q.shareLocked(spoke).count(rule, namespace)
 }
 
-// drop stops counting an AlertRule, and returns a refused workload for which there is room now. Each call
-// returns another one, so that the room of several deletions is shared.
+// drop stops counting an AlertRule, and returns a workload that lacks AlertRules and for which there
+// is room now. Each call returns another one, so that the room of several deletions is shared.
 func (q *quota) drop(spoke string, rule types.NamespacedName) (workload types.NamespacedName, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -101,16 +101,16 @@ func (q *quota) drop(spoke string, rule types.NamespacedName) (workload types.Na
 	}
 	s.uncount(rule)
 	if workload, ok = s.next(q.percent); ok {
-		s.woken.Insert(workload) // it is refused until it is reconciled
+		s.woken.Insert(workload) // it lacks AlertRules until it is reconciled
 		return workload, true
 	}
-	if len(s.rules) == 0 && s.refused.Len() == 0 {
+	if len(s.rules) == 0 && s.lacking.Len() == 0 {
 		delete(q.spokes, spoke)
 	}
 	return workload, false
 }
 
-// next returns the refused workload to reconcile next: of the namespaces with room, that with the fewest
+// next returns the workload to reconcile next that lacks AlertRules: of the namespaces with room, that with the fewest
 // AlertRules is first. Workloads that are about to be reconciled count as well.
 func (s *share) next(percent int) (workload types.NamespacedName, ok bool) {
 	if s.limit != nil && len(s.rules)+s.woken.Len() >= int(*s.limit) {
@@ -123,7 +123,7 @@ func (s *share) next(percent int) (workload types.NamespacedName, ok bool) {
 	order := func(a, b types.NamespacedName) int {
 		return cmp.Or(cmp.Compare(s.counts[a.Namespace]+about[a.Namespace], s.counts[b.Namespace]+about[b.Namespace]), cmp.Compare(a.String(), b.String()))
 	}
-	for w := range s.refused {
+	for w := range s.lacking {
 		if !s.woken.Has(w) && s.room(w.Namespace, percent) > about[w.Namespace] && (!ok || order(w, workload) < 0) {
 			workload, ok = w, true
 		}
@@ -145,32 +145,32 @@ func (q *quota) take(spoke string, limit *int32, namespace string, rule types.Na
 	return true
 }
 
-// settle records whether a workload lacks AlertRules.
-func (q *quota) settle(spoke string, workload types.NamespacedName, refused bool) {
+// record records whether a workload lacks AlertRules.
+func (q *quota) record(spoke string, workload types.NamespacedName, lacking bool) {
 	q.mu.Lock()
 	s := q.spokes[spoke]
-	if s == nil && !refused {
+	if s == nil && !lacking {
 		q.mu.Unlock()
 		return
 	}
 	s = q.shareLocked(spoke)
-	before := s.refused.Len()
+	before := s.lacking.Len()
 	s.woken.Delete(workload)
-	if refused {
-		s.refused.Insert(workload)
+	if lacking {
+		s.lacking.Insert(workload)
 	} else {
-		s.refused.Delete(workload)
+		s.lacking.Delete(workload)
 	}
-	news, changed := s.refused.Len() != before, q.changed
+	news, changed := s.lacking.Len() != before, q.changed
 	q.mu.Unlock()
 	if news && changed != nil {
 		changed(spoke)
 	}
 }
 
-// refusedOf returns the number of a spoke's workloads that lack AlertRules. If there is room for other
+// lackingOf returns the number of a spoke's workloads that lack AlertRules. If there is room for other
 // namespaces, it also returns the first namespace that lacks them.
-func (q *quota) refusedOf(spoke string) (n int, namespace string) {
+func (q *quota) lackingOf(spoke string) (n int, namespace string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.spokes[spoke]
@@ -178,13 +178,13 @@ func (q *quota) refusedOf(spoke string) (n int, namespace string) {
 		return 0, ""
 	}
 	if s.limit != nil && len(s.rules) < int(*s.limit) {
-		for w := range s.refused {
+		for w := range s.lacking {
 			if s.room(w.Namespace, q.percent) <= 0 && (namespace == "" || w.Namespace < namespace) {
 				namespace = w.Namespace
 			}
 		}
 	}
-	return s.refused.Len(), namespace
+	return s.lacking.Len(), namespace
 }
 
 // release releases a reservation: the AlertRule was not created.
@@ -196,7 +196,7 @@ func (q *quota) release(spoke string, rule types.NamespacedName) {
 	}
 }
 
-// forget drops the refused workloads of a spoke.
+// forget drops the workloads of a spoke that lack AlertRules.
 func (q *quota) forget(spoke string) {
 	q.mu.Lock()
 	s := q.spokes[spoke]
@@ -204,8 +204,8 @@ func (q *quota) forget(spoke string) {
 		q.mu.Unlock()
 		return
 	}
-	news, changed := s.refused.Len() > 0, q.changed
-	s.refused.Clear()
+	news, changed := s.lacking.Len() > 0, q.changed
+	s.lacking.Clear()
 	s.woken.Clear()
 	if len(s.rules) == 0 {
 		delete(q.spokes, spoke)
@@ -216,12 +216,12 @@ func (q *quota) forget(spoke string) {
 	}
 }
 
-// waiting returns the refused workloads of a spoke.
+// waiting returns the workloads of a spoke that lack AlertRules.
 func (q *quota) waiting(spoke string) []types.NamespacedName {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if s := q.spokes[spoke]; s != nil {
-		return s.refused.UnsortedList()
+		return s.lacking.UnsortedList()
 	}
 	return nil
 }

@@ -29,10 +29,10 @@ func TestQuota(t *testing.T) {
 	take("s", "first", true) // counted already
 	take("s", "second", false)
 	take("t", "second", true) // another spoke's
-	q.settle("s", named("web"), true)
-	q.settle("s", named("web"), true)
-	if n, _ := q.refusedOf("s"); n != 1 || told != 1 {
-		t.Errorf("%d are refused, told %d times", n, told)
+	q.record("s", named("web"), true)
+	q.record("s", named("web"), true)
+	if n, _ := q.lackingOf("s"); n != 1 || told != 1 {
+		t.Errorf("%d lack AlertRules, told %d times", n, told)
 	}
 
 	q.release("s", named("first"))
@@ -45,9 +45,9 @@ func TestQuota(t *testing.T) {
 		t.Errorf("%v are waiting", got)
 	}
 	take("s", "third", true)
-	q.settle("s", named("web"), false)
-	if n, _ := q.refusedOf("s"); n != 0 || told != 2 {
-		t.Errorf("%d are refused, told %d times", n, told)
+	q.record("s", named("web"), false)
+	if n, _ := q.lackingOf("s"); n != 0 || told != 2 {
+		t.Errorf("%d lack AlertRules, told %d times", n, told)
 	}
 	if _, ok := q.drop("s", named("third")); ok {
 		t.Error("there is room for somebody")
@@ -69,7 +69,7 @@ func TestQuotaWakesOneForEachPlace(t *testing.T) {
 	q := &quota{}
 	for _, name := range []string{"a", "b", "c"} {
 		q.add("s", "ns", named(name))
-		q.settle("s", named("web-"+name), true)
+		q.record("s", named("web-"+name), true)
 	}
 	woken := map[types.NamespacedName]bool{}
 	for _, name := range []string{"a", "b"} {
@@ -80,7 +80,7 @@ func TestQuotaWakesOneForEachPlace(t *testing.T) {
 		t.Errorf("woken are %v", woken)
 	}
 	for workload := range woken {
-		q.settle("s", workload, true) // somebody else was faster
+		q.record("s", workload, true) // somebody else was faster
 	}
 	if _, ok := q.drop("s", named("c")); !ok {
 		t.Error("none is woken any more")
@@ -105,20 +105,20 @@ func TestQuotaSideBySide(t *testing.T) {
 	}
 }
 
-// The refused Deployments of a spoke are forgotten with it; its AlertRules count until they are gone.
+// The Deployments of a spoke that lack AlertRules are forgotten with it; its AlertRules count until they are gone.
 func TestQuotaForgets(t *testing.T) {
 	q, told := &quota{}, 0
 	q.changed = func(string) { told++ }
 	q.add("s", "ns", named("there"))
 	q.add("other", "ns", named("its"))
-	q.settle("s", named("web"), true)
-	q.settle("other", named("web"), true)
+	q.record("s", named("web"), true)
+	q.record("other", named("web"), true)
 	told = 0
 	q.forget("s")
 	q.forget("none")
-	n, _ := q.refusedOf("s")
-	if others, _ := q.refusedOf("other"); n != 0 || others != 1 || told != 1 || len(q.waiting("s")) > 0 {
-		t.Errorf("%d are refused, told %d times", n, told)
+	n, _ := q.lackingOf("s")
+	if others, _ := q.lackingOf("other"); n != 0 || others != 1 || told != 1 || len(q.waiting("s")) > 0 {
+		t.Errorf("%d lack AlertRules, told %d times", n, told)
 	}
 	if q.take("s", new(int32(1)), "ns", named("another")) {
 		t.Error("what is on the hub does not count")
@@ -129,7 +129,7 @@ func TestQuotaForgets(t *testing.T) {
 	if got := memory.Of(q, "s"); len(got) > 0 {
 		t.Errorf("remembered: %q", got)
 	}
-	q.settle("s", named("web"), true) // by a worker that had it in hand
+	q.record("s", named("web"), true) // by a worker that had it in hand
 	q.forget("s")
 	if got := memory.Of(q, "s"); len(got) > 0 {
 		t.Errorf("remembered: %q", got)
@@ -183,10 +183,10 @@ func TestQuotaOfANamespace(t *testing.T) {
 		t.Error("one that exists has lost its place, or a new one has got one")
 	}
 	for _, w := range []types.NamespacedName{of("greedy", 18), of("greedy", 19), of("b", 7), of("b", 8), of("c", 9)} {
-		q.settle("s", w, true)
+		q.record("s", w, true)
 	}
-	if n, crowded := q.refusedOf("s"); n != 5 || crowded != "greedy" {
-		t.Errorf("%d are refused, because of %q", n, crowded)
+	if n, crowded := q.lackingOf("s"); n != 5 || crowded != "greedy" {
+		t.Errorf("%d lack AlertRules, because of %q", n, crowded)
 	}
 	// The room goes to namespaces that have the fewest.
 	q.add("s", "c", of("c", 1))
@@ -208,7 +208,7 @@ func TestQuotaOfANamespace(t *testing.T) {
 	q.add("s", "b", of("b", 3))
 	q.add("s", "b", of("b", 4))
 	q.add("s", "b", of("b", 5))
-	if n, crowded := q.refusedOf("s"); n != 5 || crowded != "" {
-		t.Errorf("where the limit is reached: %d are refused, because of %q", n, crowded)
+	if n, crowded := q.lackingOf("s"); n != 5 || crowded != "" {
+		t.Errorf("where the limit is reached: %d lack AlertRules, because of %q", n, crowded)
 	}
 }

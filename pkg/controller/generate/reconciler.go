@@ -40,9 +40,9 @@ const namespaceLag = time.Second
 // reconcile as well, unless another key made the write.
 const staleRetry = time.Second
 
-// refusedRetry is when to retry a Deployment that the spoke's quota refused. It is enqueued when there is
+// quotaRetry is when to retry a Deployment that the spoke's quota refused. It is enqueued when there is
 // room; this is for room that another Deployment did not use.
-const refusedRetry = 5 * time.Minute
+const quotaRetry = 5 * time.Minute
 
 // Spokes are the engaged spokes.
 type Spokes interface {
@@ -98,7 +98,7 @@ type Reconciler struct {
 
 // Refused returns the number of Deployments of a spoke that lack AlertRules because of maxRules, and a namespace
 // that has its share if others have not.
-func (r *Reconciler) Refused(spoke string) (n int, namespace string) { return r.quota.refusedOf(spoke) }
+func (r *Reconciler) Refused(spoke string) (n int, namespace string) { return r.quota.lackingOf(spoke) }
 
 // Forget drops the state of a spoke that is no longer registered. Its AlertRules count while they are on the
 // hub.
@@ -153,8 +153,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	unseen, waits, refused, failed := r.apply(ctx, workload, desired)
-	r.quota.settle(s.Name, req.NamespacedName, refused)
+	unseen, waits, full, failed := r.apply(ctx, workload, desired)
+	r.quota.record(s.Name, req.NamespacedName, full)
 	if failed == nil && applied(unseen, waits) {
 		r.Propagation.DeploymentDone(s.Name, req.NamespacedName)
 	}
@@ -171,8 +171,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 		return reconcile.Result{}, err
 	}
 	later := time.Duration(0)
-	if refused {
-		later = r.Intervals.Of(refusedRetry)
+	if full {
+		later = r.Intervals.Of(quotaRetry)
 	}
 	return reconcile.Result{RequeueAfter: interval.Soonest(min(unseen, staleRetry), waits, unsure, unconfirmed, held, later)}, nil
 }

@@ -46,9 +46,9 @@ type failing struct {
 	rules map[types.NamespacedName]verdict
 	// leftovers are rules that could not be removed. Their AlertRules may be gone.
 	leftovers map[types.NamespacedName]verdict
-	// settled means that the verdicts are practically complete. told is the last message since then.
-	settled bool
-	told    string
+	// complete means that practically all verdicts have arrived. told is the last message since then.
+	complete bool
+	told     string
 	// began is when the spoke was first seen, and last is the time of the last verdict.
 	began, last time.Time
 	timer       *time.Timer // nil unless a check is scheduled
@@ -161,7 +161,7 @@ func (f *Failures) Failing(name string) (message string, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.spokeLocked(name)
-	return s.told, s.settled
+	return s.told, s.complete
 }
 
 // spokeLocked returns the state of a spoke. The first call starts the wait for its verdicts, of which there
@@ -193,14 +193,14 @@ func (f *Failures) look(name string, s *failing) {
 	}
 	s.timer = nil
 	now := time.Now()
-	if !s.settled && now.Sub(s.last) < f.intervals.Of(failuresQuiet) && now.Sub(s.began) < f.intervals.Of(failuresPatience) {
+	if !s.complete && now.Sub(s.last) < f.intervals.Of(failuresQuiet) && now.Sub(s.began) < f.intervals.Of(failuresPatience) {
 		f.lookLaterLocked(name, s, failuresQuiet)
 		f.mu.Unlock()
 		return
 	}
 	message := s.message()
-	news := !s.settled || message != s.told
-	s.settled, s.told = true, message
+	news := !s.complete || message != s.told
+	s.complete, s.told = true, message
 	f.mu.Unlock()
 	if news {
 		f.changed(name)

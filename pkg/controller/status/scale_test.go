@@ -206,7 +206,7 @@ func Test1000RulesOnAFlappingSpoke(t *testing.T) {
 	r.reset(t)
 	before := reconciles(t)
 	flaps := 0
-	for _, length := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 2 * time.Minute, rollup.Settle - time.Second} {
+	for _, length := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 2 * time.Minute, rollup.OutageDelay - time.Second} {
 		for range 2 {
 			r.flip(t, down, length)
 			r.flip(t, up, length)
@@ -257,7 +257,7 @@ func (r *running) minute(t *testing.T, begin, last time.Time) time.Time {
 	each, total := r.writes(t)
 	if total > 0 || before != shown.Top {
 		t.Logf("after %v: %d writes, the rows show the outage: %v", r.clock.Since(begin), total, shown.Top)
-		if !last.IsZero() && r.clock.Since(last) < rollup.Settle {
+		if !last.IsZero() && r.clock.Since(last) < rollup.OutageDelay {
 			t.Errorf("that is %v after the last writes", r.clock.Since(last))
 		}
 		last = r.clock.Now()

@@ -8,9 +8,9 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Settle is the time for which a spoke has to be down before rules at the top phase show it, and the
+// OutageDelay is the time for which a spoke has to be down before rules at the top phase show it, and the
 // minimum time between two changes of what they show.
-const Settle = 5 * time.Minute
+const OutageDelay = 5 * time.Minute
 
 // Overlay defines whether rows at the top phase show a spoke's outage.
 type Overlay string
@@ -32,10 +32,10 @@ type Shown struct {
 	// Reason is the first reason of the outage.
 	Reason string
 	// Lagging is true if rows that lag behind show the outage: immediately, and until the spoke has
-	// been up for Settle.
+	// been up for OutageDelay.
 	Lagging bool
 	// Top defines whether rows at the top phase show it, too: as soon as the spoke has been down for
-	// Settle.
+	// OutageDelay.
 	Top Overlay
 	// Flipped is the time of the last change of Top between on and off in this process.
 	Flipped time.Time
@@ -64,14 +64,14 @@ func (s *Shown) since(connected *metav1.Condition, now time.Time) time.Time {
 
 // Damp returns what rows show of a spoke, given what they showed and its condition Connected, which
 // may be nil. recheck is the time after which the result may change without news of the spoke, or 0.
-// Top changes at most once in Settle.
+// Top changes at most once in OutageDelay.
 func Damp(was Shown, connected *metav1.Condition, now time.Time) (is Shown, recheck time.Duration) {
 	if connected == nil || connected.Status == metav1.ConditionUnknown {
 		return was, 0 // nothing has changed
 	}
 	down := connected.Status == metav1.ConditionFalse
 	is = was
-	left := is.since(connected, now).Add(Settle).Sub(now)
+	left := is.since(connected, now).Add(OutageDelay).Sub(now)
 	switch {
 	case down && !was.Lagging:
 		is.Lagging = true
@@ -93,11 +93,11 @@ func Damp(was Shown, connected *metav1.Condition, now time.Time) (is Shown, rech
 }
 
 // flip changes what rows at the top phase show, if it is due, or else returns the time until it is.
-// settles is the time for which the spoke has to keep its state to count as settled.
+// lasts is the time for which the spoke still has to keep its state until that is shown.
 //
 // On needs a lasting outage. Off follows the first successful contact if it is known to be on: what
-// was shown before this process started stays until the spoke has settled.
-func (s *Shown) flip(down bool, settles time.Duration, now time.Time) time.Duration {
+// was shown before this process started stays until the spoke has kept its state for OutageDelay.
+func (s *Shown) flip(down bool, lasts time.Duration, now time.Time) time.Duration {
 	target := OverlayOff
 	if down {
 		target = OverlayOn
@@ -105,12 +105,12 @@ func (s *Shown) flip(down bool, settles time.Duration, now time.Time) time.Durat
 	if s.Top == target {
 		return 0
 	}
-	left := settles
+	left := lasts
 	if s.Top == OverlayOn {
 		left = 0
 	}
 	if !s.Flipped.IsZero() {
-		left = max(left, s.Flipped.Add(Settle).Sub(now))
+		left = max(left, s.Flipped.Add(OutageDelay).Sub(now))
 	}
 	if left > 0 {
 		return left

@@ -255,7 +255,7 @@ func TestOverriddenAndWarnings(t *testing.T) {
 	}
 }
 
-// A spoke that comes and goes changes no row of a rule more often than once in Settle,
+// A spoke that comes and goes changes no row of a rule more often than once in OutageDelay,
 // whatever it does meanwhile.
 func TestFlapsAreRare(t *testing.T) {
 	begin := time.Unix(1e9, 0)
@@ -265,9 +265,9 @@ func TestFlapsAreRare(t *testing.T) {
 	}{
 		"every few seconds":    {2 * time.Second, 3 * time.Second, 0},
 		"every minute":         {time.Minute, time.Minute, 0},
-		"4:59 down":            {Settle - time.Second, time.Second, 0},
+		"4:59 down":            {OutageDelay - time.Second, time.Second, 0},
 		"6 min down, 1 min up": {6 * time.Minute, time.Minute, 10},
-		"5:01 down, 1 s up":    {Settle + time.Second, time.Second, 15},
+		"5:01 down, 1 s up":    {OutageDelay + time.Second, time.Second, 15},
 		"6 min, 6 min":         {6 * time.Minute, 6 * time.Minute, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestFlapsAreRare(t *testing.T) {
 				next, _ := Status(in)
 				if was := in.Rule.Status.Clusters; len(was) == 1 && !reflect.DeepEqual(was[0], next.Clusters[0]) {
 					changes++
-					if now.Sub(last) < Settle {
+					if now.Sub(last) < OutageDelay {
 						t.Fatalf("at %v the row changed %v after it did", now.Sub(begin), now.Sub(last))
 					}
 					last = now

@@ -55,7 +55,7 @@ var mutations = map[string]struct {
 		"pkg/contest/contest.go", "wait := max(d.next-now, 0)\n\treturn Turn{Wait: wait,", "wait := 0 * d.next\n\treturn Turn{Wait: wait,", []string{"distribute"},
 	},
 	"rows change with each outage": {
-		"pkg/rule/rollup/damp.go", "const Settle = 5 * time.Minute", "const Settle = time.Second", []string{"status"},
+		"pkg/rule/rollup/damp.go", "const OutageDelay = 5 * time.Minute", "const OutageDelay = time.Second", []string{"status"},
 	},
 	"rows of a former cluster are kept": {
 		"pkg/controller/status/reconciler.go", "Renewed: r.lives.ChangedSince(sc.Name, count) ||", "Renewed: count < 0 ||", []string{"status"},
