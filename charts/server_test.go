@@ -181,7 +181,7 @@ func TestAccessIsNarrow(t *testing.T) {
 // TestNotesName what a person needs next.
 func TestNotesName(t *testing.T) {
 	notes := render(t, load(t), at("generatedNamespace", "made")).Notes
-	for _, want := range []string{"kubectl -n rulefleet-system create secret", "kubectl get spokes", "kubectl get alertrules -n made", "kind: AlertRule"} {
+	for _, want := range []string{"kubectl rulefleet join eu-prod-1 -n rulefleet-system", "kubectl -n rulefleet-system create secret", "kubectl get spokes", "kubectl get alertrules -n made", "kind: AlertRule"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("the notes lack %q:\n%s", want, notes)
 		}
