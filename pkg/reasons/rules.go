@@ -63,10 +63,10 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonLimitExceeded, On: []string{accepted, ready, stalled},
-		Message: "metadata.namespace: namespace shop has the maximum of 1000 AlertRules (--tenant-max-rules); this one waits until another one" +
+		Message: "metadata.namespace: namespace shop has the maximum of 1000 AlertRules (chart value tenants.maxRules); this one waits until another one" +
 			" is deleted, and the oldest one that waits is next",
 		Meaning: "The namespace has more AlertRules than the chart value `tenants.maxRules` allows. AlertRules that were accepted before stay" +
-			" accepted. This one is not written to spokes. What spokes already have of it stays.",
+			" accepted. This AlertRule is not written to spokes. Spokes that have an earlier version of it keep that version.",
 		Remedy: "Delete AlertRules of the namespace that you don't need, or raise `tenants.maxRules`.",
 	},
 	{
@@ -163,7 +163,7 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonUnsupported, On: []string{accepted, row, ready, stalled},
 		Message: "spec.expr: 1:1: Prometheus 2.30 of the spoke does not support function \"acos\"; 2.31 or later is required",
-		Meaning: "The Prometheus of the spoke, or the oldest one of the fleet (`--prometheus-version`), can't parse the rule.",
+		Meaning: "The Prometheus of the spoke, or the oldest one of the fleet (chart value `prometheusVersion`), can't parse the rule.",
 		Remedy:  "Use functions that it supports, or update Prometheus.",
 	},
 	{

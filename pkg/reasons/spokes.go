@@ -43,7 +43,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonConnecting, On: []string{connected, served, ready},
-		Message: "waiting for the first answer of the spoke",
+		Message: "the spoke has not answered yet",
 		Meaning: "The spoke has not answered yet, or its objects are being read for the first time. In the second case, the message" +
 			" shows every 10 s how many have been read.",
 		Remedy: "Wait. After at most 25 s it is known whether the spoke answers. How long reading takes depends on the link: Rulefleet reads" +
@@ -160,7 +160,7 @@ var ofSpokes = []Reason{
 			" there, Rulefleet does not manage the spoke: rules that are in it stay. …",
 		Meaning: "The Secret, its registration label or its key `kubeconfig` is missing. The rules stay in the spoke. If another spoke is the" +
 			" same cluster, the message names it.",
-		Remedy: "If you renamed the spoke, see [Rename a spoke](../how-to/manage-spokes.md#rename-a-spoke). Otherwise: Create or restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). If you delete the" +
+		Remedy: "If you renamed the spoke, see [Rename a spoke](../how-to/manage-spokes.md#rename-a-spoke). Otherwise, create or restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). If you delete the" +
 			" SpokeCluster while it has no kubeconfig, its rules stay in the spoke, and nothing manages them any more. Its generated AlertRules on" +
 			" the hub are deleted, with their edits. If another SpokeCluster is the same cluster, rules that are placed only on the deleted" +
 			" one are removed.",
@@ -182,7 +182,7 @@ var ofSpokes = []Reason{
 		Remedy: "If this is a mistake, restore the former kubeconfig. If the cluster was replaced, confirm the new one with the command in the" +
 			" message; the rules in the former cluster stay there, and are no longer managed" +
 			" ([more](../how-to/manage-spokes.md#replace-a-cluster-under-the-same-name)). If you exchanged the Secrets of" +
-			" two spokes on purpose, confirm both. For 10 minutes after a confirmation (`--deletion-hold`), every deletion in the spoke is held" +
+			" two spokes on purpose, confirm both. For 10 minutes after a confirmation (chart value `deletionHold`), every deletion in the spoke is held" +
 			" with reason DeletionsHeld, also if the manager is restarted (`status.identityTime`).",
 	},
 	{
@@ -228,7 +228,7 @@ var ofSpokes = []Reason{
 		Meaning: "The templates would generate more AlertRules for the spoke than `spec.maxRules` (10000 by default) allows, or more for one" +
 			" namespace of the spoke than the chart value `spokeLimits.namespaceShare` allows. Existing AlertRules stay, and no more are generated.",
 		Remedy: "Find out what creates so many Deployments, and narrow the templates. If one namespace uses its share, you can raise" +
-			" `spokeLimits.namespaceShare` instead, and otherwise `spec.maxRules`. One Prometheus is supported with at most 2,000 alerting rules.",
+			" `spokeLimits.namespaceShare` instead, and otherwise `spec.maxRules`. At most 2,000 alerting rules are supported in one Prometheus.",
 	},
 	{
 		Name: v1alpha1.ReasonSuspended, On: []string{ready},
@@ -241,7 +241,7 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonLeaving, On: []string{ready},
 		Message: "the SpokeCluster is being deleted: removing 12 rules from the spoke until 2026-01-01T12:00:00Z at the latest",
 		Meaning: "The SpokeCluster is being deleted and, if its deletionPolicy is Delete, the rules are being removed from the spoke.",
-		Remedy:  "Wait. It takes at most 2 minutes (`--leave-timeout`).",
+		Remedy:  "Wait. It takes at most 2 minutes (chart value `leaveTimeout`).",
 	},
 	{
 		Name: v1alpha1.ReasonEvaluatorsFound, On: []string{found},
@@ -255,7 +255,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonMetricsPresent, On: []string{metricsPresent},
-		Message: "Prometheus has the kube-state-metrics metrics that rules need",
+		Message: "Prometheus has the metrics of kube-state-metrics that rules need",
 		Meaning: "Prometheus has the metrics of kube-state-metrics that rules need.", Remedy: nothing,
 	},
 	{
@@ -311,7 +311,7 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonNotGranted, On: []string{evaluating},
 		Message: "Prometheus monitoring/k8s: permission denied: Rulefleet's account in the spoke needs \"get\" on services/proxy for the" +
 			" evaluator's Service (HTTP 403): …",
-		Meaning: "Evaluating is Unknown: Rulefleet is not allowed to query a Prometheus. Its account in the spoke lacks get on" +
+		Meaning: "Evaluating is Unknown: Rulefleet cannot query a Prometheus. Its account in the spoke lacks get on" +
 			" `services/proxy`, a proxy in front of the Prometheus denies access, or there is no address that Rulefleet can use. Or another" +
 			" Prometheus has the same Service, and for five minutes no answer was that of the chosen one. The message" +
 			" says which. The furthest phase of rules is Selected.",
@@ -329,7 +329,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonKubeStateMetricsMissing, On: []string{metricsPresent, ready},
-		Message: "Prometheus lacks all kube-state-metrics metrics that rules need, such as kube_deployment_spec_replicas: these rules can't" +
+		Message: "Prometheus has none of the metrics of kube-state-metrics that rules need, such as kube_deployment_spec_replicas, so these rules can't" +
 			" fire. …",
 		Meaning: "Prometheus has none of the metrics of kube-state-metrics that rules in the spoke need. These rules can't fire. The reason is" +
 			" shown here, and not on every AlertRule.",

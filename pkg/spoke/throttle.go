@@ -67,7 +67,7 @@ func (ps *paces) late(now time.Time) string {
 	if first == "" {
 		return ""
 	}
-	return message.NewPrinter(language.English).Sprintf("changes of %s arrive late, because they are too many: at most %d of them, %d MiB and %d JSON values are read within %v; find out what changes these objects so often in the spoke",
+	return message.NewPrinter(language.English).Sprintf("changes of %s arrive late, because there are too many: at most %d of them, %d MiB and %d JSON values are read within %v; find out what changes these objects so often in the spoke",
 		first, maxEvents, maxEventBytes>>20, maxEventValues, eventSpan)
 }
 

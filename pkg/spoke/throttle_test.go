@@ -71,7 +71,7 @@ func TestWatchesAreSlowed(t *testing.T) {
 						t.Errorf("it is shown too soon: %s", got)
 					}
 					time.Sleep(lateShown) //nolint:forbidigo // of the bubble's clock
-					if got := ps.late(time.Now()); !strings.HasPrefix(got, "changes of deployments arrive late, because they are too many: at most 10,000 of them, 32 MiB and 2,097,152 JSON values are read within 5s") {
+					if got := ps.late(time.Now()); !strings.HasPrefix(got, "changes of deployments arrive late, because there are too many: at most 10,000 of them, 32 MiB and 2,097,152 JSON values are read within 5s") {
 						t.Errorf("it is shown as %q", got)
 					}
 					began := time.Now()

@@ -40,7 +40,7 @@ var hops = []Hop{Generate, Distribute}
 // what names the objects that a hop deletes, cause says why, and restore says how to keep them.
 var (
 	what    = map[Hop]string{Generate: "AlertRule", Distribute: "PrometheusRule"}
-	cause   = map[Hop]string{Generate: "their Deployments or templates are gone or no longer match", Distribute: "their AlertRules are gone, disabled or no longer placed in the spoke"}
+	cause   = map[Hop]string{Generate: "their Deployments or templates are gone or no longer match", Distribute: "their AlertRules are gone, disabled or no longer placed on the spoke"}
 	restore = map[Hop]string{Generate: "restore the Deployments or templates", Distribute: "restore the AlertRules, or their state and placement"}
 )
 
@@ -356,7 +356,7 @@ func (a *account) show(name string, now time.Time) (*Held, time.Duration) {
 	}
 	which := "them now"
 	if held.Suspects > maxNames {
-		which = fmt.Sprintf("now the %d in status.pendingDeletions.names", maxNames)
+		which = fmt.Sprintf("the %d in status.pendingDeletions.names", maxNames)
 		if held.Count > held.Suspects {
 			which += ", and all that have a time limit"
 		}

@@ -95,7 +95,7 @@ func TestPublish(t *testing.T) {
 	}
 	for _, words := range []string{
 		"40 AlertRules will be deleted at 2001-09-09T01:56:40Z, because their Deployments or templates are gone or no longer match (20 already deleted). ",
-		"40 PrometheusRules will be deleted at 2001-09-09T01:56:40Z, because their AlertRules are gone, disabled or no longer placed in the spoke (20 already deleted). ",
+		"40 PrometheusRules will be deleted at 2001-09-09T01:56:40Z, because their AlertRules are gone, disabled or no longer placed on the spoke (20 already deleted). ",
 		"To keep the rules, restore the Deployments or templates, and restore the AlertRules", `kubectl patch spoke s --type=merge -p '{"spec":{"suspend":true}}'. `,
 		"To delete them now: kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
 	} {
@@ -217,7 +217,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 			// Suspects that are not named can't be acknowledged.
 			b.suspects(Distribute)
 			p = b.publish("s", true)
-			if !strings.Contains(p.is.Message, "To delete now the 50 in status.pendingDeletions.names: kubectl") {
+			if !strings.Contains(p.is.Message, "To delete the 50 in status.pendingDeletions.names: kubectl") {
 				t.Errorf("it does not say how many are named: %s", p.is.Message)
 			}
 			if n := b.Acknowledge("s", p.is.Names); n != 50 || b.woken["distribute s"] != 50 || b.suspects(Distribute) != 10 || b.Brake.suspects("s") != 10 {
@@ -271,7 +271,7 @@ func TestMessage(t *testing.T) {
 	if p.is.Count != 240 || p.is.Suspects != 120 || p.next != span {
 		t.Errorf("got %+v with %+v", p, p.is)
 	}
-	if !strings.Contains(p.is.Message, "To delete now the 50 in status.pendingDeletions.names, and all that have a time limit: kubectl") {
+	if !strings.Contains(p.is.Message, "To delete the 50 in status.pendingDeletions.names, and all that have a time limit: kubectl") {
 		t.Errorf("it does not say what else an acknowledgement releases: %s", p.is.Message)
 	}
 	if len(p.is.Message) > 1000 {

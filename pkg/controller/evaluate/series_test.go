@@ -158,7 +158,7 @@ func TestKubeStateMetrics(t *testing.T) {
 				}
 			})
 		}
-		const missing = "False/KubeStateMetricsMissing: Prometheus lacks all kube-state-metrics metrics that rules need, such as kube_a:"
+		const missing = "False/KubeStateMetricsMissing: Prometheus has none of the metrics of kube-state-metrics that rules need, such as kube_a,"
 		set("custom")
 		polls("not there", 10, missing)
 		set("custom", "kube_a", "kube_b")

@@ -199,7 +199,7 @@ func (s *spokeState) metricsPresent() (spoke.Finding, bool) {
 		return spoke.Finding{}, false
 	case s.series.ksmMissing != "":
 		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeStateMetricsMissing, Message: fmt.Sprintf(
-			"Prometheus lacks all kube-state-metrics metrics that rules need, such as %s: these rules can't fire. Install kube-state-metrics in the spoke, find out why it is not scraped or, if its series have other labels, correct the chart value kubeStateMetricsSelector", s.series.ksmMissing)}, true
+			"Prometheus has none of the metrics of kube-state-metrics that rules need, such as %s, so these rules can't fire. Install kube-state-metrics in the spoke, find out why it is not scraped or, if its series have other labels, correct the chart value kubeStateMetricsSelector", s.series.ksmMissing)}, true
 	}
-	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMetricsPresent, Message: "Prometheus has the kube-state-metrics metrics that rules need"}, true
+	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMetricsPresent, Message: "Prometheus has the metrics of kube-state-metrics that rules need"}, true
 }

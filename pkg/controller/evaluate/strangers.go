@@ -45,7 +45,7 @@ func (t *task) strangers(e *rule.Evaluator, others int) error {
 		return errOtherAtURL
 	case other != "" && (others > 0 || len(t.objects) > 0):
 		return &strangerError{outcome: evaluation.NotGranted, message: fmt.Sprintf(
-			"its answers can't be told from those of %[1]s %[3]s/%[4]s, which has the same Service (%[5]s)"+todo, e.Kind, t.cluster.Name, e.Namespace, other, t.object(e).Service)}
+			"its answers can't be distinguished from those of %[1]s %[3]s/%[4]s, which has the same Service (%[5]s)"+todo, e.Kind, t.cluster.Name, e.Namespace, other, t.object(e).Service)}
 	case others > 0:
 		return &strangerError{outcome: evaluation.Unreachable, message: fmt.Sprintf("its Service also selects another %[1]s in the same namespace"+todo, e.Kind, t.cluster.Name)}
 	}

@@ -138,7 +138,7 @@ func TestSharedServiceWithoutAnswers(t *testing.T) {
 		w.unchanged(t, "at first", o, strangersFor-time.Second)
 		pass(t, retry)
 		w.once()
-		w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: its answers can't be told from those of Prometheus monitoring/other,"+
+		w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: its answers can't be distinguished from those of Prometheus monitoring/other,"+
 			" which has the same Service (http:prometheus-operated:web); give each its own Service")
 		if is := w.says(o); is.Outcome != evaluation.NotGranted {
 			t.Errorf("it is %+v", is)

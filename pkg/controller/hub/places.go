@@ -59,7 +59,7 @@ func (p *Places) Waits(ctx context.Context, ar *v1alpha1.AlertRule) (*rule.Inval
 	}
 	return &rule.Invalid{
 		Reason: v1alpha1.ReasonLimitExceeded, Field: "metadata.namespace",
-		Message: fmt.Sprintf("namespace %s has the maximum of %d AlertRules (--tenant-max-rules); this one waits until another one is deleted, and the oldest one that waits is next", ar.Namespace, p.limit),
+		Message: fmt.Sprintf("namespace %s has the maximum of %d AlertRules (chart value tenants.maxRules); this one waits until another one is deleted, and the oldest one that waits is next", ar.Namespace, p.limit),
 	}, nil
 }
 

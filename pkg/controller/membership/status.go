@@ -64,7 +64,7 @@ func statusOf(sc *v1alpha1.SpokeCluster, n news, now metav1.Time) v1alpha1.Spoke
 		if meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionConnected) != nil {
 			return out
 		}
-		connected = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "waiting for the first answer of the spoke"}
+		connected = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "the spoke has not answered yet"}
 	}
 	credential := n.validity(sc, now.Time)
 	connected = credential.explain(connected)
@@ -183,7 +183,7 @@ func maxRulesReached(spoke string, limit int32, refused int, crowded string) str
 	case limit >= highestMaxRules:
 		return fmt.Sprintf("spec.maxRules (%d, the maximum) is reached. %s", limit, stay)
 	case limit >= supportedRules:
-		return fmt.Sprintf("spec.maxRules (%d) is reached. %s. You can raise spec.maxRules, but one Prometheus is supported with at most %d alerting rules", limit, stay, supportedRules)
+		return fmt.Sprintf("spec.maxRules (%d) is reached. %s. You can raise spec.maxRules, but at most %d alerting rules are supported in one Prometheus", limit, stay, supportedRules)
 	}
 	return fmt.Sprintf("spec.maxRules (%d) is reached. %s. To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'", limit, stay, spoke, more(limit, refused))
 }

@@ -72,7 +72,7 @@ func TestChain(t *testing.T) {
 	const (
 		join    = "is to be registered: kubectl rulefleet join eu-1 --spoke-context CONTEXT (if it was registered before, with the same options"
 		again   = "with the same options"
-		restore = "Create or restore the Secret, its label or its key"
+		restore = "create or restore the Secret, its label or its key"
 		tenants = "ask the administrator of the hub"
 	)
 	for _, tc := range []struct {

@@ -106,7 +106,7 @@ func refuses(e *rule.Evaluator, d demand, who string) string {
 // Descriptions of an evaluator in messages.
 const (
 	ofSpoke = " of the spoke"
-	OfFleet = ", the fleet's oldest (--prometheus-version),"
+	OfFleet = ", the oldest of the fleet (chart value prometheusVersion),"
 )
 
 // CheckChosen reports what one of a spoke's evaluators can't parse of an alert whose placeholders

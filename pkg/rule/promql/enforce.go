@@ -60,13 +60,13 @@ func enforceNamespace(expr, namespace string) (string, *EnforceError) {
 	out := tree.String()
 	again, f := Parse(out, Any)
 	if f != nil {
-		return "", &EnforceError{Fault: rule.Fault{Pos: -1, Message: fmt.Sprintf("with namespace=%q in each selector (--enforce-namespace), the expression is not valid: %s", namespace, f.Message)}}
+		return "", &EnforceError{Fault: rule.Fault{Pos: -1, Message: fmt.Sprintf("with namespace=%q in each selector (chart value tenants.enforceNamespace), the expression is not valid: %s", namespace, f.Message)}}
 	}
 	open := eachSelector(again, func(s *parser.VectorSelector) *EnforceError {
 		if slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return sameMatcher(m, matcher) }) {
 			return nil
 		}
-		return &EnforceError{Fault: rule.Fault{Pos: -1, Message: fmt.Sprintf("Rulefleet cannot add namespace=%q to the selector %s (--enforce-namespace); rewrite the selector", namespace, clip.Excerpt(s.String()))}}
+		return &EnforceError{Fault: rule.Fault{Pos: -1, Message: fmt.Sprintf("Rulefleet cannot add namespace=%q to the selector %s (chart value tenants.enforceNamespace); rewrite the selector", namespace, clip.Excerpt(s.String()))}}
 	})
 	if open != nil {
 		return "", open
@@ -83,7 +83,7 @@ func restrict(s *parser.VectorSelector, matcher *labels.Matcher) *EnforceError {
 			return nil
 		case !m.Matches(matcher.Value):
 			return &EnforceError{Contradiction: true, Fault: rule.Fault{Pos: int(s.PosRange.Start), Message: fmt.Sprintf(
-				"the selector asks for %s, but an AlertRule in namespace %s can only read series with %s (--enforce-namespace); remove the matcher", clip.Excerpt(m.String()), matcher.Value, matcher)}}
+				"the selector asks for %s, but an AlertRule in namespace %s can only read series with %s (chart value tenants.enforceNamespace); remove the matcher", clip.Excerpt(m.String()), matcher.Value, matcher)}}
 		}
 	}
 	s.LabelMatchers = append(s.LabelMatchers, matcher)
@@ -107,7 +107,7 @@ func eachSelector(tree parser.Expr, do func(*parser.VectorSelector) *EnforceErro
 			found = do(n)
 		case *parser.Call:
 			if n.Func.Name == "info" {
-				found = &EnforceError{Fault: rule.Fault{Pos: int(n.PosRange.Start), Message: "the function info reads the series of all namespaces, which is not allowed here (--enforce-namespace); join the labels with * on (…) group_left (…)"}}
+				found = &EnforceError{Fault: rule.Fault{Pos: int(n.PosRange.Start), Message: "the function info reads the series of all namespaces, which is not allowed here (chart value tenants.enforceNamespace); join the labels with * on (…) group_left (…)"}}
 			}
 		}
 		return nil

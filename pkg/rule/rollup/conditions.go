@@ -77,7 +77,7 @@ func (in *Input) ready(v view, all crowd) metav1.Condition {
 	case all.spokes == 0:
 		if n := in.refusing(); n > 0 {
 			return is(false, v1alpha1.ReasonNoClusters, fmt.Sprintf(
-				"no spoke that spec.placement matches takes AlertRules of namespace %s: spec.tenants of the SpokeCluster (%d match); ask an administrator of the hub", in.Rule.Namespace, n))
+				"the spokes that spec.placement matches (%d) do not take AlertRules of namespace %s; ask an administrator of the hub to include the namespace in spec.tenants of the SpokeCluster", n, in.Rule.Namespace))
 		}
 		return is(false, v1alpha1.ReasonNoClusters, "spec.placement matches no registered spoke; list the spokes and their labels with: kubectl get spokes --show-labels")
 	case all.lagging == 0:
@@ -110,7 +110,7 @@ func (in *Input) tellRefusing() string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%d more match, but do not take AlertRules of namespace %s: spec.tenants of the SpokeCluster)", n, in.Rule.Namespace)
+	return fmt.Sprintf(" (spokes that match, but do not take AlertRules of namespace %s: %d; see their spec.tenants)", in.Rule.Namespace, n)
 }
 
 // notAccepted says in short why a rule is not accepted.
@@ -131,7 +131,7 @@ func (in *Input) leftovers() []v1alpha1.ClusterStatus {
 }
 
 func (in *Input) tellLeftovers() string {
-	return "the rule could not be removed from spokes in which it does not belong: " + tell(in.leftovers(), len(in.Leftovers), "and")
+	return "the rule could not be removed from spokes that should not have it: " + tell(in.leftovers(), len(in.Leftovers), "and")
 }
 
 // reasonOf returns the reason of rows, or Progressing if they have several reasons.

@@ -327,7 +327,7 @@ func TestStatus(t *testing.T) {
 			left:     verdicts{"a": pending("a", "Rejected", 2, 0)},
 			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
 			accepted: "True/Accepted", ready: "False/Rejected", stalled: "True/Rejected",
-			readyTells: "the rule could not be removed from spokes in which it does not belong: a: Rejected", stalledTells: "a: Rejected",
+			readyTells: "the rule could not be removed from spokes that should not have it: a: Rejected", stalledTells: "a: Rejected",
 		},
 		"placed elsewhere, and still somewhere": {
 			edit:     named("c"),
@@ -337,7 +337,7 @@ func TestStatus(t *testing.T) {
 			rows:     rows{applied("c", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Ready: "1/1"},
 			accepted: "True/Accepted", ready: "False/Progressing", stalled: "True/Rejected",
-			readyTells: "the rule could not be removed from spokes in which it does not belong: a: Rejected; b: Error", stalledTells: "a: Rejected",
+			readyTells: "the rule could not be removed from spokes that should not have it: a: Rejected; b: Error", stalledTells: "a: Rejected",
 		},
 		"placed nowhere, and still somewhere": {
 			edit:     named(),
@@ -345,7 +345,7 @@ func TestStatus(t *testing.T) {
 			left:     verdicts{"a": pending("a", "Error", 2, 0)},
 			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
 			accepted: "True/Accepted", ready: "False/Error", stalled: "False/NotStalled",
-			readyTells: "the rule could not be removed from spokes in which it does not belong: a: Error",
+			readyTells: "the rule could not be removed from spokes that should not have it: a: Error",
 		},
 		"lagging, and still somewhere": {
 			edit:     named("c"),
@@ -355,7 +355,7 @@ func TestStatus(t *testing.T) {
 			rows:     rows{pending("c", "Conflict", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 1, Failing: 1, Ready: "0/1"},
 			accepted: "True/Accepted", ready: "False/Conflict", stalled: "True/Rejected",
-			readyTells: "ready in 0/1 spokes; c: Conflict; the rule could not be removed from spokes in which it does not belong: a: Rejected", stalledTells: "a: Rejected; c: Conflict",
+			readyTells: "ready in 0/1 spokes; c: Conflict; the rule could not be removed from spokes that should not have it: a: Rejected", stalledTells: "a: Rejected; c: Conflict",
 		},
 		"disabled and suspended": {
 			edit:     func(r *v1alpha1.AlertRule) { disable(r); r.Spec.Suspend = new(true) },

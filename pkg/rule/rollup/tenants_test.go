@@ -16,7 +16,7 @@ func TestStatusOfTenants(t *testing.T) {
 	refusing := Spoke{Cluster: rule.Cluster{Name: "b", Tenants: none, Tenant: &rule.Tenant{Name: "shop"}}, Shown: Shown{Top: OverlayOff}}
 	taking := Spoke{Cluster: rule.Cluster{Name: "a", Tenant: &rule.Tenant{Name: "shop"}}, Shown: Shown{Top: OverlayOff}}
 	applied := map[string]v1alpha1.ClusterStatus{"a": {Name: "a", Phase: v1alpha1.PhaseApplied, ObservedGeneration: 1}}
-	const more = " (1 more match, but do not take AlertRules of namespace shop: spec.tenants of the SpokeCluster)"
+	const more = " (spokes that match, but do not take AlertRules of namespace shop: 1; see their spec.tenants)"
 	for name, c := range map[string]struct {
 		spokes                  []Spoke
 		placement               v1alpha1.ClusterSelection
@@ -27,7 +27,7 @@ func TestStatusOfTenants(t *testing.T) {
 			[]Spoke{taking, refusing}, ruletest.EveryCluster(), v1alpha1.ReasonAllApplied, "ready in 1/1 spokes" + more, 1, 1, 0,
 		},
 		"by label, only": {
-			[]Spoke{refusing}, ruletest.EveryCluster(), v1alpha1.ReasonNoClusters, "no spoke that spec.placement matches takes AlertRules of namespace shop: spec.tenants of the SpokeCluster (1 match); ask", 0, 0, 0,
+			[]Spoke{refusing}, ruletest.EveryCluster(), v1alpha1.ReasonNoClusters, "the spokes that spec.placement matches (1) do not take AlertRules of namespace shop; ask", 0, 0, 0,
 		},
 		"by name": {
 			[]Spoke{taking, refusing}, ruletest.Clusters("a", "b"), v1alpha1.ReasonTenantNotAllowed,

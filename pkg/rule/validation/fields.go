@@ -69,7 +69,7 @@ func checkDuration(field, s string) (time.Duration, *rule.Invalid) {
 		return 0, nil
 	}
 	if len(s) > rule.MaxDuration {
-		return 0, rule.NewInvalid(field, "%q is longer than %d characters", clip.Excerpt(s), rule.MaxDuration)
+		return 0, rule.NewInvalid(field, "%q is longer than %d characters; shorten it", clip.Excerpt(s), rule.MaxDuration)
 	}
 	d, err := model.ParseDuration(s)
 	switch {
@@ -108,7 +108,7 @@ func checkAlertName(name string) *rule.Invalid {
 // only accepts legacy names.
 func checkTexts(field string, texts map[string]v1alpha1.LabelText, limit int) *rule.Invalid {
 	if len(texts) > limit {
-		return rule.NewInvalid(field, "has %d entries; at most %d are allowed", len(texts), limit)
+		return rule.NewInvalid(field, "has %d entries; at most %d are allowed; remove some", len(texts), limit)
 	}
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		switch {
@@ -158,7 +158,7 @@ func checkNamespaces(s *v1alpha1.NamespaceSelection) *rule.Invalid {
 // checkList checks a set of names.
 func checkList[S ~string](field string, names []S, limit int, check func(field, name string) *rule.Invalid) *rule.Invalid {
 	if len(names) > limit {
-		return rule.NewInvalid(field, "has %d entries; at most %d are allowed", len(names), limit)
+		return rule.NewInvalid(field, "has %d entries; at most %d are allowed; remove some", len(names), limit)
 	}
 	seen := make(map[S]bool, len(names))
 	for i, name := range names {

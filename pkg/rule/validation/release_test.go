@@ -17,9 +17,9 @@ func TestValidateForTheFleetsOldest(t *testing.T) {
 	for spec, want := range map[string]string{
 		"":                                     "spec.overrides[0].expr: 1:1: function \"sort_by_label\" is not enabled",
 		" promql-experimental-functions":       "",
-		"2.53":                                 `spec.overrides[0].expr: 1:1: Prometheus 2.53, the fleet's oldest (--prometheus-version), supports function "sort_by_label" only with`,
+		"2.53":                                 `spec.overrides[0].expr: 1:1: Prometheus 2.53, the oldest of the fleet (chart value prometheusVersion), supports function "sort_by_label" only with`,
 		"2.53 promql-experimental-functions":   "",
-		"2.41":                                 "spec.keepFiringFor: Prometheus 2.41, the fleet's oldest (--prometheus-version), does not support keep_firing_for; 2.42 or later is required",
+		"2.41":                                 "spec.keepFiringFor: Prometheus 2.41, the oldest of the fleet (chart value prometheusVersion), does not support keep_firing_for; 2.42 or later is required",
 		"2.41.0 promql-experimental-functions": "spec.keepFiringFor: ",
 	} {
 		t.Run(spec, func(t *testing.T) {

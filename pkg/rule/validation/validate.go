@@ -167,7 +167,7 @@ func (c checker) expr(written, expanded string) *rule.Invalid {
 // overrides checks every override alone, and merged with the alert.
 func (c checker) overrides(s v1alpha1.AlertRuleSpec) *rule.Invalid {
 	if len(s.Overrides) > maxOverrides {
-		return rule.NewInvalid("spec.overrides", "has %d entries; at most %d are allowed", len(s.Overrides), maxOverrides)
+		return rule.NewInvalid("spec.overrides", "has %d entries; at most %d are allowed; remove some", len(s.Overrides), maxOverrides)
 	}
 	for i, o := range s.Overrides {
 		if bad := c.override(s.AlertSpec, o); bad != nil {
@@ -204,10 +204,10 @@ func (c checker) override(base v1alpha1.AlertSpec, o v1alpha1.Override) *rule.In
 // merged checks the alert after an override.
 func (c checker) merged(base v1alpha1.AlertSpec, o v1alpha1.Override) *rule.Invalid {
 	if n := mergedTexts(base.Labels, o.Labels); n > c.maxLabels {
-		return rule.NewInvalid("spec.labels", "has %d entries together with the alert's own; at most %d are allowed", n, c.maxLabels)
+		return rule.NewInvalid("spec.labels", "has %d entries together with the alert's own; at most %d are allowed; remove some", n, c.maxLabels)
 	}
 	if n := mergedTexts(base.Annotations, o.Annotations); n > rule.MaxTexts {
-		return rule.NewInvalid("spec.annotations", "has %d entries together with the alert's own; at most %d are allowed", n, rule.MaxTexts)
+		return rule.NewInvalid("spec.annotations", "has %d entries together with the alert's own; at most %d are allowed; remove some", n, rule.MaxTexts)
 	}
 	return nil
 }

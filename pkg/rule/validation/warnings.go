@@ -102,7 +102,7 @@ func (w *warnings) forced(path string, texts map[string]v1alpha1.LabelText, r *v
 func (w *warnings) protected(path string, texts map[string]v1alpha1.LabelText, o Options) {
 	for _, label := range o.Tenancy.ProtectedLabels {
 		if _, set := texts[label]; set {
-			w.add(rule.Keyed(path+".labels", label), "is protected, and is removed from the alert; remove it here, or from --protected-labels")
+			w.add(rule.Keyed(path+".labels", label), "is protected, and is removed from the alert; remove it here, or from the chart value tenants.protectedLabels")
 		}
 	}
 }
