@@ -124,13 +124,13 @@ func whatAckReleases(name string, d *v1alpha1.PendingDeletions) string {
 func describePending(d *v1alpha1.PendingDeletions) string {
 	parts := []string{fmt.Sprintf("%d rules have to be removed from the spoke and are still there.", d.Count)}
 	if d.Held > 0 {
-		parts = append(parts, fmt.Sprintf("The deletion of %d is held.", d.Held))
+		parts = append(parts, fmt.Sprintf("%d of these deletions are held.", d.Held))
 	}
 	if d.Suspect > 0 {
-		parts = append(parts, fmt.Sprintf("%d of them wait for an acknowledgement without a time limit.", d.Suspect))
+		parts = append(parts, fmt.Sprintf("%d of them have no time limit, and wait for an acknowledgement.", d.Suspect))
 	}
-	if more := int(d.Count) - len(d.Names); more > 0 && len(d.Names) > 0 {
-		parts = append(parts, fmt.Sprintf("The status lists %d, and %d more are not listed.", len(d.Names), more))
+	if int(d.Count) > len(d.Names) && len(d.Names) > 0 {
+		parts = append(parts, fmt.Sprintf("The status lists %d of the %d rules.", len(d.Names), d.Count))
 	}
 	return strings.Join(parts, " ")
 }

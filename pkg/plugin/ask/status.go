@@ -29,7 +29,7 @@ func NewStatus(e *env.Env) *cobra.Command {
 		Long: `Show where alert rules are delivered and evaluated, the worst first.
 
 Without an argument, the command counts the rules that are not ready in each spoke, and lists them.
-KIND is one of these:
+KIND/NAME is one of these:
 
   alertrule/NAME           the rule in every spoke
   spoke/NAME               the conditions of a spoke, and the rules that are not ready there

@@ -34,7 +34,7 @@ func (w *watching) run(ctx context.Context, e *env.Env, p *output.Printer, once 
 		return once(ctx)
 	}
 	if w.interval <= 0 {
-		return exit.New(exit.Usage, "", "--interval %v is not positive", w.interval)
+		return exit.New(exit.Usage, "", "--interval %v is too short; use a time above 0, such as 5s", w.interval)
 	}
 	out, errOut := p.Out, e.ErrOut
 	defer func() { p.Out, e.ErrOut = out, errOut }()

@@ -43,7 +43,7 @@ func ParseRef(args []string, kinds ...Kind) (Ref, error) {
 		for _, k := range kinds {
 			names = append(names, string(k))
 		}
-		return Ref{}, exit.New(exit.Usage, "", "%q is not a kind that this command knows; use one of %s", word, strings.Join(names, ", "))
+		return Ref{}, exit.New(exit.Usage, "", "%q is not a kind that this command accepts; use %s", word, strings.Join(names, " or "))
 	}
 	return Ref{Kind: kind, Name: name}, nil
 }

@@ -21,7 +21,7 @@ func oldest() *chartutil.Capabilities {
 func NewExport(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Print what other tools can apply",
+		Short: "Print manifests that other tools can apply",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -37,7 +37,7 @@ func newManifests(e *env.Env) *cobra.Command {
 		Long: `Print the manifests that an installation applies, with the CustomResourceDefinitions. The same values always
 give the same output, in the same order. The command does not connect to the hub.
 
-Helm's hooks are left out: the Job that releases the SpokeClusters after an uninstallation must not run before.
+Helm's hooks are left out: their Job releases the SpokeClusters, and must only run after an uninstallation.
 If you remove the manifests later, let the spokes leave first (kubectl rulefleet unjoin).`,
 		Example:           "  kubectl rulefleet export manifests --values values.yaml >rulefleet.yaml",
 		Args:              cobra.NoArgs,

@@ -95,8 +95,8 @@ func NewUpgrade(e *env.Env) *cobra.Command {
 		Long: `Upgrade Rulefleet on the hub to the version of the plugin, or change its values. It also repairs an installation
 or upgrade that failed.
 
-The values that you set earlier stay, with those of the command line on top, and the defaults of the new version
-below. With --reset-values, only those of the command line count. The CustomResourceDefinitions are upgraded, too.`,
+The values that you set earlier stay, unless the command line has others. This includes image.tag: set the tag of the
+new image. --reset-values drops the earlier values. The CustomResourceDefinitions are upgraded, too.`,
 		Example: `  kubectl rulefleet upgrade --set-string image.tag=0.2.0
   kubectl rulefleet upgrade --reset-values --values values.yaml`,
 		Args:              cobra.NoArgs,

@@ -154,7 +154,7 @@ func rights(mapper meta.RESTMapper, documents []document, namespace string, verb
 		gvk := d.GroupVersionKind()
 		mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 		if meta.IsNoMatchError(err) {
-			return nil, exit.New(exit.Failed, "Install what serves this kind, or turn the object off in the values (charts/rulefleet/README.md).",
+			return nil, exit.New(exit.Failed, "Install the CustomResourceDefinition of this kind, or turn the object off in the values (charts/rulefleet/README.md).",
 				"%s %s: the hub does not serve %s", gvk.Kind, d.GetName(), gvk.GroupVersion().WithKind(gvk.Kind).GroupKind())
 		}
 		if err != nil {

@@ -104,7 +104,7 @@ func joinArgoCD(ctx context.Context, e *env.Env, o *options, p *output.Printer) 
 		}
 	}
 	if len(left) > 0 {
-		return exit.New(exit.Failed, "Run the command again when the causes are mended, or register each with: kubectl rulefleet join NAME --spoke-context CONTEXT",
+		return exit.New(exit.Failed, "Run the command again when the causes are removed, or register each with: kubectl rulefleet join NAME --spoke-context CONTEXT",
 			"%d of %d clusters are not registered. Their Secrets: %s", len(left), len(secrets), strings.Join(left, ", "))
 	}
 	return nil

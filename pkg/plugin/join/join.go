@@ -66,7 +66,7 @@ token or a client certificate. It lists the others, with the reason.`,
 		ValidArgsFunction: e.CompleteSpokeArg,
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.context, "spoke-context", "", "the `context` of the spoke in your kubeconfig (required)")
+	f.StringVar(&o.context, "spoke-context", "", "the `context` of the spoke in your kubeconfig (required without --from-argocd)")
 	f.StringVarP(&o.labels, "labels", "l", "", "the labels of the spoke, such as env=prod,region=eu; they replace those of an earlier join, and rules placed by a label that you leave out are removed from the spoke")
 	f.StringVar(&o.server, "server", "", "the `URL` at which the hub's pods reach the spoke's API server (default: the address in the context)")
 	f.StringVar(&o.auth, "auth", "", "token: a token that expires after --duration; static: a token that does not expire, in a Secret of the spoke (default: as before; token for a new spoke)")
@@ -176,7 +176,7 @@ func (j *joining) checkFlags() error {
 	var err error
 	switch {
 	case j.context == "" && j.access == nil:
-		return exit.New(exit.Usage, "List them: kubectl config get-contexts", "--spoke-context is missing: the context of the spoke in your kubeconfig")
+		return exit.New(exit.Usage, "List them: kubectl config get-contexts", "--spoke-context is missing; name the context of the spoke in your kubeconfig")
 	case j.auth != "" && j.auth != authToken && j.auth != authStatic:
 		return exit.New(exit.Usage, "", "--auth %q is not known; use token or static", j.auth)
 	case j.duration != 0 && j.duration < minDuration:

@@ -34,10 +34,14 @@ type Printer struct {
 	Formats []string
 }
 
-// AddFlag adds the flag --output.
+// AddFlag adds the flag --output. It comes after the flag --dry-run of a command, without which there is no output.
 func (p *Printer) AddFlag(cmd *cobra.Command, formats ...string) {
 	p.Formats, p.Format = formats, formats[0]
-	cmd.Flags().StringVarP(&p.Format, "output", "o", formats[0], "the `format` of the output: "+strings.Join(formats, ", "))
+	of := "output"
+	if cmd.Flags().Lookup("dry-run") != nil {
+		of = "objects that --dry-run prints"
+	}
+	cmd.Flags().StringVarP(&p.Format, "output", "o", formats[0], "the `format` of the "+of+": "+strings.Join(formats, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -347,7 +347,7 @@ func (c *chain) ofRow(phase v1alpha1.Phase) Link {
 	case reached < at && c.row.Reason == v1alpha1.ReasonSuspended && phase != v1alpha1.PhaseApplied:
 		return unknown("the spoke has an earlier version of the rule")
 	case reached < at-1:
-		return unknown("an earlier step is not reached")
+		return unknown("an earlier step is not ok")
 	case rollup.AtTop(c.row, c.Rule.Generation):
 		l := unknown("nothing more can be verified: %s", c.rowSays())
 		l.Fix = c.fixRow()

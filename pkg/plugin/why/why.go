@@ -49,7 +49,7 @@ kubeconfig, and NAME for the name of the spoke.`,
 			return err
 		}
 		if spoke == "" {
-			return exit.New(exit.Usage, "List them: kubectl rulefleet spokes", "--cluster is missing: the name of the spoke")
+			return exit.New(exit.Usage, "List them: kubectl rulefleet spokes", "--cluster is missing; name the spoke")
 		}
 		namespace, err := e.Hub.Namespace()
 		if err != nil {
