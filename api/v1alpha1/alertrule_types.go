@@ -159,8 +159,8 @@ type WorkloadReference struct {
 }
 
 // Phase is the furthest state of a rule in a spoke that Rulefleet has verified. A rule is ready in a spoke
-// if its phase is the furthest that can be verified there. This is normally Evaluating. If Rulefleet is not
-// allowed to query Prometheus, it is Selected. If the spoke has no Prometheus and ThanosRuler objects, or
+// if its phase is the furthest that can be verified there. This is normally Evaluating. If Rulefleet
+// cannot query Prometheus, it is Selected. If the spoke has no Prometheus and ThanosRuler objects, or
 // they can't be read, it is Applied. While a spoke is unreachable, the phase is the last known one.
 // +kubebuilder:validation:Enum=Pending;Applied;Selected;Evaluating
 type Phase string

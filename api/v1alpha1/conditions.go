@@ -32,7 +32,7 @@ const (
 	// shows what it requires.
 	ConditionEvaluatorsFound = "EvaluatorsFound"
 	// ConditionEvaluating is True when every chosen Prometheus and ThanosRuler answers, and False when one
-	// of them does not answer. Otherwise it is Unknown: Rulefleet is not allowed to query one of them.
+	// of them does not answer. Otherwise it is Unknown: Rulefleet cannot query one of them.
 	ConditionEvaluating = "Evaluating"
 	// ConditionCredentialValid is True while the credential in the kubeconfig has not expired. It is False
 	// when it has expired, or when the spoke rejects it, and Unknown if the credential does not say when it
@@ -139,11 +139,11 @@ const (
 	// ReasonNamespaceEnforced means that the Prometheus has an enforcedNamespaceLabel, and evaluates
 	// the rule for a different namespace than the one that the rule is about.
 	ReasonNamespaceEnforced = "NamespaceEnforced"
-	// ReasonPredicted means that the selectors of a Prometheus select the rule. Rulefleet is not allowed to
+	// ReasonPredicted means that the selectors of a Prometheus select the rule. Rulefleet cannot
 	// query that Prometheus, so the rule counts as ready.
 	ReasonPredicted = "Predicted"
 	// ReasonConfirmed means that the rule was passed to a Prometheus, as prometheus-operator reports in the
-	// status of the PrometheusRule. Rulefleet is not allowed to query that Prometheus, so the rule counts
+	// status of the PrometheusRule. Rulefleet cannot query that Prometheus, so the rule counts
 	// as ready.
 	ReasonConfirmed = "Confirmed"
 	// ReasonLoading means that the Prometheus that selects the rule has not loaded its current version
@@ -178,7 +178,7 @@ const (
 	ReasonTooManyRules = "TooManyRules"
 	// ReasonEvaluating is Evaluating=True: every chosen Prometheus and ThanosRuler answers.
 	ReasonEvaluating = "Evaluating"
-	// ReasonNotGranted is Evaluating=Unknown: Rulefleet is not allowed to query a Prometheus. Its account in
+	// ReasonNotGranted is Evaluating=Unknown: Rulefleet cannot query a Prometheus. Its account in
 	// the spoke lacks get on services/proxy, a proxy in front of the Prometheus denies access, or there is no
 	// address that Rulefleet can use. The message says which.
 	ReasonNotGranted = "NotGranted"

@@ -62,7 +62,7 @@ type SpokeClusterSpec struct {
 
 	// evaluatorRefs name the Prometheus and ThanosRuler objects of the spoke that evaluate the rules. Every
 	// PrometheusRule gets the labels that their selectors require. A rule is ready only when all of them
-	// evaluate it, as far as Rulefleet is allowed to query them. If the list is empty and exactly one
+	// evaluate it, as far as Rulefleet can query them. If the list is empty and exactly one
 	// Prometheus or ThanosRuler of the spoke has a ruleSelector, Rulefleet chooses it, and keeps that choice
 	// when others are added. If several have one from the beginning, Rulefleet chooses none (reason
 	// Ambiguous).
