@@ -159,7 +159,7 @@ func (o *options) define(f *flag.FlagSet) {
 	f.DurationVar(&o.deletionHold, "deletion-hold", 10*time.Minute, "`duration` for which deletions are held if more than 20 rules and more than a quarter of a spoke's rules are to be deleted within that duration; after a spoke became another cluster, every deletion there is held for this duration. 0 disables both. Deletions that may be caused by a loss of objects on the hub always wait for an acknowledgement")
 	f.DurationVar(&o.leaveTimeout, "leave-timeout", 2*time.Minute, "`duration` for which the manager tries to reach a spoke to remove its rules after its SpokeCluster was deleted; rules that are left after that stay in the spoke")
 	f.StringVar(&o.trackingLabels, "tracking-labels", "", "comma-separated `labels` and domains of labels that are not copied from the Secret of a spoke to its SpokeCluster. Add the labels by which a GitOps tool tracks its objects: otherwise the tool may prune the SpokeCluster."+
-		" Those of Kubernetes, Argo CD, Flux, kapp and Rancher Fleet are never copied")
+		" Those of Kubernetes, Argo CD, Flux, Helm, kapp and Rancher Fleet are never copied")
 	f.BoolVar(&o.renewTokens, "renew-tokens", true, "renew the tokens of spokes that kubectl rulefleet join has registered, when a third of their life is left")
 	f.Float64Var(&o.renewalScale, "renewal-scale", 1, "`factor`, at most 1, for the age at which the tokens of spokes are renewed; for tests")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "`port` of the admission webhook; 0 disables it")

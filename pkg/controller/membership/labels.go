@@ -47,10 +47,10 @@ func alters(labels map[string]string, sc *v1alpha1.SpokeCluster) bool {
 }
 
 // trackingDomains are the domains of labels by which tools recognize the objects that they have applied: those of
-// Kubernetes itself, Argo CD, Flux, kapp, Rancher Fleet and wrangler. A tool that finds its label on a SpokeCluster,
+// Kubernetes itself, Argo CD, Flux, Helm, kapp, Rancher Fleet and wrangler. A tool that finds its label on a SpokeCluster,
 // which it has not applied, deletes the SpokeCluster, and with it the rules in the spoke.
 var trackingDomains = []string{
-	"kubernetes.io", "argocd.argoproj.io", "toolkit.fluxcd.io", "kapp.k14s.io", "fleet.cattle.io", "objectset.rio.cattle.io",
+	"kubernetes.io", "argocd.argoproj.io", "toolkit.fluxcd.io", "helm.sh", "kapp.k14s.io", "fleet.cattle.io", "objectset.rio.cattle.io",
 }
 
 // mirrors reports whether a Secret's label is used for placement. The registration label and those by which tools

@@ -94,7 +94,7 @@ func TestMirrored(t *testing.T) {
 		},
 		"labels by which tools track objects": {
 			secret: map[string]string{
-				"app.kubernetes.io/instance": "x", "argocd.argoproj.io/instance": "x", "kustomize.toolkit.fluxcd.io/name": "x", "kapp.k14s.io/app": "x",
+				"app.kubernetes.io/instance": "x", "argocd.argoproj.io/instance": "x", "kustomize.toolkit.fluxcd.io/name": "x", "helm.sh/chart": "x", "kapp.k14s.io/app": "x",
 				"objectset.rio.cattle.io/hash": "x", "fleet.cattle.io/bundle-id": "x", "example.com/app": "x", "example.org/app": "x", "a.example.org/app": "x",
 				"app": "x", "a.app/env": "prod", "example.com/env": "prod", "argoproj.io": "x", "notexample.org/env": "prod", "management.cattle.io/env": "prod",
 			},
