@@ -295,8 +295,8 @@ verify-licences: build plugin $(TOOLS)/sbom ## Check that .ci/licences*.txt allo
 	@.ci/step 'licences of the plugin' $(TOOLS)/sbom check <(cat .ci/licences.txt .ci/licences-plugin.txt) bin/kubectl-rulefleet
 
 .PHONY: verify-vulnerabilities
-verify-vulnerabilities: $(TOOLS)/vulnerabilities ## Look for known vulnerabilities that the manager's code reaches, if their database can be reached.
-	@.ci/step vulnerabilities env CGO_ENABLED=0 $(TOOLS)/vulnerabilities $(if $(REQUIRE_VULNERABILITIES),-require) ./cmd/manager
+verify-vulnerabilities: $(TOOLS)/vulnerabilities ## Look for known vulnerabilities that the code of the manager and of the plugin reaches, if their database can be reached.
+	@.ci/step vulnerabilities env CGO_ENABLED=0 $(TOOLS)/vulnerabilities $(if $(REQUIRE_VULNERABILITIES),-require) ./cmd/...
 
 .PHONY: verify-scripts
 verify-scripts: ## Check the syntax of shell scripts.
