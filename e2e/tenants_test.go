@@ -119,9 +119,21 @@ func TestTenants(t *testing.T) {
 		t.Errorf("the labels are %v", got)
 	}
 
+	// A protected label of an AlertRule that the webhook has not seen is not sent.
+	update(t, f.Hub, tenantsRule("shop", "a-late", onNamed(spokeA)), func(ar *v1alpha1.AlertRule) {
+		ar.Spec.Expr, ar.Spec.Labels = "up == 3", map[string]v1alpha1.LabelText{"team": "payments"}
+	})
+	eventually(t, "the alert has no protected label", func(ctx context.Context) error {
+		found, err := pushed(ctx, a, late)
+		if err == nil && (len(found) != 1 || found[0].Spec.Groups[0].Rules[0].Expr.String() != "up == 3" || found[0].Spec.Groups[0].Rules[0].Labels["team"] != "") {
+			err = fmt.Errorf("there are %+v", found)
+		}
+		return err
+	})
+
 	// What a tenant may not set is refused.
 	bad := tenantsRule("shop", "bad", onNamed(spokeA))
-	bad.Spec.Labels = map[string]v1alpha1.LabelText{"team": "payments"}
+	bad.Spec.Interval = "1s"
 	create(t, f.Hub, bad)
 	expectCondition(t, f, bad, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec)
 }

@@ -84,6 +84,7 @@ type tenant struct {
 	rule.Tenancy
 
 	namespace, admin string
+	stored           bool
 }
 
 // tenantOf returns the tenant to which an AlertRule belongs, or nil.
@@ -91,7 +92,7 @@ func tenantOf(r *v1alpha1.AlertRule, o Options) *tenant {
 	if r.Namespace == o.AdminNamespace || r.Namespace == o.GeneratedNamespace {
 		return nil
 	}
-	return &tenant{Tenancy: o.Tenancy, namespace: r.Namespace, admin: o.AdminNamespace}
+	return &tenant{Tenancy: o.Tenancy, namespace: r.Namespace, admin: o.AdminNamespace, stored: o.stored}
 }
 
 // check checks what only tenants must not do, in the given fields of an alert. expanded has its texts
@@ -105,7 +106,7 @@ func (t *tenant) check(a, expanded v1alpha1.AlertSpec) *rule.Invalid {
 			a.Interval, t.admin, model.Duration(t.MinInterval))
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Labels)) {
-		if slices.Contains(t.ProtectedLabels, name) {
+		if !t.stored && slices.Contains(t.ProtectedLabels, name) {
 			return rule.NewInvalid(rule.Keyed("spec.labels", name), "label %s is protected, because it can decide who is notified: an AlertRule outside of namespace %s cannot set it; remove it", name, t.admin)
 		}
 	}

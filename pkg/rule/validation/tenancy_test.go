@@ -73,6 +73,27 @@ func TestValidateTenants(t *testing.T) {
 	}
 }
 
+// A label that was set before it was protected does not keep its AlertRule from being delivered without it.
+func TestStoredProtectedLabels(t *testing.T) {
+	r := ruletest.Rule(func(r *v1alpha1.AlertRule) {
+		r.UID, r.Generation = "rule", 1
+		r.Spec.Labels = ruletest.Texts{"team": "payments"}
+		r.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: ruletest.EveryCluster(), Labels: ruletest.Texts{"tier": "1"}}}
+	})
+	v := New(strict)
+	if bad := v.Validate(r); bad != nil {
+		t.Errorf("refused with %+v", bad)
+	}
+	for _, field := range []string{"spec.labels[team]", "spec.overrides[0].labels[tier]"} {
+		if !slices.ContainsFunc(v.Warnings(r), func(w string) bool { return strings.HasPrefix(w, field+" is protected, and is removed from the alert") }) {
+			t.Errorf("no warning of %s: %q", field, v.Warnings(r))
+		}
+	}
+	if bad := Rule(r, strict); bad == nil || bad.Field != "spec.labels[team]" {
+		t.Errorf("a new one is refused with %+v", bad)
+	}
+}
+
 // Labels that the author does not decide are warned of where they are not refused.
 func TestWarningsOfForcedLabels(t *testing.T) {
 	labels := func(r *v1alpha1.AlertRule) {

@@ -27,6 +27,11 @@ type Options struct {
 	Evaluator *rule.Evaluator
 	// Tenancy has the limits of AlertRules outside of the admin namespace.
 	Tenancy rule.Tenancy
+
+	// stored is true for AlertRules that the hub has stored. A protected label in one of them is a warning and not
+	// an error: Render removes it, but as long as an AlertRule is not valid, the spokes keep its last valid version,
+	// which may have the label.
+	stored bool
 }
 
 // Rule returns the first error in an AlertRule, or nil. The webhook, the controllers and the CLI

@@ -24,8 +24,9 @@ type Validator struct {
 	asking singleflight.Group
 }
 
-// New returns a Validator for the settings of a hub.
+// New returns a Validator for the AlertRules and templates that a hub with these settings has stored.
 func New(o Options) *Validator {
+	o.stored = true
 	return &Validator{options: o, answers: lru.New(maxRemembered)}
 }
 
