@@ -50,7 +50,8 @@ RUN mkdir -p /rootfs/etc/ssl/certs && cp /etc/ssl/certs/ca-certificates.crt /roo
 FROM base AS layers
 COPY --from=build-layers /rootfs/ /
 
-FROM ${GOLANG} AS build
+# It compiles for other platforms (--platform linux/amd64,linux/arm64) without an emulator.
+FROM --platform=${BUILDPLATFORM} ${GOLANG} AS build
 WORKDIR /src
 ENV CGO_ENABLED=0 GOTOOLCHAIN=local
 COPY go.mod go.sum ./
@@ -58,8 +59,10 @@ COPY api api
 COPY cmd cmd
 COPY pkg pkg
 ARG VERSION=dev
+ARG TARGETOS
+ARG TARGETARCH
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /rootfs/rulefleet-manager ./cmd/manager
+    GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /rootfs/rulefleet-manager ./cmd/manager
 RUN mkdir -p /rootfs/etc/ssl/certs && cp /etc/ssl/certs/ca-certificates.crt /rootfs/etc/ssl/certs/
 
 FROM base

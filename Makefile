@@ -264,7 +264,7 @@ note-race:
 ##@ Verify
 
 .PHONY: verify
-verify: verify-files verify-scripts verify-modules verify-licences verify-vulnerabilities verify-generated verify-docs vet lint verify-lint ## Check all that can be checked without running it.
+verify: verify-files verify-scripts verify-workflows verify-modules verify-licences verify-vulnerabilities verify-generated verify-docs vet lint verify-lint ## Check all that can be checked without running it.
 
 .PHONY: verify-files
 verify-files: ## Check that no binary or other large file is in git.
@@ -301,6 +301,10 @@ verify-vulnerabilities: $(TOOLS)/vulnerabilities ## Look for known vulnerabiliti
 .PHONY: verify-scripts
 verify-scripts: ## Check the syntax of shell scripts.
 	@.ci/step 'shell scripts' .ci/shell-syntax
+
+.PHONY: verify-workflows
+verify-workflows: $(TOOLS)/actionlint ## Check the workflows of GitHub Actions.
+	@.ci/step workflows $(TOOLS)/actionlint -shellcheck= -pyflakes=
 
 .PHONY: verify-lint
 verify-lint: ## Test our own linter, apiconventions.
@@ -359,6 +363,9 @@ $(TOOLS)/dist: .ci/tool $(SUPPLY_TOOL_SOURCES)
 
 $(TOOLS)/vulnerabilities: .ci/tool $(SUPPLY_TOOL_SOURCES)
 	@.ci/step 'tool vulnerabilities' .ci/tool vulnerabilities ./vulnerabilities supply-tools
+
+$(TOOLS)/actionlint: .ci/tool $(SUPPLY_TOOL_SOURCES)
+	@.ci/step 'tool actionlint' .ci/tool actionlint github.com/rhysd/actionlint/cmd/actionlint supply-tools
 
 $(TOOLS)/prose: .ci/tool $(DOC_TOOL_SOURCES)
 	@.ci/step 'tool prose' .ci/tool prose ./prose doc-tools
