@@ -5,6 +5,7 @@ package why
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -384,18 +385,21 @@ func (c *chain) written() Link   { return c.ofRow(v1alpha1.PhaseApplied) }
 func (c *chain) selected() Link  { return c.ofRow(v1alpha1.PhaseSelected) }
 func (c *chain) evaluated() Link { return c.ofRow(v1alpha1.PhaseEvaluating) }
 
+// kubeStateMetrics is part of an expression that needs kube-state-metrics.
+var kubeStateMetrics = regexp.MustCompile(`\bkube_`)
+
 func (c *chain) metrics() Link {
+	cond := c.condition(v1alpha1.ConditionMetricsPresent)
 	switch {
 	case c.row == nil || c.was("evaluated") != OK:
 		return unknown("the evaluation is not verified")
-	case len(c.row.MissingMetrics) == 0:
-		return ok("%s: no metric of the expression is known to be missing", c.ofRule())
-	}
-	if cond := c.condition(v1alpha1.ConditionMetricsPresent); cond != nil && cond.Status == metav1.ConditionFalse {
+	case len(c.row.MissingMetrics) > 0:
+		return notOK("Check that these metrics are scraped in the spoke, and that their names and labels in spec.expr are right.",
+			"%s: status.clusters[%s]: Prometheus has no series for %s", c.ofRule(), c.Cluster, strings.Join(c.row.MissingMetrics, ", "))
+	case cond != nil && cond.Reason == v1alpha1.ReasonKubeStateMetricsMissing && kubeStateMetrics.MatchString(c.Rule.Spec.Expr): // no row shows it
 		return notOK(fixSpoke(cond.Reason), "%s", said(c.ofSpoke(), cond))
 	}
-	return notOK("Check that these metrics are scraped in the spoke, and that their names and labels in spec.expr are right.",
-		"%s: status.clusters[%s]: Prometheus has no series for %s", c.ofRule(), c.Cluster, strings.Join(c.row.MissingMetrics, ", "))
+	return ok("%s: no metric of the expression is known to be missing", c.ofRule())
 }
 
 func (c *chain) firing() Link {

@@ -202,9 +202,13 @@ func TestChain(t *testing.T) {
 		}, "++++++++-??", "check the pods of the Prometheus"},
 		{"no metric", func(in *Input) { in.Rule.Status.Clusters[0].MissingMetrics = []string{"http_requests_total"} }, "+++++++++-+", "Check that these metrics are scraped"},
 		{"no kube-state-metrics", func(in *Input) {
-			in.Rule.Status.Clusters[0].MissingMetrics = []string{"kube_pod_info"}
+			in.Rule.Spec.Expr = "1 - sum by (pod) (kube_pod_info)"
 			in.say(v1alpha1.ConditionMetricsPresent, metav1.ConditionFalse, v1alpha1.ReasonKubeStateMetricsMissing, "none")
-		}, "+++++++++-+", "kube-state-metrics"},
+		}, "+++++++++-+", "Install kube-state-metrics"},
+		{"no kube-state-metrics, and no need for it", func(in *Input) {
+			in.Rule.Spec.Expr = "mykube_requests > 0"
+			in.say(v1alpha1.ConditionMetricsPresent, metav1.ConditionFalse, v1alpha1.ReasonKubeStateMetricsMissing, "none")
+		}, "+++++++++++", ""},
 
 		{"a tenant", func(in *Input) { in.Spoke, in.SpokeUnreadable, in.Registration = nil, true, Registration{} }, "????+?+++++", ""},
 		{"a tenant, and the spoke is away", func(in *Input) {
