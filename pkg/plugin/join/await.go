@@ -20,19 +20,19 @@ import (
 // await waits until the spoke is Ready, and otherwise says what is missing.
 func (j *joining) await(ctx context.Context) error {
 	var s *v1alpha1.SpokeCluster
-	shown := ""
+	progress := j.Progress()
 	err := wait.PollUntilContextTimeout(ctx, time.Second/2, j.timeout, true, func(ctx context.Context) (bool, error) {
 		var err error
 		if s, err = j.read(ctx); err != nil {
 			return false, err
 		}
-		done, progress := progressOf(s)
-		if progress != shown && !done {
-			shown = progress
-			j.Say("Waiting: %s", progress)
+		done, what := progressOf(s)
+		if !done {
+			progress.Show(what)
 		}
 		return done, nil
 	})
+	progress.Done()
 	if err != nil && !wait.Interrupted(err) {
 		return err
 	}

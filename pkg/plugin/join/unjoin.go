@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -193,7 +194,7 @@ func (u *unjoining) leave(ctx context.Context) error {
 	if err := client.IgnoreNotFound(u.hub.Delete(ctx, u.present, client.Preconditions{UID: &uid})); err != nil {
 		return fmt.Errorf("deleting SpokeCluster %s: %w", u.name, err)
 	}
-	shown := ""
+	progress := u.Progress()
 	err := wait.PollUntilContextTimeout(ctx, time.Second/2, u.timeout, true, func(ctx context.Context) (bool, error) {
 		var s v1alpha1.SpokeCluster
 		err := u.hub.Get(ctx, client.ObjectKey{Name: u.name}, &s)
@@ -203,12 +204,10 @@ func (u *unjoining) leave(ctx context.Context) error {
 		if err != nil {
 			return false, fmt.Errorf("reading SpokeCluster %s: %w", u.name, err)
 		}
-		if c := condition(&s, v1alpha1.ConditionReady); c.Message != shown {
-			shown = c.Message
-			u.Say("Waiting: %s", shown)
-		}
+		progress.Show(cmp.Or(condition(&s, v1alpha1.ConditionReady).Message, "the manager lets the spoke leave"))
 		return false, nil
 	})
+	progress.Done()
 	if wait.Interrupted(err) {
 		return exit.New(exit.NotReady, "Check that the manager runs, and run the command again. The Secret on the hub and the account in the spoke are still there.",
 			"SpokeCluster %s is not gone after %v", u.name, u.timeout)
