@@ -60,11 +60,14 @@ var answers = map[string]string{
 	"/apis": `{"kind": "APIGroupList", "apiVersion": "v1", "groups": [` + group + `]}`,
 	"/apis/rulefleet.io/v1alpha1": `{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "rulefleet.io/v1alpha1", "resources": [
 		{"name": "spokeclusters", "singularName": "spokecluster", "namespaced": false, "kind": "SpokeCluster", "verbs": ["get", "list"]},
+		{"name": "alertruletemplates", "singularName": "alertruletemplate", "namespaced": false, "kind": "AlertRuleTemplate", "verbs": ["get", "list"]},
 		{"name": "alertrules", "singularName": "alertrule", "namespaced": true, "kind": "AlertRule", "verbs": ["get", "list"]}]}`,
-	"/apis/rulefleet.io":                             group,
-	"/apis/rulefleet.io/v1alpha1/spokeclusters":      `{"kind": "SpokeClusterList", "apiVersion": "rulefleet.io/v1alpha1", "metadata": {}, "items": [` + spoke + `]}`,
-	"/apis/rulefleet.io/v1alpha1/spokeclusters/eu-1": spoke,
-	"/apis/rulefleet.io/v1alpha1/alertrules":         `{"kind": "AlertRuleList", "apiVersion": "rulefleet.io/v1alpha1", "metadata": {}, "items": []}`,
+	"/apis/rulefleet.io":                                     group,
+	"/apis/rulefleet.io/v1alpha1/spokeclusters":              `{"kind": "SpokeClusterList", "apiVersion": "rulefleet.io/v1alpha1", "metadata": {}, "items": [` + spoke + `]}`,
+	"/apis/rulefleet.io/v1alpha1/spokeclusters/eu-1":         spoke,
+	"/apis/rulefleet.io/v1alpha1/alertrules":                 `{"kind": "AlertRuleList", "apiVersion": "rulefleet.io/v1alpha1", "metadata": {}, "items": []}`,
+	"/apis/rulefleet.io/v1alpha1/namespaces/shop/alertrules": `{"kind": "AlertRuleList", "apiVersion": "rulefleet.io/v1alpha1", "metadata": {}, "items": [{"metadata": {"name": "high-latency"}}]}`,
+	"/apis/rulefleet.io/v1alpha1/alertruletemplates":         `{"kind": "AlertRuleTemplateList", "apiVersion": "rulefleet.io/v1alpha1", "metadata": {}, "items": [{"metadata": {"name": "deployment-down"}}]}`,
 }
 
 const (
@@ -75,10 +78,10 @@ const (
 		{"type": "Ready", "status": "False", "reason": "DeletionsHeld", "message": "60 deletions are held", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`
 )
 
-// kubectlRulefleet returns the command kubectl rulefleet for that hub. It changes nothing: a request to write fails the test.
-func kubectlRulefleet(t *testing.T, env []string, args ...string) *exec.Cmd {
+// hub starts that hub, and returns its address. A request to write fails the test.
+func hub(t *testing.T) string {
 	t.Helper()
-	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, ok := answers[r.URL.Path]
 		if r.Method != http.MethodGet {
 			t.Errorf("the hub was asked for %s %s", r.Method, r.URL)
@@ -90,13 +93,19 @@ func kubectlRulefleet(t *testing.T, env []string, args ...string) *exec.Cmd {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, body)
 	}))
-	t.Cleanup(hub.Close)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// kubectlRulefleet returns the command kubectl rulefleet for that hub.
+func kubectlRulefleet(t *testing.T, env []string, args ...string) *exec.Cmd {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	home := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), self, append([]string{"--server", hub.URL}, args...)...)
+	cmd := exec.CommandContext(t.Context(), self, append([]string{"--server", hub(t)}, args...)...)
 	cmd.Env = append([]string{asPlugin + "=1", "HOME=" + home, "KUBECONFIG=" + filepath.Join(home, "none"), "TERM=xterm", "PATH=" + os.Getenv("PATH")}, env...)
 	return cmd
 }
@@ -135,7 +144,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, await string, then func(terminal io
 // TestTerminal runs the plugin on a pseudo-terminal, and without one: colors, a cleared screen and questions are only for
 // a terminal.
 func TestTerminal(t *testing.T) {
-	const red, clear = "\x1b[31mFalse\x1b[0m", "\x1b[H\x1b[2J"
+	const red, cleared = "\x1b[31mFalse\x1b[0m", "\x1b[H\x1b[2J"
 	spokes := []string{"spokes"}
 	for _, tc := range []struct {
 		name  string
@@ -158,7 +167,7 @@ func TestTerminal(t *testing.T) {
 			name: "a question", args: []string{"ack", "eu-1"}, await: "[y/N] ", types: "n\n", code: 1, has: "not confirmed; nothing was changed",
 			elsewhere: "the input is not a terminal", fails: 2,
 		},
-		{name: "watch", args: []string{"firing", "-A", "--watch"}, await: "\n", types: "\x03", has: clear},
+		{name: "watch", args: []string{"firing", "-A", "--watch"}, await: "\n", types: "\x03", has: cleared},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
