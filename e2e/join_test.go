@@ -565,8 +565,6 @@ func (j *joinTest) severalPrometheus(t *testing.T) {
 	must(t, j.Hub.Client.Patch(t.Context(), &s, client.MergeFrom(before)))
 }
 
-// static registers the spoke with a token that does not expire. A renewal without the flags keeps the kind of the token,
-// and how long it is valid.
 // fromArgoCD registers the spoke again with what Argo CD knows of it, and lists the cluster that it cannot register.
 func (j *joinTest) fromArgoCD(t *testing.T) {
 	admin := j.Spoke(spokeA).RESTConfig()
@@ -594,6 +592,8 @@ func (j *joinTest) fromArgoCD(t *testing.T) {
 	}
 }
 
+// static registers the spoke with a token that does not expire. A renewal without the flags keeps the kind of the token,
+// and how long it is valid.
 func (j *joinTest) static(t *testing.T) {
 	isStatic := func() {
 		t.Helper()

@@ -42,13 +42,14 @@ type renewals struct {
 	cfgs   []*rest.Config
 }
 
-func (r *renewals) start(t *testing.T) {
+// start starts a manager. If it elects a leader, it only works when it leads.
+func (r *renewals) start(t *testing.T, elects bool) *fleet.Manager {
 	t.Helper()
-	r.manager = startManagerWith(t, r.Fleet, fleet.ManagerOptions{Dir: t.TempDir(), Args: []string{"--renewal-scale=0.03"}})
+	return startManagerWith(t, r.Fleet, fleet.ManagerOptions{Dir: t.TempDir(), LeaderElect: elects, Args: []string{"--renewal-scale=0.03"}})
 }
 
-// TestTokensAreRenewed has the manager renew a token twice, with a restart between, while it works. Then it may not, and
-// then the tokens are revoked.
+// TestTokensAreRenewed has the manager renew a token three times, with a restart and a fail-over between, while it works.
+// Then it may not, and then the tokens are revoked.
 func TestTokensAreRenewed(t *testing.T) {
 	t.Parallel()
 	f := start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true})
@@ -60,7 +61,7 @@ func TestTokensAreRenewed(t *testing.T) {
 		}
 	}
 	r := &renewals{joinTest: &joinTest{Fleet: f, k: pluginFor(t, f.Hub, spoke)}}
-	r.start(t)
+	r.manager = r.start(t, false)
 	namespace(t, "shop", spoke)
 	r.k.expect(t, exit.OK, "the hub manages the rules", r.join("--duration", "10m", "-l", "env=prod")...)
 	r.rule = alertRule("rule", "shop", onNamed(spokeA))
@@ -70,10 +71,13 @@ func TestTokensAreRenewed(t *testing.T) {
 
 	r.renewed(t)
 	must(t, r.manager.Kill())
-	r.start(t)
-	r.change(t)
-	expectRule(t, spoke, client.ObjectKeyFromObject(r.rule), "the first change after the restart", r.isCurrent)
-	r.use(t) // the former token may have been renewed meanwhile
+	r.manager = r.start(t, true)
+	r.worksAgain(t, "the first change after the restart")
+	r.renewed(t)
+	standby := r.start(t, true)
+	must(t, r.manager.Kill())
+	r.manager = standby
+	r.worksAgain(t, "the first change after the fail-over")
 	r.renewed(t)
 	if !t.Run("former tokens work", r.formerWork) {
 		return
@@ -82,6 +86,14 @@ func TestTokensAreRenewed(t *testing.T) {
 	t.Run("without the permission", r.denied)
 	t.Run("switched off", r.switchedOff)
 	t.Run("revoked", r.revoked)
+}
+
+// worksAgain waits until the manager carries out a change.
+func (r *renewals) worksAgain(t *testing.T, what string) {
+	t.Helper()
+	r.change(t)
+	expectRule(t, r.Spoke(spokeA), client.ObjectKeyFromObject(r.rule), what, r.isCurrent)
+	r.use(t) // the former token may have been renewed meanwhile
 }
 
 // use records the token in use.
@@ -179,8 +191,8 @@ func (r *renewals) renewed(t *testing.T) {
 }
 
 func (r *renewals) formerWork(t *testing.T) {
-	if len(slices.Compact(slices.Clone(r.tokens))) < 3 {
-		t.Fatal("fewer than three tokens")
+	if len(slices.Compact(slices.Clone(r.tokens))) < 4 {
+		t.Fatal("fewer than four tokens")
 	}
 	for i, cfg := range r.cfgs {
 		c, err := client.New(cfg, client.Options{Scheme: fleet.Scheme})
