@@ -2,13 +2,19 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,32 +43,149 @@ func (x *exploration) breakage() breakage {
 func nothing() error { return nil }
 
 func (x *exploration) ofTheHub() breakage {
-	return x.ofACluster("hub", x.Hub, func() { x.touched["all"] = true })
+	if x.rnd.IntN(5) == 0 {
+		return x.losesRules()
+	}
+	return x.ofACluster("hub", x.Hub, func() { x.touched["all"], x.doubtful = true, true })
+}
+
+// losesRules deletes the CustomResourceDefinition of AlertRules, and restores both from a backup. Generated AlertRules
+// are not restored, because they would belong to the person: they are generated again.
+func (x *exploration) losesRules() breakage {
+	var backup v1alpha1.AlertRuleList
+	return breakage{
+		what: "the kind of AlertRules is lost", at: "hub", closed: true,
+		inject: func() error {
+			x.doubtful = true
+			return errors.Join(x.Hub.Client.List(x.t.Context(), &backup), x.deletesKind(x.Hub, "alertrules."+v1alpha1.Group))
+		},
+		heal: func() error {
+			err := x.Hub.InstallCRDs(x.t.Context(), filepath.Join("..", "charts", "rulefleet", "files", "crds"), "*_alertrules.yaml")
+			for i := range backup.Items {
+				ar := &backup.Items[i]
+				if ar.Spec.WorkloadRef != nil {
+					continue
+				}
+				ar.ResourceVersion, ar.UID, ar.Status = "", "", v1alpha1.AlertRuleStatus{}
+				err = errors.Join(err, client.IgnoreAlreadyExists(x.Hub.Client.Create(x.t.Context(), ar)))
+			}
+			return err
+		},
+	}
+}
+
+// deletesKind deletes a CustomResourceDefinition, and waits until it is gone.
+func (x *exploration) deletesKind(m *fleet.Member, name string) error {
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := m.Client.Delete(x.t.Context(), crd); err != nil {
+		return err
+	}
+	eventually(x.t, name+" is gone", func(ctx context.Context) error {
+		if err := read(ctx, m, client.ObjectKeyFromObject(crd), crd); client.IgnoreNotFound(err) != nil || err == nil {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	})
+	return nil
 }
 
 func (x *exploration) ofASpoke(s *explored) breakage {
-	if x.rnd.IntN(4) == 0 {
-		h := serveHook(x.t, fmt.Sprintf("deny-%d", x.rounds), func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	switch x.rnd.IntN(9) {
+	case 0:
+		return x.ofAWebhook(s, "denies", 30, func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "not now"}}
 		})
-		config := h.validating()
-		return breakage{
-			what: "an admission webhook denies", at: s.name,
-			inject: func() error { return s.m.Client.Create(x.t.Context(), config) },
-			heal:   func() error { return s.m.Client.Delete(x.t.Context(), config) },
-		}
+	case 1:
+		return x.ofAWebhook(s, "hangs", 2, func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			<-ctx.Done() // the API server gives up
+			return nil
+		})
+	case 2:
+		return x.ofAQuota(s)
+	case 3:
+		return x.losesKind(s)
+	case 4:
+		return x.revokes(s)
 	}
 	return x.ofACluster(s.name, s.m, func() { s.replaced, x.touched["all"] = true, true })
+}
+
+func (x *exploration) ofAWebhook(s *explored, what string, timeout int32, review func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) breakage {
+	config := serveHook(x.t, fmt.Sprintf("%s-%d", what, x.rounds), review).validatingWithin(timeout)
+	return breakage{
+		what: "an admission webhook " + what, at: s.name,
+		inject: func() error { return s.m.Client.Create(x.t.Context(), config) },
+		heal:   func() error { return s.m.Client.Delete(x.t.Context(), config) },
+	}
+}
+
+// ofAQuota leaves no room for another PrometheusRule. kube-controller-manager, which would count them, does not run.
+func (x *exploration) ofAQuota(s *explored) breakage {
+	const counted, full = "count/prometheusrules.monitoring.coreos.com", "1"
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: exploredNamespace, Name: "rules"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{counted: resource.MustParse(full)}},
+	}
+	return breakage{
+		what: "a ResourceQuota is full", at: s.name,
+		inject: func() error {
+			if err := s.m.Client.Create(x.t.Context(), quota); err != nil {
+				return err
+			}
+			quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: quota.Spec.Hard}
+			return s.m.Client.Status().Update(x.t.Context(), quota)
+		},
+		heal: func() error { return s.m.Client.Delete(x.t.Context(), quota) },
+	}
+}
+
+// losesKind deletes the CustomResourceDefinition of PrometheusRules in a spoke, with all of them.
+func (x *exploration) losesKind(s *explored) breakage {
+	return breakage{
+		what: "the kind of PrometheusRules is lost", at: s.name, dead: true,
+		inject: func() error {
+			s.replaced = true
+			x.forgetForeignRules(s.m)
+			return x.deletesKind(s.m, "prometheusrules.monitoring.coreos.com")
+		},
+		heal: func() error { return x.InstallMonitoringCRD(x.t.Context(), s.m, "prometheusrules") },
+	}
+}
+
+// revokes takes a permission from the spoke's account.
+func (x *exploration) revokes(s *explored) breakage {
+	role, resources := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: fleet.SpokeUser}}, x.one("deployments", "namespaces", "prometheusrules")
+	var all []rbacv1.PolicyRule
+	set := func(rules []rbacv1.PolicyRule) error {
+		role.Rules = rules
+		return s.m.Client.Update(x.t.Context(), role)
+	}
+	return breakage{
+		what: "a permission is revoked", at: s.name, dead: true,
+		inject: func() error {
+			if err := read(x.t.Context(), s.m, client.ObjectKeyFromObject(role), role); err != nil {
+				return err
+			}
+			all = role.DeepCopy().Rules
+			return set(slices.DeleteFunc(slices.Clone(role.Rules), func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, resources) }))
+		},
+		heal: func() error { return set(all) },
+	}
 }
 
 // ofACluster chooses a fault of an API server or of etcd.
 func (x *exploration) ofACluster(name string, m *fleet.Member, restored func()) breakage {
 	ctx := context.WithoutCancel(x.t.Context())
-	switch x.rnd.IntN(3) {
+	switch x.rnd.IntN(4) {
 	case 0:
 		return breakage{what: "killed", at: name, dead: true, inject: m.Kill, heal: func() error { return m.Restart(ctx) }}
 	case 1:
 		return breakage{what: "frozen", at: name, dead: true, inject: m.Pause, heal: m.Resume}
+	case 2:
+		return breakage{
+			what: "etcd is full", at: name, closed: true,
+			inject: func() error { return m.Fill(ctx) }, heal: func() error { return m.Drain(ctx) },
+		}
 	}
 	return breakage{
 		what: "etcd is restored", at: name,
@@ -82,7 +205,7 @@ func (x *exploration) ofACluster(name string, m *fleet.Member, restored func()) 
 func (x *exploration) ofALink(s *explored) breakage {
 	b := breakage{at: s.name}
 	var f faultproxy.Fault
-	switch x.rnd.IntN(8) {
+	switch x.rnd.IntN(9) {
 	case 0:
 		b.what, f = "connections are reset", faultproxy.Reset(0.4, x.rnd.Uint64())
 	case 1:
@@ -100,10 +223,29 @@ func (x *exploration) ofALink(s *explored) breakage {
 	case 7:
 		b.what, b.dead = "hangs", true
 		f = func(_ http.ResponseWriter, r *http.Request, _ http.Handler) { <-r.Context().Done() }
+	case 8:
+		return x.ofAnIdentity(s)
 	}
 	b.inject = func() error { s.proxy.Set(f); s.proxy.EndWatches(); return nil }
 	b.heal = func() error { s.proxy.Set(faultproxy.Pass); s.proxy.Sever(); return nil }
 	return b
+}
+
+// ofAnIdentity has another cluster answer at the address of a spoke.
+func (x *exploration) ofAnIdentity(s *explored) breakage {
+	exchange := func(with *fleet.Member) error {
+		kubeconfig, err := with.UserKubeconfig(fleet.SpokeUser)
+		if err == nil {
+			err = s.proxy.Exchange(kubeconfig)
+		}
+		s.proxy.Sever()
+		return err
+	}
+	return breakage{
+		what: "another cluster answers", at: s.name, dead: true,
+		inject: func() error { return exchange(x.Spoke(strangerName)) },
+		heal:   func() error { return exchange(s.m) },
+	}
 }
 
 func (x *exploration) ofTheManager() breakage {
@@ -132,7 +274,7 @@ func (x *exploration) operate(n int) {
 // target chooses a spoke that answers an administrator. Faults of links are not met by administrators.
 func (x *exploration) target() *explored {
 	s := x.spokes[x.rnd.IntN(len(x.spokes))]
-	if x.broken[s.name] && !x.answers(s.m) {
+	if x.closed[s.name] || x.broken[s.name] && !x.answers(s.m) {
 		return nil
 	}
 	return s
@@ -144,7 +286,9 @@ func (x *exploration) answers(m *fleet.Member) bool {
 	return m.Client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}) == nil
 }
 
-func (x *exploration) hubAnswers() bool { return !x.broken["hub"] || x.answers(x.Hub) }
+func (x *exploration) hubAnswers() bool {
+	return !x.closed["hub"] && (!x.broken["hub"] || x.answers(x.Hub))
+}
 
 func (x *exploration) appliesRule() string {
 	name, where, n := fmt.Sprintf("explored-%d", x.rnd.IntN(6)), x.one("one", "two", healthyName, "prod", "dev", "all"), x.rnd.IntN(1000)
@@ -249,6 +393,9 @@ func (x *exploration) drifts() string {
 		return ""
 	}
 	held, err := x.held(x.t.Context(), s)
+	if x.broken[s.name] && err != nil {
+		return "" // the kind is lost
+	}
 	must(x.t, err)
 	var keys []types.NamespacedName
 	for key := range held {

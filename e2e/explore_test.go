@@ -41,6 +41,8 @@ const (
 	// driftedRounds is how many rounds an object is left alone after somebody changed it in a spoke, so that it does
 	// not become contested.
 	driftedRounds = 20
+	// strangerName is a cluster that answers now and then in place of a spoke.
+	strangerName = "stranger"
 )
 
 var exploredRender = delivery.Options{HubID: hubID, AdminNamespace: fleet.Namespace, RuleNamespace: "monitoring", ClusterLabel: "cluster"}
@@ -56,9 +58,14 @@ type exploration struct {
 	spokes   []*explored
 	rounds   int
 	broken   map[string]bool // the hub and the spokes that do not answer, or not as they should
+	closed   map[string]bool // those of them that refuse writes of people as well
 	touched  map[string]bool // the AlertRules that were changed in this round
 	drifted  map[string]int  // when an object was changed in a spoke
 	counts   map[string]int  // of operations and faults
+	// stranger returns what the manager wrote to a cluster that is no spoke.
+	stranger func() []string
+	// doubtful means that objects of the hub were lost, so that removals may wait for an acknowledgement.
+	doubtful bool
 }
 
 // explored is a spoke.
@@ -81,8 +88,8 @@ type breakage struct {
 	what string
 	// at names the cluster that is broken; "" for the manager.
 	at string
-	// dead means that the spoke has to be shown as not ready.
-	dead         bool
+	// dead means that the spoke has to be shown as not ready, and closed that people can't write to the cluster either.
+	dead, closed bool
 	inject, heal func() error
 }
 
@@ -114,14 +121,14 @@ func TestExplore(t *testing.T) {
 
 func startExploration(t *testing.T, seed uint64) *exploration {
 	t.Helper()
-	f := startFaulty(t, fleet.Options{Spokes: []string{"one", "two"}, Intervals: quick})
+	f := startFaulty(t, fleet.Options{Spokes: []string{"one", "two", strangerName}, Intervals: quick})
 	f.up()
 	f.intervals = interval.Scale(quick)
 	f.options.LeaderElect = true
 	f.options.Args = append(f.options.Args, fmt.Sprintf("--deletion-hold=%v", exploredHold))
 	x := &exploration{
-		faulty: f, t: t, rnd: rand.New(rand.NewPCG(seed, seed)), broken: map[string]bool{}, touched: map[string]bool{},
-		drifted: map[string]int{}, counts: map[string]int{},
+		faulty: f, t: t, rnd: rand.New(rand.NewPCG(seed, seed)), broken: map[string]bool{}, closed: map[string]bool{}, touched: map[string]bool{},
+		drifted: map[string]int{}, counts: map[string]int{}, stranger: writes(t, f.Spoke(strangerName)),
 	}
 	f.keepRunning(t)
 	endsWell(t, f)
@@ -171,7 +178,7 @@ func (x *exploration) round() {
 			continue
 		}
 		broken = append(broken, b)
-		x.broken[b.at] = true
+		x.broken[b.at], x.closed[b.at] = true, b.closed
 		x.counts["fault: "+b.what]++
 		x.say("fault of %q: %s", b.at, b.what)
 		must(x.t, b.inject())
@@ -189,12 +196,16 @@ func (x *exploration) round() {
 		x.say("mended: %s", b.what)
 		must(x.t, b.heal())
 		delete(x.broken, b.at)
+		delete(x.closed, b.at)
 		x.operate(x.rnd.IntN(2))
 	}
 	mended := time.Now()
 	within(x.t, convergedWithin+leader.LeaseDuration, "the fleet is as it should be", x.check)
 	x.say("as it should be after %s", seconds(time.Since(mended)))
 	must(x.t, x.kept())
+	if wrote := x.stranger(); len(wrote) > 0 {
+		x.t.Errorf("written to a cluster that is no spoke: %q", wrote)
+	}
 	for _, s := range x.spokes {
 		must(x.t, x.foreignUntouched(x.t.Context(), s.m, false))
 	}
@@ -311,6 +322,9 @@ func (x *exploration) check(ctx context.Context) error {
 		}
 	}
 	for _, s := range x.spokes {
+		if err := x.acknowledges(ctx, s); err != nil {
+			return err
+		}
 		more, err := x.checkSpoke(ctx, s, byKey, templates.Items)
 		if err != nil {
 			return err
@@ -321,6 +335,21 @@ func (x *exploration) check(ctx context.Context) error {
 		return errors.New(strings.Join(faults, "; "))
 	}
 	return nil
+}
+
+// acknowledges has a person acknowledge the removals in a spoke that wait for that, where objects were lost.
+func (x *exploration) acknowledges(ctx context.Context, s *explored) error {
+	sc := membership(s.name)
+	if err := read(ctx, x.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
+		return err
+	}
+	if p := sc.Status.PendingDeletions; !x.doubtful || p == nil || p.Suspect == 0 || sc.Annotations[v1alpha1.AcknowledgeDeletionsAnnotation] != "" {
+		return nil
+	}
+	x.say("a person acknowledges %d removals in %s: %q", sc.Status.PendingDeletions.Suspect, s.name, sc.Status.PendingDeletions.Names)
+	x.counts["acknowledge removals"]++
+	metav1.SetMetaDataAnnotation(&sc.ObjectMeta, v1alpha1.AcknowledgeDeletionsAnnotation, "true")
+	return x.Hub.Client.Update(ctx, sc)
 }
 
 func (x *exploration) checkSpoke(ctx context.Context, s *explored, rules map[types.NamespacedName]*v1alpha1.AlertRule, templates []v1alpha1.AlertRuleTemplate) ([]string, error) {

@@ -337,6 +337,16 @@ func (f *faulty) foreignUntouched(ctx context.Context, m *fleet.Member, withoutR
 	return errors.Join(errs...)
 }
 
+// forgetForeignRules is called before the kind of PrometheusRules is deleted in a cluster.
+func (f *faulty) forgetForeignRules(m *fleet.Member) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.foreign = slices.DeleteFunc(f.foreign, func(x foreign) bool {
+		_, isRule := x.o.(*monitoringv1.PrometheusRule)
+		return x.m == m && isRule
+	})
+}
+
 // canaries are texts in credentials that must never appear elsewhere.
 type canaries struct {
 	mu  sync.Mutex

@@ -48,6 +48,7 @@ func TestClusters(t *testing.T) {
 	t.Run("a user has only what RBAC grants", one.user)
 	t.Run("the audit log counts a create once", one.auditLog)
 	t.Run("data outlives a crash of the API server", one.killRestart)
+	t.Run("a full etcd refuses writes", one.fillDrain)
 	t.Run("a backup brings back what was", one.saveRestore)
 	t.Run("a paused API server answers nothing", two.pause)
 }
@@ -294,6 +295,28 @@ func (c onCluster) saveRestore(t *testing.T) {
 		if got := names(); got != "a" {
 			t.Errorf("restored, there is %q", got)
 		}
+	}
+}
+
+func (c onCluster) fillDrain(t *testing.T) {
+	ctx, maps := t.Context(), client(t, c.Cluster).CoreV1().ConfigMaps(metav1.NamespaceDefault)
+	if _, err := maps.Create(ctx, configMap("there"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Fill(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := maps.Create(ctx, configMap("too-much"), metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "space exceeded") {
+		t.Errorf("a create got %v", err)
+	}
+	if err := maps.Delete(ctx, "there", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("a delete got %v", err)
+	}
+	if err := c.Drain(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := maps.Create(ctx, configMap("there"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("drained, a create got %v", err)
 	}
 }
 
