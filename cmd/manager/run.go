@@ -140,7 +140,7 @@ func election(cfg *rest.Config, identity string, fence *leader.Fence, guard *con
 	if !o.leaderElect {
 		return nil, nil
 	}
-	return leader.NewLock(cfg, client.ObjectKey{Namespace: o.namespace, Name: leaseName}, identity, os.Getenv(podEnv), fence, guard.Current)
+	return leader.NewLock(cfg, client.ObjectKey{Namespace: o.namespace, Name: leaseName}, identity, os.Getenv(podEnv), fence, guard)
 }
 
 // work runs the manager until ctx ends, the Lease is lost, or the hub was restored from a backup. When

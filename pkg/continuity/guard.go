@@ -6,11 +6,12 @@
 // it. The objects that the backup restored or removed stay unknown until the client lists again for another
 // reason.
 //
-// There are two signs. A consistent read is never older than an earlier one, so a lower resourceVersion means
+// There are three signs. A consistent read is never older than an earlier one, so a lower resourceVersion means
 // a new history. And a watch that ended early is opened one event earlier than the client asks for: in the
 // same history it begins with the client's last event, in another history with something else. That also works
 // when only a few writes were lost and the restored etcd reaches the former resourceVersion within seconds. It
-// needs no request.
+// needs no request. If the API server no longer has that event, neither sign is certain: then an object that is
+// written all the time, such as a Lease, is the third one (Guard.Follow).
 package continuity
 
 import (
@@ -19,6 +20,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -40,6 +42,8 @@ type Guard struct {
 	tell     func()
 	bound    Bound
 	restored chan struct{}
+	// pulse is the followed object, or nil.
+	pulse atomic.Pointer[pulse]
 
 	mu    sync.Mutex
 	err   error

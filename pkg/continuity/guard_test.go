@@ -22,6 +22,10 @@ import (
 func runInformer(t *testing.T, g *Guard, s *server) (state func() map[string]string, stop func()) {
 	t.Helper()
 	informer := toolscache.NewSharedIndexInformer(g.ListerWatcher(s, &corev1.ConfigMap{}), &corev1.ConfigMap{}, 0, toolscache.Indexers{})
+	// client-go's handler sleeps by the time of the last error, which may be that of another bubble.
+	if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *toolscache.Reflector, error) {}); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { informer.RunWithContext(ctx); close(done) }()

@@ -43,7 +43,19 @@ func (k *kind) list(ctx context.Context, options metav1.ListOptions) (runtime.Ob
 		return nil, err
 	}
 	k.noteList(list, floor, options)
+	if err := k.feel(ctx, floor); err != nil {
+		return nil, err
+	}
 	return list, nil
+}
+
+// feel checks the followed object before a list is passed on, unless it is the first one of the kind: only a later one
+// can lack objects that were seen before. floor is the highest known version before the list.
+func (k *kind) feel(ctx context.Context, floor string) error {
+	if floor == "" {
+		return nil
+	}
+	return k.guard.feel(ctx)
 }
 
 func (k *kind) noteList(list runtime.Object, floor string, options metav1.ListOptions) {
@@ -197,10 +209,29 @@ func (s *stream) run(ctx context.Context) {
 		if e.Type == watch.Error {
 			s.kind.history.endedBy(apierrors.FromObject(e.Object))
 		}
+		if s.listing != nil && initialEventsEnd(e) {
+			if err := s.compare(ctx, momentOf(e.Object).version); err != nil {
+				s.pass(watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(err).ErrStatus})
+				s.inner.Stop()
+				return
+			}
+		}
 		if !s.pass(e) {
 			return
 		}
 	}
+}
+
+// compare checks a list before its end is passed on, because the reader uses it at once.
+func (s *stream) compare(ctx context.Context, version string) error {
+	guard, history := s.kind.guard, &s.kind.history
+	guard.found(s.listing.restored())
+	if s.consistent {
+		guard.found(history.read(s.floor, version))
+	} else {
+		history.raise(version)
+	}
+	return s.kind.feel(ctx, s.floor)
 }
 
 // ended records a watch that ended before its timeout.
@@ -226,13 +257,7 @@ func (s *stream) pass(e watch.Event) bool {
 	case e.Type == watch.Error:
 	case s.listing != nil && end:
 		s.listing.end(false)
-		s.kind.guard.found(s.listing.restored())
 		s.listing = nil
-		if s.consistent {
-			s.kind.guard.found(history.read(s.floor, m.version))
-		} else {
-			history.raise(m.version)
-		}
 	case s.listing != nil:
 		s.listing.add(m)
 	case e.Type == watch.Bookmark:

@@ -46,6 +46,14 @@ func inPod(pod string) string {
 	return "_" + pod + "_"
 }
 
+// History knows the history of the hub, which a restore from a backup changes.
+type History interface {
+	// Current returns an error if this replica's state of the hub may be outdated.
+	Current(ctx context.Context) error
+	// Follow compares the versions of an object. reading begins a read or a write of it by the caller.
+	Follow(kind string, read func(context.Context) (resourceVersion string, err error)) (reading func() func(resourceVersion string))
+}
+
 // NewLock returns the lock for the leader election, which reports to the fence. The configuration must not be
 // behind a fence. The lock emits no Events, because the last one would be a write by a replica that no longer
 // leads.
@@ -53,10 +61,10 @@ func inPod(pod string) string {
 // With the UID of this replica's pod, a lease that a former process of the pod holds is free: a container is
 // restarted only after its process has ended.
 //
-// The lease is not acquired while current returns an error, which means that this replica's state of the hub
-// may be outdated. current is called before each attempt, but not for renewals.
+// The lease is not acquired while the history is not known to be current. That is checked before each attempt, but not
+// for renewals. The history follows the versions of the Lease.
 func NewLock(
-	cfg *rest.Config, lease client.ObjectKey, identity, pod string, fence *Fence, current func(context.Context) error,
+	cfg *rest.Config, lease client.ObjectKey, identity, pod string, fence *Fence, history History,
 ) (resourcelock.Interface, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent += " leader-election"
@@ -67,10 +75,10 @@ func NewLock(
 	}
 	l := fence.watch(&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
-		Client:     c,
+		Client:     follow(c, lease, history),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	})
-	l.pod, l.current = pod, current
+	l.pod, l.current = pod, history.Current
 	return l, nil
 }
 
