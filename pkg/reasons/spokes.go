@@ -241,7 +241,7 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonLeaving, On: []string{ready},
 		Message: "the SpokeCluster is being deleted: removing 12 rules from the spoke until 2026-01-01T12:00:00Z at the latest",
 		Meaning: "The SpokeCluster is being deleted and, if its deletionPolicy is Delete, the rules are being removed from the spoke.",
-		Remedy:  "Wait. It takes at most 2 minutes (chart value `leaveTimeout`).",
+		Remedy:  "Wait. It takes at most 2 minutes (chart value `leaveTimeout`). If the message names a Secret, do what it says.",
 	},
 	{
 		Name: v1alpha1.ReasonEvaluatorsFound, On: []string{found},

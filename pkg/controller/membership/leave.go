@@ -23,6 +23,8 @@ import (
 const (
 	// leaveRetry is the time until the next step of a spoke that leaves.
 	leaveRetry = time.Second
+	// keptRetry is that time if the hub keeps the registration label of the Secret.
+	keptRetry = 30 * time.Second
 	// leaveBatch bounds the AlertRules that one reconcile deletes.
 	leaveBatch = 200
 )
@@ -59,11 +61,28 @@ func (r *Reconciler) leave(ctx context.Context, sc *v1alpha1.SpokeCluster, secre
 	if left, err := r.deleteGenerated(ctx, sc.Name); err != nil || left {
 		return reconcile.Result{RequeueAfter: leaveRetry}, err
 	}
-	if secret != nil {
-		return reconcile.Result{RequeueAfter: leaveRetry}, r.deregister(ctx, secret)
+	return r.end(ctx, sc, secret, d)
+}
+
+// end deregisters a spoke that has left, and releases its SpokeCluster. If the Secret stays registered, the
+// SpokeCluster would be created again at once, so it stays and says so.
+func (r *Reconciler) end(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, d spoke.Departure) (reconcile.Result, error) {
+	if secret == nil {
+		r.farewell(sc, d)
+		return reconcile.Result{}, Free(ctx, r.Client, sc)
 	}
-	r.farewell(sc, d)
-	return reconcile.Result{}, Free(ctx, r.Client, sc)
+	stays, err := r.deregister(ctx, secret)
+	if err != nil || !stays {
+		return reconcile.Result{RequeueAfter: leaveRetry}, err
+	}
+	status := leavingStatus(sc, d, metav1.Now())
+	setCondition(&status, sc.Generation, v1alpha1.ConditionReady, spoke.Finding{
+		Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonLeaving,
+		Message: fmt.Sprintf("the SpokeCluster is being deleted, but Secret %s still has the label %s after Rulefleet removed it. Most likely, an admission webhook or policy of the hub sets it. Exclude the Secret from it, or delete the Secret",
+			client.ObjectKeyFromObject(secret), v1alpha1.RegistrationLabel),
+	}, metav1.Now())
+	wait, err := r.show(ctx, sc, secret, status)
+	return reconcile.Result{RequeueAfter: max(wait, keptRetry)}, err
 }
 
 // leaves reports whether a SpokeCluster is being deleted according to the API server. An old cache may show a former
@@ -142,16 +161,21 @@ func (r *Reconciler) deleteGenerated(ctx context.Context, name string) (left boo
 	return len(rules) > 0, nil
 }
 
-// deregister removes the registration label from a Secret, so that it does not create the SpokeCluster again.
-func (r *Reconciler) deregister(ctx context.Context, secret *corev1.Secret) error {
+// deregister removes the registration label from a Secret, so that it does not create the SpokeCluster again. It
+// reports whether the Secret still has the label, because the hub changed the write.
+func (r *Reconciler) deregister(ctx context.Context, secret *corev1.Secret) (stays bool, err error) {
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, v1alpha1.RegistrationLabel)
-	err := r.Client.Patch(ctx, secret.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("removing the registration label from Secret %s: %w", client.ObjectKeyFromObject(secret), err)
+	answer := secret.DeepCopy()
+	err = r.Client.Patch(ctx, answer, client.RawPatch(types.MergePatchType, patch))
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return false, fmt.Errorf("removing the registration label from Secret %s: %w", client.ObjectKeyFromObject(secret), err)
+	case err == nil && answer.Labels[v1alpha1.RegistrationLabel] == "true":
+		return true, nil
 	}
 	r.Recorder.Eventf(secret, nil, corev1.EventTypeNormal, "Deregistered", "Leave", "label %s was removed from this Secret, because SpokeCluster %s was deleted; to register the spoke again, set the label to true",
 		v1alpha1.RegistrationLabel, secret.Name)
-	return nil
+	return false, nil
 }
 
 // farewell emits an Event about what was removed from the spoke and what was left.

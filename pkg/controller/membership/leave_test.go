@@ -1,12 +1,16 @@
 package membership
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
@@ -82,6 +86,41 @@ func TestLeaving(t *testing.T) {
 			r.farewell(sc, tc.departure)
 			if got := <-recorder.Events; !strings.HasPrefix(got, tc.left) || tc.whole && got != tc.left {
 				t.Errorf("the event is %q", got)
+			}
+		})
+	}
+}
+
+// TestDeregister removes the registration label, which an admission webhook of the hub sets again in one case.
+func TestDeregister(t *testing.T) {
+	for name, stays := range map[string]bool{"removed": false, "set again": true} {
+		t.Run(name, func(t *testing.T) {
+			secret, sc := secretOf("s", nil), memberOf("s", "uid")
+			r, recorder := registrar(t, secret, sc)
+			r.Client = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					if _, ok := o.(*corev1.Secret); ok && stays {
+						return c.Get(ctx, client.ObjectKeyFromObject(o), o)
+					}
+					return c.Patch(ctx, o, patch, opts...)
+				},
+			})
+			if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(sc), sc); err != nil {
+				t.Fatal(err)
+			}
+			result, err := r.end(t.Context(), sc, secret, spoke.Departure{Known: true, Done: true})
+			if want := map[bool]time.Duration{true: keptRetry, false: leaveRetry}[stays]; err != nil || result.RequeueAfter != want {
+				t.Errorf("again after %v, %v", result.RequeueAfter, err)
+			}
+			if said := len(recorder.Events) > 0 && strings.Contains(<-recorder.Events, "Deregistered"); said == stays {
+				t.Errorf("it says that the label was removed: %v", said)
+			}
+			if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(sc), sc); err != nil {
+				t.Fatalf("the SpokeCluster is gone: %v", err)
+			}
+			ready := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
+			if shown := ready != nil && strings.Contains(ready.Message, "Secret operator/s still has the label"); shown != stays {
+				t.Errorf("Ready is %+v", ready)
 			}
 		})
 	}
