@@ -152,13 +152,12 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	cfg.UserAgent = p.opts.UserAgent
 	c.authority = authorityOf(cfg)
 	c.conns = connrotation.NewDialer(counted(cfg.Dial, &c.received))
-	cfg.Dial = c.conns.DialContext
+	cfg.Dial = c.gate.dialer(c.conns.DialContext)
 	var err error
-	if c.lookout, err = newLookout(c.observed(cfg, nil)); err != nil {
+	if c.lookout, err = newLookout(c.observed(cfg, true)); err != nil {
 		return nil, errCredential
 	}
-	cfg = c.observed(cfg, c.gate)
-	cfg.Dial = c.gate.dialer(cfg.Dial)
+	cfg = c.observed(cfg, false)
 	c.cfg = cfg
 	if c.http, err = newHTTPClient(cfg, true); err != nil {
 		return nil, errCredential
@@ -182,12 +181,12 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	return c, nil
 }
 
-// observed returns a configuration whose requests are counted and go through the circuit breaker and, if there
-// is one, the gate.
-func (c *connection) observed(cfg *rest.Config, g *gate) *rest.Config {
+// observed returns a configuration whose requests are counted and go through the circuit breaker and the gate. apart
+// means that no writes are sent over its connections.
+func (c *connection) observed(cfg *rest.Config, apart bool) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &observer{next: next, breaker: c.breaker, gate: g, base: basePath(cfg.Host), authority: c.authority, limits: c.p.opts.Limits, together: c.together, paces: &c.paces, tooLarge: c.tooMuch, ahead: &c.ahead, count: func(verb, code string) {
+		return &observer{next: next, breaker: c.breaker, gate: c.gate, apart: apart, base: basePath(cfg.Host), authority: c.authority, limits: c.p.opts.Limits, together: c.together, paces: &c.paces, tooLarge: c.tooMuch, ahead: &c.ahead, count: func(verb, code string) {
 			metrics.SpokeRequests.WithLabelValues(verb, code).Inc()
 		}}
 	})

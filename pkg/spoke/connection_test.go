@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -287,6 +288,20 @@ func TestCheckup(t *testing.T) {
 		t.Error(err)
 	}
 	expect(false)
+}
+
+// A probe raises doubt about the identity if a proxy answers that there is no server: another one may answer next.
+func TestProbeRaisesDoubt(t *testing.T) {
+	for code, want := range map[int]bool{502: true, 503: true, 504: true, 500: false, 403: false, 429: false} {
+		t.Run(strconv.Itoa(code), func(t *testing.T) {
+			s, c, session := connectTo(t)
+			s.set(func(s *standIn) { s.refuse[pathVersion] = code })
+			_ = c.checkup(t.Context(), session)
+			if is := c.gate.inDoubt(); is != want {
+				t.Errorf("the identity is in doubt: %v", is)
+			}
+		})
+	}
 }
 
 // A failing spoke is given up before the retries of its first lists end.

@@ -222,15 +222,16 @@ func (g *gate) knows(l *line) bool {
 }
 
 // send sends a request, holding writes as needed, and looks for reasons for doubt in the outcome. Answers from
-// behind the API server give none. began is when the request was released.
-func (g *gate) send(req *http.Request, next http.RoundTripper, aside bool) (resp *http.Response, began time.Time, err error) {
+// behind the API server give none. A request that is sent apart, over a connection without writes, gives the
+// same reasons, but for a new connection. began is when the request was released.
+func (g *gate) send(req *http.Request, next http.RoundTripper, aside, apart bool) (resp *http.Response, began time.Time, err error) {
 	began = time.Now()
 	if g == nil {
 		resp, err = next.RoundTrip(req)
 		return resp, began, err //nolint:wrapcheck // a transport is transparent
 	}
 	ctx, cancel := context.WithCancel(req.Context())
-	h := &handling{gate: g, req: req, cancel: cancel}
+	h := &handling{gate: g, req: req, apart: apart, cancel: cancel}
 	resp, err = next.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: h.got})))
 	if released := h.released.Load(); released != nil {
 		began = *released
@@ -266,6 +267,7 @@ func abandoned(ctx context.Context, aside bool) bool {
 type handling struct {
 	gate   *gate
 	req    *http.Request
+	apart  bool
 	cancel context.CancelFunc
 	unsent atomic.Pointer[unsentError]
 	// released is when a write was released.
@@ -275,7 +277,7 @@ type handling struct {
 // got holds a write once it has its connection.
 func (h *handling) got(info httptrace.GotConnInfo) {
 	l, multiplexed := lineOf(info.Conn)
-	h.gate.use(l)
+	h.gate.use(l, h.apart)
 	if !writes(h.req) {
 		return
 	}
@@ -340,11 +342,12 @@ type line struct {
 }
 
 // use notes that a request goes over a connection. The first request is a reason for doubt. Dialing alone is
-// not: the HTTP client dials for several requests at once and uses one of the connections.
-func (g *gate) use(l *line) {
+// not: the HTTP client dials for several requests at once and uses one of the connections. Nor is a connection apart,
+// over which nothing is written.
+func (g *gate) use(l *line, apart bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l == nil || !l.used {
+	if !apart && (l == nil || !l.used) {
 		g.doubts++
 	}
 	if l != nil {

@@ -384,7 +384,7 @@ func TestGateKnowsConnectionsApart(t *testing.T) {
 	if x.gate.knows(l) || x.gate.inDoubt() {
 		t.Error("a connection that is not used yet is a reason to doubt, or is trusted")
 	}
-	x.gate.use(l)
+	x.gate.use(l, false)
 	if x.gate.knows(l) || !x.gate.inDoubt() {
 		t.Error("what was just dialed is trusted")
 	}

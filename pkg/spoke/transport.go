@@ -45,8 +45,9 @@ func asInformer(lw toolscache.ListerWatcher) toolscache.ListerWatcherWithContext
 type observer struct {
 	next    http.RoundTripper
 	breaker *Breaker
-	// gate holds writes while the identity is in doubt; it may be nil.
-	gate *gate
+	// gate holds writes while the identity is in doubt; it may be nil. apart means that its writes use other connections.
+	gate  *gate
+	apart bool
 	// base is the path prefix of the API server.
 	base  string
 	count func(verb, code string)
@@ -79,7 +80,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case !probe:
 		verb = metrics.Verb(req, o.base)
 	}
-	resp, began, err := o.gate.send(req, metered{next: paced{o.next}, limits: o.limits, together: o.together, paces: o.paces, tell: o.tooLarge}, aside)
+	resp, began, err := o.gate.send(req, metered{next: paced{o.next}, limits: o.limits, together: o.together, paces: o.paces, tell: o.tooLarge}, aside, o.apart)
 	if !probe { // a read of the identity has the context of the write that waits for it
 		queue.Ended(req.Context(), began, resp, err)
 	}
