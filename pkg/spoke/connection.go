@@ -263,6 +263,8 @@ func (c *connection) failed(ctx context.Context, err error, backoff *wait.Backof
 	c.observe(finding)
 	left, _ := c.breaker.Throttled()
 	c.await(ctx, max(backoff.Step(), min(left, c.every(throttledProbe))))
+	// The address may lead to another server by now, and a connection that is kept does not.
+	utilnet.CloseIdleConnectionsFor(c.http.Transport)
 }
 
 // end ends a session that must not be served any more.

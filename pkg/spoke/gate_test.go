@@ -623,6 +623,28 @@ func TestCheckupAfterALoss(t *testing.T) {
 	}
 }
 
+// A connection to another cluster is not used again: the address may lead to the former cluster since.
+func TestAddressLeadsBack(t *testing.T) {
+	for name, http2 := range protocols {
+		t.Run(name, func(t *testing.T) {
+			x := newCrossing(t, http2)
+			x.p.Known("s", "here")
+			x.lead(x.there)
+			x.lose(t)
+			_, err := x.open(t.Context())
+			if !isIdentity(err) {
+				t.Fatalf("got %v", err)
+			}
+			x.lead(x.here)
+			x.p.opts.Intervals = 0.1
+			x.failed(t.Context(), err, x.backoff())
+			if err := x.identify(t.Context(), "here"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // Confirm reads the identity even if there is no doubt.
 func TestGateConfirm(t *testing.T) {
 	x := newCrossing(t, true)
