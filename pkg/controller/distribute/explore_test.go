@@ -595,7 +595,7 @@ func (e *exploration) check() {
 }
 
 // TestExplore runs random schedules of operations and faults, and checks what must hold at any time and after
-// quiet: see model.Explore.
+// quiet: see explore.Run.
 func TestExplore(t *testing.T) {
 	model.Explore(t, func(s *model.Schedule) {
 		e := explore(s)

@@ -182,7 +182,11 @@ func (w *world) news() (rules []string, shown int) {
 }
 
 // Spoke and its like implement Spokes.
-func (w *world) Spoke(string) *spoke.Spoke { return w.spoke }
+func (w *world) Spoke(string) *spoke.Spoke {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.spoke
+}
 
 func (w *world) Away(string) bool {
 	w.mu.Lock()
@@ -255,7 +259,11 @@ func (w *world) holdAll(objects ...*monitoringv1.PrometheusRule) {
 	for _, o := range objects {
 		builder.WithObjects(o.DeepCopy())
 	}
-	w.objects, w.spoke.Reader = objects, builder.Build()
+	next := *w.spoke
+	next.Reader = builder.Build()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.objects, w.spoke = objects, &next
 }
 
 // restart creates a Poller without state.

@@ -606,7 +606,7 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 }
 
 // TestExplore runs random schedules of operations and faults, and checks what must hold at any time and after
-// quiet: see model.Explore.
+// quiet: see explore.Run.
 func TestExplore(t *testing.T) {
 	model.Explore(t, func(s *model.Schedule) {
 		e := explore(s)

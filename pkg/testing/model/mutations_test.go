@@ -19,49 +19,79 @@ const within = "60"
 // mutations are faults in the code that the schedules of some packages have to find: old is replaced by new.
 var mutations = map[string]struct {
 	file, old, new string
-	packages       []string
+	packages       []string // under pkg
 }{
 	"removals are not decided again with what the API server has": {
-		"pkg/controller/distribute/confirm.go", "if !r.anyStands(plan.Delete) {", "if true {", []string{"distribute"},
+		"pkg/controller/distribute/confirm.go", "if !r.anyStands(plan.Delete) {", "if true {", []string{"controller/distribute"},
 	},
 	"it is not decided again with the template and labels that the API server has": {
-		"pkg/controller/generate/unfounded.go", "if r.keeps(g.template, w, ar) {", "if false {", []string{"generate"},
+		"pkg/controller/generate/unfounded.go", "if r.keeps(g.template, w, ar) {", "if false {", []string{"controller/generate"},
 	},
 	"Deployments are not read from the API server": {
-		"pkg/controller/generate/confirm.go", "out, err := r.confirm(ctx, reader, key, w, rules)", "out, err := rules, error(nil)", []string{"generate"},
+		"pkg/controller/generate/confirm.go", "out, err := r.confirm(ctx, reader, key, w, rules)", "out, err := rules, error(nil)", []string{"controller/generate"},
 	},
 	"expectations are dropped": {
-		"pkg/controller/expect/expect.go", "\tif n.until.IsZero() {\n\t\treturn patience\n\t}\n\treturn max(n.until.Sub(w.clock.Now()), 0)", "\t_ = n\n\treturn 0", []string{"distribute"},
+		"pkg/controller/expect/expect.go", "\tif n.until.IsZero() {\n\t\treturn patience\n\t}\n\treturn max(n.until.Sub(w.clock.Now()), 0)", "\t_ = n\n\treturn 0", []string{"controller/distribute"},
 	},
 	"PrometheusRules are deleted without a UID": {
-		"pkg/controller/distribute/act.go", "UID: &o.UID, ", "", []string{"distribute"},
+		"pkg/controller/distribute/act.go", "UID: &o.UID, ", "", []string{"controller/distribute"},
 	},
 	"AlertRules are deleted without a UID": {
-		"pkg/controller/generate/apply.go", "UID: &ar.UID, ", "", []string{"generate"},
+		"pkg/controller/generate/apply.go", "UID: &ar.UID, ", "", []string{"controller/generate"},
 	},
 	"the deletion limit is doubled": {
-		"pkg/controller/brake/ledger.go", "return max(free, l.base/part)", "return 2 * max(free, l.base/part)", []string{"distribute", "generate"},
+		"pkg/controller/brake/ledger.go", "return max(free, l.base/part)", "return 2 * max(free, l.base/part)", []string{"controller/distribute", "controller/generate"},
 	},
 	"suspects are released when they are asked for again": {
-		"pkg/controller/brake/ledger.go", "return suspectRetry, l.admitSuspect(owner, d.Key, e)", "return suspectRetry, l.admitSuspect(owner, d.Key, e) || e != nil", []string{"distribute", "generate"},
+		"pkg/controller/brake/ledger.go", "return suspectRetry, l.admitSuspect(owner, d.Key, e)", "return suspectRetry, l.admitSuspect(owner, d.Key, e) || e != nil", []string{"controller/distribute", "controller/generate"},
 	},
 	"AlertRules are not replayed when a spoke is engaged": {
-		"pkg/controller/distribute/setup.go", "\tr.Propagation.Forget(name)\n\tr.replay(ctx, name, q)\n", "", []string{"distribute"},
+		"pkg/controller/distribute/setup.go", "\tr.Propagation.Forget(name)\n\tr.replay(ctx, name, q)\n", "", []string{"controller/distribute"},
 	},
 	"workloads are not replayed when a spoke is engaged": {
-		"pkg/controller/generate/setup.go", "\t\tenqueueWorkload(q, &rules[i])\n\t}\n\tfor _, workload := range r.quota", "\t\t_ = i\n\t}\n\tfor _, workload := range r.quota", []string{"generate"},
+		"pkg/controller/generate/setup.go", "\t\tenqueueWorkload(q, &rules[i])\n\t}\n\tfor _, workload := range r.quota", "\t\t_ = i\n\t}\n\tfor _, workload := range r.quota", []string{"controller/generate"},
 	},
 	"contested writes are not slowed": {
-		"pkg/contest/contest.go", "wait := max(d.next-now, 0)\n\treturn Turn{Wait: wait,", "wait := 0 * d.next\n\treturn Turn{Wait: wait,", []string{"distribute"},
+		"pkg/contest/contest.go", "wait := max(d.next-now, 0)\n\treturn Turn{Wait: wait,", "wait := 0 * d.next\n\treturn Turn{Wait: wait,", []string{"controller/distribute"},
 	},
 	"rows change with each outage": {
-		"pkg/rule/rollup/damp.go", "const OutageDelay = 5 * time.Minute", "const OutageDelay = time.Second", []string{"status"},
+		"pkg/rule/rollup/damp.go", "const OutageDelay = 5 * time.Minute", "const OutageDelay = time.Second", []string{"controller/status"},
 	},
 	"rows of a former cluster are kept": {
-		"pkg/controller/status/reconciler.go", "Renewed: r.lives.ChangedSince(sc.Name, count) ||", "Renewed: count < 0 ||", []string{"status"},
+		"pkg/controller/status/reconciler.go", "Renewed: r.lives.ChangedSince(sc.Name, count) ||", "Renewed: count < 0 ||", []string{"controller/status"},
 	},
 	"verdicts on a former cluster are kept": {
-		"pkg/controller/status/reconciler.go", "\tr.Board.forgetSpoke(name)\n", "", []string{"status"},
+		"pkg/controller/status/reconciler.go", "\tr.Board.forgetSpoke(name)\n", "", []string{"controller/status"},
+	},
+	"the circuit never closes": {
+		"pkg/spoke/connection.go", "\tif open {\n\t\tc.breaker.Close()", "\tif open && false {\n\t\tc.breaker.Close()", []string{"spoke"},
+	},
+	"the identity is not read before a write": {
+		"pkg/spoke/gate.go", "if !writes(h.req) {", "if true {", []string{"spoke"},
+	},
+	"the identity is not read before the circuit closes": {
+		"pkg/spoke/connection.go", "if open || c.gate.inDoubt() {", "if false {", []string{"spoke"},
+	},
+	"a failed probe raises no doubt": {
+		"pkg/spoke/connection.go", "gate: c.gate, apart: apart,", "gate: map[bool]*gate{false: c.gate}[apart],", []string{"spoke"},
+	},
+	"one poll without a rule suffices": {
+		"pkg/controller/evaluate/agree.go", "case r.misses >= needed:", "case r.misses >= 1:", []string{"controller/evaluate"},
+	},
+	"no number of polls without a rule suffices": {
+		"pkg/controller/evaluate/agree.go", "case r.misses >= needed:", "case r.misses < needed && false:", []string{"controller/evaluate"},
+	},
+	"a rule that is missing after a start is not in doubt": {
+		"pkg/controller/evaluate/agree.go", "\t\tr.Unsure = true\n", "", []string{"controller/evaluate"},
+	},
+	"the answer about a former version of a rule counts": {
+		"pkg/controller/evaluate/state.go", "case known == nil || known.generation != o.Generation:", "case known == nil:", []string{"controller/evaluate"},
+	},
+	"one failed poll suffices": {
+		"pkg/controller/evaluate/state.go", "es.failures < patience {", "es.failures < 1 {", []string{"controller/evaluate"},
+	},
+	"Prometheus that are not chosen any more are kept": {
+		"pkg/controller/evaluate/state.go", "return !names[name]", "return false && !names[name]", []string{"controller/evaluate"},
 	},
 }
 
@@ -82,7 +112,7 @@ func TestMutations(t *testing.T) {
 			}
 			for _, p := range m.packages {
 				t.Run(p, func(t *testing.T) {
-					found(t, m.file, strings.Replace(string(code), m.old, m.new, 1), "./pkg/controller/"+p)
+					found(t, m.file, strings.Replace(string(code), m.old, m.new, 1), "./pkg/"+p)
 				})
 			}
 		})

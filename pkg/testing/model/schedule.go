@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"testing"
 	"testing/synctest"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/explore"
 	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
 )
 
@@ -24,13 +26,15 @@ const (
 	SpokeName = "s"
 	// oldestList is how many changes a first list may be behind.
 	oldestList = 12
+	// usual is how many schedules run for each seed.
+	usual = 100
 	// maxRuns bounds how often requests are reconciled until there is quiet.
 	maxRuns = 5000
 )
 
 // Schedule is a hub, a spoke, and the processes that manage them, to which things happen in a random order.
 type Schedule struct {
-	*rapid.T
+	*explore.Script
 	// Budget bounds what the processes write.
 	Budget *oracle.Budget
 
@@ -56,7 +60,6 @@ type Schedule struct {
 	fault    string          // of the next write
 	lagged   time.Duration   // how long the leader's caches have been behind
 	released map[string]bool // the AlertRules whose removal a person acknowledged
-	covered  *coverage
 	// hubBegin and spokeBegin are how many changes there were at the start.
 	hubBegin, spokeBegin int
 }
@@ -64,9 +67,15 @@ type Schedule struct {
 // kinds are those of the API, by their plurals.
 var kinds = []string{"alertrules", "alertruletemplates", "spokeclusters"}
 
+// Explore checks a property of random schedules: see explore.Run.
+func Explore(t *testing.T, property func(*Schedule)) {
+	t.Helper()
+	explore.Run(t, usual, func(s *explore.Script) { property(newSchedule(s)) })
+}
+
 // newSchedule returns a Schedule whose hub has the kinds of the API.
-func newSchedule(t *rapid.T, covered *coverage) *Schedule {
-	s := &Schedule{T: t, Budget: oracle.NewBudget(Hold), Hub: NewServer(time.Now), Spoke: NewServer(time.Now), covered: covered, released: map[string]bool{}}
+func newSchedule(script *explore.Script) *Schedule {
+	s := &Schedule{Script: script, Budget: oracle.NewBudget(Hold), Hub: NewServer(time.Now), Spoke: NewServer(time.Now), released: map[string]bool{}}
 	for _, kind := range kinds {
 		s.Define(kind)
 	}
@@ -89,17 +98,6 @@ func (s *Schedule) lead(hubAt, spokeAt int) {
 		p.SawOnHub(c)
 	}
 	p.engage()
-}
-
-// Say adds a line to the schedule that is printed when it fails.
-func (s *Schedule) Say(format string, args ...any) {
-	s.Helper()
-	s.Logf(format, args...)
-}
-
-// Violation ends the schedule.
-func (s *Schedule) Violation(format string, args ...any) {
-	s.Fatalf("VIOLATION: "+format, args...)
 }
 
 // patience is how long a process waits until its cache shows its own write. Then it may write from what is old.
@@ -416,19 +414,12 @@ func (s *Schedule) Run(operations map[string]func(*rapid.T), after, check func()
 		"leader": s.leaderChanges, "formerEnds": s.formerEnds, "session": s.sessionEnds,
 	}
 	maps.Copy(all, operations)
-	for name, operation := range all {
-		all[name] = func(t *rapid.T) {
-			s.T = t
-			faults := s.faults()
-			operation(t)
-			s.covered.ran(name, faults)
-			after()
-			if s.Former == nil && s.fault == "" && s.UpToDate() {
-				s.Disturbed = false // what was written meanwhile is known
-			}
+	s.Steps(all, s.faults, func() {
+		after()
+		if s.Former == nil && s.fault == "" && s.UpToDate() {
+			s.Disturbed = false // what was written meanwhile is known
 		}
-	}
-	s.Repeat(all)
+	})
 	s.settle(after)
 	check()
 	for range 5 { // what is released may lead to more, and not all are named at once

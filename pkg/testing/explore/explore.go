@@ -1,10 +1,12 @@
-package model
+// Package explore runs random schedules of operations and faults with a clock of their own, and says what it covered.
+package explore
 
 import (
 	"flag"
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,11 +15,51 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Explore checks a property of random schedules: the same ones each time, and new ones. With the environment variable
+// Script is a random schedule, which is printed when it fails.
+type Script struct {
+	*rapid.T
+
+	covered *coverage
+}
+
+// Say adds a line to the script.
+func (s *Script) Say(format string, args ...any) {
+	s.Helper()
+	s.Logf(format, args...)
+}
+
+// Violation ends the script.
+func (s *Script) Violation(format string, args ...any) {
+	s.Fatalf("VIOLATION: "+format, args...)
+}
+
+// Steps runs operations in a random order. broken returns the faults that last, and after is called after each operation.
+func (s *Script) Steps(operations map[string]func(*rapid.T), broken func() []string, after func()) {
+	all := make(map[string]func(*rapid.T), len(operations))
+	for name, operation := range operations {
+		all[name] = func(t *rapid.T) {
+			s.T = t
+			faults := broken()
+			operation(t)
+			s.covered.ran(name, faults)
+			after()
+		}
+	}
+	s.Repeat(all)
+}
+
+// Run checks a property of random schedules: the same ones each time, and new ones. With the environment variable
 // SEED, it checks only those of this seed; 0 stands for a new seed. When a schedule fails, the shortest one that fails
 // in the same way is printed, with the seed that repeats it. Otherwise the log says what was covered.
-func Explore(t *testing.T, property func(*Schedule)) {
+// usual is how many there are for each seed, unless the flag rapid.checks says otherwise.
+func Run(t *testing.T, usual int, property func(*Script)) {
 	t.Helper()
+	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
+		if err := flag.Set(checks.Name, strconv.Itoa(usual)); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = flag.Set(checks.Name, checks.DefValue) }()
+	}
 	check := func(t *testing.T, seed string) {
 		t.Helper()
 		if err := flag.Set("rapid.seed", seed); err != nil {
@@ -26,7 +68,7 @@ func Explore(t *testing.T, property func(*Schedule)) {
 		covered, began := coverage{}, time.Now()
 		rapid.Check(t, inBubble(t, func(rt *rapid.T) {
 			covered.schedules++
-			property(newSchedule(rt, &covered))
+			property(&Script{T: rt, covered: &covered})
 		}))
 		covered.print(t, time.Since(began))
 	}
