@@ -241,7 +241,6 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		Restored:   []func(string){contests.ForgetSpoke},
 		Evaluators: []func(string){poller.Kick, distributor.EvaluatorsChanged},
 	})
-
 	rules := &rulesOfSpokes{hub: local.GetClient(), guard: guard, generator: generator, distributor: distributor}
 	renewals, err := renewTokens(local, provider, o)
 	if err != nil {

@@ -20,11 +20,7 @@ type left struct {
 	denied     []string // --deny-namespaces
 }
 
-const (
-	operatorName      = "prometheus-operator"
-	stackOperatorName = "kube-prometheus-stack-operator"
-	maxNamespaces     = 64
-)
+const maxNamespaces = 64
 
 // namesOperator are the labels that name prometheus-operator in its own manifests and in the usual charts.
 var (

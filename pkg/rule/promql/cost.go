@@ -16,8 +16,8 @@ import (
 // Limits of the cost of parsing an expression. A unit is about 3 µs. The time of Prometheus' parser grows with the square of the number of tokens. It also compiles regular
 // expressions, in which repetitions are expanded.
 const (
-	MaxCost     = 50_000
-	maxTokens   = 7071             // whose square, in thousands, is MaxCost
+	maxCost     = 50_000
+	maxTokens   = 7071             // whose square, in thousands, is maxCost
 	maxPatterns = 2 * rule.MaxExpr // bytes of all regular expressions; finding out what they cost takes about 1 µs for each
 )
 
@@ -50,14 +50,14 @@ func Cost(expr string) (int, *rule.Fault) {
 			if patterns += len(pattern); err == nil && patterns <= maxPatterns {
 				regexs += RegexCost(pattern)
 			}
-			if patterns > maxPatterns || regexs > MaxCost {
+			if patterns > maxPatterns || regexs > maxCost {
 				return 0, &rule.Fault{Pos: int(item.Pos), Message: "the regular expressions are too large; avoid large repetitions such as {1000}, and many wide classes such as [^/]"}
 			}
 		}
 		at.Next(item)
 	}
 	cost := regexs + tokens*tokens/1000
-	if cost > MaxCost {
+	if cost > maxCost {
 		return 0, &rule.Fault{Pos: -1, Message: fmt.Sprintf("the expression is too expensive to parse (%d tokens and their regular expressions); shorten it", tokens)}
 	}
 	return cost, nil
@@ -87,7 +87,7 @@ func ParsingCost(text string) int {
 func RegexCost(pattern string) int {
 	// Sets such as \pL are large before anything is known of the tree, and so are the cases of a range.
 	sets := 100*(strings.Count(pattern, `\p`)+strings.Count(pattern, `\P`)+strings.Count(pattern, `[^`)) + foldingCost(pattern) + len(pattern)/4
-	if sets > MaxCost {
+	if sets > maxCost {
 		return sets
 	}
 	tree, err := syntax.Parse(pattern, syntax.Perl|syntax.DotNL)

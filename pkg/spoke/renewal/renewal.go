@@ -25,8 +25,8 @@ const (
 	// spread is the part of that time by which renewals of different spokes differ, so that those of spokes that were
 	// registered together do not come at once.
 	spread = 0.05
-	// MinLife is the shortest life of a token that an API server grants.
-	MinLife = 10 * time.Minute
+	// minLife is the shortest life of a token that an API server grants.
+	minLife = 10 * time.Minute
 )
 
 // Plan says what to do about the token of a spoke.
@@ -106,7 +106,7 @@ func Delay(name string, failures int, life time.Duration) time.Duration {
 }
 
 // Seconds returns the life to request: what the spoke has granted before.
-func (p Plan) Seconds() int64 { return int64(max(p.Life, MinLife) / time.Second) }
+func (p Plan) Seconds() int64 { return int64(max(p.Life, minLife) / time.Second) }
 
 // Renewed returns the kubeconfig with the new token, after it has checked what the spoke has granted. The errors do not
 // quote the token.
@@ -121,8 +121,8 @@ func (p Plan) Renewed(secret *corev1.Secret, token string, now time.Time, scale 
 		return nil, errors.New("the spoke has not granted a token of a ServiceAccount")
 	case *bound != p.Bound:
 		return nil, errors.New("the spoke has granted a token of another ServiceAccount, or one that is not bound to the same Secret")
-	case credential.Renewal().IsZero() || credential.Expires.Sub(credential.Issued) < MinLife:
-		return nil, fmt.Errorf("the spoke has granted a token that is not valid for %s, the shortest time that Kubernetes grants", MinLife)
+	case credential.Renewal().IsZero() || credential.Expires.Sub(credential.Issued) < minLife:
+		return nil, fmt.Errorf("the spoke has granted a token that is not valid for %s, the shortest time that Kubernetes grants", minLife)
 	case !credential.Expires.After(p.Expires):
 		return nil, fmt.Errorf("the spoke has granted a token that does not expire later than the present one (%s)", p.Expires.Format(time.RFC3339))
 	case !due(secret.Name, credential, scale).After(now):
