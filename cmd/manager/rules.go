@@ -67,7 +67,7 @@ func (r *rulesOfSpokes) Doomed(ctx context.Context, name string) (rules []string
 	return r.distributor.Doomed(ctx, name)
 }
 
-// Refused implements membership.Rules.
-func (r *rulesOfSpokes) Refused(name string) (n int, namespace string) {
-	return r.generator.Refused(name)
+// Lacking implements membership.Rules.
+func (r *rulesOfSpokes) Lacking(name string) (n int, namespace string) {
+	return r.generator.Lacking(name)
 }

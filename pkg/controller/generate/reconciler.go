@@ -96,9 +96,9 @@ type Reconciler struct {
 	pace   pace
 }
 
-// Refused returns the number of Deployments of a spoke that lack AlertRules because of maxRules, and a namespace
+// Lacking returns the number of Deployments of a spoke that lack AlertRules because of maxRules, and a namespace
 // that has its share if others have not.
-func (r *Reconciler) Refused(spoke string) (n int, namespace string) { return r.quota.lackingOf(spoke) }
+func (r *Reconciler) Lacking(spoke string) (n int, namespace string) { return r.quota.lackingOf(spoke) }
 
 // Forget drops the state of a spoke that is no longer registered. Its AlertRules count while they are on the
 // hub.

@@ -23,7 +23,7 @@ import (
 // noRules are on the hub.
 type noRules struct{ Rules }
 
-func (noRules) Refused(string) (int, string)                             { return 0, "" }
+func (noRules) Lacking(string) (int, string)                             { return 0, "" }
 func (noRules) Forgotten(context.Context, time.Time) (bool, error)       { return false, nil }
 func (noRules) Doomed(context.Context, string) ([]string, bool)          { return nil, true }
 func (noRules) Placed(context.Context, string) (rules []string, _ error) { return nil, nil }

@@ -96,9 +96,9 @@ type Rules interface {
 	// Forgotten reports whether the identity of a spoke may be lost: the CustomResourceDefinition of
 	// SpokeClusters was deleted and created again after its Secret was created.
 	Forgotten(ctx context.Context, registered time.Time) (bool, error)
-	// Refused returns the number of Deployments of a spoke that lack AlertRules because of maxRules, and a
+	// Lacking returns the number of Deployments of a spoke that lack AlertRules because of maxRules, and a
 	// namespace that has its share if others have not.
-	Refused(spoke string) (n int, namespace string)
+	Lacking(spoke string) (n int, namespace string)
 }
 
 // SetupWithManager adds the Reconciler to the hub's manager.
@@ -140,7 +140,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return r.leave(ctx, sc, secret)
 	}
 	n := news{held: r.Brake.Held(req.Name)}
-	n.refused, n.crowded = r.Rules.Refused(req.Name)
+	n.lacking, n.crowded = r.Rules.Lacking(req.Name)
 	if n.finding, err = r.connect(ctx, sc, secret); err != nil {
 		return reconcile.Result{}, err
 	}

@@ -26,9 +26,9 @@ type news struct {
 	// doomed are the AlertRules whose PrometheusRules are to be removed and can't be at present.
 	doomed      []string
 	doomedKnown bool
-	// refused is the number of Deployments that lack AlertRules because of maxRules. crowded is a namespace that
+	// lacking is the number of Deployments that lack AlertRules because of maxRules. crowded is a namespace that
 	// has its share, if others have not.
-	refused int
+	lacking int
 	crowded string
 	// contested is the message about writes for the spoke that another client reverts, or "".
 	contested string
@@ -157,10 +157,10 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonDeletionsHeld, Message: n.held.Message}
 	case n.contested != "":
 		return spoke.Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonContested, Message: spoke.Clip(n.contested, spoke.MaxMessage)}
-	case n.refused > 0:
+	case n.lacking > 0:
 		return spoke.Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonMaxRulesReached,
-			Message: deploymentsLack(n.refused) + " AlertRules: " + maxRulesReached(sc.Name, ptr.Deref(sc.Spec.MaxRules, 0), n.refused, n.crowded),
+			Message: deploymentsLack(n.lacking) + " AlertRules: " + maxRulesReached(sc.Name, ptr.Deref(sc.Spec.MaxRules, 0), n.lacking, n.crowded),
 		}
 	}
 	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "the hub manages the rules in the spoke"}
@@ -174,7 +174,7 @@ const supportedRules = 2000
 
 // maxRulesReached describes a limit that keeps Deployments from getting AlertRules, and what to do. crowded is the
 // namespace that has its share, if others have not.
-func maxRulesReached(spoke string, limit int32, refused int, crowded string) string {
+func maxRulesReached(spoke string, limit int32, lacking int, crowded string) string {
 	const stay = "Existing AlertRules stay. To generate fewer, narrow the templates"
 	switch {
 	case crowded != "":
@@ -185,13 +185,13 @@ func maxRulesReached(spoke string, limit int32, refused int, crowded string) str
 	case limit >= supportedRules:
 		return fmt.Sprintf("spec.maxRules (%d) is reached. %s. You can raise spec.maxRules, but at most %d alerting rules are supported in one Prometheus", limit, stay, supportedRules)
 	}
-	return fmt.Sprintf("spec.maxRules (%d) is reached. %s. To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'", limit, stay, spoke, more(limit, refused))
+	return fmt.Sprintf("spec.maxRules (%d) is reached. %s. To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'", limit, stay, spoke, more(limit, lacking))
 }
 
-// more suggests a higher limit: room for at least as many AlertRules as Deployments are refused, as far as one
+// more suggests a higher limit: room for at least as many AlertRules as Deployments lack, as far as one
 // Prometheus is supported with them.
-func more(limit int32, refused int) int32 {
-	return min(max(2*limit, limit+2*int32(min(refused, 1<<20))), supportedRules)
+func more(limit int32, lacking int) int32 {
+	return min(max(2*limit, limit+2*int32(min(lacking, 1<<20))), supportedRules)
 }
 
 func deploymentsLack(n int) string {

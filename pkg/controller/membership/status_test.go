@@ -225,7 +225,7 @@ type statusCase struct {
 }
 
 func (c statusCase) news() news {
-	return news{seen: c.seen, finding: c.finding, held: c.held, doomed: c.doomed, doomedKnown: c.doomed != nil, refused: c.refused, crowded: c.crowded, contested: c.undone}
+	return news{seen: c.seen, finding: c.finding, held: c.held, doomed: c.doomed, doomedKnown: c.doomed != nil, lacking: c.refused, crowded: c.crowded, contested: c.undone}
 }
 
 // spec changes the spec of a SpokeCluster, whose status is not written yet.
