@@ -15,6 +15,7 @@ func (r *Reconciler) Forget(name string) {
 	r.writes.Forget(func(key objectKey) bool { return key.spoke == name })
 	r.waiting.forget(of)
 	r.hidden.forgetAll(of)
+	r.replays.Forget(name)
 	for _, key := range r.leftovers.in(name) {
 		r.leftovers.forget(mcreconcile.Request{ClusterName: multicluster.ClusterName(name), Request: reconcile.Request{NamespacedName: key}})
 		r.Reporter.Forget(key, name)

@@ -123,6 +123,9 @@ type Reconciler struct {
 
 	leftovers leftovers
 
+	// replays limits how often the rules in a changed namespace are enqueued.
+	replays spoke.Replays
+
 	lives hub.Lives
 	// evaluators passes on the spokes whose evaluators changed.
 	evaluators queue.Feed[string]

@@ -270,17 +270,18 @@ func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) s
 }
 
 // replayHeld enqueues every AlertRule that a spoke has an object of, including deleted ones, because a spoke
-// that was suspended still has the objects of those.
-func (r *Reconciler) replayHeld(ctx context.Context, s *spoke.Spoke, q spoke.WorkQueue, in ...client.ListOption) {
+// that was suspended still has the objects of those. It returns the number of objects.
+func (r *Reconciler) replayHeld(ctx context.Context, s *spoke.Spoke, q spoke.WorkQueue, in ...client.ListOption) int {
 	var held monitoringv1.PrometheusRuleList
 	if !s.RulesServed || s.Reader.List(ctx, &held, append(in, client.MatchingLabels{v1alpha1.HubLabel: r.Render.HubID})...) != nil {
-		return // as in replay
+		return 0 // as in replay
 	}
 	for i := range held.Items {
 		if key, ok := rule.ParseRuleKey(&held.Items[i]); ok {
 			spoke.Enqueue(q, handler.LowPriority, s.Name, key)
 		}
 	}
+	return len(held.Items)
 }
 
 // onPrometheusRule enqueues the AlertRule to which a PrometheusRule belongs by its name, and those that it
@@ -307,9 +308,13 @@ func (r *Reconciler) onPrometheusRule(name multicluster.ClusterName, _ cluster.C
 func (r *Reconciler) onNamespace(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
 	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		if len(versions) == 2 && !maps.Equal(versions[0].GetLabels(), versions[1].GetLabels()) {
-			if s := r.Spokes.Spoke(name.String()); s != nil {
-				r.replayHeld(ctx, s, q, client.InNamespace(versions[0].GetName()))
-			}
+			namespace := versions[0].GetName()
+			r.replays.Do(name.String(), namespace, func() int {
+				if s := r.Spokes.Spoke(name.String()); s != nil {
+					return r.replayHeld(ctx, s, q, client.InNamespace(namespace))
+				}
+				return 0 // engaging it enqueues all its keys
+			})
 		}
 		for _, req := range r.waiting.take(namespaceKey{name.String(), versions[0].GetName()}) {
 			spoke.Enqueue(q, 0, name.String(), req.NamespacedName)

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // placed returns the AlertRule with another placement.
@@ -159,5 +160,32 @@ func TestRuleKeys(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// A namespace whose labels changed has the rules in it enqueued, unless the spoke's namespaces change all the time: then it
+// waits for its turn.
+func TestOnNamespaceWithOtherLabels(t *testing.T) {
+	w := applied(t)
+	w.enqueued()
+	change := func() []string {
+		before, after := spoke.NamespaceMetadata(), spoke.NamespaceMetadata()
+		before.Name, after.Name, after.Labels = "shop", "shop", map[string]string{"rules": "yes"}
+		w.onNamespace("s", nil).Update(t.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}, w.queue)
+		return w.enqueued()
+	}
+	if got := change(); !slices.Equal(got, []string{"down in s"}) {
+		t.Errorf("enqueued %v", got)
+	}
+	w.replays.Do("s", "large", func() int {
+		w.replays.Do("s", "another", func() int { return spoke.DefaultMaxObjects })
+		return spoke.DefaultMaxObjects
+	})
+	if got := change(); len(got) > 0 {
+		t.Errorf("enqueued at once: %v", got)
+	}
+	w.Reconciler.Forget("s")
+	if got := change(); !slices.Equal(got, []string{"down in s"}) {
+		t.Errorf("enqueued later: %v", got)
 	}
 }

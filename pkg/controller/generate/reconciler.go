@@ -94,6 +94,8 @@ type Reconciler struct {
 	writes *expect.Writes[types.NamespacedName]
 	quota  quota
 	pace   pace
+	// replays limits how often the Deployments of a changed namespace are enqueued.
+	replays spoke.Replays
 }
 
 // Lacking returns the number of Deployments of a spoke that lack AlertRules because of maxRules, and a namespace
@@ -105,6 +107,7 @@ func (r *Reconciler) Lacking(spoke string) (n int, namespace string) { return r.
 func (r *Reconciler) Forget(name string) {
 	r.quota.forget(name)
 	r.pace.forget(name)
+	r.replays.Forget(name)
 }
 
 // NewReconciler returns a Reconciler.

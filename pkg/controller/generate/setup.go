@@ -103,7 +103,10 @@ func (r *Reconciler) onNamespace(name multicluster.ClusterName, _ cluster.Cluste
 		if len(versions) == 1 {
 			return // a new namespace has no Deployment yet, or its key waits; a deleted one deletes them too
 		}
-		r.enqueueDeployments(ctx, q, name.String(), client.InNamespace(versions[0].GetName()))
+		namespace := versions[0].GetName()
+		r.replays.Do(name.String(), namespace, func() int {
+			return r.enqueueDeployments(ctx, q, name.String(), client.InNamespace(namespace))
+		})
 	})
 }
 
@@ -173,19 +176,21 @@ func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) s
 	}))
 }
 
-func (r *Reconciler) enqueueDeployments(ctx context.Context, q spoke.WorkQueue, name string, opts ...client.ListOption) {
+// enqueueDeployments enqueues Deployments of a spoke, and returns their number.
+func (r *Reconciler) enqueueDeployments(ctx context.Context, q spoke.WorkQueue, name string, opts ...client.ListOption) int {
 	s := r.Spokes.Spoke(name)
 	if s == nil {
-		return // engaging it enqueues all its keys
+		return 0 // engaging it enqueues all its keys
 	}
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(spoke.DeploymentMetadata().GroupVersionKind())
 	if err := s.Reader.List(ctx, list, opts...); err != nil {
-		return // the spoke was disengaged; engaging it enqueues all its keys
+		return 0 // the spoke was disengaged; engaging it enqueues all its keys
 	}
 	for i := range list.Items {
 		spoke.Enqueue(q, handler.LowPriority, name, hub.Key(&list.Items[i]))
 	}
+	return len(list.Items)
 }
 
 func enqueueWorkload(q spoke.WorkQueue, ar *v1alpha1.AlertRule) {
