@@ -29,8 +29,9 @@ const (
 	maxRefusal = 256 << 10
 	// maxBehind bounds the answer of a server behind the API server. pkg/evaluator reads less.
 	maxBehind = 64 << 20
-	// maxNesting is the depth of JSON. The managedFields of a Deployment have less than 20 levels.
-	maxNesting = 256
+	// maxNesting is the depth of JSON that decoders accept, those of API servers included. Usual objects have less than 20
+	// levels, but anyone who can write an object can nest its managedFields that deep.
+	maxNesting = 10_000
 	// maxValues and maxPageValues bound the JSON values in an object and in a page of a list: a value of two
 	// bytes, such as {}, can become a struct of several hundred bytes. etcd's limit of 1.5 MiB for an object is
 	// reached first by everything that an API server accepts: otherwise, anyone who can create a PrometheusRule
@@ -48,8 +49,8 @@ const (
 type Limits struct {
 	// Objects is the number of objects of each kind.
 	Objects int
-	// Memory is the size of the cached objects, in bytes. A page of a list may have a third of it, and an object
-	// a twelfth.
+	// Memory is the size of the cached objects, in bytes. A page of a list may have a third of it, the metadata of an
+	// object a quarter, and another object a twelfth.
 	Memory int64
 }
 
@@ -69,10 +70,11 @@ func (l Limits) memory() int64 {
 
 // The flags that raise limits, as messages name them. A page and an object can have a part of the memory.
 const (
-	objectsFlag = "chart value spokeLimits.objects, --spoke-max-objects"
-	memoryFlag  = "chart value spokeLimits.memory, --spoke-max-memory"
-	pageFlag    = "a third of " + memoryFlag
-	objectFlag  = "a twelfth of " + memoryFlag
+	objectsFlag  = "chart value spokeLimits.objects, --spoke-max-objects"
+	memoryFlag   = "chart value spokeLimits.memory, --spoke-max-memory"
+	pageFlag     = "a third of " + memoryFlag
+	metadataFlag = "a quarter of " + memoryFlag
+	objectFlag   = "a twelfth of " + memoryFlag
 )
 
 // bounds are the bounds of one answer, or of one event of a watch. Zero means no bound.
@@ -85,6 +87,9 @@ type bounds struct {
 // answerTo returns the bounds of the answer to a request.
 func (l Limits) answerTo(req *http.Request, code int) bounds {
 	object := bounds{bytes: l.memory() / 12, values: maxValues, flag: objectFlag}
+	if ofMetadata(req) {
+		object.bytes, object.flag = l.memory()/4, metadataFlag
+	}
 	query := req.URL.Query()
 	switch {
 	case req.Context().Value(asideKey{}) != nil:
@@ -103,6 +108,12 @@ func (l Limits) answerTo(req *http.Request, code int) bounds {
 		return bounds{bytes: l.memory() / 12, values: maxShortValues, items: maxShort, flag: objectFlag}
 	}
 	return object
+}
+
+// ofMetadata reports whether a request is for the metadata of objects. Those of built-in kinds are stored in another
+// format than JSON, in which a byte of a text can become six: 1.5 MiB, which etcd accepts, become 9 MiB.
+func ofMetadata(req *http.Request) bool {
+	return strings.Contains(req.Header.Get("Accept"), "as=PartialObjectMetadata")
 }
 
 // pageOf returns the page of a list that a request reads, or nil.

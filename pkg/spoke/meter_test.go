@@ -3,20 +3,24 @@ package spoke
 import (
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
@@ -25,9 +29,10 @@ import (
 // Every answer of an API server has bounds that depend on the request, and ends when it exceeds one.
 func TestAnswersAreBounded(t *testing.T) {
 	const (
-		memory = 48 << 20
-		object = memory / 12
-		page   = memory / 3
+		memory   = 48 << 20
+		object   = memory / 12
+		metadata = memory / 4
+		page     = memory / 3
 	)
 	deep := strings.Repeat("[", maxNesting) + strings.Repeat("]", maxNesting)
 	for name, tc := range map[string]struct {
@@ -37,6 +42,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		code   int  // 0 is 200
 		page   bool // of a list
 		aside  bool
+		// metadata means that only the metadata is requested.
+		metadata bool
 		// partial means that the caller can do without an object.
 		partial bool
 		body    io.Reader
@@ -49,6 +56,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		"behind a path":                    {path: "/k8s/clusters/c/version", body: endless("a"), value: maxVersionAnswer, unit: "bytes"},
 		"an object":                        {path: "/api/v1/namespaces/a", body: strings.NewReader(`{"a":"` + strings.Repeat("x", object-10) + `"}`)},
 		"an object without an end":         {path: "/api/v1/namespaces/a", body: endless("a"), value: object, unit: "bytes"},
+		"metadata without an end":          {path: "/apis/apps/v1/namespaces/a/deployments/a", metadata: true, body: endless("a"), value: metadata, unit: "bytes"},
+		"an event of metadata, endless":    {path: "/apis/apps/v1/deployments", metadata: true, query: "watch=true", body: io.MultiReader(strings.NewReader(`{"a":"`), endless("a")), value: metadata, unit: "bytes"},
 		"a review without an end":          {method: http.MethodPost, path: "/apis/x/reviews", body: endless(" "), value: object, unit: "bytes"},
 		"one object of a list":             {path: "/api/v1/namespaces", query: "limit=1", body: endless(" "), value: object, unit: "bytes"},
 		"a page without an end":            {path: "/api/v1/namespaces", query: "limit=250", page: true, body: endless(" "), value: page, unit: "bytes", quiet: true},
@@ -84,6 +93,9 @@ func TestAnswersAreBounded(t *testing.T) {
 			}
 			if tc.page {
 				req = req.WithContext(context.WithValue(req.Context(), inflowKey{}, &inflow{}))
+			}
+			if tc.metadata {
+				req.Header.Set("Accept", acceptMetadata)
 			}
 			if tc.partial {
 				req = req.WithContext(context.WithValue(req.Context(), partialKey{}, true))
@@ -125,6 +137,66 @@ func TestAnswersAreBounded(t *testing.T) {
 			}
 			if _, again := resp.Body.Read(make([]byte, 10)); !errors.Is(again, errTooLarge) {
 				t.Errorf("it goes on: %v", again)
+			}
+		})
+	}
+}
+
+// acceptMetadata is what client-go sends for metadata.
+const acceptMetadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+// No Deployment that etcd accepts ends a session: anyone who can write Deployments in the spoke could end it. etcd has
+// them in a format that is much shorter than JSON.
+func TestLargeDeploymentsEndNoSession(t *testing.T) {
+	const etcd = 3 << 19 // bytes of a request
+	const levels = 9_900 // decoders accept 10,000
+	owners := make([]metav1.OwnerReference, 88_000)
+	for i := range owners { // their UIDs differ, or the API server drops them
+		owners[i] = metav1.OwnerReference{APIVersion: "v1", Kind: "a", Name: "a", UID: types.UID(strconv.FormatInt(int64(i), 36))}
+	}
+	for name, meta := range map[string]metav1.ObjectMeta{
+		"a text that is escaped": {OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "A", Name: strings.Repeat("<", etcd-200), UID: "a"}}},
+		"many owners":            {OwnerReferences: owners},
+		"nested managedFields": {ManagedFields: []metav1.ManagedFieldsEntry{{
+			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(strings.Repeat(`{"f:a":`, levels) + "{}" + strings.Repeat("}", levels))},
+		}}},
+		"wide managedFields": {ManagedFields: []metav1.ManagedFieldsEntry{{
+			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:":{}` + strings.Repeat(`,"f:":{}`, etcd/8-20) + "}")},
+		}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			meta.Namespace, meta.Name = "shop", "web"
+			if size := (&appsv1.Deployment{ObjectMeta: meta}).Size(); size > etcd {
+				t.Fatalf("etcd does not accept its %d bytes", size)
+			}
+			object, err := json.Marshal(&metav1.PartialObjectMetadata{ObjectMeta: meta})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for what, tc := range map[string]struct {
+				query, body string
+				page        bool
+			}{
+				"a read":  {"", string(object), false},
+				"a page":  {"limit=1", `{"items":[` + string(object) + `]}`, true},
+				"a watch": {"watch=true", `{"type":"MODIFIED","object":` + string(object) + `}`, false},
+			} {
+				next := metered{together: newTogether(Limits{}), tell: func(e *TooLargeError) { t.Errorf("%s: the session ends: %v", what, e) }, next: roundTrip(func(req *http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(tc.body)), Request: req}, nil
+				})}
+				req := get(t.Context(), t, "https://spoke/apis/apps/v1/deployments?"+tc.query)
+				req.Header.Set("Accept", acceptMetadata)
+				if tc.page {
+					req = req.WithContext(context.WithValue(req.Context(), inflowKey{}, &inflow{}))
+				}
+				resp, err := next.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n, err := io.Copy(io.Discard, resp.Body); err != nil {
+					t.Errorf("%s of %d bytes ends after %d: %v", what, len(tc.body), n, err)
+				}
+				_ = resp.Body.Close()
 			}
 		})
 	}
