@@ -165,6 +165,33 @@ func (a Allowance) dialer(field string) dialFunc {
 	return d.DialContext
 }
 
+// lookupTimeout bounds the lookup of a name that a proxy resolves. Where only the proxy can resolve names, each connection
+// waits for it.
+const lookupTimeout = time.Second
+
+// lookup resolves a name.
+var lookup = net.DefaultResolver.LookupNetIP
+
+// dialerOfProxy connects to the operator's own proxy, which resolves the name of the server. If the name resolves here as
+// well, its addresses have to be allowed: usually they are the same for both. Any name can lead to a metadata service.
+func (a Allowance) dialerOfProxy(field, host string) dialFunc {
+	d := newDialer()
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		bounded, cancel := context.WithTimeout(ctx, lookupTimeout)
+		addrs, err := lookup(bounded, "ip", host)
+		cancel()
+		if err != nil {
+			addrs = nil // only the proxy knows it
+		}
+		for _, addr := range addrs {
+			if err := a.checkAddr(field, addr); err != nil {
+				return nil, err
+			}
+		}
+		return d.DialContext(ctx, network, address)
+	}
+}
+
 // newDialer has the settings of client-go.
 func newDialer() *net.Dialer {
 	return &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
@@ -182,11 +209,10 @@ func (a Allowance) Route(field string, server *url.URL) (
 	return proxy, dial, nil
 }
 
-// route is Route to a server whose host is checked. The operator's own proxy (HTTPS_PROXY) may have any address,
-// and it resolves the server's name.
+// route is Route to a server whose host is checked. The operator's own proxy (HTTPS_PROXY) may have any address.
 func (a Allowance) route(field string, server *url.URL) (proxyFunc, dialFunc) {
 	if own, err := fromEnvironment(&http.Request{URL: server}); err == nil && own != nil {
-		return fromEnvironment, newDialer().DialContext
+		return fromEnvironment, a.dialerOfProxy(field, server.Hostname())
 	}
 	return fromEnvironment, a.dialer(field)
 }

@@ -1,8 +1,11 @@
 package kubeconfig
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -198,11 +201,12 @@ func TestHostsRefused(t *testing.T) {
 	}
 }
 
-// The address of the operator's own proxy is not restricted.
+// The address of the operator's own proxy is not restricted. Those of a server whose name resolves here are.
 func TestProxyOfTheEnvironment(t *testing.T) {
 	// ProxyFromEnvironment reads the environment once in a process.
-	was := fromEnvironment
-	defer func() { fromEnvironment = was }()
+	was, resolver := fromEnvironment, lookup
+	defer func() { fromEnvironment, lookup = was, resolver }()
+	lookup = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
 	fromEnvironment = func(*http.Request) (*url.URL, error) { return url.Parse("http://127.0.0.1:3128") }
 	target, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -218,6 +222,20 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
+	for address, allowed := range map[string]bool{"192.0.2.1": true, "fd00:ec2::254": false, "::ffff:169.254.169.254": false, "127.0.0.1": false} {
+		lookup = func(context.Context, string, string) ([]netip.Addr, error) {
+			return []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr(address)}, nil
+		}
+		conn, err := cfg.Dial(t.Context(), "tcp", target.Addr().String())
+		if allowed {
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.Close()
+			continue
+		}
+		checkRefused(t, err, fieldServer)
+	}
 	_, err = RESTConfig([]byte(kubeconfig(server("127.0.0.1"), goodUser)), Allowance{})
 	checkRefused(t, err, fieldServer)
 }
