@@ -215,8 +215,8 @@ func serviceTo(t *testing.T, namespace, address string) (client.Object, client.O
 	return service, endpoints
 }
 
-// TestTwoPrometheusFromTheStart has the setup of OpenShift: the platform's Prometheus and the users'. None is
-// chosen until a person runs the command that the spoke shows.
+// TestTwoPrometheusFromTheStart has a Prometheus of the platform and one of the users. None is chosen until a person runs
+// the command that the spoke shows.
 func TestTwoPrometheusFromTheStart(t *testing.T) {
 	long(t)
 	t.Parallel()

@@ -8,45 +8,27 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	monitoringfake "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned/fake"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
+	"github.com/rulefleet/rulefleet/pkg/testing/openshift"
 )
 
-// openShift returns the objects that OpenShift's cluster-monitoring-operator creates with monitoring for user-defined
-// projects.
+// openShift returns the objects that evaluate rules on OpenShift.
 func openShift() []runtime.Object {
-	const platform, user = "openshift-monitoring", "openshift-user-workload-monitoring"
-	requirement := func(key string, operator metav1.LabelSelectorOperator, value string) metav1.LabelSelectorRequirement {
-		return metav1.LabelSelectorRequirement{Key: key, Operator: operator, Values: []string{value}}
+	var out []runtime.Object
+	for _, o := range openshift.Evaluators() {
+		out = append(out, o)
 	}
-	projects := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-		requirement("openshift.io/cluster-monitoring", metav1.LabelSelectorOpNotIn, "true"),
-		requirement("openshift.io/user-monitoring", metav1.LabelSelectorOpNotIn, "false"),
-	}}
-	prometheus := func(namespace, name string, rules, namespaces *metav1.LabelSelector, enforced string) *monitoringv1.Prometheus {
-		p := &monitoringv1.Prometheus{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-		p.Spec.RuleSelector, p.Spec.RuleNamespaceSelector, p.Spec.EnforcedNamespaceLabel, p.Spec.ListenLocal = rules, namespaces, enforced, true
-		return p
-	}
-	const scope = "openshift.io/prometheus-rule-evaluation-scope"
-	return []runtime.Object{
-		prometheus(platform, "k8s", &metav1.LabelSelector{}, &metav1.LabelSelector{MatchLabels: map[string]string{"openshift.io/cluster-monitoring": "true"}}, ""),
-		prometheus(user, "user-workload", &metav1.LabelSelector{MatchLabels: map[string]string{scope: "leaf-prometheus"}}, projects, "namespace"),
-		&monitoringv1.ThanosRuler{ObjectMeta: metav1.ObjectMeta{Namespace: user, Name: "user-workload"}, Spec: monitoringv1.ThanosRulerSpec{
-			RuleSelector:          &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{requirement(scope, metav1.LabelSelectorOpNotIn, "leaf-prometheus")}},
-			RuleNamespaceSelector: projects, EnforcedNamespaceLabel: "namespace", ListenLocal: true,
-		}},
-	}
+	return out
 }
 
 // On OpenShift, there are several evaluators from the start. None is chosen before a person names one, as
 // docs/how-to/choose-prometheus.md describes. That one stays chosen afterwards, whatever is created later.
 func TestOpenShift(t *testing.T) {
-	ruler := v1alpha1.EvaluatorReference{Kind: monitoringv1.ThanosRulerKind, Namespace: "openshift-user-workload-monitoring", Name: "user-workload"}
+	ruler := v1alpha1.EvaluatorReference{Kind: monitoringv1.ThanosRulerKind, Namespace: openshift.User, Name: openshift.UserWorkload}
 	s := &session{rules: monitoringfake.NewSimpleClientset(openShift()...), cluster: holding()}
 	var record []v1alpha1.Evaluator
 	choose := func(refs ...v1alpha1.EvaluatorReference) (rule.Cluster, []string) {
@@ -104,11 +86,11 @@ func TestOpenShift(t *testing.T) {
 		selected  bool
 	}{
 		"a project":                     {evaluation.Namespace{Name: "shop"}, nil, true},
-		"a namespace of the platform":   {evaluation.Namespace{Name: "openshift-ingress", Labels: map[string]string{"openshift.io/cluster-monitoring": "true"}}, nil, false},
-		"the ruler's own namespace":     {evaluation.Namespace{Name: "openshift-user-workload-monitoring", Labels: map[string]string{"openshift.io/cluster-monitoring": "true"}}, nil, false},
-		"a project without monitoring":  {evaluation.Namespace{Name: "test", Labels: map[string]string{"openshift.io/user-monitoring": "false"}}, nil, false},
-		"a rule for the leaf":           {evaluation.Namespace{Name: "shop"}, map[string]string{"openshift.io/prometheus-rule-evaluation-scope": "leaf-prometheus"}, false},
-		"a rule with another such name": {evaluation.Namespace{Name: "shop"}, map[string]string{"openshift.io/prometheus-rule-evaluation-scope": "other"}, true},
+		"a namespace of the platform":   {evaluation.Namespace{Name: "openshift-ingress", Labels: map[string]string{openshift.PlatformLabel: "true"}}, nil, false},
+		"the ruler's own namespace":     {evaluation.Namespace{Name: openshift.User, Labels: map[string]string{openshift.PlatformLabel: "true"}}, nil, false},
+		"a project without monitoring":  {evaluation.Namespace{Name: "test", Labels: map[string]string{openshift.UserLabel: "false"}}, nil, false},
+		"a rule for the leaf":           {evaluation.Namespace{Name: "shop"}, map[string]string{openshift.ScopeLabel: openshift.LeafScope}, false},
+		"a rule with another such name": {evaluation.Namespace{Name: "shop"}, map[string]string{openshift.ScopeLabel: "other"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := ruleOf("hub", "web")

@@ -38,6 +38,9 @@ type Options struct {
 	// test needs. Start sets the scrape and notification targets. The default of scrapeInterval and
 	// evaluationInterval is one second.
 	Prometheus monitoringv1.PrometheusSpec
+	// Ruler is a ThanosRuler. Its pods are not run; in their place, Prometheus evaluates the rules that prometheus-operator
+	// passes to them, beside its own. Install the CRD before the start.
+	Ruler types.NamespacedName
 	// WithoutBindings makes prometheus-operator omit from a PrometheusRule's status which Prometheus has
 	// selected it.
 	WithoutBindings bool
@@ -143,7 +146,7 @@ func (p *Pipeline) prepare() error {
 		return err
 	}
 	p.kubelet = &kubelet{client: p.member.Client, address: p.host, broken: map[types.NamespacedName]bool{}}
-	p.reloader = &reloader{client: p.member.Client, dir: filepath.Join(p.dir, "prometheus"), reloadURL: p.PrometheusURL() + "/-/reload"}
+	p.reloader = &reloader{client: p.member.Client, dir: filepath.Join(p.dir, "prometheus"), reloadURL: p.PrometheusURL() + "/-/reload", ruler: p.opts.Ruler}
 	return p.preparePrograms()
 }
 

@@ -12,10 +12,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -36,6 +39,8 @@ type reloader struct {
 	// dir has the configuration and the folder of rule files.
 	dir       string
 	reloadURL string
+	// ruler is a ThanosRuler whose rules Prometheus evaluates as well; its name may be empty.
+	ruler types.NamespacedName
 
 	files   map[string]string // What is written, by path.
 	pending bool              // It is still to be read.
@@ -100,21 +105,52 @@ func (r *reloader) fetch(ctx context.Context) (map[string]string, error) {
 		return nil, fmt.Errorf("unpacking Prometheus' configuration: %w", err)
 	}
 	config = strings.NewReplacer("$(POD_NAME)", podName, mountedRules, r.rulesDir()+"/").Replace(config)
-	files := map[string]string{r.configPath(): config}
+	files := map[string]string{}
+	if err := r.addRules(ctx, files, Namespace, rulesPrefix); err != nil {
+		return nil, err
+	}
+	if r.ruler.Name != "" {
+		if err := r.addRules(ctx, files, r.ruler.Namespace, "thanos-ruler-"+r.ruler.Name+"-rulefiles-"); err != nil {
+			return nil, err
+		}
+		if config, err = withRules(config, files); err != nil {
+			return nil, err
+		}
+	}
+	files[r.configPath()] = config
+	return files, nil
+}
+
+// addRules adds the rule files in the ConfigMaps of a namespace whose names have a prefix.
+func (r *reloader) addRules(ctx context.Context, files map[string]string, namespace, prefix string) error {
 	configMaps := &corev1.ConfigMapList{}
-	if err := r.client.List(ctx, configMaps, client.InNamespace(Namespace)); err != nil {
-		return nil, fmt.Errorf("listing the ConfigMaps with rule files: %w", err)
+	if err := r.client.List(ctx, configMaps, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("listing the ConfigMaps with rule files: %w", err)
 	}
 	for i := range configMaps.Items {
 		cm := &configMaps.Items[i]
-		if !strings.HasPrefix(cm.Name, rulesPrefix) {
+		if !strings.HasPrefix(cm.Name, prefix) {
 			continue
 		}
 		for name, content := range cm.Data {
 			files[filepath.Join(r.rulesDir(), cm.Name, name)] = content
 		}
 	}
-	return files, nil
+	return nil
+}
+
+// withRules returns a configuration of Prometheus with other rule files.
+func withRules(config string, files map[string]string) (string, error) {
+	var c map[string]any
+	if err := yaml.Unmarshal([]byte(config), &c); err != nil {
+		return "", fmt.Errorf("reading Prometheus' configuration: %w", err)
+	}
+	c["rule_files"] = slices.Sorted(maps.Keys(files))
+	out, err := yaml.Marshal(c)
+	if err != nil {
+		return "", fmt.Errorf("writing Prometheus' configuration: %w", err)
+	}
+	return string(out), nil
 }
 
 func gunzip(data []byte) (string, error) {
