@@ -47,7 +47,8 @@ func TestFollow(t *testing.T) {
 					var told atomic.Int32
 					has := func() bool { _, has := state()["c"]; return has }
 					g, s := NewGuard(func() {
-						if told.Add(1); !has() {
+						told.Add(1)
+						if !has() {
 							t.Error("the informer has lost the object before the guard told")
 						}
 					}, nil), newServer()
@@ -115,7 +116,8 @@ func TestFollowed(t *testing.T) {
 			if got := g.Err() != nil; got != tc.restored {
 				t.Errorf("the guard says %v", g.Err())
 			}
-			if early("1"); !tc.restored && g.Err() != nil {
+			early("1")
+			if !tc.restored && g.Err() != nil {
 				t.Errorf("a read that began before: %v", g.Err())
 			}
 		})

@@ -158,10 +158,10 @@ func TestLargeDeploymentsEndNoSession(t *testing.T) {
 		"a text that is escaped": {OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "A", Name: strings.Repeat("<", etcd-200), UID: "a"}}},
 		"many owners":            {OwnerReferences: owners},
 		"nested managedFields": {ManagedFields: []metav1.ManagedFieldsEntry{{
-			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(strings.Repeat(`{"f:a":`, levels) + "{}" + strings.Repeat("}", levels))},
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(strings.Repeat(`{"f:a":`, levels) + "{}" + strings.Repeat("}", levels)),
 		}}},
 		"wide managedFields": {ManagedFields: []metav1.ManagedFieldsEntry{{
-			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:":{}` + strings.Repeat(`,"f:":{}`, etcd/8-20) + "}")},
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:":{}` + strings.Repeat(`,"f:":{}`, etcd/8-20) + "}"),
 		}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -341,7 +341,8 @@ func (e *exploration) missesTwo() {
 	o := e.objects[0]
 	e.Say("the first Prometheus loses a rule")
 	e.set(func() { delete(e.replicas["k"][0].rules, o.UID) })
-	for before := e.polls["k"]; e.polls["k"] < before+agreeLeast; e.pass(time.Second) {
+	for before := e.polls["k"]; e.polls["k"] < before+agreeLeast; {
+		e.pass(time.Second)
 	}
 	if is := e.state("k", o); is.Outcome != evaluation.Absent {
 		e.Violation("two polls agree that a rule is missing, and it shows %+v", is)

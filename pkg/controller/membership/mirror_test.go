@@ -3,6 +3,7 @@ package membership
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,9 +25,7 @@ func TestMirrorAppliesNothingElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			secret := secretOf("s", nil)
-			for key, value := range tc.labels {
-				secret.Labels[key] = value
-			}
+			maps.Copy(secret.Labels, tc.labels)
 			r, _ := registrar(t, secret)
 			r.Rules = noRules{}
 			var applied []byte

@@ -9,15 +9,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// The namespaces, names and labels of these objects.
 const (
-	// Platform is the namespace of the Prometheus k8s, and User that of the Prometheus and the ThanosRuler for projects.
-	Platform, User = "openshift-monitoring", "openshift-user-workload-monitoring"
+	// Platform is the namespace of the Prometheus k8s.
+	Platform = "openshift-monitoring"
+	// User is the namespace of the Prometheus and the ThanosRuler for projects.
+	User = "openshift-user-workload-monitoring"
 	// UserWorkload is the name of both of the latter.
 	UserWorkload = "user-workload"
-	// PlatformLabel is "true" for the namespaces of the platform, and UserLabel "false" for projects without monitoring.
-	PlatformLabel, UserLabel = "openshift.io/cluster-monitoring", "openshift.io/user-monitoring"
+	// PlatformLabel is "true" for the namespaces of the platform.
+	PlatformLabel = "openshift.io/cluster-monitoring"
+	// UserLabel is "false" for projects without monitoring.
+	UserLabel = "openshift.io/user-monitoring"
 	// ScopeLabel is the label of PrometheusRules that the Prometheus for projects evaluates, with the value LeafScope.
-	ScopeLabel, LeafScope = "openshift.io/prometheus-rule-evaluation-scope", "leaf-prometheus"
+	ScopeLabel = "openshift.io/prometheus-rule-evaluation-scope"
+	// LeafScope is the value of ScopeLabel.
+	LeafScope = "leaf-prometheus"
 )
 
 // Namespaces returns the namespaces of the objects.
