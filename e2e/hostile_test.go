@@ -119,6 +119,7 @@ func TestHostileSpokesAreBounded(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) { h.run(t, row) })
 	}
 	t.Run("annotations back and forth", h.toggle)
+	t.Run("a large Deployment", h.large)
 	t.Run("its rules stay", func(t *testing.T) {
 		if err := h.fleet.Spoke("hostile").Client.Get(t.Context(), h.rule, &monitoringv1.PrometheusRule{}); err != nil {
 			t.Error(err)
@@ -378,6 +379,22 @@ func (h *hostileFleet) toggle(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// large has somebody create a Deployment that is as large, and as deep, as the spoke accepts. It is handled as any other.
+func (h *hostileFleet) large(t *testing.T) {
+	const levels = 9000
+	d := deployment("load", "large")
+	d.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "A", Name: strings.Repeat("<", 1_400_000), UID: "a"}}
+	d.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: "test", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "apps/v1",
+		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(strings.Repeat(`{"f:a":`, levels) + "{}" + strings.Repeat("}", levels))},
+	}}
+	must(t, h.fleet.Spoke("hostile").Client.Create(t.Context(), d))
+	expectGenerated(t, h.fleet, "hostile", "load", "large", 1)
+	_, err := h.shows(t.Context(), v1alpha1.ConditionConnected, metav1.ConditionTrue)
+	must(t, err)
+	t.Logf("RSS grew by %d MiB", (memoryOf(t, h.manager.Pid(), "VmHWM")-h.memory)>>20)
 }
 
 // memoryOf reads a figure of a process, in bytes.
