@@ -315,7 +315,8 @@ var ofSpokes = []Reason{
 			" `services/proxy`, a proxy in front of the Prometheus denies access, or there is no address that Rulefleet can use. Or another" +
 			" Prometheus has the same Service, and for five minutes no answer was that of the chosen one. The message" +
 			" says which. The furthest phase of rules is Selected.",
-		Remedy: "If this is intended, do nothing. Otherwise grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus). If the Service" +
+		Remedy: "If this is intended, do nothing. Otherwise run `kubectl rulefleet join` again with the same options, and without `--no-evaluate`," +
+			" or grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus) yourself. If the Service" +
 			" has another name (`spec.serviceName`), allow that name with a ClusterRole of your own. If two Prometheus in a namespace share" +
 			" `prometheus-operated`, give each its own Service, or set its address in `spec.evaluatorRefs[].url`. If a proxy denies access, set" +
 			" `url` to an address without the proxy.",

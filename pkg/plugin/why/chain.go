@@ -374,7 +374,12 @@ func (c *chain) unlisted() Link {
 // condition, with its message.
 func (c *chain) fixRow() string {
 	for _, kind := range []string{v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating} {
-		if cond := c.condition(kind); cond != nil && cond.Reason == c.row.Reason && cond.Status != metav1.ConditionTrue {
+		cond := c.condition(kind)
+		if cond == nil || cond.Status == metav1.ConditionTrue {
+			continue
+		}
+		unasked := kind == v1alpha1.ConditionEvaluating && reasons.Is(c.row.Reason, reasons.TopOfSelected)
+		if unasked || cond.Reason == c.row.Reason {
 			return said(c.ofSpoke(), cond) + ". " + fixSpoke(cond.Reason)
 		}
 	}

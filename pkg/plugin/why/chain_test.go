@@ -81,7 +81,7 @@ func TestChain(t *testing.T) {
 		// want has a character for each link: registration, spoke, connection, kinds and permissions, rule
 		// accepted, placement, written, selected, evaluated, metrics, firing.
 		want string
-		// fix is part of the remedy for the first broken link.
+		// fix is part of the remedy for the first broken link, or else for the first unknown one.
 		fix string
 	}{
 		{"sound", func(*Input) {}, "+++++++++++", ""},
@@ -192,6 +192,13 @@ func TestChain(t *testing.T) {
 		}, "+++++++-???", "SpokeCluster eu-1: EvaluatorsFound=False Ambiguous: several: kubectl patch spokecluster eu-1 --type merge -p '{}'. Name the one that evaluates the rules"},
 		{"no Prometheus", func(in *Input) { in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator, "") }, "+++++++????", ""},
 		{"not granted", func(in *Input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonPredicted, "") }, "++++++++???", ""},
+		{"not granted, and not intended", func(in *Input) {
+			in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonConfirmed, "see the condition Evaluating")
+			in.say(v1alpha1.ConditionEvaluating, metav1.ConditionUnknown, v1alpha1.ReasonNotGranted, "needs get on services/proxy")
+		}, "++++++++???", "needs get on services/proxy. If this is intended, do nothing. Otherwise run kubectl rulefleet join again with the same options, and without --no-evaluate"},
+		{"rejected by prometheus-operator", func(in *Input) {
+			in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonRejected, "invalid rule")
+		}, "+++++++-???", "correct the expression"},
 		{"loading", func(in *Input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, "") }, "++++++++???", ""},
 		{"not loaded", func(in *Input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonNotLoaded, "") }, "++++++++-??", ""},
 		{"enforced", func(in *Input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonNamespaceEnforced, "") }, "++++++++-??", "excludedFromEnforcement"},
@@ -233,6 +240,9 @@ func TestChain(t *testing.T) {
 				t.Errorf("the states are %s, want %s\n%+v", got, tc.want, links)
 			}
 			broken := Broken(links)
+			if at := strings.Index(tc.want, "?"); broken == nil && tc.fix != "" && at >= 0 {
+				broken = &links[at] // what would have to be verified first
+			}
 			switch {
 			case broken == nil:
 				if strings.Contains(tc.want, "-") {
