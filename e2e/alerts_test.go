@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/why"
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 	"github.com/rulefleet/rulefleet/pkg/testing/pipeline"
@@ -281,8 +282,9 @@ func (e *evaluating) links(t *testing.T) {
 			sc.Spec.RuleLabels = map[string]v1alpha1.RuleLabelValue{wantedLabel: "wrong"}
 		})
 		e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonNotSelected, prometheusMain, "release=monitoring", "release=wrong", "spec.ruleLabels")
+		e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonNotSelected, "spec.ruleLabels")
 		spokeIs(func(sc *v1alpha1.SpokeCluster) { sc.Spec.RuleLabels = nil })
-		e.evaluates(t, key, spokeA)
+		e.works(t, key)
 	})
 	t.Run("selector", func(t *testing.T) {
 		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.RuleSelector.MatchLabels[wantedLabel] = "other" })
@@ -293,25 +295,27 @@ func (e *evaluating) links(t *testing.T) {
 			}
 			return err
 		})
-		e.evaluates(t, key, spokeA)
+		e.works(t, key)
 		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.RuleSelector.MatchLabels[wantedLabel] = "monitoring" })
-		e.evaluates(t, key, spokeA)
+		e.works(t, key)
 	})
 	t.Run("namespace selector", func(t *testing.T) {
 		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) {
 			s.RuleNamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"rules": "yes"}}
 		})
 		e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonNotSelected, prometheusMain, "rules=yes", "namespace")
+		e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonNotSelected, "rules=yes")
 		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.RuleNamespaceSelector = &metav1.LabelSelector{} })
-		e.evaluates(t, key, spokeA)
+		e.works(t, key)
 	})
 	t.Run("namespace", func(t *testing.T) {
 		generated := client.ObjectKeyFromObject(expectGenerated(t, e.Fleet, spokeA, e.shop, "web", 1))
 		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.EnforcedNamespaceLabel = "namespace" })
 		e.expect(t, key, spokeA, v1alpha1.PhaseSelected, v1alpha1.ReasonNamespaceEnforced, prometheusMain, `namespace="monitoring"`, "spec.ruleNamespace")
+		e.explained(t, key, why.NotOK, "evaluated", v1alpha1.ReasonNamespaceEnforced, "spec.ruleNamespace")
 		e.evaluates(t, generated, spokeA) // it concerns the namespace of the object
 		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.EnforcedNamespaceLabel = "" })
-		e.evaluates(t, key, spokeA)
+		e.works(t, key)
 	})
 	t.Run("prometheus-operator's flags", func(t *testing.T) {
 		operator := deployment("monitoring", "prometheus-operator")
@@ -320,14 +324,16 @@ func (e *evaluating) links(t *testing.T) {
 		operator.Spec.Template.Spec.Containers[0].Args = []string{"--deny-namespaces=kube-system,monitoring"}
 		must(t, e.Spoke(spokeA).Client.Create(t.Context(), operator))
 		e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonNotSelected, prometheusMain, "--deny-namespaces=kube-system,monitoring")
+		e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonNotSelected, "--deny-namespaces=kube-system,monitoring")
 		must(t, e.Spoke(spokeA).Client.Delete(t.Context(), operator))
-		e.evaluates(t, key, spokeA)
+		e.works(t, key)
 	})
 	t.Run("rejected", func(t *testing.T) {
 		exprIs("mad_over_time(test_links[5m]) > 10")
 		e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonRejected, "prometheus-operator", prometheusMain)
+		e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonRejected, "Follow the message")
 		exprIs(expr)
-		e.evaluates(t, key, spokeA)
+		e.works(t, key)
 	})
 	t.Run("evaluation", func(t *testing.T) {
 		for _, side := range []string{"a", "b"} {
@@ -335,15 +341,18 @@ func (e *evaluating) links(t *testing.T) {
 		}
 		exprIs("test_twice * on() test_twice > 10")
 		e.expect(t, key, spokeA, v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluationFailed, prometheusMain, "many-to-many")
+		e.explained(t, key, why.NotOK, "evaluated", v1alpha1.ReasonEvaluationFailed, "many-to-many")
 		exprIs(expr)
-		e.evaluates(t, key, spokeA)
+		e.works(t, key)
 	})
 	t.Run("metric", func(t *testing.T) {
 		e.first.RemoveMetric("test_links", nil)
 		e.metrics(t, key, metav1.ConditionFalse, v1alpha1.ReasonMetricsMissing, spokeA+": test_links")
 		e.evaluates(t, key, spokeA)
+		e.explained(t, key, why.NotOK, "metrics", "test_links", "are scraped")
 		e.first.SetMetric("test_links", nil, 1)
 		e.metrics(t, key, metav1.ConditionTrue, v1alpha1.ReasonMetricsPresent)
+		e.works(t, key)
 	})
 	t.Run("kube-state-metrics", func(t *testing.T) {
 		ar := expectGenerated(t, e.Fleet, spokeA, e.shop, "web", 1)
@@ -351,6 +360,7 @@ func (e *evaluating) links(t *testing.T) {
 		must(t, e.first.StopKubeStateMetrics())
 		e.shown(t, v1alpha1.ConditionMetricsPresent, metav1.ConditionFalse, v1alpha1.ReasonKubeStateMetricsMissing, "kube_deployment_", "kube-state-metrics")
 		e.metrics(t, client.ObjectKeyFromObject(ar), metav1.ConditionTrue, v1alpha1.ReasonMetricsPresent)
+		e.explained(t, client.ObjectKeyFromObject(ar), why.NotOK, "metrics", "kube_deployment_", "Install kube-state-metrics")
 		must(t, e.first.StartKubeStateMetrics(t.Context()))
 		e.shown(t, v1alpha1.ConditionMetricsPresent, metav1.ConditionTrue, v1alpha1.ReasonMetricsPresent)
 	})
@@ -359,8 +369,9 @@ func (e *evaluating) links(t *testing.T) {
 		e.expect(t, key, spokeA, v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluatorUnreachable, prometheusMain)
 		e.shown(t, v1alpha1.ConditionEvaluating, metav1.ConditionFalse, v1alpha1.ReasonEvaluatorUnreachable, prometheusMain)
 		e.shown(t, v1alpha1.ConditionConnected, metav1.ConditionTrue, v1alpha1.ReasonConnected) // the spoke itself is fine
+		e.explained(t, key, why.NotOK, "evaluated", v1alpha1.ReasonEvaluatorUnreachable, "check the pods of the Prometheus")
 		must(t, e.first.StartPrometheus(t.Context()))
-		e.evaluates(t, key, spokeA)
+		e.works(t, key)
 		e.shown(t, v1alpha1.ConditionEvaluating, metav1.ConditionTrue, v1alpha1.ReasonEvaluating)
 	})
 	t.Run("grant", func(t *testing.T) {
@@ -371,18 +382,20 @@ func (e *evaluating) links(t *testing.T) {
 		e.shown(t, v1alpha1.ConditionEvaluating, metav1.ConditionUnknown, v1alpha1.ReasonNotGranted, "services/proxy")
 		expectCondition(t, e.Fleet, &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
 			v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+		e.explained(t, key, why.Unknown, "evaluated", v1alpha1.ReasonConfirmed, "services/proxy")
 		binding.ResourceVersion, binding.UID = "", ""
 		must(t, e.Spoke(spokeA).Client.Create(t.Context(), binding))
-		e.evaluates(t, key, spokeA)
+		e.works(t, key)
 	})
 	t.Run("CRD", func(t *testing.T) {
 		e.removeCRD(t, spokeA)
 		e.expect(t, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonCRDMissing, "prometheusrules.monitoring.coreos.com")
+		e.explained(t, key, why.NotOK, "kinds and permissions", v1alpha1.ReasonCRDMissing, "Install the CustomResourceDefinitions")
 		must(t, e.InstallMonitoringCRD(t.Context(), e.Spoke(spokeA), "prometheusrules"))
 		// prometheus-operator's own watch may take a minute to recover.
 		must(t, e.first.StopOperator())
 		must(t, e.first.StartOperator(t.Context()))
-		e.evaluates(t, key, spokeA)
+		e.works(t, key)
 	})
 }
 

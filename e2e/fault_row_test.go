@@ -137,6 +137,9 @@ func (r *fault) expectOf(name, kind string, status metav1.ConditionStatus, reaso
 		r.t.Logf("%s: after %s it says: %s", r.title, seconds(r.after), c.Message)
 		return nil
 	})
+	if name == r.name && kind == v1alpha1.ConditionReady {
+		r.explained(status, reason)
+	}
 }
 
 // stays checks that a person sees nothing else than Ready for as long as the fault lasts. The time
