@@ -388,7 +388,7 @@ func (h *hostileFleet) large(t *testing.T) {
 	d.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "A", Name: strings.Repeat("<", 1_400_000), UID: "a"}}
 	d.ManagedFields = []metav1.ManagedFieldsEntry{{
 		Manager: "test", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "apps/v1",
-		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(strings.Repeat(`{"f:a":`, levels) + "{}" + strings.Repeat("}", levels))},
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(strings.Repeat(`{"f:a":`, levels) + "{}" + strings.Repeat("}", levels)),
 	}}
 	must(t, h.fleet.Spoke("hostile").Client.Create(t.Context(), d))
 	expectGenerated(t, h.fleet, "hostile", "load", "large", 1)

@@ -33,8 +33,8 @@ func askWhy(t *testing.T, hub *fleet.Member, key client.ObjectKey, spoke string)
 }
 
 // explained waits until why names a step of a rule in the first spoke as the first that is not ok, or else as unknown, with
-// all parts in what it says about it. It returns what fixes it.
-func (e *evaluating) explained(t *testing.T, key client.ObjectKey, state why.State, step string, parts ...string) (fix string) {
+// all parts in what it says about it, and with what fixes it.
+func (e *evaluating) explained(t *testing.T, key client.ObjectKey, state why.State, step string, parts ...string) {
 	t.Helper()
 	within(t, linkLimit, fmt.Sprintf("why says that the step %q of %s is %s", step, key.Name, state), func(context.Context) error {
 		steps, link := askWhy(t, e.Hub, key, spokeA)
@@ -49,10 +49,8 @@ func (e *evaluating) explained(t *testing.T, key client.ObjectKey, state why.Sta
 				return fmt.Errorf("it does not say %q: %+v", part, link)
 			}
 		}
-		fix = link.Fix
 		return nil
 	})
-	return fix
 }
 
 // works waits until a rule is evaluated in the first spoke, and why finds no fault.
