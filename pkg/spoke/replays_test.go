@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,10 +21,13 @@ func TestReplays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
 				r, enqueued, calls, last := &Replays{}, 0, 0, map[string]time.Time{}
 				change := func(i int) {
 					namespace := fmt.Sprint(i)
 					r.Do("s", namespace, func() int {
+						mu.Lock()
+						defer mu.Unlock()
 						enqueued += tc.keys
 						calls++
 						last[namespace] = time.Now()
@@ -39,12 +43,16 @@ func TestReplays(t *testing.T) {
 					time.Sleep(10 * time.Millisecond) //nolint:forbidigo // of the bubble's clock
 					synctest.Wait()
 				}
+				mu.Lock()
 				budget := replayBurst + replayRate*int(span.Seconds())
 				if most := budget + tc.namespaces*tc.keys; enqueued > most || enqueued < most/2 && tc.keys > 0 || calls > budget {
 					t.Errorf("%d keys were enqueued by %d calls, want at most %d", enqueued, calls, most)
 				}
+				mu.Unlock()
 				time.Sleep(5 * time.Minute) //nolint:forbidigo // of the bubble's clock
 				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
 				for i := range tc.namespaces {
 					if last[fmt.Sprint(i)].Before(ended) {
 						t.Errorf("the last change of namespace %d was at %v, and its keys were enqueued last at %v", i, ended, last[fmt.Sprint(i)])

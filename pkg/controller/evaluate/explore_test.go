@@ -103,7 +103,9 @@ func (e *exploration) begin() {
 		e.stop()
 		synctest.Wait()
 	}
-	e.polls, e.failed, e.heard = map[string]int{}, map[string]int{}, map[string]map[types.UID]*hearing{"k": {}, "o": {}}
+	e.set(func() {
+		e.polls, e.failed, e.heard = map[string]int{}, map[string]int{}, map[string]map[types.UID]*hearing{"k": {}, "o": {}}
+	})
 	e.restart()
 	e.Metrics = false
 	ctx, cancel := context.WithCancel(context.Background())
@@ -235,6 +237,8 @@ func (e *exploration) holds() {
 			e.Violation("%v", err)
 		}
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for _, name := range exploredEvaluators {
 		for _, o := range e.objects {
 			is, h := e.state(name, o), e.heard[name][o.UID]
@@ -341,7 +345,11 @@ func (e *exploration) missesTwo() {
 	o := e.objects[0]
 	e.Say("the first Prometheus loses a rule")
 	e.set(func() { delete(e.replicas["k"][0].rules, o.UID) })
-	for before := e.polls["k"]; e.polls["k"] < before+agreeLeast; {
+	polls := func() (n int) {
+		e.set(func() { n = e.polls["k"] })
+		return n
+	}
+	for before := polls(); polls() < before+agreeLeast; {
 		e.pass(time.Second)
 	}
 	if is := e.state("k", o); is.Outcome != evaluation.Absent {
