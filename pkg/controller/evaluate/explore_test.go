@@ -157,9 +157,10 @@ func (e *exploration) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // beginsWithin is how long a Prometheus that hangs delays a poll: see spoke.Asker.
 const beginsWithin = 10 * time.Second
 
-// listen notes what a Prometheus answers.
+// listen notes what a Prometheus answers. A poll is about the rules that there were at its begin, and the Prometheus
+// before this one may have delayed it.
 func (e *exploration) listen(name string, r *replica) {
-	for _, o := range e.objects {
+	for _, o := range e.polled {
 		h := e.heard[name][o.UID]
 		if h == nil || h.generation != o.Generation {
 			h = &hearing{generation: o.Generation, first: e.polls[name] == 0}

@@ -46,6 +46,7 @@ type world struct {
 	objects []*monitoringv1.PrometheusRule
 
 	mu         sync.Mutex
+	polled     []*monitoringv1.PrometheusRule // those of the latest poll
 	read       spoke.Evaluators
 	away       bool
 	told       []string // AlertRules of which there was news
@@ -185,6 +186,7 @@ func (w *world) news() (rules []string, shown int) {
 func (w *world) Spoke(string) *spoke.Spoke {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.polled = w.objects
 	return w.spoke
 }
 
