@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -350,8 +351,18 @@ func TestRestoredHubKeepsNewerRules(t *testing.T) {
 func (at *place) restoreAlone(t *testing.T, l *losing) {
 	t.Helper()
 	must(t, at.Hub.Save())
+	lease := &coordinationv1.Lease{}
+	key := client.ObjectKey{Namespace: fleet.Namespace, Name: "rulefleet-manager"}
+	must(t, read(t.Context(), at.Hub, key, lease))
+	saved := lease.ResourceVersion
 	alone := client.ObjectKeyFromObject(at.rule(t, "alone"))
 	expectPushed(t, at.m, alone, 1)
+	eventually(t, "the Lease is renewed", func(ctx context.Context) error {
+		if err := read(ctx, at.Hub, key, lease); err != nil || lease.ResourceVersion == saved {
+			return fmt.Errorf("it is as in the backup: %w", err)
+		}
+		return nil
+	})
 	must(t, at.Hub.Kill())
 	must(t, at.Hub.Restore(t.Context()))
 	l.expectWaiting(t, 1)

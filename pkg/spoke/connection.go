@@ -264,7 +264,9 @@ func (c *connection) failed(ctx context.Context, err error, backoff *wait.Backof
 	left, _ := c.breaker.Throttled()
 	c.await(ctx, max(backoff.Step(), min(left, c.every(throttledProbe))))
 	// The address may lead to another server by now, and a connection that is kept does not.
-	utilnet.CloseIdleConnectionsFor(c.http.Transport)
+	for _, client := range []*http.Client{c.http, c.lookout.http} {
+		utilnet.CloseIdleConnectionsFor(client.Transport)
+	}
 }
 
 // end ends a session that must not be served any more.

@@ -335,9 +335,9 @@ type line struct {
 	net.Conn
 
 	gate *gate
-	// used means that a request was sent over it, ended that no further one will be.
-	used, ended bool
-	// identity is the identity read over this connection. The gate's lock guards these three fields.
+	// used means that a request was sent over it, ended that no further one will be, apart that nothing is written over it.
+	used, ended, apart bool
+	// identity is the identity read over this connection. The gate's lock guards these four fields.
 	identity string
 }
 
@@ -351,15 +351,16 @@ func (g *gate) use(l *line, apart bool) {
 		g.doubts++
 	}
 	if l != nil {
-		l.used = true
+		l.used, l.apart = true, apart
 	}
 }
 
-// lose notes that a connection is lost.
+// lose notes that a connection is lost. A connection apart says nothing between its requests: a proxy may close it after
+// each of them. Its loss during a request is a failure of that request.
 func (g *gate) lose(l *line) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l.used && !l.ended {
+	if l.used && !l.apart && !l.ended {
 		g.doubts++
 	}
 	l.ended = true

@@ -645,6 +645,47 @@ func TestAddressLeadsBack(t *testing.T) {
 	}
 }
 
+// The same holds for the connection of probes, which the other cluster refuses.
+func TestAddressOfProbesLeadsBack(t *testing.T) {
+	x := newCrossing(t, false)
+	x.lead(x.there)
+	x.there.answerBy(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	err := x.probe(t.Context())
+	if err == nil {
+		t.Fatal("the other cluster does not refuse probes")
+	}
+	x.lead(x.here)
+	x.p.opts.Intervals = 0.1
+	x.failed(t.Context(), err, x.backoff())
+	if err := x.probe(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A connection that was used and is lost is a reason for doubt, unless nothing is written over it.
+func TestGateOfLostConnections(t *testing.T) {
+	for name, tc := range map[string]struct{ used, apart, want bool }{
+		"used":             {used: true, want: true},
+		"not used":         {},
+		"used, of a probe": {used: true, apart: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newCrossing(t, false)
+			l := &line{gate: x.gate}
+			if tc.used {
+				x.gate.use(l, tc.apart)
+			}
+			if err := x.gate.Settle(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			x.gate.lose(l)
+			if is := x.gate.inDoubt(); is != tc.want {
+				t.Errorf("the identity is in doubt: %v", is)
+			}
+		})
+	}
+}
+
 // Confirm reads the identity even if there is no doubt.
 func TestGateConfirm(t *testing.T) {
 	x := newCrossing(t, true)
