@@ -18,18 +18,20 @@ import (
 )
 
 // askWhy returns what kubectl rulefleet why says about a rule in a spoke: all steps, and the first that is not ok, or nil.
-func askWhy(t *testing.T, hub *fleet.Member, key client.ObjectKey, spoke string) (steps []why.Link, broken *why.Link) {
+func askWhy(t *testing.T, hub *fleet.Member, key client.ObjectKey, spoke string) (steps []why.Link, broken *why.Link, err error) {
 	t.Helper()
-	code, out, _ := pluginFor(t, hub).run(t, "why", "alertrule/"+key.Name, "-n", key.Namespace, "--cluster", spoke, "-o", "json")
+	code, out, failure := pluginFor(t, hub).run(t, "why", "alertrule/"+key.Name, "-n", key.Namespace, "--cluster", spoke, "-o", "json")
 	var answer struct {
 		Links []why.Link `json:"links"`
 	}
-	must(t, json.Unmarshal([]byte(out), &answer))
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		return nil, nil, fmt.Errorf("exit code %d, %s: %w", code, failure, err)
+	}
 	broken = why.Broken(answer.Links)
 	if want := map[bool]int{true: exit.OK, false: exit.NotReady}[broken == nil]; code != want {
 		t.Errorf("the exit code is %d, want %d", code, want)
 	}
-	return answer.Links, broken
+	return answer.Links, broken, nil
 }
 
 // explained waits until why names a step of a rule in the first spoke as the first that is not ok, or else as unknown, with
@@ -37,7 +39,10 @@ func askWhy(t *testing.T, hub *fleet.Member, key client.ObjectKey, spoke string)
 func (e *evaluating) explained(t *testing.T, key client.ObjectKey, state why.State, step string, parts ...string) {
 	t.Helper()
 	within(t, linkLimit, fmt.Sprintf("why says that the step %q of %s is %s", step, key.Name, state), func(context.Context) error {
-		steps, link := askWhy(t, e.Hub, key, spokeA)
+		steps, link, err := askWhy(t, e.Hub, key, spokeA)
+		if err != nil {
+			return err
+		}
 		if i := slices.IndexFunc(steps, func(l why.Link) bool { return l.Name == step }); link == nil && i >= 0 {
 			link = &steps[i]
 		}
@@ -58,7 +63,10 @@ func (e *evaluating) works(t *testing.T, key client.ObjectKey) {
 	t.Helper()
 	e.evaluates(t, key, spokeA)
 	within(t, linkLimit, "why finds no fault of "+key.Name, func(context.Context) error {
-		steps, broken := askWhy(t, e.Hub, key, spokeA)
+		steps, broken, err := askWhy(t, e.Hub, key, spokeA)
+		if err != nil {
+			return err
+		}
 		if broken != nil || slices.ContainsFunc(steps, func(l why.Link) bool { return l.State != why.OK }) {
 			return fmt.Errorf("it says %+v", steps)
 		}
@@ -88,7 +96,10 @@ func (r *fault) explained(status metav1.ConditionStatus, reason string) {
 			}
 			steps = []string{"written"}
 		}
-		_, broken := askWhy(r.t, r.Hub, key, r.name)
+		_, broken, err := askWhy(r.t, r.Hub, key, r.name)
+		if err != nil {
+			return err
+		}
 		if broken == nil || !slices.Contains(steps, broken.Name) || !strings.Contains(broken.Evidence, reason) || broken.Fix == "" {
 			return fmt.Errorf("it says %+v, want one of the steps %q", broken, steps)
 		}

@@ -43,14 +43,17 @@ func (k *kind) list(ctx context.Context, options metav1.ListOptions) (runtime.Ob
 		return nil, err
 	}
 	k.noteList(list, floor, options)
+	if l, err := meta.ListAccessor(list); err == nil && l.GetContinue() != "" {
+		return list, nil // no page is passed on before the last one
+	}
 	if err := k.feel(ctx, floor); err != nil {
 		return nil, err
 	}
 	return list, nil
 }
 
-// feel checks the followed object before a list is passed on, unless it is the first one of the kind: only a later one
-// can lack objects that were seen before. floor is the highest known version before the list.
+// feel checks the followed object before a list is passed on, unless no version of the kind is known yet: only a later
+// list can lack objects that were seen before. floor is the highest known version before the list or its last page.
 func (k *kind) feel(ctx context.Context, floor string) error {
 	if floor == "" {
 		return nil

@@ -9,7 +9,7 @@ import (
 
 const (
 	// replayRate is how many keys a second the changes of a spoke's namespaces enqueue in the long run, and replayBurst
-	// how many at once. A change of all namespaces of a spoke does not wait.
+	// how many at once. A change of all namespaces of a spoke does not wait if they have no more objects.
 	replayRate  = 1000
 	replayBurst = DefaultMaxObjects
 )

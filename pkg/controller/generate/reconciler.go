@@ -40,7 +40,7 @@ const namespaceLag = time.Second
 // reconcile as well, unless another key made the write.
 const staleRetry = time.Second
 
-// quotaRetry is when to retry a Deployment that the spoke's quota refused. It is enqueued when there is
+// quotaRetry is when to retry a Deployment that lacks AlertRules because of the spoke's quota. It is enqueued when there is
 // room; this is for room that another Deployment did not use.
 const quotaRetry = 5 * time.Minute
 
