@@ -46,7 +46,7 @@ func (x *exploration) ofTheHub() breakage {
 	if x.rnd.IntN(5) == 0 {
 		return x.losesRules()
 	}
-	return x.ofACluster("hub", x.Hub, func() { x.touched["all"], x.doubtful = true, true })
+	return x.ofACluster("hub", x.Hub, func() { x.touched["all"], x.losing = true, true })
 }
 
 // losesRules deletes the CustomResourceDefinition of AlertRules, and restores both from a backup. Generated AlertRules
@@ -56,7 +56,7 @@ func (x *exploration) losesRules() breakage {
 	return breakage{
 		what: "the kind of AlertRules is lost", at: "hub", closed: true,
 		inject: func() error {
-			x.doubtful = true
+			x.losing = true
 			return errors.Join(x.Hub.Client.List(x.t.Context(), &backup), x.deletesKind(x.Hub, "alertrules."+v1alpha1.Group))
 		},
 		heal: func() error {

@@ -64,8 +64,10 @@ type exploration struct {
 	counts   map[string]int  // of operations and faults
 	// stranger returns what the manager wrote to a cluster that is no spoke.
 	stranger func() []string
-	// doubtful means that objects of the hub were lost, so that removals may wait for an acknowledgement.
-	doubtful bool
+	// losing means that objects of the hub are lost in this round, and lost is when the last such round ended. Removals of
+	// what is older may wait for an acknowledgement.
+	losing bool
+	lost   time.Time
 }
 
 // explored is a spoke.
@@ -202,6 +204,9 @@ func (x *exploration) round() {
 	mended := time.Now()
 	within(x.t, convergedWithin+leader.LeaseDuration, "the fleet is as it should be", x.check)
 	x.say("as it should be after %s", seconds(time.Since(mended)))
+	if x.losing {
+		x.losing, x.lost = false, time.Now()
+	}
 	must(x.t, x.kept())
 	if wrote := x.stranger(); len(wrote) > 0 {
 		x.t.Errorf("written to a cluster that is no spoke: %q", wrote)
@@ -337,16 +342,27 @@ func (x *exploration) check(ctx context.Context) error {
 	return nil
 }
 
-// acknowledges has a person acknowledge the removals in a spoke that wait for that, where objects were lost.
+// acknowledges has a person acknowledge the removals in a spoke that wait for that. It returns an error if one waits of an
+// object that is younger than all losses.
 func (x *exploration) acknowledges(ctx context.Context, s *explored) error {
 	sc := membership(s.name)
 	if err := read(ctx, x.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
 		return err
 	}
-	if p := sc.Status.PendingDeletions; !x.doubtful || p == nil || p.Suspect == 0 || sc.Annotations[v1alpha1.AcknowledgeDeletionsAnnotation] != "" {
+	p := sc.Status.PendingDeletions
+	if p == nil || p.Suspect == 0 || sc.Annotations[v1alpha1.AcknowledgeDeletionsAnnotation] != "" {
 		return nil
 	}
-	x.say("a person acknowledges %d removals in %s: %q", sc.Status.PendingDeletions.Suspect, s.name, sc.Status.PendingDeletions.Names)
+	held, err := x.held(ctx, s)
+	if err != nil {
+		return err
+	}
+	for key, o := range held {
+		if !x.losing && o.CreationTimestamp.After(x.lost) && slices.Contains(p.Names, o.Annotations[v1alpha1.AlertRuleAnnotation]) {
+			return fmt.Errorf("the removal of PrometheusRule %s in %s waits for an acknowledgement, though nothing was lost since it was created", key, s.name)
+		}
+	}
+	x.say("a person acknowledges %d removals in %s: %q", p.Suspect, s.name, p.Names)
 	x.counts["acknowledge removals"]++
 	metav1.SetMetaDataAnnotation(&sc.ObjectMeta, v1alpha1.AcknowledgeDeletionsAnnotation, "true")
 	return x.Hub.Client.Update(ctx, sc)

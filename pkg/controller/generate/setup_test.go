@@ -4,13 +4,16 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -48,5 +51,30 @@ func TestOnNamespace(t *testing.T) {
 	r.Forget("s")
 	if n := change(); n != 2 {
 		t.Errorf("later, %d Deployments are enqueued", n)
+	}
+}
+
+// A Deployment whose namespace has not been seen yet waits for it: it is neither gone nor without labels of a namespace.
+func TestDeploymentBeforeItsNamespace(t *testing.T) {
+	inSpoke := fake.NewClientBuilder().WithScheme(spoke.Scheme).WithObjects(
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}},
+	).Build()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	onHub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}}).Build()
+	s := &spoke.Spoke{Name: "s", Reader: inSpoke}
+	r := NewReconciler(Options{Hub: onHub, Spokes: &emptied{one: *s}})
+	key := client.ObjectKey{Namespace: "shop", Name: "web"}
+	if w, ready, err := r.observe(t.Context(), s, key); w != nil || ready || err != nil {
+		t.Errorf("before, got %+v, %v, %v", w, ready, err)
+	}
+	home := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"alerts": "on"}}}
+	if err := inSpoke.Create(t.Context(), home); err != nil {
+		t.Fatal(err)
+	}
+	if w, ready, err := r.observe(t.Context(), s, key); w == nil || w.NamespaceLabels["alerts"] != "on" || !ready || err != nil {
+		t.Errorf("got %+v, %v, %v", w, ready, err)
 	}
 }
