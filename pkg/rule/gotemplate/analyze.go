@@ -95,7 +95,7 @@ func analyze(text string) (*analysis, error) {
 	tree, err := parse.New(mainTemplate).Parse(preamble+text, "", "", trees, names)
 	if err != nil {
 		_, message, _ := strings.Cut(err.Error(), "template: "+mainTemplate+":")
-		return nil, errors.New("line " + excerptLong(message))
+		return nil, errors.New("line " + excerptLong(strings.ReplaceAll(message, mainTemplate+":", "line ")))
 	}
 	a := &analysis{
 		text: text, tree: tree, uses: map[string]bool{}, labels: map[string]bool{}, words: map[string]bool{},

@@ -31,7 +31,7 @@ func FuzzGoTemplate(f *testing.F) {
 		}
 	}
 	for _, text := range append(parts,
-		"{{ $value }}", "{{- /* c */ -}} {", `{{ define "x" }}{{ . }}{{ end }}{{ template "x" 1 }}`, "{{ range $i, $v := query `up` }}{{ else }}{{ end }}",
+		"{{ $value }}", "{{- /* c */ -}} {", "{{\n", `{{ define "x" }}{{ . }}{{ end }}{{ template "x" 1 }}`, "{{ range $i, $v := query `up` }}{{ else }}{{ end }}",
 		"{{ with $x := 1 }}{{ $x = 2 }}{{ end }}", "{{ (index $labels `a`).b }}", "{{ and 1 nil | or 2 }}", "{{ .Labels.a.b | printf `%s` }}", "{{ $ }}",
 		"{{ block `b` $ }}{{ break }}{{ end }}", "{{ not }}", "{{ (args nil).arg0 }}", "{{ print (args nil).arg0 nil }}", "{{ (toTime 1).UTC.Location }}", "{{ $value.Foo }}",
 	) {
