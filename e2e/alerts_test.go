@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,7 +12,6 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -388,7 +386,7 @@ func (e *evaluating) links(t *testing.T) {
 		e.works(t, key)
 	})
 	t.Run("CRD", func(t *testing.T) {
-		e.removeCRD(t, spokeA)
+		deleteKind(t, e.Spoke(spokeA), "prometheusrules.monitoring.coreos.com")
 		e.expect(t, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonCRDMissing, "prometheusrules.monitoring.coreos.com")
 		e.explained(t, key, why.NotOK, "kinds and permissions", v1alpha1.ReasonCRDMissing, "Install the CustomResourceDefinitions")
 		must(t, e.InstallMonitoringCRD(t.Context(), e.Spoke(spokeA), "prometheusrules"))
@@ -417,19 +415,6 @@ func (e *evaluating) metrics(t *testing.T, key client.ObjectKey, status metav1.C
 			}
 		}
 		return nil
-	})
-}
-
-func (e *evaluating) removeCRD(t *testing.T, spoke string) {
-	t.Helper()
-	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "prometheusrules.monitoring.coreos.com"}}
-	must(t, e.Spoke(spoke).Client.Delete(t.Context(), crd))
-	eventually(t, "the CRD is gone", func(ctx context.Context) error {
-		err := e.Spoke(spoke).Client.Get(ctx, client.ObjectKeyFromObject(crd), crd)
-		if err == nil {
-			return errors.New("it is there")
-		}
-		return client.IgnoreNotFound(err)
 	})
 }
 

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -235,15 +233,7 @@ func TestCRDDeleted(t *testing.T) {
 		return nil
 	}
 
-	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "alertrules." + v1alpha1.Group}}
-	must(t, f.Hub.Client.Delete(t.Context(), crd))
-	eventually(t, "the CRD is gone", func(ctx context.Context) error {
-		err := read(ctx, f.Hub, client.ObjectKeyFromObject(crd), crd)
-		if err == nil {
-			return errors.New("it is there")
-		}
-		return client.IgnoreNotFound(err)
-	})
+	deleteKind(t, f.Hub, "alertrules."+v1alpha1.Group)
 	throughout(t, 2*time.Second, "the spoke's rules stay", stay)
 
 	must(t, f.Hub.InstallCRDs(t.Context(), filepath.Join("..", "charts", "rulefleet", "files", "crds"), "*_alertrules.yaml"))

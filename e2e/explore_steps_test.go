@@ -13,7 +13,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -57,7 +56,11 @@ func (x *exploration) losesRules() breakage {
 		what: "the kind of AlertRules is lost", at: "hub", closed: true,
 		inject: func() error {
 			x.losing = true
-			return errors.Join(x.Hub.Client.List(x.t.Context(), &backup), x.deletesKind(x.Hub, "alertrules."+v1alpha1.Group))
+			if err := x.Hub.Client.List(x.t.Context(), &backup); err != nil {
+				return err
+			}
+			deleteKind(x.t, x.Hub, "alertrules."+v1alpha1.Group)
+			return nil
 		},
 		heal: func() error {
 			err := x.Hub.InstallCRDs(x.t.Context(), filepath.Join("..", "charts", "rulefleet", "files", "crds"), "*_alertrules.yaml")
@@ -72,21 +75,6 @@ func (x *exploration) losesRules() breakage {
 			return err
 		},
 	}
-}
-
-// deletesKind deletes a CustomResourceDefinition, and waits until it is gone.
-func (x *exploration) deletesKind(m *fleet.Member, name string) error {
-	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := m.Client.Delete(x.t.Context(), crd); err != nil {
-		return err
-	}
-	eventually(x.t, name+" is gone", func(ctx context.Context) error {
-		if err := read(ctx, m, client.ObjectKeyFromObject(crd), crd); client.IgnoreNotFound(err) != nil || err == nil {
-			return fmt.Errorf("it is there: %w", err)
-		}
-		return nil
-	})
-	return nil
 }
 
 func (x *exploration) ofASpoke(s *explored) breakage {
@@ -146,7 +134,8 @@ func (x *exploration) losesKind(s *explored) breakage {
 		inject: func() error {
 			s.replaced = true
 			x.forgetForeignRules(s.m)
-			return x.deletesKind(s.m, "prometheusrules.monitoring.coreos.com")
+			deleteKind(x.t, s.m, "prometheusrules.monitoring.coreos.com")
+			return nil
 		},
 		heal: func() error { return x.InstallMonitoringCRD(x.t.Context(), s.m, "prometheusrules") },
 	}

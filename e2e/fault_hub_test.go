@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -163,21 +161,12 @@ func kindLost(r *fault) {
 	pause(r.t, 2*time.Second) // for requests under way
 	var backup v1alpha1.AlertRuleList
 	must(r.t, r.Hub.Client.List(ctx, &backup))
-	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "alertrules." + v1alpha1.Group}}
 	restore := func() error {
 		return r.Hub.InstallCRDs(ctx, filepath.Join("..", "charts", "rulefleet", "files", "crds"), "*_alertrules.yaml")
 	}
 	healthy, err := f.healthy.rules(ctx)
 	must(r.t, err)
-	r.inject(func() {
-		must(r.t, r.Hub.Client.Delete(ctx, crd))
-		eventually(r.t, "the CRD is gone", func(ctx context.Context) error {
-			if err := read(ctx, r.Hub, client.ObjectKeyFromObject(crd), crd); client.IgnoreNotFound(err) != nil || err == nil {
-				return fmt.Errorf("it is there: %w", err)
-			}
-			return nil
-		})
-	}, func() { _ = restore() })
+	r.inject(func() { deleteKind(r.t, r.Hub, "alertrules."+v1alpha1.Group) }, func() { _ = restore() })
 	stay := func(context.Context) error {
 		now, err := f.healthy.rules(ctx)
 		if err == nil && len(now) != len(healthy) {

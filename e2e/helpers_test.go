@@ -13,6 +13,7 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -421,4 +422,18 @@ func unique(t *testing.T) string {
 	t.Helper()
 	name := strings.ToLower(strings.TrimPrefix(strings.ReplaceAll(t.Name(), "/", "-"), "Test"))
 	return strings.Trim(name[:min(len(name), 50)], "-")
+}
+
+// deleteKind deletes a CustomResourceDefinition with all objects of its kind, and waits until it is gone.
+func deleteKind(t *testing.T, m *fleet.Member, name string) {
+	t.Helper()
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	must(t, m.Client.Delete(t.Context(), crd))
+	eventually(t, name+" is gone", func(ctx context.Context) error {
+		err := read(ctx, m, client.ObjectKeyFromObject(crd), crd)
+		if err == nil {
+			return errors.New("it is there")
+		}
+		return client.IgnoreNotFound(err)
+	})
 }
