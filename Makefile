@@ -145,6 +145,8 @@ E2E_TEST = env CGO_ENABLED=0 E2E_RACE=$(RACE) go test -count=1 -timeout 20m
 UNITS = $$(go list ./... | grep -v '/e2e$$')
 # Tests that wait for minutes, most of the time.
 WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
+# Faults of different spokes, and a spoke behind a slow link: each waits, most of the time.
+FAULTS := ^TestFault|^TestSlowLinks$$
 # Tests that measure time or memory run alone, without the race detector.
 MEASURED := AreBounded|^TestIsolation
 MEASURING := ./pkg/controller/evaluate ./pkg/evaluator ./pkg/rule/... ./pkg/spoke/... ./e2e
@@ -177,7 +179,7 @@ test-units: programs ## Run the tests of all packages but the end-to-end tests.
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
 	@# Most of them keep the cores busy, as control planes do. With more side by side, each only takes longer.
-	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 6 -skip '^TestFault|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
+	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 6 -skip '$(FAULTS)|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
 
 .PHONY: test-wars
 test-wars: programs ## Have another client undo what the manager writes, and restore etcd of the hub and of spokes.
@@ -186,9 +188,8 @@ test-wars: programs ## Have another client undo what the manager writes, and res
 
 .PHONY: test-faults
 test-faults: programs ## Break spokes and the hub in every known way, and print what followed.
-	@# Faults of different spokes overlap: each waits, most of the time.
 	@rm -f bin/faults.txt
-	@code=0; .ci/step 'tests (faults)' $(E2E_TEST) -parallel 32 -run '^TestFault' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
+	@code=0; .ci/step 'tests (faults)' $(E2E_TEST) -parallel 32 -run '$(FAULTS)' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
 
 .PHONY: test-measured
 test-measured: programs ## Run the tests that measure time or memory, which run alone.

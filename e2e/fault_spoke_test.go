@@ -32,7 +32,7 @@ import (
 // TestFaultSpokes breaks the spokes and their registrations.
 func TestFaultSpokes(t *testing.T) {
 	t.Parallel() // fault tests mostly wait
-	ready, others := []string{"frozen", "killed", "granted", "token", "rotated", "spun", "moved"}, []string{"other"}
+	ready, others := []string{"frozen", "killed", "granted", "token", "rotated", "spun-1", "spun-2", "spun-3", "moved"}, []string{"other"}
 	if testing.Short() {
 		ready, others = []string{"killed"}, nil
 	}
@@ -60,7 +60,7 @@ func TestFaultSpokes(t *testing.T) {
 	t.Run("rows", func(t *testing.T) {
 		for name, rows := range map[string]func(at *place){
 			"frozen": frozenRows, "killed": killedRows, "bare": bareRows, "granted": grantedRows, "token": tokenRows, "moved": movedRows,
-			"rotated": func(at *place) { rotatedRows(at, places["spun"]) },
+			"rotated": func(at *place) { rotatedRows(at, places["spun-1"], places["spun-2"], places["spun-3"]) },
 		} {
 			if at := places[name]; at != nil {
 				f.lane(t, at, rows)
@@ -228,10 +228,13 @@ func tokenRows(at *place) {
 // rotations is the number of kubeconfig replacements.
 const rotations = 500
 
-// rotatedRows rotates the kubeconfigs of two spokes alternately, because a takeover mostly waits.
-func rotatedRows(at, beside *place) {
+// rotatedRows rotates the kubeconfigs of several spokes at a time, because a takeover mostly waits.
+func rotatedRows(at *place, beside ...*place) {
 	at.row(strconv.Itoa(rotations)+" rotations", rowOptions{}, func(r *fault) {
-		rotated := []*rotation{at.rotation(r.t), beside.rotation(r.t)}
+		rotated := []*rotation{at.rotation(r.t)}
+		for _, b := range beside {
+			rotated = append(rotated, b.rotation(r.t))
+		}
 		rotate := func(from, to int) {
 			for i := from; i < to; i += len(rotated) {
 				for _, x := range rotated {

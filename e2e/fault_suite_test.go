@@ -79,15 +79,9 @@ type place struct {
 	only bool
 }
 
-// atOnce has a place for each fleet for faults that may run at the same time. With more of them, two
-// cores are too few to tell a fault that is shown late from a process that had to wait.
-var atOnce = make(chan struct{}, 2)
-
 // startFaulty starts a fleet with a healthy spoke and others. None is registered yet.
 func startFaulty(t *testing.T, o fleet.Options) *faulty {
 	t.Helper()
-	atOnce <- struct{}{}
-	t.Cleanup(func() { <-atOnce })
 	starting.Add(1)
 	up := sync.OnceFunc(func() { starting.Add(-1) })
 	t.Cleanup(up)
@@ -96,12 +90,23 @@ func startFaulty(t *testing.T, o fleet.Options) *faulty {
 		intervals = quick
 	}
 	o.Spokes, o.Audit, o.Intervals = append([]string{healthyName}, o.Spokes...), true, float64(intervals)
-	f := &faulty{Fleet: start(t, o), canaries: &canaries{}, intervals: intervals, up: up}
+	f := &faulty{Fleet: startAlone(t, o), canaries: &canaries{}, intervals: intervals, up: up}
 	f.options = fleet.ManagerOptions{
 		Path: plainManager, Dir: t.TempDir(), HubID: hubID,
 		Args: []string{"--log-level=debug"},
 	}
 	return f
+}
+
+// oneStarts is held while a fleet starts: two cores do not start the control planes of all fleets in time.
+var oneStarts sync.Mutex
+
+// startAlone starts a fleet while no other fleet for faults starts.
+func startAlone(t *testing.T, o fleet.Options) *fleet.Fleet {
+	t.Helper()
+	oneStarts.Lock()
+	defer oneStarts.Unlock()
+	return start(t, o)
 }
 
 // manage starts the manager and the measurement of the healthy spoke.
@@ -115,7 +120,7 @@ func (f *faulty) manage(t *testing.T) {
 	f.sampler = startSampler(t, f.Hub, f.healthy.m)
 }
 
-// starting is the number of fleets that are starting.
+// starting is the number of fleets that are starting, with what they keep in their spokes.
 var starting atomic.Int32
 
 // measure measures the healthy spoke without a fault, while no other fleet starts.
