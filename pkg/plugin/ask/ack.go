@@ -73,13 +73,13 @@ func ack(ctx context.Context, e *env.Env, c client.Client, name string, yes bool
 	s.Annotations[v1alpha1.AcknowledgeDeletionsAnnotation] = acknowledged
 	err := c.Patch(ctx, &s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
-		return exit.New(exit.Failed, "Run the command again, and look at the new list.", "the SpokeCluster changed in the meantime; nothing was released")
+		return exit.New(exit.Failed, "Run the command again, and look at the new list.", "SpokeCluster %s changed in the meantime; nothing was released", name)
 	}
 	if err != nil {
 		return fmt.Errorf("annotating SpokeCluster %s: %w", name, err)
 	}
 	if timeout == 0 {
-		e.Say("Acknowledged. The manager releases the deletions.")
+		e.Say("Acknowledged. The manager releases the held deletions of spoke %s.", name)
 		return nil
 	}
 	return awaitAck(ctx, e, c, name, timeout)

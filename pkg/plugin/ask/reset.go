@@ -102,7 +102,7 @@ func (r *resetting) run(ctx context.Context, c client.Client, key client.ObjectK
 		return fmt.Errorf("annotating AlertRule %s: %w", key, err)
 	}
 	if r.timeout == 0 {
-		r.Say("Requested. The manager returns the fields when it is connected to the spoke of the Deployment.")
+		r.Say("Requested. The manager returns the fields of AlertRule %s when it is connected to the spoke of the Deployment.", key)
 		return nil
 	}
 	return r.await(ctx, c, key)
@@ -124,6 +124,6 @@ func (r *resetting) await(ctx context.Context, c client.Client, key client.Objec
 	if err != nil {
 		return err
 	}
-	r.Say("The fields are returned. They follow the template again.")
+	r.Say("These fields of AlertRule %s follow the template again.", key)
 	return nil
 }

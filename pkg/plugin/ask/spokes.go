@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/plugin/advice"
 	"github.com/rulefleet/rulefleet/pkg/plugin/env"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 	"github.com/rulefleet/rulefleet/pkg/plugin/output"
@@ -58,7 +57,7 @@ func NewSpokes(e *env.Env) *cobra.Command {
 			return p.Objects(named(&list))
 		}
 		if len(list.Items) == 0 {
-			e.Say("No spokes found. Register one: %sdocs/how-to/register.md", advice.Docs)
+			e.Say("No spokes found. Register one: kubectl rulefleet join NAME --spoke-context CONTEXT")
 			return nil
 		}
 		return p.Table(spokesTable(list.Items, p.Wide(), e.Now()))

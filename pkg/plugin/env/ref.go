@@ -43,7 +43,12 @@ func ParseRef(args []string, kinds ...Kind) (Ref, error) {
 		for _, k := range kinds {
 			names = append(names, string(k))
 		}
-		return Ref{}, exit.New(exit.Usage, "", "%q is not a kind that this command accepts; use %s", word, strings.Join(names, " or "))
+		last := len(names) - 1
+		list := names[last]
+		if last > 0 {
+			list = strings.Join(names[:last], ", ") + " or " + list
+		}
+		return Ref{}, exit.New(exit.Usage, "", "%q is not a kind that this command accepts; use %s", word, list)
 	}
 	return Ref{Kind: kind, Name: name}, nil
 }

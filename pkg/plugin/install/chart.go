@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rulefleet/rulefleet/charts"
+	"github.com/rulefleet/rulefleet/pkg/plugin/advice"
 	"github.com/rulefleet/rulefleet/pkg/plugin/cluster"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 	"github.com/rulefleet/rulefleet/pkg/plugin/output"
@@ -100,7 +101,7 @@ func render(c *chart.Chart, t target, vals map[string]any, caps *chartutil.Capab
 	in.KubeVersion, in.APIVersions = &caps.KubeVersion, caps.APIVersions
 	rel, err := in.Run(c, vals)
 	if err != nil {
-		return nil, exit.New(exit.Usage, "The values are described in charts/rulefleet/README.md.", "the chart does not accept the values: %s", strings.TrimSpace(err.Error()))
+		return nil, exit.New(exit.Usage, "The values are described in "+advice.Docs+"charts/rulefleet/README.md", "the chart does not accept the values: %s", strings.TrimSpace(err.Error()))
 	}
 	return rel, nil
 }

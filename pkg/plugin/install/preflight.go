@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/rulefleet/rulefleet/pkg/plugin/advice"
 	"github.com/rulefleet/rulefleet/pkg/plugin/cluster"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 )
@@ -154,7 +155,7 @@ func rights(mapper meta.RESTMapper, documents []document, namespace string, verb
 		gvk := d.GroupVersionKind()
 		mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 		if meta.IsNoMatchError(err) {
-			return nil, exit.New(exit.Failed, "Install the CustomResourceDefinition of this kind, or turn the object off in the values (charts/rulefleet/README.md).",
+			return nil, exit.New(exit.Failed, "Install the CustomResourceDefinition of this kind, or turn the object off in the values ("+advice.Docs+"charts/rulefleet/README.md).",
 				"%s %s: the hub does not serve %s", gvk.Kind, d.GetName(), gvk.GroupVersion().WithKind(gvk.Kind).GroupKind())
 		}
 		if err != nil {
@@ -299,7 +300,7 @@ func (o *operation) checkCRDs(ctx context.Context) error {
 		i := slices.IndexFunc(o.documents, func(d document) bool { return d.GetKind() == kindCRD && d.GetName() == name })
 		switch {
 		case i < 0 && !exists:
-			o.Say("Warning: CustomResourceDefinition %s not found, and crds.enabled is false. Apply charts/rulefleet/files/crds; the manager waits for it.", name)
+			o.Say("Warning: CustomResourceDefinition %s not found, and crds.enabled is false. The manager waits until you apply it. 'kubectl rulefleet export manifests' prints it.", name)
 		case i >= 0 && exists:
 			var wanted apiextensionsv1.CustomResourceDefinition
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.documents[i].Object, &wanted); err != nil {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/advice"
 	"github.com/rulefleet/rulefleet/pkg/plugin/cluster"
 	"github.com/rulefleet/rulefleet/pkg/plugin/env"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
@@ -220,7 +221,7 @@ func (u *uninstallation) act(ctx context.Context) error {
 		return nil
 	}
 	if _, left := u.helm.Releases.Last(u.releaseName); errors.Is(left, driver.ErrReleaseNotFound) { // Helm has forgotten it
-		return exit.New(exit.NotReady, "SpokeClusters may still have a finalizer, so that they can't be deleted: docs/how-to/install.md#uninstall says how to remove it.",
+		return exit.New(exit.NotReady, "SpokeClusters may still have a finalizer, so that they can't be deleted. To remove it, see "+advice.Docs+"docs/how-to/install.md#uninstall",
 			"Rulefleet is uninstalled, but: %w", err)
 	}
 	code, _ := exit.Of(err)
@@ -271,5 +272,5 @@ func (u *uninstallation) sayWhatStays() {
 		u.Say("These CustomResourceDefinitions stay, with all AlertRules, templates and SpokeClusters: %s", strings.Join(names, ", "))
 	}
 	u.Say("The namespace %s stays, with the kubeconfigs of the spokes and the hub's id. If you install Rulefleet again, it continues from there.", u.target.namespace)
-	u.Say("To remove everything, see docs/how-to/install.md#uninstall.")
+	u.Say("To remove everything, see %sdocs/how-to/install.md#uninstall", advice.Docs)
 }

@@ -206,6 +206,10 @@ func (c *chain) spoke() Link {
 func (c *chain) ofCondition(kind string) Link {
 	cond := c.condition(kind)
 	switch {
+	case c.SpokeUnreadable:
+		return unknown("you may not read %s", c.ofSpoke())
+	case c.Spoke == nil:
+		return unknown("%s does not exist", c.ofSpoke())
 	case cond == nil:
 		return unknown("%s has no condition %s", c.ofSpoke(), kind)
 	case cond.Status == metav1.ConditionTrue:
@@ -228,8 +232,12 @@ func (c *chain) connection() Link {
 // ready is about what the account may do, and the kinds of the spoke. Ready has more causes: those that
 // another link has, and those that do not concern a rule that is there.
 func (c *chain) ready() Link {
-	if c.was("connection") != OK {
+	switch c.was("connection") {
+	case OK:
+	case NotOK:
 		return unknown("the spoke is not connected")
+	default:
+		return unknown("it is not known whether the spoke is connected")
 	}
 	served := c.ofCondition(v1alpha1.ConditionPrometheusRuleServed)
 	ready := c.condition(v1alpha1.ConditionReady)

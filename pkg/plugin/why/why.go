@@ -68,7 +68,7 @@ kubeconfig, and NAME for the name of the spoke.`,
 			return err
 		}
 		if broken := Broken(links); broken != nil {
-			return exit.New(exit.NotReady, "Cause: "+broken.Evidence+"\nNext step: "+broken.Fix, "AlertRule %s does not work in spoke %s: the step %q is not ok", in.Rule.Name, spoke, broken.Name)
+			return exit.New(exit.NotReady, "Cause: "+broken.Evidence+"\nNext step: "+broken.Fix, "AlertRule %s/%s does not work in spoke %s: the step %q is not ok", in.Rule.Namespace, in.Rule.Name, spoke, broken.Name)
 		}
 		return nil
 	}
