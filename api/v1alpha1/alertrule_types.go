@@ -68,8 +68,8 @@ type AlertRuleSpec struct {
 	// ruleNamespace is the namespace of the PrometheusRule in the spokes. It defaults to the namespace
 	// of the workload if workloadRef is set, and otherwise to the namespace of the AlertRule. For an
 	// AlertRule in Rulefleet's own namespace without a workloadRef, it defaults to the namespace of the
-	// spoke's chosen Prometheus or, if that is not known, to the value of the manager's flag
-	// --rule-namespace.
+	// spoke's chosen Prometheus or, if that is not known, to the chart value ruleNamespace (flag
+	// --rule-namespace of the manager).
 	// +optional
 	RuleNamespace NamespaceName `json:"ruleNamespace,omitempty"`
 

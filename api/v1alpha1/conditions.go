@@ -53,8 +53,9 @@ const (
 	// only write to the namespace of the same name in the spokes.
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
 	// ReasonLimitExceeded is Accepted=False: the namespace of the AlertRule has the maximum number of
-	// AlertRules (--tenant-max-rules). The AlertRule waits until another one is deleted; the oldest one that
-	// waits is next. AlertRules that were accepted before stay accepted.
+	// AlertRules (chart value tenants.maxRules, flag --tenant-max-rules of the manager). The AlertRule waits
+	// until another one is deleted; the oldest one that waits is next. AlertRules that were accepted before
+	// stay accepted.
 	ReasonLimitExceeded = "LimitExceeded"
 	// ReasonAllApplied is Ready=True: the rule has reached the furthest state that can be verified in
 	// every spoke.
@@ -114,7 +115,8 @@ const (
 	ReasonSuspended = "Suspended"
 	// ReasonUnsupported means that the spoke's Prometheus, with its version and features, can't parse the
 	// rule. Rulefleet does not write it, because it would make the reload of all rules fail. On an AlertRule:
-	// Accepted=False, and the oldest Prometheus of the fleet (--prometheus-version) can't parse the rule.
+	// Accepted=False, and the oldest Prometheus of the fleet (chart value prometheusVersion, flag
+	// --prometheus-version of the manager) can't parse the rule.
 	ReasonUnsupported = "Unsupported"
 	// ReasonQuotaExceeded means that a ResourceQuota in the spoke has no room for the rule.
 	ReasonQuotaExceeded = "QuotaExceeded"
@@ -173,8 +175,8 @@ const (
 	// ReasonNoSuchEvaluator is EvaluatorsFound=False: spec.evaluatorRefs names an object that the spoke
 	// does not have.
 	ReasonNoSuchEvaluator = "NoSuchEvaluator"
-	// ReasonTooManyRules is Evaluating=True with a warning: a Prometheus has more than 1,600 of the 2,000
-	// alerting rules that are supported for each.
+	// ReasonTooManyRules is Evaluating=True with a warning: a Prometheus has more than 1,600 alerting rules.
+	// At most 2,000 are supported in one Prometheus.
 	ReasonTooManyRules = "TooManyRules"
 	// ReasonEvaluating is Evaluating=True: every chosen Prometheus and ThanosRuler answers.
 	ReasonEvaluating = "Evaluating"

@@ -21,8 +21,9 @@ const (
 	// AcceptIdentityAnnotation is the annotation that confirms that the kubeconfig of a spoke is meant to
 	// lead to a different cluster than before. Set it on the SpokeCluster to the UID of the namespace
 	// kube-system of that cluster, which the message of condition Connected contains. Any other value is
-	// ignored. Rulefleet removes the annotation when the spoke is connected. Until the duration in
-	// --deletion-hold has passed since then, every deletion in the spoke is held.
+	// ignored. Rulefleet removes the annotation when the spoke is connected. Until the duration in the chart
+	// value deletionHold (flag --deletion-hold of the manager) has passed since then, every deletion in the
+	// spoke is held.
 	AcceptIdentityAnnotation = Group + "/accept-identity"
 
 	// RenewTokenAnnotation is the annotation of the Secret of a spoke whose token the manager renews. The value

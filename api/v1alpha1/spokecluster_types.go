@@ -205,8 +205,9 @@ type SpokeClusterStatus struct {
 
 	// identityTime is the time at which identity last changed, was confirmed by a person, or was recorded
 	// again after the SpokeClusters were lost together with their CustomResourceDefinition. Until the
-	// duration in --deletion-hold has passed since that time, every deletion in the spoke is held, also if
-	// the manager is restarted. The field is absent if none of this has happened.
+	// duration in the chart value deletionHold (flag --deletion-hold of the manager) has passed since that
+	// time, every deletion in the spoke is held, also if the manager is restarted. The field is absent if
+	// none of this has happened.
 	// +optional
 	IdentityTime metav1.Time `json:"identityTime,omitzero"`
 

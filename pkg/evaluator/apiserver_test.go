@@ -49,7 +49,7 @@ func TestThroughAPIServer(t *testing.T) {
 	c := through(t, config, service)
 
 	_, _, err = all(t.Context(), c, "")
-	checkError(t, "no grant", err, Forbidden, http.StatusForbidden, `Rulefleet's account in the spoke needs "get" on services/proxy for the evaluator's Service (HTTP 403): services "prometheus-operated:web" is forbidden`)
+	checkError(t, "no grant", err, Forbidden, http.StatusForbidden, `Rulefleet's account in the spoke needs "get" on services/proxy for the queried Service (HTTP 403): services "prometheus-operated:web" is forbidden`)
 	got, err := c.Present(t.Context(), []string{"up", "down"})
 	checkError(t, "no grant", err, Forbidden, http.StatusForbidden, "forbidden")
 	if !slices.Equal(got, []Presence{Unknown, Unknown}) {
@@ -71,7 +71,7 @@ func TestThroughAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = all(t.Context(), c, "")
-	checkError(t, "no Pods", err, Unavailable, http.StatusServiceUnavailable, `the API server can't reach the evaluator behind its Service (HTTP 503): no endpoints available for service "prometheus-operated"`)
+	checkError(t, "no Pods", err, Unavailable, http.StatusServiceUnavailable, `the API server can't reach the pods behind the Service (HTTP 503): no endpoints available for service "prometheus-operated"`)
 
 	config.CertData, config.KeyData = nil, nil
 	config.BearerToken = "wrong"

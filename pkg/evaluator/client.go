@@ -93,7 +93,7 @@ func (c *call) get(ctx context.Context, address string) (*http.Response, error) 
 	req.Header.Set("Accept", "application/json")
 	res, err := c.http.Do(req)
 	if err != nil {
-		return nil, unreachable("the evaluator can't be reached", err)
+		return nil, unreachable("it can't be reached", err)
 	}
 	if res.StatusCode == http.StatusOK {
 		return res, nil

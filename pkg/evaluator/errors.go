@@ -146,23 +146,23 @@ var verdicts = map[int]struct {
 }{
 	http.StatusUnauthorized: {
 		Unauthorized, "the API server rejects the credential",
-		"the evaluator, or a proxy in front of it, requires a credential",
+		"it, or a proxy in front of it, requires a credential",
 	},
 	http.StatusForbidden: {
-		Forbidden, `permission denied: Rulefleet's account in the spoke needs "get" on services/proxy for the evaluator's Service`,
-		"the evaluator, or a proxy in front of it, denies access",
+		Forbidden, `permission denied: Rulefleet's account in the spoke needs "get" on services/proxy for the queried Service`,
+		"it, or a proxy in front of it, denies access",
 	},
 	http.StatusNotFound: {
 		NotFound, "the API server finds no such Service, or no endpoints of it",
-		"the API was not found at this address; check the evaluator's route prefix",
+		"the API was not found at this address; check the route prefix",
 	},
 	http.StatusTooManyRequests: { // an overloaded API server answers in plain text
 		Throttled, "the API server answers 'too many requests'",
-		"the API server, or a proxy in front of the evaluator, answers 'too many requests'",
+		"the API server, or a proxy on the way, answers 'too many requests'",
 	},
 	http.StatusInternalServerError: {
-		Unavailable, "the API server can't reach the evaluator behind its Service",
-		"the evaluator is starting, overloaded or broken",
+		Unavailable, "the API server can't reach the pods behind the Service",
+		"it is starting, overloaded or broken",
 	},
 }
 
@@ -172,7 +172,7 @@ func judge(res *http.Response, s said) (Kind, string) {
 	switch {
 	case code >= 300 && code < 400:
 		return Redirected, "the answer is a redirect" + destination(res) + ", which is not followed because it would pass the credential on; " +
-			"check for a login page in front of the evaluator, and for a missing route prefix"
+			"check for a login page at this address, and for a missing route prefix"
 	case s.ErrorType == "timeout" || s.ErrorType == "canceled" || s.ErrorType == "execution":
 		return Rejected, "the query was canceled or failed"
 	}
@@ -183,7 +183,7 @@ func judge(res *http.Response, s said) (Kind, string) {
 	case known:
 		return verdict.kind, verdict.evaluator
 	case code >= 400 && s.fromEvaluator():
-		return Rejected, "the evaluator rejects the query"
+		return Rejected, "it rejects the query"
 	}
 	return NotAnEvaluator, "the answer is not from the Prometheus API"
 }

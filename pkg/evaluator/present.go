@@ -195,7 +195,7 @@ func (a *asking) conclude(questions []question, found map[int]bool, warnings []s
 	if missing == 0 {
 		return nil
 	}
-	return &Error{Kind: Partial, Code: http.StatusOK, Message: "the evaluator returned an incomplete answer: " + clip(warnings[0], maxSaid)}
+	return &Error{Kind: Partial, Code: http.StatusOK, Message: "it returned an incomplete answer: " + clip(warnings[0], maxSaid)}
 }
 
 // series reads the series of an answer, and adds their indexes to found.

@@ -59,7 +59,7 @@ func (s *stream) answer(data func() error) ([]string, error) {
 	case err != nil:
 		return nil, s.explain(err)
 	case e.status == "error":
-		return nil, &Error{Kind: Rejected, Code: http.StatusOK, Message: "the evaluator rejects the query: " + e.said.words(nil, "")}
+		return nil, &Error{Kind: Rejected, Code: http.StatusOK, Message: "it rejects the query: " + e.said.words(nil, "")}
 	case e.status != "success" || !has:
 		return nil, s.explain(errors.New("it lacks a status or data"))
 	}
@@ -90,7 +90,7 @@ func (s *stream) explain(err error) error {
 	}
 	what := clip(err.Error(), maxSaid)
 	if s.meter.html {
-		what = "it is an HTML page; check for a login page in front of the evaluator"
+		what = "it is an HTML page; check for a login page at this address"
 	}
 	return &Error{Kind: NotAnEvaluator, Code: http.StatusOK, Message: "the answer is not from the Prometheus API: " + what}
 }

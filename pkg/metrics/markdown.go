@@ -7,9 +7,10 @@ import (
 
 const intro = `# Metrics
 
-The manager serves its metrics at ` + "`/metrics`" + ` of ` + "`--metrics-bind-address`" + `. This page is generated from the code
-(` + "`make generate`" + `). [charts/rulefleet/files](../../charts/rulefleet/files) contains alerts and a Grafana dashboard that use
-them. The [runbooks](../how-to/runbooks.md) say what to do about each alert.
+The manager serves its metrics at the path ` + "`/metrics`" + ` of port 8443 (chart value ` + "`metrics.port`" + `), over https.
+[Scrape the metrics](../how-to/install.md#scrape-the-metrics) describes how to read them. This page is generated from the
+code (` + "`make generate`" + `). [charts/rulefleet/files](../../charts/rulefleet/files) contains alerts and a Grafana dashboard
+that use the metrics. The [runbooks](../how-to/runbooks.md) say what to do about each alert.
 
 Only the leader reports on the fleet, so you can sum over all replicas. No spoke can create an unlimited number of
 series: label values that come from a spoke are limited to a fixed set. Only ` + "`rulefleet_alerts`" + ` has a series for each

@@ -72,7 +72,7 @@ var (
 	EvaluatorPollDuration = histogram(Metric{
 		Name: "rulefleet_evaluator_poll_duration_seconds",
 		Help: "Duration of the answered polls of the Prometheus and ThanosRulers of spokes, in seconds.",
-		Use:  "It grows with the number of rules in the Prometheus. If an answer does not begin within 10 s, the poll fails. If the polls are too much load, poll less often (`--evaluator-poll-interval`).",
+		Use:  "It grows with the number of rules in the Prometheus. If an answer does not begin within 10 s, the poll fails. If the polls are too much load, poll less often (chart value `evaluatorPollInterval`).",
 	}, []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20})
 
 	propagated = histogram(Metric{

@@ -78,7 +78,7 @@ var ofSpokes = []Reason{
 		Message: "the cache of the spoke is too large: 60,000,000 bytes; the limit is 50,331,648 …",
 		Meaning: "An answer of the spoke's API server, or the number or size of the spoke's objects, exceeds a limit." +
 			" Or an event of a watch did not arrive completely within 20 s. The message gives the value, the limit and, if" +
-			" there is one, the flag that raises the limit. The rules in the spoke stay unchanged, and nothing is written to it. Rulefleet tries" +
+			" there is one, the chart value that raises the limit. The rules in the spoke stay unchanged, and nothing is written to it. Rulefleet tries" +
 			" again after at most 20 s. On Evaluating, an answer of the Prometheus exceeds a limit. Then rules are still written, but" +
 			" it is unknown whether they are evaluated.",
 		Remedy: "If the spoke really is that large, raise `spokeLimits` and `resources.limits.memory` ([limits](limits.md))." +
@@ -102,8 +102,8 @@ var ofSpokes = []Reason{
 		Message: "the token expires at 2026-12-31T12:00:00Z; before that, run 'kubectl rulefleet join eu-1 --spoke-context CONTEXT' again with" +
 			" the same options, or put a kubeconfig with a new credential into the Secret of the spoke",
 		Meaning: "CredentialValid is True, but less than a third of the life of the credential is left (`status.credential.renewalTime`)," +
-			" or the manager could not renew the token; then the message says why, and the manager tries again. The spoke is managed until the" +
-			" credential expires.",
+			" or the manager could not renew the token. In the second case, the message says why, and the manager tries again. The spoke is" +
+			" managed until the credential expires.",
 		Remedy: "Follow the message, if it says why the manager could not renew the token. Otherwise" +
 			" [renew the credential](../how-to/register.md#renew-tokens) before the time in the message.",
 	},
@@ -310,7 +310,7 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonNotGranted, On: []string{evaluating},
 		Message: "Prometheus monitoring/k8s: permission denied: Rulefleet's account in the spoke needs \"get\" on services/proxy for the" +
-			" evaluator's Service (HTTP 403): …",
+			" queried Service (HTTP 403): …",
 		Meaning: "Evaluating is Unknown: Rulefleet cannot query a Prometheus. Its account in the spoke lacks get on" +
 			" `services/proxy`, a proxy in front of the Prometheus denies access, or there is no address that Rulefleet can use. Or another" +
 			" Prometheus has the same Service, and for five minutes no answer was that of the chosen one. The message" +
@@ -325,7 +325,7 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonTooManyRules, On: []string{evaluating},
 		Message: "Prometheus monitoring/k8s has more than 1600 alerting rules; at most 2000 are supported. Narrow the templates or" +
 			" placements",
-		Meaning: "Evaluating is True, but a Prometheus has more than 1,600 of the 2,000 alerting rules that are supported for each.",
+		Meaning: "Evaluating is True, but a Prometheus has more than 1,600 alerting rules. At most 2,000 are supported in one Prometheus.",
 		Remedy:  "Narrow templates or placements. A second Prometheus does not help, because Rulefleet does not divide the rules.",
 	},
 	{

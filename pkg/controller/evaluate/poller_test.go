@@ -255,7 +255,7 @@ func TestNotGranted(t *testing.T) {
 	if told, shown := w.news(); len(told) > 0 || shown != 1 {
 		t.Errorf("by a proxy: news of %v, %d shown", told, shown)
 	}
-	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: the evaluator, or a proxy in front of it, denies access (HTTP 403): no."+
+	w.want(v1alpha1.ConditionEvaluating, "Unknown/NotGranted: Prometheus monitoring/k: it, or a proxy in front of it, denies access (HTTP 403): no."+
 		" Rulefleet does not support a login. Rules are verified only up to Selected. To verify more, set spec.evaluatorRefs[].url of SpokeCluster s to an address without a login that only the hub can reach, including any path prefix")
 	f.set(func() { f.fail = nil })
 	w.once()
