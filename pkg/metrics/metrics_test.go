@@ -110,7 +110,7 @@ rulefleet_alertrules{condition="Accepted",reason="InvalidExpr",status="False"} 5
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="firing"} 2
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="pending"} 1
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="b",state="pending"} 3
-# HELP rulefleet_queue_backlog_seconds For each controller, how long the queue of a reachable spoke has been non-empty, in seconds: the highest value of all spokes. Single changes may have waited for a shorter time.
+# HELP rulefleet_queue_backlog_seconds Longest time in seconds for which the queue of a reachable spoke has not been empty, by controller. A single change may have waited for less time.
 # TYPE rulefleet_queue_backlog_seconds gauge
 rulefleet_queue_backlog_seconds{controller="distribute"} 90
 rulefleet_queue_backlog_seconds{controller="generate"} 0
