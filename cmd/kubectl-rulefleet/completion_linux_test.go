@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,6 +67,19 @@ func installed(t *testing.T) (folder string, env []string) {
 	return folder, env
 }
 
+// completed are words after "kubectl rulefleet", separated by commas, and the last word after the Tab key.
+var completed = [][2]string{
+	{"spo", "spokes"},
+	{"status,spoke/e", "spoke/eu-1"},
+	{"status,art/", "art/deployment-down"},
+	{"why,-n,shop,alertrule/hi", "alertrule/high-latency"},
+	{"why,alertrule/x,--cluster,e", "eu-1"},
+	{"unjoin,", "eu-1"},
+	{"join,x,--auth,st", "static"},
+	{"join,x,--spoke-context,eu", "eu-prod-1"},
+	{"spokes,", ""},
+}
+
 // TestCompletion completes names of the hub in bash, by kubectl's own script and as the page describes it.
 func TestCompletion(t *testing.T) {
 	folder, env := installed(t)
@@ -78,27 +92,61 @@ func TestCompletion(t *testing.T) {
 		}
 		return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	}
-	var lines, want []string
-	for _, tc := range [][2]string{
-		{"spo", "spokes"},
-		{"status,spoke/e", "spoke/eu-1"},
-		{"status,art/", "art/deployment-down"},
-		{"why,-n,shop,alertrule/hi", "alertrule/high-latency"},
-		{"why,alertrule/x,--cluster,e", "eu-1"},
-		{"unjoin,", "eu-1"},
-		{"join,x,--auth,st", "static"},
-		{"join,x,--spoke-context,eu", "eu-prod-1"},
-		{"spokes,", ""},
-	} {
-		lines, want = append(lines, "kubectl,rulefleet,"+tc[0]), append(want, tc[1])
+	var lines []string
+	for _, tc := range completed {
+		lines = append(lines, "kubectl,rulefleet,"+tc[0])
 	}
 	for i, got := range bash(completing, lines...) {
-		if strings.TrimSpace(got) != want[i] {
-			t.Errorf("%s is completed as %q, want %q", lines[i], got, want[i])
+		if strings.TrimSpace(got) != completed[i][1] {
+			t.Errorf("%s is completed as %q, want %q", lines[i], got, completed[i][1])
 		}
 	}
-	// kubectl's scripts for other shells, such as zsh, show what this command prints.
+	// kubectl's scripts for other shells, such as fish, show what this command prints.
 	if got := bash("kubectl __complete rulefleet status spoke/ 2>/dev/null"); strings.Join(got, " ") != "spoke/eu-1 :4" {
 		t.Errorf("kubectl offers %q", got)
+	}
+}
+
+// zshrc has the Tab key complete a line, write it into a file and clear it.
+const zshrc = `
+autoload -Uz compinit && compinit -u -D
+source <(kubectl completion zsh)
+finish() { zle expand-or-complete; print -r -- "$BUFFER" >>completed; BUFFER=; }
+zle -N finish
+bindkey '^I' finish
+PROMPT='ready: '
+`
+
+// TestCompletionInZsh does the same in zsh, with its own completion system, on a pseudo-terminal.
+func TestCompletionInZsh(t *testing.T) {
+	if _, err := exec.LookPath("zsh"); err != nil {
+		t.Skip("zsh is not installed; .ci/run installs it")
+	}
+	folder, env := installed(t)
+	if err := os.WriteFile(filepath.Join(folder, ".zshrc"), []byte(zshrc), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "zsh", "-d", "-i") // without the configuration of the machine
+	cmd.Dir, cmd.Env = folder, append(env, "ZDOTDIR="+folder, "TERM=xterm")
+	shown := onTerminal(t, cmd, "ready: ", func(terminal io.Writer) {
+		for _, tc := range completed {
+			_, _ = io.WriteString(terminal, "kubectl rulefleet "+strings.ReplaceAll(tc[0], ",", " ")+"\t")
+		}
+		_, _ = io.WriteString(terminal, "exit\n")
+	})
+	out, err := os.ReadFile(filepath.Join(folder, "completed"))
+	if err != nil {
+		t.Fatalf("%v; the terminal shows\n%s", err, shown)
+	}
+	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	if len(lines) != len(completed) {
+		t.Fatalf("zsh has completed %q; the terminal shows\n%s", lines, shown)
+	}
+	for i, tc := range completed {
+		words := strings.Split(tc[0], ",")
+		want := strings.Join(append([]string{"kubectl rulefleet"}, append(words[:len(words)-1], tc[1])...), " ")
+		if got := strings.TrimSpace(lines[i]); got != strings.TrimSpace(want) {
+			t.Errorf("%s is completed as %q, want %q", tc[0], got, want)
+		}
 	}
 }
