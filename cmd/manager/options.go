@@ -292,8 +292,9 @@ func (o *options) validateTenancy() error {
 	return errors.Join(errs...)
 }
 
-// minSpokeMemory allows 1 MiB for each object. An API server accepts objects of at most 1.5 MiB.
-const minSpokeMemory = 12 << 20
+// minSpokeMemory is the least value with which every Deployment and namespace that an API server accepts is within
+// spoke.Limits: their metadata can have 9 MiB. Otherwise, anyone who can write one could end the session of the spoke.
+const minSpokeMemory = 36 << 20
 
 func (o *options) validateLimits() error {
 	var errs []error
@@ -316,7 +317,7 @@ func (o *options) validateLimits() error {
 	case err != nil:
 		errs = append(errs, fmt.Errorf("--spoke-max-memory: %q is not a quantity such as 48Mi: %w", o.spokeMaxMemory, err))
 	case memory.Value() < minSpokeMemory:
-		errs = append(errs, fmt.Errorf("--spoke-max-memory: %s is too small; use at least 12Mi", o.spokeMaxMemory))
+		errs = append(errs, fmt.Errorf("--spoke-max-memory: %s is too small; use at least 36Mi", o.spokeMaxMemory))
 	}
 	o.limits.Memory = memory.Value()
 	return errors.Join(errs...)

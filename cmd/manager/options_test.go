@@ -92,7 +92,10 @@ func TestSpokeLimits(t *testing.T) {
 	if o, err := parse(nil, io.Discard); err != nil || o.limits != (spoke.Limits{Objects: spoke.DefaultMaxObjects, Memory: spoke.DefaultMaxMemory}) || o.spokeNamespaceShare != 75 {
 		t.Errorf("with no flag: %+v, %v", o, err)
 	}
-	for _, bad := range []string{"--spoke-max-objects=0", "--spoke-max-memory=lots", "--spoke-max-memory=1Mi", "--spoke-max-writes=0", "--spoke-namespace-share=0", "--spoke-namespace-share=101"} {
+	if _, err := parse([]string{"--spoke-max-memory=36Mi"}, io.Discard); err != nil {
+		t.Errorf("the least memory: %v", err)
+	}
+	for _, bad := range []string{"--spoke-max-objects=0", "--spoke-max-memory=lots", "--spoke-max-memory=35Mi", "--spoke-max-writes=0", "--spoke-namespace-share=0", "--spoke-namespace-share=101"} {
 		t.Run(bad, func(t *testing.T) {
 			name, _, _ := strings.Cut(bad, "=")
 			if _, err := parse([]string{bad}, io.Discard); err == nil || !strings.Contains(err.Error(), name) {
