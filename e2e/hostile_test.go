@@ -383,7 +383,7 @@ func (h *hostileFleet) toggle(t *testing.T) {
 
 // large has somebody create a Deployment that is as large, and as deep, as the spoke accepts. It is handled as any other.
 func (h *hostileFleet) large(t *testing.T) {
-	const levels = 9000
+	const levels = 9_995 // the API server refuses one more
 	d := deployment("load", "large")
 	d.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "A", Name: strings.Repeat("<", 1_400_000), UID: "a"}}
 	d.ManagedFields = []metav1.ManagedFieldsEntry{{

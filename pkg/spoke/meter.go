@@ -18,7 +18,7 @@ import (
 const eventTime = 20 * time.Second
 
 // meter counts JSON while it is read. It does not parse, and takes the same time for any input. It counts what
-// determines the memory of the decoded objects.
+// determines the memory of the decoded objects, and leaves out what is nested deeper than maxNesting.
 type meter struct {
 	bounds
 	what string
@@ -27,14 +27,15 @@ type meter struct {
 	part, dense bool
 
 	read, values, items int64
-	depth, deepest      int
+	depth               int
 	quoted, escaped     bool
 }
 
 // add counts input up to the end of a top-level value. It returns the number of bytes counted, and whether the
-// value has ended.
-func (m *meter) add(p []byte) (n int, ended bool, err *TooLargeError) {
+// value has ended. It moves the bytes that are kept to the front of p, and returns their number.
+func (m *meter) add(p []byte) (n, kept int, ended bool, err *TooLargeError) {
 	for n < len(p) && !ended {
+		from, depth := n, m.depth
 		switch {
 		case m.escaped:
 			m.escaped = false
@@ -45,9 +46,20 @@ func (m *meter) add(p []byte) (n int, ended bool, err *TooLargeError) {
 			ended = m.mark(p[n])
 			n++
 		}
+		if m.bounds.values == 0 || min(depth, m.depth) <= maxNesting { // otherwise it is not decoded, or shallow enough
+			kept += move(p, kept, from, n)
+		}
 	}
 	m.read += int64(n)
-	return n, ended, m.exceeded()
+	return n, kept, ended, m.exceeded()
+}
+
+// move moves p[from:end] to p[to:], and returns its length.
+func move(p []byte, to, from, end int) int {
+	if to < from {
+		copy(p[to:], p[from:end])
+	}
+	return end - from
 }
 
 // text counts part of a string and returns its length.
@@ -81,7 +93,6 @@ func (m *meter) mark(c byte) (ended bool) {
 	case '{', '[':
 		m.values++
 		m.depth++
-		m.deepest = max(m.deepest, m.depth)
 	case '}', ']':
 		if m.depth > 0 {
 			m.depth--
@@ -106,8 +117,6 @@ func (m *meter) exceeded() *TooLargeError {
 		} else {
 			e.part = false // the limit was ignored
 		}
-	case m.bounds.values > 0 && m.deepest > maxNesting: // if it is decoded as JSON
-		e.Value, e.Bound, e.Unit, e.part = int64(m.deepest), maxNesting, "levels of JSON", false
 	default:
 		return nil
 	}
@@ -226,17 +235,29 @@ type meteredBody struct {
 }
 
 // Read implements io.Reader.
-func (b *meteredBody) Read(p []byte) (int, error) {
+func (b *meteredBody) Read(p []byte) (int, error) { return untilKept(b.read, p) }
+
+// untilKept reads again while everything that was read is left out.
+func untilKept(read func([]byte) (int, error), p []byte) (n int, err error) {
+	for again := true; again; again = n == 0 && err == nil && len(p) > 0 {
+		n, err = read(p)
+	}
+	return n, err
+}
+
+func (b *meteredBody) read(p []byte) (int, error) {
 	if b.over != nil {
 		return 0, b.over
 	}
 	n, err := b.ReadCloser.Read(p)
-	for rest := p[:n]; len(rest) > 0; {
-		used, _, excess := b.meter.add(rest)
+	kept := 0
+	for at := 0; at < n; {
+		used, has, _, excess := b.meter.add(p[at:n])
 		if excess != nil {
 			return 0, b.end(excess)
 		}
-		rest = rest[used:]
+		kept += move(p, kept, at, at+has)
+		at += used
 	}
 	if b.together != nil && n > 0 {
 		more := partOf{int64(n), b.meter.values - b.held.values}
@@ -252,7 +273,7 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 			return 0, busy
 		}
 	}
-	return n, b.slow.why(err)
+	return kept, b.slow.why(err)
 }
 
 // Close implements io.Closer.
@@ -290,7 +311,9 @@ func newEventBody(req *http.Request, body *meteredBody, ps *paces) *eventBody {
 }
 
 // Read implements io.Reader.
-func (b *eventBody) Read(p []byte) (int, error) {
+func (b *eventBody) Read(p []byte) (int, error) { return untilKept(b.read, p) }
+
+func (b *eventBody) read(p []byte) (int, error) {
 	if b.over != nil {
 		return 0, b.over
 	}
@@ -298,7 +321,7 @@ func (b *eventBody) Read(p []byte) (int, error) {
 		return 0, b.slow.why(err)
 	}
 	n, err := b.ReadCloser.Read(p[:min(len(p), eventStep)])
-	events, values, excess := b.add(p[:n])
+	kept, events, values, excess := b.add(p[:n])
 	if excess != nil {
 		return 0, b.end(excess)
 	}
@@ -309,25 +332,27 @@ func (b *eventBody) Read(p []byte) (int, error) {
 	if b.meter.depth > 0 {
 		b.slow.start()
 	}
-	return n, b.slow.why(err)
+	return kept, b.slow.why(err)
 }
 
-// add counts bytes that were read. It returns the number of events that ended with them, and of JSON values.
-func (b *eventBody) add(p []byte) (events, values int64, excess *TooLargeError) {
-	for len(p) > 0 {
+// add counts bytes that were read. It returns how many of them are kept, and the number of events that ended with
+// them, and of JSON values.
+func (b *eventBody) add(p []byte) (kept int, events, values int64, excess *TooLargeError) {
+	for at := 0; at < len(p); {
 		before := b.meter.values
-		n, ended, excess := b.meter.add(p)
+		used, has, ended, excess := b.meter.add(p[at:])
 		if excess != nil {
-			return 0, 0, excess
+			return 0, 0, 0, excess
 		}
+		kept += move(p, kept, at, at+has)
+		at += used
 		values += b.meter.values - before
 		if ended {
 			events++
 			b.meter.next()
 		}
-		p = p[n:]
 	}
-	return events, values, nil
+	return kept, events, values, nil
 }
 
 // Close implements io.Closer. It may be called while a read waits, and more than once.

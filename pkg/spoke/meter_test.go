@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/rest"
 
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
@@ -34,7 +36,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		metadata = memory / 4
 		page     = memory / 3
 	)
-	deep := strings.Repeat("[", maxNesting) + strings.Repeat("]", maxNesting)
+	deep := strings.Repeat("[", maxNesting+1) + strings.Repeat("]", maxNesting+1)
+	inside := strings.NewReplacer("[]", `[[{"a":"]]]"},[1,"\"]"]]]`)
 	for name, tc := range map[string]struct {
 		query  string
 		method string // "" is GET
@@ -49,7 +52,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		body    io.Reader
 		value   int64 // that passes the bound; 0 when none does
 		unit    string
-		quiet   bool // nobody is told
+		quiet   bool   // nobody is told
+		read    string // "" is all of the body
 	}{
 		"a version":                        {path: "/version", body: strings.NewReader(`{"gitVersion":"v1"}`)},
 		"a version without an end":         {path: "/version", body: endless("a"), value: maxVersionAnswer, unit: "bytes"},
@@ -70,8 +74,11 @@ func TestAnswersAreBounded(t *testing.T) {
 		"a short list of too many":         {path: "/apis/m/prometheuses", query: "limit=200", body: io.MultiReader(strings.NewReader(`{"items":[`), endless(`{},`)), value: maxShort, unit: "objects"},
 		"too many values":                  {path: "/api/v1/namespaces/a", body: io.MultiReader(strings.NewReader(`{"a":[`), endless(`{},`)), value: maxValues, unit: "JSON values"},
 		"deep":                             {path: "/api/v1/namespaces/a", body: strings.NewReader(deep)},
-		"too deep":                         {path: "/api/v1/namespaces/a", body: strings.NewReader("[" + deep + "]"), value: maxNesting, unit: "levels of JSON"},
-		"deep without an end":              {path: "/api/v1/namespaces/a", body: endless(`{"a":`), value: maxNesting, unit: "levels of JSON"},
+		"too deep":                         {path: "/api/v1/namespaces/a", body: strings.NewReader(inside.Replace(deep)), read: deep},
+		"too deep, in an event":            {path: "/api/v1/namespaces", query: "watch=true", body: strings.NewReader(inside.Replace(deep) + "\n{}"), read: deep + "\n{}"},
+		"too deep, byte by byte":           {path: "/api/v1/namespaces/a", body: iotest.OneByteReader(strings.NewReader(inside.Replace(deep))), read: deep},
+		"too deep, behind the API server":  {path: "/api/v1/namespaces/a/services/x/proxy/api/v1/rules", aside: true, body: strings.NewReader(inside.Replace(deep))},
+		"deep without an end":              {path: "/api/v1/namespaces/a", body: endless(`{"a":`), value: maxValues, unit: "JSON values"},
 		"no levels in a text":              {path: "/api/v1/namespaces/a", body: strings.NewReader(`{"a":"\"` + strings.Repeat(`[{\\`, 1000) + `"}`)},
 		"a refusal":                        {path: "/version", code: 403, body: strings.NewReader(strings.Repeat("x", maxRefusal))},
 		"a refusal without an end":         {path: "/version", code: 500, body: endless("<"), value: maxRefusal, unit: "bytes"},
@@ -79,7 +86,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		"a watch that is refused":          {path: "/api/v1/namespaces", query: "watch=true", code: 410, body: endless("a"), value: maxRefusal, unit: "bytes"},
 		"an event without an end":          {path: "/api/v1/namespaces", query: "watch=true", body: io.MultiReader(strings.NewReader(`{"a":"`), endless("a")), value: object, unit: "bytes"},
 		"no event at all":                  {path: "/api/v1/namespaces", query: "watch=true", body: endless("\n"), value: object, unit: "bytes"},
-		"an event that is deep":            {path: "/api/v1/namespaces", query: "watch=true", body: endless("["), value: maxNesting, unit: "levels of JSON"},
+		"an event that is deep":            {path: "/api/v1/namespaces", query: "watch=true", body: endless("["), value: maxValues, unit: "JSON values"},
 		"behind the API server":            {path: "/api/v1/namespaces/a/services/x/proxy/api/v1/rules", aside: true, body: endless("["), value: maxBehind, unit: "bytes", quiet: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,11 +125,12 @@ func TestAnswersAreBounded(t *testing.T) {
 			if got := resp.Header.Get("Content-Type"); got != want {
 				t.Errorf("it is read as %s, want %s", got, want)
 			}
-			read, err := io.Copy(io.Discard, resp.Body)
+			read := &strings.Builder{}
+			_, err = io.Copy(read, resp.Body)
 			excess := tooLarge(err)
 			if tc.value == 0 {
-				if err != nil || told != nil {
-					t.Errorf("got %v after %d bytes, told %v", err, read, told)
+				if err != nil || told != nil || tc.read != "" && read.String() != tc.read {
+					t.Errorf("got %v after %d bytes, told %v: %s", err, read.Len(), told, read)
 				}
 				return
 			}
@@ -149,7 +157,7 @@ const acceptMetadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMeta
 // them in a format that is much shorter than JSON.
 func TestLargeDeploymentsEndNoSession(t *testing.T) {
 	const etcd = 3 << 19 // bytes of a request
-	const levels = 9_900 // decoders accept 10,000
+	const levels = 9_999 // and one more is what decoders accept
 	owners := make([]metav1.OwnerReference, 88_000)
 	for i := range owners { // their UIDs differ, or the API server drops them
 		owners[i] = metav1.OwnerReference{APIVersion: "v1", Kind: "a", Name: "a", UID: types.UID(strconv.FormatInt(int64(i), 36))}
@@ -193,8 +201,12 @@ func TestLargeDeploymentsEndNoSession(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n, err := io.Copy(io.Discard, resp.Body); err != nil {
-					t.Errorf("%s of %d bytes ends after %d: %v", what, len(tc.body), n, err)
+				read, err := io.ReadAll(resp.Body)
+				if err != nil {
+					t.Errorf("%s of %d bytes ends after %d: %v", what, len(tc.body), len(read), err)
+				}
+				if err := utiljson.Unmarshal(read, new(any)); err != nil {
+					t.Errorf("%s can't be decoded: %v", what, err)
 				}
 				_ = resp.Body.Close()
 			}
@@ -231,7 +243,7 @@ func TestMeterIsLinear(t *testing.T) {
 			m := &meter{}
 			began := time.Now()
 			for rest := data; len(rest) > 0; {
-				n, _, _ := m.add(rest)
+				n, _, _, _ := m.add(rest)
 				rest = rest[n:]
 			}
 			if took := time.Since(began); took > time.Second {
