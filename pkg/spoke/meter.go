@@ -164,7 +164,7 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	if aside || tell == nil || (req.Method != http.MethodGet && resp.StatusCode >= http.StatusBadRequest) {
 		tell = func(*TooLargeError) {} // only this request is affected
 	}
-	body := &meteredBody{ReadCloser: resp.Body, meter: m, page: pageOf(req), tell: tell}
+	body := &meteredBody{ReadCloser: resp.Body, meter: m, page: pageOf(req), tell: tell, request: req.Context()}
 	resp.Body = body
 	if req.URL.Query().Get("watch") == "" {
 		if !aside && body.page == nil {
@@ -222,9 +222,10 @@ type meteredBody struct {
 	meter *meter
 	// page is the page of a list in the body, or nil.
 	page *inflow
-	// together bounds it with the others; held is its part.
+	// together bounds it with the others; held is its part. request is the context of the request.
 	together *together
 	held     partOf
+	request  context.Context
 	tell     func(*TooLargeError)
 	// slow ends a body that does not complete; nil if the context of the request does that.
 	slow *overdue
@@ -259,12 +260,9 @@ func (b *meteredBody) read(p []byte) (int, error) {
 		kept += move(p, kept, at, at+has)
 		at += used
 	}
-	if b.together != nil && n > 0 {
-		more := partOf{int64(n), b.meter.values - b.held.values}
-		b.held.bytes += more.bytes
-		b.held.values += more.values
-		if excess := b.together.add(more); excess != nil {
-			return 0, b.end(excess)
+	if n > 0 {
+		if err := b.together.take(b.request, &b.held, int64(n), b.meter.values-b.held.values); err != nil {
+			return 0, err
 		}
 	}
 	if b.page != nil {
@@ -280,7 +278,7 @@ func (b *meteredBody) read(p []byte) (int, error) {
 func (b *meteredBody) Close() error {
 	b.closing.Do(func() {
 		b.slow.stop()
-		_ = b.together.add(partOf{-b.held.bytes, -b.held.values}) // less is never too much
+		b.together.end(&b.held)
 	})
 	return b.ReadCloser.Close() //nolint:wrapcheck // a body is transparent
 }
