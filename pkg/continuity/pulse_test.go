@@ -3,6 +3,7 @@ package continuity
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -76,6 +77,9 @@ func TestFollow(t *testing.T) {
 					tc.then(s)
 					pass(10 * time.Second)
 					if tc.passes {
+						if asked := s.requests(); !plain && slices.Contains(asked, "list") {
+							t.Errorf("all objects are listed at once: %v", asked)
+						}
 						if !has() || g.Err() != nil {
 							t.Errorf("while the object can't be read, the informer has %v, and the guard says %v", state(), g.Err())
 						}

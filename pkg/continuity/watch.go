@@ -214,7 +214,8 @@ func (s *stream) run(ctx context.Context) {
 		}
 		if s.listing != nil && initialEventsEnd(e) {
 			if err := s.compare(ctx, momentOf(e.Object).version); err != nil {
-				s.pass(watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(err).ErrStatus})
+				// After another error, client-go would list all objects in one answer.
+				s.pass(watch.Event{Type: watch.Error, Object: &apierrors.NewTooManyRequests(err.Error(), 0).ErrStatus})
 				s.inner.Stop()
 				return
 			}
