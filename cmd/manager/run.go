@@ -227,11 +227,11 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 
 	generator := generate.NewReconciler(generate.Options{
 		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
-		Validator: validator, Propagation: propagation, Contests: contests, Changed: board.Notify, Writes: o.spokeMaxWrites, NamespaceShare: o.spokeNamespaceShare, Intervals: o.intervals,
+		Validator: validator, Propagation: propagation, Contests: contests, Changed: board.Notify, Writes: o.spokeMaxWrites, MaxObjects: o.limits.Objects, NamespaceShare: o.spokeNamespaceShare, Intervals: o.intervals,
 	})
 	distributor := distribute.NewReconciler(distribute.Options{
 		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Reporter: failures, Validator: validator, Generated: o.generatedNamespace,
-		Propagation: propagation, Evaluations: poller, Contests: contests, Intervals: o.intervals,
+		Propagation: propagation, Evaluations: poller, Contests: contests, Intervals: o.intervals, MaxObjects: o.limits.Objects,
 		Render: render, Tenants: tenants, Places: places, Changed: board.Notify,
 	})
 	provider.SetLifecycle(spoke.Lifecycle{

@@ -101,6 +101,8 @@ type Options struct {
 	Propagation *metrics.Propagation
 	// Generated is the hub's namespace of generated AlertRules.
 	Generated string
+	// MaxObjects is how many objects of a kind a spoke can have; 0 means spoke.DefaultMaxObjects.
+	MaxObjects int
 	// Render has the options for rendering rules.
 	Render delivery.Options
 	// Validator validates rules.
@@ -149,6 +151,7 @@ func NewReconciler(o Options) *Reconciler {
 	return &Reconciler{
 		Options: o,
 		writes:  expect.New[objectKey](clock.RealClock{}),
+		replays: spoke.Replays{Burst: o.MaxObjects},
 		answers: map[mcreconcile.Request]string{},
 	}
 }

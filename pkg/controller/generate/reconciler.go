@@ -83,6 +83,8 @@ type Options struct {
 	NamespaceShare int
 	// Writes is how many AlertRules per second a spoke may cause to be rewritten; 0 means DefaultWrites.
 	Writes int
+	// MaxObjects is how many objects of a kind a spoke can have; 0 means spoke.DefaultMaxObjects.
+	MaxObjects int
 	// Validator validates templates and rules.
 	Validator *validation.Validator
 }
@@ -115,7 +117,10 @@ func NewReconciler(o Options) *Reconciler {
 	if o.Contests == nil {
 		o.Contests = contest.New(clock.RealClock{}, o.Intervals)
 	}
-	r := &Reconciler{Options: o, writes: expect.New[types.NamespacedName](clock.RealClock{}), pace: pace{writes: o.Writes}, quota: quota{percent: o.NamespaceShare}}
+	r := &Reconciler{
+		Options: o, writes: expect.New[types.NamespacedName](clock.RealClock{}),
+		pace: pace{writes: o.Writes}, quota: quota{percent: o.NamespaceShare}, replays: spoke.Replays{Burst: o.MaxObjects},
+	}
 	r.quota.changed = func(name string) { r.Spokes.ChangedSoon(name) }
 	return r
 }
