@@ -27,8 +27,8 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonConnected, On: []string{connected},
 		Message: "the spoke answers",
 		Meaning: "The spoke's API server answers. If the message says that changes arrive late, more objects change in the spoke than Rulefleet reads" +
-			" (10,000 changes or 32 MiB of them within 5 s). Nothing is lost, but Rulefleet reacts late to changes in this spoke.",
-		Remedy: "Nothing. If changes arrive late, find out what changes the objects that the message names so often.",
+			" (10,000 changes or 32 MiB of them within 5 s), or one of them is too large for a slow network link. Nothing is lost, but Rulefleet reacts late to changes in this spoke.",
+		Remedy: "Nothing. If changes arrive late, find out what changes the objects that the message names so often, or which of them is so large.",
 	},
 	{
 		Name: v1alpha1.ReasonKubeconfigNotUsed, On: []string{connected},
@@ -77,7 +77,7 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonTooLarge, On: []string{connected, served, evaluating, ready},
 		Message: "the cache of the spoke is too large: 60,000,000 bytes; the limit is 50,331,648 …",
 		Meaning: "An answer of the spoke's API server, or the number or size of the spoke's objects, exceeds a limit." +
-			" Or an event of a watch did not arrive completely within 20 s. The message gives the value, the limit and, if" +
+			" Or an event of a watch did not arrive completely, and less than 1 KB/s of it arrived for 20 s. The message gives the value, the limit and, if" +
 			" there is one, the chart value that raises the limit. The rules in the spoke stay unchanged, and nothing is written to it. Rulefleet tries" +
 			" again after at most 20 s. On Evaluating, an answer of the Prometheus exceeds a limit. Then rules are still written, but" +
 			" it is unknown whether they are evaluated.",

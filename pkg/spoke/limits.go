@@ -139,14 +139,14 @@ type TooLargeError struct {
 	Flag string
 	// part means that a request for fewer objects may succeed.
 	part bool
-	// late means that an event did not arrive completely within eventTime; it has no Value.
+	// late means that an event arrived more slowly than leastRate for eventTime; it has no Value.
 	late bool
 }
 
 // Error implements error.
 func (e *TooLargeError) Error() string {
 	if e.late {
-		return e.What + " did not arrive completely within " + eventTime.String()
+		return fmt.Sprintf("%s did not arrive completely, and fewer than %d bytes per second of it arrived within %v", e.What, leastRate, eventTime)
 	}
 	p := message.NewPrinter(language.English)
 	bound := p.Sprintf("%d", e.Bound)

@@ -14,7 +14,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// eventTime is how long an event of a watch may take. An API server sends it at once.
+// eventTime is how long an event of a watch may be slower than leastRate. An API server sends it at once, but anyone who
+// can write objects in the spoke can make them large, and the link may be slow.
 const eventTime = 20 * time.Second
 
 // meter counts JSON while it is read. It does not parse, and takes the same time for any input. It counts what
@@ -174,7 +175,9 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	body.slow = newOverdue(m.what, body.ReadCloser, tell) // the context of a watch does not end
 	if resp.StatusCode == http.StatusOK {
-		resp.Body = newEventBody(req, body, t.paces)
+		events := newEventBody(req, body, t.paces)
+		body.slow.goesOn = events.pace.large
+		resp.Body = events
 	} else {
 		body.slow.start()
 	}
@@ -319,6 +322,7 @@ func (b *eventBody) read(p []byte) (int, error) {
 		return 0, b.slow.why(err)
 	}
 	n, err := b.ReadCloser.Read(p[:min(len(p), eventStep)])
+	b.slow.add(n)
 	kept, events, values, excess := b.add(p[:n])
 	if excess != nil {
 		return 0, b.end(excess)
@@ -360,14 +364,18 @@ func (b *eventBody) Close() error {
 	return b.ReadCloser.Close() //nolint:wrapcheck // a body is transparent
 }
 
-// overdue ends an answer or an event of a watch that has begun and does not complete in time. A nil overdue
-// does nothing.
+// overdue ends an answer or an event of a watch that has begun and does not complete in time, unless enough of it
+// arrives. A nil overdue does nothing.
 type overdue struct {
 	late *TooLargeError
 	fire func()
+	// goesOn is called when the time is over, but enough has arrived; it may be nil.
+	goesOn func()
 
 	mu    sync.Mutex
 	timer *time.Timer
+	// read is how many bytes have arrived since the time was started.
+	read  int
 	fired bool
 }
 
@@ -375,9 +383,9 @@ type overdue struct {
 func newOverdue(what string, body io.Closer, tell func(*TooLargeError)) *overdue {
 	o := &overdue{late: &TooLargeError{What: what, late: true}}
 	o.fire = func() {
-		o.mu.Lock()
-		o.fired = true
-		o.mu.Unlock()
+		if o.again() {
+			return
+		}
 		tell(o.late)
 		_ = body.Close()
 	}
@@ -389,8 +397,33 @@ func (o *overdue) start() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.timer == nil {
-		o.timer = time.AfterFunc(eventTime, o.fire)
+		o.read, o.timer = 0, time.AfterFunc(eventTime, o.fire)
 	}
+}
+
+// add notes bytes that arrived.
+func (o *overdue) add(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.read += n
+}
+
+// again starts the time again if it was stopped meanwhile, or if enough has arrived.
+func (o *overdue) again() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.timer == nil:
+		return true
+	case o.read < leastRate*int(eventTime/time.Second):
+		o.fired = true
+		return false
+	}
+	o.read, o.timer = 0, time.AfterFunc(eventTime, o.fire)
+	if o.goesOn != nil {
+		o.goesOn()
+	}
+	return true
 }
 
 // stop stops the time.

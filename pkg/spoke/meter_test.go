@@ -440,19 +440,23 @@ func TestEventsWithoutAnEnd(t *testing.T) {
 		code  int
 		sends func(i int) string // in each second
 		late  bool
+		shown bool // that an event takes long
 	}{
-		"quiet":               {200, func(int) string { return "" }, false},
-		"whole events":        {200, func(int) string { return event }, false},
-		"slow events":         {200, func(i int) string { return string(event[i%len(event)]) }, true}, // 28 s for each
-		"always within one":   {200, func(i int) string { return event[i%9+1:] + event[:(i+1)%9+1] }, false},
-		"one without an end":  {200, func(int) string { return "[" }, true},
-		"a refusal, in drips": {403, func(int) string { return " " }, true},
+		"quiet":               {200, func(int) string { return "" }, false, false},
+		"whole events":        {200, func(int) string { return event }, false, false},
+		"slow events":         {200, func(i int) string { return string(event[i%len(event)]) }, true, false}, // 28 s for each
+		"always within one":   {200, func(i int) string { return event[i%9+1:] + event[:(i+1)%9+1] }, false, false},
+		"one without an end":  {200, func(int) string { return "[" }, true, false},
+		"a large one":         {200, func(int) string { return "[" + strings.Repeat(" ", 2*leastRate) }, false, true},
+		"a refusal, in drips": {403, func(int) string { return " " }, true, false},
+		"a large refusal":     {403, func(int) string { return strings.Repeat(" ", 2*leastRate) }, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, w := io.Pipe()
 				var told error
-				next := metered{tell: func(e *TooLargeError) { told = e }, next: roundTrip(func(*http.Request) (*http.Response, error) {
+				ps := &paces{}
+				next := metered{paces: ps, tell: func(e *TooLargeError) { told = e }, next: roundTrip(func(*http.Request) (*http.Response, error) {
 					return &http.Response{StatusCode: tc.code, Header: http.Header{}, Body: r}, nil
 				})}
 				resp, err := next.RoundTrip(get(t.Context(), t, "https://spoke/api/v1/namespaces?watch=true"))
@@ -483,6 +487,9 @@ func TestEventsWithoutAnEnd(t *testing.T) {
 				}
 				if tc.late && took > eventTime+5*time.Second {
 					t.Errorf("it took %v", took)
+				}
+				if shown := ps.late(time.Now()); strings.Contains(shown, "namespaces arrive late, because one of them is so large") != tc.shown {
+					t.Errorf("it is shown that %q", shown)
 				}
 			})
 		})

@@ -27,7 +27,7 @@ func TestDisconnected(t *testing.T) {
 		"another's cluster":      {err: fmt.Errorf("x: %w", &DuplicateError{Other: "first"}), reason: v1alpha1.ReasonDuplicateCluster, contains: "spoke first"},
 		"too many objects":       {err: &TooLargeError{What: "the cache", Value: 2, Bound: 1, Unit: "bytes", Flag: memoryFlag}, reason: v1alpha1.ReasonTooLarge, contains: "the cache: 2 bytes; the limit is 1 (chart value spokeLimits.memory, --spoke-max-memory); the rules in the spoke stay unchanged; find out which objects"},
 		"a long answer":          {err: &TooLargeError{What: "the answer", Value: 2000, Bound: 1000, Unit: "bytes"}, reason: v1alpha1.ReasonTooLarge, contains: "the answer: 2,000 bytes; the limit is 1,000; the rules in the spoke stay unchanged; check which server"},
-		"a late event":           {err: &TooLargeError{What: "an event", late: true}, reason: v1alpha1.ReasonTooLarge, contains: "an event did not arrive completely within 20s; the rules in the spoke stay unchanged; check the network link"},
+		"a late event":           {err: &TooLargeError{What: "an event", late: true}, reason: v1alpha1.ReasonTooLarge, contains: "an event did not arrive completely, and fewer than 1000 bytes per second of it arrived within 20s; the rules in the spoke stay unchanged; check the network link"},
 		"a list that is stuck":   {err: &stuckError{kind: "Deployment"}, reason: v1alpha1.ReasonUnreachable, contains: "Deployments were being listed again, and a page of the list was not complete within 15s; check the network link"},
 		"the credential (401)":   {err: errUnauthorized, reason: v1alpha1.ReasonAuthFailed, contains: "401", answered: true},
 		"the permissions (403)":  {err: errForbidden, reason: v1alpha1.ReasonForbidden, contains: "RBAC", answered: true},

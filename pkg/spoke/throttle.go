@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"context"
+	"fmt"
 	"path"
 	"sync"
 	"time"
@@ -58,14 +59,18 @@ func (ps *paces) of(path string) *eventPace {
 func (ps *paces) late(now time.Time) string {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	first := ""
+	first, large := "", false
 	for at, p := range ps.byPath {
-		if kind := path.Base(at); p.late(now) && (first == "" || kind < first) {
-			first = kind
+		many, long := p.late(now)
+		if kind := path.Base(at); (many || long) && (first == "" || kind < first) {
+			first, large = kind, !many
 		}
 	}
-	if first == "" {
+	switch {
+	case first == "":
 		return ""
+	case large:
+		return fmt.Sprintf("changes of %s arrive late, because one of them is so large that the network link takes longer than %v for it; find out which object is that large in the spoke, and what slows down the link", first, eventTime)
 	}
 	return message.NewPrinter(language.English).Sprintf("changes of %s arrive late, because there are too many: at most %d of them, %d MiB and %d JSON values are read within %v; find out what changes these objects so often in the spoke",
 		first, maxEvents, maxEventBytes>>20, maxEventValues, eventSpan)
@@ -78,6 +83,8 @@ type eventPace struct {
 	mu sync.Mutex
 	// since is when the watches began to be slowed down, and last is when they were slowed down last.
 	since, last time.Time
+	// long is when an event was last found to take longer than eventTime.
+	long time.Time
 }
 
 // read notes what was read, and returns when the next read may begin.
@@ -107,10 +114,21 @@ func (p *eventPace) slowed(now time.Time) {
 	p.last = now
 }
 
-func (p *eventPace) late(now time.Time) bool {
+// large notes that an event takes longer than eventTime.
+func (p *eventPace) large() {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.last.Sub(p.since) >= lateShown && now.Sub(p.last) < lateOver
+	p.long = time.Now()
+}
+
+// late reports whether there have been too many events for some time, and whether one is too large for the link.
+func (p *eventPace) late(now time.Time) (many, long bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last.Sub(p.since) >= lateShown && now.Sub(p.last) < lateOver, now.Sub(p.long) < lateOver
 }
 
 // pause returns at a time, or with an error when ctx ends.
