@@ -76,7 +76,7 @@ func (d Delivery) fault(ar *v1alpha1.AlertRule, row *v1alpha1.ClusterStatus) str
 	case !d.Registered:
 	case row.Rule != "" && row.Rule != d.Row.Rule && (!d.Down || !d.Stale(row.Rule)):
 		return "the object in the spoke is " + d.Row.Rule
-	case d.Down && d.Silent && row.Phase != v1alpha1.PhasePending:
+	case d.Down && d.Silent && row.Phase != v1alpha1.PhasePending && (row.Rule == "" || row.Rule == d.Row.Rule):
 		return "the spoke has said nothing about this AlertRule"
 	case d.Down && row.Reason == "":
 		return "the spoke does not answer"
