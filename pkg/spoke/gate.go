@@ -30,8 +30,8 @@ type Identity interface {
 // the identity has been read again.
 //
 // Another cluster can answer at the same address after a connection was lost, and over a new connection.
-// Behind a proxy, it can do so after a request without an answer, an answer that broke off, or an answer that
-// says that there is no server (502, 503, 504). A write is held when its connection is known, which includes a
+// Behind a proxy, it can do so after a request without an answer, also if the HTTP client repeats it by itself,
+// an answer that broke off, or an answer that says that there is no server (502, 503, 504). A write is held when its connection is known, which includes a
 // connection dialed for the write or for a retry of the HTTP client.
 //
 // Two cases are not covered; recheck detects them later. A proxy that terminates TLS can switch to another
@@ -231,8 +231,9 @@ func (g *gate) send(req *http.Request, next http.RoundTripper, aside, apart bool
 		return resp, began, err //nolint:wrapcheck // a transport is transparent
 	}
 	ctx, cancel := context.WithCancel(req.Context())
-	h := &handling{gate: g, req: req, apart: apart, cancel: cancel}
-	resp, err = next.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: h.got})))
+	h := &handling{gate: g, req: req, aside: aside, apart: apart, cancel: cancel}
+	trace := &httptrace.ClientTrace{GotConn: h.got, GotFirstResponseByte: h.begins}
+	resp, err = next.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, trace)))
 	if released := h.released.Load(); released != nil {
 		began = *released
 	}
@@ -241,7 +242,7 @@ func (g *gate) send(req *http.Request, next http.RoundTripper, aside, apart bool
 		if unsent := h.unsent.Load(); unsent != nil {
 			return nil, began, unsent
 		}
-		if !abandoned(req.Context(), aside) {
+		if !h.abandoned() {
 			g.doubt()
 		}
 		return nil, began, err //nolint:wrapcheck // a transport is transparent
@@ -249,7 +250,7 @@ func (g *gate) send(req *http.Request, next http.RoundTripper, aside, apart bool
 	if !aside && unavailable(resp.StatusCode) {
 		g.doubt()
 	}
-	resp.Body = &answerBody{ReadCloser: resp.Body, abandoned: func() bool { return abandoned(req.Context(), aside) }, broke: sync.OnceFunc(g.doubt), done: cancel}
+	resp.Body = &answerBody{ReadCloser: resp.Body, abandoned: h.abandoned, broke: sync.OnceFunc(g.doubt), done: cancel}
 	return resp, began, nil
 }
 
@@ -267,8 +268,11 @@ func abandoned(ctx context.Context, aside bool) bool {
 type handling struct {
 	gate   *gate
 	req    *http.Request
+	aside  bool
 	apart  bool
 	cancel context.CancelFunc
+	// line is the last connection that the request got.
+	line   atomic.Pointer[line]
 	unsent atomic.Pointer[unsentError]
 	// released is when a write was released.
 	released atomic.Pointer[time.Time]
@@ -277,7 +281,10 @@ type handling struct {
 // got holds a write once it has its connection.
 func (h *handling) got(info httptrace.GotConnInfo) {
 	l, multiplexed := lineOf(info.Conn)
-	h.gate.use(l, h.apart)
+	h.gate.use(l, h)
+	if h.line.Swap(l) != nil {
+		h.gate.doubt() // the HTTP client repeats the request, because it got no answer
+	}
 	if !writes(h.req) {
 		return
 	}
@@ -293,6 +300,18 @@ func (h *handling) got(info httptrace.GotConnInfo) {
 		_ = info.Conn.Close() // HTTP/1.1 can't send on a closed connection
 	}
 }
+
+// begins notes that the answer begins.
+func (h *handling) begins() {
+	h.gate.mu.Lock()
+	defer h.gate.mu.Unlock()
+	if l := h.line.Load(); l != nil {
+		l.unanswered = nil
+	}
+}
+
+// abandoned reports whether the caller ended the request for a reason of its own.
+func (h *handling) abandoned() bool { return abandoned(h.req.Context(), h.aside) }
 
 // writes reports whether a request could change something. A review of permissions is a POST but changes
 // nothing.
@@ -337,30 +356,39 @@ type line struct {
 	gate *gate
 	// used means that a request was sent over it, ended that no further one will be, apart that nothing is written over it.
 	used, ended, apart bool
-	// identity is the identity read over this connection. The gate's lock guards these four fields.
+	// identity is the identity read over this connection.
 	identity string
+	// unanswered is the request whose answer has not begun, of a connection apart. The gate's lock guards these five
+	// fields.
+	unanswered *handling
 }
 
 // use notes that a request goes over a connection. The first request is a reason for doubt. Dialing alone is
 // not: the HTTP client dials for several requests at once and uses one of the connections. Nor is a connection apart,
 // over which nothing is written.
-func (g *gate) use(l *line, apart bool) {
+func (g *gate) use(l *line, h *handling) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !apart && (l == nil || !l.used) {
+	if !h.apart && (l == nil || !l.used) {
 		g.doubts++
 	}
-	if l != nil {
-		l.used, l.apart = true, apart
+	if l == nil {
+		return
+	}
+	l.used, l.apart = true, h.apart
+	if h.apart {
+		l.unanswered = h
 	}
 }
 
 // lose notes that a connection is lost. A connection apart says nothing between its requests: a proxy may close it after
-// each of them. Its loss during a request is a failure of that request.
+// each of them. Its loss before an answer is a reason for doubt at once, because the HTTP client then repeats the request
+// by itself.
 func (g *gate) lose(l *line) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l.used && !l.apart && !l.ended {
+	silent := !l.used || (l.apart && (l.unanswered == nil || l.unanswered.abandoned()))
+	if !silent && !l.ended {
 		g.doubts++
 	}
 	l.ended = true

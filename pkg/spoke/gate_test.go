@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"slices"
 	"strings"
 	"sync"
@@ -384,7 +385,7 @@ func TestGateKnowsConnectionsApart(t *testing.T) {
 	if x.gate.knows(l) || x.gate.inDoubt() {
 		t.Error("a connection that is not used yet is a reason to doubt, or is trusted")
 	}
-	x.gate.use(l, false)
+	x.gate.use(l, &handling{})
 	if x.gate.knows(l) || !x.gate.inDoubt() {
 		t.Error("what was just dialed is trusted")
 	}
@@ -662,18 +663,30 @@ func TestAddressOfProbesLeadsBack(t *testing.T) {
 	}
 }
 
-// A connection that was used and is lost is a reason for doubt, unless nothing is written over it.
+// A connection that was used and is lost is a reason for doubt. That of probes is one only if a probe is not answered.
 func TestGateOfLostConnections(t *testing.T) {
-	for name, tc := range map[string]struct{ used, apart, want bool }{
-		"used":             {used: true, want: true},
-		"not used":         {},
-		"used, of a probe": {used: true, apart: true},
+	for name, tc := range map[string]struct{ used, apart, answered, ended, want bool }{
+		"used":                         {used: true, want: true},
+		"not used":                     {},
+		"of a probe that was answered": {used: true, apart: true, answered: true},
+		"of a probe without an answer": {used: true, apart: true, want: true},
+		"of a probe that was ended":    {used: true, apart: true, ended: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newCrossing(t, false)
 			l := &line{gate: x.gate}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			h := &handling{gate: x.gate, req: httptest.NewRequestWithContext(ctx, http.MethodGet, "/version", http.NoBody), apart: tc.apart}
+			h.line.Store(l)
 			if tc.used {
-				x.gate.use(l, tc.apart)
+				x.gate.use(l, h)
+			}
+			if tc.answered {
+				h.begins()
+			}
+			if tc.ended {
+				cancel()
 			}
 			if err := x.gate.Settle(t.Context()); err != nil {
 				t.Fatal(err)
@@ -683,6 +696,73 @@ func TestGateOfLostConnections(t *testing.T) {
 				t.Errorf("the identity is in doubt: %v", is)
 			}
 		})
+	}
+}
+
+// The HTTP client repeats a probe whose connection is lost before an answer, over a new connection. Before and after that
+// is answered, the identity is read before the next write.
+func TestGateOfARepeatedProbe(t *testing.T) {
+	for name, answers := range map[string]bool{"not answered": false, "answered": true} {
+		t.Run(name, func(t *testing.T) {
+			x := newCrossing(t, true)
+			if err := errors.Join(x.probe(t.Context()), x.write(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			x.here.seen()
+			again, release := make(chan struct{}), make(chan struct{})
+			answer := sync.OnceFunc(func() { close(release) })
+			defer answer()
+			x.here.answerBy(func(http.ResponseWriter, *http.Request) {
+				x.here.answerBy(func(w http.ResponseWriter, r *http.Request) {
+					x.here.answerBy(nil)
+					close(again)
+					<-release
+					x.here.ServeHTTP(w, r)
+				})
+				panic(http.ErrAbortHandler)
+			})
+			probed := make(chan error, 1)
+			go func() { probed <- x.probe(t.Context()) }()
+			<-again
+			if answers {
+				answer()
+				if err := <-probed; err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := x.write(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if reads, _, _ := x.here.seen(); reads != 1 {
+				t.Errorf("the identity was read %d times", reads)
+			}
+		})
+	}
+}
+
+// A proxy refuses a stream of HTTP/2: the HTTP client repeats the request over the same connection.
+func TestGateOfARefusedStream(t *testing.T) {
+	x := newCrossing(t, true)
+	l := &line{gate: x.gate}
+	for attempts, want := range map[int]bool{1: false, 2: true} {
+		x.gate.use(l, &handling{})
+		if err := x.gate.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next := roundTrip(func(req *http.Request) (*http.Response, error) {
+			for range attempts {
+				httptrace.ContextClientTrace(req.Context()).GotConn(httptrace.GotConnInfo{Conn: l})
+			}
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		})
+		resp, _, err := x.gate.send(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody), next, false, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if is := x.gate.inDoubt(); is != want {
+			t.Errorf("after %d attempts, the identity is in doubt: %v", attempts, is)
+		}
 	}
 }
 
