@@ -1,3 +1,6 @@
+// Schedules can be repeated: see exploreSpoke.
+//go:debug randseednop=0
+
 package spoke
 
 import (
@@ -7,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
+	"math/rand" //nolint:depguard // client-go's jitter uses its global source
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -33,8 +38,20 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/explore"
 )
 
-// An informer's errors would wait for each other by a clock that is not the bubble's.
-func init() { utilruntime.ErrorHandlers = nil } //nolint:reassign // before any informer reads it
+// In a bubble, whose clock begins in the year 2000, an informer's errors would wait for those outside.
+func init() {
+	outside := utilruntime.ErrorHandlers
+	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{ //nolint:reassign // before any informer reads it
+		func(ctx context.Context, err error, msg string, keysAndValues ...any) {
+			if time.Now().Year() < 2020 {
+				return
+			}
+			for _, handle := range outside {
+				handle(ctx, err, msg, keysAndValues...)
+			}
+		},
+	}
+}
 
 // exploration is a Provider with a spoke whose address breaks, and leads to another cluster, at random.
 type exploration struct {
@@ -120,6 +137,7 @@ var certificate = sync.OnceValue(func() tls.Certificate {
 func exploreSpoke(s *explore.Script) *exploration {
 	e := &exploration{Script: s, accepts: newAcceptor(), changed: make(chan struct{}), opened: -1}
 	e.http2, e.proxied = rapid.Bool().Draw(s.T, "HTTP/2"), rapid.Bool().Draw(s.T, "proxied")
+	rand.Seed(rapid.Int64().Draw(s.T, "jitter")) //nolint:staticcheck // see the import
 	stands := func(uid types.UID) *standIn {
 		return &standIn{uid: uid, version: "1000", grants: []authorizationv1.ResourceRule{allowed("*", "*", "*")}}
 	}
@@ -171,7 +189,7 @@ func (e *exploration) end() {
 	synctest.Wait()
 }
 
-// remaining returns a goroutine of the schedule that still runs, or "".
+// remaining returns another goroutine of this bubble that still runs, or "".
 func remaining() string {
 	text := make([]byte, 4<<20)
 	stacks := strings.Split(string(text[:runtime.Stack(text, true)]), "\n\n")
@@ -183,6 +201,26 @@ func remaining() string {
 		}
 	}
 	return ""
+}
+
+// The text of runtime.Stack says which goroutines are in a bubble.
+func TestRemaining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if stack := remaining(); stack != "" {
+			t.Errorf("this should not run: %s", stack)
+		}
+		release := make(chan struct{})
+		go func() { <-release }()
+		synctest.Wait()
+		if stack := remaining(); !strings.Contains(stack, "TestRemaining") {
+			t.Errorf("got %q", stack)
+		}
+		close(release)
+		synctest.Wait()
+		if stack := remaining(); stack != "" {
+			t.Errorf("this has ended: %s", stack)
+		}
+	})
 }
 
 // Engage implements multicluster.Aware.
@@ -231,7 +269,10 @@ func (e *exploration) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 // faults are what may be wrong with requests. Those that are marked are reasons to read the identity again.
-var faults = map[string]bool{"no answer": false, "truncated": true, "503": true, "500": false, "429": false, "403": false}
+var faults = map[string]bool{"no answer": false, "truncated": true, truncatedOnce: true, "503": true, "500": false, "429": false, "403": false}
+
+// truncatedOnce hits one request.
+const truncatedOnce = "truncated once"
 
 // scopes are the requests that a fault may hit.
 var scopes = []string{"all", "all but probes", "probes", "identity", "lists", "writes"}
@@ -289,6 +330,9 @@ func (e *exploration) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.reads++
 		e.doubt, line.identified = "", true
 	}
+	if fault == truncatedOnce {
+		e.fault = ""
+	}
 	e.mu.Unlock()
 	e.answer(w, r, to, fault)
 }
@@ -298,7 +342,7 @@ const throttle = 20 * time.Second
 
 func (e *exploration) answer(w http.ResponseWriter, r *http.Request, to *standIn, fault string) {
 	switch code, _ := strconv.Atoi(fault); {
-	case fault == "truncated":
+	case fault == "truncated", fault == truncatedOnce:
 		w.Header().Set("Content-Length", "100")
 		_, _ = io.WriteString(w, `{"kind":`)
 		panic(http.ErrAbortHandler)
@@ -431,7 +475,7 @@ func (e *exploration) broken() []string {
 // The operations.
 
 func (e *exploration) requestsFail(*rapid.T) {
-	fault := rapid.SampledFrom([]string{"no answer", "truncated", "503", "500", "429", "403"}).Draw(e.T, "fault")
+	fault := rapid.SampledFrom(slices.Sorted(maps.Keys(faults))).Draw(e.T, "fault")
 	of := rapid.SampledFrom(scopes).Draw(e.T, "of")
 	e.Say("from now on: %s, to %s", fault, of)
 	e.set(func() { e.fault, e.of = fault, of })
