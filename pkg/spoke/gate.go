@@ -51,7 +51,9 @@ type gate struct {
 	served string
 	// doubts counts the reasons for doubt. settled is the count when found was last read.
 	doubts, settled uint64
-	found           string
+	// failures are those reasons that are no new or lost connections.
+	failures uint64
+	found    string
 }
 
 // attempts is how often the identity is read for one write, because a connection can be lost between the read
@@ -91,11 +93,19 @@ func (g *gate) serve(identity string) {
 	g.served = identity
 }
 
-// doubt notes a reason for doubt.
+// doubt notes a request that failed, which is a reason for doubt.
 func (g *gate) doubt() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.doubts++
+	g.failures++
+}
+
+// failed returns how many requests failed.
+func (g *gate) failed() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.failures
 }
 
 // inDoubt reports whether there was a reason for doubt since the identity was last read.
@@ -196,9 +206,15 @@ func (g *gate) hold(ctx context.Context, l *line, multiplexed bool) error {
 		if !g.inDoubt() {
 			return nil
 		}
-		// This read is not shared, because no other read is as recent. A proxy may close the connection after each
-		// answer, so that doubt never ends.
-		return g.Confirm(ctx)
+		// These reads are not shared, because no other read is as recent. A proxy may close the connection after each
+		// answer, so that doubt never ends, but it does not let a request fail each time.
+		for range attempts {
+			before := g.failed()
+			if err := g.Confirm(ctx); err != nil || g.failed() == before {
+				return err
+			}
+		}
+		return errUnsettled
 	}
 	for range attempts {
 		if g.knows(l) {

@@ -766,6 +766,37 @@ func TestGateOfARefusedStream(t *testing.T) {
 	}
 }
 
+// A request fails while the identity is read for a write: what was read may be older than the failure.
+func TestGateOfAFailureMeanwhile(t *testing.T) {
+	for protocol, http2 := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			x := newCrossing(t, http2)
+			x.lose(t)
+			reads, release := make(chan struct{}), make(chan struct{})
+			x.here.answerBy(func(w http.ResponseWriter, _ *http.Request) {
+				x.here.answerBy(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+				close(reads)
+				<-release
+				_ = json.NewEncoder(w).Encode(map[string]any{"metadata": map[string]any{"uid": x.here.uid}})
+			})
+			outcome := make(chan error, 1)
+			go func() { outcome <- x.write(t.Context()) }()
+			<-reads
+			if x.get(t.Context()) == nil {
+				t.Error("no request failed")
+			}
+			x.swap()
+			close(release)
+			if err := <-outcome; !isIdentity(err) {
+				t.Errorf("got %v", err)
+			}
+			if _, writes, _ := x.there.seen(); len(writes) > 0 {
+				t.Errorf("it got %v", writes)
+			}
+		})
+	}
+}
+
 // Confirm reads the identity even if there is no doubt.
 func TestGateConfirm(t *testing.T) {
 	x := newCrossing(t, true)
