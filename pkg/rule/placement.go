@@ -26,8 +26,8 @@ type Cluster struct {
 	RuleLabels map[string]string
 	// Suspended is true if nothing may be written to the spoke.
 	Suspended bool
-	// Tenants are spec.tenants of its SpokeCluster: the namespaces of the hub whose AlertRules it takes. Tenant
-	// is the namespace of the AlertRule in question, or nil for the operator's own two, which are always taken.
+	// Tenants are spec.tenants of its SpokeCluster: the namespaces of the hub whose sources it takes. Tenant
+	// is the namespace of the source in question, or nil for the operator's own two, which are always taken.
 	Tenants *v1alpha1.TenantSelection
 	Tenant  *Tenant
 	// AdoptHubIDs are the ids of the former hubs whose PrometheusRules this hub takes over.
@@ -76,25 +76,26 @@ func ByLabels(s v1alpha1.ClusterSelection, name string) bool {
 		!slices.Contains(s.Names, v1alpha1.ClusterName(name))
 }
 
-// PlacedIn reports whether an AlertRule belongs in a spoke: its placement selects the spoke, the spoke takes
-// AlertRules of its namespace, and the rule is enabled there. It returns an error for an invalid selector.
-func PlacedIn(r *v1alpha1.AlertRule, c Cluster) (bool, error) {
+// PlacedIn reports whether a source belongs in a spoke: its placement selects the spoke, the spoke takes
+// sources of its namespace, and it is enabled there. It returns an error for an invalid selector.
+func PlacedIn(s Source, c Cluster) (bool, error) {
 	for _, decide := range []func() (bool, error){
-		func() (bool, error) { return Places(r.Spec.Placement, c) },
+		func() (bool, error) { return Places(s.GetPlacement(), c) },
 		c.Takes,
 	} {
 		if placed, err := decide(); err != nil || !placed {
 			return false, err
 		}
 	}
-	return StateIn(r, c) != v1alpha1.Disabled, nil
+	return StateIn(s, c) != v1alpha1.Disabled, nil
 }
 
-// StateIn returns the state of an AlertRule in one spoke: that of the first override that selects the
+// StateIn returns the state of a source in one spoke: that of the first override that selects the
 // spoke and sets a state, or else its own.
-func StateIn(r *v1alpha1.AlertRule, c Cluster) v1alpha1.State {
-	for i := range r.Spec.Overrides {
-		o := &r.Spec.Overrides[i]
+func StateIn(s Source, c Cluster) v1alpha1.State {
+	overrides := s.GetOverrides()
+	for i := range overrides {
+		o := &overrides[i]
 		if o.State == "" {
 			continue
 		}
@@ -102,12 +103,12 @@ func StateIn(r *v1alpha1.AlertRule, c Cluster) v1alpha1.State {
 			return o.State
 		}
 	}
-	return r.Spec.State
+	return s.GetState()
 }
 
-// MaybeEnabled reports whether there can be a spoke in which an AlertRule is enabled.
-func MaybeEnabled(r *v1alpha1.AlertRule) bool {
-	return r.Spec.State != v1alpha1.Disabled || slices.ContainsFunc(r.Spec.Overrides, func(o v1alpha1.Override) bool {
+// MaybeEnabled reports whether there can be a spoke in which a source is enabled.
+func MaybeEnabled(s Source) bool {
+	return s.GetState() != v1alpha1.Disabled || slices.ContainsFunc(s.GetOverrides(), func(o v1alpha1.Override) bool {
 		return o.State == v1alpha1.Enabled
 	})
 }

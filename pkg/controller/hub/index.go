@@ -83,10 +83,10 @@ func templateKeys(o client.Object) []string {
 	return nil
 }
 
-// Generated reports whether a template generated the AlertRule.
-func Generated(r *v1alpha1.AlertRule) bool {
-	return r.Labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue &&
-		r.Labels[v1alpha1.TemplateLabel] != "" && r.Spec.WorkloadRef != nil
+// Generated reports whether a template generated the source.
+func Generated(s rule.Source) bool {
+	labels := s.GetLabels()
+	return labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue && labels[v1alpha1.TemplateLabel] != "" && s.GetWorkloadRef() != nil
 }
 
 // GeneratedFor returns the AlertRules that templates generated for a workload.

@@ -43,36 +43,36 @@ func NewPlaces(reader client.Reader, limit int, exempt ...string) *Places {
 }
 
 // Waits returns why an AlertRule is not accepted, or nil if it has a place.
-func (p *Places) Waits(ctx context.Context, ar *v1alpha1.AlertRule) (*rule.Invalid, error) {
-	if !p.limits(ar.Namespace) {
+func (p *Places) Waits(ctx context.Context, source rule.Source) (*rule.Invalid, error) {
+	if !p.limits(source.GetNamespace()) {
 		return nil, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s, err := p.of(ctx, ar.Namespace)
-	if err != nil || s.held[ar.Name] {
+	s, err := p.of(ctx, source.GetNamespace())
+	if err != nil || s.held[source.GetName()] {
 		return nil, err
 	}
 	// One without an event may be gone by now, so it gets no place here.
-	if _, waits := s.waiting[ar.Name]; !waits && (had(ar) || len(s.held) < p.limit) {
+	if _, waits := s.waiting[source.GetName()]; !waits && (had(source) || len(s.held) < p.limit) {
 		return nil, nil
 	}
 	return &rule.Invalid{
 		Reason: v1alpha1.ReasonLimitExceeded, Field: "metadata.namespace",
-		Message: fmt.Sprintf("namespace %s has the maximum of %d AlertRules (chart value tenants.maxRules); this one waits until another one is deleted, and the oldest one that waits is next", ar.Namespace, p.limit),
+		Message: fmt.Sprintf("namespace %s has the maximum of %d AlertRules (chart value tenants.maxRules); this one waits until another one is deleted, and the oldest one that waits is next", source.GetNamespace(), p.limit),
 	}, nil
 }
 
 // Saw gives a new AlertRule a place if there is one. It must be called for each in the order of their creation.
-func (p *Places) Saw(ctx context.Context, ar *v1alpha1.AlertRule) error {
-	if !p.limits(ar.Namespace) {
+func (p *Places) Saw(ctx context.Context, source rule.Source) error {
+	if !p.limits(source.GetNamespace()) {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s, err := p.of(ctx, ar.Namespace)
+	s, err := p.of(ctx, source.GetNamespace())
 	if err == nil {
-		p.assign(s, ar)
+		p.assign(s, source)
 	}
 	return err
 }
@@ -137,20 +137,22 @@ func (p *Places) of(ctx context.Context, namespace string) (*space, error) {
 	return s, nil
 }
 
-func (p *Places) assign(s *space, ar *v1alpha1.AlertRule) {
-	if _, waits := s.waiting[ar.Name]; waits || s.held[ar.Name] {
+func (p *Places) assign(s *space, source rule.Source) {
+	name := source.GetName()
+	if _, waits := s.waiting[name]; waits || s.held[name] {
 		return
 	}
-	if had(ar) || len(s.held) < p.limit {
-		s.held[ar.Name] = true
+	if had(source) || len(s.held) < p.limit {
+		s.held[name] = true
 		return
 	}
-	s.waiting[ar.Name] = ar.CreationTimestamp
+	s.waiting[name] = source.GetCreationTimestamp()
 }
 
-// had reports whether an AlertRule had a place when its status was written last.
-func had(ar *v1alpha1.AlertRule) bool {
-	c := apimeta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionAccepted)
+// had reports whether a source had a place when its status was written last.
+func had(source rule.Source) bool {
+	conditions, _ := source.GetStatus()
+	c := apimeta.FindStatusCondition(conditions, v1alpha1.ConditionAccepted)
 	return c != nil && c.Reason != v1alpha1.ReasonLimitExceeded
 }
 

@@ -250,7 +250,7 @@ func (w *Witness) Seen(uid types.UID, c rule.Cluster) suspect.Seen {
 		}
 		switch o := v.Object.(type) {
 		case *v1alpha1.AlertRule:
-			seen.Rules = append(seen.Rules, o)
+			seen.Sources = append(seen.Sources, o)
 		case *v1alpha1.AlertRuleTemplate:
 			seen.Templates = append(seen.Templates, o)
 		}

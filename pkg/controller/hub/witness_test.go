@@ -114,21 +114,21 @@ func TestWitnessRules(t *testing.T) {
 	was, is := ruleMade("1", defined), ruleMade("1", defined)
 	is.Spec.Expr = "up == 1"
 	w.sawUpdated(was, is)
-	if seen := w.Seen("1", c); len(seen.Rules) != 0 {
-		t.Errorf("what no decision reads is remembered: %+v", seen.Rules)
+	if seen := w.Seen("1", c); len(seen.Sources) != 0 {
+		t.Errorf("what no decision reads is remembered: %+v", seen.Sources)
 	}
 	is.Spec.Overrides = []v1alpha1.Override{{State: v1alpha1.Disabled}}
 	w.sawUpdated(was, is)
 	is2 := is.DeepCopy()
 	is2.Spec.State, is2.Spec.Placement.Names = v1alpha1.Disabled, []v1alpha1.ClusterName{"s"}
 	w.sawUpdated(is, is2)
-	if seen := w.Seen("1", c); len(seen.Rules) != 2 || len(seen.Rules[1].Spec.Overrides) != 1 || len(seen.Templates) != 0 {
-		t.Errorf("seen were %+v", seen.Rules)
+	if seen := w.Seen("1", c); len(seen.Sources) != 2 || len(seen.Sources[1].GetOverrides()) != 1 || len(seen.Templates) != 0 {
+		t.Errorf("seen were %+v", seen.Sources)
 	}
 	tpl, changed := &v1alpha1.AlertRuleTemplate{}, &v1alpha1.AlertRuleTemplate{}
 	tpl.UID, changed.UID, changed.Spec.State = "2", "2", v1alpha1.Disabled
 	w.sawUpdated(tpl, changed)
-	if seen := w.Seen("2", c); len(seen.Templates) != 1 || len(seen.Rules) != 0 {
+	if seen := w.Seen("2", c); len(seen.Templates) != 1 || len(seen.Sources) != 0 {
 		t.Errorf("seen were %+v", seen)
 	}
 }
@@ -143,20 +143,20 @@ func TestWitnessRulesOfAFormerSpoke(t *testing.T) {
 		return ar
 	}
 	w.sawUpdated(versioned("5", v1alpha1.Enabled), versioned("10", v1alpha1.Disabled))
-	if seen := w.Seen("1", c); len(seen.Rules) != 1 {
-		t.Errorf("seen were %+v", seen.Rules)
+	if seen := w.Seen("1", c); len(seen.Sources) != 1 {
+		t.Errorf("seen were %+v", seen.Sources)
 	}
 	sc := member("s", "again", "")
-	if seen := w.Seen("1", *ClusterOf(sc)); len(seen.Rules) != 0 {
-		t.Errorf("with a SpokeCluster that was not seen: %+v", seen.Rules)
+	if seen := w.Seen("1", *ClusterOf(sc)); len(seen.Sources) != 0 {
+		t.Errorf("with a SpokeCluster that was not seen: %+v", seen.Sources)
 	}
 	for _, version := range []string{"20", "40"} { // another controller may see a later one
 		sc.ResourceVersion = version
 		w.sawCreated(sc)
 	}
 	w.sawUpdated(versioned("10", v1alpha1.Disabled), versioned("30", v1alpha1.Enabled))
-	if seen := w.Seen("1", *ClusterOf(sc)); len(seen.Rules) != 1 || seen.Rules[0].Spec.State != v1alpha1.Disabled {
-		t.Errorf("seen were %+v", seen.Rules)
+	if seen := w.Seen("1", *ClusterOf(sc)); len(seen.Sources) != 1 || seen.Sources[0].GetState() != v1alpha1.Disabled {
+		t.Errorf("seen were %+v", seen.Sources)
 	}
 }
 
@@ -192,11 +192,11 @@ func TestWitnessReplaced(t *testing.T) {
 	w.sawUpdated(was, is)
 	w.sawDeleted(is)
 	w.sawCreated(ruleMade("2", defined))
-	if seen := w.Seen("2", c); len(seen.Rules) != 2 || seen.Rules[0].Spec.State != v1alpha1.Disabled || seen.Rules[1].Spec.State != "" {
-		t.Errorf("seen were %+v", seen.Rules)
+	if seen := w.Seen("2", c); len(seen.Sources) != 2 || seen.Sources[0].GetState() != v1alpha1.Disabled || seen.Sources[1].GetState() != "" {
+		t.Errorf("seen were %+v", seen.Sources)
 	}
-	if seen := w.Seen("1", c); len(seen.Rules) != 0 {
-		t.Errorf("of the former one: %+v", seen.Rules)
+	if seen := w.Seen("1", c); len(seen.Sources) != 0 {
+		t.Errorf("of the former one: %+v", seen.Sources)
 	}
 	w.sawDeleted(member("s", "5", "gold"))
 	w.sawCreated(member("s", "6", "silver"))
@@ -229,7 +229,7 @@ func TestWitnessIsBounded(t *testing.T) {
 		if got := w.Deleted(AlertRules, key, kindOfTime(defined)); got != want {
 			t.Errorf("deletion %d: %v", n, got)
 		}
-		if got := len(w.Seen(types.UID(fmt.Sprint(n)), c).Rules) > 0; got != want {
+		if got := len(w.Seen(types.UID(fmt.Sprint(n)), c).Sources) > 0; got != want {
 			t.Errorf("version %d: %v", n, got)
 		}
 	}
@@ -241,7 +241,7 @@ func TestWitnessBefore(t *testing.T) {
 	var order []string
 	note := func(_ context.Context, _ spoke.WorkQueue, versions ...client.Object) {
 		deleted := w.Deleted(AlertRules, Key(versions[0]), kindOfTime(defined))
-		order = append(order, fmt.Sprint(len(versions), deleted, len(w.Seen("1", c).Rules)))
+		order = append(order, fmt.Sprint(len(versions), deleted, len(w.Seen("1", c).Sources)))
 	}
 	h := w.Before(spoke.OnEvent(note))
 	was, is := ruleMade("1", defined), ruleMade("1", defined)

@@ -6,7 +6,6 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 
-	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 )
@@ -40,8 +39,8 @@ func KeepMark(desired, existing *monitoringv1.PrometheusRule, c rule.Cluster, o 
 // KeepNamespace keeps a PrometheusRule that belongs into the evaluator's namespace in its present
 // namespace while the choice of the evaluator is open. If several objects claim to be the rule's, the
 // oldest one counts, because others may be copies.
-func KeepNamespace(desired *monitoringv1.PrometheusRule, ar *v1alpha1.AlertRule, claimed []*monitoringv1.PrometheusRule, c rule.Cluster, o Options) {
-	if !Anywhere(ar, o) || !evaluation.Undecided(&c) {
+func KeepNamespace(desired *monitoringv1.PrometheusRule, s rule.Source, claimed []*monitoringv1.PrometheusRule, c rule.Cluster, o Options) {
+	if !Anywhere(s, o) || !evaluation.Undecided(&c) {
 		return
 	}
 	ours := slices.DeleteFunc(slices.Clone(claimed), func(p *monitoringv1.PrometheusRule) bool {

@@ -38,29 +38,66 @@ type Options struct {
 	Tenancy rule.Tenancy
 }
 
-// TargetNamespace returns the namespace of a rule's PrometheusRule in a spoke.
-func TargetNamespace(r *v1alpha1.AlertRule, c rule.Cluster, o Options) string {
+// TargetNamespace returns the namespace of a source's PrometheusRule in a spoke.
+func TargetNamespace(s rule.Source, c rule.Cluster, o Options) string {
+	w := s.GetWorkloadRef()
 	switch {
-	case r.Spec.RuleNamespace != "":
-		return string(r.Spec.RuleNamespace)
-	case r.Spec.WorkloadRef != nil:
-		return string(r.Spec.WorkloadRef.Namespace)
-	case !Anywhere(r, o):
-		return r.Namespace
+	case s.GetRuleNamespace() != "":
+		return string(s.GetRuleNamespace())
+	case w != nil:
+		return string(w.Namespace)
+	case !Anywhere(s, o):
+		return s.GetNamespace()
 	}
-	return cmp.Or(evaluation.OnlyNamespace(&c), o.RuleNamespace, r.Namespace)
+	return cmp.Or(evaluation.OnlyNamespace(&c), o.RuleNamespace, s.GetNamespace())
 }
 
-// Anywhere reports whether nothing in a rule determines the namespace that it is about. Its
+// Anywhere reports whether nothing in a source determines the namespace that it is about. Its
 // PrometheusRule goes into the namespace of the spoke's Prometheus.
-func Anywhere(r *v1alpha1.AlertRule, o Options) bool {
-	return r.Spec.RuleNamespace == "" && r.Spec.WorkloadRef == nil && r.Namespace == o.AdminNamespace
+func Anywhere(s rule.Source, o Options) bool {
+	return s.GetRuleNamespace() == "" && s.GetWorkloadRef() == nil && s.GetNamespace() == o.AdminNamespace
 }
 
-// Render returns the PrometheusRule of an AlertRule for one spoke in which it is enabled. The rule has
-// passed validation.Rule. An error is an *Invalid that explains why it can't be rendered for this spoke, such
+// Render returns the PrometheusRule of a source for one spoke in which it is enabled. The source has
+// passed validation. An error is an *Invalid that explains why it can't be rendered for this spoke, such
 // as a label that its SpokeCluster lacks.
-func Render(r *v1alpha1.AlertRule, c rule.Cluster, o Options) (*monitoringv1.PrometheusRule, error) {
+func Render(s rule.Source, c rule.Cluster, o Options) (*monitoringv1.PrometheusRule, error) {
+	groups, err := groupsOf(s, c, o)
+	if err != nil {
+		return nil, err
+	}
+	labels := objectLabels(s, c, o)
+	object := &monitoringv1.PrometheusRule{
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: monitoring.GroupName + "/" + monitoringv1.Version,
+			Kind:       monitoringv1.PrometheusRuleKind,
+		},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   TargetNamespace(s, c, o),
+			Name:        rule.ObjectName(o.HubID, s.GetNamespace(), s.GetName()),
+			Labels:      labels,
+			Annotations: objectAnnotations(s, labels),
+		},
+		Spec: monitoringv1.PrometheusRuleSpec{Groups: groups},
+	}
+	if bad := checkObjectSize(object); bad != nil {
+		return nil, bad
+	}
+	return object, nil
+}
+
+// groupsOf returns the rules of a source for one spoke. This is where kinds of sources differ.
+func groupsOf(s rule.Source, c rule.Cluster, o Options) ([]monitoringv1.RuleGroup, error) {
+	switch s := s.(type) {
+	case *v1alpha1.AlertRule:
+		return alertOf(s, c, o)
+	default:
+		return nil, fmt.Errorf("rendering %s %s/%s: unknown kind of sources", s.SourceKind(), s.GetNamespace(), s.GetName())
+	}
+}
+
+// alertOf returns the group with the alert of an AlertRule.
+func alertOf(r *v1alpha1.AlertRule, c rule.Cluster, o Options) ([]monitoringv1.RuleGroup, error) {
 	e := effective(r, c)
 	alert, bad := placeholder.ForCluster(c.Name, c.Labels).Alert(e.alert)
 	if bad != nil {
@@ -84,45 +121,28 @@ func Render(r *v1alpha1.AlertRule, c rule.Cluster, o Options) (*monitoringv1.Pro
 	if bad := compat.CheckChosen(alert, c); bad != nil {
 		return nil, e.blame(bad)
 	}
-	labels := objectLabels(r, c, o)
-	object := &monitoringv1.PrometheusRule{
-		TypeMeta: metav1.TypeMeta{
-			APIVersion: monitoring.GroupName + "/" + monitoringv1.Version,
-			Kind:       monitoringv1.PrometheusRuleKind,
-		},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace:   TargetNamespace(r, c, o),
-			Name:        rule.ObjectName(o.HubID, r.Namespace, r.Name),
-			Labels:      labels,
-			Annotations: objectAnnotations(r, labels),
-		},
-		Spec: monitoringv1.PrometheusRuleSpec{Groups: []monitoringv1.RuleGroup{{
-			// Stable: Prometheus keeps an alert's "for" under group and alert names.
-			Name:     r.Namespace + "/" + r.Name,
-			Interval: duration[monitoringv1.Duration](alert.Interval),
-			Rules: []monitoringv1.Rule{{
-				Alert:         alert.Alert,
-				Expr:          intstr.FromString(alert.Expr),
-				For:           duration[monitoringv1.Duration](alert.For),
-				KeepFiringFor: duration[monitoringv1.NonEmptyDuration](alert.KeepFiringFor),
-				Labels:        ruleLabels(r, alert, c, o),
-				Annotations:   plainMap(alert.Annotations),
-			}},
-		}}},
-	}
-	if bad := checkObjectSize(object); bad != nil {
-		return nil, bad
-	}
-	return object, nil
+	return []monitoringv1.RuleGroup{{
+		// Stable: Prometheus keeps an alert's "for" under group and alert names.
+		Name:     r.Namespace + "/" + r.Name,
+		Interval: duration[monitoringv1.Duration](alert.Interval),
+		Rules: []monitoringv1.Rule{{
+			Alert:         alert.Alert,
+			Expr:          intstr.FromString(alert.Expr),
+			For:           duration[monitoringv1.Duration](alert.For),
+			KeepFiringFor: duration[monitoringv1.NonEmptyDuration](alert.KeepFiringFor),
+			Labels:        ruleLabels(r, alert, c, o),
+			Annotations:   plainMap(alert.Annotations),
+		}},
+	}}, nil
 }
 
 // objectLabels returns the labels of the PrometheusRule itself: those of the hub, spec.ruleLabels of
 // the SpokeCluster, and those that the spoke's evaluators need in addition.
-func objectLabels(r *v1alpha1.AlertRule, c rule.Cluster, o Options) map[string]string {
+func objectLabels(s rule.Source, c rule.Cluster, o Options) map[string]string {
 	out := rule.WithKeys(maps.Clone(c.RuleLabels), map[string]string{
 		v1alpha1.ManagedByLabel:     v1alpha1.ManagedByValue,
 		v1alpha1.HubLabel:           o.HubID,
-		v1alpha1.AlertRuleHashLabel: rule.Hash(r.Namespace, r.Name),
+		v1alpha1.AlertRuleHashLabel: rule.Hash(s.GetNamespace(), s.GetName()),
 	}, rule.OwnLabels)
 	needed, _ := evaluation.DemandedLabels(&c, out)
 	maps.Copy(out, needed)
@@ -130,8 +150,8 @@ func objectLabels(r *v1alpha1.AlertRule, c rule.Cluster, o Options) map[string]s
 }
 
 // objectAnnotations returns the annotations of the PrometheusRule itself, which has these labels.
-func objectAnnotations(r *v1alpha1.AlertRule, labels map[string]string) map[string]string {
-	out := map[string]string{v1alpha1.AlertRuleAnnotation: r.Namespace + "/" + r.Name}
+func objectAnnotations(s rule.Source, labels map[string]string) map[string]string {
+	out := map[string]string{v1alpha1.AlertRuleAnnotation: s.GetNamespace() + "/" + s.GetName()}
 	rule.NoteExtra(out, labels)
 	return out
 }

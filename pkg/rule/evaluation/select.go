@@ -174,10 +174,10 @@ func enforces(e *rule.Evaluator, o *monitoringv1.PrometheusRule) bool {
 }
 
 // CheckEnforced reports a selected rule that an enforcedNamespaceLabel restricts to a namespace that
-// it is not about, so that it would never fire. anywhere is true if the AlertRule is in the admin
+// it is not about, so that it would never fire. anywhere is true if the source is in the admin
 // namespace and names no namespace. If one evaluator is enough and one leaves the rule unchanged, the
 // others no longer count.
-func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.PrometheusRule, anywhere bool) {
+func (s *Selection) CheckEnforced(source rule.Source, o *monitoringv1.PrometheusRule, anywhere bool) {
 	if s.Reason != "" {
 		return
 	}
@@ -186,7 +186,7 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 	for _, e := range s.By {
 		about, other := "", false
 		if enforces(e, o) {
-			about, other = otherNamespace(ar, o, e.EnforcedNamespaceLabel)
+			about, other = otherNamespace(source, o, e.EnforcedNamespaceLabel)
 		}
 		if !enforces(e, o) || !other && !anywhere {
 			free = append(free, e)
@@ -214,8 +214,8 @@ func (s *Selection) CheckEnforced(ar *v1alpha1.AlertRule, o *monitoringv1.Promet
 
 // otherNamespace reports whether a rule is about another namespace than that of its PrometheusRule,
 // according to its workload or to the selectors of its expression.
-func otherNamespace(ar *v1alpha1.AlertRule, o *monitoringv1.PrometheusRule, label string) (about string, other bool) {
-	if w := ar.Spec.WorkloadRef; w != nil && string(w.Namespace) != o.Namespace {
+func otherNamespace(source rule.Source, o *monitoringv1.PrometheusRule, label string) (about string, other bool) {
+	if w := source.GetWorkloadRef(); w != nil && string(w.Namespace) != o.Namespace {
 		return string(w.Namespace), true
 	}
 	for _, g := range o.Spec.Groups {

@@ -17,8 +17,8 @@ import (
 // Seen contains former versions of the objects on which a decision depends. A running manager saw the
 // change from each of them to the next.
 type Seen struct {
-	// Rules are former versions of the AlertRule, and Templates are those of the template.
-	Rules     []*v1alpha1.AlertRule
+	// Sources are former versions of the source, and Templates are those of the template.
+	Sources   []rule.Source
 	Templates []*v1alpha1.AlertRuleTemplate
 	// Spokes are former states of the SpokeCluster.
 	Spokes []FormerSpoke
@@ -40,16 +40,16 @@ func Absent(made, kindSince time.Time, witnessed bool) bool {
 	return !made.After(kindSince) && !witnessed
 }
 
-// Unplaced reports whether the removal of a rule's object from a cluster in which it is not
+// Unplaced reports whether the removal of a source's object from a cluster in which it is not
 // placed is suspect: other labels could place it there, the object is not younger than the
 // SpokeCluster that lacks these labels, and no change was seen that explains the removal. The same holds for
 // labels of the namespace on the hub.
-func Unplaced(made time.Time, r *v1alpha1.AlertRule, c rule.Cluster, seen Seen) bool {
+func Unplaced(made time.Time, s rule.Source, c rule.Cluster, seen Seen) bool {
 	since := c.Created
 	if c.Tenant != nil && c.ByTenantLabels(c.Tenant.Name) && c.Tenant.Created.After(since) {
 		since = c.Tenant.Created
 	}
-	return !made.After(since) && placeable(r, c.Name) && !seen.Placed(r, c)
+	return !made.After(since) && placeable(s, c.Name) && !seen.Placed(s, c)
 }
 
 // Unmatched is the same for an AlertRule from a template that does not match its workload.
@@ -63,10 +63,10 @@ func Unmatched(made, templateSince time.Time, t *v1alpha1.AlertRuleTemplate, w t
 	return (remade || unlabeled) && !seen.matched(t, w)
 }
 
-// placeable reports whether there are labels with which a cluster would have a rule.
-func placeable(r *v1alpha1.AlertRule, name string) bool {
-	return selectable(r.Spec.Placement, name) && slices.ContainsFunc(possibleStates(r, name), func(s v1alpha1.State) bool {
-		return s != v1alpha1.Disabled
+// placeable reports whether there are labels with which a cluster would have a source.
+func placeable(s rule.Source, name string) bool {
+	return selectable(s.GetPlacement(), name) && slices.ContainsFunc(possibleStates(s, name), func(state v1alpha1.State) bool {
+		return state != v1alpha1.Disabled
 	})
 }
 
@@ -76,12 +76,13 @@ func selectable(s v1alpha1.ClusterSelection, name string) bool {
 	return s.Selector != nil || slices.Contains(s.Names, v1alpha1.ClusterName(name))
 }
 
-// possibleStates returns the states that a rule can have in a cluster of that name, with any labels.
+// possibleStates returns the states that a source can have in a cluster of that name, with any labels.
 // As in StateIn, the first override that selects the cluster decides.
-func possibleStates(r *v1alpha1.AlertRule, name string) []v1alpha1.State {
+func possibleStates(s rule.Source, name string) []v1alpha1.State {
 	var states []v1alpha1.State
-	for i := range r.Spec.Overrides {
-		o := &r.Spec.Overrides[i]
+	overrides := s.GetOverrides()
+	for i := range overrides {
+		o := &overrides[i]
 		if o.State == "" || !selectable(o.ClusterSelection, name) {
 			continue
 		}
@@ -90,7 +91,7 @@ func possibleStates(r *v1alpha1.AlertRule, name string) []v1alpha1.State {
 			return states
 		}
 	}
-	return append(states, r.Spec.State)
+	return append(states, s.GetState())
 }
 
 // matchable reports whether there are labels of the cluster with which a template would match a
@@ -105,16 +106,16 @@ func matchable(t *v1alpha1.AlertRuleTemplate, w templating.Workload) bool {
 	return err == nil && matches
 }
 
-// Placed reports whether a state was seen in which a rule was placed in a cluster.
-func (s Seen) Placed(r *v1alpha1.AlertRule, c rule.Cluster) bool {
+// Placed reports whether a state was seen in which a source was placed in a cluster.
+func (s Seen) Placed(source rule.Source, c rule.Cluster) bool {
 	clusters := s.clusters(c)
 	for _, left := range s.Left {
 		left.Tenant = c.Tenant
 		clusters = append(clusters, left)
 	}
-	return slices.ContainsFunc(append([]*v1alpha1.AlertRule{r}, s.Rules...), func(r *v1alpha1.AlertRule) bool {
+	return slices.ContainsFunc(append([]rule.Source{source}, s.Sources...), func(source rule.Source) bool {
 		return slices.ContainsFunc(clusters, func(c rule.Cluster) bool {
-			placed, err := rule.PlacedIn(r, c)
+			placed, err := rule.PlacedIn(source, c)
 			return err == nil && placed
 		})
 	})

@@ -89,14 +89,14 @@ func TestSuspectUnplaced(t *testing.T) {
 		"an override without a state":          {rule: placed(byName("other"), "", stateOf(byTier("gold"), ""))},
 		"the label was seen to go":             {rule: goldRule, seen: Seen{Spokes: labeled(silver, gold)}},
 		"another label was seen to go":         {rule: goldRule, seen: Seen{Spokes: labeled(silver)}, want: true},
-		"the placement was seen to change":     {rule: goldRule, seen: Seen{Rules: []*v1alpha1.AlertRule{placed(byName("s"), "")}}},
+		"the placement was seen to change":     {rule: goldRule, seen: Seen{Sources: []rule.Source{placed(byName("s"), "")}}},
 		"the state was seen to change": {
 			rule: placed(byName("s"), v1alpha1.Disabled, stateOf(byTier("gold"), v1alpha1.Enabled)),
-			seen: Seen{Rules: []*v1alpha1.AlertRule{placed(byName("s"), "")}},
+			seen: Seen{Sources: []rule.Source{placed(byName("s"), "")}},
 		},
-		"a change that was not it": {rule: goldRule, seen: Seen{Rules: []*v1alpha1.AlertRule{placed(byTier("silver"), "")}}, want: true},
+		"a change that was not it": {rule: goldRule, seen: Seen{Sources: []rule.Source{placed(byTier("silver"), "")}}, want: true},
 		"rule and label were seen to change": {
-			rule: placed(byTier("bronze"), ""), seen: Seen{Rules: []*v1alpha1.AlertRule{goldRule}, Spokes: labeled(gold)},
+			rule: placed(byTier("bronze"), ""), seen: Seen{Sources: []rule.Source{goldRule}, Spokes: labeled(gold)},
 		},
 		"the spoke's former name was seen to go": {rule: goldRule, seen: Seen{Left: []rule.Cluster{{Name: "former", Labels: gold}}}},
 		"another name was seen to go":            {rule: goldRule, seen: Seen{Left: []rule.Cluster{{Name: "former", Labels: silver}}}, want: true},

@@ -30,9 +30,14 @@ func New(o Options) *Validator {
 	return &Validator{options: o, answers: lru.New(maxRemembered)}
 }
 
-// Validate returns the first error in an AlertRule, or nil.
-func (v *Validator) Validate(r *v1alpha1.AlertRule) *rule.Invalid {
-	return remembered(v, "rule", r.UID, r.Generation, func() *rule.Invalid { return Rule(r, v.options) })
+// Validate returns the first error in a source, or nil.
+func (v *Validator) Validate(s rule.Source) *rule.Invalid {
+	return remembered(v, s.SourceKind(), s.GetUID(), s.GetGeneration(), func() *rule.Invalid {
+		if r, ok := s.(*v1alpha1.AlertRule); ok {
+			return Rule(r, v.options)
+		}
+		return rule.NewInvalid("kind", "unknown kind of sources: %s", s.SourceKind())
+	})
 }
 
 // Warnings returns warnings about a valid AlertRule.
