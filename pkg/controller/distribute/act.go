@@ -2,24 +2,20 @@ package distribute
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
@@ -42,111 +38,109 @@ const (
 	// refusalRetry is worldRetry for a rule that the spoke's API server found invalid: its
 	// CustomResourceDefinition or the rule has to change.
 	refusalRetry = 10 * time.Minute
-	// maxMessage bounds the text of a spoke's answer in a status, in bytes.
-	maxMessage = 512
 )
 
-// act carries out a plan: it writes first, and deletes only when the write is complete.
-func (r *Reconciler) act(ctx context.Context, t *task, plan delivery.Plan) (reconcile.Result, error) {
-	r.noteTerminating(t, plan)
-	wait, err := r.brake(ctx, t, plan)
-	if err != nil {
-		return reconcile.Result{}, err
+// act carries out a plan, if what the hub's API server has confirms it: it writes first, and deletes only when the
+// write is complete.
+func (r *Reconciler) act(ctx context.Context, o *observation, plan delivery.Plan) (outcome, error) {
+	if wait, err := r.confirm(ctx, o, plan); err != nil || wait > 0 {
+		return after(wait), err
 	}
-	done, result, err := r.put(ctx, t, plan)
+	r.noteTerminating(o, plan)
+	wait, err := r.brake(ctx, o, plan)
+	if err != nil {
+		return outcome{}, err
+	}
+	out, done, err := r.put(ctx, o, plan)
 	if done {
-		r.done(t)
+		r.done(o)
 	}
 	if !done || wait > 0 {
-		result.RequeueAfter = interval.Soonest(result.RequeueAfter, wait)
-		return result, err
+		out.RequeueAfter = interval.Soonest(out.RequeueAfter, wait)
+		return out, err
 	}
-	for _, o := range plan.Delete {
-		if result, err := r.remove(ctx, t, o); err != nil || result.RequeueAfter > 0 {
-			return result, err
+	for _, p := range plan.Delete {
+		removed, err := r.remove(ctx, o, p)
+		if removed.verdict.finding == noNews {
+			removed.verdict = out.verdict
+		}
+		if err != nil || removed.RequeueAfter > 0 {
+			return removed, err
 		}
 	}
-	return result, nil
+	return out, nil
 }
 
 // put creates or updates the PrometheusRule. It returns false if that is not complete.
-func (r *Reconciler) put(ctx context.Context, t *task, plan delivery.Plan) (done bool, result reconcile.Result, err error) {
+func (r *Reconciler) put(ctx context.Context, o *observation, plan delivery.Plan) (out outcome, done bool, err error) {
 	if plan.Action != delivery.Create {
-		r.hidden.forget(t.req)
+		r.notes.edit(o.req, func(n *note) { n.hidden = 0 })
 	}
 	switch plan.Action {
 	case delivery.Create:
-		if ready, err := r.namespaceReady(ctx, t); err != nil || !ready {
-			return false, reconcile.Result{}, err
+		if lacks, ready, err := r.namespaceReady(ctx, o); err != nil || !ready {
+			return outcome{verdict: lacks}, false, err
 		}
-		return r.send(ctx, t, plan)
+		return r.send(ctx, o, plan)
 	case delivery.Update:
-		return r.send(ctx, t, plan)
-	case delivery.Conflict:
-		// It is left as it is. Its next event triggers another reconcile.
-		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonConflict, fmt.Sprintf(
-			"PrometheusRule %s in the spoke has the name of this rule, but not the labels %s=%s and %s=%s, so Rulefleet does not change it. Most likely, somebody removed them. Put them back, or delete the object in the spoke: Rulefleet then writes it again",
-			hub.Key(t.desired), v1alpha1.ManagedByLabel, v1alpha1.ManagedByValue, v1alpha1.HubLabel, t.desired.Labels[v1alpha1.HubLabel]))
-		return false, reconcile.Result{}, nil
+		return r.send(ctx, o, plan)
+	case delivery.Conflict: // its next event triggers another reconcile
+		return outcome{verdict: conflicts(o)}, false, nil
+	case delivery.Terminating: // its deletion triggers another reconcile
+		if left := r.notes.get(o.req).leftover; left != nil {
+			out.verdict = pending(left.Reason, left.Message)
+		}
+		return out, false, nil
 	case delivery.Suspended:
-		phase := v1alpha1.PhasePending
-		if t.existing != nil {
-			phase = v1alpha1.PhaseApplied
-		}
-		message := "the AlertRule is suspended: this rule is not changed in the spoke; to resume, set spec.suspend of the AlertRule to false"
-		if t.cluster.Suspended {
-			message = "SpokeCluster " + t.spoke.Name + " is suspended: nothing is written to the spoke; to resume, set spec.suspend of the SpokeCluster to false"
-		}
-		r.report(ctx, t, phase, v1alpha1.ReasonSuspended, message)
+		out.verdict = suspended(o)
 	case delivery.Mutated:
-		r.mutated(ctx, t)
-	case delivery.Terminating:
-		if row, left := r.leftovers.of(t.req); left {
-			r.report(ctx, t, v1alpha1.PhasePending, row.Reason, row.Message)
-		}
-		return false, reconcile.Result{}, nil // its deletion triggers another reconcile
+		out.verdict = mutated(o)
 	case delivery.Keep:
-		r.Contests.Stands(object(t, t.desired))
-		r.report(ctx, t, v1alpha1.PhaseApplied, "", "")
+		r.Contests.Stands(object(o, o.desired))
+		out.verdict = verdict{finding: asDesired}
 	default:
-		r.report(ctx, t, v1alpha1.PhasePending, "", "") // forgets the verdict: nothing should be there
+		out.verdict = verdict{finding: nowhere}
 	}
-	return true, reconcile.Result{}, nil
+	return out, true, nil
 }
 
-// namespaceReady reports whether the rule's namespace can take it. The namespace's own event triggers another
-// reconcile.
-func (r *Reconciler) namespaceReady(ctx context.Context, t *task) (bool, error) {
+// namespaceReady reports whether the rule's namespace can take it, or what it lacks. The namespace's own event
+// triggers another reconcile.
+func (r *Reconciler) namespaceReady(ctx context.Context, o *observation) (lacks verdict, ready bool, err error) {
 	// Wait before reading, to not miss an event in between.
-	key := namespaceKey{t.spoke.Name, t.desired.Namespace}
-	r.waiting.add(key, t.req)
-	ns := spoke.NamespaceMetadata()
-	switch err := t.spoke.Reader.Get(ctx, client.ObjectKey{Name: t.desired.Namespace}, ns); {
+	key := namespaceKey{o.spoke.Name, o.desired.Namespace}
+	r.notes.wait(key, o.req)
+	ns, missing := spoke.NamespaceMetadata(), ""
+	switch err := o.spoke.Reader.Get(ctx, client.ObjectKey{Name: key.namespace}, ns); {
 	case apierrors.IsNotFound(err):
-		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q not found in the spoke; create it there%s", t.desired.Namespace, r.orElsewhere(t)))
-		return false, nil
+		missing = "namespace %q not found in the spoke; create it there"
 	case err != nil:
-		r.waiting.drop(key, t.req)
-		return false, fmt.Errorf("reading namespace %s: %w", t.desired.Namespace, err)
+		r.notes.unwait(key, o.req)
+		return verdict{}, false, fmt.Errorf("reading namespace %s: %w", key.namespace, err)
 	case !ns.DeletionTimestamp.IsZero():
-		r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q is being deleted in the spoke; when it is gone, create it again%s", t.desired.Namespace, r.orElsewhere(t)))
-		return false, nil
+		missing = "namespace %q is being deleted in the spoke; when it is gone, create it again"
+	default:
+		r.notes.unwait(key, o.req)
+		return verdict{}, true, nil
 	}
-	r.waiting.drop(key, t.req)
-	return true, nil
+	message := fmt.Sprintf(missing, key.namespace)
+	if o.req.Namespace == r.Render.AdminNamespace {
+		message += ", or set spec.ruleNamespace of the AlertRule to another namespace"
+	}
+	return pending(v1alpha1.ReasonNamespaceMissing, message), false, nil
 }
 
 // send creates or updates the PrometheusRule, and checks the answer. It returns false if the spoke did not
 // accept it.
-func (r *Reconciler) send(ctx context.Context, t *task, plan delivery.Plan) (bool, reconcile.Result, error) {
-	write := r.writing(t, plan)
-	if wait := r.yield(ctx, t, write); wait > 0 {
-		return false, reconcile.Result{RequeueAfter: wait}, nil
+func (r *Reconciler) send(ctx context.Context, o *observation, plan delivery.Plan) (outcome, bool, error) {
+	write := r.writing(o, plan)
+	if out, yields := r.yield(ctx, o, write); yields {
+		return out, false, nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, writeTime(plan.Object))
 	defer cancel()
-	rules := t.spoke.Rules.MonitoringV1().PrometheusRules(plan.Object.Namespace)
-	key := objectKey{t.spoke.Name, hub.Key(plan.Object)}
+	rules := o.spoke.Rules.MonitoringV1().PrometheusRules(plan.Object.Namespace)
+	key := objectKey{o.spoke.Name, hub.Key(plan.Object)}
 	r.writes.Begin(key)
 	var got *monitoringv1.PrometheusRule
 	var err error
@@ -157,176 +151,138 @@ func (r *Reconciler) send(ctx context.Context, t *task, plan delivery.Plan) (boo
 	}
 	if err != nil {
 		r.writes.Failed(key)
-		if wait := r.lost(ctx, t, write, plan.Object.ResourceVersion, err); wait > 0 {
-			return false, reconcile.Result{RequeueAfter: wait}, nil
+		if out := r.lost(ctx, o, write, plan.Object.ResourceVersion, err); out.RequeueAfter > 0 {
+			return out, false, nil
 		}
-		result, err := r.refused(ctx, t, fmt.Errorf("%s PrometheusRule %s: %w", strings.ToLower(string(plan.Action)), hub.Key(plan.Object), err))
-		return false, result, err
+		out, err := r.refused(ctx, o, fmt.Errorf("%s PrometheusRule %s: %w", strings.ToLower(string(plan.Action)), hub.Key(plan.Object), err))
+		return out, false, err
 	}
 	r.writes.Wrote(key, got.ResourceVersion)
 	r.Contests.Wrote(write, got)
-	var result reconcile.Result
+	var out outcome
 	if plan.Action == delivery.Create {
 		// If it is deleted before the watch shows it, and the watch breaks, there is never an event.
-		result.RequeueAfter = r.writes.Pending(key)
+		out = after(r.writes.Pending(key))
 	}
-	t.existing = got
-	if delivery.Digest(got) != delivery.Digest(t.desired) {
-		r.remember(t.req, delivery.AnswerDigest(t.desired, got))
-		r.mutated(ctx, t)
-		return true, result, nil
+	o.existing = got
+	if delivery.Digest(got) != delivery.Digest(o.desired) {
+		r.remember(o, delivery.AnswerDigest(o.desired, got))
+		out.verdict = mutated(o)
+		return out, true, nil
 	}
-	r.remember(t.req, "")
-	r.report(ctx, t, v1alpha1.PhaseApplied, "", "")
-	r.Propagation.Applied(t.spoke.Name, t.req.NamespacedName, func(since time.Time) bool {
-		return r.Spokes.AwaySince(t.spoke.Name, since)
+	r.remember(o, "")
+	out.verdict = verdict{finding: asDesired}
+	r.Propagation.Applied(o.spoke.Name, o.req.NamespacedName, func(since time.Time) bool {
+		return r.Spokes.AwaySince(o.spoke.Name, since)
 	})
-	return true, result, nil
-}
-
-func (r *Reconciler) mutated(ctx context.Context, t *task) {
-	t.mutated = true
-	r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonMutated, fmt.Sprintf(
-		"the spoke changed PrometheusRule %s when it was written: most likely, a mutating webhook did so, or its CustomResourceDefinition is old and lacks a field."+
-			" Exclude PrometheusRules with label %s=%s from the webhook or, if it enforces security, the user %s, because anyone can set the label."+
-			" Or update the CustomResourceDefinition. Then delete the PrometheusRule, so that Rulefleet writes it again",
-		hub.Key(t.desired), v1alpha1.ManagedByLabel, v1alpha1.ManagedByValue, contest.SpokeUser))
-}
-
-// orElsewhere says how to use another namespace, if the AlertRule can set it.
-func (r *Reconciler) orElsewhere(t *task) string {
-	if t.rule.Namespace != r.Render.AdminNamespace {
-		return ""
-	}
-	return ", or set spec.ruleNamespace of the AlertRule to another namespace"
+	return out, true, nil
 }
 
 // remove deletes an object if it is unchanged since it was read.
-func (r *Reconciler) remove(ctx context.Context, t *task, o *monitoringv1.PrometheusRule) (reconcile.Result, error) {
-	write := r.removing(t, o)
-	if wait := r.yield(ctx, t, write); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
+func (r *Reconciler) remove(ctx context.Context, o *observation, p *monitoringv1.PrometheusRule) (outcome, error) {
+	write := r.removing(o, p)
+	if out, yields := r.yield(ctx, o, write); yields {
+		return out, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	key := objectKey{t.spoke.Name, hub.Key(o)}
+	key := objectKey{o.spoke.Name, hub.Key(p)}
 	r.writes.Begin(key)
-	err := t.spoke.Rules.MonitoringV1().PrometheusRules(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion},
+	err := o.spoke.Rules.MonitoringV1().PrometheusRules(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion},
 	})
 	if err == nil {
-		r.writes.Deleted(key, o.ResourceVersion)
+		r.writes.Deleted(key, p.ResourceVersion)
 		r.Contests.Wrote(write, nil)
-		r.remember(t.req, "")
-		return reconcile.Result{}, nil
+		r.notes.edit(o.req, func(n *note) { n.answer = "" })
+		return outcome{}, nil
 	}
 	r.writes.Failed(key)
 	switch {
 	case absent(err):
 		r.Contests.Stands(write.Object)
-		return reconcile.Result{}, nil
+		return outcome{}, nil
 	case apierrors.IsConflict(err) && !denied(err.Error()):
-		return reconcile.Result{RequeueAfter: max(r.lost(ctx, t, write, o.ResourceVersion, err), staleRetry)}, nil
+		out := r.lost(ctx, o, write, p.ResourceVersion, err)
+		out.RequeueAfter = max(out.RequeueAfter, staleRetry)
+		return out, nil
 	}
-	return r.unremoved(ctx, t, o, err)
+	return r.unremoved(o, p, err)
 }
 
-// refused handles a failed write: it reports the reason and returns when to retry.
-func (r *Reconciler) refused(ctx context.Context, t *task, err error) (reconcile.Result, error) {
-	reason, retry := verdict(err)
+// refused handles a failed write: it returns the reason, and when to retry.
+func (r *Reconciler) refused(ctx context.Context, o *observation, err error) (outcome, error) {
+	reason, retry := refusal(err)
 	switch reason {
 	case "":
-		if apierrors.IsAlreadyExists(err) && r.hidden.again(t.req) {
-			r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonError, words(fmt.Errorf(
-				"the spoke reports that the rule exists but does not list it; check whether a proxy or cache in front of its API server answers instead: %w", err)))
-			retry = r.Intervals.Of(worldRetry)
+		if !apierrors.IsAlreadyExists(err) || r.notes.edit(o.req, func(n *note) { n.hidden++ }).hidden < hiddenTries {
+			return after(retry), nil
 		}
-		return reconcile.Result{RequeueAfter: retry}, nil
+		out := after(r.Intervals.Of(worldRetry))
+		out.verdict = pending(v1alpha1.ReasonError, words(fmt.Errorf(
+			"the spoke reports that the rule exists but does not list it; check whether a proxy or cache in front of its API server answers instead: %w", err)))
+		return out, nil
 	case v1alpha1.ReasonUnreachable:
 		// The spoke's own condition shows it; the row stays.
-		return reconcile.Result{}, err
+		return outcome{}, err
 	case v1alpha1.ReasonError:
-		r.report(ctx, t, v1alpha1.PhasePending, reason, explain(reason, err))
 		if hangs(err) {
-			r.reportBehind(ctx, t)
+			r.reportBehind(ctx, o)
 		}
-		return reconcile.Result{}, err
+		return outcome{verdict: pending(reason, explain(reason, err))}, err
 	}
-	r.report(ctx, t, v1alpha1.PhasePending, reason, explain(reason, err))
-	return reconcile.Result{RequeueAfter: r.Intervals.Of(retry), Priority: new(queue.Behind)}, nil
+	out := r.behind(retry)
+	out.verdict = pending(reason, explain(reason, err))
+	return out, nil
 }
 
-// verdict classifies the error of a create or an update. The reason is "" if the cache was behind. A retry of
-// 0 means the queue's backoff.
-func verdict(err error) (reason string, retry time.Duration) {
-	var answer apierrors.APIStatus
-	switch {
-	case hangs(err):
-		return v1alpha1.ReasonError, 0
-	case !errors.As(err, &answer):
-		return v1alpha1.ReasonUnreachable, 0
-	case denied(err.Error()): // first, because a webhook may return any reason or none
-		return v1alpha1.ReasonRejected, worldRetry
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return "", staleRetry
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return v1alpha1.ReasonNamespaceMissing, worldRetry
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		return v1alpha1.ReasonRejected, refusalRetry
-	case outOfQuota(err):
-		return v1alpha1.ReasonQuotaExceeded, worldRetry
-	case apierrors.IsForbidden(err):
-		return v1alpha1.ReasonForbidden, worldRetry
-	case apierrors.IsNotFound(err):
-		return missing(answer.Status())
-	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsServiceUnavailable(err), answer.Status().Code == http.StatusBadGateway:
-		return v1alpha1.ReasonUnreachable, 0
+// unremoved handles a deletion that failed: it notes the reason, and returns when to retry.
+func (r *Reconciler) unremoved(o *observation, p *monitoringv1.PrometheusRule, err error) (outcome, error) {
+	reason, retry := refusal(err)
+	err = fmt.Errorf("deleting PrometheusRule %s: %w", hub.Key(p), err)
+	switch reason {
+	case v1alpha1.ReasonUnreachable:
+		return outcome{}, err // the spoke's own condition shows it
+	case "": // no answer to a deletion
+		reason, retry = v1alpha1.ReasonError, 0
 	}
-	return v1alpha1.ReasonError, 0
+	r.noteLeftover(o, p, reason, "the spoke still has a rule that is to be removed: "+explain(reason, err))
+	if retry == 0 {
+		return outcome{}, err
+	}
+	return r.behind(retry), nil
 }
 
-// denied reports whether an admission webhook or policy denied the request.
-func denied(message string) bool {
-	return (strings.Contains(message, "admission webhook ") && strings.Contains(message, " denied the request")) ||
-		(strings.Contains(message, "ValidatingAdmissionPolicy ") && strings.Contains(message, " denied request"))
+// behind returns an outcome that waits for a person in the spoke, with the lowest priority.
+func (r *Reconciler) behind(retry time.Duration) outcome {
+	return outcome{Result: reconcile.Result{RequeueAfter: r.Intervals.Of(retry), Priority: new(queue.Behind)}}
 }
 
-// missing returns what was not found (404): the namespace, the object, the resource itself, or something that
-// is not the API server's to say.
-func missing(s metav1.Status) (reason string, retry time.Duration) {
-	switch body, unexpected := unexpectedAnswer(s); {
-	case unexpected && body != notServed:
-		return v1alpha1.ReasonError, 0
-	case unexpected, s.Details == nil:
-		return v1alpha1.ReasonCRDMissing, worldRetry
-	case s.Details.Kind == "namespaces":
-		return v1alpha1.ReasonNamespaceMissing, worldRetry
+// noteTerminating remembers an object that is being deleted, but that finalizers keep. Prometheus still loads it. If
+// nothing is to be deleted, nothing else is left.
+func (r *Reconciler) noteTerminating(o *observation, plan delivery.Plan) {
+	for _, p := range o.claimed {
+		if p.DeletionTimestamp != nil && rule.Owned(p, r.Render.HubID) {
+			r.noteLeftover(o, p, v1alpha1.ReasonError, fmt.Sprintf(
+				"PrometheusRule %s is being deleted in the spoke, but its finalizers keep it (%s). Find out which controller set them, and why it does not remove them",
+				hub.Key(p), strings.Join(p.Finalizers, ", ")))
+			return
+		}
 	}
-	return "", staleRetry // it was deleted, and the cache was behind
+	if len(plan.Delete) == 0 {
+		r.notes.edit(o.req, func(n *note) { n.leftover = nil })
+	}
 }
 
-// notServed is what kube-apiserver answers about a path of a resource that it does not serve (404).
-const notServed = "404 page not found"
-
-// unexpectedAnswer returns the body of an answer that is no Status of an API, and whether it is one.
-func unexpectedAnswer(s metav1.Status) (body string, unexpected bool) {
-	if s.Details == nil {
-		return "", false
+// noteLeftover remembers why a spoke does not delete an object. Other words for the same reason are not news: a spoke
+// could change them with each attempt.
+func (r *Reconciler) noteLeftover(o *observation, p *monitoringv1.PrometheusRule, reason, message string) {
+	row := &v1alpha1.ClusterStatus{
+		Name: v1alpha1.ClusterName(o.spoke.Name), Phase: v1alpha1.PhasePending, Reason: reason, Rule: hub.Key(p).String(), Message: clip(message),
 	}
-	i := slices.IndexFunc(s.Details.Causes, func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
-	if i < 0 {
-		return "", false
-	}
-	return strings.TrimSpace(s.Details.Causes[i].Message), true
-}
-
-// words returns the error text of a spoke, clipped.
-func words(err error) string { return spoke.Clip(err.Error(), maxMessage-len("…")) }
-
-// clip bounds a message.
-func clip(s string) string {
-	if len(s) <= maxMessage {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
+	r.notes.edit(o.req, func(n *note) {
+		if n.leftover == nil || n.leftover.Reason != row.Reason || n.leftover.Rule != row.Rule {
+			n.leftover = row
+		}
+	})
 }

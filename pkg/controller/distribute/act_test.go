@@ -107,7 +107,7 @@ func TestVerdict(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, err := range []error{tc.err, fmt.Errorf("create PrometheusRule namespaces/namespaces: %w", tc.err)} {
-				if reason, retry := verdict(err); reason != tc.reason || retry != tc.retry {
+				if reason, retry := refusal(err); reason != tc.reason || retry != tc.retry {
 					t.Errorf("%v is %q, %s, want %q, %s", err, reason, retry, tc.reason, tc.retry)
 				}
 			}
@@ -149,43 +149,43 @@ func TestClip(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	ns := func(name string) namespaceKey { return namespaceKey{"s", name} }
 	for name, tc := range map[string]struct {
-		do   func(w *waiting)
+		do   func(n *notes)
 		take namespaceKey
 		want []string
 		left int
 	}{
-		"nobody":         {do: func(*waiting) {}, take: ns("a")},
-		"one":            {do: func(w *waiting) { w.add(ns("a"), request("s", "r")) }, take: ns("a"), want: []string{"r"}},
-		"the same twice": {do: func(w *waiting) { w.add(ns("a"), request("s", "r")); w.add(ns("a"), request("s", "r")) }, take: ns("a"), want: []string{"r"}},
-		"two":            {do: func(w *waiting) { w.add(ns("a"), request("s", "r")); w.add(ns("a"), request("s", "q")) }, take: ns("a"), want: []string{"q", "r"}},
-		"for another":    {do: func(w *waiting) { w.add(ns("b"), request("s", "r")) }, take: ns("a"), left: 1},
+		"nobody":         {do: func(*notes) {}, take: ns("a")},
+		"one":            {do: func(n *notes) { n.wait(ns("a"), request("s", "r")) }, take: ns("a"), want: []string{"r"}},
+		"the same twice": {do: func(n *notes) { n.wait(ns("a"), request("s", "r")); n.wait(ns("a"), request("s", "r")) }, take: ns("a"), want: []string{"r"}},
+		"two":            {do: func(n *notes) { n.wait(ns("a"), request("s", "r")); n.wait(ns("a"), request("s", "q")) }, take: ns("a"), want: []string{"q", "r"}},
+		"for another":    {do: func(n *notes) { n.wait(ns("b"), request("s", "r")) }, take: ns("a"), left: 1},
 		"in another spoke": {
-			do: func(w *waiting) {
-				w.add(namespaceKey{"t", "a"}, request("t", "r"))
+			do: func(n *notes) {
+				n.wait(namespaceKey{"t", "a"}, request("t", "r"))
 			},
 			take: ns("a"), left: 1,
 		},
-		"dropped":           {do: func(w *waiting) { w.add(ns("a"), request("s", "r")); w.drop(ns("a"), request("s", "r")) }, take: ns("a")},
-		"another dropped":   {do: func(w *waiting) { w.add(ns("a"), request("s", "r")); w.drop(ns("a"), request("s", "q")) }, take: ns("a"), want: []string{"r"}},
-		"dropped by nobody": {do: func(w *waiting) { w.drop(ns("a"), request("s", "r")) }, take: ns("a")},
+		"dropped":           {do: func(n *notes) { n.wait(ns("a"), request("s", "r")); n.unwait(ns("a"), request("s", "r")) }, take: ns("a")},
+		"another dropped":   {do: func(n *notes) { n.wait(ns("a"), request("s", "r")); n.unwait(ns("a"), request("s", "q")) }, take: ns("a"), want: []string{"r"}},
+		"dropped by nobody": {do: func(n *notes) { n.unwait(ns("a"), request("s", "r")) }, take: ns("a")},
 		"taken, they don't wait any more": {
-			do:   func(w *waiting) { w.add(ns("a"), request("s", "r")); w.take(ns("a")) },
+			do:   func(n *notes) { n.wait(ns("a"), request("s", "r")); n.take(ns("a")) },
 			take: ns("a"),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var w waiting
-			tc.do(&w)
+			n := newNotes()
+			tc.do(&n)
 			var got []string
-			for _, req := range w.take(tc.take) {
+			for _, req := range n.take(tc.take) {
 				got = append(got, req.Name)
 			}
 			slices.Sort(got)
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
-			if len(w.keys) != tc.left {
-				t.Errorf("%d are left, want %d", len(w.keys), tc.left)
+			if len(n.waiting) != tc.left {
+				t.Errorf("%d are left, want %d", len(n.waiting), tc.left)
 			}
 		})
 	}

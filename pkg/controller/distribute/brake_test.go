@@ -168,7 +168,7 @@ func TestHolds(t *testing.T) {
 		}
 	}
 	w.sync()
-	if keys, err := w.holds(t.Context(), &task{spoke: w.spoke}); keys.Len() != 2 || err != nil {
+	if keys, err := w.holds(t.Context(), &observation{spoke: w.spoke}); keys.Len() != 2 || err != nil {
 		t.Errorf("got %v, %v", keys, err)
 	}
 }

@@ -141,26 +141,26 @@ func TestOldKnowledgeOfAnExpression(t *testing.T) {
 }
 
 func TestSameAim(t *testing.T) {
-	in := func(namespace string) *task {
-		return &task{rule: &v1alpha1.AlertRule{}, desired: &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}}
+	in := func(namespace string) *observation {
+		return &observation{source: &v1alpha1.AlertRule{}, desired: &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}}
 	}
 	other := in("shop")
 	other.meant = "another expression"
 	adopting := in("shop")
 	adopting.cluster.AdoptHubIDs = []string{"former"}
 	for name, tc := range map[string]struct {
-		a, b *task
+		a, b *observation
 		want bool
 	}{
 		"the same":              {in("shop"), in("shop"), true},
 		"another namespace":     {in("shop"), in("monitoring"), false},
 		"another expression":    {in("shop"), other, false},
 		"a former hub's":        {in("shop"), adopting, false},
-		"not placed":            {in("shop"), &task{rule: &v1alpha1.AlertRule{}}, false},
-		"not placed, both":      {&task{rule: &v1alpha1.AlertRule{}}, &task{rule: &v1alpha1.AlertRule{}}, true},
-		"gone":                  {&task{}, &task{}, true},
-		"not placed, and gone":  {&task{rule: &v1alpha1.AlertRule{}}, &task{}, false},
-		"gone, and it is there": {&task{}, in("shop"), false},
+		"not placed":            {in("shop"), &observation{source: &v1alpha1.AlertRule{}}, false},
+		"not placed, both":      {&observation{source: &v1alpha1.AlertRule{}}, &observation{source: &v1alpha1.AlertRule{}}, true},
+		"gone":                  {&observation{}, &observation{}, true},
+		"not placed, and gone":  {&observation{source: &v1alpha1.AlertRule{}}, &observation{}, false},
+		"gone, and it is there": {&observation{}, in("shop"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if sameAim(tc.a, tc.b) != tc.want || sameAim(tc.b, tc.a) != tc.want {

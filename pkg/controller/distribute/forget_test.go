@@ -38,7 +38,7 @@ func TestForget(t *testing.T) {
 			w.want("create shop")
 		},
 		"a predecessor that is waited for": func(w *world) {
-			w.waiting.add(namespaceKey{spoke: "former"}, request("s", "down"))
+			w.notes.wait(namespaceKey{spoke: "former"}, request("s", "down"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,9 +50,8 @@ func TestForget(t *testing.T) {
 				t.Fatal("nothing is remembered")
 			}
 			other := request("other", "down")
-			w.answers[other] = "x"
-			w.hidden.again(other)
-			w.waiting.add(namespaceKey{"other", "later"}, other)
+			w.notes.edit(other, func(n *note) { n.answer, n.hidden = "x", 1 })
+			w.notes.wait(namespaceKey{"other", "later"}, other)
 			w.writes.Begin(objectKey{"other", types.NamespacedName{Name: "x"}})
 			before := len(remembered("other"))
 			w.Reconciler.Forget("s")

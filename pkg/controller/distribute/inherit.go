@@ -7,6 +7,7 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -25,72 +26,67 @@ const successorRetry = 5 * time.Second
 // a template generated for the predecessor are deleted when their successors are in the spoke. Others stay
 // until the predecessor's SpokeCluster is deleted or the placement changes. A wait other than 0 is when to
 // check again; until then there is nothing to do.
-func (r *Reconciler) inherit(ctx context.Context, t *task, plan delivery.Plan, reader hub.Getter) (delivery.Plan, time.Duration, error) {
-	if plan.Action != delivery.None || len(plan.Delete) == 0 || t.rule == nil {
-		return plan, 0, nil
+func (r *Reconciler) inherit(ctx context.Context, o *observation, reader hub.Getter) (time.Duration, error) {
+	if plan := decide(o, r.Render.HubID); plan.Action != delivery.None || len(plan.Delete) == 0 || o.source == nil {
+		return 0, nil
 	}
-	for _, former := range r.Spokes.Predecessors(t.spoke.Name) {
+	for _, former := range r.Spokes.Predecessors(o.spoke.Name) {
 		// Wait for changes of its SpokeCluster, and before reading, to not miss an event in between.
 		news := namespaceKey{spoke: former}
-		r.waiting.add(news, t.req)
+		r.notes.wait(news, o.req)
 		c, err := hub.Cluster(ctx, reader, former)
 		if err != nil {
-			return plan, 0, err
+			return 0, err
 		}
 		placed := false
 		if c != nil {
-			known, err := r.ask(ctx, reader, t.req.Namespace, c)
+			known, err := r.ask(ctx, reader, o.req.Namespace, c)
 			if err != nil || !known {
-				return plan, r.Intervals.Of(successorRetry), err
+				return r.Intervals.Of(successorRetry), err
 			}
-			placed, err = rule.PlacedIn(t.rule, *c)
+			placed, err = rule.PlacedIn(o.source, *c)
 			if err != nil {
 				placed = false // an invalid placement is left to Validate, which stops before this
 			}
 		}
 		if !placed {
-			r.waiting.drop(news, t.req)
+			r.notes.unwait(news, o.req)
 			continue
 		}
-		if !hub.Generated(t.rule) {
-			plan.Delete = nil
-			return plan, 0, nil
+		if !hub.Generated(o.source) {
+			o.inherited = true
+			return 0, nil
 		}
-		t.successor, err = r.successor(ctx, t, reader)
-		if err != nil || t.successor == nil {
-			return plan, r.Intervals.Of(successorRetry), err
+		o.successor, err = r.successor(ctx, o, reader)
+		if err != nil || o.successor == nil {
+			return r.Intervals.Of(successorRetry), err
 		}
-		return plan, 0, nil
+		return 0, nil
 	}
-	return plan, 0, nil
+	return 0, nil
 }
 
 // successor returns the spoke's PrometheusRule of the AlertRule that the same template generates for the same
 // workload under the spoke's present name, or nil. It finds the AlertRule in the caches, and uses reader to
 // check that it exists.
-func (r *Reconciler) successor(ctx context.Context, t *task, reader hub.Getter) (*monitoringv1.PrometheusRule, error) {
-	w := t.rule.Spec.WorkloadRef
-	rules, err := hub.GeneratedFor(ctx, r.Hub, t.spoke.Name, string(w.Namespace), w.Name)
+func (r *Reconciler) successor(ctx context.Context, o *observation, reader hub.Getter) (*monitoringv1.PrometheusRule, error) {
+	w := o.source.GetWorkloadRef()
+	rules, err := hub.GeneratedFor(ctx, r.Hub, o.spoke.Name, string(w.Namespace), w.Name)
 	if err != nil {
-		return nil, fmt.Errorf("finding the successor of AlertRule %s: %w", t.req.NamespacedName, err)
+		return nil, fmt.Errorf("finding the successor of AlertRule %s: %w", o.req.NamespacedName, err)
 	}
 	for i := range rules {
 		key := hub.Key(&rules[i])
-		if rules[i].Labels[v1alpha1.TemplateLabel] != t.rule.Labels[v1alpha1.TemplateLabel] {
+		if rules[i].Labels[v1alpha1.TemplateLabel] != o.source.GetLabels()[v1alpha1.TemplateLabel] {
 			continue
 		}
 		var there monitoringv1.PrometheusRuleList
-		if err := t.spoke.Reader.List(ctx, &there, client.MatchingFields{ruleIndex: key.String()}); err != nil {
+		if err := o.spoke.Reader.List(ctx, &there, client.MatchingFields{ruleIndex: key.String()}); err != nil {
 			return nil, fmt.Errorf("listing the PrometheusRules of AlertRule %s: %w", key, err)
 		}
-		ar := &v1alpha1.AlertRule{}
-		switch err := reader.Get(ctx, key, ar); {
-		case apierrors.IsNotFound(err):
-			return nil, nil
-		case err != nil:
-			return nil, fmt.Errorf("reading AlertRule %s, the successor of %s: %w", key, t.req.NamespacedName, err)
-		case !ar.DeletionTimestamp.IsZero(), len(there.Items) == 0:
-			return nil, nil
+		src, err := source(ctx, reader, key)
+		if err != nil || src == nil || !src.GetDeletionTimestamp().IsZero() || len(there.Items) == 0 {
+			return nil, err
 		}
 		return &there.Items[0], nil
 	}
@@ -98,16 +94,70 @@ func (r *Reconciler) successor(ctx context.Context, t *task, reader hub.Getter) 
 }
 
 // stands reports whether the spoke's API server still has the successor of what is to be deleted.
-func (r *Reconciler) stands(ctx context.Context, t *task) (bool, error) {
-	if t.successor == nil {
+func (r *Reconciler) stands(ctx context.Context, o *observation) (bool, error) {
+	if o.successor == nil {
 		return true, nil
 	}
-	o, key := &monitoringv1.PrometheusRule{}, hub.Key(t.successor)
-	switch err := t.spoke.Live.Get(ctx, key, o); {
+	p, key := &monitoringv1.PrometheusRule{}, hub.Key(o.successor)
+	switch err := o.spoke.Live.Get(ctx, key, p); {
 	case spoke.Absent(err, monitoringv1.PrometheusRuleName, key.Name):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("reading PrometheusRule %s, the replacement: %w", key, err)
 	}
-	return o.UID == t.successor.UID && o.DeletionTimestamp.IsZero(), nil
+	return p.UID == o.successor.UID && p.DeletionTimestamp.IsZero(), nil
+}
+
+// place gives the desired PrometheusRule the name of the existing object of a former hub, which was adopted or
+// will be.
+func (r *Reconciler) place(ctx context.Context, o *observation) error {
+	for _, p := range o.claimed {
+		name, adopted := rule.AdoptedName(p, o.req.NamespacedName)
+		if adopted && p.Namespace == o.desired.Namespace && rule.Owned(p, r.Render.HubID) {
+			o.desired.Name = name
+			return nil
+		}
+	}
+	for _, former := range o.cluster.AdoptHubIDs {
+		if former == r.Render.HubID {
+			continue
+		}
+		p, err := r.formers(ctx, o, former)
+		if err != nil {
+			return err
+		}
+		if p != nil {
+			o.desired.Name, o.adopting = p.Name, p
+			return nil
+		}
+	}
+	return nil
+}
+
+// formers returns a former hub's object for a source, or nil. It looks in the cache first, and then reads
+// the object from the spoke, because an update sends it back whole.
+func (r *Reconciler) formers(ctx context.Context, o *observation, former string) (*monitoringv1.PrometheusRule, error) {
+	key := client.ObjectKey{Namespace: o.desired.Namespace, Name: rule.ObjectName(former, o.req.Namespace, o.req.Name)}
+	cached := &monitoringv1.PrometheusRule{}
+	err := o.spoke.Reader.Get(ctx, key, cached)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading PrometheusRule %s: %w", key, err)
+	case !rule.Adopts(cached, former, o.req.NamespacedName):
+		return nil, nil
+	}
+	ctx, cancel := o.spoke.Patient(ctx)
+	defer cancel()
+	p, err := o.spoke.Rules.MonitoringV1().PrometheusRules(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	switch {
+	case spoke.Absent(err, monitoringv1.PrometheusRuleName, key.Name):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading PrometheusRule %s to adopt it from hub %s: %w", key, former, err)
+	case !rule.Adopts(p, former, o.req.NamespacedName) || p.DeletionTimestamp != nil:
+		return nil, nil
+	}
+	return p, nil
 }

@@ -292,8 +292,8 @@ func testBehind(t *testing.T, f *fleet.Fleet) {
 			t.Errorf("it looks again after %v", result.RequeueAfter)
 		}
 	}
-	if len(r.hidden.tries) > 0 {
-		t.Errorf("created again: %v", r.hidden.tries)
+	if len(r.notes.of) > 0 {
+		t.Errorf("created again: %v", r.notes.of)
 	}
 	now.Step(time.Minute)
 	must(t, s.Spoke(eu).Client.DeleteAllOf(t.Context(), &monitoringv1.PrometheusRule{}, client.InNamespace(s.name)))

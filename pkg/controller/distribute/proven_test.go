@@ -46,11 +46,11 @@ func TestAsTold(t *testing.T) {
 			if c.change != nil {
 				c.change(&ar.Status.Clusters[0])
 			}
-			got := (&task{rule: ar, spoke: &spoke.Spoke{Name: "s"}}).asTold(c.is)
+			got := (&observation{source: ar, spoke: &spoke.Spoke{Name: "s"}}).asTold(c.is)
 			if got.Late != c.late || !slices.Equal(got.Missing, c.lacks) || got.Outcome != c.is.Outcome || got.Firing != c.fires {
 				t.Errorf("%s: %+v", name, got)
 			}
-			renewed := (&task{rule: ar, spoke: &spoke.Spoke{Name: "s"}, renewed: true}).asTold(c.is)
+			renewed := (&observation{source: ar, spoke: &spoke.Spoke{Name: "s"}, renewed: true}).asTold(c.is)
 			if !reflect.DeepEqual(renewed, c.is) {
 				t.Errorf("%s, of a former spoke: %+v", name, renewed)
 			}
@@ -82,7 +82,7 @@ func TestAsToldUnsure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ar := &v1alpha1.AlertRule{}
 			ar.Generation, ar.Status.Clusters = 2, c.rows
-			t1 := &task{rule: ar, spoke: &spoke.Spoke{Name: "s"}}
+			t1 := &observation{source: ar, spoke: &spoke.Spoke{Name: "s"}}
 			if got := t1.asTold(evaluation.State{Outcome: evaluation.Absent, Unsure: true}); got.Outcome != c.want {
 				t.Errorf("%+v", got)
 			}

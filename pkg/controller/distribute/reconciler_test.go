@@ -1018,7 +1018,7 @@ func TestReconcileNew(t *testing.T) {
 				w.Errorf("enqueued %v", got)
 			}
 			w.want("create shop")
-			if len(w.waiting.keys) > 0 {
+			if len(w.notes.waiting) > 0 {
 				w.Error("somebody waits still")
 			}
 		},
@@ -1151,8 +1151,8 @@ func TestReconcileMutated(t *testing.T) {
 			w.sync()
 			w.want()
 			w.wantRow("Applied")
-			if len(w.answers) > 0 {
-				w.Errorf("it remembers %v", w.answers)
+			if len(w.notes.of) > 0 {
+				w.Errorf("it remembers %v", w.notes.of)
 			}
 		},
 		"another cluster has the name, and an object like it": func(w *world, digest string) {
@@ -1171,8 +1171,8 @@ func TestReconcileMutated(t *testing.T) {
 		"the AlertRule was deleted": func(w *world, _ string) {
 			w.drop(w.hub, alertRule())
 			w.want("delete shop")
-			if len(w.answers) > 0 {
-				w.Errorf("it remembers %v", w.answers)
+			if len(w.notes.of) > 0 {
+				w.Errorf("it remembers %v", w.notes.of)
 			}
 		},
 	} {

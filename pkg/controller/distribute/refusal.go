@@ -5,14 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
@@ -21,33 +23,82 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
-// hiddenTries is how many consecutive times a spoke may refuse to create an object that it does not list
-// before that is reported.
-const hiddenTries = 5
+// maxMessage bounds the text of a spoke's answer in a status, in bytes.
+const maxMessage = 512
 
-// hidden counts how often a spoke refused to create an object because it exists, while the spoke's list lacks
-// it. A cache that is behind recovers soon; otherwise the list is wrong. The zero value is ready to use.
-type hidden struct {
-	mu    sync.Mutex
-	tries map[mcreconcile.Request]int
-}
-
-// again counts one more time, and reports whether the limit is reached.
-func (h *hidden) again(req mcreconcile.Request) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.tries == nil {
-		h.tries = map[mcreconcile.Request]int{}
+// refusal classifies the error of a create or an update. The reason is "" if the cache was behind. A retry of
+// 0 means the queue's backoff.
+func refusal(err error) (reason string, retry time.Duration) {
+	var answer apierrors.APIStatus
+	switch {
+	case hangs(err):
+		return v1alpha1.ReasonError, 0
+	case !errors.As(err, &answer):
+		return v1alpha1.ReasonUnreachable, 0
+	case denied(err.Error()): // first, because a webhook may return any reason or none
+		return v1alpha1.ReasonRejected, worldRetry
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return "", staleRetry
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return v1alpha1.ReasonNamespaceMissing, worldRetry
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		return v1alpha1.ReasonRejected, refusalRetry
+	case outOfQuota(err):
+		return v1alpha1.ReasonQuotaExceeded, worldRetry
+	case apierrors.IsForbidden(err):
+		return v1alpha1.ReasonForbidden, worldRetry
+	case apierrors.IsNotFound(err):
+		return missing(answer.Status())
+	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsServiceUnavailable(err), answer.Status().Code == http.StatusBadGateway:
+		return v1alpha1.ReasonUnreachable, 0
 	}
-	h.tries[req]++
-	return h.tries[req] >= hiddenTries
+	return v1alpha1.ReasonError, 0
 }
 
-// forget resets the count.
-func (h *hidden) forget(req mcreconcile.Request) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.tries, req)
+// denied reports whether an admission webhook or policy denied the request.
+func denied(message string) bool {
+	return (strings.Contains(message, "admission webhook ") && strings.Contains(message, " denied the request")) ||
+		(strings.Contains(message, "ValidatingAdmissionPolicy ") && strings.Contains(message, " denied request"))
+}
+
+// missing returns what was not found (404): the namespace, the object, the resource itself, or something that
+// is not the API server's to say.
+func missing(s metav1.Status) (reason string, retry time.Duration) {
+	switch body, unexpected := unexpectedAnswer(s); {
+	case unexpected && body != notServed:
+		return v1alpha1.ReasonError, 0
+	case unexpected, s.Details == nil:
+		return v1alpha1.ReasonCRDMissing, worldRetry
+	case s.Details.Kind == "namespaces":
+		return v1alpha1.ReasonNamespaceMissing, worldRetry
+	}
+	return "", staleRetry // it was deleted, and the cache was behind
+}
+
+// notServed is what kube-apiserver answers about a path of a resource that it does not serve (404).
+const notServed = "404 page not found"
+
+// unexpectedAnswer returns the body of an answer that is no Status of an API, and whether it is one.
+func unexpectedAnswer(s metav1.Status) (body string, unexpected bool) {
+	if s.Details == nil {
+		return "", false
+	}
+	i := slices.IndexFunc(s.Details.Causes, func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
+	if i < 0 {
+		return "", false
+	}
+	return strings.TrimSpace(s.Details.Causes[i].Message), true
+}
+
+// words returns the error text of a spoke, clipped.
+func words(err error) string { return spoke.Clip(err.Error(), maxMessage-len("…")) }
+
+// clip bounds a message.
+func clip(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
 }
 
 // outOfQuota reports whether a ResourceQuota refused the request. It has no reason of its own.
@@ -92,16 +143,17 @@ func hangs(err error) bool {
 
 // reportBehind reports, for the rules that wait behind a write that hangs, what they wait for. Rules without a
 // write to make are not concerned.
-func (r *Reconciler) reportBehind(ctx context.Context, hung *task) {
+func (r *Reconciler) reportBehind(ctx context.Context, hung *observation) {
 	for _, req := range queue.WaitingBehind(ctx) {
-		t := &task{req: req, spoke: hung.spoke}
-		known, err := r.want(ctx, t, r.Hub)
-		if err != nil || !known || t.desired == nil || r.find(ctx, t) != nil || r.unseen(t) > 0 {
+		o := &observation{req: req, spoke: hung.spoke}
+		known, err := r.intend(ctx, o, r.Hub)
+		r.report(ctx, o, unrendered(o))
+		if err != nil || !known || o.desired == nil || r.find(ctx, o) != nil || r.unseen(o) > 0 {
 			continue
 		}
-		if action := r.plan(t).Action; action == delivery.Create || action == delivery.Update {
-			r.report(ctx, t, v1alpha1.PhasePending, v1alpha1.ReasonError, fmt.Sprintf(
-				"waiting for another rule: writes to namespace %q of the spoke time out; most likely an admission webhook in the spoke hangs. %s", t.desired.Namespace, fixWebhook))
+		if action := decide(o, r.Render.HubID).Action; action == delivery.Create || action == delivery.Update {
+			r.report(ctx, o, pending(v1alpha1.ReasonError, fmt.Sprintf(
+				"waiting for another rule: writes to namespace %q of the spoke time out; most likely an admission webhook in the spoke hangs. %s", o.desired.Namespace, fixWebhook)))
 		}
 	}
 }
@@ -114,4 +166,14 @@ func writeTime(o *monitoringv1.PrometheusRule) time.Duration {
 		return writeTimeout // it will not be sent
 	}
 	return writeTimeout + spoke.Transfer(2*len(text))
+}
+
+// absent reports whether an answer says that an object does not exist. Another 404 comes from something other than
+// the API of PrometheusRules, such as a proxy.
+func absent(err error) bool {
+	if !apierrors.IsNotFound(err) {
+		return false
+	}
+	reason, _ := refusal(err)
+	return reason == ""
 }

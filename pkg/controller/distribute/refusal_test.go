@@ -47,8 +47,8 @@ func TestHidden(t *testing.T) {
 	}
 	w.drop(w.hub, alertRule())
 	w.want()
-	if len(w.hidden.tries) > 0 {
-		t.Errorf("remembered of a rule that is gone: %v", w.hidden.tries)
+	if len(w.notes.of) > 0 {
+		t.Errorf("remembered of a rule that is gone: %v", w.notes.of)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestExplain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reason, _ := verdict(tc.err)
+			reason, _ := refusal(tc.err)
 			got := explain(reason, tc.err)
 			if reason != tc.reason {
 				t.Errorf("the reason is %s", reason)

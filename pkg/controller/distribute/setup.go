@@ -75,7 +75,7 @@ func (r *Reconciler) onEngaged(ctx context.Context, name string, q spoke.WorkQue
 	for _, owner := range r.Brake.Owners(brake.Distribute, name) {
 		spoke.Enqueue(q, handler.LowPriority, name, owner)
 	}
-	for _, key := range r.leftovers.in(name) {
+	for _, key := range r.notes.leftovers(name) {
 		spoke.Enqueue(q, handler.LowPriority, name, key)
 	}
 }
@@ -252,7 +252,7 @@ func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) s
 	return r.Witness.Before(spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		name := versions[0].GetName()
 		r.saw(name, versions[0].GetUID())
-		for _, req := range r.waiting.take(namespaceKey{spoke: name}) {
+		for _, req := range r.notes.take(namespaceKey{spoke: name}) {
 			spoke.Enqueue(q, 0, req.ClusterName.String(), req.NamespacedName)
 		}
 		s := r.Spokes.Spoke(name)
@@ -316,7 +316,7 @@ func (r *Reconciler) onNamespace(name multicluster.ClusterName, _ cluster.Cluste
 				return 0 // engaging it enqueues all its keys
 			})
 		}
-		for _, req := range r.waiting.take(namespaceKey{name.String(), versions[0].GetName()}) {
+		for _, req := range r.notes.take(namespaceKey{name.String(), versions[0].GetName()}) {
 			spoke.Enqueue(q, 0, name.String(), req.NamespacedName)
 		}
 	})

@@ -34,7 +34,7 @@ var mutations = map[string]struct {
 		"pkg/controller/expect/expect.go", "\tif n.until.IsZero() {\n\t\treturn patience\n\t}\n\treturn max(n.until.Sub(w.clock.Now()), 0)", "\t_ = n\n\treturn 0", []string{"controller/distribute"},
 	},
 	"PrometheusRules are deleted without a UID": {
-		"pkg/controller/distribute/act.go", "UID: &o.UID, ", "", []string{"controller/distribute"},
+		"pkg/controller/distribute/act.go", "UID: &p.UID, ", "", []string{"controller/distribute"},
 	},
 	"AlertRules are deleted without a UID": {
 		"pkg/controller/generate/apply.go", "UID: &ar.UID, ", "", []string{"controller/generate"},
