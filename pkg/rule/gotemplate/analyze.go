@@ -41,7 +41,11 @@ const preamble = "{{$labels := .Labels}}{{$externalLabels := .ExternalLabels}}{{
 // mainTemplate is the name of a text among the templates that it defines.
 const mainTemplate = "__alert_text"
 
-const noTemplates = "define, template and block cannot be used, because their cost has no limit; write the text where it is needed"
+// What has no limit.
+const (
+	noTemplates   = "define, template and block cannot be used, because their cost has no limit; write the text where it is needed"
+	noAssignments = "a loop cannot assign a variable again, because the value could grow without limit; declare another variable with :="
+)
 
 // kind is what is known of the type of a value.
 type kind int
@@ -63,9 +67,9 @@ type value struct {
 	literal *parse.StringNode // nil unless it is written in the text
 }
 
-// analysis is what is known of a text before it is rendered. The cost of a text without loops,
-// assignments and templates that call each other is limited by its nodes and by the sizes of the values.
-// Each node is evaluated at most once, and a value only becomes larger by a known factor.
+// analysis is what is known of a text before it is rendered. The cost of a text without loops and
+// templates that call each other is limited by its nodes and by the sizes of the values. Each node is
+// evaluated at most once, in the order of the text, and a value only becomes larger by a known factor.
 type analysis struct {
 	text      string
 	tree      *parse.Tree
@@ -197,9 +201,11 @@ func (a *analysis) statement(n parse.Node, dot value) {
 // loop allows loops over what has few entries.
 func (a *analysis) loop(n *parse.RangeNode, dot value) {
 	key, entry := value{size: valueSize}, value{size: labelsSize}
-	switch v := a.commands(n.Pipe, dot); v.kind {
-	case result:
-	case alertLabels, otherLabels:
+	switch v := a.commands(n.Pipe, dot); {
+	case n.Pipe.IsAssign:
+		a.fail(n, noAssignments)
+	case v.kind == result:
+	case v.kind == alertLabels, v.kind == otherLabels:
 		key.kind, entry = text, value{kind: text, size: valueSize}
 	default:
 		a.fail(n, "range can only be used with the result of query or with labels, because other loops can be endless; remove the loop")
@@ -217,8 +223,8 @@ func (a *analysis) loop(n *parse.RangeNode, dot value) {
 	a.list(n.ElseList, dot)
 }
 
-// declare sets a variable. It keeps what is true for both if there was another one of that name, which
-// may be visible again later.
+// declare sets a variable. If it has been set before, or another one of that name, it keeps what is true for
+// both: the former value may be visible later.
 func (a *analysis) declare(n *parse.VariableNode, v value) {
 	if before, ok := a.vars[n.Ident[0]]; ok && before != v {
 		v.size, v.literal = max(v.size, before.size), nil
@@ -231,6 +237,9 @@ func (a *analysis) declare(n *parse.VariableNode, v value) {
 
 func (a *analysis) pipe(p *parse.PipeNode, dot value) value {
 	v := a.commands(p, dot)
+	if p.IsAssign && a.times > 1 {
+		a.fail(p, noAssignments)
+	}
 	for _, n := range p.Decl {
 		a.declare(n, v)
 	}
@@ -241,9 +250,6 @@ func (a *analysis) commands(p *parse.PipeNode, dot value) value {
 	defer a.leave()
 	if !a.enter(p) {
 		return value{}
-	}
-	if p.IsAssign {
-		a.fail(p, "a variable cannot be assigned again, because values could grow without limit; declare another variable with :=")
 	}
 	var last []value // the value of the previous command, which is the last argument of the next one
 	for _, c := range p.Cmds {

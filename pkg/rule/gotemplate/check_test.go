@@ -49,6 +49,8 @@ func TestGoTemplatesThatRender(t *testing.T) {
 		`{{ with printf "sum by (node) (rate(x{pod='%s', namespace='%s'}[5m]))" $labels.pod $labels.namespace | query }}{{ range . }}{{ .Labels.node }}: {{ .Value | humanize1024 }}B {{ end }}{{ end }}`,
 		`{{ range query (printf "topk(5, x{a=%q})" $labels.a) | sortByLabel "pod" }}{{ with printf "y{pod=%q}" .Labels.pod | query }}{{ . | first | value | printf "%.1f" }}{{ end }}{{ end }}`,
 		`{{ if $labels.a }}{{ $labels.a | parseDuration | humanizeDuration }}{{ end }}`,
+		`{{ $s := "" }}{{ if gt $value 1.0 }}{{ $s = "s" }}{{ end }}{{ $value }} disk{{ $s }}`,
+		`{{ $q := query "up" }}{{ if not $q }}{{ $q = query "down" }}{{ end }}{{ range $q }}{{ .Labels.pod }}{{ end }}`,
 	} {
 		t.Run(text, func(t *testing.T) {
 			if err := checkGoTemplate(text, NewBudget()); err != nil {
@@ -75,7 +77,7 @@ func TestGoTemplatesThatDoNot(t *testing.T) {
 		`{{ define "x" }}{{ .pod }}{{ end }}`:                    `line 1: {{.pod}}: define, template and block cannot be used`,
 		`{{ block "y" $value }}{{ . }}{{ end }}`:                 `line 1: {{.}}: define, template and block cannot be used`,
 		"\n{{ $n := 0 }}{{ range 3 }}{{ $n }}{{ end }}":          `line 2: {{range 3}}{{$n}}{{end}}: range can only be used with the result of query or with labels`,
-		`{{ $n := 0 }}{{ if $labels.a }}{{ $n = 1 }}{{ end }}`:   `line 1: $n = 1: a variable cannot be assigned again`,
+		`{{ $n := 0 }}{{ range $labels }}{{ $n = 1 }}{{ end }}`:  `line 1: $n = 1: a loop cannot assign a variable again`,
 		`{{ if $labels.a }}{{ else }}{{ $labels.a.b }}{{ end }}`: `line 1: $labels.a.b: can't evaluate field b in type string`,
 		`{{ with query "up" }}{{ else }}{{ humanize }}{{ end }}`: `line 1: humanize: wrong number of args for humanize: want 1 got 0`,
 		`{{ if eq $value 2.0 }}{{ .Labels.a | label }}{{ end }}`: `wrong number of args for label: want 2 got 1`,
@@ -177,6 +179,9 @@ func monsters() map[string]string {
 		"doubled by $":            `{{ $ := "x" }}` + ruletest.Long(`{{ $ := print $ $ }}`, 40),
 		"maps declared":           strings.ReplaceAll(nested, "$a =", "$a :="),
 		"assigned in parentheses": `{{ $a := "x" }}{{ range query "up" }}{{ print ($a = print $a $a) }}{{ end }}`,
+		"loop over an assigned":   `{{ $q := query "up" }}{{ if 1 }}{{ $q = 1000000000 }}{{ end }}{{ range $q }}{{ end }}`,
+		"format that is assigned": `{{ $f := "%d" }}{{ if 1 }}{{ $f = print "%9" "00000d" }}{{ end }}{{ printf $f 1 }}`,
+		"assigned over labels":    `{{ $a := "x" }}{{ range $labels }}{{ if . }}{{ $a = print $a $a }}{{ end }}{{ end }}`,
 		"assigned by range":       `{{ $a := "x" }}{{ range $a = query "up" }}{{ end }}`,
 		"nested results":          ruletest.Long(`{{ range query "up" }}`, 5) + `x` + ruletest.Long(`{{ end }}`, 5),
 		"empty loops":             ruletest.Long(`{{ range query "up" }}`, 5) + ruletest.Long(`{{ end }}`, 5),

@@ -131,7 +131,7 @@ var (
 		"(toTime 1).Format #", `label "a" #`, "first #", "value #", "not #", "parseDuration #", "toTime #", "(toTime #).UTC", "(#).Labels", "(#).arg0", "(#).a", "call #", `sortByLabel "a" #`,
 	}
 	statements = []string{
-		"{{ @ }}", "{{ $x := @ }}", "{{ $y := @ }}", "{{ with @ }}&{{ else }}&{{ end }}", "{{ with $x := @ }}&&{{ end }}", "{{ if @ }}&{{ else }}&{{ end }}", `{{ range query "up" }}&{{ end }}`, "{{ range $x, $y := $labels }}&{{ end }}",
+		"{{ @ }}", "{{ $x := @ }}", "{{ $y := @ }}", "{{ $x = @ }}", "{{ $y = @ }}", "{{ if @ }}{{ $x = @ }}{{ end }}&", "{{ with @ }}&{{ else }}&{{ end }}", "{{ with $x := @ }}&&{{ end }}", "{{ if @ }}&{{ else }}&{{ end }}", `{{ range query "up" }}&{{ end }}`, "{{ range $x, $y := $labels }}&{{ end }}",
 		"{{ range $x := @ }}&{{ end }}", "{{ @ | print }}", "{{ @ | html | js }}", "{{ $x := @ }}{{ $x }}&", "some text é <",
 	}
 )
