@@ -222,7 +222,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		HubID: hubID, AdminNamespace: o.namespace, GeneratedNamespace: o.generatedNamespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel, Tenancy: o.tenancy,
 	}
 	poller := evaluate.NewPoller(evaluate.Options{
-		Hub: local.GetClient(), Spokes: provider, Render: render, Interval: o.evaluatorInterval, Intervals: o.intervals, Metrics: o.checkMetrics, Log: mgr.GetLogger(),
+		Hub: local.GetClient(), Spokes: provider, Render: render, Interval: o.evaluatorInterval, Intervals: o.intervals, Metrics: o.checkMetrics,
 	})
 
 	generator := generate.NewReconciler(generate.Options{

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -270,7 +269,7 @@ func (w *world) holdAll(objects ...*monitoringv1.PrometheusRule) {
 
 // restart creates a Poller without state.
 func (w *world) restart() {
-	w.Poller = NewPoller(Options{Hub: w.hub, Spokes: w, Render: delivery.Options{HubID: hubID}, Interval: DefaultInterval, Metrics: true, Log: logr.Discard()})
+	w.Poller = NewPoller(Options{Hub: w.hub, Spokes: w, Render: delivery.Options{HubID: hubID}, Interval: DefaultInterval, Metrics: true})
 	w.News().Listen(func(rules []mcreconcile.Request) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -82,8 +81,6 @@ type Options struct {
 	Intervals interval.Scale
 	// Metrics enables the queries for the series that expressions select.
 	Metrics bool
-	// Log is the logger.
-	Log logr.Logger
 }
 
 // Poller polls the evaluators of all engaged spokes.
