@@ -141,7 +141,7 @@ func TestDashboardExpressions(t *testing.T) {
 				used[metricOf(s.Name)] = true
 				checkSelector(t, panel, s)
 				limits := []string{"namespace", "job"}
-				if i := slices.IndexFunc(Own(), func(m Metric) bool { return m.Name == metricOf(s.Name) }); i >= 0 && slices.Contains(Own()[i].Labels, "cluster") {
+				if i := slices.IndexFunc(own, func(m metric) bool { return m.Name == metricOf(s.Name) }); i >= 0 && slices.Contains(own[i].Labels, "cluster") {
 					limits = append(limits, "cluster")
 				}
 				for _, name := range limits {
@@ -152,13 +152,13 @@ func TestDashboardExpressions(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range Own() {
+	for _, m := range own {
 		// What is shown in more detail, by another metric.
 		if !used[m.Name] && m.Name != "rulefleet_parked_keys" {
 			t.Errorf("the dashboard does not show %s", m.Name)
 		}
 	}
-	for _, m := range Others() {
+	for _, m := range others {
 		if !used[m.Name] {
 			t.Errorf("nothing uses %s", m.Name)
 		}
@@ -227,9 +227,9 @@ func selectors(t *testing.T, where, expr string) []*parser.VectorSelector {
 // checkSelector holds a selector against what there is.
 func checkSelector(t *testing.T, where string, s *parser.VectorSelector) {
 	t.Helper()
-	all := append(Own(), Others()...)
-	i := slices.IndexFunc(all, func(m Metric) bool {
-		return m.Name == s.Name || (m.Type == Histogram && m.Name == metricOf(s.Name) && m.Name != s.Name)
+	all := slices.Concat(own, others)
+	i := slices.IndexFunc(all, func(m metric) bool {
+		return m.Name == s.Name || (m.Type == typeHistogram && m.Name == metricOf(s.Name) && m.Name != s.Name)
 	})
 	if i < 0 {
 		t.Errorf("%s: there is no metric %s", where, s.Name)
@@ -261,7 +261,7 @@ func TestMarkdown(t *testing.T) {
 	if !bytes.Equal(data, []byte(Markdown())) {
 		t.Error("docs/reference/metrics.md is stale: run make generate")
 	}
-	for _, m := range append(Own(), Others()...) {
+	for _, m := range slices.Concat(own, others) {
 		if m.Help == "" || m.Use == "" || !strings.HasSuffix(m.Help, ".") || !strings.Contains(string(data), "| `"+m.Name+"` |") {
 			t.Errorf("docs/reference/metrics.md tells nothing of %s", m.Name)
 		}

@@ -29,47 +29,47 @@ const (
 )
 
 var (
-	spokesDesc = atScrape(Metric{
+	spokesDesc = atScrape(metric{
 		Name: "rulefleet_spokes", Labels: []string{"condition", "status", "reason"},
 		Help: "Number of SpokeClusters by condition, status and reason (None: the spoke has not been checked yet). EvaluatorsFound, Evaluating, MetricsPresent and CredentialValid are counted only if the condition exists.",
 		Use:  "`condition=\"Ready\",status=\"False\"` counts the spokes that are not Ready, for the reason in the label `reason`, and `condition=\"Evaluating\",status=\"False\"` those whose Prometheus does not answer. [Reasons](reasons.md#spokecluster) explains each reason.",
 	})
-	readyDesc = atScrape(Metric{
+	readyDesc = atScrape(metric{
 		Name: "rulefleet_spoke_ready", Labels: []string{"cluster", "reason"},
 		Help: "1 if a SpokeCluster is Ready, else 0, with the reason. There is one series for each spoke.",
 		Use:  "A spoke that stays at 0 needs attention (alert `RulefleetSpokeNotReady`), unless the reason is intended: Suspended or Leaving. Contested and DeletionsHeld have their own alerts (`RulefleetContested`, `RulefleetDeletionsHeld`). A spoke at 1 with another reason than Ready is managed, but has a problem: EvaluatorUnreachable, KubeStateMetricsMissing, Ambiguous or RulesFailing (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`, `RulefleetRulesNotEvaluated`, `RulefleetRulesFailing`). `kubectl describe spoke NAME` says what to do.",
 	})
-	credentialExpirationDesc = atScrape(Metric{
+	credentialExpirationDesc = atScrape(metric{
 		Name: "rulefleet_spoke_credential_expiration_timestamp_seconds", Labels: []string{"cluster"},
 		Help: "Time at which the credential in the kubeconfig of a spoke expires, in seconds since the epoch. Spokes whose credential does not expire, or does not say when, have no series.",
 		Use:  "The spoke can't be managed from that time on (reason AuthFailed), unless the credential is renewed before. [Renew tokens](../how-to/register.md#renew-tokens) says how.",
 	})
-	credentialRenewalDesc = atScrape(Metric{
+	credentialRenewalDesc = atScrape(metric{
 		Name: "rulefleet_spoke_credential_renewal_timestamp_seconds", Labels: []string{"cluster"},
 		Help: "Time at which a third of the life of the credential in the kubeconfig of a spoke is left, in seconds since the epoch. Spokes whose credential does not say when it was issued have no series.",
 		Use:  "Once it has passed, renew the credential (alert `RulefleetSpokeCredentialExpiring`).",
 	})
-	rulesDesc = atScrape(Metric{
+	rulesDesc = atScrape(metric{
 		Name: "rulefleet_rules", Labels: []string{"cluster", "phase", "reason"},
 		Help: "Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: all other spokes, spokes that a placement names but that are not registered, and spokes whose state is still unknown after a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series. Two reasons are not in any status. Unlisted: after a restart, the state in a spoke that the status does not list is not known yet. Other: a reason that this version does not know, for example of a newer version that wrote the status.",
 		Use:  "A rule that stays at `Pending` with a reason is missing or outdated in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason is usually not evaluated there (alert `RulefleetRulesNotEvaluated`). The exceptions are Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown: they only explain why Rulefleet can't verify the next phase. [Reasons](reasons.md#alertrule) explains each reason. For the whole fleet: `sum by (phase, reason) (rulefleet_rules)`.",
 	})
-	alertRulesDesc = atScrape(Metric{
+	alertRulesDesc = atScrape(metric{
 		Name: "rulefleet_alertrules", Labels: []string{"condition", "status", "reason"},
 		Help: "Number of AlertRules by condition, status and reason.",
 		Use:  "`condition=\"Accepted\",status=\"False\"` counts AlertRules with an invalid spec (alert `RulefleetAlertRulesNotAccepted`). `kubectl get alertrules -A` lists them.",
 	})
-	alertsDesc = atScrape(Metric{
+	alertsDesc = atScrape(metric{
 		Name: "rulefleet_alerts", Labels: []string{"cluster", "alertrule_namespace", "alertrule", "state"},
 		Help: "Number of firing and pending alerts of an AlertRule in a spoke, as its Prometheus last reported. With several Prometheus, it is the highest number of any of them. There is no series for 0.",
 		Use:  "`sum by (cluster) (rulefleet_alerts{state=\"firing\"})` shows the firing alerts of the whole fleet. It gives an overview; the Alertmanagers of the spokes send the notifications. If a spoke's Prometheus can't be queried, its alerts are not known: see `condition=\"Evaluating\"` of `rulefleet_spokes`.",
 	})
-	depthDesc = atScrape(Metric{
+	depthDesc = atScrape(metric{
 		Name: "rulefleet_queue_depth", Labels: []string{"controller", "cluster"},
 		Help: "Number of objects of a spoke that are being processed or wait to be processed, by controller, for the 10 spokes with the most objects, and for all others together (_other). Objects that wait for a retry are not counted.",
 		Use:  "Shows for which spokes changes are waiting. The depth decreases by itself once the spoke answers. The faster the spoke answers, the more requests Rulefleet sends at a time.",
 	})
-	backlogDesc = atScrape(Metric{
+	backlogDesc = atScrape(metric{
 		Name: "rulefleet_queue_backlog_seconds", Labels: []string{"controller"},
 		Help: "Longest time in seconds for which the queue of a reachable spoke has not been empty, by controller. A single change may have waited for less time.",
 		Use:  "Minutes are normal after Rulefleet has connected to a spoke. If it only grows (alert `RulefleetQueueNotDrained`), a spoke is too slow for its changes, or something changes objects all the time.",

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -49,15 +50,15 @@ alerts use these.
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString(intro)
-	table(&b, Own())
+	table(&b, own)
 	b.WriteString(outro)
-	table(&b, Others())
+	table(&b, others)
 	return b.String()
 }
 
-func table(b *strings.Builder, metrics []Metric) {
+func table(b *strings.Builder, metrics []metric) {
 	b.WriteString("| Metric | Type | Labels | Meaning | What to do with it |\n| --- | --- | --- | --- | --- |\n")
-	for _, m := range metrics {
+	for _, m := range slices.SortedFunc(slices.Values(metrics), func(a, b metric) int { return strings.Compare(a.Name, b.Name) }) {
 		labels := make([]string, 0, len(m.Labels))
 		for _, l := range m.Labels {
 			labels = append(labels, "`"+l+"`")

@@ -281,7 +281,7 @@ func TestOwn(t *testing.T) {
 	for _, f := range families {
 		served[f.GetName()] = true
 	}
-	for _, m := range Own() {
+	for _, m := range own {
 		if !served[m.Name] {
 			t.Errorf("%s is not registered, or the test has none", m.Name)
 		}
@@ -291,7 +291,7 @@ func TestOwn(t *testing.T) {
 		}
 	}
 	for name := range served {
-		t.Errorf("%s is not in Own", name)
+		t.Errorf("%s is not in own", name)
 	}
 }
 

@@ -1,62 +1,49 @@
 package metrics
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Type is the type of a metric, as Prometheus calls it.
-type Type string
-
-// The types of metrics.
+// The types of metrics, as Prometheus calls them.
 const (
-	Counter   Type = "counter"
-	Gauge     Type = "gauge"
-	Histogram Type = "histogram"
+	typeCounter   = "counter"
+	typeGauge     = "gauge"
+	typeHistogram = "histogram"
 )
 
-// Metric describes a metric. docs/reference/metrics.md is generated from it.
-type Metric struct {
+// metric describes a metric. docs/reference/metrics.md is generated from it.
+type metric struct {
 	Name   string
-	Type   Type
+	Type   string
 	Labels []string
 	// Help is the description for Prometheus. Use tells users what to do with the metric.
 	Help, Use string
 }
 
 // own has all metrics of this package.
-var own []Metric
+var own []metric
 
-// Own returns the operator's own metrics, by name.
-func Own() []Metric { return byName(own) }
-
-func byName(metrics []Metric) []Metric {
-	return slices.SortedFunc(slices.Values(metrics), func(a, b Metric) int { return strings.Compare(a.Name, b.Name) })
-}
-
-func counter(m Metric) *prometheus.CounterVec {
-	m.Type = Counter
+func counter(m metric) *prometheus.CounterVec {
+	m.Type = typeCounter
 	own = append(own, m)
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Labels)
 }
 
-func gauge(m Metric) *prometheus.GaugeVec {
-	m.Type = Gauge
+func gauge(m metric) *prometheus.GaugeVec {
+	m.Type = typeGauge
 	own = append(own, m)
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: m.Name, Help: m.Help}, m.Labels)
 }
 
-func histogram(m Metric, buckets []float64) *prometheus.HistogramVec {
-	m.Type = Histogram
+func histogram(m metric, buckets []float64) *prometheus.HistogramVec {
+	m.Type = typeHistogram
 	own = append(own, m)
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: buckets}, m.Labels)
 }
 
 // atScrape describes a gauge that is computed at a scrape.
-func atScrape(m Metric) *prometheus.Desc {
-	m.Type = Gauge
+func atScrape(m metric) *prometheus.Desc {
+	m.Type = typeGauge
 	own = append(own, m)
 	return prometheus.NewDesc(m.Name, m.Help, m.Labels, nil)
 }
