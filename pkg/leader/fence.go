@@ -59,8 +59,8 @@ func (f *Fence) Lost() <-chan struct{} {
 	return f.lost
 }
 
-// Check returns an error if writes may not be sent now.
-func (f *Fence) Check() error {
+// check returns an error if writes may not be sent now.
+func (f *Fence) check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.open && !f.closed {
@@ -154,7 +154,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !writes(req) {
 		return t.next.RoundTrip(req)
 	}
-	if err := t.fence.Check(); err != nil {
+	if err := t.fence.check(); err != nil {
 		if req.Body != nil {
 			_ = req.Body.Close()
 		}
@@ -194,7 +194,7 @@ type body struct {
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
-	if err := b.fence.Check(); err != nil {
+	if err := b.fence.check(); err != nil {
 		return 0, err
 	}
 	return b.ReadCloser.Read(p)

@@ -76,7 +76,7 @@ func setup() (*clocktesting.FakePassiveClock, *Fence, *replica, *lock) {
 
 func expect(t *testing.T, f *Fence, open, lost bool) {
 	t.Helper()
-	if err := f.Check(); (err == nil) != open || (err != nil && !errors.Is(err, ErrNotLeading)) {
+	if err := f.check(); (err == nil) != open || (err != nil && !errors.Is(err, ErrNotLeading)) {
 		t.Errorf("the fence says %v; it is to be open: %v", err, open)
 	}
 	select {

@@ -60,7 +60,7 @@ func (p *Printer) Wide() bool { return p.Format == FormatWide }
 func (p *Printer) Tabular() bool { return p.Format == FormatTable || p.Format == FormatWide }
 
 // Table prints a table.
-func (p *Printer) Table(t *Table) error { return t.Write(p.Out, p.Color) }
+func (p *Printer) Table(t *Table) error { return t.write(p.Out, p.Color) }
 
 // Linef prints a line of text.
 func (p *Printer) Linef(format string, args ...any) error {

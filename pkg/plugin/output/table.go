@@ -45,8 +45,8 @@ type Table struct {
 // Add adds a row.
 func (t *Table) Add(cells ...Cell) { t.Rows = append(t.Rows, cells) }
 
-// Write prints a table. No line ends with spaces.
-func (t *Table) Write(w io.Writer, color bool) error {
+// write prints a table. No line ends with spaces.
+func (t *Table) write(w io.Writer, color bool) error {
 	widths := make([]int, len(t.Columns))
 	for i, c := range t.Columns {
 		widths[i] = utf8.RuneCountInString(c)

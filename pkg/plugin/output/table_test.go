@@ -23,7 +23,7 @@ func TestTable(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var b bytes.Buffer
-			if err := table().Write(&b, tc.color); err != nil {
+			if err := table().write(&b, tc.color); err != nil {
 				t.Fatal(err)
 			}
 			if got := b.String(); got != tc.want {
@@ -38,7 +38,7 @@ func TestSpokesCantControlTheTerminal(t *testing.T) {
 	table := &Table{Columns: []string{"MESSAGE"}}
 	table.Add(Text("\x1b]0;owned\x07\x1b[2J\u202eevil\nsecond line\u009b31m"))
 	var b bytes.Buffer
-	if err := table.Write(&b, true); err != nil {
+	if err := table.write(&b, true); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.String(); strings.ContainsAny(got, "\x1b\x07\u202e\u009b") || strings.Count(got, "\n") != 2 {

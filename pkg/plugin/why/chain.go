@@ -41,16 +41,16 @@ type Link struct {
 	Fix string `json:"fix,omitempty"`
 }
 
-// Registration is what is known of the Secret on the hub.
-type Registration struct {
+// registration is what is known of the Secret on the hub.
+type registration struct {
 	// Readable is false if the person may not read Secrets.
 	Readable bool
 	// Exists, Labeled and HasKubeconfig are about the Secret.
 	Exists, Labeled, HasKubeconfig bool
 }
 
-// Input has the objects of a chain.
-type Input struct {
+// input has the objects of a chain.
+type input struct {
 	// Namespace and Generated are Rulefleet's own namespaces on the hub: that of the Secrets, and that of
 	// generated AlertRules.
 	Namespace, Generated string
@@ -63,7 +63,7 @@ type Input struct {
 	// SpokeUnreadable is true if the person may not read SpokeClusters.
 	SpokeUnreadable bool
 	// Registration is about the spoke's Secret.
-	Registration Registration
+	Registration registration
 	// Tenant is the namespace of the AlertRule, or nil if it is one of Rulefleet's own. Its labels are only known
 	// if spec.tenants of the spoke selects by them.
 	Tenant *rule.Tenant
@@ -71,9 +71,9 @@ type Input struct {
 	TenantUnreadable bool
 }
 
-// Chain returns all links, from the Secret to the alert.
-func Chain(in Input) []Link {
-	c := &chain{Input: in, row: rowOf(in.Rule, in.Cluster)}
+// chainOf returns all links, from the Secret to the alert.
+func chainOf(in input) []Link {
+	c := &chain{input: in, row: rowOf(in.Rule, in.Cluster)}
 	c.add("registration", c.registration)
 	c.add("spoke", c.spoke)
 	c.add("connection", c.connection)
@@ -97,7 +97,7 @@ func Broken(links []Link) *Link {
 }
 
 type chain struct {
-	Input
+	input
 
 	row   *v1alpha1.ClusterStatus
 	links []Link

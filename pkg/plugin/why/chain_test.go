@@ -16,8 +16,8 @@ import (
 var byStage = &v1alpha1.TenantSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "prod"}}}
 
 // sound returns a chain in which everything works, and nothing fires.
-func sound() *Input {
-	in := &Input{
+func sound() *input {
+	in := &input{
 		Namespace: "rulefleet-system", Cluster: "eu-1",
 		Rule: &v1alpha1.AlertRule{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "high", Generation: 2},
@@ -28,7 +28,7 @@ func sound() *Input {
 			},
 		},
 		Spoke:        &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "eu-1", Labels: map[string]string{"env": "prod"}}},
-		Registration: Registration{Readable: true, Exists: true, Labeled: true, HasKubeconfig: true},
+		Registration: registration{Readable: true, Exists: true, Labeled: true, HasKubeconfig: true},
 		Generated:    "rulefleet-generated",
 	}
 	for _, kind := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionPrometheusRuleServed, v1alpha1.ConditionReady, v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating} {
@@ -38,22 +38,22 @@ func sound() *Input {
 	return in
 }
 
-func (in *Input) say(kind string, status metav1.ConditionStatus, reason, message string) {
+func (in *input) say(kind string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&in.Spoke.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message})
 }
 
-func (in *Input) accept(status metav1.ConditionStatus, reason, message string) {
+func (in *input) accept(status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&in.Rule.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: status, Reason: reason, Message: message})
 }
 
 // away sets what the manager reports about a spoke that is not connected.
-func (in *Input) away(reason, message string) {
+func (in *input) away(reason, message string) {
 	in.say(v1alpha1.ConditionConnected, metav1.ConditionFalse, reason, message)
 	in.say(v1alpha1.ConditionPrometheusRuleServed, metav1.ConditionUnknown, reason, message)
 	in.say(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, message)
 }
 
-func (in *Input) row(phase v1alpha1.Phase, reason, message string) {
+func (in *input) row(phase v1alpha1.Phase, reason, message string) {
 	r := &in.Rule.Status.Clusters[0]
 	r.Phase, r.Reason, r.Message = phase, reason, message
 }
@@ -77,157 +77,157 @@ func TestChain(t *testing.T) {
 	)
 	for _, tc := range []struct {
 		name   string
-		change func(*Input)
+		change func(*input)
 		// want has a character for each link: registration, spoke, connection, kinds and permissions, rule
 		// accepted, placement, written, selected, evaluated, metrics, firing.
 		want string
 		// fix is part of the remedy for the first broken link, or else for the first unknown one.
 		fix string
 	}{
-		{"sound", func(*Input) {}, "+++++++++++", ""},
-		{"fires", func(in *Input) { in.Rule.Status.Clusters[0].Firing = 3 }, "+++++++++++", ""},
+		{"sound", func(*input) {}, "+++++++++++", ""},
+		{"fires", func(in *input) { in.Rule.Status.Clusters[0].Firing = 3 }, "+++++++++++", ""},
 
-		{"no Secret", func(in *Input) {
-			in.Registration = Registration{Readable: true}
+		{"no Secret", func(in *input) {
+			in.Registration = registration{Readable: true}
 			in.away(v1alpha1.ReasonKubeconfigMissing, "Secret not found")
 		}, "-+-?++?????", restore},
-		{"no label", func(in *Input) {
+		{"no label", func(in *input) {
 			in.Registration.Labeled = false
 			in.away(v1alpha1.ReasonKubeconfigMissing, "Secret not found")
 		}, "-+-?++?????", "To register the spoke: kubectl -n rulefleet-system label --overwrite secret eu-1 sigs.k8s.io/multicluster-runtime-kubeconfig=true"},
-		{"no key", func(in *Input) { in.Registration.HasKubeconfig = false }, "-++++++++++", restore},
-		{"nothing registered", func(in *Input) { in.Registration, in.Spoke = Registration{Readable: true}, nil }, "--??+??????", join},
-		{"no SpokeCluster", func(in *Input) { in.Spoke = nil }, "+-??+??????", "kubectl -n rulefleet-system get pods"},
-		{"leaving", func(in *Input) { in.Spoke.DeletionTimestamp = new(metav1.Now()) }, "+-+++++++++", "Wait until it is gone"},
-		{"suspended spoke", func(in *Input) {
+		{"no key", func(in *input) { in.Registration.HasKubeconfig = false }, "-++++++++++", restore},
+		{"nothing registered", func(in *input) { in.Registration, in.Spoke = registration{Readable: true}, nil }, "--??+??????", join},
+		{"no SpokeCluster", func(in *input) { in.Spoke = nil }, "+-??+??????", "kubectl -n rulefleet-system get pods"},
+		{"leaving", func(in *input) { in.Spoke.DeletionTimestamp = new(metav1.Now()) }, "+-+++++++++", "Wait until it is gone"},
+		{"suspended spoke", func(in *input) {
 			in.Spoke.Spec.Suspend = new(true)
 			in.say(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonSuspended, "suspended")
 			in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonSuspended, "an earlier version")
 		}, "+-++++-????", "Before you resume, check the deletions in status.pendingDeletions"},
-		{"unreachable", func(in *Input) { in.away(v1alpha1.ReasonUnreachable, "no route to host") }, "++-?++?????", "check the network"},
-		{"expired", func(in *Input) { in.away(v1alpha1.ReasonAuthFailed, "401") }, "++-?++?????", again},
-		{"rights to read", func(in *Input) { in.away(v1alpha1.ReasonForbidden, "list deployments.apps") }, "++-?++?????", again},
-		{"another cluster", func(in *Input) {
+		{"unreachable", func(in *input) { in.away(v1alpha1.ReasonUnreachable, "no route to host") }, "++-?++?????", "check the network"},
+		{"expired", func(in *input) { in.away(v1alpha1.ReasonAuthFailed, "401") }, "++-?++?????", again},
+		{"rights to read", func(in *input) { in.away(v1alpha1.ReasonForbidden, "list deployments.apps") }, "++-?++?????", again},
+		{"another cluster", func(in *input) {
 			in.away(v1alpha1.ReasonIdentityChanged, "confirm it: kubectl annotate --overwrite spoke eu-1 rulefleet.io/accept-identity=x")
 		}, "++-?++?????", "If this is a mistake, restore the former kubeconfig. If the cluster was replaced, confirm the new one with the command in the message"},
-		{"connecting", func(in *Input) {
+		{"connecting", func(in *input) {
 			in.say(v1alpha1.ConditionConnected, metav1.ConditionUnknown, v1alpha1.ReasonConnecting, "reading")
 		}, "++??++?????", ""},
-		{"no CRDs", func(in *Input) {
+		{"no CRDs", func(in *input) {
 			in.say(v1alpha1.ConditionPrometheusRuleServed, metav1.ConditionFalse, v1alpha1.ReasonCRDMissing, "not served")
 			in.row(v1alpha1.PhasePending, v1alpha1.ReasonCRDMissing, "not served")
 		}, "+++-++-????", "Install the CustomResourceDefinitions of prometheus-operator"},
-		{"rights to write", func(in *Input) {
+		{"rights to write", func(in *input) {
 			in.say(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonForbidden, "create prometheusrules")
 			in.row(v1alpha1.PhasePending, v1alpha1.ReasonForbidden, "create prometheusrules")
 		}, "+++-++-????", again},
 
-		{"not processed", func(in *Input) { in.Rule.Generation = 3 }, "++++?+?????", ""},
-		{"not valid", func(in *Input) {
+		{"not processed", func(in *input) { in.Rule.Generation = 3 }, "++++?+?????", ""},
+		{"not valid", func(in *input) {
 			in.accept(metav1.ConditionFalse, v1alpha1.ReasonInvalidExpr, "spec.expr: 1:6: unexpected end of input")
 		}, "++++-++++++", "Correct the expression"},
-		{"generated, and not valid", func(in *Input) {
+		{"generated, and not valid", func(in *input) {
 			in.Rule.Labels = map[string]string{v1alpha1.TemplateLabel: "deployment-down"}
 			in.accept(metav1.ConditionFalse, v1alpha1.ReasonInvalidExpr, "spec.expr: 1:6: unexpected end of input")
 		}, "++++-++++++", "The AlertRule is generated: change AlertRuleTemplate deployment-down"},
-		{"too many", func(in *Input) {
+		{"too many", func(in *input) {
 			in.accept(metav1.ConditionFalse, v1alpha1.ReasonLimitExceeded, "namespace team has the maximum")
 		}, "++++-++++++", "Delete AlertRules of the namespace that you don't need"},
-		{"suspended rule", func(in *Input) { in.Rule.Spec.Suspend = new(true) }, "++++-++++++", "To resume, set spec.suspend of the AlertRule to false"},
-		{"not placed by label", func(in *Input) { in.Spoke.Labels = nil; in.Rule.Status.Clusters = nil }, "+++++-?????", "change spec.placement of the AlertRule"},
-		{"not placed by name", func(in *Input) {
+		{"suspended rule", func(in *input) { in.Rule.Spec.Suspend = new(true) }, "++++-++++++", "To resume, set spec.suspend of the AlertRule to false"},
+		{"not placed by label", func(in *input) { in.Spoke.Labels = nil; in.Rule.Status.Clusters = nil }, "+++++-?????", "change spec.placement of the AlertRule"},
+		{"not placed by name", func(in *input) {
 			in.Rule.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}}
 			in.Rule.Status.Clusters = nil
 		}, "+++++-?????", "add the spoke to names, or change the selector"},
-		{"generated for another spoke", func(in *Input) {
+		{"generated for another spoke", func(in *input) {
 			in.Rule.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}}
 			in.Rule.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "us-1"}
 			in.Rule.Status.Clusters = nil
 		}, "+++++-?????", "only for the spoke of spec.workloadRef (us-1)"},
-		{"taken by name", func(in *Input) {
+		{"taken by name", func(in *input) {
 			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, &v1alpha1.TenantSelection{Names: []v1alpha1.NamespaceName{"team"}}
 		}, "+++++++++++", ""},
-		{"taken by label", func(in *Input) {
+		{"taken by label", func(in *input) {
 			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team", Labels: map[string]string{"stage": "prod"}}, byStage
 		}, "+++++++++++", ""},
-		{"not taken", func(in *Input) {
+		{"not taken", func(in *input) {
 			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, &v1alpha1.TenantSelection{Names: []v1alpha1.NamespaceName{"shop"}}
 			in.Rule.Status.Clusters = nil
 		}, "+++++-?????", tenants},
-		{"not taken by label", func(in *Input) {
+		{"not taken by label", func(in *input) {
 			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, byStage
 			in.Rule.Status.Clusters = nil
 		}, "+++++-?????", tenants},
-		{"a platform namespace is not taken", func(in *Input) {
+		{"a platform namespace is not taken", func(in *input) {
 			in.Rule.Namespace, in.Tenant = "kube-system", &rule.Tenant{Name: "kube-system"}
 			in.Rule.Status.Clusters = nil
 		}, "+++++-?????", tenants},
-		{"the labels of the namespace are not readable", func(in *Input) {
+		{"the labels of the namespace are not readable", func(in *input) {
 			in.Tenant, in.TenantUnreadable, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, true, byStage
 		}, "+++++?+++++", ""},
-		{"an invalid selector of tenants", func(in *Input) {
+		{"an invalid selector of tenants", func(in *input) {
 			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, &v1alpha1.TenantSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"-": ""}}}
 		}, "+++++-?????", "spec.tenants.selector"},
-		{"disabled", func(in *Input) { in.Rule.Spec.State = v1alpha1.Disabled; in.Rule.Status.Clusters = nil }, "+++++-?????", "set spec.state of the AlertRule to Enabled"},
-		{"disabled here", func(in *Input) {
+		{"disabled", func(in *input) { in.Rule.Spec.State = v1alpha1.Disabled; in.Rule.Status.Clusters = nil }, "+++++-?????", "set spec.state of the AlertRule to Enabled"},
+		{"disabled here", func(in *input) {
 			in.Rule.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}, State: v1alpha1.Disabled}}
 			in.Rule.Status.Clusters = nil
 		}, "+++++-?????", "remove state: Disabled from the entry of spec.overrides"},
 
-		{"suspended before it was written", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonSuspended, "suspended") }, "++++++-????", "set spec.suspend of the object that the message names to false"},
-		{"waiting", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonWaiting, "") }, "++++++?????", ""},
-		{"no namespace", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, "") }, "++++++-????", "Create the namespace in the spoke"},
-		{"conflict", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonConflict, "") }, "++++++-????", "Put the labels back"},
-		{"rejected", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonRejected, "by policy") }, "++++++-????", "Follow the message"},
-		{"mutated", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonMutated, "") }, "++++++-????", "delete the PrometheusRule"},
-		{"contested", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonContested, "") }, "++++++-????", "Contested objects"},
-		{"quota", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonQuotaExceeded, "") }, "++++++-????", "Raise count/prometheusrules"},
-		{"unsupported", func(in *Input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonUnsupported, "") }, "++++++-????", "update Prometheus"},
-		{"an earlier version", func(in *Input) { in.Rule.Status.Clusters[0].ObservedGeneration = 1 }, "++++++?????", ""},
+		{"suspended before it was written", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonSuspended, "suspended") }, "++++++-????", "set spec.suspend of the object that the message names to false"},
+		{"waiting", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonWaiting, "") }, "++++++?????", ""},
+		{"no namespace", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, "") }, "++++++-????", "Create the namespace in the spoke"},
+		{"conflict", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonConflict, "") }, "++++++-????", "Put the labels back"},
+		{"rejected", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonRejected, "by policy") }, "++++++-????", "Follow the message"},
+		{"mutated", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonMutated, "") }, "++++++-????", "delete the PrometheusRule"},
+		{"contested", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonContested, "") }, "++++++-????", "Contested objects"},
+		{"quota", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonQuotaExceeded, "") }, "++++++-????", "Raise count/prometheusrules"},
+		{"unsupported", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonUnsupported, "") }, "++++++-????", "update Prometheus"},
+		{"an earlier version", func(in *input) { in.Rule.Status.Clusters[0].ObservedGeneration = 1 }, "++++++?????", ""},
 
-		{"not selected", func(in *Input) { in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonNotSelected, "requires team=a") }, "+++++++-???", "Follow the message"},
-		{"ambiguous", func(in *Input) {
+		{"not selected", func(in *input) { in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonNotSelected, "requires team=a") }, "+++++++-???", "Follow the message"},
+		{"ambiguous", func(in *input) {
 			in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonAmbiguous, "see EvaluatorsFound")
 			in.say(v1alpha1.ConditionEvaluatorsFound, metav1.ConditionFalse, v1alpha1.ReasonAmbiguous, "several: kubectl patch spokecluster eu-1 --type merge -p '{}'")
 		}, "+++++++-???", "SpokeCluster eu-1: EvaluatorsFound=False Ambiguous: several: kubectl patch spokecluster eu-1 --type merge -p '{}'. Name the one that evaluates the rules"},
-		{"no Prometheus", func(in *Input) { in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator, "") }, "+++++++????", ""},
-		{"not granted", func(in *Input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonPredicted, "") }, "++++++++???", ""},
-		{"not granted, and not intended", func(in *Input) {
+		{"no Prometheus", func(in *input) { in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator, "") }, "+++++++????", ""},
+		{"not granted", func(in *input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonPredicted, "") }, "++++++++???", ""},
+		{"not granted, and not intended", func(in *input) {
 			in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonConfirmed, "see the condition Evaluating")
 			in.say(v1alpha1.ConditionEvaluating, metav1.ConditionUnknown, v1alpha1.ReasonNotGranted, "needs get on services/proxy")
 		}, "++++++++???", "needs get on services/proxy. If this is intended, do nothing. Otherwise run kubectl rulefleet join again with the same options, and without --no-evaluate"},
-		{"rejected by prometheus-operator", func(in *Input) {
+		{"rejected by prometheus-operator", func(in *input) {
 			in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonRejected, "invalid rule")
 		}, "+++++++-???", "correct the expression"},
-		{"loading", func(in *Input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, "") }, "++++++++???", ""},
-		{"not loaded", func(in *Input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonNotLoaded, "") }, "++++++++-??", ""},
-		{"enforced", func(in *Input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonNamespaceEnforced, "") }, "++++++++-??", "excludedFromEnforcement"},
-		{"evaluation fails", func(in *Input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluationFailed, "many-to-many") }, "++++++++-??", ""},
-		{"Prometheus is away", func(in *Input) {
+		{"loading", func(in *input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, "") }, "++++++++???", ""},
+		{"not loaded", func(in *input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonNotLoaded, "") }, "++++++++-??", ""},
+		{"enforced", func(in *input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonNamespaceEnforced, "") }, "++++++++-??", "excludedFromEnforcement"},
+		{"evaluation fails", func(in *input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluationFailed, "many-to-many") }, "++++++++-??", ""},
+		{"Prometheus is away", func(in *input) {
 			in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluatorUnreachable, "")
 			in.say(v1alpha1.ConditionEvaluating, metav1.ConditionFalse, v1alpha1.ReasonEvaluatorUnreachable, "no answer")
 		}, "++++++++-??", "check the pods of the Prometheus"},
-		{"no metric", func(in *Input) { in.Rule.Status.Clusters[0].MissingMetrics = []string{"http_requests_total"} }, "+++++++++-+", "Check that these metrics are scraped"},
-		{"no kube-state-metrics", func(in *Input) {
+		{"no metric", func(in *input) { in.Rule.Status.Clusters[0].MissingMetrics = []string{"http_requests_total"} }, "+++++++++-+", "Check that these metrics are scraped"},
+		{"no kube-state-metrics", func(in *input) {
 			in.Rule.Spec.Expr = "1 - sum by (pod) (kube_pod_info)"
 			in.say(v1alpha1.ConditionMetricsPresent, metav1.ConditionFalse, v1alpha1.ReasonKubeStateMetricsMissing, "none")
 		}, "+++++++++-+", "Install kube-state-metrics"},
-		{"no kube-state-metrics, and no need for it", func(in *Input) {
+		{"no kube-state-metrics, and no need for it", func(in *input) {
 			in.Rule.Spec.Expr = "mykube_requests > 0"
 			in.say(v1alpha1.ConditionMetricsPresent, metav1.ConditionFalse, v1alpha1.ReasonKubeStateMetricsMissing, "none")
 		}, "+++++++++++", ""},
 
-		{"a tenant", func(in *Input) { in.Spoke, in.SpokeUnreadable, in.Registration = nil, true, Registration{} }, "????+?+++++", ""},
-		{"a tenant, and the spoke is away", func(in *Input) {
-			in.Spoke, in.SpokeUnreadable, in.Registration = nil, true, Registration{}
+		{"a tenant", func(in *input) { in.Spoke, in.SpokeUnreadable, in.Registration = nil, true, registration{} }, "????+?+++++", ""},
+		{"a tenant, and the spoke is away", func(in *input) {
+			in.Spoke, in.SpokeUnreadable, in.Registration = nil, true, registration{}
 			in.row(v1alpha1.PhaseEvaluating, v1alpha1.ReasonUnreachable, "see Connected")
 		}, "??-?+??????", "Ask an administrator"},
-		{"Secrets are not readable", func(in *Input) { in.Registration = Registration{} }, "+++++++++++", ""},
-		{"one of many spokes", func(in *Input) {
+		{"Secrets are not readable", func(in *input) { in.Registration = registration{} }, "+++++++++++", ""},
+		{"one of many spokes", func(in *input) {
 			in.Rule.Status.Clusters = nil
 			in.Rule.Status.Summary = &v1alpha1.RuleSummary{Desired: 200}
 		}, "+++++++++??", ""},
-		{"one of many spokes, some not ready", func(in *Input) {
+		{"one of many spokes, some not ready", func(in *input) {
 			in.Rule.Status.Clusters, in.Rule.Status.UnlistedClusters = nil, 4
 			in.Rule.Status.Summary = &v1alpha1.RuleSummary{Desired: 200}
 		}, "++++++?????", ""},
@@ -235,7 +235,7 @@ func TestChain(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			in := sound()
 			tc.change(in)
-			links := Chain(*in)
+			links := chainOf(*in)
 			if got := states(links); got != tc.want {
 				t.Errorf("the states are %s, want %s\n%+v", got, tc.want, links)
 			}
@@ -264,10 +264,10 @@ func TestChain(t *testing.T) {
 // several choices, and is never the remedy without the rest of the message.
 func TestNoDecisionIsACommand(t *testing.T) {
 	const message = "choose: the one, or the other: kubectl annotate spoke eu-1 a=b"
-	check := func(t *testing.T, in *Input) {
+	check := func(t *testing.T, in *input) {
 		t.Helper()
 		broken := false
-		for _, l := range Chain(*in) {
+		for _, l := range chainOf(*in) {
 			if strings.HasPrefix(l.Fix, "kubectl") {
 				t.Errorf("%s: the fix is only a command: %q", l.Name, l.Fix)
 			}

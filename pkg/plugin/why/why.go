@@ -59,11 +59,11 @@ kubeconfig, and NAME for the name of the spoke.`,
 		if err != nil {
 			return err
 		}
-		in := Input{Namespace: system, Generated: generated, Cluster: spoke}
+		in := input{Namespace: system, Generated: generated, Cluster: spoke}
 		if err := in.read(cmd.Context(), c, client.ObjectKey{Namespace: namespace, Name: ref.Name}); err != nil {
 			return err
 		}
-		links := Chain(in)
+		links := chainOf(in)
 		if err := write(p, links); err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ kubeconfig, and NAME for the name of the spoke.`,
 }
 
 // read reads the objects of the chain, as far as the person may.
-func (in *Input) read(ctx context.Context, c client.Client, key client.ObjectKey) error {
+func (in *input) read(ctx context.Context, c client.Client, key client.ObjectKey) error {
 	in.Rule = &v1alpha1.AlertRule{}
 	if err := c.Get(ctx, key, in.Rule); err != nil {
 		return fmt.Errorf("reading AlertRule %s: %w", key, err)
@@ -103,12 +103,12 @@ func (in *Input) read(ctx context.Context, c client.Client, key client.ObjectKey
 		return fmt.Errorf("reading Secret %s/%s: %w", in.Namespace, in.Cluster, err)
 	}
 	_, has := secret.Data[v1alpha1.KubeconfigKey]
-	in.Registration = Registration{Readable: true, Exists: err == nil, Labeled: secret.Labels[v1alpha1.RegistrationLabel] == "true", HasKubeconfig: has}
+	in.Registration = registration{Readable: true, Exists: err == nil, Labeled: secret.Labels[v1alpha1.RegistrationLabel] == "true", HasKubeconfig: has}
 	return nil
 }
 
 // readTenant reads the namespace of the AlertRule, as far as spec.tenants of the spoke needs it.
-func (in *Input) readTenant(ctx context.Context, c client.Client) error {
+func (in *input) readTenant(ctx context.Context, c client.Client) error {
 	name := in.Rule.Namespace
 	if in.Spoke == nil || name == in.Namespace || name == in.Generated {
 		return nil
