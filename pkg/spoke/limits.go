@@ -29,10 +29,11 @@ const (
 	maxRefusal = 256 << 10
 	// maxBehind bounds the answer of a server behind the API server. pkg/evaluator reads less.
 	maxBehind = 64 << 20
-	// maxNesting is the depth of JSON that is read; what is deeper is left out. Usual objects have less than 20 levels.
+	// keptNesting is the depth of JSON that is decoded; what is deeper is left out. Usual objects have less than 20 levels.
 	// But anyone who can write an object can nest its managedFields up to 10,000 levels, which an API server accepts.
 	// Inside of a list or an event, that is deeper than decoders accept, so it would end the session of the spoke.
-	maxNesting = 100
+	// maxNesting is more than an API server accepts.
+	keptNesting, maxNesting = 100, 20_000
 	// maxValues and maxPageValues bound the JSON values in an object and in a page of a list: a value of two
 	// bytes, such as {}, can become a struct of several hundred bytes. etcd's limit of 1.5 MiB for an object is
 	// reached first by everything that an API server accepts: otherwise, anyone who can create a PrometheusRule

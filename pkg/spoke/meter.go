@@ -19,7 +19,7 @@ import (
 const eventTime = 20 * time.Second
 
 // meter counts JSON while it is read. It does not parse, and takes the same time for any input. It counts what
-// determines the memory of the decoded objects, and leaves out what is nested deeper than maxNesting.
+// determines the memory of the decoded objects, and leaves out what is nested deeper than keptNesting.
 type meter struct {
 	bounds
 	what string
@@ -28,7 +28,7 @@ type meter struct {
 	part, dense bool
 
 	read, values, items int64
-	depth               int
+	depth, deepest      int
 	quoted, escaped     bool
 }
 
@@ -47,7 +47,7 @@ func (m *meter) add(p []byte) (n, kept int, ended bool, err *TooLargeError) {
 			ended = m.mark(p[n])
 			n++
 		}
-		if m.bounds.values == 0 || min(depth, m.depth) <= maxNesting { // otherwise it is not decoded, or shallow enough
+		if m.bounds.values == 0 || min(depth, m.depth) <= keptNesting { // otherwise it is not decoded, or shallow enough
 			kept += move(p, kept, from, n)
 		}
 	}
@@ -94,6 +94,7 @@ func (m *meter) mark(c byte) (ended bool) {
 	case '{', '[':
 		m.values++
 		m.depth++
+		m.deepest = max(m.deepest, m.depth)
 	case '}', ']':
 		if m.depth > 0 {
 			m.depth--
@@ -118,6 +119,8 @@ func (m *meter) exceeded() *TooLargeError {
 		} else {
 			e.part = false // the limit was ignored
 		}
+	case m.bounds.values > 0 && m.deepest > maxNesting: // if it is decoded as JSON
+		e.Value, e.Bound, e.Unit, e.part = int64(m.deepest), maxNesting, "levels of JSON", false
 	default:
 		return nil
 	}

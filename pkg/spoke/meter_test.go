@@ -36,7 +36,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		metadata = memory / 4
 		page     = memory / 3
 	)
-	deep := strings.Repeat("[", maxNesting+1) + strings.Repeat("]", maxNesting+1)
+	deep := strings.Repeat("[", keptNesting+1) + strings.Repeat("]", keptNesting+1)
 	inside := strings.NewReplacer("[]", `[[{"a":"]]]"},[1,"\"]"]]]`)
 	for name, tc := range map[string]struct {
 		query  string
@@ -78,7 +78,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		"too deep, in an event":            {path: "/api/v1/namespaces", query: "watch=true", body: strings.NewReader(inside.Replace(deep) + "\n{}"), read: deep + "\n{}"},
 		"too deep, byte by byte":           {path: "/api/v1/namespaces/a", body: iotest.OneByteReader(strings.NewReader(inside.Replace(deep))), read: deep},
 		"too deep, behind the API server":  {path: "/api/v1/namespaces/a/services/x/proxy/api/v1/rules", aside: true, body: strings.NewReader(inside.Replace(deep))},
-		"deep without an end":              {path: "/api/v1/namespaces/a", body: endless(`{"a":`), value: maxValues, unit: "JSON values"},
+		"deep without an end":              {path: "/api/v1/namespaces/a", body: endless(`{"a":`), value: maxNesting, unit: "levels of JSON"},
 		"no levels in a text":              {path: "/api/v1/namespaces/a", body: strings.NewReader(`{"a":"\"` + strings.Repeat(`[{\\`, 1000) + `"}`)},
 		"a refusal":                        {path: "/version", code: 403, body: strings.NewReader(strings.Repeat("x", maxRefusal))},
 		"a refusal without an end":         {path: "/version", code: 500, body: endless("<"), value: maxRefusal, unit: "bytes"},
@@ -86,7 +86,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		"a watch that is refused":          {path: "/api/v1/namespaces", query: "watch=true", code: 410, body: endless("a"), value: maxRefusal, unit: "bytes"},
 		"an event without an end":          {path: "/api/v1/namespaces", query: "watch=true", body: io.MultiReader(strings.NewReader(`{"a":"`), endless("a")), value: object, unit: "bytes"},
 		"no event at all":                  {path: "/api/v1/namespaces", query: "watch=true", body: endless("\n"), value: object, unit: "bytes"},
-		"an event that is deep":            {path: "/api/v1/namespaces", query: "watch=true", body: endless("["), value: maxValues, unit: "JSON values"},
+		"an event that is deep":            {path: "/api/v1/namespaces", query: "watch=true", body: endless("["), value: maxNesting, unit: "levels of JSON"},
 		"behind the API server":            {path: "/api/v1/namespaces/a/services/x/proxy/api/v1/rules", aside: true, body: endless("["), value: maxBehind, unit: "bytes", quiet: true},
 	} {
 		t.Run(name, func(t *testing.T) {
