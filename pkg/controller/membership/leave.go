@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -23,7 +24,7 @@ import (
 const (
 	// leaveRetry is the time until the next step of a spoke that leaves.
 	leaveRetry = time.Second
-	// keptRetry is that time if the hub keeps the registration label of the Secret.
+	// keptRetry is that time, at least, if the registration label of the Secret stays or comes back.
 	keptRetry = 30 * time.Second
 	// leaveBatch bounds the AlertRules that one reconcile deletes.
 	leaveBatch = 200
@@ -71,18 +72,18 @@ func (r *Reconciler) end(ctx context.Context, sc *v1alpha1.SpokeCluster, secret 
 		r.farewell(sc, d)
 		return reconcile.Result{}, Free(ctx, r.Client, sc)
 	}
-	stays, err := r.deregister(ctx, secret)
-	if err != nil || !stays {
+	again, err := r.deregister(ctx, secret)
+	if err != nil || again == 0 {
 		return reconcile.Result{RequeueAfter: leaveRetry}, err
 	}
 	status := leavingStatus(sc, d, metav1.Now())
 	setCondition(&status, sc.Generation, v1alpha1.ConditionReady, spoke.Finding{
 		Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonLeaving,
-		Message: fmt.Sprintf("the SpokeCluster is being deleted, but Secret %s still has the label %s after Rulefleet removed it. Most likely, an admission webhook or policy of the hub sets it. Exclude the Secret from it, or delete the Secret",
-			client.ObjectKeyFromObject(secret), v1alpha1.RegistrationLabel),
+		Message: spoke.Clip(fmt.Sprintf("the SpokeCluster is being deleted, but Secret %s still has the label %s after Rulefleet removed it. Most likely, an admission webhook or policy of the hub sets it, or a GitOps tool such as Argo CD or Flux. Exclude the Secret from it, remove the label from its source, or delete the Secret",
+			client.ObjectKeyFromObject(secret), v1alpha1.RegistrationLabel), spoke.MaxMessage),
 	}, metav1.Now())
 	wait, err := r.show(ctx, sc, secret, status)
-	return reconcile.Result{RequeueAfter: max(wait, keptRetry)}, err
+	return reconcile.Result{RequeueAfter: max(wait, again)}, err
 }
 
 // leaves reports whether a SpokeCluster is being deleted according to the API server. An old cache may show a former
@@ -162,20 +163,26 @@ func (r *Reconciler) deleteGenerated(ctx context.Context, name string) (left boo
 }
 
 // deregister removes the registration label from a Secret, so that it does not create the SpokeCluster again. It
-// reports whether the Secret still has the label, because the hub changed the write.
-func (r *Reconciler) deregister(ctx context.Context, secret *corev1.Secret) (stays bool, err error) {
+// returns when to try again if the Secret still has the label, because the hub changed the write, or has it again,
+// because another client wrote it.
+func (r *Reconciler) deregister(ctx context.Context, secret *corev1.Secret) (again time.Duration, err error) {
+	write := contest.Write{Object: contest.Membership(secret.Name, v1alpha1.RegistrationLabel), Meant: contest.Absent}
+	if turn := r.Contests.Ask(write); turn.Wait > 0 {
+		return max(turn.Wait, keptRetry), nil
+	}
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, v1alpha1.RegistrationLabel)
 	answer := secret.DeepCopy()
 	err = r.Client.Patch(ctx, answer, client.RawPatch(types.MergePatchType, patch))
-	switch {
-	case client.IgnoreNotFound(err) != nil:
-		return false, fmt.Errorf("removing the registration label from Secret %s: %w", client.ObjectKeyFromObject(secret), err)
-	case err == nil && answer.Labels[v1alpha1.RegistrationLabel] == "true":
-		return true, nil
+	if client.IgnoreNotFound(err) != nil {
+		return 0, fmt.Errorf("removing the registration label from Secret %s: %w", client.ObjectKeyFromObject(secret), err)
+	}
+	r.Contests.Wrote(write, answer)
+	if err == nil && answer.Labels[v1alpha1.RegistrationLabel] == "true" {
+		return keptRetry, nil
 	}
 	r.Recorder.Eventf(secret, nil, corev1.EventTypeNormal, "Deregistered", "Leave", "label %s was removed from this Secret, because SpokeCluster %s was deleted; to register the spoke again, set the label to true",
 		v1alpha1.RegistrationLabel, secret.Name)
-	return false, nil
+	return 0, nil
 }
 
 // farewell emits an Event about what was removed from the spoke and what was left.

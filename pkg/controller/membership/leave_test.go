@@ -9,10 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -120,6 +122,56 @@ func TestDeregister(t *testing.T) {
 			}
 			ready := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
 			if shown := ready != nil && strings.Contains(ready.Message, "Secret operator/s still has the label"); shown != stays {
+				t.Errorf("Ready is %+v", ready)
+			}
+		})
+	}
+}
+
+// TestRegisteredAgain has an admission webhook or another client set the registration label each time that it is removed.
+// It is removed less and less often, and the status says so.
+func TestRegisteredAgain(t *testing.T) {
+	for name, atOnce := range map[string]bool{"by an admission webhook": true, "by another client": false} {
+		t.Run(name, func(t *testing.T) {
+			const span = time.Hour
+			secret, sc := secretOf("s", nil), memberOf("s", "uid")
+			secret.Labels = map[string]string{v1alpha1.RegistrationLabel: "true"}
+			r, recorder := registrar(t, secret, sc)
+			recorder.Events = nil
+			clock := clocktesting.NewFakePassiveClock(time.Now())
+			r.Contests = contest.New(clock, 0)
+			removals := 0
+			r.Client = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					if _, ok := o.(*corev1.Secret); !ok {
+						return c.Patch(ctx, o, patch, opts...)
+					}
+					removals++
+					err := c.Get(ctx, client.ObjectKeyFromObject(o), o)
+					if !atOnce {
+						delete(o.GetLabels(), v1alpha1.RegistrationLabel)
+					}
+					return err
+				},
+			})
+			for began := clock.Now(); clock.Since(began) < span; {
+				if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(sc), sc); err != nil {
+					t.Fatal(err)
+				}
+				result, err := r.end(t.Context(), sc, secret, spoke.Departure{Known: true, Done: true})
+				if err != nil || result.RequeueAfter < leaveRetry {
+					t.Fatalf("again after %v, %v", result.RequeueAfter, err)
+				}
+				clock.SetTime(clock.Now().Add(result.RequeueAfter))
+			}
+			if removals < 10 || removals > 40 {
+				t.Errorf("the label was removed %d times", removals)
+			}
+			if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(sc), sc); err != nil {
+				t.Fatal(err)
+			}
+			ready := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
+			if ready == nil || !strings.Contains(ready.Message, "or a GitOps tool such as Argo CD or Flux") {
 				t.Errorf("Ready is %+v", ready)
 			}
 		})
