@@ -65,9 +65,16 @@ var (
 	plainPath    = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?$`)
 )
 
+// unknown is what follows if evaluators can't be read.
+const unknown = "it is unknown whether a Prometheus selects the rules"
+
+// hiddenEvaluators is WhyNot if none was found that selects rules, and there are others: anyone who can create one in the
+// spoke can make it so large that it hides those after it.
+var hiddenEvaluators = advise(fmt.Sprintf("one of the Prometheus or ThanosRuler objects is too large to be listed, or there are more than %d", maxListed),
+	unknown+"; name the one that evaluates them in spec.evaluatorRefs of the SpokeCluster")
+
 // unreadable says why the Prometheus and ThanosRuler objects can't be read, and what to do.
 func unreadable(err error) string {
-	const unknown = "it is unknown whether a Prometheus selects the rules"
 	if apierrors.IsForbidden(err) {
 		return advise(err.Error(), unknown+"; grant get, list and watch on prometheuses and thanosrulers.monitoring.coreos.com to Rulefleet's account in the spoke")
 	}
@@ -119,6 +126,7 @@ func (c *connection) discover(ctx context.Context, s *session) {
 		before = Evaluators{} // of another cluster
 	}
 	var unread error
+	more := false
 	choose := c.choose
 	if choose == nil {
 		choose = seenAlone
@@ -126,12 +134,17 @@ func (c *connection) discover(ctx context.Context, s *session) {
 	list, err := choose(ctx, c.name, c.seen.Identity, before, func(ctx context.Context, named []v1alpha1.EvaluatorReference) (seen *Sighting, err error) {
 		ctx, cancel := c.patient(ctx)
 		defer cancel()
-		seen, unread = s.evaluators(ctx, &c.p.opts, named)
+		if seen, unread = s.evaluators(ctx, &c.p.opts, named); unread == nil {
+			more = seen.More
+		}
 		return seen, unread
 	})
 	switch {
 	case err == nil:
 		c.seen.Evaluators, c.evaluated = Evaluators{List: list, Known: true}, c.seen.Identity
+		if more && !slices.ContainsFunc(list, func(e v1alpha1.Evaluator) bool { return evaluation.IsRecorded(e) || e.RuleSelector != nil }) {
+			c.seen.Evaluators.WhyNot = hiddenEvaluators
+		}
 	case ctx.Err() != nil:
 	case unread == nil:
 		c.log.Error(err, "recording the choice of evaluators failed; retrying")

@@ -191,6 +191,46 @@ func TestDiscover(t *testing.T) {
 	kinds("another cluster", 0, true, "")
 }
 
+// Objects that are too large hide others. The status says so, unless one is chosen or can be.
+func TestDiscoverHidden(t *testing.T) {
+	for name, tc := range map[string]struct {
+		first  *monitoringv1.Prometheus
+		chosen bool
+		hidden bool
+	}{
+		"all":                       {hidden: true},
+		"all but one without rules": {first: aPrometheus("k", func(p *monitoringv1.Prometheus) { p.Spec.RuleSelector = nil }), hidden: true},
+		"all but one":               {first: aPrometheus("k", func(p *monitoringv1.Prometheus) { p.Spec.RuleSelector = &metav1.LabelSelector{} })},
+		"one is chosen":             {chosen: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := monitoringfake.NewSimpleClientset()
+			pages := 0
+			client.PrependReactor("list", "prometheuses", func(clienttesting.Action) (bool, runtime.Object, error) {
+				if pages++; pages == 1 && tc.first != nil {
+					return true, &monitoringv1.PrometheusList{ListMeta: metav1.ListMeta{Continue: "more"}, Items: []monitoringv1.Prometheus{*tc.first}}, nil
+				}
+				return true, nil, &TooLargeError{part: true}
+			})
+			c, s := &connection{p: NewProvider(Options{})}, &session{rules: client, cluster: holding()}
+			c.choose = func(ctx context.Context, _, _ string, _ Evaluators, look Look) ([]v1alpha1.Evaluator, error) {
+				seen, err := look(ctx, nil)
+				if err != nil {
+					return nil, err
+				}
+				if tc.chosen {
+					return []v1alpha1.Evaluator{{Name: "k", Chosen: true}}, nil
+				}
+				return seen.List, nil
+			}
+			c.discover(t.Context(), s)
+			if got := c.seen.Evaluators; !got.Known || strings.Contains(got.WhyNot, "too large to be listed") != tc.hidden {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
 // Objects with invalid names are ignored, because the hub could not list them.
 func TestDiscoverMisnamed(t *testing.T) {
 	client := monitoringfake.NewSimpleClientset()
