@@ -149,6 +149,9 @@ func firingNotes(rules []v1alpha1.AlertRule, spokes []v1alpha1.SpokeCluster, onl
 		}
 		connected := condition(s.Status.Conditions, v1alpha1.ConditionConnected)
 		evaluating := condition(s.Status.Conditions, v1alpha1.ConditionEvaluating)
+		if found := condition(s.Status.Conditions, v1alpha1.ConditionEvaluatorsFound); evaluating.Reason == notReported && found.Status == metav1.ConditionFalse {
+			evaluating = found // nobody is asked
+		}
 		switch {
 		case connected.Status != metav1.ConditionTrue:
 			out = append(out, fmt.Sprintf("Spoke %s: its alerts may be outdated (%s).", s.Name, connected.Reason))

@@ -76,12 +76,14 @@ func named[L client.ObjectList](list L) L {
 	return list
 }
 
+const notReported = "NotReported"
+
 // condition returns a condition, Unknown if there is none.
 func condition(conditions []metav1.Condition, kind string) metav1.Condition {
 	if c := meta.FindStatusCondition(conditions, kind); c != nil {
 		return *c
 	}
-	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: "NotReported"}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: notReported}
 }
 
 // spokeRank is lower for a spoke that needs more attention.

@@ -355,8 +355,10 @@ func (c *chain) ofRow(phase v1alpha1.Phase) Link {
 		return ok("%s: status.clusters[%s]: phase %s", c.ofRule(), c.Cluster, c.row.Phase)
 	case reached < at && c.row.Reason == v1alpha1.ReasonSuspended && phase != v1alpha1.PhaseApplied:
 		return unknown("the spoke has an earlier version of the rule")
-	case reached < at-1:
+	case reached < at-1 && Broken(c.links) != nil:
 		return unknown("an earlier step is not ok")
+	case reached < at-1:
+		return unknown("an earlier step is unknown")
 	case rollup.AtTop(c.row, c.Rule.Generation):
 		l := unknown("nothing more can be verified: %s", c.rowSays())
 		l.Fix = c.fixRow()

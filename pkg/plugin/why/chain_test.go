@@ -255,6 +255,9 @@ func TestChain(t *testing.T) {
 				if l.Evidence == "" {
 					t.Errorf("%s has no evidence", l.Name)
 				}
+				if strings.Contains(l.Evidence, "step is not ok") && Broken(links) == nil {
+					t.Errorf("%s: %q, and every step is ok or unknown", l.Name, l.Evidence)
+				}
 			}
 		})
 	}
