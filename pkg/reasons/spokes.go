@@ -28,7 +28,7 @@ var ofSpokes = []Reason{
 		Message: "the spoke answers",
 		Meaning: "The spoke's API server answers. If the message says that changes arrive late, more objects change in the spoke than Rulefleet reads" +
 			" (10,000 changes or 32 MiB of them within 5 s), or one of them is too large for a slow network link. Nothing is lost, but Rulefleet reacts late to changes in this spoke.",
-		Remedy: "Nothing. If changes arrive late, find out what changes the objects that the message names so often, or which of them is so large.",
+		Remedy: "Nothing. If changes arrive late, look at the objects that the message names: find out what changes them so often, or which of them is so large.",
 	},
 	{
 		Name: v1alpha1.ReasonKubeconfigNotUsed, On: []string{connected},
