@@ -162,17 +162,17 @@ var ofSpokes = []Reason{
 			" same cluster, the message names it.",
 		Remedy: "If you renamed the spoke, see [Rename a spoke](../how-to/manage-spokes.md#rename-a-spoke). Otherwise, create or restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). If you delete the" +
 			" SpokeCluster while it has no kubeconfig, its rules stay in the spoke, and nothing manages them any more. Its generated AlertRules on" +
-			" the hub are deleted, with their edits. If another SpokeCluster is the same cluster, rules that are placed only on the deleted" +
-			" one are removed.",
+			" the hub are deleted, with their edits. There is one exception: if another SpokeCluster is the same cluster, the rules that are" +
+			" placed only on the deleted one are removed from it.",
 	},
 	{
 		Name: v1alpha1.ReasonDuplicateCluster, On: []string{connected, served, ready},
 		Message: "this is the same cluster as spoke eu-2, which stays in use. …",
 		Meaning: "The spoke is the same cluster as the spoke that the message names: the UIDs of their namespaces `kube-system` are equal." +
 			" The other spoke remains in use.",
-		Remedy: "Decide which of the two to give up, and delete its Secret. The one that you keep takes over, or remains in use, without a" +
-			" gap. When the spoke that you keep is Ready, replace the other name in placements of AlertRules and in `spec.clusters` of templates." +
-			" Rules that are placed only on the other name are removed from the cluster. Then delete the SpokeCluster with the other name.",
+		Remedy: "Decide which of the two names to give up, and delete the Secret with that name. The other spoke takes over, or remains in" +
+			" use, without a gap. When it is Ready, replace the name that you give up in placements of AlertRules and in `spec.clusters` of" +
+			" templates, because rules that are placed only on that name are removed from the cluster. Then delete the SpokeCluster with that name.",
 	},
 	{
 		Name: v1alpha1.ReasonIdentityChanged, On: []string{connected, served, ready},
