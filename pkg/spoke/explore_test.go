@@ -4,6 +4,7 @@
 package spoke
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -269,10 +270,14 @@ func (e *exploration) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 // faults are what may be wrong with requests. Those that are marked are reasons to read the identity again.
-var faults = map[string]bool{"no answer": false, "truncated": true, truncatedOnce: true, "503": true, "500": false, "429": false, "403": false}
+var faults = map[string]bool{"no answer": false, "truncated": true, truncatedOnce: true, "503": true, "500": false, "429": false, "403": false, slow: false}
 
-// truncatedOnce hits one request.
-const truncatedOnce = "truncated once"
+const (
+	// truncatedOnce hits one request.
+	truncatedOnce = "truncated once"
+	// slow delays the answer by slowness.
+	slow, slowness = "slow", 3 * time.Second
+)
 
 // scopes are the requests that a fault may hit.
 var scopes = []string{"all", "all but probes", "probes", "identity", "lists", "writes"}
@@ -298,6 +303,11 @@ func (e *exploration) hits(r *http.Request) bool {
 // ServeHTTP implements http.Handler.
 func (e *exploration) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	line, _ := r.Context().Value(wireKey{}).(*wire)
+	body, err := io.ReadAll(r.Body) // until then, the server does not notice that the client has given up
+	if err != nil {
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	e.mu.Lock()
 	to := line.to
 	if e.proxied {
@@ -326,7 +336,7 @@ func (e *exploration) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.doubtIs(fmt.Sprintf("%s %s was answered by %s", r.Method, r.URL.Path, fault))
 	case fault == "429":
 		e.throttled = time.Now().Add(throttle)
-	case fault == "" && r.URL.Path == pathSystem:
+	case fault == "" && r.URL.Path == pathSystem, fault == slow && r.URL.Path == pathSystem:
 		e.reads++
 		e.doubt, line.identified = "", true
 	}
@@ -334,6 +344,9 @@ func (e *exploration) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.fault = ""
 	}
 	e.mu.Unlock()
+	if fault == slow {
+		time.Sleep(slowness) //nolint:forbidigo // of the bubble's clock
+	}
 	e.answer(w, r, to, fault)
 }
 

@@ -75,6 +75,9 @@ var mutations = map[string]struct {
 	"a failed probe raises no doubt": {
 		"pkg/spoke/connection.go", "gate: c.gate, apart: apart,", "gate: map[bool]*gate{false: c.gate}[apart],", []string{"spoke"},
 	},
+	"a probe that the HTTP client repeats raises no doubt": {
+		"pkg/spoke/gate.go", "(l.apart && (l.unanswered == nil || l.unanswered.abandoned()))", "l.apart", []string{"spoke"},
+	},
 	"one poll without a rule suffices": {
 		"pkg/controller/evaluate/agree.go", "case r.misses >= needed:", "case r.misses >= 1:", []string{"controller/evaluate"},
 	},
