@@ -249,6 +249,17 @@ func TestNotGranted(t *testing.T) {
 	if told, shown := w.news(); len(told) > 0 || shown > 0 {
 		t.Errorf("again: news of %v, %d shown", told, shown)
 	}
+	// The message names the Service, for which the permission is missing.
+	moved := prometheus
+	moved.Service = "http:prometheus-operated:http-web"
+	w.read.List = []v1alpha1.Evaluator{moved}
+	w.once()
+	if told, shown := w.news(); len(told) > 0 || shown != 1 {
+		t.Errorf("by another Service: news of %v, %d shown", told, shown)
+	}
+	w.read.List = []v1alpha1.Evaluator{prometheus}
+	w.once()
+	w.news()
 	// A proxy in front of the Prometheus is another cause, with another remedy.
 	f.set(func() { f.fail = answers(403, "text/plain", "no") })
 	w.once()

@@ -45,7 +45,7 @@ type evaluatorState struct {
 	outcome  evaluation.Outcome
 	message  string
 	fault    *evaluator.Error // the error behind the message, or nil
-	gist     string           // why it can't be queried, without text of the spoke
+	gist     string           // why it can't be queried, without text of an answer
 	failures int
 	// strangers is since when only others answer at its Service.
 	strangers time.Time
@@ -192,7 +192,7 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 		if strange, ok := errors.AsType[*strangerError](a.err); ok {
 			return p.estrange(t, s, es, strange)
 		}
-		if !s.failed(t, es, a.err) {
+		if !s.failed(t, e, es, a.err) {
 			return p.Interval
 		}
 		if errors.Is(a.err, context.DeadlineExceeded) {
@@ -255,7 +255,7 @@ func (s *spokeState) retain(chosen []*rule.Evaluator) {
 const tooLarge = "too large"
 
 // failed records the error of a poll.
-func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) {
+func (s *spokeState) failed(t *task, e *rule.Evaluator, es *evaluatorState, err error) (soon bool) {
 	outcome, message := evaluation.Unreachable, spoke.Clip(err.Error(), maxMessage)
 	gist := ""
 	refused, isRefused := errors.AsType[*kubeconfig.RefusedError](err)
@@ -273,6 +273,9 @@ func (s *spokeState) failed(t *task, es *evaluatorState, err error) (soon bool) 
 		outcome = evaluation.NotGranted
 		if answered.FromAPIServer {
 			gist = "API server" // its refusal has another remedy than that of a proxy
+			if o := t.object(e); o != nil {
+				gist += " " + o.Service // to which it names the permission
+			}
 		}
 	}
 	es.failures++
