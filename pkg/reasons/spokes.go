@@ -270,7 +270,7 @@ var ofSpokes = []Reason{
 		Meaning: "The Prometheus and ThanosRuler objects can't be read. Their last known state stays in use. The reason is also used for five" +
 			" minutes if the chosen object is missing; the rules stay unchanged.",
 		Remedy: "If the message says that an object is not found, create it again, or wait: after five minutes, Rulefleet chooses again." +
-			" If it says forbidden, grant get, list and watch on `prometheuses` and `thanosrulers`" +
+			" If it says forbidden, grant get and list on `prometheuses` and `thanosrulers`" +
 			" ([spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml)). Otherwise follow the message; Rulefleet tries again.",
 	},
 	{

@@ -76,7 +76,7 @@ var hiddenEvaluators = advise(fmt.Sprintf("one of the Prometheus or ThanosRuler 
 // unreadable says why the Prometheus and ThanosRuler objects can't be read, and what to do.
 func unreadable(err error) string {
 	if apierrors.IsForbidden(err) {
-		return advise(err.Error(), unknown+"; grant get, list and watch on prometheuses and thanosrulers.monitoring.coreos.com to Rulefleet's account in the spoke")
+		return advise(err.Error(), unknown+"; grant get and list on prometheuses and thanosrulers.monitoring.coreos.com to Rulefleet's account in the spoke")
 	}
 	return advise("the Prometheus and ThanosRuler objects can't be read: "+err.Error(), unknown+"; Rulefleet tries again")
 }

@@ -146,7 +146,7 @@ func TestDiscover(t *testing.T) {
 	forbidden := func(r schema.GroupResource) error { return apierrors.NewForbidden(r, "", errors.New("no")) }
 	absent := func(r schema.GroupResource) error { return apierrors.NewNotFound(r, "") }
 	refuse("prometheuses", forbidden)
-	kinds("forbidden at first", 0, false, "grant get, list and watch")
+	kinds("forbidden at first", 0, false, "grant get and list")
 	refuse("prometheuses", absent)
 	refuse("thanosrulers", absent)
 	kinds("no kinds", 0, true, "")

@@ -95,7 +95,7 @@ func spokeAccess() []client.Object {
 	access := clusterAccess(SpokeUser, SpokeUser,
 		rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: read},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: read},
-		rbacv1.PolicyRule{APIGroups: []string{"monitoring.coreos.com"}, Resources: []string{"prometheuses", "thanosrulers"}, Verbs: read},
+		rbacv1.PolicyRule{APIGroups: []string{"monitoring.coreos.com"}, Resources: []string{"prometheuses", "thanosrulers"}, Verbs: []string{"get", "list"}},
 		rbacv1.PolicyRule{
 			APIGroups: []string{"monitoring.coreos.com"}, Resources: []string{"prometheusrules"},
 			Verbs: []string{"get", "list", "watch", "create", "update", "delete"},
