@@ -54,12 +54,7 @@ func TestTokensAreRenewed(t *testing.T) {
 	t.Parallel()
 	f := start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true})
 	spoke := f.Spoke(spokeA)
-	for _, o := range []client.Object{&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}} { // what tests register with
-		for _, name := range []string{fleet.SpokeUser, fleet.EvaluateGrant} {
-			o.SetName(name)
-			must(t, spoke.Client.Delete(t.Context(), o))
-		}
-	}
+	withoutAccount(t, spoke)
 	r := &renewals{joinTest: &joinTest{Fleet: f, k: pluginFor(t, f.Hub, spoke)}}
 	r.manager = r.start(t, false)
 	namespace(t, "shop", spoke)

@@ -113,6 +113,7 @@ type joining struct {
 	hub            client.Client
 	spoke          *cluster.Spoke
 	namespace      string // of the Secret on the hub
+	spokes         []v1alpha1.SpokeCluster
 	present        *v1alpha1.SpokeCluster
 	labels         map[string]string
 	refs           []v1alpha1.EvaluatorReference
@@ -235,13 +236,7 @@ func (j *joining) checkHub(ctx context.Context) error {
 	if j.present != nil && !j.present.DeletionTimestamp.IsZero() {
 		return exit.New(exit.Failed, "Wait until it is gone: kubectl rulefleet spokes", "spoke %s is being deleted", j.name)
 	}
-	uid, err := identity(ctx, j.spoke.Client)
-	if err != nil {
-		return fmt.Errorf("in the spoke: %w", err)
-	}
-	if err := checkIdentity(j.name, uid, spokes.Items); err != nil {
-		return err
-	}
+	j.spokes = spokes.Items
 	return j.checkSecret(ctx)
 }
 
@@ -283,6 +278,13 @@ func (j *joining) checkSpoke(ctx context.Context) error {
 		return err
 	}
 	if err := permitGrants(ctx, j.spoke.Client, where, granted); err != nil {
+		return err
+	}
+	uid, err := identity(ctx, j.spoke.Client)
+	if err != nil {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	if err := checkIdentity(j.name, uid, j.spokes); err != nil {
 		return err
 	}
 	found, served, err := candidates(ctx, j.spoke.Client)

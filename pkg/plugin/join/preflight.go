@@ -40,30 +40,44 @@ var resources = map[string]struct{ group, name string }{
 	"ValidatingAdmissionPolicyBinding": {admissionGroup, "validatingadmissionpolicybindings"},
 }
 
-// spokeRights returns the rights that the person needs in the spoke.
-func spokeRights(apply, remove []*unstructured.Unstructured, static bool) []cluster.Right {
-	out := []cluster.Right{{Verb: "get", Resource: "namespaces", Name: "kube-system"}}
-	add := func(objects []*unstructured.Unstructured, verbs ...string) {
-		for _, o := range objects {
-			r := resources[o.GetKind()]
-			for _, verb := range verbs {
-				right := cluster.Right{Verb: verb, Group: r.group, Resource: r.name, Namespace: o.GetNamespace(), Name: o.GetName()}
-				if verb == "create" {
-					right.Name = "" // RBAC does not know the name then
-				}
-				if !slices.Contains(out, right) {
-					out = append(out, right)
-				}
+// readIdentity is the right to recognize the spoke.
+var readIdentity = cluster.Right{Verb: "get", Resource: "namespaces", Name: "kube-system"}
+
+// rightsOn adds rights on objects of the account or its policy to others.
+func rightsOn(out []cluster.Right, objects []*unstructured.Unstructured, verbs ...string) []cluster.Right {
+	for _, o := range objects {
+		r := resources[o.GetKind()]
+		for _, verb := range verbs {
+			right := cluster.Right{Verb: verb, Group: r.group, Resource: r.name, Namespace: o.GetNamespace(), Name: o.GetName()}
+			if verb == "create" {
+				right.Name = "" // RBAC does not know the name then
+			}
+			if !slices.Contains(out, right) {
+				out = append(out, right)
 			}
 		}
 	}
+	return out
+}
+
+// revocationRights returns the rights that the person needs in the spoke to delete the account. Without that to delete
+// Secrets, the tokens are revoked with the ServiceAccount.
+func revocationRights(objects []*unstructured.Unstructured) []cluster.Right {
+	out := []cluster.Right{readIdentity, {Verb: "list", Group: monitoringGroup, Resource: "prometheusrules"}}
+	return rightsOn(out, objects, "delete")
+}
+
+// spokeRights returns the rights that the person needs in the spoke.
+func spokeRights(apply, remove []*unstructured.Unstructured, static bool) []cluster.Right {
+	out := []cluster.Right{readIdentity}
 	for _, o := range apply {
-		add([]*unstructured.Unstructured{o}, "get", "create")
-		if o.GetKind() != kindNamespace {
-			add([]*unstructured.Unstructured{o}, "patch")
+		verbs := []string{"get", "create", "patch"}
+		if o.GetKind() == kindNamespace {
+			verbs = verbs[:2]
 		}
+		out = rightsOn(out, []*unstructured.Unstructured{o}, verbs...)
 	}
-	add(remove, "delete")
+	out = rightsOn(out, remove, "delete")
 	name := account
 	if !static {
 		name = boundSecret

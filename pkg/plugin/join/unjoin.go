@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -103,6 +104,9 @@ func (u *unjoining) look(ctx context.Context) (err error) {
 	if u.hub, err = u.Hub.Connect(); err != nil {
 		return err
 	}
+	if err := permit(ctx, u.hub, "on the hub", u.hubRights()); err != nil {
+		return err
+	}
 	present := &v1alpha1.SpokeCluster{}
 	err = u.hub.Get(ctx, client.ObjectKey{Name: u.name}, present)
 	switch {
@@ -120,6 +124,13 @@ func (u *unjoining) look(ctx context.Context) (err error) {
 	if u.spoke, err = u.Hub.Spoke(u.context); err != nil {
 		return err
 	}
+	objects, err := accountObjects(u.spoke.Client)
+	if err != nil {
+		return err
+	}
+	if err := permit(ctx, u.spoke.Client, "in the spoke", revocationRights(objects)); err != nil {
+		return err
+	}
 	uid, err := identity(ctx, u.spoke.Client)
 	if err != nil {
 		return err
@@ -133,6 +144,20 @@ func (u *unjoining) look(ctx context.Context) (err error) {
 	}
 	u.hubID = id.Data["id"]
 	return nil
+}
+
+// hubRights returns the rights that the person needs on the hub.
+func (u *unjoining) hubRights() []cluster.Right {
+	out := []cluster.Right{
+		{Verb: "get", Group: v1alpha1.Group, Resource: "spokeclusters", Name: u.name},
+		{Verb: "delete", Group: v1alpha1.Group, Resource: "spokeclusters", Name: u.name},
+		{Verb: "get", Resource: "secrets", Namespace: u.namespace, Name: u.name},
+		{Verb: "delete", Resource: "secrets", Namespace: u.namespace, Name: u.name},
+	}
+	if u.orphan {
+		out = append(out, cluster.Right{Verb: "patch", Group: v1alpha1.Group, Resource: "spokeclusters", Name: u.name})
+	}
+	return out
 }
 
 // checkSecret refuses a name that belongs to neither a spoke nor a registration.
@@ -245,20 +270,12 @@ func (u *unjoining) revoke(ctx context.Context) error {
 	if err := u.spoke.Client.Delete(ctx, boundTo()); client.IgnoreNotFound(err) != nil && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("deleting Secret %s/%s in the spoke: %w", cluster.DefaultNamespace, boundSecret, err)
 	}
-	objects, _, err := accessObjects()
+	objects, err := accountObjects(u.spoke.Client)
 	if err != nil {
 		return err
 	}
-	policy, err := policyObjects()
-	if err != nil {
-		return err
-	}
-	objects = append(objects, policy...)
 	for _, o := range slices.Backward(objects) {
-		if o.GetKind() == kindNamespace {
-			continue
-		}
-		if err := client.IgnoreNotFound(u.spoke.Client.Delete(ctx, o)); err != nil && !meta.IsNoMatchError(err) {
+		if err := client.IgnoreNotFound(u.spoke.Client.Delete(ctx, o)); err != nil {
 			return fmt.Errorf("deleting %s %s in the spoke: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
@@ -267,6 +284,21 @@ func (u *unjoining) revoke(ctx context.Context) error {
 	}
 	u.Say("The account in the spoke is deleted, and its tokens are revoked. Namespace %s stays there.", cluster.DefaultNamespace)
 	return nil
+}
+
+// accountObjects returns the objects of the account in a spoke and of its policy, without the namespace.
+func accountObjects(spoke client.Client) ([]*unstructured.Unstructured, error) {
+	objects, _, err := accessObjects()
+	if err != nil {
+		return nil, err
+	}
+	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kindNamespace })
+	served, err := servesPolicies(spoke)
+	if err != nil || !served {
+		return objects, err
+	}
+	policy, err := policyObjects()
+	return append(objects, policy...), err
 }
 
 // otherHubs returns the ids of other hubs that have rules in the spoke.
