@@ -10,17 +10,16 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/why"
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 	"github.com/rulefleet/rulefleet/pkg/testing/pipeline"
@@ -254,14 +253,7 @@ func TestTwoPrometheusFromTheStart(t *testing.T) {
 		t.Error("it is written, though nobody is chosen")
 	}
 
-	sc := membership(spokeA)
-	must(t, e.Hub.Client.Get(t.Context(), client.ObjectKeyFromObject(sc), sc))
-	_, command, _ := strings.Cut(meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionEvaluatorsFound).Message, "kubectl ")
-	args, patch, _ := strings.Cut(command, " '")
-	out, err := e.Hub.Kubectl(t.Context(), append(strings.Fields(args), strings.TrimSuffix(patch, "'"))...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("kubectl %s: %v: %s", command, err, out)
-	}
+	e.mend(t, nil, e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonAmbiguous, "kubectl patch"))
 	e.shown(t, v1alpha1.ConditionEvaluatorsFound, metav1.ConditionTrue, v1alpha1.ReasonEvaluatorsFound, prometheusMain)
 	e.evaluates(t, key, spokeA)
 	o = expectPushed(t, m, key, 1)

@@ -4,10 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,6 +20,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 	"github.com/rulefleet/rulefleet/pkg/plugin/why"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+	"github.com/rulefleet/rulefleet/pkg/testing/pipeline"
 )
 
 // askWhy returns what kubectl rulefleet why says about a rule in a spoke: all steps, and the first that is not ok, or nil.
@@ -36,7 +42,7 @@ func askWhy(t *testing.T, hub *fleet.Member, key client.ObjectKey, spoke string)
 
 // explained waits until why names a step of a rule in the first spoke as the first that is not ok, or else as unknown, with
 // all parts in what it says about it, and with what fixes it.
-func (e *evaluating) explained(t *testing.T, key client.ObjectKey, state why.State, step string, parts ...string) {
+func (e *evaluating) explained(t *testing.T, key client.ObjectKey, state why.State, step string, parts ...string) (found why.Link) {
 	t.Helper()
 	within(t, linkLimit, fmt.Sprintf("why says that the step %q of %s is %s", step, key.Name, state), func(context.Context) error {
 		steps, link, err := askWhy(t, e.Hub, key, spokeA)
@@ -54,8 +60,93 @@ func (e *evaluating) explained(t *testing.T, key client.ObjectKey, state why.Sta
 				return fmt.Errorf("it does not say %q: %+v", part, link)
 			}
 		}
+		found = *link
 		return nil
 	})
+	return found
+}
+
+// runnable matches the commands with which why fixes a step.
+var runnable = regexp.MustCompile(`kubectl (rulefleet join \S+ --spoke-context CONTEXT|-n \S+ label --overwrite secret \S+ \S+|patch \S+ \S+ --type[= ]merge -p '[^']*')`)
+
+// mend runs the command that why prints to fix a step, as a person does who copies it.
+func (e *evaluating) mend(t *testing.T, k *kubectlRulefleet, link why.Link) {
+	t.Helper()
+	command := strings.ReplaceAll(runnable.FindString(link.Fix), "CONTEXT", spokeA)
+	if args, ok := strings.CutPrefix(command, "kubectl rulefleet "); ok {
+		k.expect(t, exit.OK, "", strings.Fields(args)...)
+		return
+	}
+	args, patch, _ := strings.Cut(strings.TrimPrefix(command, "kubectl "), " '")
+	words := strings.Fields(args)
+	if patch != "" {
+		words = append(words, strings.TrimSuffix(patch, "'"))
+	}
+	out, err := e.Hub.Kubectl(t.Context(), words...).CombinedOutput()
+	if err != nil || len(words) == 0 {
+		t.Fatalf("%q, from %q: %v: %s", command, link.Fix, err, out)
+	}
+}
+
+// TestWhyMends breaks a spoke that the plugin has registered, and runs the command that why prints. Then the rule works
+// again.
+func TestWhyMends(t *testing.T) {
+	long(t)
+	t.Parallel()
+	e := &evaluating{t: t, Fleet: start(t, fleet.Options{Spokes: []string{spokeA}, ControllerManager: true}), dir: t.TempDir()}
+	spoke := e.Spoke(spokeA)
+	withoutAccount(t, spoke)
+	var err error
+	e.first, err = pipeline.Start(t.Context(), spoke, pipeline.Options{Prometheus: monitoringv1.PrometheusSpec{
+		RuleSelector: &metav1.LabelSelector{}, RuleNamespaceSelector: &metav1.LabelSelector{},
+	}})
+	must(t, err)
+	t.Cleanup(func() { must(t, e.first.Stop()) })
+	begun := time.Now()
+	e.run()
+	k := pluginFor(t, e.Hub, spoke)
+	k.expect(t, exit.OK, "", "join", spokeA, "--spoke-context", spokeA)
+	key := create(t, e.Hub, written("mends", "test_mends > 10", onNamed(spokeA)))
+	e.first.SetMetric("test_mends", nil, 1)
+	e.works(t, key)
+	if took := time.Since(begun); took > 90*time.Second {
+		t.Errorf("a Prometheus evaluates the first rule %v after the start of the manager", took)
+	}
+
+	deleted := func(m *fleet.Member, o client.Object, namespace, name string) func(*testing.T) {
+		o.SetNamespace(namespace)
+		o.SetName(name)
+		return func(t *testing.T) { must(t, m.Client.Delete(t.Context(), o)) }
+	}
+	secret := func(change func(*corev1.Secret)) func(*testing.T) {
+		return func(t *testing.T) {
+			update(t, e.Hub, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: spokeA}}, change)
+		}
+	}
+	for _, tc := range []struct {
+		name  string
+		fault func(t *testing.T)
+		state why.State
+		step  string
+		says  string
+	}{
+		{"the Secret is gone", deleted(e.Hub, &corev1.Secret{}, fleet.Namespace, spokeA), why.NotOK, "registration", v1alpha1.ReasonKubeconfigMissing},
+		{"its label is gone", secret(func(s *corev1.Secret) { delete(s.Labels, v1alpha1.RegistrationLabel) }), why.NotOK, "registration", "does not have the label"},
+		{"its kubeconfig is gone", secret(func(s *corev1.Secret) { delete(s.Data, v1alpha1.KubeconfigKey) }), why.NotOK, "registration", "has no key kubeconfig"},
+		{"suspended", func(t *testing.T) {
+			update(t, e.Hub, membership(spokeA), func(sc *v1alpha1.SpokeCluster) { sc.Spec.Suspend = new(true) })
+		}, why.NotOK, "spoke", "spec.suspend"},
+		{"revoked tokens", deleted(spoke, &corev1.Secret{}, fleet.Namespace, "rulefleet-spoke-tokens"), why.NotOK, "connection", v1alpha1.ReasonAuthFailed},
+		{"the account is gone", deleted(spoke, &corev1.ServiceAccount{}, fleet.Namespace, fleet.SpokeUser), why.NotOK, "connection", v1alpha1.ReasonAuthFailed},
+		{"no permissions", deleted(spoke, &rbacv1.ClusterRoleBinding{}, "", fleet.SpokeUser), why.NotOK, "connection", v1alpha1.ReasonForbidden},
+		{"no queries", deleted(spoke, &rbacv1.ClusterRole{}, "", fleet.EvaluateGrant), why.Unknown, "evaluated", v1alpha1.ReasonNotGranted},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.fault(t)
+			e.mend(t, k, e.explained(t, key, tc.state, tc.step, tc.says))
+			e.works(t, key)
+		})
+	}
 }
 
 // works waits until a rule is evaluated in the first spoke, and why finds no fault.

@@ -162,7 +162,23 @@ func (c *chain) join() string {
 }
 
 // fixSpoke returns the remedy for a reason of the SpokeCluster.
-func fixSpoke(reason string) string { return advice.Remedy(advice.OfSpoke, reason) }
+func (c *chain) fixSpoke(reason string) string { return c.remedy(advice.OfSpoke, reason) }
+
+// fixRule returns the remedy for a reason of the AlertRule.
+func (c *chain) fixRule(reason string) string { return c.remedy(advice.OfRule, reason) }
+
+// remedy returns the remedy for a reason, with the name of the spoke in its commands.
+func (c *chain) remedy(table, reason string) string {
+	return strings.NewReplacer(
+		"kubectl patch spoke NAME", "kubectl patch spoke "+c.Cluster, "kubectl annotate spoke NAME", "kubectl annotate spoke "+c.Cluster,
+		"kubectl rulefleet join", "kubectl rulefleet join "+c.Cluster+" --spoke-context CONTEXT",
+	).Replace(advice.Remedy(table, reason))
+}
+
+// restore says how to restore the Secret of the spoke, or its kubeconfig.
+func (c *chain) restore() string {
+	return c.fixSpoke(v1alpha1.ReasonKubeconfigMissing) + " To restore it with a new token: " + c.join()
+}
 
 func (c *chain) registration() Link {
 	secret := fmt.Sprintf("Secret %s/%s", c.Namespace, c.Cluster)
@@ -170,7 +186,7 @@ func (c *chain) registration() Link {
 	r := c.Registration
 	switch {
 	case connected != nil && connected.Reason == v1alpha1.ReasonKubeconfigMissing && (!r.Readable || !r.Exists):
-		return notOK(fixSpoke(connected.Reason), "%s", said(c.ofSpoke(), connected))
+		return notOK(c.restore(), "%s", said(c.ofSpoke(), connected))
 	case !r.Readable && connected != nil && connected.Status == metav1.ConditionTrue:
 		return ok("%s is connected, so its Secret is there; you may not read it", c.ofSpoke())
 	case !r.Readable:
@@ -181,7 +197,7 @@ func (c *chain) registration() Link {
 		return notOK(fmt.Sprintf("Find out who removed the label: Rulefleet does so when the SpokeCluster is deleted, and people do so to disconnect a spoke. To register the spoke: kubectl -n %s label --overwrite secret %s %s=true",
 			c.Namespace, c.Cluster, v1alpha1.RegistrationLabel), "%s does not have the label %s=true", secret, v1alpha1.RegistrationLabel)
 	case !r.HasKubeconfig:
-		return notOK(fixSpoke(v1alpha1.ReasonKubeconfigMissing), "%s has no key %s", secret, v1alpha1.KubeconfigKey)
+		return notOK(c.restore(), "%s has no key %s", secret, v1alpha1.KubeconfigKey)
 	}
 	return ok("%s has the label and a kubeconfig", secret)
 }
@@ -197,7 +213,7 @@ func (c *chain) spoke() Link {
 	case !s.DeletionTimestamp.IsZero():
 		return notOK("Wait until it is gone. To keep the cluster, join it again then.", "%s is being deleted", c.ofSpoke())
 	case s.Spec.Suspend != nil && *s.Spec.Suspend:
-		return notOK(fixSpoke(v1alpha1.ReasonSuspended), "%s: spec.suspend is true, so nothing is written to the spoke", c.ofSpoke())
+		return notOK(c.fixSpoke(v1alpha1.ReasonSuspended), "%s: spec.suspend is true, so nothing is written to the spoke", c.ofSpoke())
 	}
 	return ok("%s exists", c.ofSpoke())
 }
@@ -216,10 +232,10 @@ func (c *chain) ofCondition(kind string) Link {
 		return ok("%s", said(c.ofSpoke(), cond))
 	case cond.Status == metav1.ConditionUnknown:
 		l := unknown("%s", said(c.ofSpoke(), cond))
-		l.Fix = fixSpoke(cond.Reason)
+		l.Fix = c.fixSpoke(cond.Reason)
 		return l
 	}
-	return notOK(fixSpoke(cond.Reason), "%s", said(c.ofSpoke(), cond))
+	return notOK(c.fixSpoke(cond.Reason), "%s", said(c.ofSpoke(), cond))
 }
 
 func (c *chain) connection() Link {
@@ -242,7 +258,7 @@ func (c *chain) ready() Link {
 	served := c.ofCondition(v1alpha1.ConditionPrometheusRuleServed)
 	ready := c.condition(v1alpha1.ConditionReady)
 	if served.State == OK && ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == v1alpha1.ReasonForbidden {
-		return notOK(fixSpoke(ready.Reason), "%s", said(c.ofSpoke(), ready))
+		return notOK(c.fixSpoke(ready.Reason), "%s", said(c.ofSpoke(), ready))
 	}
 	return served
 }
@@ -256,7 +272,7 @@ func (c *chain) accepted() Link {
 		l.Fix = fmt.Sprintf("If it lasts, check that the manager runs: kubectl -n %s get pods", c.Namespace)
 		return l
 	case cond.Status != metav1.ConditionTrue:
-		fix := advice.Remedy(advice.OfRule, cond.Reason)
+		fix := c.fixRule(cond.Reason)
 		if template := c.Rule.Labels[v1alpha1.TemplateLabel]; template != "" {
 			fix += fmt.Sprintf(" The AlertRule is generated: change AlertRuleTemplate %s. Edit the AlertRule only if its status.overriddenFields lists the field, because an edit overrides the template until it is reset.", template)
 		}
@@ -301,9 +317,9 @@ func (c *chain) taken(cluster rule.Cluster) Link {
 	case taken:
 		return ok("%s: spec.placement selects the spoke", c.ofRule())
 	case cluster.Tenants == nil:
-		return notOK(advice.Remedy(advice.OfRule, v1alpha1.ReasonTenantNotAllowed), "%s does not take AlertRules of the platform namespace %s, because its spec.tenants does not list it", c.ofSpoke(), c.Rule.Namespace)
+		return notOK(c.fixRule(v1alpha1.ReasonTenantNotAllowed), "%s does not take AlertRules of the platform namespace %s, because its spec.tenants does not list it", c.ofSpoke(), c.Rule.Namespace)
 	}
-	return notOK(advice.Remedy(advice.OfRule, v1alpha1.ReasonTenantNotAllowed), "%s: spec.tenants does not include namespace %s", c.ofSpoke(), c.Rule.Namespace)
+	return notOK(c.fixRule(v1alpha1.ReasonTenantNotAllowed), "%s: spec.tenants does not include namespace %s", c.ofSpoke(), c.Rule.Namespace)
 }
 
 // place says how the rule would be placed on the spoke. Labels of the spoke also place other rules and templates.
@@ -365,7 +381,7 @@ func (c *chain) ofRow(phase v1alpha1.Phase) Link {
 		return l
 	case reasons.Is(c.row.Reason, reasons.Passing):
 		l := unknown("%s", c.rowSays())
-		l.Fix = advice.Remedy(advice.OfRule, c.row.Reason)
+		l.Fix = c.fixRule(c.row.Reason)
 		return l
 	}
 	return notOK(c.fixRow(), "%s", c.rowSays())
@@ -390,10 +406,10 @@ func (c *chain) fixRow() string {
 		}
 		unasked := kind == v1alpha1.ConditionEvaluating && reasons.Is(c.row.Reason, reasons.TopOfSelected)
 		if unasked || cond.Reason == c.row.Reason {
-			return said(c.ofSpoke(), cond) + ". " + fixSpoke(cond.Reason)
+			return said(c.ofSpoke(), cond) + ". " + c.fixSpoke(cond.Reason)
 		}
 	}
-	return advice.Remedy(advice.OfRule, c.row.Reason)
+	return c.fixRule(c.row.Reason)
 }
 
 func (c *chain) written() Link   { return c.ofRow(v1alpha1.PhaseApplied) }
@@ -412,7 +428,7 @@ func (c *chain) metrics() Link {
 		return notOK("Check that these metrics are scraped in the spoke, and that their names and labels in spec.expr are right.",
 			"%s: status.clusters[%s]: Prometheus has no series for %s", c.ofRule(), c.Cluster, strings.Join(c.row.MissingMetrics, ", "))
 	case cond != nil && cond.Reason == v1alpha1.ReasonKubeStateMetricsMissing && kubeStateMetrics.MatchString(c.Rule.Spec.Expr): // no row shows it
-		return notOK(fixSpoke(cond.Reason), "%s", said(c.ofSpoke(), cond))
+		return notOK(c.fixSpoke(cond.Reason), "%s", said(c.ofSpoke(), cond))
 	}
 	return ok("%s: no metric of the expression is known to be missing", c.ofRule())
 }

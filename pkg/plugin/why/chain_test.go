@@ -72,7 +72,7 @@ func TestChain(t *testing.T) {
 	const (
 		join    = "is to be registered: kubectl rulefleet join eu-1 --spoke-context CONTEXT (if it was registered before, with the same options"
 		again   = "with the same options"
-		restore = "create or restore the Secret, its label or its key"
+		restore = "To restore it with a new token: kubectl rulefleet join eu-1 --spoke-context CONTEXT (if it was registered before"
 		tenants = "ask the administrator of the hub"
 	)
 	for _, tc := range []struct {
@@ -103,7 +103,7 @@ func TestChain(t *testing.T) {
 			in.Spoke.Spec.Suspend = new(true)
 			in.say(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonSuspended, "suspended")
 			in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonSuspended, "an earlier version")
-		}, "+-++++-????", "Before you resume, check the deletions in status.pendingDeletions"},
+		}, "+-++++-????", `check the deletions in status.pendingDeletions. To resume: kubectl patch spoke eu-1 --type=merge -p '{"spec":{"suspend":false}}'`},
 		{"unreachable", func(in *input) { in.away(v1alpha1.ReasonUnreachable, "no route to host") }, "++-?++?????", "check the network"},
 		{"expired", func(in *input) { in.away(v1alpha1.ReasonAuthFailed, "401") }, "++-?++?????", again},
 		{"rights to read", func(in *input) { in.away(v1alpha1.ReasonForbidden, "list deployments.apps") }, "++-?++?????", again},
@@ -195,7 +195,7 @@ func TestChain(t *testing.T) {
 		{"not granted, and not intended", func(in *input) {
 			in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonConfirmed, "see the condition Evaluating")
 			in.say(v1alpha1.ConditionEvaluating, metav1.ConditionUnknown, v1alpha1.ReasonNotGranted, "needs get on services/proxy")
-		}, "++++++++???", "needs get on services/proxy. If this is intended, do nothing. Otherwise run kubectl rulefleet join again with the same options, and without --no-evaluate"},
+		}, "++++++++???", "needs get on services/proxy. If this is intended, do nothing. Otherwise run kubectl rulefleet join eu-1 --spoke-context CONTEXT again with the same options, and without --no-evaluate"},
 		{"rejected by prometheus-operator", func(in *input) {
 			in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonRejected, "invalid rule")
 		}, "+++++++-???", "correct the expression"},
