@@ -11,8 +11,6 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/promql/parser"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -282,90 +280,6 @@ func TestInvalidTemplateKeepsItsRules(t *testing.T) {
 	expectCondition(t, shared(), tpl, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
 	for _, key := range expectMade(t, ns, path(spokeA, ns, "web"), path(spokeA, ns, "new")) {
 		expectRule(t, a, key, "the rest of the change", func(r *monitoringv1.Rule) bool { return r.Labels["severity"] == "critical" })
-	}
-}
-
-// TestAwkwardValuesAreEscaped fills a template with values that look like PromQL, a regular expression, a
-// placeholder and a Go template.
-func TestAwkwardValuesAreEscaped(t *testing.T) {
-	t.Parallel()
-	const key = "example.com/Text"
-	values := map[string]string{
-		"quotes":                "say \"hi\" or 'ho' or `hm`",
-		"backslashes":           `C:\new\table \"`,
-		"lines":                 "one\ntwo\ttabs\r\n",
-		"promql":                `"} == 0 or vector(1) or up{a="`,
-		"regex":                 `.*|(a+)+$[^x]\d`,
-		"go.template":           `{{ $value }} {{ range query "up" }}{{ end }} {{/* {{`,
-		"braces":                `{`,
-		"placeholder":           `$(cluster.name) $$(cluster.name) $(nonsense $( $`,
-		"unicode":               "Žluťoučký kůň 🐎 \u2028 \u202e",
-		strings.Repeat("n", 63): strings.Repeat("x", 1000),
-	}
-	a, ns := shared().Spoke(spokeA), unique(t)
-	namespace(t, ns, a)
-	tpl := template(ns, v1alpha1.NamespaceName(ns))
-	tpl.Spec.Expr = "up{eq=\"$(deployment.annotations." + key + ")\",raw=`$(deployment.annotations." + key + ")`,re=~'($(deployment.annotations." + key + "))+',name=~\"$(deployment.name)|$(cluster.name)\"} == 0"
-	tpl.Spec.Labels = map[string]v1alpha1.LabelText{"text": "{$(deployment.annotations." + key + ")}", "label": "$(deployment.labels.example.com/Kind)"}
-	tpl.Spec.Annotations = map[string]v1alpha1.LabelText{"text": "{{ 1 }}$(deployment.annotations." + key + "){{ 2 }}"}
-	create(t, shared().Hub, tpl)
-	var paths, names []string
-	for name, value := range values {
-		d := deploymentOf(ns, name, "example.com/Kind", "a_b.C-"+name[:1])
-		d.Labels["app"], d.Spec.Selector.MatchLabels["app"], d.Spec.Template.Labels["app"] = "x", "x", "x"
-		d.Annotations = map[string]string{key: value}
-		create(t, a, d)
-		paths, names = append(paths, path(spokeA, ns, name)), append(names, name)
-	}
-	for i, key := range expectMade(t, ns, paths...) {
-		name, value := names[i], values[names[i]]
-		t.Run(name, func(t *testing.T) {
-			pr := expectPushed(t, a, key, 1)
-			r := pr.Spec.Groups[0].Rules[0]
-			if len(pr.Name) > 147 {
-				t.Errorf("%s: the name %s has %d characters", name, pr.Name, len(pr.Name))
-			}
-			expectMatchers(t, r.Expr.String(), name, value)
-			want := map[string]string{"text": "{" + value + "}", "label": "a_b.C-" + name[:1], "namespace": ns, "deployment": name}
-			for label, want := range want {
-				if got := rendered(t, r.Labels[label]); got != want {
-					t.Errorf("%s: the label %s comes out as %q, not %q", name, label, got, want)
-				}
-			}
-			if got := rendered(t, r.Annotations["text"]); got != "1"+value+"2" {
-				t.Errorf("%s: the annotation comes out as %q, not 1%q2", name, got, value)
-			}
-			expectReady(t, shared(), key, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
-		})
-	}
-}
-
-// expectMatchers parses the expression of TestAwkwardValuesAreEscaped as Prometheus does, and checks its
-// matchers.
-func expectMatchers(t *testing.T, expr, name, value string) {
-	t.Helper()
-	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
-	if err != nil {
-		t.Errorf("%s: %v in %s", name, err, expr)
-		return
-	}
-	binary, ok := parsed.(*parser.BinaryExpr)
-	if !ok || binary.RHS.String() != "0" {
-		t.Errorf("%s: the expression has become %s", name, parsed)
-		return
-	}
-	got := map[string]*labels.Matcher{}
-	for _, m := range binary.LHS.(*parser.VectorSelector).LabelMatchers {
-		got[m.Name] = m
-	}
-	if len(got) != 5 || got["eq"].Value != value || got["raw"].Value != value {
-		t.Errorf("%s: the expression %s has the matchers %v", name, parsed, got)
-	}
-	if re := got["re"]; !re.Matches(value) || !re.Matches(value+value) || re.Matches(value+"?") || re.Matches("") {
-		t.Errorf("%s: the matcher %s does not stand for the value", name, re)
-	}
-	if re := got["name"]; !re.Matches(name) || !re.Matches(spokeA) || re.Matches(strings.ReplaceAll(name, ".", "x")+"x") || (strings.Contains(name, ".") && re.Matches(strings.ReplaceAll(name, ".", "x"))) {
-		t.Errorf("%s: the matcher %s does not stand for the name", name, re)
 	}
 }
 
