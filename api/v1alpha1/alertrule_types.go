@@ -215,8 +215,7 @@ type AlertRuleStatus struct {
 
 	// clusters lists the state of the rule in each spoke. With more than 100 spokes, it lists only spokes
 	// in which the rule is not ready, its alert fires or a metric is missing. If there are more than 100
-	// of them, it lists the 100 worst. In all spokes that are not listed, the rule is ready, except in
-	// those that unlistedClusters counts. While the spec is not accepted, the rows describe the last
+	// of them, it lists the 100 worst. While the spec is not accepted, the rows describe the last
 	// accepted spec.
 	// +optional
 	// +listType=map
@@ -224,11 +223,37 @@ type AlertRuleStatus struct {
 	// +kubebuilder:validation:MaxItems=100
 	Clusters []ClusterStatus `json:"clusters,omitempty"`
 
-	// unlistedClusters is the number of spokes in which the rule is not ready, and for which clusters has
-	// no room.
+	// groups counts the spokes that clusters does not list, by the state of the rule in them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	Groups []ClusterGroup `json:"groups,omitempty"`
+}
+
+// ClusterGroup counts spokes in which the state of a rule is the same.
+type ClusterGroup struct {
+	// phase is the furthest state of the rule that Rulefleet has verified.
+	// +required
+	Phase Phase `json:"phase,omitempty"`
+
+	// reason is the reason of the phase, as in clusters.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
+
+	// outage is true while the spokes can't be reached, as in clusters.
+	// +optional
+	Outage bool `json:"outage,omitempty"` //nolint:apiconventions // a plain fact, as in clusters
+
+	// observedGeneration is the generation of the spec in these spokes.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	UnlistedClusters int32 `json:"unlistedClusters,omitempty"`
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// count is the number of these spokes.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Count int32 `json:"count,omitempty"`
 }
 
 // RuleSummary counts spokes by the state of a rule in them.

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
 
 // expiring is one whose credential has a life of 900 s.
@@ -93,7 +92,7 @@ rulefleet_spoke_credential_expiration_timestamp_seconds{cluster="b"} 1000
 # HELP rulefleet_spoke_credential_renewal_timestamp_seconds Time at which a third of the life of the credential in the kubeconfig of a spoke is left, in seconds since the epoch. Spokes whose credential does not say when it was issued have no series.
 # TYPE rulefleet_spoke_credential_renewal_timestamp_seconds gauge
 rulefleet_spoke_credential_renewal_timestamp_seconds{cluster="a"} 1600
-# HELP rulefleet_rules Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: all other spokes, spokes that a placement names but that are not registered, and spokes whose state is still unknown after a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series. Two reasons are not in any status. Unlisted: after a restart, the state in a spoke that the status does not list is not known yet. Other: a reason that this version does not know, for example of a newer version that wrote the status.
+# HELP rulefleet_rules Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: all other spokes, spokes that a placement names but that are not registered, and spokes that a status does not list and that have not reported since a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series. The reason Other, which is in no status, stands for a reason that this version does not know, for example of a newer version that wrote the status.
 # TYPE rulefleet_rules gauge
 rulefleet_rules{cluster="_other",phase="Applied",reason="None"} 0
 rulefleet_rules{cluster="_other",phase="Pending",reason="Conflict"} 14
@@ -243,9 +242,6 @@ func TestReasons(t *testing.T) {
 	})
 	if found == 0 {
 		t.Error("no reason was found")
-	}
-	if is := reason(rollup.ReasonUnlisted); is != rollup.ReasonUnlisted {
-		t.Errorf("%s is %s", rollup.ReasonUnlisted, is)
 	}
 	if is := reason("NoReasonOfTheAPI"); is != otherReason {
 		t.Errorf("an unknown reason is %s", is)

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"github.com/rulefleet/rulefleet/pkg/reasons"
-	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
 
 // reason returns a reason as the value of a label. Unknown reasons share a value, which limits the number of series,
@@ -11,7 +10,7 @@ func reason(r string) string {
 	switch {
 	case r == "":
 		return noReason
-	case !reasons.Known(r) && r != rollup.ReasonUnlisted:
+	case !reasons.Known(r):
 		return otherReason
 	}
 	return r

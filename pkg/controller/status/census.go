@@ -14,29 +14,21 @@ import (
 
 // known is what is kept in memory of a rule from one reconcile to the next.
 type known struct {
-	of     types.UID // of the AlertRule
-	memory *rollup.Memory
-	// rows and conditions are what metrics count. Rules share them, which keeps them small and
-	// quick to count: most rules are equally far in a spoke.
-	rows       []rows
-	conditions unique.Handle[conditions]
-}
-
-// rows is a spoke that a rule is placed on, or several of which only the number is known.
-type rows struct {
-	unique.Handle[metrics.Row]
-
-	spokes int
+	of types.UID // of the AlertRule
+	// last are the rows of the last derivation, if there was one, and shown those that metrics count. Rules share
+	// the values, which keeps them small and quick to count: most rules are equally far in a spoke.
+	last, shown []unique.Handle[rollup.Row]
+	conditions  unique.Handle[conditions]
 }
 
 // conditions are the outcomes of those in counted.
 type conditions [len(counted)]metrics.Condition
 
-// newKnown returns what is to be kept of the status of the AlertRule with a UID, which came with a memory.
-func newKnown(of types.UID, status *v1alpha1.AlertRuleStatus, memory *rollup.Memory) known {
-	k := known{of: of, memory: memory, conditions: unique.Make(outcomes(status.Conditions))}
-	for _, c := range rollup.Count(status, memory) {
-		k.rows = append(k.rows, rows{unique.Make(metrics.Row{Cluster: c.Cluster, Phase: c.Phase, Reason: c.Reason}), c.Spokes})
+// newKnown returns what is to be kept of the status of the AlertRule with a UID, which came with rows.
+func newKnown(of types.UID, status *v1alpha1.AlertRuleStatus, rows []unique.Handle[rollup.Row]) known {
+	k := known{of: of, last: rows, shown: rows, conditions: unique.Make(outcomes(status.Conditions))}
+	if rows == nil {
+		k.shown = rollup.Rows(status)
 	}
 	return k
 }
@@ -57,18 +49,22 @@ func outcomes(all []metav1.Condition) conditions {
 // Rules counts the AlertRules, and their rows, as their statuses are at present or are about
 // to be. After a start, it takes a moment until each was looked at.
 func (r *Reconciler) Rules() metrics.Rules {
-	byRow, byConditions := map[unique.Handle[metrics.Row]]int{}, map[unique.Handle[conditions]]int{}
+	byRow, byConditions := map[unique.Handle[rollup.Row]]int{}, map[unique.Handle[conditions]]int{}
 	r.memories.Range(func(_, of any) bool {
 		k := of.(known)
-		for _, rows := range k.rows {
-			byRow[rows.Handle] += rows.spokes
+		for _, row := range k.shown {
+			byRow[row]++
 		}
 		byConditions[k.conditions]++
 		return true
 	})
 	out := metrics.Rules{Rows: map[metrics.Row]int{}, Conditions: map[metrics.Condition]int{}}
 	for row, n := range byRow {
-		out.Rows[row.Value()] = n
+		r := row.Value()
+		if r.Presumed {
+			r.Cluster = ""
+		}
+		out.Rows[metrics.Row{Cluster: r.Cluster, Phase: r.State.Phase, Reason: r.State.Reason}] += n
 	}
 	for all, n := range byConditions {
 		for _, c := range all.Value() {

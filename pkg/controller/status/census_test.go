@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
+	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
 
 // Rows and conditions are summed up over all rules.
@@ -25,16 +27,21 @@ func TestRules(t *testing.T) {
 	}
 	key := func(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
 	store := func(name string, desired int32, conditions []metav1.Condition, rows ...v1alpha1.ClusterStatus) {
-		status := v1alpha1.AlertRuleStatus{Summary: &v1alpha1.RuleSummary{Desired: desired}, Clusters: rows, Conditions: conditions}
+		status := v1alpha1.AlertRuleStatus{Clusters: rows, Conditions: conditions}
+		if others := desired - int32(len(rows)); others > 0 {
+			status.Groups = []v1alpha1.ClusterGroup{{Phase: v1alpha1.PhaseApplied, Count: others}}
+		}
 		r.memories.Store(key(name), newKnown("", &status, nil))
 	}
 	store("a", 3, ok, v1alpha1.ClusterStatus{Name: "eu", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict})
 	store("b", 2, ok[:1])
 	store("c", 2, nil, v1alpha1.ClusterStatus{Name: "eu", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict},
 		v1alpha1.ClusterStatus{Name: "us", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict})
+	presumed := rollup.Row{Cluster: "us", State: v1alpha1.ClusterGroup{Phase: v1alpha1.PhaseApplied}, Presumed: true}
+	r.memories.Store(key("d"), newKnown("", &v1alpha1.AlertRuleStatus{}, []unique.Handle[rollup.Row]{unique.Make(presumed)}))
 	got := r.Rules()
 	wantRows := map[metrics.Row]int{
-		{Phase: v1alpha1.PhaseApplied}: 4,
+		{Phase: v1alpha1.PhaseApplied}: 5,
 		{Cluster: "eu", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict}: 2,
 		{Cluster: "us", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict}: 1,
 	}
@@ -66,7 +73,7 @@ func BenchmarkRulesOnManySpokes(b *testing.B) {
 func BenchmarkRules(b *testing.B) {
 	r := &Reconciler{}
 	status := v1alpha1.AlertRuleStatus{
-		Summary:    &v1alpha1.RuleSummary{Desired: 1},
+		Clusters:   []v1alpha1.ClusterStatus{{Name: "eu", Phase: v1alpha1.PhaseEvaluating}},
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "True", Reason: v1alpha1.ReasonAllApplied}},
 	}
 	for i := range 100_000 {

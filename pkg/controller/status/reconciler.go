@@ -71,12 +71,15 @@ type Reconciler struct {
 	counts   sync.Map // of Count before the input of a rule's last status was read, by its key
 	// rules is the queue of AlertRules once the controller has started.
 	rules atomic.Pointer[queue]
+	// started is when it has.
+	started time.Time
 }
 
 // SetupWithManager adds the Reconciler and its reconciler of SpokeClusters to the hub's manager.
 func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	news := spokequeue.Source(&r.Board.news, func(q queue, key client.ObjectKey) { q.AddAfter(reconcile.Request{NamespacedName: key}, debounce) })
 	shown := source.Func(func(_ context.Context, q queue) error {
+		r.started = time.Now()
 		r.rules.Store(&q)
 		return nil
 	})
@@ -231,8 +234,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if r.Contests != nil {
 		in.Contested, again = r.Contests.OfRule("AlertRule", req.NamespacedName, "")
 	}
-	status, memory := rollup.Status(in)
-	r.memories.Store(req.NamespacedName, newKnown(ar.UID, &status, memory))
+	left := r.starting()
+	in.Starting = left > 0
+	status, rows := rollup.Status(in)
+	r.memories.Store(req.NamespacedName, newKnown(ar.UID, &status, rows))
+	if rows == nil && (again == 0 || left < again) {
+		again = left
+	}
 	if equality.Semantic.DeepEqual(status, ar.Status) {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
@@ -293,6 +301,18 @@ func (r *Reconciler) yield(write contest.Write, ar *v1alpha1.AlertRule) contest.
 	})
 }
 
+// startPatience is how long after a start a status that does not list all spokes waits for those that are connected to
+// report.
+const startPatience = time.Minute
+
+// starting returns for how long statuses may still have to wait because the controller has just started.
+func (r *Reconciler) starting() time.Duration {
+	if r.started.IsZero() {
+		return 0
+	}
+	return max(0, r.Intervals.Of(startPatience)-time.Since(r.started))
+}
+
 // input collects the input of a rule's status.
 func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rollup.Input, error) {
 	var spokes v1alpha1.SpokeClusterList
@@ -316,7 +336,7 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rollup.
 		in.Overridden = templating.Overridden(ar)
 	}
 	if last, ok := r.memories.Load(hub.Key(ar)); ok {
-		in.Memory = last.(known).memory
+		in.Last = last.(known).last
 	}
 	count := int64(0)
 	last, written := r.counts.Load(hub.Key(ar))
@@ -332,23 +352,11 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rollup.
 			c.Tenant = nil // until it is known, the rows stay
 		}
 		in.Clusters = append(in.Clusters, rollup.Spoke{
-			Cluster: c, Shown: r.damper.of(sc), Top: topOf(sc),
+			Cluster: c, Shown: r.damper.of(sc),
 			Renewed: r.lives.ChangedSince(sc.Name, count) || (!written && rollup.Predates(ar, sc.CreationTimestamp)),
 		})
 	}
 	return in, nil
-}
-
-// topOf returns the final phase of rules in a spoke, as far as is known.
-func topOf(sc *v1alpha1.SpokeCluster) v1alpha1.Phase {
-	if !slices.ContainsFunc(sc.Status.Evaluators, func(e v1alpha1.Evaluator) bool { return e.Chosen }) {
-		return v1alpha1.PhaseApplied
-	}
-	c := apimeta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionEvaluating)
-	if c == nil || c.Status == metav1.ConditionUnknown {
-		return v1alpha1.PhaseSelected
-	}
-	return v1alpha1.PhaseEvaluating
 }
 
 // tell emits an Event when a rule is no longer accepted, or for another reason.

@@ -174,8 +174,8 @@ func TestOneRuleOn1000Spokes(t *testing.T) {
 		managed, err := json.Marshal(ar.ManagedFields)
 		must(t, err)
 		_, writes := r.writes(t)
-		t.Logf("%s: %d bytes, %d of them managedFields, %d rows, %d not listed; %d writes in %.1f s",
-			phase.what, len(raw), len(managed), len(ar.Status.Clusters), ar.Status.UnlistedClusters, writes, took.Seconds())
+		t.Logf("%s: %d bytes, %d of them managedFields, %d rows, %d groups; %d writes in %.1f s",
+			phase.what, len(raw), len(managed), len(ar.Status.Clusters), len(ar.Status.Groups), writes, took.Seconds())
 		largest = max(largest, len(raw))
 		if most := int(took/debounce) + 2; phase.n > 0 && writes > most {
 			t.Errorf("%s: %d writes in %v, at most %d are due", phase.what, writes, took, most)

@@ -156,7 +156,7 @@ func (q *question) list(rules []v1alpha1.AlertRule, rows []place) error {
 	}
 	unlisted := int32(0)
 	for i := range rules {
-		unlisted += rules[i].Status.UnlistedClusters
+		unlisted += rollup.Lagging(&rules[i].Status)
 	}
 	if unlisted > 0 {
 		return q.p.Linef("%d more rows are not ready and not listed: the status of an AlertRule lists at most 100 spokes.", unlisted)
@@ -207,7 +207,7 @@ func (q *question) rule(ctx context.Context, name string) error {
 		return err
 	}
 	if s := r.Status.Summary; s != nil && int(s.Desired) > len(places) {
-		return q.p.Linef("%d more spokes are not listed. The rule is not ready in %d of them.", int(s.Desired)-len(places), r.Status.UnlistedClusters)
+		return q.p.Linef("%d more spokes are not listed. The rule is not ready in %d of them.", int(s.Desired)-len(places), rollup.Lagging(&r.Status))
 	}
 	return nil
 }

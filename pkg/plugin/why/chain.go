@@ -389,8 +389,7 @@ func (c *chain) ofRow(phase v1alpha1.Phase) Link {
 
 // unlisted is about a spoke that has no row: the status lists at most 100.
 func (c *chain) unlisted() Link {
-	s := c.Rule.Status.Summary
-	if s != nil && int(s.Desired) > len(c.Rule.Status.Clusters) && c.Rule.Status.UnlistedClusters == 0 && c.was("rule accepted") == OK && c.was("connection") == OK {
+	if len(c.Rule.Status.Groups) > 0 && rollup.Lagging(&c.Rule.Status) == 0 && c.was("rule accepted") == OK && c.was("connection") == OK {
 		return ok("%s: the status does not list the spoke, and the rule is ready in all spokes that are not listed", c.ofRule())
 	}
 	return unknown("%s: the status does not list the spoke", c.ofRule())

@@ -225,11 +225,11 @@ func TestChain(t *testing.T) {
 		{"Secrets are not readable", func(in *input) { in.Registration = registration{} }, "+++++++++++", ""},
 		{"one of many spokes", func(in *input) {
 			in.Rule.Status.Clusters = nil
-			in.Rule.Status.Summary = &v1alpha1.RuleSummary{Desired: 200}
+			in.Rule.Status.Groups = []v1alpha1.ClusterGroup{{Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: in.Rule.Status.ObservedGeneration, Count: 200}}
 		}, "+++++++++??", ""},
 		{"one of many spokes, some not ready", func(in *input) {
-			in.Rule.Status.Clusters, in.Rule.Status.UnlistedClusters = nil, 4
-			in.Rule.Status.Summary = &v1alpha1.RuleSummary{Desired: 200}
+			in.Rule.Status.Clusters = nil
+			in.Rule.Status.Groups = []v1alpha1.ClusterGroup{{Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict, Count: 4}, {Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: in.Rule.Status.ObservedGeneration, Count: 196}}
 		}, "++++++?????", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -1,6 +1,8 @@
 package rollup
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,4 +79,32 @@ func withoutProof(s *v1alpha1.AlertRuleStatus) *v1alpha1.AlertRuleStatus {
 	}
 	meta.RemoveStatusCondition(&out.Conditions, v1alpha1.ConditionReady)
 	return withoutFiring(out)
+}
+
+// onlyFiring reports whether two statuses differ only in the numbers of firing alerts.
+func onlyFiring(a, b *v1alpha1.AlertRuleStatus) bool {
+	return equality.Semantic.DeepEqual(withoutFiring(a), withoutFiring(b))
+}
+
+func withoutFiring(s *v1alpha1.AlertRuleStatus) *v1alpha1.AlertRuleStatus {
+	out := s.DeepCopy()
+	if out.Summary != nil && out.Summary.Firing != nil {
+		out.Summary.Firing = new(int32)
+	}
+	for i := range out.Clusters {
+		out.Clusters[i].Firing = 0
+	}
+	if out.Summary != nil && out.Summary.Desired > listMax {
+		// Some are listed for that alone.
+		quiet := expand(out.Groups)
+		out.Clusters = slices.DeleteFunc(out.Clusters, func(r v1alpha1.ClusterStatus) bool {
+			if notable(&r, s.ObservedGeneration) {
+				return false
+			}
+			quiet = append(quiet, r)
+			return true
+		})
+		out.Groups = group(quiet)
+	}
+	return out
 }

@@ -69,10 +69,10 @@ func TestCompare(t *testing.T) {
 func TestCompareMany(t *testing.T) {
 	t.Parallel()
 	s := sequence(t, 0)
-	s.in.Clusters = manyEvaluating(200)
+	s.in.Clusters = many(200)
 	s.report(0, 200, evaluated("", 0, 1, 0))
-	before, memory := Status(s.in)
-	s.in.Rule.Status, s.in.Memory = before, memory
+	before, last := Status(s.in)
+	s.in.Rule.Status, s.in.Last = before, last
 	s.report(50, 70, rowOf("", v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, 1, 0))
 	after, _ := Status(s.in)
 	if there, back := Compare(&before, &after), Compare(&after, &before); len(after.Clusters) != 20 || there != ChangeLost || back != ChangeFound {

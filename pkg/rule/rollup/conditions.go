@@ -34,9 +34,9 @@ func (in *Input) accepted() metav1.Condition {
 // conclude derives the summary, Ready and Stalled from the rows, and from whether the rule is valid
 // and enabled.
 func (in *Input) conclude(v view) (summary v1alpha1.RuleSummary, ready, stalled metav1.Condition) {
-	all := v.crowd
+	var all totals
 	for i := range v.rows {
-		all.add(&v.rows[i], in.Rule.Generation, 1)
+		all.add(&v.rows[i], in.Rule.Generation)
 	}
 	if in.Invalid != nil {
 		all.lagging = all.spokes // this spec is nowhere
@@ -46,17 +46,45 @@ func (in *Input) conclude(v view) (summary v1alpha1.RuleSummary, ready, stalled 
 		Failing: all.failing, Unreachable: all.unreachable,
 		Ready: fmt.Sprintf("%d/%d", all.spokes-all.lagging, all.spokes),
 	}
-	switch {
-	case v.partial && in.Rule.Status.Summary.Firing != nil:
-		summary.Firing = new(*in.Rule.Status.Summary.Firing)
-	case all.asked > 0:
+	switch was := in.Rule.Status.Summary; {
+	case in.kept(v) && was != nil && was.Firing != nil:
+		summary.Firing = new(*was.Firing)
+	case all.asked:
 		summary.Firing = new(all.firing)
 	}
 	return summary, in.ready(v, all), in.stalled(v)
 }
 
+// kept reports whether the rows that are not listed are those of a former derivation, of which only the states
+// are known.
+func (in *Input) kept(v view) bool { return in.Invalid != nil && len(v.groups) > 0 }
+
+// totals counts the spokes of a rule, and the alerts that fire there.
+type totals struct {
+	spokes, applied, selected, evaluating, failing, unreachable, lagging, firing int32
+	// asked is true if an evaluator was queried.
+	asked bool
+}
+
+func (c *totals) add(r *v1alpha1.ClusterStatus, generation int64) {
+	c.spokes++
+	c.firing += r.Firing
+	c.asked = c.asked || asked(r) || r.Firing > 0
+	count := func(n *int32, is bool) {
+		if is {
+			*n++
+		}
+	}
+	count(&c.applied, reached(r, v1alpha1.PhaseApplied))
+	count(&c.selected, reached(r, v1alpha1.PhaseSelected))
+	count(&c.evaluating, reached(r, v1alpha1.PhaseEvaluating))
+	count(&c.failing, reasons.Is(r.Reason, reasons.Failing))
+	count(&c.unreachable, reasons.Is(r.Reason, reasons.Unreachable))
+	count(&c.lagging, !AtTop(r, generation))
+}
+
 // ready derives Ready from the rows. all counts them.
-func (in *Input) ready(v view, all crowd) metav1.Condition {
+func (in *Input) ready(v view, all totals) metav1.Condition {
 	is := func(is bool, reason, message string) metav1.Condition {
 		return condition(v1alpha1.ConditionReady, is, reason, message)
 	}
@@ -83,11 +111,11 @@ func (in *Input) ready(v view, all crowd) metav1.Condition {
 	case all.lagging == 0:
 		return is(true, v1alpha1.ReasonAllApplied, spokes)
 	}
-	message := spokes + "; " + tell(in.lagging(v.listed), int(all.lagging), "and")
+	message := spokes + "; " + tell(in.lagging(v.listed), int(all.lagging))
 	if len(in.Leftovers) > 0 {
 		message += "; " + in.tellLeftovers()
 	}
-	return is(false, in.commonReason(v), message)
+	return is(false, reasonOf(in.lagging(v.rows)), message)
 }
 
 // refusing counts the spokes that the placement selects by labels and that don't take the rule.
@@ -131,7 +159,7 @@ func (in *Input) leftovers() []v1alpha1.ClusterStatus {
 }
 
 func (in *Input) tellLeftovers() string {
-	return "the rule could not be removed from spokes that should not have it: " + tell(in.leftovers(), len(in.Leftovers), "and")
+	return "the rule could not be removed from spokes that should not have it: " + tell(in.leftovers(), len(in.Leftovers))
 }
 
 // reasonOf returns the reason of rows, or Progressing if they have several reasons.
@@ -143,48 +171,27 @@ func reasonOf(rows []v1alpha1.ClusterStatus) string {
 	return reason
 }
 
-// commonReason returns the reason of the rows that lag behind, or Progressing if they have several
-// reasons. Reasons of the crowd are only known if the present status has them.
-func (in *Input) commonReason(v view) string {
-	lagging := in.lagging(v.rows)
-	if len(lagging) == 0 {
-		return v1alpha1.ReasonProgressing
-	}
-	reason := reasonOf(lagging)
-	was := meta.FindStatusCondition(in.Rule.Status.Conditions, v1alpha1.ConditionReady)
-	if v.crowd.lagging > 0 && (was == nil || was.Reason != reason) {
-		return v1alpha1.ReasonProgressing
-	}
-	return reason
-}
-
-// stalled derives Stalled from the rows. Rows that stall are listed before all others: if some of them
-// are not listed, all listed rows stall.
+// stalled derives Stalled from the rows.
 func (in *Input) stalled(v view) metav1.Condition {
 	if in.Invalid != nil {
 		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, in.notAccepted()+"; see condition Accepted")
 	}
-	stalling := slices.DeleteFunc(slices.Clone(v.listed), func(r v1alpha1.ClusterStatus) bool { return !reasons.Is(r.Reason, reasons.Stalling) })
-	and := "and"
-	if len(stalling) == len(v.listed) && v.unlisted > 0 {
-		and = "and at least"
+	stalls := func(rows []v1alpha1.ClusterStatus) []v1alpha1.ClusterStatus {
+		return slices.DeleteFunc(slices.Clone(rows), func(r v1alpha1.ClusterStatus) bool { return !reasons.Is(r.Reason, reasons.Stalling) })
 	}
-	for _, r := range in.leftovers() {
-		if reasons.Is(r.Reason, reasons.Stalling) {
-			stalling = append(stalling, r)
-		}
-	}
-	if len(stalling) == 0 {
+	leftovers := stalls(in.leftovers())
+	all, quoted := append(stalls(v.rows), leftovers...), append(stalls(v.listed), leftovers...)
+	if len(all) == 0 {
 		return condition(v1alpha1.ConditionStalled, false, v1alpha1.ReasonNotStalled, "the rule is not stalled")
 	}
-	WorstFirst(stalling)
-	return condition(v1alpha1.ConditionStalled, true, stalling[0].Reason, tell(stalling, len(stalling), and))
+	message := tell(quoted, len(all))
+	return condition(v1alpha1.ConditionStalled, true, append(quoted, all...)[0].Reason, message)
 }
 
 // metricsPresent reports whether the spokes' Prometheus have the series that the expression selects.
 // known is false if none can be queried.
 func (in *Input) metricsPresent(v view) (c metav1.Condition, known bool) {
-	if was := meta.FindStatusCondition(in.Rule.Status.Conditions, v1alpha1.ConditionMetricsPresent); was != nil && in.Metrics && v.partial {
+	if was := meta.FindStatusCondition(in.Rule.Status.Conditions, v1alpha1.ConditionMetricsPresent); was != nil && in.Metrics && in.kept(v) {
 		return *was, true
 	}
 	var lacking []string
@@ -212,8 +219,11 @@ func (in *Input) metricsPresent(v view) (c metav1.Condition, known bool) {
 	return condition(v1alpha1.ConditionMetricsPresent, false, v1alpha1.ReasonMetricsMissing, message+". Without them, the alert can't fire there; check that they are scraped and that the names are right"), true
 }
 
-// tell quotes the worst of the listed rows, and counts the others.
-func tell(rows []v1alpha1.ClusterStatus, outOf int, and string) string {
+// tell quotes the worst of the listed rows, after sorting them, and counts the others.
+func tell(rows []v1alpha1.ClusterStatus, outOf int) string {
+	if len(rows) == 0 {
+		return fmt.Sprintf("%d spokes that are not listed", outOf)
+	}
 	WorstFirst(rows)
 	var parts []string
 	for _, r := range rows[:min(told, len(rows))] {
@@ -229,7 +239,7 @@ func tell(rows []v1alpha1.ClusterStatus, outOf int, and string) string {
 		parts = append(parts, text)
 	}
 	if more := outOf - len(parts); more > 0 {
-		parts = append(parts, fmt.Sprintf("%s %d more", and, more))
+		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -19,17 +19,24 @@ const (
 	maxRowMessage = 1024
 )
 
-// list selects the rows that the status lists, and counts the rows that lag behind and for which there
-// is no room. known are all known rows, by name.
-func (in *Input) list(known []v1alpha1.ClusterStatus, others crowd) (listed []v1alpha1.ClusterStatus, unlisted int32) {
-	listed = slices.Clone(known)
-	if len(known)+int(others.spokes) > listMax {
-		listed = slices.DeleteFunc(listed, func(r v1alpha1.ClusterStatus) bool { return !notable(&r, in.Rule.Generation) })
-	}
-	if over := len(listed) - listMax; over > 0 {
-		WorstFirst(listed)
-		unlisted = int32(len(in.lagging(listed[listMax:]))) //nolint:gosec // the API server holds fewer objects
-		listed = listed[:listMax]
+// list selects the rows that the status lists, and counts the others. rows are those of all spokes, by name,
+// and presumed the spokes of which it is not certain that a state is theirs.
+func (in *Input) list(rows []v1alpha1.ClusterStatus, presumed map[v1alpha1.ClusterName]bool) (listed []v1alpha1.ClusterStatus, groups []v1alpha1.ClusterGroup) {
+	listed = slices.Clone(rows)
+	if len(rows) > listMax {
+		var others []v1alpha1.ClusterStatus
+		listed = slices.DeleteFunc(listed, func(r v1alpha1.ClusterStatus) bool {
+			other := !notable(&r, in.Rule.Generation) || presumed[r.Name] && !r.Outage
+			if other {
+				others = append(others, r)
+			}
+			return other
+		})
+		slices.SortFunc(listed, func(a, b v1alpha1.ClusterStatus) int {
+			return cmp.Or(cmp.Compare(Rank(&a), Rank(&b)), compareBools(presumed[a.Name], presumed[b.Name]), cmp.Compare(a.Name, b.Name))
+		})
+		groups = group(append(others, listed[min(listMax, len(listed)):]...))
+		listed = listed[:min(listMax, len(listed))]
 		slices.SortFunc(listed, func(a, b v1alpha1.ClusterStatus) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	texts := 0 // rows come and go with what fires; those have none, and change no other's
@@ -41,7 +48,7 @@ func (in *Input) list(known []v1alpha1.ClusterStatus, others crowd) (listed []v1
 	for i := range listed {
 		listed[i].Message = clip.JSON(listed[i].Message, min(maxRowMessage, listedText/max(texts, 1)))
 	}
-	return listed, unlisted + others.lagging
+	return listed, groups
 }
 
 // lagging returns the rows that are not at the top phase, in a new slice.

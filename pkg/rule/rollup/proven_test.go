@@ -194,26 +194,17 @@ func TestMetricsPresent(t *testing.T) {
 	}
 }
 
-// manyEvaluating are spokes whose Prometheus can be asked.
-func manyEvaluating(n int) []Spoke {
-	out := many(n)
-	for i := range out {
-		out[i].Top = v1alpha1.PhaseEvaluating
-	}
-	return out
-}
-
 func TestFiringAbove100(t *testing.T) {
 	s := sequence(t, 0)
-	s.in.Clusters, s.in.Metrics = manyEvaluating(300), true
+	s.in.Clusters, s.in.Metrics = many(300), true
 	s.report(0, 300, evaluated("", 0, 1, 0))
 	check := func(what string, listed int, firing int32, metrics string) v1alpha1.AlertRuleStatus {
 		t.Helper()
-		got, memory := Status(s.in)
+		got, last := Status(s.in)
 		checkStatus(t, got)
 		again(t, what, s.in, got)
 		restarted := s.in
-		restarted.Memory = nil
+		restarted.Last, restarted.Starting = nil, true
 		for _, v := range []verdicts{{}, afterRestart(s.in.Verdicts)} {
 			restarted.Verdicts = v
 			again(t, what+", after a restart", restarted, got)
@@ -221,18 +212,18 @@ func TestFiringAbove100(t *testing.T) {
 		if len(got.Clusters) != listed || got.Summary.Firing == nil || *got.Summary.Firing != firing || got.Summary.Evaluating != 300 || got.Summary.Ready != "300/300" || shortly(got, v1alpha1.ConditionMetricsPresent) != metrics {
 			t.Errorf("%s: %d listed, %s, metrics %s", what, len(got.Clusters), summaryOf(*got.Summary), shortly(got, v1alpha1.ConditionMetricsPresent))
 		}
-		counts := Count(&got, memory)
 		clusters := map[string]bool{}
-		for _, c := range counts {
-			clusters[c.Cluster] = true
-			if c != (RowCount{Cluster: c.Cluster, Phase: v1alpha1.PhaseEvaluating, Spokes: 1}) {
-				t.Errorf("%s: counted is %+v", what, c)
+		for _, h := range last {
+			r := h.Value()
+			clusters[r.Cluster] = true
+			if r.State != (v1alpha1.ClusterGroup{Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: 1}) {
+				t.Errorf("%s: a row is %+v", what, r)
 			}
 		}
-		if len(counts) != 300 || len(clusters) != 300 || clusters[""] {
-			t.Errorf("%s: %d rows of %d spokes are counted", what, len(counts), len(clusters))
+		if len(last) != 300 || len(clusters) != 300 || clusters[""] {
+			t.Errorf("%s: there are %d rows of %d spokes", what, len(last), len(clusters))
 		}
-		s.in.Rule.Status, s.in.Memory = got, memory
+		s.in.Rule.Status, s.in.Last = got, last
 		return got
 	}
 	const there, missing = "True/Present", "False/Missing"
@@ -263,13 +254,13 @@ func TestFiringAbove100(t *testing.T) {
 // How much of another row's message is shown does not depend on what fires.
 func TestFiringLeavesMessages(t *testing.T) {
 	s := sequence(t, 0)
-	s.in.Clusters = manyEvaluating(200)
+	s.in.Clusters = many(200)
 	s.report(0, 200, evaluated("", 0, 1, 0))
 	lags := rowOf("", v1alpha1.PhaseApplied, "NotSelected", 1, 0)
 	lags.Message = ruletest.Long("why", 300)
 	s.report(0, 3, lags)
-	before, memory := Status(s.in)
-	s.in.Rule.Status, s.in.Memory = before, memory
+	before, last := Status(s.in)
+	s.in.Rule.Status, s.in.Last = before, last
 	s.report(50, 120, evaluated("", 1, 1, 0))
 	after, _ := Status(s.in)
 	if len(before.Clusters) != 3 || len(after.Clusters) != 73 || !onlyFiring(&before, &after) {
@@ -317,22 +308,23 @@ func TestProvenStatusIsStable(t *testing.T) {
 	rnd := ruletest.Random()
 	for _, of := range []struct{ size, runs int }{{3, 15}, {140, 2}, {300, 1}} {
 		for run := range of.runs {
-			in := Input{Rule: ruletest.Rule(), Now: at(1), Metrics: true, Memory: &Memory{}, Clusters: many(of.size)}
+			in := Input{Rule: ruletest.Rule(), Now: at(1), Metrics: true, Clusters: many(of.size)}
+			tops := map[string]v1alpha1.Phase{}
 			for i := range in.Clusters {
-				in.Clusters[i].Top = ruletest.Pick(rnd, []v1alpha1.Phase{v1alpha1.PhaseApplied, v1alpha1.PhaseSelected, v1alpha1.PhaseEvaluating, v1alpha1.PhaseEvaluating})
+				tops[in.Clusters[i].Name] = ruletest.Pick(rnd, []v1alpha1.Phase{v1alpha1.PhaseApplied, v1alpha1.PhaseSelected, v1alpha1.PhaseEvaluating, v1alpha1.PhaseEvaluating})
 			}
 			in.Verdicts = verdicts{}
 			trouble := ruletest.Pick(rnd, []int{1, 30, 1000}) // one in so many rows lags
 			for step := range 5 {
 				in.Now = at(int64(step + 2))
 				in.Rule.Generation += int64(rnd.IntN(2))
-				provenVerdicts(rnd, &in, trouble)
-				got, memory := Status(in)
+				provenVerdicts(rnd, &in, tops, trouble)
+				got, last := Status(in)
 				checkStatus(t, got)
 				what := fmt.Sprintf("%d spokes, run %d, step %d", of.size, run, step)
 				again(t, what, in, got)
 				restart := in
-				restart.Verdicts, restart.Memory = verdicts{}, nil
+				restart.Verdicts, restart.Last, restart.Starting = verdicts{}, nil, true
 				again(t, what+", after a restart", restart, got)
 				restart.Verdicts = afterRestart(in.Verdicts)
 				again(t, what+", with evaluators not asked", restart, got)
@@ -342,13 +334,9 @@ func TestProvenStatusIsStable(t *testing.T) {
 					}
 				}
 				again(t, what+", with half of them asked", restart, got)
-				in.Rule.Status, in.Memory = got, memory
-				counted := 0
-				for _, c := range Count(&got, memory) {
-					counted += c.Spokes
-				}
-				if counted != of.size {
-					t.Fatalf("%s: %d rows are counted", what, counted)
+				in.Rule.Status, in.Last = got, last
+				if len(last) != of.size || len(Rows(&got)) != of.size {
+					t.Fatalf("%s: there are %d rows, and %d in the status", what, len(last), len(Rows(&got)))
 				}
 			}
 		}
@@ -356,7 +344,7 @@ func TestProvenStatusIsStable(t *testing.T) {
 }
 
 // provenVerdicts has all spokes report something else.
-func provenVerdicts(rnd *rand.Rand, in *Input, trouble int) {
+func provenVerdicts(rnd *rand.Rand, in *Input, tops map[string]v1alpha1.Phase, trouble int) {
 	generation := in.Rule.Generation
 	for i := range in.Clusters {
 		name := in.Clusters[i].Name
@@ -364,7 +352,7 @@ func provenVerdicts(rnd *rand.Rand, in *Input, trouble int) {
 			v1alpha1.PhaseApplied:    rowOf(name, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator, generation, 0),
 			v1alpha1.PhaseSelected:   selected(name, ruletest.Pick(rnd, []string{v1alpha1.ReasonPredicted, v1alpha1.ReasonConfirmed}), generation, 0),
 			v1alpha1.PhaseEvaluating: evaluated(name, int32(max(0, rnd.IntN(8)-5)), generation, 0),
-		}[in.Clusters[i].Top]
+		}[tops[name]]
 		if top.Phase == v1alpha1.PhaseEvaluating && rnd.IntN(20) == 0 {
 			top.MissingMetrics = []string{"x"}
 		}

@@ -1,8 +1,10 @@
 package rollup
 
 import (
+	"slices"
 	"testing"
 	"time"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,7 +59,7 @@ func TestRenewed(t *testing.T) {
 				r.Status.Clusters = rows{*former.DeepCopy(), *b.DeepCopy()}
 				r.Status.Summary = &v1alpha1.RuleSummary{Desired: 2}
 			})
-			in := Input{Rule: ar, Clusters: c.clusters, Now: at(100), Memory: &Memory{}}
+			in := Input{Rule: ar, Clusters: c.clusters, Now: at(100)}
 			if c.edit != nil {
 				c.edit(&in)
 			}
@@ -83,7 +85,7 @@ func TestRenewedOfMany(t *testing.T) {
 	t.Parallel()
 	s := sequence(t, 300)
 	s.report(0, 300, applied("", 1, 0))
-	s.in.Rule.Status, s.in.Memory = s.is("all are at the top", 0, 0, "300/300 and 300 applied 0 failing 0 unreachable"), &Memory{}
+	s.is("all are at the top", 0, 0, "300/300 and 300 applied 0 failing 0 unreachable")
 	s.in.Verdicts = verdicts{}
 	s.is("nothing is reported", 0, 0, "300/300 and 300 applied 0 failing 0 unreachable")
 	s.in.Clusters[7].Renewed = true
@@ -101,22 +103,24 @@ func TestRenewedWithoutRoom(t *testing.T) {
 			t.Parallel()
 			s := sequence(t, 300)
 			s.report(0, 300, rowOf("", v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, 1, 0))
-			status, memory := Status(s.in)
-			if status.UnlistedClusters != 200 {
-				t.Fatalf("%d are not listed", status.UnlistedClusters)
+			status, last := Status(s.in)
+			if n := Lagging(&status); n != 200 {
+				t.Fatalf("%d are not listed", n)
 			}
-			s.in.Rule.Status, s.in.Memory = status, memory
+			s.in.Rule.Status, s.in.Last = status, last
 			s.in.Verdicts = verdicts{}
 			if restarted {
-				s.in.Memory = nil
+				s.in.Last = nil
 			}
 			s.in.Clusters[250].Renewed = true
 			got, next := Status(s.in)
 			if got.Summary.Applied != 299 || got.Summary.Selected != 299 {
 				t.Errorf("%+v", got.Summary)
 			}
-			if r, ok := next.rows["s0250"]; !ok || r.Reason != v1alpha1.ReasonWaiting {
-				t.Errorf("it is remembered as %+v", r)
+			if !slices.ContainsFunc(next, func(r unique.Handle[Row]) bool {
+				return r.Value().Cluster == "s0250" && r.Value().State.Reason == v1alpha1.ReasonWaiting
+			}) {
+				t.Error("it is remembered as the former one")
 			}
 		})
 	}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -15,92 +14,79 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 )
 
-// present returns the known state of a valid rule.
-func (in *Input) present() view {
-	spokes := in.placed()
-	before := in.listedBefore()
-	absent := in.absentBefore(spokes, before)
-	var (
-		rows    = make([]v1alpha1.ClusterStatus, 0, len(spokes))
-		again   []v1alpha1.ClusterStatus // of those that were in the crowd, and are known now
-		unknown = map[string]*Spoke{}
-		partial = false
-	)
+// present returns the known state of a valid rule. It returns false while too little is known to change a
+// status that does not list all spokes: after a start, until the spokes that are connected have reported.
+func (in *Input) present() (view, bool) {
+	spokes, before, last := in.placed(), in.listedBefore(), in.lastRows()
+	v := view{rows: make([]v1alpha1.ClusterStatus, 0, len(spokes)), presumed: map[v1alpha1.ClusterName]bool{}}
+	var silent []*Spoke
+	var known []v1alpha1.ClusterStatus // of those that the present status counts in groups
+	waits := false
 	for _, name := range slices.Sorted(maps.Keys(spokes)) {
-		spoke := spokes[name]
-		last, crowded := in.recall(name, spoke, before[name], absent)
-		verdict, reported := in.Verdicts[name]
-		reported = reported && verdict.Reason != evaluation.ReasonUnproven
-		partial = partial || last == nil && !reported && absent != absentNew
-		if crowded && spoke != nil && !reported {
-			unknown[name] = spoke
+		spoke, was := spokes[name], before[name]
+		if spoke != nil && spoke.Renewed { // nothing is known of it
+			v.rows = append(v.rows, in.row(name, spoke, nil))
 			continue
 		}
-		if last == nil && !crowded && absent != absentNew && !spoke.renewed() {
-			last = in.topBefore(name, spoke)
+		mute := spoke != nil && spoke.taken() && !in.reports(name)
+		if r, ok := last[name]; ok && was == nil {
+			was = new(rowIn(name, &r.State))
+			v.presumed[was.Name] = mute && r.Presumed
 		}
-		r := in.row(name, spoke, last)
-		if rows = append(rows, r); crowded {
-			again = append(again, r)
+		if mute && was == nil {
+			silent = append(silent, spoke)
+			waits = waits || !spoke.Shown.Lagging
+			continue
+		}
+		r := in.row(name, spoke, was)
+		if v.rows = append(v.rows, r); before[name] == nil {
+			known = append(known, r)
 		}
 	}
-	v := view{rows: rows, crowd: in.crowd(unknown, again), partial: partial && len(before) == listMax}
-	v.listed, v.unlisted = in.list(v.rows, v.crowd)
-	v.memory = in.remember(v, unknown)
-	return v
+	presumed := in.presume(silent, known)
+	if waits && in.Starting && in.Last == nil && len(presumed) > 0 {
+		return view{}, false
+	}
+	states := map[v1alpha1.ClusterGroup]bool{}
+	for _, spoke := range silent {
+		r := in.row(spoke.Name, spoke, presumed[spoke.Name])
+		v.rows = append(v.rows, r)
+		states[stateOf(&r)] = true
+	}
+	for name := range presumed {
+		v.presumed[v1alpha1.ClusterName(name)] = len(states) > 1 // a state that all have is certain
+	}
+	slices.SortFunc(v.rows, func(a, b v1alpha1.ClusterStatus) int { return cmp.Compare(a.Name, b.Name) })
+	v.listed, v.groups = in.list(v.rows, v.presumed)
+	return v, true
 }
 
-// recall returns the last row of a spoke, which may not be in the status, and whether it belongs to
-// the crowd. Nothing is known of a spoke whose name belonged to a former spoke.
-func (in *Input) recall(name string, spoke *Spoke, listed *v1alpha1.ClusterStatus, absent absence) (last *v1alpha1.ClusterStatus, crowded bool) {
-	switch {
-	case spoke.renewed():
-		return nil, false
-	case listed != nil:
-		return listed, false
-	case in.Memory == nil:
-		return nil, absent == absentUnknown
-	}
-	if r, ok := in.Memory.rows[name]; ok {
-		last = &r
-	}
-	return last, in.Memory.of[name]
+// reports returns whether a spoke has reported how far the rule is in it.
+func (in *Input) reports(name string) bool {
+	verdict, ok := in.Verdicts[name]
+	return ok && verdict.Reason != evaluation.ReasonUnproven
 }
 
-// remember returns the part of a view that is not in the status.
-func (in *Input) remember(v view, unknown map[string]*Spoke) *Memory {
-	m := &Memory{rows: map[string]v1alpha1.ClusterStatus{}, crowd: v.crowd, of: map[string]bool{}, top: in.unlistedTop(v)}
-	if v.unlisted == 0 {
-		return m
+func (in *Input) lastRows() map[string]Row {
+	out := make(map[string]Row, len(in.Last))
+	for _, r := range in.Last {
+		out[r.Value().Cluster] = r.Value()
 	}
-	for name := range unknown {
-		m.of[name] = true
-	}
-	for _, r := range in.lagging(v.rows) {
-		m.rows[string(r.Name)] = r
-	}
-	for i := range v.listed {
-		delete(m.rows, string(v.listed[i].Name))
-	}
-	return m
+	return out
 }
 
 // lastValid returns the known state of the last valid version of a rule that is now invalid.
 func (in *Input) lastValid() view {
-	was := &in.Rule.Status
-	if was.Summary != nil && was.Summary.Desired > listMax {
-		// Those that are not listed are known by their number alone.
-		rows := make([]v1alpha1.ClusterStatus, 0, len(was.Clusters))
-		for i := range was.Clusters {
-			rows = append(rows, in.stands(&was.Clusters[i]))
-		}
-		return view{
-			rows: rows, crowd: in.crowdBefore(),
-			listed: slices.Clone(rows), unlisted: was.UnlistedClusters, memory: in.Memory,
-			partial: len(was.Clusters) == listMax,
-		}
-	}
 	before := in.listedBefore()
+	if groups := in.groupsBefore(); len(groups) > 0 {
+		// The names of the others are not known.
+		v := view{groups: groups}
+		for _, name := range slices.Sorted(maps.Keys(before)) {
+			v.listed = append(v.listed, in.stands(before[name]))
+		}
+		v.rows = append(slices.Clone(v.listed), expand(groups)...)
+		return v
+	}
 	names := slices.Collect(maps.Keys(before))
 	for name := range in.placed() {
 		if _, ok := in.Verdicts[name]; ok && before[name] == nil {
@@ -108,7 +94,7 @@ func (in *Input) lastValid() view {
 		}
 	}
 	slices.Sort(names)
-	v := view{memory: in.Memory}
+	v := view{}
 	for _, name := range names {
 		if verdict, ok := in.Verdicts[name]; ok {
 			if verdict.Reason == evaluation.ReasonUnproven {
@@ -119,7 +105,7 @@ func (in *Input) lastValid() view {
 		}
 		v.rows = append(v.rows, in.stands(before[name]))
 	}
-	v.listed, v.unlisted = in.list(v.rows, v.crowd)
+	v.listed, v.groups = in.list(v.rows, nil)
 	return v
 }
 
@@ -205,55 +191,6 @@ func (in *Input) listedBefore() map[string]*v1alpha1.ClusterStatus {
 	return out
 }
 
-// absence is the meaning of a spoke's absence from the present status.
-type absence int
-
-const (
-	absentNew     absence = iota // nothing: the spoke may be new
-	absentAtTop                  // it was at the top
-	absentUnknown                // it was at the top, or there was no room for it
-)
-
-// absentBefore returns the meaning of a spoke's absence from the present status. If more spokes are
-// absent than the status left out, some are new, and it is not known which.
-func (in *Input) absentBefore(spokes map[string]*Spoke, before map[string]*v1alpha1.ClusterStatus) absence {
-	was := &in.Rule.Status
-	if was.Summary == nil || was.Summary.Desired <= listMax {
-		return absentNew
-	}
-	absent := 0
-	for name := range spokes {
-		if before[name] == nil {
-			absent++
-		}
-	}
-	switch {
-	case absent > int(was.Summary.Desired)-len(before):
-		return absentNew
-	case was.UnlistedClusters == 0:
-		return absentAtTop
-	case len(spokes) <= listMax:
-		return absentNew // all are listed from now on
-	}
-	return absentUnknown
-}
-
-// topBefore returns the row of a spoke that was at the top phase and is not listed.
-func (in *Input) topBefore(name string, spoke *Spoke) *v1alpha1.ClusterStatus {
-	return &v1alpha1.ClusterStatus{
-		Name: v1alpha1.ClusterName(name), Phase: cmp.Or(spoke.top(), v1alpha1.PhaseApplied),
-		ObservedGeneration: in.generationBefore(), LastTransitionTime: in.Now,
-	}
-}
-
-// top returns the phase that rules reach in a spoke, or "".
-func (s *Spoke) top() v1alpha1.Phase {
-	if s == nil {
-		return ""
-	}
-	return s.Top
-}
-
 // Predates reports whether the status of a rule was last written before a SpokeCluster was
 // created, so that its row for that name is about a former spoke. Both times are from the hub, in
 // whole seconds. It returns false if the time of the status is not known.
@@ -265,19 +202,6 @@ func Predates(r *v1alpha1.AlertRule, created metav1.Time) bool {
 		}
 	}
 	return written != nil && written.Before(&created)
-}
-
-// renewed reports whether the present status is about a former spoke of the same name.
-func (s *Spoke) renewed() bool { return s != nil && s.Renewed }
-
-// generationBefore returns the last generation that the present status knows to have been at the top
-// phase somewhere. While a rule is not accepted, it is an older one.
-func (in *Input) generationBefore() int64 {
-	generation := in.Rule.Status.ObservedGeneration
-	if meta.IsStatusConditionFalse(in.Rule.Status.Conditions, v1alpha1.ConditionAccepted) {
-		generation--
-	}
-	return generation
 }
 
 // row returns the known row of one spoke: the reported one, or the one in the present status, or one

@@ -26,9 +26,6 @@ type Spoke struct {
 	Renewed bool
 	// Shown is the result of Damp.
 	Shown Shown
-	// Top is the highest known phase of rules in the spoke, which is the phase of rules that the status
-	// does not list. The zero value means Applied.
-	Top v1alpha1.Phase
 }
 
 // Input is the input from which an AlertRule's status is derived.
@@ -53,37 +50,33 @@ type Input struct {
 	Leftovers map[string]v1alpha1.ClusterStatus
 	// Metrics is true if evaluators are queried for the series that expressions select.
 	Metrics bool
-	// Memory is the result of the previous derivation in this process. It is nil after a restart.
-	Memory *Memory
+	// Last are the rows of the previous derivation in this process. It is nil after a restart.
+	Last []unique.Handle[Row]
+	// Starting is true while spokes may have rules on which they have not reported yet because the process
+	// has just started.
+	Starting bool
 	// Now is the time for changes.
 	Now metav1.Time
 }
 
-// Memory contains the rows of a rule for which its status has no room. It is never changed.
-type Memory struct {
-	rows  map[string]v1alpha1.ClusterStatus // those that lag and are not listed
-	crowd crowd
-	of    map[string]bool // the names of the spokes in the crowd
-	// top are the rows at the top that are not listed. Only Count needs them. Rules on many
-	// spokes share the values, since most of them are equally far in a spoke.
-	top []unique.Handle[RowCount]
-}
-
-// Status derives an AlertRule's status. If the present status is its own result, it returns the same
-// status at any time, so that nothing is written without news. This also holds without the verdicts,
-// as after a restart.
+// Status derives an AlertRule's status, and the rows of all spokes. If the present status is its own
+// result, it returns the same status at any time, so that nothing is written without news. This also holds
+// without the verdicts, as after a restart; the rows are then nil until enough is known.
 //
 // While a rule is invalid, its rows stay, as the spokes keep the last valid version. A disabled rule
 // has no rows.
-func Status(in Input) (v1alpha1.AlertRuleStatus, *Memory) {
+func Status(in Input) (v1alpha1.AlertRuleStatus, []unique.Handle[Row]) {
 	in.Now = in.Now.Rfc3339Copy() // what the API keeps of it
-	v := view{disabled: in.disabled(), memory: &Memory{}}
+	v := view{disabled: in.disabled()}
 	switch {
 	case v.disabled:
 	case in.Invalid != nil:
 		v = in.lastValid()
 	default:
-		v = in.present()
+		var known bool
+		if v, known = in.present(); !known {
+			return in.Rule.Status, nil
+		}
 	}
 	summary, ready, stalled := in.conclude(v)
 	out := v1alpha1.AlertRuleStatus{
@@ -92,7 +85,7 @@ func Status(in Input) (v1alpha1.AlertRuleStatus, *Memory) {
 		Summary:            &summary,
 		OverriddenFields:   in.overridden(),
 		Clusters:           v.listed,
-		UnlistedClusters:   v.unlisted,
+		Groups:             v.groups,
 	}
 	conditions := []metav1.Condition{in.accepted(), ready, stalled}
 	if c, known := in.metricsPresent(v); known {
@@ -105,7 +98,12 @@ func Status(in Input) (v1alpha1.AlertRuleStatus, *Memory) {
 		c.LastTransitionTime = in.Now
 		meta.SetStatusCondition(&out.Conditions, c)
 	}
-	return out, v.memory
+	rows := make([]unique.Handle[Row], 0, len(v.rows))
+	for i := range v.rows {
+		r := &v.rows[i]
+		rows = append(rows, unique.Make(Row{Cluster: string(r.Name), State: stateOf(r), Presumed: v.presumed[r.Name]}))
+	}
+	return out, rows
 }
 
 // overridden returns the edited fields in the form of the API: a limited set.
@@ -123,17 +121,12 @@ func (in *Input) overridden() []string {
 type view struct {
 	// disabled is true if it belongs in no spoke.
 	disabled bool
-	// rows are the known rows, by name. crowd counts the others.
-	rows  []v1alpha1.ClusterStatus
-	crowd crowd
-	// listed are the rows that the status lists. unlisted is the number of rows that lag behind and are
-	// not listed.
-	listed   []v1alpha1.ClusterStatus
-	unlisted int32
-	memory   *Memory
-	// partial is true if there was no room for all notable rows, and some of the others have not been
-	// reported since. The numbers of firing alerts and the missing metrics are then kept.
-	partial bool
+	// rows are those of all spokes. presumed are the spokes of which it is not certain that a state is theirs.
+	rows     []v1alpha1.ClusterStatus
+	presumed map[v1alpha1.ClusterName]bool
+	// listed are the rows that the status lists, and groups count the others.
+	listed []v1alpha1.ClusterStatus
+	groups []v1alpha1.ClusterGroup
 }
 
 // AtTop reports whether a row has reached the furthest phase that can be verified: the spoke holds the

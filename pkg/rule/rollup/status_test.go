@@ -433,8 +433,8 @@ func TestStatus(t *testing.T) {
 func again(t *testing.T, name string, in Input, got v1alpha1.AlertRuleStatus) {
 	t.Helper()
 	in.Rule = in.Rule.DeepCopy()
-	if in.Memory != nil {
-		_, in.Memory = Status(in)
+	if in.Last != nil {
+		_, in.Last = Status(in)
 	}
 	in.Rule.Status = *got.DeepCopy()
 	in.Now = metav1.NewTime(in.Now.Add(time.Hour))
@@ -515,7 +515,7 @@ func TestStatusIsStable(t *testing.T) {
 	reasons := []string{"", "", "", "", "Conflict", "NamespaceMissing", "Mutated", "Unreachable", "Error", "Waiting", "NotRegistered"}
 	for _, of := range []struct{ size, runs int }{{3, 40}, {130, 4}, {700, 1}} {
 		for range of.runs {
-			in := Input{Rule: ruletest.Rule(), Now: at(1), Memory: &Memory{}}
+			in := Input{Rule: ruletest.Rule(), Now: at(1)}
 			in.Rule.Generation = 2 // so that an older verdict has one too
 			in.Rule.Spec.Placement.Names = []v1alpha1.ClusterName{"s0001", "unknown"}
 			for step := range 5 {
@@ -528,11 +528,11 @@ func TestStatusIsStable(t *testing.T) {
 					in.Invalid = &rule.Invalid{Reason: v1alpha1.ReasonInvalidSpec, Field: "spec", Message: "no"}
 				}
 				in.Verdicts = randomVerdicts(rnd, &in, reasons)
-				got, memory := Status(in)
+				got, last := Status(in)
 				checkStatus(t, got)
 				again(t, fmt.Sprintf("%d spokes, step %d", of.size, step), in, got)
 				restart := in
-				restart.Verdicts, restart.Memory = verdicts{}, nil
+				restart.Verdicts, restart.Last, restart.Starting = verdicts{}, nil, true
 				for _, share := range []int{0, 3, 2} { // they are reported again, some by some
 					again(t, fmt.Sprintf("%d spokes, step %d, after a restart with 1/%d reported", of.size, step, share), restart, got)
 					for name, v := range in.Verdicts {
@@ -541,9 +541,9 @@ func TestStatusIsStable(t *testing.T) {
 						}
 					}
 				}
-				in.Rule.Status, in.Memory = got, memory
+				in.Rule.Status, in.Last = got, last
 				if rnd.IntN(3) == 0 {
-					in.Memory = nil
+					in.Last = nil
 				}
 			}
 		}
