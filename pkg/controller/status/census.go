@@ -19,6 +19,8 @@ type known struct {
 	// the values, which keeps them small and quick to count: most rules are equally far in a spoke.
 	last, shown []unique.Handle[rollup.Row]
 	conditions  unique.Handle[conditions]
+	// written is the count of lives before the input of the last status that was written was read.
+	written *int64
 }
 
 // conditions are the outcomes of those in counted.

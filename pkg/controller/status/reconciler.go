@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -68,7 +69,6 @@ type Reconciler struct {
 	firing   firing
 	memories sync.Map // of known, by the rule's key
 	lives    hub.Lives
-	counts   sync.Map // of Count before the input of a rule's last status was read, by its key
 	// rules is the queue of AlertRules once the controller has started.
 	rules atomic.Pointer[queue]
 	// started is when it has.
@@ -225,8 +225,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.forget(req.NamespacedName, "")
 		return reconcile.Result{}, nil
 	}
-	r.forgetFormer(ar)
-	in, err := r.input(ctx, ar)
+	was := r.recall(ar)
+	in, err := r.input(ctx, ar, was)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -237,7 +237,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	left := r.starting()
 	in.Starting = left > 0
 	status, rows := rollup.Status(in)
-	r.memories.Store(req.NamespacedName, newKnown(ar.UID, &status, rows))
+	is := newKnown(ar.UID, &status, rows)
+	is.written = was.written
+	r.memories.Store(req.NamespacedName, is)
 	if rows == nil && (again == 0 || left < again) {
 		again = left
 	}
@@ -270,16 +272,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if r.Contests != nil && next.ResourceVersion != ar.ResourceVersion {
 		r.Contests.Wrote(write, next)
 	}
-	r.counts.Store(req.NamespacedName, count)
+	is.written = &count
+	r.memories.Store(req.NamespacedName, is)
 	r.tell(ar, &status)
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// forgetFormer drops what is known of an AlertRule that had the name of this one before.
-func (r *Reconciler) forgetFormer(ar *v1alpha1.AlertRule) {
-	if last, ok := r.memories.Load(hub.Key(ar)); ok && last.(known).of != ar.UID {
+// recall returns what is known of an AlertRule, and drops what is known of one that had its name before.
+func (r *Reconciler) recall(ar *v1alpha1.AlertRule) known {
+	was, ok := r.memories.Load(hub.Key(ar))
+	if ok && was.(known).of != ar.UID {
 		r.forget(hub.Key(ar), ar.UID)
+		ok = false
 	}
+	if !ok {
+		return known{}
+	}
+	return was.(known)
 }
 
 // forget drops what is known of the AlertRules that had a name, except of the one with the UID.
@@ -287,7 +296,6 @@ func (r *Reconciler) forget(key client.ObjectKey, except types.UID) {
 	r.Board.drop(key, except)
 	r.Failures.drop(key, except)
 	r.memories.Delete(key)
-	r.counts.Delete(key)
 	r.firing.forget(key)
 }
 
@@ -314,13 +322,13 @@ func (r *Reconciler) starting() time.Duration {
 }
 
 // input collects the input of a rule's status.
-func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rollup.Input, error) {
+func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule, was known) (rollup.Input, error) {
 	var spokes v1alpha1.SpokeClusterList
 	if err := r.Client.List(ctx, &spokes); err != nil {
 		return rollup.Input{}, fmt.Errorf("listing SpokeClusters: %w", err)
 	}
 	in := rollup.Input{
-		Rule: ar, Invalid: r.Validator.Validate(ar),
+		Rule: ar, Invalid: r.Validator.Validate(ar), Last: was.last,
 		Verdicts: r.Board.rows(hub.Key(ar), ar.UID), Leftovers: r.Board.leftover(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()), Metrics: r.Metrics,
 	}
 	if in.Invalid == nil {
@@ -335,14 +343,7 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rollup.
 	if hub.Generated(ar) {
 		in.Overridden = templating.Overridden(ar)
 	}
-	if last, ok := r.memories.Load(hub.Key(ar)); ok {
-		in.Last = last.(known).last
-	}
-	count := int64(0)
-	last, written := r.counts.Load(hub.Key(ar))
-	if written {
-		count = last.(int64)
-	}
+	count := ptr.Deref(was.written, 0)
 	for i := range spokes.Items {
 		sc := &spokes.Items[i]
 		c := rule.Cluster{Name: sc.Name, Labels: sc.Labels, Tenants: sc.Spec.Tenants}
@@ -353,7 +354,7 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule) (rollup.
 		}
 		in.Clusters = append(in.Clusters, rollup.Spoke{
 			Cluster: c, Shown: r.damper.of(sc),
-			Renewed: r.lives.ChangedSince(sc.Name, count) || (!written && rollup.Predates(ar, sc.CreationTimestamp)),
+			Renewed: r.lives.ChangedSince(sc.Name, count) || (was.written == nil && rollup.Predates(ar, sc.CreationTimestamp)),
 		})
 	}
 	return in, nil
