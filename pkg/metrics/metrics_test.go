@@ -260,7 +260,7 @@ func TestOwn(t *testing.T) {
 	EvaluatorPolls.WithLabelValues("answered")
 	TokenRenewals.WithLabelValues(TokenRenewed)
 	EvaluatorPollDuration.WithLabelValues()
-	propagated.WithLabelValues(fromAlertRule, "false")
+	propagated.WithLabelValues("AlertRule", "false")
 
 	problems, err := testutil.GatherAndLint(ours{})
 	for _, p := range problems {

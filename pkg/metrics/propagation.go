@@ -8,12 +8,6 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Where a change comes from.
-const (
-	fromAlertRule  = "AlertRule"
-	fromDeployment = "Deployment"
-)
-
 // Propagation measures the time of changes from their event to the spoke. It is notified of a change
 // when its event is received, and of the write that completes it, or that nothing has to be written.
 //
@@ -21,8 +15,6 @@ const (
 // meantime does not shorten the time of the first. Changes that wait for the user (a missing
 // namespace, a refused rule, a held deletion) are not measured. Writes without an event are not
 // measured either: the replay when a spoke is engaged, and drift.
-//
-// A nil *Propagation measures nothing.
 type Propagation struct {
 	clock clock.PassiveClock
 
@@ -53,9 +45,6 @@ func NewPropagation(c clock.PassiveClock) *Propagation {
 
 // DeploymentChanged records the event of a Deployment in a spoke.
 func (p *Propagation) DeploymentChanged(spoke string, deployment types.NamespacedName) {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	begin(p.deployments, spoke, deployment, p.clock.Now())
@@ -63,9 +52,6 @@ func (p *Propagation) DeploymentChanged(spoke string, deployment types.Namespace
 
 // RuleMade records, before the write, that an AlertRule is written for a Deployment.
 func (p *Propagation) RuleMade(spoke string, deployment, rule types.NamespacedName) {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if at, ok := p.deployments[spoke][deployment]; ok {
@@ -75,9 +61,6 @@ func (p *Propagation) RuleMade(spoke string, deployment, rule types.NamespacedNa
 
 // RuleNotMade reverts RuleMade after a failed write.
 func (p *Propagation) RuleNotMade(rule types.NamespacedName) {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.made, rule)
@@ -85,24 +68,18 @@ func (p *Propagation) RuleNotMade(rule types.NamespacedName) {
 
 // DeploymentDone records that a Deployment has its AlertRules.
 func (p *Propagation) DeploymentDone(spoke string, deployment types.NamespacedName) {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	end(p.deployments, spoke, deployment)
 }
 
-// RuleChanged records the event of an AlertRule, and the spokes concerned.
-func (p *Propagation) RuleChanged(rule types.NamespacedName, spokes []string) {
-	if p == nil {
-		return
-	}
+// RuleChanged records the event of a source, and the spokes concerned.
+func (p *Propagation) RuleChanged(kind string, rule types.NamespacedName, spokes []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := change{at: p.clock.Now(), from: fromAlertRule}
+	c := change{at: p.clock.Now(), from: kind}
 	if at, ok := p.made[rule]; ok {
-		c = change{at: at, from: fromDeployment}
+		c = change{at: at, from: "Deployment"}
 		delete(p.made, rule)
 	}
 	for _, spoke := range spokes {
@@ -113,9 +90,6 @@ func (p *Propagation) RuleChanged(rule types.NamespacedName, spokes []string) {
 // RuleDone records that nothing more has to be written to a spoke for an AlertRule's change, or
 // nothing that is measured.
 func (p *Propagation) RuleDone(spoke string, rule types.NamespacedName) {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	end(p.rules, spoke, rule)
@@ -124,9 +98,6 @@ func (p *Propagation) RuleDone(spoke string, rule types.NamespacedName) {
 // Applied records that an AlertRule was written to a spoke. away reports whether the spoke did not
 // answer at some time since the given one.
 func (p *Propagation) Applied(spoke string, rule types.NamespacedName, away func(since time.Time) bool) {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	c, ok := p.rules[spoke][rule]
 	end(p.rules, spoke, rule)
@@ -144,9 +115,6 @@ func (p *Propagation) Applied(spoke string, rule types.NamespacedName, away func
 // Forget drops the changes to and from a spoke that has left, or that is engaged again, which replays
 // everything that it needs.
 func (p *Propagation) Forget(spoke string) {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.deployments, spoke)

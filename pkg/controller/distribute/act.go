@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -133,7 +134,7 @@ func (r *Reconciler) namespaceReady(ctx context.Context, o *observation) (lacks 
 // send creates or updates the PrometheusRule, and checks the answer. It returns false if the spoke did not
 // accept it.
 func (r *Reconciler) send(ctx context.Context, o *observation, plan delivery.Plan) (outcome, bool, error) {
-	write := r.writing(o, plan)
+	write := contest.Write{Object: object(o, plan.Object), Rule: o.req.NamespacedName, Meant: o.meant, Gone: plan.Action == delivery.Create}
 	if out, yields := r.yield(ctx, o, write); yields {
 		return out, false, nil
 	}
@@ -180,7 +181,7 @@ func (r *Reconciler) send(ctx context.Context, o *observation, plan delivery.Pla
 
 // remove deletes an object if it is unchanged since it was read.
 func (r *Reconciler) remove(ctx context.Context, o *observation, p *monitoringv1.PrometheusRule) (outcome, error) {
-	write := r.removing(o, p)
+	write := contest.Write{Object: object(o, p), Rule: o.req.NamespacedName, Meant: contest.Absent}
 	if out, yields := r.yield(ctx, o, write); yields {
 		return out, nil
 	}

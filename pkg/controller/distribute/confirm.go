@@ -64,12 +64,14 @@ func (r *Reconciler) decidesSame(ctx context.Context, o, now *observation, plan 
 		r.keep(now)
 	}
 	wait, err := r.inherit(ctx, now, reader)
-	return err == nil && wait == 0 && slices.EqualFunc(decide(now, r.Render.HubID).Delete, plan.Delete, sameVersion), err
+	return err == nil && wait == 0 && slices.EqualFunc(decide(now, r.Render.HubID).Delete, plan.Delete, func(a, b *monitoringv1.PrometheusRule) bool {
+		return a.UID == b.UID && a.ResourceVersion == b.ResourceVersion
+	}), err
 }
 
 // sameAim reports whether two observations of a key want the same PrometheusRule in the same namespace, or none for
 // the same reason. A move writes from old data as well, and its result would be taken for the spoke's answer
-// to the new rule. An AlertRule that the API server lacks may be lost.
+// to the new rule. A source that the API server lacks may be lost.
 func sameAim(a, b *observation) bool {
 	if (a.source == nil) != (b.source == nil) {
 		return false
@@ -78,10 +80,6 @@ func sameAim(a, b *observation) bool {
 		return a.desired == nil && b.desired == nil
 	}
 	return a.meant == b.meant && a.desired.Namespace == b.desired.Namespace && slices.Equal(a.cluster.AdoptHubIDs, b.cluster.AdoptHubIDs)
-}
-
-func sameVersion(a, b *monitoringv1.PrometheusRule) bool {
-	return a.UID == b.UID && a.ResourceVersion == b.ResourceVersion
 }
 
 // suspect reports whether a removal follows from something that may have been lost, and needs an

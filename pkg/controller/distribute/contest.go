@@ -12,21 +12,10 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
-	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 )
 
 func object(o *observation, p metav1.Object) contest.Object {
 	return contest.Object{Spoke: o.spoke.Name, Kind: monitoringv1.PrometheusRuleKind, NamespacedName: hub.Key(p)}
-}
-
-// writing and removing are the writes of a plan as the contest package sees them. The intention is the rule as
-// the hub decides it, without labels kept from the spoke's object.
-func (r *Reconciler) writing(o *observation, plan delivery.Plan) contest.Write {
-	return contest.Write{Object: object(o, plan.Object), Rule: o.req.NamespacedName, Meant: o.meant, Gone: plan.Action == delivery.Create}
-}
-
-func (r *Reconciler) removing(o *observation, p *monitoringv1.PrometheusRule) contest.Write {
-	return contest.Write{Object: object(o, p), Rule: o.req.NamespacedName, Meant: contest.Absent}
 }
 
 // yield reports whether a write is delayed because another client keeps reverting it, and for how long.

@@ -27,6 +27,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
+	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
@@ -143,6 +144,7 @@ func (e *exploration) start(of *model.Process) {
 		Hub: p.OnHub, Guard: hub.Guard{Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{}, nil)},
 		Witness: hub.NewWitness(), Brake: e.Hold(of, brake.Distribute), Spokes: p, Reporter: p,
 		Render: exploredRender, Validator: exploredValidator, Generated: "rulefleet-generated", Contests: contest.New(clock.RealClock{}, 0),
+		Evaluations: unasked{}, Propagation: metrics.NewPropagation(clock.RealClock{}),
 	})
 	p.reconciler, p.SawOnHub, p.SawInSpoke, p.Process.Reconcile = r, p.sawOnHub, p.sawInSpoke, r.Reconcile
 	p.Begins = func() { // an answer would be used for another second, in which people may change anything

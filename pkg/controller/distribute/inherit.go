@@ -44,10 +44,7 @@ func (r *Reconciler) inherit(ctx context.Context, o *observation, reader hub.Get
 			if err != nil || !known {
 				return r.Intervals.Of(successorRetry), err
 			}
-			placed, err = rule.PlacedIn(o.source, *c)
-			if err != nil {
-				placed = false // an invalid placement is left to Validate, which stops before this
-			}
+			placed, _ = rule.PlacedIn(o.source, *c) // an invalid placement is left to Validate, which stops before this
 		}
 		if !placed {
 			r.notes.unwait(news, o.req)

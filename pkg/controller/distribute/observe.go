@@ -30,11 +30,11 @@ type observation struct {
 	// source is nil if it is gone; then kind is the state of its CustomResourceDefinition.
 	source rule.Source
 	kind   hub.Defined
-	// placed reports whether the source belongs in the spoke. desired is what should be there, or nil. invalid says
-	// why nothing can be rendered for the spoke.
-	placed  bool
-	desired *monitoringv1.PrometheusRule
-	invalid *rule.Invalid
+	// placed reports whether the source belongs in the spoke. desired is what should be there, or nil. unrendered is
+	// the verdict if that can't be rendered.
+	placed     bool
+	desired    *monitoringv1.PrometheusRule
+	unrendered verdict
 	// meant is a digest of desired as the hub decides it, independent of the spoke.
 	meant string
 
@@ -75,7 +75,7 @@ func (r *Reconciler) observe(ctx context.Context, o *observation) (out outcome, 
 	if !known {
 		// Nothing is to be deleted at present, so the brake holds nothing.
 		_, err := r.brake(ctx, o, delivery.Plan{})
-		return outcome{verdict: unrendered(o)}, false, err
+		return outcome{verdict: o.unrendered}, false, err
 	}
 	if o.desired == nil {
 		r.done(o)
@@ -107,7 +107,7 @@ func (r *Reconciler) intend(ctx context.Context, o *observation, reader hub.Gett
 	}
 	desired, err := delivery.Render(o.source, o.cluster, r.Render)
 	if invalid, ok := errors.AsType[*rule.Invalid](err); ok {
-		o.invalid = invalid
+		o.unrendered = pending(invalid.Reason, invalid.Error())
 		return false, nil // the last valid one stays in the spoke, too
 	}
 	if err != nil {

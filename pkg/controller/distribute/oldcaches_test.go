@@ -18,10 +18,12 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
+	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
@@ -102,6 +104,7 @@ func (s *scene) reconciler() *Reconciler {
 			Name: eu, Reader: inSpoke.GetClient(), Live: live.New(inSpoke.GetAPIReader(), clock.RealClock{}), Rules: rules, RulesServed: true,
 		}},
 		Generated: fleet.GeneratedNamespace, Validator: validation.New(validate),
+		Contests: contest.New(clock.RealClock{}, 0), Evaluations: unasked{}, Propagation: metrics.NewPropagation(clock.RealClock{}),
 		Render: delivery.Options{HubID: id, AdminNamespace: s.name, RuleNamespace: s.name, ClusterLabel: "cluster"},
 	})
 }

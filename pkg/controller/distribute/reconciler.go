@@ -85,13 +85,13 @@ type Options struct {
 	Brake *brake.Brake
 	// Reporter receives the verdicts.
 	Reporter Reporter
-	// Evaluations reports whether rules are evaluated; nil if that is not checked.
+	// Evaluations reports whether rules are evaluated.
 	Evaluations Evaluations
-	// Contests slows down writes that another client reverts; nil means one for this Reconciler only.
+	// Contests slows down writes that another client reverts.
 	Contests *contest.Writes
 	// Intervals scales the retry intervals.
 	Intervals interval.Scale
-	// Propagation measures the latency of changes; it may be nil.
+	// Propagation measures the latency of changes.
 	Propagation *metrics.Propagation
 	// Generated is the hub's namespace of generated AlertRules.
 	Generated string
@@ -132,9 +132,6 @@ type objectKey struct {
 
 // NewReconciler returns a Reconciler.
 func NewReconciler(o Options) *Reconciler {
-	if o.Contests == nil {
-		o.Contests = contest.New(clock.RealClock{}, o.Intervals)
-	}
 	return &Reconciler{
 		Options: o, writes: expect.New[objectKey](clock.RealClock{}), notes: newNotes(),
 		replays: spoke.Replays{Burst: o.MaxObjects},

@@ -34,10 +34,13 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
+	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 const (
@@ -117,6 +120,15 @@ func (w *world) Forget(key types.NamespacedName, spoke string) {
 	w.reports[key.Name+" in "+spoke] = nil
 }
 
+// unasked are evaluators that the manager is not allowed to query.
+type unasked struct{}
+
+func (unasked) Of(string, *rule.Evaluator, *monitoringv1.PrometheusRule) evaluation.State {
+	return evaluation.State{Outcome: evaluation.NotGranted}
+}
+
+func (unasked) News() *queue.Feed[[]mcreconcile.Request] { return nil }
+
 // newWorld returns a world whose spoke has the namespaces shop and monitoring.
 func newWorld(t *testing.T) *world {
 	t.Helper()
@@ -192,7 +204,7 @@ func (w *world) restart() {
 		Render:    delivery.Options{HubID: hubID, AdminNamespace: admin, RuleNamespace: "monitoring", ClusterLabel: "cluster"},
 		Validator: validation.New(validation.Options{AdminNamespace: admin, GeneratedNamespace: "rulefleet-generated"}),
 		Generated: "rulefleet-generated",
-		Contests:  contest.New(w.clock, 0),
+		Contests:  contest.New(w.clock, 0), Evaluations: unasked{}, Propagation: metrics.NewPropagation(w.clock),
 	})
 }
 

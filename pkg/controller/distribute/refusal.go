@@ -43,7 +43,7 @@ func refusal(err error) (reason string, retry time.Duration) {
 		return v1alpha1.ReasonNamespaceMissing, worldRetry
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return v1alpha1.ReasonRejected, refusalRetry
-	case outOfQuota(err):
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: "): // it has no reason of its own
 		return v1alpha1.ReasonQuotaExceeded, worldRetry
 	case apierrors.IsForbidden(err):
 		return v1alpha1.ReasonForbidden, worldRetry
@@ -65,7 +65,7 @@ func denied(message string) bool {
 // is not the API server's to say.
 func missing(s metav1.Status) (reason string, retry time.Duration) {
 	switch body, unexpected := unexpectedAnswer(s); {
-	case unexpected && body != notServed:
+	case unexpected && body != "404 page not found": // as kube-apiserver answers about a resource that it does not serve
 		return v1alpha1.ReasonError, 0
 	case unexpected, s.Details == nil:
 		return v1alpha1.ReasonCRDMissing, worldRetry
@@ -74,9 +74,6 @@ func missing(s metav1.Status) (reason string, retry time.Duration) {
 	}
 	return "", staleRetry // it was deleted, and the cache was behind
 }
-
-// notServed is what kube-apiserver answers about a path of a resource that it does not serve (404).
-const notServed = "404 page not found"
 
 // unexpectedAnswer returns the body of an answer that is no Status of an API, and whether it is one.
 func unexpectedAnswer(s metav1.Status) (body string, unexpected bool) {
@@ -99,11 +96,6 @@ func clip(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
-}
-
-// outOfQuota reports whether a ResourceQuota refused the request. It has no reason of its own.
-func outOfQuota(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: ")
 }
 
 // failedWebhook matches the name of an admission webhook that could not be called.
@@ -147,7 +139,7 @@ func (r *Reconciler) reportBehind(ctx context.Context, hung *observation) {
 	for _, req := range queue.WaitingBehind(ctx) {
 		o := &observation{req: req, spoke: hung.spoke}
 		known, err := r.intend(ctx, o, r.Hub)
-		r.report(ctx, o, unrendered(o))
+		r.report(ctx, o, o.unrendered)
 		if err != nil || !known || o.desired == nil || r.find(ctx, o) != nil || r.unseen(o) > 0 {
 			continue
 		}

@@ -41,14 +41,6 @@ func pending(reason, message string) verdict {
 	return verdict{finding: stuck, phase: v1alpha1.PhasePending, reason: reason, message: message}
 }
 
-// unrendered is the verdict on a source whose desired state is unknown.
-func unrendered(o *observation) verdict {
-	if o.invalid == nil {
-		return verdict{}
-	}
-	return pending(o.invalid.Reason, o.invalid.Error())
-}
-
 // suspended is the verdict that nothing may be written.
 func suspended(o *observation) verdict {
 	v := pending(v1alpha1.ReasonSuspended, "the AlertRule is suspended: this rule is not changed in the spoke; to resume, set spec.suspend of the AlertRule to false")
@@ -131,9 +123,6 @@ func (r *Reconciler) prove(ctx context.Context, o *observation) v1alpha1.Cluster
 	s := evaluation.Select(p, ns, o.cluster)
 	s.CheckEnforced(o.source, p, delivery.Anywhere(o.source, r.Render))
 	return evaluation.Prove(p, s, func(e *rule.Evaluator) evaluation.State {
-		if r.Evaluations == nil {
-			return evaluation.State{Outcome: evaluation.NotGranted}
-		}
 		return o.asTold(r.Evaluations.Of(o.spoke.Name, e, p))
 	}, len(o.cluster.EvaluatorRefs) > 0)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -52,7 +53,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 		WatchesRawSource(r.Brake.Woken(brake.Distribute)).
 		WatchesRawSource(provider.Started()).
 		WatchesRawSource(queue.Source(&r.evaluators, func(q spoke.WorkQueue, name string) { go r.replay(ctx, name, q) })).
-		WatchesRawSource(queue.Source(r.news(), onNews)).
+		WatchesRawSource(queue.Source(r.Evaluations.News(), onNews)).
 		WatchesRawSource(queue.Source(r.Tenants.Changes(), func(q spoke.WorkQueue, namespace string) { go r.replayTenant(ctx, namespace, q) })).
 		WithOptions(provider.ControllerOptions("distribute", mgr.GetLogger(), func(req mcreconcile.Request) queue.Lane { return r.lane(ctx, req) })).
 		Build(provider.Answering("distribute", r))
@@ -88,14 +89,6 @@ const newsAtOnce = 50
 // need other labels.
 func (r *Reconciler) EvaluatorsChanged(name string) { r.evaluators.Send(name) }
 
-// news passes on the AlertRules whose evaluation changed; nil if that is not checked.
-func (r *Reconciler) news() *queue.Feed[[]mcreconcile.Request] {
-	if r.Evaluations == nil {
-		return nil
-	}
-	return r.Evaluations.News()
-}
-
 // onNews enqueues the AlertRules of a spoke whose evaluation changed.
 func onNews(q spoke.WorkQueue, rules []mcreconcile.Request) {
 	for i, req := range rules {
@@ -110,19 +103,18 @@ func (r *Reconciler) replayTenant(ctx context.Context, namespace string, q spoke
 	if err := r.Hub.List(ctx, &rules, client.InNamespace(namespace)); err != nil {
 		return // as in replay
 	}
+	rules.Items = slices.DeleteFunc(rules.Items, func(ar v1alpha1.AlertRule) bool { return ar.Namespace == r.Generated })
 	for _, s := range r.Spokes.Spokes() {
 		c, err := hub.Cluster(ctx, r.Hub, s.Name)
 		if err != nil || c == nil || c.Tenants == nil || c.Tenants.Selector == nil {
 			continue
 		}
 		for i := range rules.Items {
-			if rules.Items[i].Namespace != r.Generated {
-				spoke.Enqueue(q, handler.LowPriority, s.Name, hub.Key(&rules.Items[i]))
-			}
+			spoke.Enqueue(q, handler.LowPriority, s.Name, hub.Key(&rules.Items[i]))
 		}
 	}
 	for i := range rules.Items {
-		if r.Changed != nil && rules.Items[i].Namespace != r.Generated {
+		if r.Changed != nil {
 			r.Changed(hub.Key(&rules.Items[i]))
 		}
 	}
@@ -140,39 +132,46 @@ func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue)
 	}
 }
 
-// onAlertRule enqueues a changed AlertRule for every engaged spoke where it is or was placed, or that has an
+// onAlertRule enqueues a changed source for every engaged spoke where it is or was placed, or that has an
 // object of it.
 func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
 	changed := func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		key := hub.Key(versions[0])
-		if ar, ok := versions[0].(*v1alpha1.AlertRule); ok && len(versions) == 1 && ar.Spec.Placement.Selector == nil {
-			// This covers all generated AlertRules. A spoke that has an object of it and is not named enqueued it
-			// when it was engaged.
-			r.Propagation.RuleChanged(key, r.engaged(ar.Spec.Placement.Names))
-			for _, name := range ar.Spec.Placement.Names {
-				r.enqueue(ctx, q, string(name), key)
-				if r.Spokes.Spoke(string(name)) != nil {
-					continue
-				}
-				// The object in its cluster may belong to another spoke by now.
-				if successor := r.Spokes.Successor(string(name)); successor != "" {
-					r.enqueue(ctx, q, successor, key)
-				}
-			}
-			return
-		}
-		var concerned []string
-		for _, s := range r.Spokes.Spokes() {
-			if r.concerns(ctx, s, key, versions) {
-				concerned = append(concerned, s.Name)
-			}
-		}
-		r.Propagation.RuleChanged(key, concerned)
-		for _, name := range concerned {
+		concerned, away := r.concerned(ctx, key, versions)
+		r.Propagation.RuleChanged(versions[0].(rule.Source).SourceKind(), key, concerned)
+		for _, name := range slices.Concat(concerned, away) {
 			r.enqueue(ctx, q, name, key)
 		}
 	}
 	return r.Witness.Before(&placing{EventHandler: spoke.OnEvent(changed), r: r, changed: changed})
+}
+
+// concerned returns the engaged spokes that a change of a source concerns. No change is under way for those that are
+// away; engaging them enqueues all they need.
+func (r *Reconciler) concerned(ctx context.Context, key types.NamespacedName, versions []client.Object) (engaged, away []string) {
+	placement := versions[0].(rule.Source).GetPlacement()
+	if len(versions) > 1 || placement.Selector != nil {
+		for _, s := range r.Spokes.Spokes() {
+			if r.concerns(ctx, s, key, versions) {
+				engaged = append(engaged, s.Name)
+			}
+		}
+		return engaged, nil
+	}
+	// This covers all generated AlertRules. A spoke that has an object of it and is not named enqueued it when it was
+	// engaged.
+	for _, name := range placement.Names {
+		if r.Spokes.Spoke(string(name)) != nil {
+			engaged = append(engaged, string(name))
+			continue
+		}
+		away = append(away, string(name))
+		// The object in its cluster may belong to another spoke by now.
+		if successor := r.Spokes.Successor(string(name)); successor != "" {
+			away = append(away, successor)
+		}
+	}
+	return engaged, away
 }
 
 // placing tells Places of new and deleted AlertRules. One that gets a place is handled as if it were new.
@@ -185,10 +184,8 @@ type placing struct {
 
 // Create implements spoke.EventHandler.
 func (h *placing) Create(ctx context.Context, e event.TypedCreateEvent[client.Object], q spoke.WorkQueue) {
-	if ar, ok := e.Object.(*v1alpha1.AlertRule); ok {
-		// The cache has synced, so an error means that the process is ending.
-		_ = h.r.Places.Saw(ctx, ar)
-	}
+	// The cache has synced, so an error means that the process is ending.
+	_ = h.r.Places.Saw(ctx, e.Object.(rule.Source))
 	h.EventHandler.Create(ctx, e, q)
 }
 
@@ -206,18 +203,6 @@ func (h *placing) Delete(ctx context.Context, e event.TypedDeleteEvent[client.Ob
 	}
 }
 
-// engaged returns the spokes that are engaged. No change is under way for the others; engaging them enqueues
-// all they need.
-func (r *Reconciler) engaged(names []v1alpha1.ClusterName) []string {
-	var out []string
-	for _, name := range names {
-		if r.Spokes.Spoke(string(name)) != nil {
-			out = append(out, string(name))
-		}
-	}
-	return out
-}
-
 // enqueue enqueues a changed AlertRule. If the spoke can't be written to at present, it also updates what is
 // shown as pending deletion.
 func (r *Reconciler) enqueue(ctx context.Context, q spoke.WorkQueue, name string, key types.NamespacedName) {
@@ -231,10 +216,8 @@ func (r *Reconciler) enqueue(ctx context.Context, q spoke.WorkQueue, name string
 func (r *Reconciler) concerns(ctx context.Context, s *spoke.Spoke, key types.NamespacedName, versions []client.Object) bool {
 	if c, err := hub.Cluster(ctx, r.Hub, s.Name); err == nil && c != nil {
 		for _, v := range versions {
-			if ar, ok := v.(*v1alpha1.AlertRule); ok {
-				if placed, err := rule.Places(ar.Spec.Placement, *c); err == nil && placed {
-					return true
-				}
+			if placed, err := rule.Places(v.(rule.Source).GetPlacement(), *c); err == nil && placed {
+				return true
 			}
 		}
 	}

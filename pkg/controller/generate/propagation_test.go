@@ -97,7 +97,7 @@ func TestPropagation(t *testing.T) {
 				}
 			}
 			p.DeploymentDone("spoke", hub.Key(d))
-			p.RuleChanged(hub.Key(ar), []string{"spoke"})
+			p.RuleChanged(ar.SourceKind(), hub.Key(ar), []string{"spoke"})
 			later()
 			p.Applied("spoke", hub.Key(ar), func(time.Time) bool { return false })
 			if got := measured(t) - before; got != tc.want {

@@ -117,6 +117,9 @@ func NewReconciler(o Options) *Reconciler {
 	if o.Contests == nil {
 		o.Contests = contest.New(clock.RealClock{}, o.Intervals)
 	}
+	if o.Propagation == nil {
+		o.Propagation = metrics.NewPropagation(clock.RealClock{})
+	}
 	r := &Reconciler{
 		Options: o, writes: expect.New[types.NamespacedName](clock.RealClock{}),
 		pace: pace{writes: o.Writes}, quota: quota{percent: o.NamespaceShare}, replays: spoke.Replays{Burst: o.MaxObjects},

@@ -88,16 +88,10 @@ func Render(s rule.Source, c rule.Cluster, o Options) (*monitoringv1.PrometheusR
 
 // groupsOf returns the rules of a source for one spoke. This is where kinds of sources differ.
 func groupsOf(s rule.Source, c rule.Cluster, o Options) ([]monitoringv1.RuleGroup, error) {
-	switch s := s.(type) {
-	case *v1alpha1.AlertRule:
-		return alertOf(s, c, o)
-	default:
+	r, ok := s.(*v1alpha1.AlertRule)
+	if !ok {
 		return nil, fmt.Errorf("rendering %s %s/%s: unknown kind of sources", s.SourceKind(), s.GetNamespace(), s.GetName())
 	}
-}
-
-// alertOf returns the group with the alert of an AlertRule.
-func alertOf(r *v1alpha1.AlertRule, c rule.Cluster, o Options) ([]monitoringv1.RuleGroup, error) {
 	e := effective(r, c)
 	alert, bad := placeholder.ForCluster(c.Name, c.Labels).Alert(e.alert)
 	if bad != nil {
