@@ -13,7 +13,6 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
-	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
@@ -27,7 +26,7 @@ const successorRetry = 5 * time.Second
 // until the predecessor's SpokeCluster is deleted or the placement changes. A wait other than 0 is when to
 // check again; until then there is nothing to do.
 func (r *Reconciler) inherit(ctx context.Context, o *observation, reader hub.Getter) (time.Duration, error) {
-	if plan := decide(o, r.Render.HubID); plan.Action != delivery.None || len(plan.Delete) == 0 || o.source == nil {
+	if o.source == nil || o.desired != nil || len(decide(o, r.Render.HubID).Delete) == 0 {
 		return 0, nil
 	}
 	for _, former := range r.Spokes.Predecessors(o.spoke.Name) {
