@@ -79,7 +79,7 @@ func (r *Reconciler) end(ctx context.Context, sc *v1alpha1.SpokeCluster, secret 
 	status := leavingStatus(sc, d, metav1.Now())
 	setCondition(&status, sc.Generation, v1alpha1.ConditionReady, spoke.Finding{
 		Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonLeaving,
-		Message: spoke.Clip(fmt.Sprintf("the SpokeCluster is being deleted, but Secret %s still has the label %s after Rulefleet removed it. Most likely, an admission webhook or policy of the hub sets it, or a GitOps tool such as Argo CD or Flux. Exclude the Secret from it, remove the label from its source, or delete the Secret",
+		Message: spoke.Clip(fmt.Sprintf("the SpokeCluster is being deleted, but Secret %s still has the label %s after Rulefleet removed it. Most likely, an admission webhook or policy of the hub sets it, or a GitOps tool such as Argo CD or Flux. Exclude the Secret from the webhook or policy, remove the label from the repository of the tool, or delete the Secret",
 			client.ObjectKeyFromObject(secret), v1alpha1.RegistrationLabel), spoke.MaxMessage),
 	}, metav1.Now())
 	wait, err := r.show(ctx, sc, secret, status)
