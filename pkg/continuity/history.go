@@ -35,8 +35,9 @@ type history struct {
 	broken bool
 }
 
-// maxWitnesses bounds the remembered events of a kind.
-const maxWitnesses = 32
+// These bound what is remembered of a kind: the number of events, and the bytes of a resourceVersion and of the namespace,
+// name and UID of an object. A cluster may send what it wants, and a deleted object is in no cache that has bounds.
+const maxWitnesses, maxVersion, maxIdentity = 32, 128, 1024
 
 // moment is an event of an object, or its last write.
 type moment struct {
@@ -56,7 +57,7 @@ func (o object) String() string { return strings.TrimPrefix(o.key.String(), "/")
 // momentOf returns when an object was last written. It is zero if that is unknown.
 func momentOf(o runtime.Object) moment {
 	m, err := meta.Accessor(o)
-	if err != nil || !ordered(m.GetResourceVersion()) {
+	if err != nil || !ordered(m.GetResourceVersion()) || len(m.GetNamespace())+len(m.GetName())+len(m.GetUID()) > maxIdentity {
 		return moment{}
 	}
 	return moment{object{types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}, m.GetUID()}, m.GetResourceVersion()}
@@ -81,7 +82,7 @@ func newer(a, b moment) moment {
 
 func ordered(version string) bool {
 	_, err := resourceversion.CompareResourceVersion(version, version)
-	return err == nil
+	return err == nil && len(version) <= maxVersion
 }
 
 // less reports whether a is before b. It returns false if they can't be compared.

@@ -98,6 +98,9 @@ func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 		resumed = k.history.resume(options.ResourceVersion)
 	}
 	options.ResourceVersion, s.expected = resumed.version, resumed.expected
+	if len(options.ResourceVersion) > maxVersion {
+		return nil, expired("no API server has such a resourceVersion") // it is not sent back, nor logged
+	}
 	w, err := k.inner.WatchWithContext(ctx, options)
 	k.history.endedBy(err)
 	if err == nil && resumed.confirm {
