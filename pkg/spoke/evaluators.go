@@ -268,6 +268,9 @@ func (s *Sighting) add(ctx context.Context, list func(context.Context, metav1.Li
 			s.More = s.More || next != "" || found > maxListed
 			return nil
 		}
+		if err := tokenFits("evaluator", next); err != nil {
+			return err
+		}
 		options.Continue = next
 	}
 	s.More = true

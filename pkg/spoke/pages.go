@@ -278,6 +278,9 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 		err = r.bounds.fits(r, list)
 	}
 	l, bad := meta.ListAccessor(list)
+	if err == nil && bad == nil {
+		err = tokenFits(r.kind, l.GetContinue())
+	}
 	switch {
 	case err != nil || bad != nil || l.GetContinue() == "":
 	case n == 0:
@@ -290,6 +293,17 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 	}
 	r.limit = nextPage(r.limit, n, page.body.Load(), page.compressed.Load(), time.Since(began))
 	return list, err
+}
+
+// maxToken bounds the token for the next page of a list, which is sent back in the address of a request.
+const maxToken = 8 << 10
+
+// tokenFits returns a TooLargeError for a token that no API server sends.
+func tokenFits(kind, token string) error {
+	if len(token) <= maxToken {
+		return nil
+	}
+	return &TooLargeError{What: "the continue token of a list of " + kind + "s", Value: int64(len(token)), Bound: maxToken, Unit: "bytes"}
 }
 
 // nextPage returns the number of objects of the next page, from the size and duration of the last one.
@@ -318,6 +332,9 @@ func (r *reading) retry(options metav1.ListOptions, err error) (from string, aga
 		// so it reports the changes, or it fails and the list is read again.
 		if errors.As(err, &status) {
 			from = status.Status().Continue
+		}
+		if tokenFits(r.kind, from) != nil {
+			from = ""
 		}
 		return from, from != "" && from != options.Continue
 	case errors.As(err, &status):

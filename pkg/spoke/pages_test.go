@@ -307,6 +307,46 @@ func TestPagesWithoutAnEnd(t *testing.T) {
 	}
 }
 
+// A token that is longer than those of API servers is not sent back, which would take several times its memory.
+func TestLongTokens(t *testing.T) {
+	long := strings.Repeat("%", maxToken+1)
+	for name, tc := range map[string]struct {
+		answer func() (kruntime.Object, error)
+		told   int
+	}{
+		"of a page": {func() (kruntime.Object, error) {
+			return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{Continue: long}, Items: make([]metav1.PartialObjectMetadata, 1)}, nil
+		}, 1},
+		"of a list that expired": {func() (kruntime.Object, error) {
+			err := apierrors.NewResourceExpired("too old")
+			err.ErrStatus.Continue = long
+			return nil, err
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told []*TooLargeError
+			asked := 0
+			r := (&shelf{}).reading()
+			r.bounds = &listBounds{holdings: &holdings{tell: func(e *TooLargeError) { told = append(told, e) }}}
+			r.inner = &toolscache.ListWatch{ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+				if asked++; asked == 1 && tc.told == 0 {
+					return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{Continue: "a"}, Items: make([]metav1.PartialObjectMetadata, 1)}, nil
+				}
+				if len(o.Continue) > 1 {
+					t.Errorf("it is sent back")
+				}
+				return tc.answer()
+			}}
+			if _, err := r.list(t.Context(), metav1.ListOptions{}); err == nil || len(err.Error()) > 1000 {
+				t.Errorf("got %.100v", err)
+			}
+			if len(told) != tc.told || asked != 2-tc.told {
+				t.Errorf("told %v, asked %d times", told, asked)
+			}
+		})
+	}
+}
+
 // A page that is too large is requested again with fewer objects at once. A single object that is too large
 // ends the list, which is reported to the connection.
 func TestPagesThatAreTooLarge(t *testing.T) {

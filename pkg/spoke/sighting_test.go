@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +20,9 @@ func TestSightingAdd(t *testing.T) {
 	for name, tc := range map[string]struct {
 		objects int
 		// fits is the largest page that the spoke may send, or 0 for any.
-		fits     int64
+		fits int64
+		// token is the beginning of the tokens for the next page.
+		token    string
 		err      error
 		requests int
 		listed   int
@@ -36,6 +39,7 @@ func TestSightingAdd(t *testing.T) {
 		"one that is too large":     {objects: 5, fits: -1, requests: 3, more: true},
 		"many very large ones":      {objects: maxListed, fits: 1, requests: maxEvaluatorPages, listed: maxEvaluatorPages - 2, more: true},
 		"one that is never read":    {err: tooMuch(false), requests: 1, failed: true},
+		"a token that is too long":  {objects: 2 * maxListed, token: strings.Repeat("0", maxToken), fits: 12, requests: 2, listed: 12, failed: true},
 		"an answer that is no list": {err: errors.New("no"), requests: 1, failed: true},
 		"the kind is not served":    {err: errNotFound, requests: 1},
 	} {
@@ -54,7 +58,7 @@ func TestSightingAdd(t *testing.T) {
 				if to == tc.objects {
 					return make([]v1alpha1.Evaluator, to-from), "", nil
 				}
-				return make([]v1alpha1.Evaluator, to-from), strconv.Itoa(to), nil
+				return make([]v1alpha1.Evaluator, to-from), tc.token + strconv.Itoa(to), nil
 			})
 			if (err != nil) != tc.failed || requests != tc.requests || len(s.List) != tc.listed || s.More != tc.more {
 				t.Errorf("%d requests, %d listed, more: %v, %v", requests, len(s.List), s.More, err)
