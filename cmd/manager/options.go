@@ -378,7 +378,8 @@ func (o *options) logger() (logr.Logger, error) {
 	cfg.Level, cfg.Encoding = level, o.logFormat
 	cfg.EncoderConfig.EncodeTime = zapcore.RFC3339TimeEncoder
 	cfg.DisableStacktrace = true // errors are wrapped with the failed action
-	z, err := cfg.Build()
+	cfg.Sampling = nil
+	z, err := cfg.Build(zap.WrapCore(newClipped))
 	if err != nil {
 		return logr.Logger{}, fmt.Errorf("setting up the log: %w", err)
 	}
