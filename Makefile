@@ -216,7 +216,8 @@ test-integrations: ## Test how Argo CD, kstatus and Grafana read what Rulefleet 
 	@.ci/step 'tests of integrations' env CGO_ENABLED=0 go -C e2e/integrations test ./...
 
 # On clusters of kind: Docker is needed, and E2E_NODE_IMAGE where kind's own image can't be pulled.
-E2E := E2E_IMAGE=$(IMAGE) e2e/kind.sh
+MONITORING_IMAGE := rulefleet.test/monitoring:e2e
+E2E := E2E_IMAGE=$(IMAGE) E2E_MONITORING_IMAGE=$(MONITORING_IMAGE) e2e/kind.sh
 
 .PHONY: e2e
 e2e: e2e-build ## Create a hub and spokes by kind, run the end-to-end tests there, and remove them (KEEP=1: don't).
@@ -225,6 +226,7 @@ e2e: e2e-build ## Create a hub and spokes by kind, run the end-to-end tests ther
 .PHONY: e2e-build
 e2e-build: controlplane promtool plugin image
 	@.ci/step 'e2e: build' env CGO_ENABLED=0 go test -c -o bin/e2e.test ./e2e
+	@.ci/step 'e2e: image of a Prometheus' e2e/monitoring-image.sh $(MONITORING_IMAGE)
 
 .PHONY: e2e-start
 e2e-start: e2e-build ## Create those clusters, load the image, and install and join with the kubectl plugin.

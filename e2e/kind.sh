@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # e2e/kind.sh start|test|logs|stop|all: runs the end-to-end tests on kind clusters. 'make e2e' and its
-# parts call it. E2E_IMAGE is the image of the manager, which must exist. The environment variables of
-# kind/common.sh apply as well.
+# parts call it. E2E_IMAGE is the image of the manager, and E2E_MONITORING_IMAGE that of a Prometheus; they must exist. The
+# environment variables of kind/common.sh apply as well.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../kind/common.sh"
 cd "$root"
@@ -17,11 +17,57 @@ prepare_hub() {
 	on hub create namespace "$namespace" --dry-run=client -o yaml | on hub apply --server-side -f - >/dev/null
 	on hub label --overwrite namespace "$namespace" pod-security.kubernetes.io/enforce=restricted \
 		pod-security.kubernetes.io/enforce-version=latest >/dev/null
-	local name verb=install
-	[[ -z $(on hub -n "$namespace" get secrets -l owner=helm,name=rulefleet -o name) ]] || verb=upgrade
-	rulefleet "$verb" --set-string image.repository="${E2E_IMAGE%:*}" --set-string image.tag="${E2E_IMAGE##*:}"
+	local name
+	if [[ -z $(on hub -n "$namespace" get secrets -l owner=helm,name=rulefleet -o name) ]]; then
+		start_as_the_readme
+	else
+		rulefleet upgrade --set-string image.repository="${E2E_IMAGE%:*}" --set-string image.tag="${E2E_IMAGE##*:}"
+	fi
 	for name in "${!spokes[@]}"; do
 		rulefleet join "$name" --spoke-context "kind-$prefix-$name" --server "https://$prefix-$name-control-plane:6443" -l "${spokes[$name]}"
+	done
+}
+
+# start_as_the_readme runs the three commands of the plugin in README.md, and the last until the Prometheus of eu-1 evaluates
+# an AlertRule: that of a Deployment there. The tests need spokes without a Prometheus, so it and its spoke go then.
+start_as_the_readme() {
+	local commands context=kind-$prefix-eu-1 image=$E2E_IMAGE
+	commands=$(sed -n '/^## Install$/,/^## An alert$/s/^kubectl rulefleet /rulefleet /p' README.md |
+		sed "s|eu-prod-1 --spoke-context eu-prod-1|eu-1 --spoke-context $context --server https://$prefix-eu-1-control-plane:6443|")
+	[[ $(wc -l <<<"$commands") == 3 && $commands =~ ^rulefleet\ install\ .*rulefleet\ join\ eu-1\ .*rulefleet\ status\ -A$ ]] ||
+		fail "README.md does not install, join and ask for the status by three commands: $commands"
+	: "$image" # the commands use it
+	install_prometheus
+	SECONDS=0
+	eval "$commands"
+	until rulefleet status -A | grep '^AlertRules that are ready in every spoke on which they are placed: [1-9]'; do
+		((SECONDS < 90)) || fail "no AlertRule is ready $SECONDS s after the first command in README.md"
+		sleep 0.5
+	done
+	[[ $(on hub get alertrules -A -o jsonpath='{.items[*].status.clusters[*].phase}') == *Evaluating* ]] || fail "the AlertRule is not evaluated"
+	say "Prometheus evaluates an AlertRule $SECONDS s after the first of three commands"
+	((SECONDS <= 90)) || fail "this is more than 90 s"
+	rulefleet unjoin eu-1 --spoke-context "$context" --yes
+	on eu-1 delete --wait -f e2e/kind-monitoring.yaml >/dev/null
+	# shellcheck disable=SC2046
+	on eu-1 delete --wait $(monitoring_crds) >/dev/null
+}
+
+# install_prometheus installs prometheus-operator and a Prometheus in eu-1.
+install_prometheus() {
+	kind load docker-image --quiet --name "$prefix-eu-1" "$E2E_MONITORING_IMAGE"
+	# shellcheck disable=SC2046
+	on eu-1 apply --server-side $(monitoring_crds) >/dev/null
+	on eu-1 apply -f e2e/kind-monitoring.yaml >/dev/null
+	on eu-1 -n monitoring wait --for condition=Available --timeout 180s prometheus/main >/dev/null
+}
+
+# monitoring_crds prints the arguments for the CRDs that prometheus-operator needs, but for that of kind/up.
+monitoring_crds() {
+	local folder kind
+	folder=$(go -C e2e/monitoring list -m -f '{{.Dir}}' github.com/prometheus-operator/prometheus-operator)
+	for kind in prometheuses servicemonitors podmonitors probes; do
+		echo -f "$folder/example/prometheus-operator-crd/monitoring.coreos.com_$kind.yaml"
 	done
 }
 

@@ -1,14 +1,17 @@
-// prometheus-operator, which tests run. It is no part of the operator's module, which needs
-// its types alone. ../build-pipeline.sh builds it. What it shares with the operator has the
-// same version there, so that it is compiled once.
+// prometheus-operator and its config-reloader, which tests run. They are no part of the
+// operator's module, which needs the types alone. ../build-pipeline.sh and
+// ../monitoring-image.sh build them. What they share with the operator has the same version
+// there, so that it is compiled once.
 module github.com/rulefleet/rulefleet/e2e/prometheus-operator
 
 go 1.26.0
 
-tool github.com/prometheus-operator/prometheus-operator/cmd/operator
+tool (
+	github.com/prometheus-operator/prometheus-operator/cmd/operator
+	github.com/prometheus-operator/prometheus-operator/cmd/prometheus-config-reloader
+)
 
 require (
-	cloud.google.com/go/compute/metadata v0.9.0 // indirect
 	github.com/KimMachineGun/automemlimit v0.7.5 // indirect
 	github.com/alecthomas/kingpin/v2 v2.4.0 // indirect
 	github.com/alecthomas/units v0.0.0-20240927000941-0f3dac36c52b // indirect
@@ -92,10 +95,13 @@ require (
 	github.com/jpillora/backoff v1.0.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/compress v1.18.6 // indirect
+	github.com/klauspost/cpuid/v2 v2.2.10 // indirect
 	github.com/mdlayher/socket v0.5.1 // indirect
 	github.com/mdlayher/vsock v1.2.1 // indirect
 	github.com/metalmatze/signal v0.0.0-20210307161603-1c9aa721a97a // indirect
 	github.com/miekg/dns v1.1.72 // indirect
+	github.com/minio/sha256-simd v1.0.1 // indirect
+	github.com/mitchellh/go-ps v1.0.0 // indirect
 	github.com/mitchellh/hashstructure v1.1.0 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
@@ -106,6 +112,7 @@ require (
 	github.com/opencontainers/go-digest v1.0.0 // indirect
 	github.com/pbnjay/memory v0.0.0-20210728143218-7b4eea64cf58 // indirect
 	github.com/pierrec/lz4/v4 v4.1.26 // indirect
+	github.com/pkg/errors v0.9.1 // indirect
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	github.com/prometheus-community/prom-label-proxy v0.13.0 // indirect
 	github.com/prometheus-operator/prometheus-operator v0.92.0 // indirect
@@ -123,6 +130,7 @@ require (
 	github.com/spf13/cobra v1.10.2 // indirect
 	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/stretchr/testify v1.11.1 // indirect
+	github.com/thanos-io/thanos v0.41.0 // indirect
 	github.com/twmb/franz-go v1.21.2 // indirect
 	github.com/twmb/franz-go/pkg/kmsg v1.13.1 // indirect
 	github.com/twmb/franz-go/plugin/kslog v1.0.0 // indirect
