@@ -94,7 +94,8 @@ func expectMade(t *testing.T, template string, paths ...string) []client.ObjectK
 	return keys
 }
 
-// TestTemplateSelects tests every way to select Deployments.
+// TestTemplateSelects selects by the labels of Deployments, spokes and namespaces, and by name. TestMatches has every
+// combination.
 func TestTemplateSelects(t *testing.T) {
 	t.Parallel()
 	name := unique(t)
@@ -109,7 +110,6 @@ func TestTemplateSelects(t *testing.T) {
 		create(t, m, deployment(plain, "unlabeled"))
 	}
 	on := &metav1.LabelSelector{MatchLabels: map[string]string{name: "on"}}
-	web := &metav1.LabelSelector{MatchLabels: map[string]string{name: "on", "app": "web"}}
 	goldNamespaces := &metav1.LabelSelector{MatchLabels: map[string]string{name: "gold"}}
 	everywhere := func(of ...string) []string {
 		var out []string
@@ -128,29 +128,13 @@ func TestTemplateSelects(t *testing.T) {
 		want   []string
 	}{
 		{"workloads by label, no system namespace", func(*v1alpha1.AlertRuleTemplateSpec) {}, everywhere(gold+"/web", gold+"/db", plain+"/web")},
-		{"other workloads", func(s *v1alpha1.AlertRuleTemplateSpec) { s.Workloads = web }, everywhere(gold+"/web", plain+"/web")},
-		{"clusters by name", func(s *v1alpha1.AlertRuleTemplateSpec) {
-			s.Clusters = &v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{spokeA}}
-		}, []string{path(spokeA, gold, "web"), path(spokeA, plain, "web")}},
 		{"clusters by label", func(s *v1alpha1.AlertRuleTemplateSpec) {
 			of := onLabeled("region", spokeLabels[spokeB]["region"])
 			s.Clusters = &of
-		}, []string{path(spokeB, gold, "web"), path(spokeB, plain, "web")}},
-		{"namespaces by name", func(s *v1alpha1.AlertRuleTemplateSpec) {
-			s.Clusters, s.Namespaces = nil, &v1alpha1.NamespaceSelection{Names: []v1alpha1.NamespaceName{v1alpha1.NamespaceName(plain)}}
-		}, everywhere(plain + "/web")},
-		{"namespaces by label", func(s *v1alpha1.AlertRuleTemplateSpec) {
-			s.Workloads, s.Namespaces = on, &v1alpha1.NamespaceSelection{Selector: goldNamespaces}
-		}, everywhere(gold+"/web", gold+"/db")},
-		{"namespaces by name and label", func(s *v1alpha1.AlertRuleTemplateSpec) {
-			s.Namespaces.Names = []v1alpha1.NamespaceName{v1alpha1.NamespaceName(plain)}
-		}, everywhere(gold+"/web", gold+"/db", plain+"/web")},
-		{"namespaces excluded", func(s *v1alpha1.AlertRuleTemplateSpec) {
-			s.Namespaces = &v1alpha1.NamespaceSelection{Exclude: []v1alpha1.NamespaceName{v1alpha1.NamespaceName(gold)}}
-		}, everywhere(plain + "/web")},
-		{"a system namespace by name", func(s *v1alpha1.AlertRuleTemplateSpec) {
-			s.Namespaces = &v1alpha1.NamespaceSelection{Names: []v1alpha1.NamespaceName{metav1.NamespaceSystem}}
-		}, everywhere(metav1.NamespaceSystem + "/" + name)},
+		}, []string{path(spokeB, gold, "web"), path(spokeB, gold, "db"), path(spokeB, plain, "web")}},
+		{"namespaces by label, and a system namespace by name", func(s *v1alpha1.AlertRuleTemplateSpec) {
+			s.Clusters, s.Namespaces = nil, &v1alpha1.NamespaceSelection{Names: []v1alpha1.NamespaceName{metav1.NamespaceSystem}, Selector: goldNamespaces}
+		}, everywhere(gold+"/web", gold+"/db", metav1.NamespaceSystem+"/"+name)},
 		{"disabled", func(s *v1alpha1.AlertRuleTemplateSpec) { s.State = v1alpha1.Disabled }, nil},
 		{"enabled", func(s *v1alpha1.AlertRuleTemplateSpec) { s.State, s.Namespaces = v1alpha1.Enabled, nil }, everywhere(gold+"/web", gold+"/db", plain+"/web")},
 	} {

@@ -12,10 +12,13 @@ import (
 func TestMatches(t *testing.T) {
 	web := newWorkload(func(w *Workload) {
 		w.Cluster.Labels = map[string]string{"env": "prod"}
-		w.NamespaceLabels = map[string]string{"env": "prod"}
-		w.Labels = map[string]string{"env": "prod"}
+		w.NamespaceLabels = map[string]string{"tier": "gold"}
+		w.Labels = map[string]string{"app": "web"}
 	})
-	system := newWorkload(func(w *Workload) { w.Namespace = "kube-system"; w.NamespaceLabels = map[string]string{"env": "prod"} })
+	system := newWorkload(func(w *Workload) { w.Namespace = "kube-system" })
+	labeled := func(key, value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+	}
 	names := func(n ...v1alpha1.NamespaceName) []v1alpha1.NamespaceName { return n }
 	for name, c := range map[string]struct {
 		spec        v1alpha1.AlertRuleTemplateSpec
@@ -29,14 +32,15 @@ func TestMatches(t *testing.T) {
 		"clusters by label":   {v1alpha1.AlertRuleTemplateSpec{Clusters: &v1alpha1.ClusterSelection{Selector: ruletest.ProdSelector}}, true, false},
 		"no namespaces":       {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{}}, true, false},
 		"system, by name":     {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{Names: names("kube-system")}}, false, true},
-		"namespaces by label": {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{Selector: ruletest.ProdSelector}}, true, false},
-		"name or label":       {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{Names: names("other", "kube-system"), Selector: ruletest.ProdSelector}}, true, true},
+		"namespaces by label": {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{Selector: labeled("tier", "gold")}}, true, false},
+		"other namespaces":    {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{Selector: labeled("tier", "plain")}}, false, false},
+		"name or label":       {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{Names: names("other", "kube-system"), Selector: labeled("tier", "gold")}}, true, true},
 		"excluded":            {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{Exclude: names("shop")}}, false, false},
 		"excluded, though named": {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{
 			Names: names("shop", "kube-system"), Exclude: names("shop", "kube-system")}}, false, false},
-		"workloads by label":       {v1alpha1.AlertRuleTemplateSpec{Workloads: ruletest.ProdSelector}, true, false},
+		"workloads by label":       {v1alpha1.AlertRuleTemplateSpec{Workloads: labeled("app", "web")}, true, false},
 		"all workloads":            {v1alpha1.AlertRuleTemplateSpec{Workloads: &metav1.LabelSelector{}}, true, false},
-		"workloads of other label": {v1alpha1.AlertRuleTemplateSpec{Workloads: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "test"}}}, false, false},
+		"workloads of other label": {v1alpha1.AlertRuleTemplateSpec{Workloads: labeled("app", "db")}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			template := &v1alpha1.AlertRuleTemplate{Spec: c.spec}
