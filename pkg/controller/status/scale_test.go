@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -46,11 +47,16 @@ type running struct {
 	hub    *fleet.Member
 	clock  *clocktesting.FakePassiveClock
 	spokes *spokes
+	stop   func()
 }
 
 func startReconciler(t *testing.T) *running {
 	t.Helper()
-	h := startHub(t)
+	return startReconcilerOn(t, startHub(t))
+}
+
+func startReconcilerOn(t *testing.T, h *fleet.Member) *running {
+	t.Helper()
 	mgr, err := ctrl.NewManager(h.RESTConfig(), ctrl.Options{
 		Scheme: fleet.Scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
@@ -64,11 +70,12 @@ func startReconciler(t *testing.T) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	var group errgroup.Group
 	group.Go(func() error { return mgr.Start(ctx) })
-	t.Cleanup(func() {
+	stop := func() {
 		cancel()
 		must(t, group.Wait())
-	})
-	return &running{r, h, clock, &spokes{reader: mgr.GetClient(), damper: &r.damper, notify: r.onShown}}
+	}
+	t.Cleanup(stop)
+	return &running{r, h, clock, &spokes{reader: mgr.GetClient(), damper: &r.damper, notify: r.onShown}, stop}
 }
 
 // parallel calls a function for 0 to n-1.
@@ -130,6 +137,11 @@ func TestOneRuleOn1000Spokes(t *testing.T) {
 		}
 		return v
 	}
+	mutated := func(i int) v1alpha1.ClusterStatus {
+		v := verdict(i, v1alpha1.ReasonMutated)
+		v.AnswerDigest = strings.Repeat("d", 64)
+		return v
+	}
 	largest := 0
 	for _, phase := range []struct {
 		what   string
@@ -143,11 +155,7 @@ func TestOneRuleOn1000Spokes(t *testing.T) {
 		{"all applied", func(i int) v1alpha1.ClusterStatus { return verdict(i, "") }, many, 3 * time.Second, "1000/1000", v1alpha1.ReasonAllApplied},
 		{"300 fail", func(i int) v1alpha1.ClusterStatus { return verdict(i, v1alpha1.ReasonRejected) }, 300, time.Second, "700/1000", v1alpha1.ReasonRejected},
 		{"all fail", func(i int) v1alpha1.ClusterStatus { return verdict(i, v1alpha1.ReasonRejected) }, many, 2 * time.Second, "0/1000", v1alpha1.ReasonRejected},
-		{"all mutated", func(i int) v1alpha1.ClusterStatus {
-			v := verdict(i, v1alpha1.ReasonMutated)
-			v.AnswerDigest = strings.Repeat("d", 64)
-			return v
-		}, many, 2 * time.Second, "0/1000", v1alpha1.ReasonMutated},
+		{"all mutated", mutated, many, 2 * time.Second, "0/1000", v1alpha1.ReasonMutated},
 	} {
 		begin := time.Now()
 		if phase.n > 0 {
@@ -186,6 +194,46 @@ func TestOneRuleOn1000Spokes(t *testing.T) {
 	if largest >= maxObject {
 		t.Errorf("the object takes up to %d bytes, more than %d", largest, maxObject)
 	}
+
+	r.stop()
+	if n := restart(t, r.hub, ar, mutated); n > 0 {
+		t.Errorf("after a restart, there are %d writes", n)
+	}
+	// A former version wrote no groups.
+	before := ar.DeepCopy()
+	ar.Status.Groups = nil
+	must(t, r.hub.Client.Status().Patch(t.Context(), ar, client.MergeFrom(before)))
+	must(t, r.hub.Audit().Reset())
+	if n := restart(t, r.hub, ar, mutated); n != 1 {
+		t.Errorf("the status of a former version is written %d times", n)
+	}
+	must(t, r.hub.Client.Get(t.Context(), hub.Key(ar), ar))
+	ar.ManagedFields, ar.ResourceVersion = before.ManagedFields, before.ResourceVersion
+	if !equality.Semantic.DeepEqual(ar, before) {
+		t.Errorf("it is %+v, and was %+v", ar.Status, before.Status)
+	}
+}
+
+// restart starts a Reconciler, to which all spokes report, and returns how often it writes the status of a rule.
+func restart(t *testing.T, h *fleet.Member, ar *v1alpha1.AlertRule, verdict func(int) v1alpha1.ClusterStatus) int {
+	t.Helper()
+	r := startReconcilerOn(t, h)
+	defer r.stop()
+	tick := time.NewTicker(3 * time.Millisecond) // longer than news wait
+	defer tick.Stop()
+	for i := range many {
+		<-tick.C
+		r.Board.Report(hub.Key(ar), ar.UID, verdict(i))
+	}
+	eventually(t, "all spokes have reported", func(context.Context) error {
+		if is, ok := r.memories.Load(hub.Key(ar)); !ok || len(is.(known).last) != many {
+			return errors.New("the status waits")
+		}
+		return nil
+	})
+	r.settle(t, 0)
+	_, writes := r.writes(t)
+	return writes
 }
 
 // Test1000RulesOnAFlappingSpoke has a spoke come and go, by a fake clock.
