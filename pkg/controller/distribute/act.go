@@ -111,10 +111,9 @@ func (r *Reconciler) namespaceReady(ctx context.Context, o *observation) (lacks 
 	// Wait before reading, to not miss an event in between.
 	key := namespaceKey{o.spoke.Name, o.desired.Namespace}
 	r.notes.wait(key, o.req)
-	ns, missing := spoke.NamespaceMetadata(), ""
+	ns, missing := spoke.NamespaceMetadata(), "namespace %q not found in the spoke; create it there"
 	switch err := o.spoke.Reader.Get(ctx, client.ObjectKey{Name: key.namespace}, ns); {
 	case apierrors.IsNotFound(err):
-		missing = "namespace %q not found in the spoke; create it there"
 	case err != nil:
 		r.notes.unwait(key, o.req)
 		return verdict{}, false, fmt.Errorf("reading namespace %s: %w", key.namespace, err)
