@@ -94,6 +94,7 @@ func hostileRows() []hostileRow {
 		{name: "an event a million deep", about: spokelies.Watch("prometheusrules"), lie: spokelies.Deep},
 		{name: "10,000 events a second", about: spokelies.Watch("deployments"), lie: spokelies.Flood(10_000, 0), late: "changes of deployments arrive late", short: true},
 		{name: "large events, 100 a second", about: spokelies.Watch("deployments"), lie: spokelies.Flood(100, 200<<10), late: "changes of deployments arrive late"},
+		{name: "deletions with long versions", about: spokelies.Watch("deployments"), lie: spokelies.LongVersions, late: "changes of deployments arrive late"},
 		{name: "all, refused without an end", about: spokelies.All, lie: spokelies.EndlessRefusal(http.StatusInternalServerError), shown: slowReasons},
 		{name: "all, in drips", about: spokelies.All, lie: spokelies.Drip, shown: slowReasons},
 		{name: "a create, endless, gzipped", about: spokelies.Write(http.MethodPost, "prometheusrules"), lie: gzipped(endless), cause: createRule, short: true},

@@ -183,6 +183,19 @@ func Flood(perSecond, size int) Lie {
 	}
 }
 
+// LongVersions is a watch whose events are deletions of objects that nobody knows, with versions of 8 MiB.
+func LongVersions(w http.ResponseWriter, r *http.Request) {
+	head(w, http.StatusOK)
+	out := bounded(w, r)
+	for i := 0; ; i++ {
+		_, _ = fmt.Fprintf(out, `{"type":"DELETED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a-%d","namespace":"default","uid":"a","resourceVersion":"`, i)
+		repeat(out, "1", 8<<20)
+		if _, err := io.WriteString(out, `"}}}`+"\n"); err != nil || flush(w) != nil {
+			return
+		}
+	}
+}
+
 // Drip sends one byte per second of an answer that is never complete.
 func Drip(w http.ResponseWriter, r *http.Request) {
 	prefix(w, r, `{"metadata":{"annotations":{"a":"`, "x", time.Second)
