@@ -230,19 +230,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	var again time.Duration
-	if r.Contests != nil {
-		in.Contested, again = r.Contests.OfRule("AlertRule", req.NamespacedName, "")
-	}
-	left := r.starting()
-	in.Starting = left > 0
-	status, rows := rollup.Status(in)
-	is := newKnown(ar.UID, &status, rows)
+	status, is, again := r.derive(in)
 	is.written = was.written
 	r.memories.Store(req.NamespacedName, is)
-	if rows == nil && (again == 0 || left < again) {
-		again = left
-	}
 	if equality.Semantic.DeepEqual(status, ar.Status) {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
@@ -276,6 +266,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	r.memories.Store(req.NamespacedName, is)
 	r.tell(ar, &status)
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// derive returns the next status of a rule, what is to be kept of it, and when to look at it again.
+func (r *Reconciler) derive(in rollup.Input) (v1alpha1.AlertRuleStatus, known, time.Duration) {
+	var again time.Duration
+	if r.Contests != nil {
+		in.Contested, again = r.Contests.OfRule("AlertRule", hub.Key(in.Rule), "")
+	}
+	left := r.starting()
+	in.Starting = left > 0
+	status, rows := rollup.Status(in)
+	if rows == nil && (again == 0 || left < again) {
+		again = left
+	}
+	is := newKnown(in.Rule.UID, &status, rows)
+	return status, is, again
 }
 
 // recall returns what is known of an AlertRule, and drops what is known of one that had its name before.

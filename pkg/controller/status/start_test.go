@@ -68,7 +68,9 @@ func TestStartOfManySpokes(t *testing.T) {
 	}
 	unchanged("nothing is reported", second, true)
 	report(second, names[1:]...)
-	second.Board.Report(hub.Key(ar), ar.UID, failed("s001", v1alpha1.ReasonConflict, "no", 1))
+	differs := applied("s001")
+	differs.Phase, differs.Reason = v1alpha1.PhasePending, v1alpha1.ReasonConflict
+	second.Board.Report(hub.Key(ar), ar.UID, differs)
 	unchanged("all but one have reported", second, true)
 	report(second, names[1])
 	report(second, names[0])

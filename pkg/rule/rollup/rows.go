@@ -28,7 +28,7 @@ func (in *Input) present() (view, bool) {
 			v.rows = append(v.rows, in.row(name, spoke, nil))
 			continue
 		}
-		mute := spoke != nil && spoke.taken() && !in.reports(name)
+		mute := in.mute(name, spoke)
 		if r, ok := last[name]; ok && was == nil {
 			was = new(rowIn(name, &r.State))
 			v.presumed[was.Name] = mute && r.Presumed
@@ -47,6 +47,14 @@ func (in *Input) present() (view, bool) {
 	if waits && in.Starting && in.Last == nil && len(presumed) > 0 {
 		return view{}, false
 	}
+	in.add(&v, silent, presumed)
+	slices.SortFunc(v.rows, func(a, b v1alpha1.ClusterStatus) int { return cmp.Compare(a.Name, b.Name) })
+	v.listed, v.groups = in.list(v.rows, v.presumed)
+	return v, true
+}
+
+// add adds the rows of spokes that have not reported.
+func (in *Input) add(v *view, silent []*Spoke, presumed map[string]*v1alpha1.ClusterStatus) {
 	states := map[v1alpha1.ClusterGroup]bool{}
 	for _, spoke := range silent {
 		r := in.row(spoke.Name, spoke, presumed[spoke.Name])
@@ -56,15 +64,12 @@ func (in *Input) present() (view, bool) {
 	for name := range presumed {
 		v.presumed[v1alpha1.ClusterName(name)] = len(states) > 1 // a state that all have is certain
 	}
-	slices.SortFunc(v.rows, func(a, b v1alpha1.ClusterStatus) int { return cmp.Compare(a.Name, b.Name) })
-	v.listed, v.groups = in.list(v.rows, v.presumed)
-	return v, true
 }
 
-// reports returns whether a spoke has reported how far the rule is in it.
-func (in *Input) reports(name string) bool {
+// mute reports whether the row of a spoke depends on a verdict that it has not reported.
+func (in *Input) mute(name string, spoke *Spoke) bool {
 	verdict, ok := in.Verdicts[name]
-	return ok && verdict.Reason != evaluation.ReasonUnproven
+	return spoke != nil && spoke.taken() && (!ok || verdict.Reason == evaluation.ReasonUnproven)
 }
 
 func (in *Input) lastRows() map[string]Row {
