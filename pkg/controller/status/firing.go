@@ -24,69 +24,50 @@ const (
 // loading or evaluated again. The zero value is ready to use.
 type firing struct {
 	mu      sync.Mutex
-	lost    map[types.NamespacedName]bool // rules that were reported as loading
-	last    map[types.NamespacedName]time.Time
-	turns   map[types.NamespacedName]time.Time // of the rules that wait
+	rules   map[types.NamespacedName]paced
 	limiter *rate.Limiter
+}
+
+// paced is the state of a rule.
+type paced struct {
+	lost bool      // it was reported as loading
+	last time.Time // of the last of these writes
+	turn time.Time // if it waits
 }
 
 // hold returns how long a write of a rule has to wait because of this kind of change. Zero means that it may
 // be made now, and counts it. The first report that a rule is evaluated does not wait.
-func (f *firing) hold(key types.NamespacedName, change rollup.Change, now time.Time, interval time.Duration) time.Duration {
-	if change == rollup.ChangeOther || change == rollup.ChangeFound && !f.wasLost(key) {
-		f.setLost(key, false)
-		return 0
+func (f *firing) hold(key types.NamespacedName, change rollup.Change, now time.Time, interval time.Duration) (left time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.rules == nil {
+		f.rules, f.limiter = map[types.NamespacedName]paced{}, rate.NewLimiter(firingRate, firingBurst)
 	}
-	left := f.wait(key, now, interval)
-	if left == 0 && change != rollup.ChangeFiring {
-		f.setLost(key, change == rollup.ChangeLost)
+	r := f.rules[key]
+	if change == rollup.ChangeOther || change == rollup.ChangeFound && !r.lost {
+		r.lost = false
+	} else if left = r.wait(f.limiter, now, interval); left == 0 && change != rollup.ChangeFiring {
+		r.lost = change == rollup.ChangeLost
+	}
+	if f.rules[key] = r; r == (paced{}) {
+		delete(f.rules, key)
 	}
 	return left
 }
 
-func (f *firing) wasLost(key types.NamespacedName) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.lost[key]
-}
-
-func (f *firing) setLost(key types.NamespacedName, lost bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !lost {
-		delete(f.lost, key)
-		return
-	}
-	if f.lost == nil {
-		f.lost = map[types.NamespacedName]bool{}
-	}
-	f.lost[key] = true
-}
-
 // wait returns how long the next such write of a rule has to wait for the interval. Zero means that it may be
 // made now, and counts it. When many rules wait, each gets a turn, and loses it if unused.
-func (f *firing) wait(key types.NamespacedName, now time.Time, interval time.Duration) time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.limiter == nil {
-		f.limiter = rate.NewLimiter(firingRate, firingBurst)
-		f.last, f.turns = map[types.NamespacedName]time.Time{}, map[types.NamespacedName]time.Time{}
-	}
-	if last, known := f.last[key]; known {
-		if left := interval - now.Sub(last); left > 0 {
-			return left
-		}
-	}
-	turn, waits := f.turns[key]
-	if !waits || now.Sub(turn) > interval {
-		turn = now.Add(f.limiter.ReserveN(now, 1).DelayFrom(now))
-	}
-	if left := turn.Sub(now); left > 0 {
-		f.turns[key] = turn
+func (r *paced) wait(limiter *rate.Limiter, now time.Time, interval time.Duration) time.Duration {
+	if left := interval - now.Sub(r.last); left > 0 && !r.last.IsZero() {
 		return left
 	}
-	delete(f.turns, key)
-	f.last[key] = now
+	if r.turn.IsZero() || now.Sub(r.turn) > interval {
+		r.turn = now.Add(limiter.ReserveN(now, 1).DelayFrom(now))
+	}
+	if left := r.turn.Sub(now); left > 0 {
+		return left
+	}
+	r.last, r.turn = now, time.Time{}
 	return 0
 }
 
@@ -94,8 +75,9 @@ func (f *firing) wait(key types.NamespacedName, now time.Time, interval time.Dur
 func (f *firing) written(key types.NamespacedName, counted, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if last, known := f.last[key]; known && last.Equal(counted) {
-		f.last[key] = now
+	if r := f.rules[key]; r.last.Equal(counted) {
+		r.last = now
+		f.rules[key] = r
 	}
 }
 
@@ -103,7 +85,5 @@ func (f *firing) written(key types.NamespacedName, counted, now time.Time) {
 func (f *firing) forget(key types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.last, key)
-	delete(f.turns, key)
-	delete(f.lost, key)
+	delete(f.rules, key)
 }

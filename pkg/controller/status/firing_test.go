@@ -26,7 +26,7 @@ func TestFiringStorm(t *testing.T) {
 			if now.Before(due[i]) {
 				continue
 			}
-			wait := f.wait(types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(i)}, now, firingInterval)
+			wait := f.hold(types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(i)}, rollup.ChangeFiring, now, firingInterval)
 			if wait > 0 {
 				if wait > rules/firingRate*time.Second {
 					t.Fatalf("a rule waits for %v", wait)
@@ -62,19 +62,19 @@ func TestFiringForgets(t *testing.T) {
 	t.Parallel()
 	var f firing
 	now, key := time.Unix(1e9, 0), types.NamespacedName{Namespace: "shop", Name: "a"}
-	if f.wait(key, now, firingInterval) != 0 || f.wait(key, now.Add(time.Second), firingInterval) != firingInterval-time.Second {
+	if f.hold(key, rollup.ChangeFiring, now, firingInterval) != 0 || f.hold(key, rollup.ChangeFiring, now.Add(time.Second), firingInterval) != firingInterval-time.Second {
 		t.Error("a rule does not wait")
 	}
-	if f.wait(key, now.Add(firingInterval), firingInterval) != 0 {
+	if f.hold(key, rollup.ChangeFiring, now.Add(firingInterval), firingInterval) != 0 {
 		t.Error("a rule waits for too long")
 	}
 	f.written(key, now.Add(firingInterval), now.Add(firingInterval+2*time.Second)) // it took 2 s
 	f.written(key, now, now.Add(2*firingInterval))                                 // one that was not counted
-	if f.wait(key, now.Add(2*firingInterval), firingInterval) != 2*time.Second {
+	if f.hold(key, rollup.ChangeFiring, now.Add(2*firingInterval), firingInterval) != 2*time.Second {
 		t.Error("the interval does not begin at the end of a write")
 	}
 	f.forget(key)
-	if len(f.last) != 0 || f.wait(key, now.Add(firingInterval), firingInterval) != 0 {
+	if len(f.rules) != 0 || f.hold(key, rollup.ChangeFiring, now.Add(firingInterval), firingInterval) != 0 {
 		t.Error("what was not written counts")
 	}
 }
@@ -110,7 +110,7 @@ func TestProofIsHeld(t *testing.T) {
 				}
 			}
 			f.forget(key)
-			if len(f.last)+len(f.lost)+len(f.turns) > 0 {
+			if len(f.rules) > 0 {
 				t.Error("it is not forgotten")
 			}
 		})
