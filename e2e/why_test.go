@@ -116,10 +116,14 @@ func TestWhyMends(t *testing.T) {
 	deleted := func(m *fleet.Member, o client.Object, namespace, name string) func(*testing.T) {
 		o.SetNamespace(namespace)
 		o.SetName(name)
-		return func(t *testing.T) { must(t, m.Client.Delete(t.Context(), o)) }
+		return func(t *testing.T) {
+			t.Helper()
+			must(t, m.Client.Delete(t.Context(), o))
+		}
 	}
 	secret := func(change func(*corev1.Secret)) func(*testing.T) {
 		return func(t *testing.T) {
+			t.Helper()
 			update(t, e.Hub, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: spokeA}}, change)
 		}
 	}
@@ -134,6 +138,7 @@ func TestWhyMends(t *testing.T) {
 		{"its label is gone", secret(func(s *corev1.Secret) { delete(s.Labels, v1alpha1.RegistrationLabel) }), why.NotOK, "registration", "does not have the label"},
 		{"its kubeconfig is gone", secret(func(s *corev1.Secret) { delete(s.Data, v1alpha1.KubeconfigKey) }), why.NotOK, "registration", "has no key kubeconfig"},
 		{"suspended", func(t *testing.T) {
+			t.Helper()
 			update(t, e.Hub, membership(spokeA), func(sc *v1alpha1.SpokeCluster) { sc.Spec.Suspend = new(true) })
 		}, why.NotOK, "spoke", "spec.suspend"},
 		{"revoked tokens", deleted(spoke, &corev1.Secret{}, fleet.Namespace, "rulefleet-spoke-tokens"), why.NotOK, "connection", v1alpha1.ReasonAuthFailed},

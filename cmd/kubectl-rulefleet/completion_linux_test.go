@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,7 +128,7 @@ func TestCompletionInZsh(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "zsh", "-d", "-i") // without the configuration of the machine
-	cmd.Dir, cmd.Env = folder, append(env, "ZDOTDIR="+folder, "TERM=xterm")
+	cmd.Dir, cmd.Env = folder, slices.Concat(env, []string{"ZDOTDIR=" + folder, "TERM=xterm"})
 	shown := onTerminal(t, cmd, "ready: ", func(terminal io.Writer) {
 		for _, tc := range completed {
 			_, _ = io.WriteString(terminal, "kubectl rulefleet "+strings.ReplaceAll(tc[0], ",", " ")+"\t")

@@ -207,7 +207,8 @@ func TestDiscoverHidden(t *testing.T) {
 			client := monitoringfake.NewSimpleClientset()
 			pages := 0
 			client.PrependReactor("list", "prometheuses", func(clienttesting.Action) (bool, runtime.Object, error) {
-				if pages++; pages == 1 && tc.first != nil {
+				pages++
+				if pages == 1 && tc.first != nil {
 					return true, &monitoringv1.PrometheusList{ListMeta: metav1.ListMeta{Continue: "more"}, Items: []monitoringv1.Prometheus{*tc.first}}, nil
 				}
 				return true, nil, &TooLargeError{part: true}

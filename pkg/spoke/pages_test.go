@@ -329,7 +329,8 @@ func TestLongTokens(t *testing.T) {
 			r := (&shelf{}).reading()
 			r.bounds = &listBounds{holdings: &holdings{tell: func(e *TooLargeError) { told = append(told, e) }}}
 			r.inner = &toolscache.ListWatch{ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (kruntime.Object, error) {
-				if asked++; asked == 1 && tc.told == 0 {
+				asked++
+				if asked == 1 && tc.told == 0 {
 					return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{Continue: "a"}, Items: make([]metav1.PartialObjectMetadata, 1)}, nil
 				}
 				if len(o.Continue) > 1 {

@@ -371,10 +371,8 @@ func (c *chain) ofRow(phase v1alpha1.Phase) Link {
 		return ok("%s: status.clusters[%s]: phase %s", c.ofRule(), c.Cluster, c.row.Phase)
 	case reached < at && c.row.Reason == v1alpha1.ReasonSuspended && phase != v1alpha1.PhaseApplied:
 		return unknown("the spoke has an earlier version of the rule")
-	case reached < at-1 && Broken(c.links) != nil:
-		return unknown("an earlier step is not ok")
 	case reached < at-1:
-		return unknown("an earlier step is unknown")
+		return c.behind()
 	case rollup.AtTop(c.row, c.Rule.Generation):
 		l := unknown("nothing more can be verified: %s", c.rowSays())
 		l.Fix = c.fixRow()
@@ -385,6 +383,14 @@ func (c *chain) ofRow(phase v1alpha1.Phase) Link {
 		return l
 	}
 	return notOK(c.fixRow(), "%s", c.rowSays())
+}
+
+// behind is about a step after the one that the row is waiting for.
+func (c *chain) behind() Link {
+	if Broken(c.links) != nil {
+		return unknown("an earlier step is not ok")
+	}
+	return unknown("an earlier step is unknown")
 }
 
 // unlisted is about a spoke that has no row: the status lists at most 100.

@@ -76,7 +76,7 @@ func (d Delivery) fault(ar *v1alpha1.AlertRule, row *v1alpha1.ClusterStatus) str
 	case !d.Registered:
 	case row.Rule != "" && row.Rule != d.Row.Rule && (!d.Down || !d.Stale(row.Rule)):
 		return "the object in the spoke is " + d.Row.Rule
-	case d.Down && d.Silent && row.Phase != v1alpha1.PhasePending && (row.Rule == "" || row.Rule == d.Row.Rule):
+	case d.Down && d.Silent && d.invented(row):
 		return "the spoke has said nothing about this AlertRule"
 	case d.Down && row.Reason == "":
 		return "the spoke does not answer"
@@ -84,6 +84,11 @@ func (d Delivery) fault(ar *v1alpha1.AlertRule, row *v1alpha1.ClusterStatus) str
 		return fmt.Sprintf("the spoke says %+v", d.Row)
 	}
 	return ""
+}
+
+// invented reports whether a row of a spoke that has said nothing tells more than that, and not of a former object.
+func (d Delivery) invented(row *v1alpha1.ClusterStatus) bool {
+	return row.Phase != v1alpha1.PhasePending && (row.Rule == "" || row.Rule == d.Row.Rule)
 }
 
 // countFaults returns what is wrong in the summary and in Ready.
