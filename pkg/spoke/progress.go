@@ -252,6 +252,10 @@ const (
 	pingTimeout = 5 * time.Second
 )
 
+// maxUnread bounds what a spoke can send of an answer before it is read, in bytes. Go's 4 MiB would be 256 MiB for as many
+// answers as writes are in flight, while they wait for each other (together).
+const maxUnread = 512 << 10
+
 // newHTTPClient is rest.HTTPClientFor with a bound on headers, and with pings that suit a slow link; rest's own are
 // configured only by environment variables.
 func newHTTPClient(cfg *rest.Config, http2 bool) (*http.Client, error) {
@@ -269,7 +273,7 @@ func newHTTPClient(cfg *rest.Config, http2 bool) (*http.Client, error) {
 
 		MaxResponseHeaderBytes: maxHeader,
 
-		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: maxUnread},
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("creating a client: %w", err)

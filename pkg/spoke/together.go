@@ -11,7 +11,8 @@ import (
 // of evaluators, which have bounds of their own. Each answer alone may be within its bound, but up to 64 writes are in
 // flight at once. An answer that does not fit beside the others waits for them. That is no reason to end the session:
 // anyone who can write objects in the spoke can make them large. The answer that began first never waits, so one is
-// always read. A nil together has no bound.
+// always read. Nor does a small one wait, such as that of a probe: otherwise, the spoke would seem to be away. A nil
+// together has no bound.
 type together struct {
 	// others bounds all answers but the first one, which has its own bounds.
 	others bounds
@@ -23,6 +24,10 @@ type together struct {
 	// freed is closed when an answer was read; nil if none waits.
 	freed chan struct{}
 }
+
+// maxSmall is the size of an answer that does not wait, in bytes. As many as writes are in flight have a quarter of a
+// mebibyte.
+const maxSmall = 4 << 10
 
 // partOf is a part of what is held.
 type partOf struct {
@@ -65,7 +70,8 @@ func (t *together) try(part *partOf, bytes, values int64) (<-chan struct{}, erro
 		t.parts = append(t.parts, part)
 	}
 	first := t.parts[0]
-	if part != first && (t.held.bytes-first.bytes+bytes > t.others.bytes || t.held.values-first.values+values > t.others.values) {
+	large := part.bytes+bytes > maxSmall
+	if part != first && large && (t.held.bytes-first.bytes+bytes > t.others.bytes || t.held.values-first.values+values > t.others.values) {
 		if t.freed == nil {
 			t.freed = make(chan struct{})
 		}

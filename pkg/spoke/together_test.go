@@ -2,14 +2,20 @@ package spoke
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
+
+	"k8s.io/client-go/rest"
 )
 
 // Answers that are within their bounds each can be too large together: then one more waits until one was read, and the
@@ -119,6 +125,66 @@ func TestTogetherGoesOn(t *testing.T) {
 		})
 	}
 	reading.Wait()
+}
+
+// While large answers wait for each other, a probe is answered.
+func TestSmallAnswersDoNotWait(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, fill := range map[string]func(t *together) (bytes, values int64){
+		"bytes":  func(t *together) (bytes, values int64) { return t.others.bytes, 0 },
+		"values": func(t *together) (bytes, values int64) { return 0, t.others.values },
+	} {
+		together := newTogether(Limits{})
+		bytes, values := fill(together)
+		var small partOf
+		for _, err := range []error{
+			together.take(ended, &partOf{}, 1, 1), together.take(ended, &partOf{}, bytes, values),
+			together.take(ended, &small, maxSmall/2, 10), together.take(ended, &small, maxSmall/2, 10),
+		} {
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := together.take(ended, &small, 1, 1); err == nil {
+			t.Errorf("%s: one that is no longer small does not wait", what)
+		}
+	}
+}
+
+// Of an answer that is not read, a spoke can send only a little.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	window := make(chan uint32, 1)
+	server := httptest.NewUnstartedServer(nil)
+	server.TLS = &tls.Config{NextProtos: []string{"h2"}}
+	server.Config.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": func(_ *http.Server, conn *tls.Conn, _ http.Handler) {
+		begin := make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")+9) // and the header of the frame SETTINGS
+		_, err := io.ReadFull(conn, begin)
+		settings := make([]byte, binary.BigEndian.Uint16(begin[len(begin)-8:]))
+		_, err2 := io.ReadFull(conn, settings)
+		if err := errors.Join(err, err2); err != nil {
+			t.Error(err)
+		}
+		for setting := range slices.Chunk(settings, 6) {
+			if binary.BigEndian.Uint16(setting) == 4 { // SETTINGS_INITIAL_WINDOW_SIZE
+				window <- binary.BigEndian.Uint32(setting[2:])
+			}
+		}
+		close(window)
+	}}
+	server.StartTLS()
+	defer server.Close()
+	c, err := newHTTPClient(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := c.Transport.RoundTrip(get(t.Context(), t, server.URL)); err == nil {
+		_ = resp.Body.Close()
+		t.Fatal("there is an answer")
+	}
+	if got := <-window; got == 0 || got > 1<<20 {
+		t.Errorf("it can send %d bytes", got)
+	}
 }
 
 // answerOf returns the body of an answer to a write, or to a read of metadata.
