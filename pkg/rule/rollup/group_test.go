@@ -195,6 +195,21 @@ func TestPresumedAreNotListed(t *testing.T) {
 	s.is("those that fail have", 20, 30, "450/500 and 480 applied 20 failing 0 unreachable")
 }
 
+// A spoke that joins when another one leaves has not the state of that one.
+func TestOneSpokeReplacesAnother(t *testing.T) {
+	t.Parallel()
+	s := sequence(t, 500)
+	s.report(0, 500, evaluated("", 0, 1, 0))
+	s.is("all evaluate it", 0, 0, "500/500 and 500 applied 0 failing 0 unreachable")
+	s.in.Clusters = many(501)[1:]
+	got := s.is("one leaves, and one joins", 1, 0, "499/500 and 499 applied 0 failing 0 unreachable")
+	for _, r := range got.Clusters {
+		if r.Name != "s0500" || r.Reason != v1alpha1.ReasonWaiting {
+			t.Errorf("listed is %+v", r)
+		}
+	}
+}
+
 // A former version wrote no groups, and the API server drops its unlistedClusters.
 func TestStatusOfFormerVersion(t *testing.T) {
 	t.Parallel()

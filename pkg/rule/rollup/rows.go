@@ -18,6 +18,7 @@ import (
 // status that does not list all spokes: after a start, until the spokes that are connected have reported.
 func (in *Input) present() (view, bool) {
 	spokes, before, last := in.placed(), in.listedBefore(), in.lastRows()
+	_, unnamed := last[""]
 	v := view{rows: make([]v1alpha1.ClusterStatus, 0, len(spokes)), presumed: map[v1alpha1.ClusterName]bool{}}
 	var silent []*Spoke
 	var known []v1alpha1.ClusterStatus // of those that the present status counts in groups
@@ -32,6 +33,10 @@ func (in *Input) present() (view, bool) {
 		if r, ok := last[name]; ok && was == nil {
 			was = new(rowIn(name, &r.State))
 			v.presumed[was.Name] = mute && r.Presumed
+		}
+		if mute && was == nil && in.Last != nil && !unnamed { // it is new
+			v.rows = append(v.rows, in.row(name, spoke, nil))
+			continue
 		}
 		if mute && was == nil {
 			silent = append(silent, spoke)
