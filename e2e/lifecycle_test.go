@@ -257,7 +257,7 @@ func (f *lifecycle) leaveWithoutSecret(t *testing.T) {
 	must(t, f.Hub.Client.Delete(t.Context(), membership("lost")))
 	f.expectLeft(t, "lost", m, foreign)
 	must(t, ownedBy(t.Context(), m, 2))
-	expectEvent(t, f.Hub, "SpokeCluster", "lost", "LeftBehind", append(keyNames(rules), "PrometheusRules of up to 2 AlertRules were left")...)
+	expectEvent(t, f.Hub, "SpokeCluster", "lost", "LeftBehind", append(keyNames(rules), "PrometheusRules of this hub may be left in the spoke")...)
 }
 
 // adoptFormerHub registers a spoke with the rules of a hub that no longer exists.
@@ -493,7 +493,7 @@ func (f *lifecycle) maxRules(t *testing.T) {
 			return err
 		}
 		c = meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
-		if !strings.HasPrefix(c.Message, "7 Deployments lack AlertRules") || !strings.Contains(c.Message, "for other namespaces than shop") {
+		if !strings.HasPrefix(c.Message, "7 Deployments lack AlertRules") || !strings.Contains(c.Message, "namespace shop has used up its share of spec.maxRules") {
 			return errors.New(c.Message)
 		}
 		return nil

@@ -24,7 +24,7 @@ var ofEvents = []Reason{
 	},
 	{
 		Name: "LeftBehind", On: []string{kindSpoke},
-		Message: "12 PrometheusRules were left in the spoke: …. They belong to these AlertRules: …",
+		Message: "12 PrometheusRules were left in the spoke: …. AlertRules: …",
 		Meaning: "The spoke has left, but PrometheusRules are still in it or, if the spoke could not be read, may be. The message names their" +
 			" AlertRules.",
 		Remedy: "A Normal Event: nothing, because the rules were meant to stay (the spoke was suspended, or its deletionPolicy was Orphan). A Warning:" +

@@ -211,7 +211,7 @@ var ofSpokes = []Reason{
 			" ([more](../how-to/backup.md#deletions-that-wait-for-you)).",
 		Remedy: "To keep the rules, restore the objects from which they were created ([restore a kind](../how-to/backup.md#restore-a-kind))." +
 			" If the deletions have a time limit and you need more time, suspend the spoke first:" +
-			" `kubectl patch spoke NAME --type=merge -p '{\"spec\":{\"suspend\":true}}'`. AlertRules on the hub can still be deleted then." +
+			" `kubectl patch spoke NAME --type=merge -p '{\"spec\":{\"suspend\":true}}'`. While it is suspended, AlertRules on the hub can still be deleted." +
 			" If the rules are to be deleted: `kubectl annotate spoke NAME rulefleet.io/acknowledge-deletions=true`.",
 	},
 	{
@@ -227,7 +227,7 @@ var ofSpokes = []Reason{
 		Message: "5 Deployments lack AlertRules: spec.maxRules (10000) is reached. Existing AlertRules stay. …",
 		Meaning: "The templates would generate more AlertRules for the spoke than `spec.maxRules` (10000 by default) allows, or more for one" +
 			" namespace of the spoke than the chart value `spokeLimits.namespaceShare` allows. Existing AlertRules stay, and no more are generated.",
-		Remedy: "Find out what creates so many Deployments, and narrow the templates. If one namespace uses its share, you can raise" +
+		Remedy: "Find out what creates so many Deployments, and narrow the templates. If one namespace has used up its share, you can raise" +
 			" `spokeLimits.namespaceShare` instead, and otherwise `spec.maxRules`. At most 2,000 alerting rules are supported in one Prometheus.",
 	},
 	{

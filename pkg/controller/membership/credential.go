@@ -136,7 +136,7 @@ func (v *validity) automatic(third time.Time, expires string) spoke.Finding {
 	case v.Failure != "":
 		out.Message = fmt.Sprintf("the %s expires at %s%s", v.Kind, expires, v.failed())
 	case third.IsZero():
-		out.Message = fmt.Sprintf("the %s expires at %s, and does not say when it was issued, so that the manager does not renew it; before that, %s", v.Kind, expires, v.renew())
+		out.Message = fmt.Sprintf("the %s expires at %s; the manager does not renew it, because it does not say when it was issued; before it expires, %s", v.Kind, expires, v.renew())
 	case !v.now.Before(third):
 		out.Message = fmt.Sprintf("the %s expires at %s; the manager renews it when the spoke is connected", v.Kind, expires)
 	case v.renewed():

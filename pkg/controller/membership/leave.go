@@ -201,11 +201,8 @@ func (r *Reconciler) farewell(sc *v1alpha1.SpokeCluster, d spoke.Departure) {
 		return
 	}
 	what := prometheusRules(len(d.Left)) + " left in the spoke"
-	switch {
-	case !d.Known && len(d.Left) == 0:
+	if !d.Known {
 		what = "PrometheusRules of this hub may be left in the spoke"
-	case !d.Known:
-		what = fmt.Sprintf("the PrometheusRules of up to %d AlertRules were left in the spoke", len(d.Left))
 	}
 	// The command comes last so that it can be copied, and must not be cut off. In another spoke, it would delete
 	// rules that are in use, so the message identifies the cluster. Rules that were meant to stay need no command.
@@ -221,7 +218,7 @@ func (r *Reconciler) farewell(sc *v1alpha1.SpokeCluster, d spoke.Departure) {
 	}
 	note := what + ": " + spoke.Clip(d.Why, spoke.MaxNote/3)
 	if len(d.Left) > 0 {
-		note += ". They belong to these AlertRules: " + strings.Join(d.Left, ", ")
+		note += ". AlertRules: " + strings.Join(d.Left, ", ")
 	}
 	r.Recorder.Eventf(sc, nil, kind, "LeftBehind", "Leave", "%s", spoke.Clip(note, spoke.MaxNote-len(command))+command)
 }

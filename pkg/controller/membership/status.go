@@ -173,13 +173,13 @@ const highestMaxRules = 100_000
 const supportedRules = 2000
 
 // maxRulesReached describes a limit that keeps Deployments from getting AlertRules, and what to do. crowded is the
-// namespace that has its share, if others have not.
+// namespace that has used up its share, if others have not.
 func maxRulesReached(spoke string, limit int32, lacking int, crowded string) string {
 	const stay = "Existing AlertRules stay. To generate fewer, narrow the templates"
 	switch {
 	case crowded != "":
-		return fmt.Sprintf("namespace %s uses its share of spec.maxRules (%d); the rest is for other namespaces than %s. %s, or raise the chart value spokeLimits.namespaceShare",
-			crowded, limit, crowded, stay)
+		return fmt.Sprintf("namespace %s has used up its share of spec.maxRules (%d); the rest is kept for other namespaces. %s, or raise the chart value spokeLimits.namespaceShare",
+			crowded, limit, stay)
 	case limit >= highestMaxRules:
 		return fmt.Sprintf("spec.maxRules (%d, the maximum) is reached. %s", limit, stay)
 	case limit >= supportedRules:
