@@ -170,7 +170,7 @@ const (
 	// an earlier version.
 	PhasePending Phase = "Pending"
 	// PhaseApplied means that the spoke's API server holds the current version of the rule or, with reason
-	// Suspended, an earlier one.
+	// Suspended, another version.
 	PhaseApplied Phase = "Applied"
 	// PhaseSelected means that a Prometheus or ThanosRuler of the spoke selects the rule. This was computed
 	// from its selectors (reason Predicted), or reported by prometheus-operator (reason Confirmed) or by

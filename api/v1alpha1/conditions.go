@@ -54,8 +54,8 @@ const (
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
 	// ReasonLimitExceeded is Accepted=False: the namespace of the AlertRule has the maximum number of
 	// AlertRules (chart value tenants.maxRules, flag --tenant-max-rules of the manager). The AlertRule waits
-	// until another one is deleted; the oldest one that waits is next. AlertRules that were accepted before
-	// stay accepted.
+	// until others are deleted; the oldest waiting AlertRule is accepted first. AlertRules that were accepted
+	// before stay accepted.
 	ReasonLimitExceeded = "LimitExceeded"
 	// ReasonAllApplied is Ready=True: the rule has reached the furthest state that can be verified in
 	// every spoke.
@@ -197,8 +197,8 @@ const (
 	// ReasonConnecting is Connected=Unknown: the spoke has not answered yet, or its objects are being
 	// read. In the second case, the message says how many have been read.
 	ReasonConnecting = "Connecting"
-	// ReasonAuthFailed is Connected=False and, if the credential has not expired, CredentialValid=False: the
-	// spoke does not accept the credential.
+	// ReasonAuthFailed is Connected=False: the spoke does not accept the credential. CredentialValid is False, too,
+	// with this reason or, if the credential has expired, with the reason Expired.
 	ReasonAuthFailed = "AuthFailed"
 	// ReasonCredentialValid is CredentialValid=True: the message says when the credential expires, or that
 	// it does not expire.

@@ -63,8 +63,8 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonLimitExceeded, On: []string{accepted, ready, stalled},
-		Message: "metadata.namespace: namespace shop has the maximum of 1000 AlertRules (chart value tenants.maxRules); this one waits until another one" +
-			" is deleted, and the oldest one that waits is next",
+		Message: "metadata.namespace: namespace shop has the maximum of 1000 AlertRules (chart value tenants.maxRules); this AlertRule waits until others" +
+			" are deleted, and the oldest waiting AlertRule is accepted first",
 		Meaning: "The namespace has more AlertRules than the chart value `tenants.maxRules` allows. AlertRules that were accepted before stay" +
 			" accepted. This AlertRule is not written to spokes. Spokes that have an earlier version of it keep that version.",
 		Remedy: "Delete AlertRules of the namespace that you don't need, or raise `tenants.maxRules`.",

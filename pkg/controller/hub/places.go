@@ -59,7 +59,7 @@ func (p *Places) Waits(ctx context.Context, source rule.Source) (*rule.Invalid, 
 	}
 	return &rule.Invalid{
 		Reason: v1alpha1.ReasonLimitExceeded, Field: "metadata.namespace",
-		Message: fmt.Sprintf("namespace %s has the maximum of %d AlertRules (chart value tenants.maxRules); this one waits until another one is deleted, and the oldest one that waits is next", source.GetNamespace(), p.limit),
+		Message: fmt.Sprintf("namespace %s has the maximum of %d AlertRules (chart value tenants.maxRules); this AlertRule waits until others are deleted, and the oldest waiting AlertRule is accepted first", source.GetNamespace(), p.limit),
 	}, nil
 }
 

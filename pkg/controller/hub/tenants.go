@@ -69,7 +69,7 @@ func (t *Tenants) Ask(ctx context.Context, past Getter, namespace string, c *rul
 		if client.IgnoreNotFound(err) == nil {
 			return false, nil
 		}
-		return false, fmt.Errorf("reading namespace %s of the hub, by whose labels SpokeCluster %s selects tenants: %w", namespace, c.Name, err)
+		return false, fmt.Errorf("reading namespace %s of the hub for spec.tenants.selector of SpokeCluster %s: %w", namespace, c.Name, err)
 	}
 	c.Tenant.Labels, c.Tenant.Created = ns.Labels, ns.CreationTimestamp.Time
 	return true, nil
@@ -87,7 +87,7 @@ func (t *Tenants) watch() (bool, error) {
 	}
 	informer, err := t.cache.GetInformer(t.ctx, spoke.NamespaceMetadata(), hubcache.BlockUntilSynced(false))
 	if err != nil {
-		return false, fmt.Errorf("watching the namespaces of the hub, by whose labels a SpokeCluster selects tenants: %w", err)
+		return false, fmt.Errorf("watching the namespaces of the hub for spec.tenants.selector of SpokeClusters: %w", err)
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { t.notify(o, nil) },

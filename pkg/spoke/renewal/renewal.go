@@ -122,7 +122,7 @@ func (p Plan) Renewed(secret *corev1.Secret, token string, now time.Time, scale 
 	case *bound != p.Bound:
 		return nil, errors.New("the spoke has granted a token of another ServiceAccount, or one that is not bound to the same Secret")
 	case credential.Renewal().IsZero() || credential.Expires.Sub(credential.Issued) < minLife:
-		return nil, fmt.Errorf("the spoke has granted a token that is not valid for %s, the shortest time that Kubernetes grants", minLife)
+		return nil, fmt.Errorf("the spoke has granted a token that does not say for how long it is valid, or is valid for less than %s, the shortest time that Kubernetes grants", minLife)
 	case !credential.Expires.After(p.Expires):
 		return nil, fmt.Errorf("the spoke has granted a token that does not expire later than the present one (%s)", p.Expires.Format(time.RFC3339))
 	case !due(secret.Name, credential, scale).After(now):

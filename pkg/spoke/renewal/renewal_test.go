@@ -207,9 +207,9 @@ func TestRenewed(t *testing.T) {
 		"not bound":            {token: jwt(claims(now, life, "")), err: "not bound to the same Secret"},
 		"bound to another one": {token: jwt(claims(now, life, `,"secret":{"name":"tokens","uid":"v"}`)), err: "not bound to the same Secret"},
 		"no later end":         {token: jwt(claims(issued, life, bound)), err: "does not expire later"},
-		"without an end":       {token: jwt(`{"iat":1,"kubernetes.io":{"namespace":"rulefleet-system","serviceaccount":{"name":"rulefleet-spoke"},"secret":{"name":"tokens","uid":"u"}}}`), err: "not valid for 10m0s"},
+		"without an end":       {token: jwt(`{"iat":1,"kubernetes.io":{"namespace":"rulefleet-system","serviceaccount":{"name":"rulefleet-spoke"},"secret":{"name":"tokens","uid":"u"}}}`), err: "does not say for how long it is valid"},
 		"for 10 minutes":       {token: jwt(claims(now.Add(12*time.Minute), 10*time.Minute, bound))},
-		"for less":             {token: jwt(claims(now.Add(12*time.Minute), 10*time.Minute-time.Second, bound)), err: "not valid for 10m0s"},
+		"for less":             {token: jwt(claims(now.Add(12*time.Minute), 10*time.Minute-time.Second, bound)), err: "valid for less than 10m0s"},
 		"due at once":          {token: jwt(claims(issued.Add(-time.Hour), 2*time.Hour+time.Minute, bound)), err: "compare the clocks"},
 	} {
 		t.Run(name, func(t *testing.T) {
