@@ -285,7 +285,7 @@ func (i *installTest) upgrade(t *testing.T) {
 	i.expectNoWrites(t)
 
 	// No pod is needed, so that Rulefleet is ready at once. The earlier values stay.
-	i.admin.expect(t, exit.OK, "Rulefleet 0.1.0 is upgraded and ready (revision 2)", i.args("upgrade", "--set", "replicas=0", "--set-string", "image.tag=1.10")...)
+	i.admin.expect(t, exit.OK, "Rulefleet is upgraded to 0.1.0 and ready (revision 2)", i.args("upgrade", "--set", "replicas=0", "--set-string", "image.tag=1.10")...)
 	i.expectReleases(t, "rulefleet.v2 deployed rulefleet")
 	d := i.deployment(t)
 	if image := d.Spec.Template.Spec.Containers[0].Image; *d.Spec.Replicas != 0 || !strings.HasSuffix(image, ":1.10") {
@@ -305,7 +305,7 @@ func (i *installTest) notReady(t *testing.T) {
 		}
 	}
 	i.expectReleases(t, "rulefleet.v3 failed rulefleet")
-	i.admin.expect(t, exit.OK, "is upgraded and ready (revision 4)", i.args("upgrade")...)
+	i.admin.expect(t, exit.OK, "Rulefleet is upgraded to 0.1.0 and ready (revision 4)", i.args("upgrade")...)
 	i.expectReleases(t, "rulefleet.v4 deployed rulefleet")
 	if d := i.deployment(t); *d.Spec.Replicas != 0 {
 		t.Errorf("the Deployment has %d replicas: the values are those of the upgrade that failed", *d.Spec.Replicas)

@@ -138,9 +138,9 @@ func (o *operation) run(ctx context.Context) error {
 	if o.dryRun {
 		return o.preview(ctx)
 	}
-	what, next := "Installing Rulefleet "+o.version(), "installed"
+	what, done := "Installing Rulefleet "+o.version(), fmt.Sprintf("Rulefleet %s is installed", o.version())
 	if o.upgrade {
-		what, next = fmt.Sprintf("Upgrading Rulefleet from %s to %s", o.current.Chart.Metadata.Version, o.version()), "upgraded"
+		what, done = fmt.Sprintf("Upgrading Rulefleet from %s to %s", o.current.Chart.Metadata.Version, o.version()), "Rulefleet is upgraded to "+o.version()
 	}
 	o.Say("%s: release %s in namespace %s, on Kubernetes %s", what, o.releaseName, o.target.namespace, o.helm.Capabilities.KubeVersion.Version)
 	progress := o.Progress()
@@ -151,10 +151,10 @@ func (o *operation) run(ctx context.Context) error {
 		return o.describeFailure(err)
 	}
 	if !o.wait {
-		o.Say("Rulefleet %s is %s (revision %d). Its pods may not be ready yet: kubectl -n %s get pods", o.version(), next, rel.Version, o.target.namespace)
+		o.Say("%s (revision %d). Its pods may not be ready yet: kubectl -n %s get pods", done, rel.Version, o.target.namespace)
 		return nil
 	}
-	o.Say("Rulefleet %s is %s and ready (revision %d).", o.version(), next, rel.Version)
+	o.Say("%s and ready (revision %d).", done, rel.Version)
 	if !o.upgrade {
 		o.Say("Next, register a spoke: kubectl rulefleet join NAME --spoke-context CONTEXT")
 	}
