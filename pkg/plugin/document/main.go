@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/rulefleet/rulefleet/pkg/plugin"
@@ -66,14 +67,25 @@ func write(cmd *cobra.Command, dir string) error {
 		return fmt.Errorf("describing %s: %w", cmd.CommandPath(), err)
 	}
 	name := filepath.Join(dir, strings.ReplaceAll(cmd.CommandPath(), " ", "_")+".md")
-	if err := os.WriteFile(name, []byte(page(b.String())), 0o644); err != nil {
+	if err := os.WriteFile(name, []byte(page(b.String(), own(cmd))), 0o644); err != nil {
 		return fmt.Errorf("writing a page: %w", err)
 	}
 	return nil
 }
 
-// page raises the headings, marks the page as generated, and refers to the flags that all commands have.
-func page(text string) string {
+// own returns the flags of a command that have the names of flags of all commands, but another meaning.
+func own(cmd *cobra.Command) []string {
+	var names []string
+	cmd.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if here := cmd.Flags().Lookup(f.Name); here != nil && here != f {
+			names = append(names, "`--"+f.Name+"`")
+		}
+	})
+	return names
+}
+
+// page raises the headings, marks the page as generated, and refers to the flags that all commands have, except for own.
+func page(text string, own []string) string {
 	var b strings.Builder
 	code := false
 	for line := range strings.Lines(text) {
@@ -89,6 +101,9 @@ func page(text string) string {
 	rest, links, _ := strings.Cut(rest, "\n## SEE ALSO\n")
 	if before, _, found := strings.Cut(rest, inherited); found {
 		rest = before + "\nThe [options of kubectl rulefleet](kubectl_rulefleet.md#options) are valid, too.\n"
+		if len(own) > 0 {
+			rest = strings.TrimSuffix(rest, ".\n") + ", except " + strings.Join(own, " and ") + ", which has the meaning above.\n"
+		}
 	}
 	return heading + "\n\n<!-- Made by `make generate` from pkg/plugin. Do not edit. -->\n" + rest + "\n## See also\n" + strings.TrimRight(links, "\n") + "\n"
 }
