@@ -79,9 +79,20 @@ type place struct {
 	only bool
 }
 
+// atOnce has a place for each fleet that may be broken at the same time. 'make test' runs many other tests beside them,
+// so that with more, a healthy spoke is slow because the machine is.
+var atOnce = sync.OnceValue(func() chan struct{} {
+	if testing.Short() {
+		return make(chan struct{}, 2)
+	}
+	return make(chan struct{}, 4)
+})
+
 // startFaulty starts a fleet with a healthy spoke and others. None is registered yet.
 func startFaulty(t *testing.T, o fleet.Options) *faulty {
 	t.Helper()
+	atOnce() <- struct{}{}
+	t.Cleanup(func() { <-atOnce() })
 	starting.Add(1)
 	up := sync.OnceFunc(func() { starting.Add(-1) })
 	t.Cleanup(up)
