@@ -84,8 +84,8 @@ type exploration struct {
 	engaged   int
 	violation string
 
-	// opened is the number of reads when the circuit was last open, or -1.
-	opened int
+	// answered is the number of reads whose answer was sent, and opened the same when the circuit was last open, or -1.
+	answered, opened int
 }
 
 // wire is the server's end of a connection.
@@ -331,12 +331,13 @@ func (e *exploration) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case e.hits(r):
 		fault = e.fault
 	}
+	read := (fault == "" || fault == slow) && r.URL.Path == pathSystem
 	switch {
 	case faults[fault]:
 		e.doubtIs(fmt.Sprintf("%s %s was answered by %s", r.Method, r.URL.Path, fault))
 	case fault == "429":
 		e.throttled = time.Now().Add(throttle)
-	case fault == "" && r.URL.Path == pathSystem, fault == slow && r.URL.Path == pathSystem:
+	case read:
 		e.reads++
 		e.doubt, line.identified = "", true
 	}
@@ -346,6 +347,11 @@ func (e *exploration) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.mu.Unlock()
 	if fault == slow {
 		time.Sleep(slowness) //nolint:forbidigo // of the bubble's clock
+	}
+	if read {
+		e.mu.Lock()
+		e.answered++
+		e.mu.Unlock()
 	}
 	e.answer(w, r, to, fault)
 }
@@ -401,14 +407,14 @@ func (e *exploration) pass(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // of the bubble's clock
 	synctest.Wait()
 	e.mu.Lock()
-	violation, reads := e.violation, e.reads
+	violation, answered := e.violation, e.answered
 	e.mu.Unlock()
 	switch open := e.c.breaker.Open(); {
 	case violation != "":
 		e.Violation("%s", violation)
 	case open:
-		e.opened = reads
-	case e.opened == reads && e.p.Spoke("s") != nil:
+		e.opened = answered
+	case e.opened == answered && e.p.Spoke("s") != nil:
 		e.Violation("the circuit is closed, and the identity was not read")
 	default:
 		e.opened = -1
