@@ -142,7 +142,7 @@ GO_TEST = go test $(RACE) -count=1 -timeout 20m -parallel 8
 # The race detector is in the managers that the end-to-end tests start. In the tests, which read all that they
 # compare, it would take more than half of the CPU time.
 E2E_TEST = env CGO_ENABLED=0 E2E_RACE=$(RACE) go test -count=1 -timeout 20m
-UNITS = $$(go list ./... | grep -v '/e2e$$')
+UNITS = $$(go list ./... | grep -vE '/(e2e|cmd/kubectl-rulefleet)$$')
 # Tests that wait for minutes, most of the time.
 WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
 # Faults of different spokes, and a spoke behind a slow link: each waits, most of the time.
@@ -154,12 +154,12 @@ MEASURING := ./pkg/controller/evaluate ./pkg/evaluator ./pkg/rule/... ./pkg/spok
 MEASURE = env CGO_ENABLED=0 go test -count=1 -timeout 20m -p 1 -run '$(MEASURED)'
 
 .PHONY: test
-test: programs test-integrations ## Run the tests of all packages, the main end-to-end paths and one fault of each class: what a change needs.
+test: programs test-integrations test-plugin ## Run the tests of all packages, the main end-to-end paths and one fault of each class: what a change needs.
 	@.ci/beside 'tests (end to end)' $(E2E_TEST) -parallel 8 -short -skip '$(MEASURED)' ./e2e -- 'tests (units)' $(GO_TEST) -short -skip '$(MEASURED)' $(UNITS)
 	@.ci/step 'tests that measure' $(MEASURE) -short $(MEASURING)
 
 .PHONY: test-all
-test-all: programs test-integrations ## Run all tests, as CI does.
+test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
 	@.ci/beside 'wars' $(MAKE) --no-print-directory test-wars -- 'units' $(MAKE) --no-print-directory test-units
 	@# The rest one after the other: tests that keep the cores busy take as long side by side, and starve each other.
 	@$(MAKE) --no-print-directory test-e2e test-faults test-measured
@@ -210,6 +210,11 @@ explore-memory: ## Run CHECKS (2000) random schedules of operations and faults i
 .PHONY: explore-mutations
 explore-mutations: ## Check that random schedules in memory find each of the mutations in pkg/testing/model/mutations_test.go.
 	@.ci/step 'exploring mutations' env CGO_ENABLED=0 MUTATIONS=1 go test -count=1 -timeout 0 -v -run '^TestMutations$$' ./pkg/testing/model
+
+.PHONY: test-plugin
+test-plugin: controlplane ## Test the kubectl plugin as a program: completion, and its output on a terminal.
+	@# With the race detector, each start of it takes seconds.
+	@.ci/step 'tests of the plugin' env CGO_ENABLED=0 go test -count=1 ./cmd/kubectl-rulefleet
 
 .PHONY: test-integrations
 test-integrations: ## Test how Argo CD, kstatus and Grafana read what Rulefleet makes.

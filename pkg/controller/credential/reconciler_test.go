@@ -305,7 +305,7 @@ func TestRenewFails(t *testing.T) {
 		"deleted":        {err: apierrors.NewNotFound(accounts, "rulefleet-spoke"), says: "was deleted in the spoke"},
 		"another Secret": {err: apierrors.NewConflict(accounts, "rulefleet-spoke", errors.New("UID")), says: "was deleted in the spoke"},
 		"unreachable":    {err: errors.New("request not sent"), says: "Rulefleet tries again"},
-		"a short life":   {life: time.Minute, says: "not valid for 10m0s"},
+		"a short life":   {life: time.Minute, says: "valid for less than 10m0s"},
 		"the hub denies": {write: apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "eu-1", errors.New("policy")), says: "renewTokens"},
 		"the hub fails":  {write: errors.New("etcd is slow"), says: "Rulefleet tries again"},
 	} {
