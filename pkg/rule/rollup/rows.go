@@ -18,30 +18,23 @@ import (
 // status that does not list all spokes: after a start, until the spokes that are connected have reported.
 func (in *Input) present() (view, bool) {
 	spokes, before, last := in.placed(), in.listedBefore(), in.lastRows()
-	_, unnamed := last[""]
 	v := view{rows: make([]v1alpha1.ClusterStatus, 0, len(spokes)), presumed: map[v1alpha1.ClusterName]bool{}}
 	var silent []*Spoke
 	var known []v1alpha1.ClusterStatus // of those that the present status counts in groups
 	waits := false
 	for _, name := range slices.Sorted(maps.Keys(spokes)) {
-		spoke, was := spokes[name], before[name]
-		if spoke != nil && spoke.Renewed { // nothing is known of it
+		spoke, mute := spokes[name], in.mute(name, spokes[name])
+		was, presumed := former(name, before, last)
+		switch {
+		case in.fresh(spoke, mute && was == nil, last): // nothing is known of it
 			v.rows = append(v.rows, in.row(name, spoke, nil))
 			continue
-		}
-		mute := in.mute(name, spoke)
-		if r, ok := last[name]; ok && was == nil {
-			was = new(rowIn(name, &r.State))
-			v.presumed[was.Name] = mute && r.Presumed
-		}
-		if mute && was == nil && in.Last != nil && !unnamed { // it is new
-			v.rows = append(v.rows, in.row(name, spoke, nil))
-			continue
-		}
-		if mute && was == nil {
+		case mute && was == nil:
 			silent = append(silent, spoke)
 			waits = waits || !spoke.Shown.Lagging
 			continue
+		case mute && presumed:
+			v.presumed[was.Name] = true
 		}
 		r := in.row(name, spoke, was)
 		if v.rows = append(v.rows, r); before[name] == nil {
@@ -56,6 +49,23 @@ func (in *Input) present() (view, bool) {
 	slices.SortFunc(v.rows, func(a, b v1alpha1.ClusterStatus) int { return cmp.Compare(a.Name, b.Name) })
 	v.listed, v.groups = in.list(v.rows, v.presumed)
 	return v, true
+}
+
+// former returns the row of a spoke that the present status lists, or else the last one, and whether that is presumed.
+func former(name string, before map[string]*v1alpha1.ClusterStatus, last map[string]Row) (was *v1alpha1.ClusterStatus, presumed bool) {
+	if was := before[name]; was != nil {
+		return was, false
+	}
+	if r, ok := last[name]; ok {
+		return new(rowIn(name, &r.State)), r.Presumed
+	}
+	return nil, false
+}
+
+// fresh reports whether a spoke is new to the rule. nothing means that it has not reported, and that no row of it is known.
+func (in *Input) fresh(spoke *Spoke, nothing bool, last map[string]Row) bool {
+	_, unnamed := last[""]
+	return spoke != nil && spoke.Renewed || nothing && in.Last != nil && !unnamed
 }
 
 // add adds the rows of spokes that have not reported.
