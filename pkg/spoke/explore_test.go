@@ -476,7 +476,9 @@ func (e *exploration) check() {
 // broken returns what is wrong at present.
 func (e *exploration) broken() []string {
 	var out []string
-	if e.fault != "" {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.fault != "" { // the server ends one that lasts for one answer
 		out = append(out, e.fault)
 	}
 	if e.dialing != "" {
@@ -507,7 +509,10 @@ func (e *exploration) dialsFail(*rapid.T) {
 }
 
 func (e *exploration) faultsEnd(*rapid.T) {
-	if e.fault == "" && e.dialing == "" {
+	e.mu.Lock()
+	none := e.fault == "" && e.dialing == ""
+	e.mu.Unlock()
+	if none {
 		e.Skip("there is none")
 	}
 	e.Say("requests are answered again")
