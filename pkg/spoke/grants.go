@@ -44,7 +44,14 @@ type grants struct {
 }
 
 // grantError says which permissions a spoke's account lacks.
-type grantError struct{ missing []need }
+type grantError struct {
+	missing []need
+	// refusal is the answer that was refused for that reason, if there was one.
+	refusal error
+}
+
+// Unwrap returns the refusal.
+func (e *grantError) Unwrap() error { return e.refusal }
 
 // Error implements error.
 func (e *grantError) Error() string {

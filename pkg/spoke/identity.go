@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
@@ -278,6 +279,9 @@ func (c *connection) readIdentity(ctx context.Context) (string, error) {
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
 	body, err := c.probes.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	if apierrors.IsForbidden(err) { // Raw does not decode the message
+		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, &grantError{missing: needs("", "namespaces", "get"), refusal: err})
+	}
 	if err != nil {
 		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
 	}

@@ -3,10 +3,13 @@ package spoke
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
@@ -360,5 +363,15 @@ func TestGone(t *testing.T) {
 	}
 	if err := p.admit("s", "is"); err != nil {
 		t.Errorf("it is taken for the former: %v", err)
+	}
+}
+
+// If the account may not read the namespace with the identity, the status names the permission.
+func TestIdentityIsForbidden(t *testing.T) {
+	s, c, _ := connectTo(t)
+	s.set(func(s *standIn) { s.refuse[pathSystem] = http.StatusForbidden })
+	_, err := c.readIdentity(asProbe(t.Context()))
+	if f := disconnected(err); !apierrors.IsForbidden(err) || f.Reason != v1alpha1.ReasonForbidden || !strings.Contains(f.Message, "lacks permissions: get namespaces; run kubectl rulefleet join again") {
+		t.Errorf("%v is shown as %+v", err, f)
 	}
 }
