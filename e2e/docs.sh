@@ -48,6 +48,9 @@ for name in $(clusters); do
 	"$work/bin/kubectl" --kubeconfig "$work/$name" config rename-context "kind-$prefix-$name" "$name" >/dev/null
 done
 
+# of_these_clusters replaces the names of the clusters in a page by those of these.
+of_these_clusters() { sed -E "s/\\brulefleet-(hub|eu-1|us-1)\\b/$prefix-\\1/g"; }
+
 # The clusters are those that the tutorial creates, without a Prometheus. It takes the image from
 # the machine, and ends when its clusters are deleted.
 say "docs/tutorial.md"
@@ -57,7 +60,7 @@ kind load docker-image --quiet --name "$prefix-hub" ghcr.io/rulefleet/manager:tu
 on eu-1 delete namespace shop --ignore-not-found --wait >/dev/null
 # An assignment, and not an argument, fails with what is missing.
 script=$(commands docs/tutorial.md |
-	sed "s/kind-rulefleet-/kind-$prefix-/g; s/rulefleet-eu-1-control-plane/$prefix-eu-1-control-plane/g")
+	of_these_clusters)
 KUBECONFIG=$work/tutorial-hub:$work/tutorial-eu-1 read_as_a_person "$script"
 on hub delete spokes --all --timeout=180s >/dev/null
 helm uninstall rulefleet --kubeconfig "$work/hub" --namespace "$namespace" --wait
@@ -66,7 +69,7 @@ on hub delete namespace "$namespace" rulefleet-generated --wait >/dev/null
 on eu-1 delete namespace shop --wait >/dev/null
 
 say "$how/kind.md"
-script=$(commands $how/kind.md)
+script=$(commands $how/kind.md | of_these_clusters)
 KUBECONFIG=$work/none read_as_a_person "$script"
 
 # What a reader of the next pages has: a Deployment, and its AlertRule.
