@@ -59,8 +59,7 @@ docker tag "$E2E_IMAGE" ghcr.io/rulefleet/manager:tutorial
 kind load docker-image --quiet --name "$prefix-hub" ghcr.io/rulefleet/manager:tutorial
 on eu-1 delete namespace shop --ignore-not-found --wait >/dev/null
 # An assignment, and not an argument, fails with what is missing.
-script=$(commands docs/tutorial.md |
-	of_these_clusters)
+script=$(commands docs/tutorial.md | of_these_clusters)
 KUBECONFIG=$work/tutorial-hub:$work/tutorial-eu-1 read_as_a_person "$script"
 on hub delete spokes --all --timeout=180s >/dev/null
 helm uninstall rulefleet --kubeconfig "$work/hub" --namespace "$namespace" --wait
