@@ -64,10 +64,9 @@ install_prometheus() {
 
 # monitoring_crds prints the arguments for the CRDs that prometheus-operator needs, but for that of kind/up.
 monitoring_crds() {
-	local folder kind
-	folder=$(go -C e2e/monitoring list -m -f '{{.Dir}}' github.com/prometheus-operator/prometheus-operator)
+	local kind
 	for kind in prometheuses servicemonitors podmonitors probes; do
-		echo -f "$folder/example/prometheus-operator-crd/monitoring.coreos.com_$kind.yaml"
+		echo -f "$(crd_of "$kind")"
 	done
 }
 

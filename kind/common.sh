@@ -24,6 +24,7 @@ readonly tests_mark=made-by-e2e
 readonly namespace=rulefleet-system
 readonly kind_version=v0.33.0
 readonly kind_module=sigs.k8s.io/kind@$kind_version
+readonly operator_module=github.com/prometheus-operator/prometheus-operator
 
 say() { echo "${0##*/}: $*"; }
 
@@ -59,6 +60,13 @@ on() {
 	local name=$1
 	shift
 	kubectl --kubeconfig "$(kubeconfig_of "$name")" "$@"
+}
+
+# crd_of KINDS: prints the path of a CRD of prometheus-operator, which comes from its module.
+crd_of() {
+	local module
+	module=$(go -C "$root/e2e/monitoring" list -m -f '{{.Dir}}' "$operator_module")
+	echo "$module/example/prometheus-operator-crd/monitoring.coreos.com_$1.yaml"
 }
 
 # clusters prints the names of the existing clusters that kind/up created, without the prefix. It recognizes them by
