@@ -79,27 +79,20 @@ type place struct {
 	only bool
 }
 
-// atOnce has a place for each fleet that may be broken at the same time. 'make test' runs many other tests beside them,
-// so that with more, a healthy spoke is slow because the machine is.
-var atOnce = sync.OnceValue(func() chan struct{} {
-	if testing.Short() {
-		return make(chan struct{}, 2)
-	}
-	return make(chan struct{}, 4)
-})
+// atOnce has a place for each fleet that 'make test' breaks at the same time. It runs many other tests beside them, so
+// that with more, a healthy spoke is slow because the machine is.
+var atOnce = make(chan struct{}, 2)
 
 // startFaulty starts a fleet with a healthy spoke and others. None is registered yet.
 func startFaulty(t *testing.T, o fleet.Options) *faulty {
 	t.Helper()
-	atOnce() <- struct{}{}
-	t.Cleanup(func() { <-atOnce() })
-	starting.Add(1)
-	up := sync.OnceFunc(func() { starting.Add(-1) })
-	t.Cleanup(up)
 	intervals := interval.Scale(cmp.Or(o.Intervals, 1)) // the limits hold for the default intervals
 	if testing.Short() {
 		intervals = quick
+		atOnce <- struct{}{}
+		t.Cleanup(func() { <-atOnce })
 	}
+	up := starts(t)
 	o.Spokes, o.Audit, o.Intervals = append([]string{healthyName}, o.Spokes...), true, float64(intervals)
 	f := &faulty{Fleet: startAlone(t, o), canaries: &canaries{}, intervals: intervals, up: up}
 	f.options = fleet.ManagerOptions{
@@ -133,6 +126,15 @@ func (f *faulty) manage(t *testing.T) {
 
 // starting is the number of fleets that are starting, with what they keep in their spokes.
 var starting atomic.Int32
+
+// starts counts a fleet as one that is starting, until up is called.
+func starts(t *testing.T) (up func()) {
+	t.Helper()
+	starting.Add(1)
+	up = sync.OnceFunc(func() { starting.Add(-1) })
+	t.Cleanup(up)
+	return up
+}
 
 // measure measures the healthy spoke without a fault, while no other fleet starts.
 func (f *faulty) measure(t *testing.T) {

@@ -33,9 +33,7 @@ type slowLink struct {
 // TestSlowLinks connects large spokes over slow links, which must take at most 50 % longer than their bytes need.
 func TestSlowLinks(t *testing.T) {
 	t.Parallel()    // it mostly waits
-	starting.Add(1) // what it creates would make the fault tests' measurement without a fault slower
-	up := sync.OnceFunc(func() { starting.Add(-1) })
-	t.Cleanup(up)
+	up := starts(t) // what it creates would make the fault tests' measurement without a fault slower
 	sizes := map[string]int{"small": 500, "large": 5000}
 	links := []slowLink{
 		{name: "small-slow", spoke: "small", rate: 20_000},
