@@ -19,7 +19,8 @@ type clipped struct{ zapcore.Core }
 
 // newClipped adds the sampling of zap's production configuration, which has to be around the core.
 func newClipped(core zapcore.Core) zapcore.Core {
-	return zapcore.NewSamplerWithOptions(clipped{core}, time.Second, 100, 100)
+	s := zap.NewProductionConfig().Sampling
+	return zapcore.NewSamplerWithOptions(clipped{core}, time.Second, s.Initial, s.Thereafter)
 }
 
 // With implements zapcore.Core.

@@ -31,8 +31,8 @@ type Identity interface {
 //
 // Another cluster can answer at the same address after a connection was lost, and over a new connection.
 // Behind a proxy, it can do so after a request without an answer, also if the HTTP client repeats it by itself,
-// an answer that broke off, or an answer that says that there is no server (502, 503, 504). A write is held when its connection is known, which includes a
-// connection dialed for the write or for a retry of the HTTP client.
+// an answer that broke off, or an answer that says that there is no server (502, 503, 504). A write is held when
+// its connection is known, which includes a connection dialed for the write or for a retry of the HTTP client.
 //
 // Two cases are not covered; recheck detects them later. A proxy that terminates TLS can switch to another
 // cluster without any of these signs. Over HTTP/1.1, a write does not use the connection over which the

@@ -280,7 +280,7 @@ func (c *connection) readIdentity(ctx context.Context) (string, error) {
 	defer cancel()
 	body, err := c.probes.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if apierrors.IsForbidden(err) { // Raw does not decode the message
-		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, &grantError{missing: needs("", "namespaces", "get"), refusal: err})
+		err = &grantError{missing: needs("", "namespaces", "get"), refusal: err}
 	}
 	if err != nil {
 		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
